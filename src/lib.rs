@@ -1,0 +1,85 @@
+//! **One program, every kernel**: a portable async runtime, small enough to read in an afternoon.
+//!
+//! A program is written once, with [`TcpListener`](net::TcpListener),
+//! [`TcpStream`](net::TcpStream), [`Timer`] and [`spawn`], and runs unchanged on whatever the
+//! kernel waits with. Which [`Backend`] that is, is a value, chosen at run time: by the program, by
+//! the environment variable `POLDER_BACKEND`, or as the platform's best.
+//!
+//! ```
+//! use polder::io::{AsyncReadExt, AsyncWriteExt, copy};
+//! use polder::net::{TcpListener, TcpStream};
+//!
+//! polder::block_on(async {
+//!     let listener = TcpListener::bind("127.0.0.1:0").await?;
+//!     let address = listener.local_addr()?;
+//!
+//!     // One task per connection: an echo server.
+//!     polder::spawn(async move {
+//!         while let Ok((mut stream, _peer)) = listener.accept().await {
+//!             polder::spawn(async move {
+//!                 let (reader, writer) = stream.split();
+//!                 copy(reader, writer).await
+//!             })
+//!             .detach();
+//!         }
+//!     })
+//!     .detach();
+//!
+//!     let mut stream = TcpStream::connect(address).await?;
+//!     stream.write_all(b"hello").await?;
+//!     let mut bytes = [0; 5];
+//!     stream.read_exact(&mut bytes).await?;
+//!     assert_eq!(&bytes, b"hello");
+//!     std::io::Result::Ok(())
+//! })?;
+//! # std::io::Result::Ok(())
+//! ```
+//!
+//! # Where to go
+//!
+//! * [`block_on`], [`spawn`], [`spawn_local`], [`unblock`]: running futures. [`Runtime`] for those
+//!   who choose a backend or drive the loop themselves.
+//! * [`net`], [`time`], [`signal`]: what there is to wait for.
+//! * [`io`], [`future`], [`stream`]: the traits and combinators of futures-lite.
+//! * [`poller`]: what waits for the kernel, on its own, for those who write their own loop.
+//!
+//! Names and behaviour follow `smol`, `async-io` and `async-net`, and the traits are futures-io's,
+//! so that what the ecosystem has for them works as it is.
+//!
+//! # Things that may surprise
+//!
+//! * **Dropping a [`Task`] cancels it.** [`Task::detach`] lets it run.
+//! * [`block_on`] cancels what is still running when it returns.
+//! * Nothing panics for want of a runtime: on a plain thread sockets, timers and [`spawn`] use a
+//!   background runtime, started on first use. ([`spawn_local`] cannot; it says so.)
+
+#![deny(missing_docs)]
+#![deny(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
+#![cfg_attr(loom, allow(dead_code, unused_imports))]
+
+// Under loom only what synchronises is built: pollers, readiness, parking.
+#[cfg(not(loom))]
+pub mod io;
+#[cfg(not(loom))]
+pub mod net;
+pub mod poller;
+mod reactor;
+#[cfg(not(loom))]
+pub mod runtime;
+#[cfg(all(not(loom), unix))]
+pub mod signal;
+mod sync;
+mod sys;
+#[cfg(not(loom))]
+mod task;
+#[cfg(not(loom))]
+pub mod time;
+
+pub use futures_lite::{future, stream};
+pub use poller::Backend;
+#[cfg(not(loom))]
+pub use runtime::{Handle, Runtime, block_on, spawn, spawn_local};
+#[cfg(not(loom))]
+pub use task::{Fallible, Task, unblock};
+#[cfg(not(loom))]
+pub use time::Timer;

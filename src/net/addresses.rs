@@ -1,0 +1,183 @@
+//! From what a user writes to socket addresses: names are resolved on the blocking pool.
+
+use std::future::Future;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, ToSocketAddrs};
+
+use crate::task::unblock;
+
+/// What can be turned into socket addresses: addresses, pairs of host and port, and text of the
+/// form `"host:port"`.
+///
+/// Only names that are no addresses are looked up, on the blocking pool, so that the loop goes on.
+///
+/// This trait is sealed: it is implemented for what `std::net::ToSocketAddrs` is.
+pub trait AsyncToSocketAddrs: sealed::Sealed {}
+
+pub(super) mod sealed {
+    use super::*;
+
+    pub trait Sealed {
+        /// The addresses, or a host and a port to look up.
+        #[doc(hidden)]
+        fn parse(&self) -> io::Result<Parsed>;
+    }
+
+    #[doc(hidden)]
+    #[derive(Debug)]
+    pub enum Parsed {
+        One(SocketAddr),
+        Many(Vec<SocketAddr>),
+        Name(String, u16),
+    }
+}
+
+use sealed::{Parsed, Sealed};
+
+/// Looks up the addresses of `host`, or passes on what is an address already.
+///
+/// # Examples
+///
+/// ```
+/// polder::block_on(async {
+///     let addresses = polder::net::resolve("127.0.0.1:80").await?;
+///     assert_eq!(addresses, ["127.0.0.1:80".parse().unwrap()]);
+///     std::io::Result::Ok(())
+/// })?;
+/// # std::io::Result::Ok(())
+/// ```
+///
+/// # Errors
+///
+/// [`InvalidInput`](io::ErrorKind::InvalidInput) for text that is not `host:port`, and what the
+/// resolver says, with the name that it was asked for.
+///
+/// # Cancel safety
+///
+/// Giving up leaves a thread of the blocking pool busy until the resolver answers; nothing else.
+pub async fn resolve(host: impl AsyncToSocketAddrs) -> io::Result<Vec<SocketAddr>> {
+    Ok(match lookup(&host).await? {
+        Addresses::One(address) => vec![address],
+        Addresses::Many(addresses) => addresses,
+    })
+}
+
+/// One address needs no allocation.
+pub(super) enum Addresses {
+    One(SocketAddr),
+    Many(Vec<SocketAddr>),
+}
+
+async fn lookup(host: &impl AsyncToSocketAddrs) -> io::Result<Addresses> {
+    Ok(match host.parse()? {
+        Parsed::One(address) => Addresses::One(address),
+        Parsed::Many(addresses) => Addresses::Many(addresses),
+        Parsed::Name(host, port) => {
+            let addresses = unblock(move || match (host.as_str(), port).to_socket_addrs() {
+                Ok(addresses) => Ok(addresses.collect()),
+                Err(error) => Err(io::Error::new(
+                    error.kind(),
+                    format!("cannot resolve {host:?}: {error}"),
+                )),
+            });
+            Addresses::Many(addresses.await?)
+        }
+    })
+}
+
+/// Tries `attempt` with each address until one works; the last one's error if none does.
+pub(super) async fn first_that_works<T, F>(
+    host: impl AsyncToSocketAddrs,
+    mut attempt: impl FnMut(SocketAddr) -> F,
+) -> io::Result<T>
+where
+    F: Future<Output = io::Result<T>>,
+{
+    let addresses = match lookup(&host).await? {
+        Addresses::One(address) => return attempt(address).await,
+        Addresses::Many(addresses) => addresses,
+    };
+    let mut last = None;
+    for address in addresses {
+        match attempt(address).await {
+            Ok(it) => return Ok(it),
+            Err(error) => last = Some(error),
+        }
+    }
+    Err(last.unwrap_or_else(|| {
+        io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "the list of addresses is empty",
+        )
+    }))
+}
+
+macro_rules! addresses {
+    ($($type:ty: |$it:ident| $parse:expr;)*) => {$(
+        impl AsyncToSocketAddrs for $type {}
+        impl Sealed for $type {
+            fn parse(&self) -> io::Result<Parsed> {
+                let $it = self;
+                $parse
+            }
+        }
+    )*};
+}
+
+addresses! {
+    SocketAddr: |it| Ok(Parsed::One(*it));
+    SocketAddrV4: |it| Ok(Parsed::One((*it).into()));
+    SocketAddrV6: |it| Ok(Parsed::One((*it).into()));
+    (IpAddr, u16): |it| Ok(Parsed::One((*it).into()));
+    (Ipv4Addr, u16): |it| Ok(Parsed::One((*it).into()));
+    (Ipv6Addr, u16): |it| Ok(Parsed::One((*it).into()));
+    (&str, u16): |it| Ok(host_and_port(it.0, it.1));
+    (String, u16): |it| Ok(host_and_port(&it.0, it.1));
+    [SocketAddr]: |it| Ok(Parsed::Many(it.to_vec()));
+    Vec<SocketAddr>: |it| Ok(Parsed::Many(it.clone()));
+    String: |it| it.as_str().parse_text();
+    str: |it| it.parse_text();
+}
+
+impl<T: AsyncToSocketAddrs + ?Sized> AsyncToSocketAddrs for &T {}
+impl<T: Sealed + ?Sized> Sealed for &T {
+    fn parse(&self) -> io::Result<Parsed> {
+        (**self).parse()
+    }
+}
+
+impl<const N: usize> AsyncToSocketAddrs for [SocketAddr; N] {}
+impl<const N: usize> Sealed for [SocketAddr; N] {
+    fn parse(&self) -> io::Result<Parsed> {
+        self[..].parse()
+    }
+}
+
+fn host_and_port(host: &str, port: u16) -> Parsed {
+    match host.parse::<IpAddr>() {
+        Ok(ip) => Parsed::One((ip, port).into()),
+        Err(_) => Parsed::Name(host.to_owned(), port),
+    }
+}
+
+trait ParseText {
+    fn parse_text(&self) -> io::Result<Parsed>;
+}
+
+impl ParseText for str {
+    fn parse_text(&self) -> io::Result<Parsed> {
+        if let Ok(address) = self.parse::<SocketAddr>() {
+            return Ok(Parsed::One(address));
+        }
+        let parts = self
+            .rsplit_once(':')
+            .and_then(|(host, port)| Some((host, port.parse().ok()?)));
+        match parts {
+            Some((host, port)) if !host.is_empty() => Ok(host_and_port(host, port)),
+            _ => Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("{self:?} is no address: it should be HOST:PORT"),
+            )),
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! Listening for TCP connections.
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use futures_lite::Stream;
+
+use super::addresses::{AsyncToSocketAddrs, first_that_works};
+use super::socket::Socket;
+use super::stream::TcpStream;
+use crate::reactor::Kind;
+
+/// A socket that listens for TCP connections.
+///
+/// Clones share the socket; it is closed when the last one is dropped. Connections that are still
+/// in its queue then are reset.
+///
+/// # Examples
+///
+/// ```
+/// use polder::io::{AsyncReadExt, AsyncWriteExt};
+/// use polder::net::{TcpListener, TcpStream};
+///
+/// polder::block_on(async {
+///     let listener = TcpListener::bind("127.0.0.1:0").await?;
+///     let address = listener.local_addr()?;
+///     let client = polder::spawn(async move {
+///         let mut stream = TcpStream::connect(address).await?;
+///         stream.write_all(b"hello").await
+///     });
+///
+///     let (mut stream, _peer) = listener.accept().await?;
+///     let mut text = String::new();
+///     stream.read_to_string(&mut text).await?;
+///     assert_eq!(text, "hello");
+///     client.await
+/// })?;
+/// # std::io::Result::Ok(())
+/// ```
+#[derive(Clone)]
+pub struct TcpListener(Socket);
+
+impl TcpListener {
+    /// Listens at the first of `address`'s addresses that can be had. Port 0 asks the system for
+    /// a free one. On Unix the address can be used again at once after an earlier listener.
+    ///
+    /// # Errors
+    ///
+    /// What the system says of the last address tried, for instance that it is
+    /// [in use](io::ErrorKind::AddrInUse); [`InvalidInput`](io::ErrorKind::InvalidInput) for an
+    /// empty list and for text that is no address.
+    ///
+    /// # Cancel safety
+    ///
+    /// Giving up leaves nothing behind.
+    pub async fn bind(address: impl AsyncToSocketAddrs) -> io::Result<TcpListener> {
+        first_that_works(address, |address| async move {
+            std::net::TcpListener::bind(address)?.try_into()
+        })
+        .await
+    }
+
+    /// Waits for a connection.
+    ///
+    /// Any number of tasks may wait at once; each connection goes to one of them. A connection
+    /// that its peer gave up in the queue is passed over.
+    ///
+    /// # Errors
+    ///
+    /// What the system says, for instance that there are no descriptors left: the connection
+    /// then stays in the queue.
+    ///
+    /// # Cancel safety
+    ///
+    /// Giving up loses no connection.
+    pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        let (socket, peer) = self.0.accept().await?;
+        Ok((TcpStream::new(socket), peer))
+    }
+
+    /// The connections as they come, without end. An error is an item; the next one may be a
+    /// connection again.
+    ///
+    /// ```
+    /// use polder::net::{TcpListener, TcpStream};
+    /// use polder::stream::StreamExt;
+    ///
+    /// polder::block_on(async {
+    ///     let listener = TcpListener::bind("127.0.0.1:0").await?;
+    ///     let _client = TcpStream::connect(listener.local_addr()?).await?;
+    ///     let mut incoming = listener.incoming();
+    ///     let stream = incoming.next().await.expect("it has no end")?;
+    ///     assert!(stream.peer_addr().is_ok());
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn incoming(&self) -> Incoming<'_> {
+        Incoming {
+            listener: self,
+            accept: None,
+        }
+    }
+
+    /// The address that it listens at: with the real port, where port 0 was asked for.
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        internet(self.0.options().local_addr()?)
+    }
+
+    /// How many hops the packets of connections that are accepted may take.
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    pub fn ttl(&self) -> io::Result<u32> {
+        self.0.options().ttl_v4()
+    }
+
+    /// Sets [`ttl`](Self::ttl).
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
+        self.0.options().set_ttl_v4(ttl)
+    }
+}
+
+pub(super) fn internet(address: socket2::SockAddr) -> io::Result<SocketAddr> {
+    address.as_socket().ok_or_else(|| {
+        io::Error::new(
+            io::ErrorKind::InvalidData,
+            "the socket has no internet address",
+        )
+    })
+}
+
+/// The standard library's listener, taken over, and made non-blocking.
+impl TryFrom<std::net::TcpListener> for TcpListener {
+    type Error = io::Error;
+
+    fn try_from(listener: std::net::TcpListener) -> io::Result<TcpListener> {
+        OwnedFd::from(listener).try_into()
+    }
+}
+
+/// A descriptor from elsewhere, socket activation for instance. That it is a listener shows when it
+/// is used.
+impl TryFrom<OwnedFd> for TcpListener {
+    type Error = io::Error;
+
+    fn try_from(descriptor: OwnedFd) -> io::Result<TcpListener> {
+        Ok(TcpListener(Socket::adopt(descriptor, Kind::Listener)?))
+    }
+}
+
+/// The standard library's listener, which stays non-blocking. Clones that are left share it.
+impl TryFrom<TcpListener> for std::net::TcpListener {
+    type Error = io::Error;
+
+    fn try_from(listener: TcpListener) -> io::Result<std::net::TcpListener> {
+        Ok(listener.0.into_descriptor()?.into())
+    }
+}
+
+impl AsFd for TcpListener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.descriptor().as_fd()
+    }
+}
+
+impl AsRawFd for TcpListener {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.descriptor().as_raw_fd()
+    }
+}
+
+impl fmt::Debug for TcpListener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TcpListener")
+            .field("local_addr", &self.local_addr().ok())
+            .finish()
+    }
+}
+
+/// The stream of connections of a [`TcpListener`]: see [`incoming`](TcpListener::incoming).
+#[must_use = "streams do nothing unless they are polled"]
+pub struct Incoming<'a> {
+    listener: &'a TcpListener,
+    accept: Option<Accept<'a>>,
+}
+
+type Accept<'a> =
+    Pin<Box<dyn Future<Output = io::Result<(TcpStream, SocketAddr)>> + Send + Sync + 'a>>;
+
+impl Stream for Incoming<'_> {
+    type Item = io::Result<TcpStream>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let listener = self.listener;
+        let accept = self
+            .accept
+            .get_or_insert_with(|| Box::pin(listener.accept()));
+        let result = std::task::ready!(accept.as_mut().poll(cx));
+        self.accept = None;
+        Poll::Ready(Some(result.map(|(stream, _)| stream)))
+    }
+}
+
+impl fmt::Debug for Incoming<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Incoming").field(self.listener).finish()
+    }
+}

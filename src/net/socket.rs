@@ -1,0 +1,251 @@
+//! What a socket asks of the world: connect, accept, try to read, try to write, wait until it is
+//! worth another try. Everything in `net` asks here, and nothing else asks the kernel; this is the
+//! place where another world than the kernel's would answer.
+//!
+//! Every operation has one shape ([`Socket::poll`]): it is tried while readiness is not known to be
+//! clear; when it would block, readiness is cleared, unless an event came meanwhile, and the waker
+//! is left with the source. Who succeeds 128 times within one poll of a task lets others run first.
+
+use std::future::Future;
+use std::io::{self, IoSlice, IoSliceMut, Read};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use socket2::{Domain, Protocol, SockAddr, SockRef, Type};
+
+use crate::reactor::{Direction, Io, Kind, Snapshot, WaiterId};
+use crate::runtime::context;
+use crate::sys::{self, OwnedDescriptor};
+use crate::task::queue;
+
+#[derive(Clone, Debug)]
+pub(super) struct Socket {
+    io: Io,
+}
+
+impl Socket {
+    /// Takes over a socket that is non-blocking already.
+    fn new(descriptor: OwnedDescriptor, kind: Kind) -> Socket {
+        Socket {
+            io: Io::new(descriptor, kind),
+        }
+    }
+
+    /// Takes over a socket as the standard library or somebody else made it.
+    pub(super) fn adopt(descriptor: OwnedDescriptor, kind: Kind) -> io::Result<Socket> {
+        let socket = SockRef::from(&descriptor);
+        socket.set_nonblocking(true)?;
+        sys::prepare(&socket)?;
+        Ok(Socket::new(descriptor, kind))
+    }
+
+    /// Gives the socket back, non-blocking; a duplicate of it where clones share it.
+    pub(super) fn into_descriptor(self) -> io::Result<OwnedDescriptor> {
+        self.io.into_descriptor()
+    }
+
+    pub(super) fn descriptor(&self) -> &OwnedDescriptor {
+        self.io.source().descriptor()
+    }
+
+    /// For options and addresses.
+    #[inline]
+    pub(super) fn options(&self) -> SockRef<'_> {
+        SockRef::from(self.descriptor())
+    }
+
+    pub(super) fn shares_with(&self, other: &Socket) -> bool {
+        std::sync::Arc::ptr_eq(self.io.source(), other.io.source())
+    }
+
+    /// Connects to one address.
+    pub(super) async fn connect(address: SocketAddr) -> io::Result<Socket> {
+        let socket = socket2::Socket::new(
+            Domain::for_address(address),
+            Type::STREAM,
+            Some(Protocol::TCP),
+        )?;
+        socket.set_nonblocking(true)?;
+        let result = socket.connect(&SockAddr::from(address));
+        let socket = Socket::new(socket.into(), Kind::TcpStream);
+        match result {
+            Ok(()) => return Ok(socket),
+            Err(error) if !sys::is_in_progress(&error) => return Err(error),
+            Err(_) => {}
+        }
+        // Writable, or so we hope; then what the socket says; then whether there is a peer, since
+        // the first two can be had from a socket that is not connected yet.
+        socket
+            .run(Direction::Write, |socket| {
+                if let Some(error) = socket.take_error()? {
+                    return Err(error);
+                }
+                match socket.peer_addr() {
+                    Err(error) if error.kind() == io::ErrorKind::NotConnected => {
+                        Err(io::ErrorKind::WouldBlock.into())
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                        // What macOS says of a connection that was reset since.
+                        Err(io::ErrorKind::ConnectionReset.into())
+                    }
+                    other => other.map(drop),
+                }
+            })
+            .await?;
+        Ok(socket)
+    }
+
+    /// Waits for a connection. One that was given up by its peer in the queue is passed over.
+    pub(super) async fn accept(&self) -> io::Result<(Socket, SocketAddr)> {
+        let (descriptor, peer) = self
+            .run(Direction::Read, |_| {
+                loop {
+                    match sys::accept(self.descriptor()) {
+                        Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                        other => return other,
+                    }
+                }
+            })
+            .await?;
+        Ok((Socket::new(descriptor, Kind::TcpStream), peer))
+    }
+
+    #[inline]
+    pub(super) fn poll_read(
+        &self,
+        cx: &mut Context<'_>,
+        bytes: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        let wanted = bytes.len();
+        self.poll(cx, Direction::Read, self.io.id(), |socket, seen| {
+            let read = (&mut &**socket).read(bytes)?;
+            self.was_short(seen, read, wanted);
+            Ok(read)
+        })
+    }
+
+    pub(super) fn poll_read_vectored(
+        &self,
+        cx: &mut Context<'_>,
+        buffers: &mut [IoSliceMut<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let wanted = buffers.iter().map(|buffer| buffer.len()).sum();
+        self.poll(cx, Direction::Read, self.io.id(), |socket, seen| {
+            let read = (&mut &**socket).read_vectored(buffers)?;
+            self.was_short(seen, read, wanted);
+            Ok(read)
+        })
+    }
+
+    /// A read that got less than it asked for, but not the end, has most likely drained the socket.
+    #[inline]
+    fn was_short(&self, seen: Snapshot, read: usize, wanted: usize) {
+        if 0 < read && read < wanted {
+            self.io.source().drained_by_short_read(seen);
+        }
+    }
+
+    #[inline]
+    pub(super) fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll(cx, Direction::Write, self.io.id(), |socket, _| {
+            socket.send_with_flags(bytes, sys::SEND_FLAGS)
+        })
+    }
+
+    pub(super) fn poll_write_vectored(
+        &self,
+        cx: &mut Context<'_>,
+        buffers: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.poll(cx, Direction::Write, self.io.id(), |socket, _| {
+            socket.send_vectored_with_flags(buffers, sys::SEND_FLAGS)
+        })
+    }
+
+    /// Runs an operation for one waiter: tries it whenever that is worth it, until it does not
+    /// block.
+    #[inline]
+    fn poll<T>(
+        &self,
+        cx: &mut Context<'_>,
+        direction: Direction,
+        id: WaiterId,
+        mut operation: impl FnMut(&SockRef<'_>, Snapshot) -> io::Result<T>,
+    ) -> Poll<io::Result<T>> {
+        ready!(queue::charge(cx));
+        let source = self.io.source();
+        loop {
+            let seen = source.snapshot();
+            if seen.is_ready(direction) {
+                match operation(&self.options(), seen) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        source.clear(direction, seen);
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    result => return Poll::Ready(result),
+                }
+                continue;
+            }
+            let waits =
+                context::with_reactor(|reactor| source.wait(reactor, direction, id, cx.waker()));
+            match waits.and_then(|result| result) {
+                Ok(true) => {
+                    queue::refund();
+                    return Poll::Pending;
+                }
+                Ok(false) => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+
+    /// An operation as a future of its own: any number of them may wait on one socket, and one
+    /// that is dropped leaves nothing behind.
+    pub(super) fn run<T, F>(&self, direction: Direction, operation: F) -> Run<'_, F>
+    where
+        F: FnMut(&SockRef<'_>) -> io::Result<T>,
+    {
+        Run {
+            socket: self,
+            direction,
+            id: None,
+            operation,
+        }
+    }
+}
+
+/// See [`Socket::run`].
+pub(super) struct Run<'a, F> {
+    socket: &'a Socket,
+    direction: Direction,
+    /// From the first poll on.
+    id: Option<WaiterId>,
+    operation: F,
+}
+
+/// Nothing in it is pinned.
+impl<F> Unpin for Run<'_, F> {}
+
+impl<T, F: FnMut(&SockRef<'_>) -> io::Result<T>> Future for Run<'_, F> {
+    type Output = io::Result<T>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
+        let Run {
+            socket,
+            direction,
+            id,
+            operation,
+        } = &mut *self;
+        let id = *id.get_or_insert_with(|| socket.io.new_id());
+        socket.poll(cx, *direction, id, |socket, _| operation(socket))
+    }
+}
+
+impl<F> Drop for Run<'_, F> {
+    fn drop(&mut self) {
+        if let Some(id) = self.id {
+            self.socket.io.forget(id);
+        }
+    }
+}

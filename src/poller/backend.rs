@@ -1,0 +1,163 @@
+//! Which backends there are by name, which of them this machine has, and which one is chosen.
+
+use std::fmt;
+use std::io;
+use std::str::FromStr;
+
+use super::Selector;
+
+/// A kernel interface that waits. A value, chosen at run time.
+///
+/// Every backend has a name on every platform; [`available`](Self::available) lists those that can
+/// be opened here.
+///
+/// # Examples
+///
+/// ```
+/// use polder::Backend;
+///
+/// for backend in Backend::available() {
+///     assert_eq!(backend.name().parse::<Backend>()?, backend);
+/// }
+/// assert!("fax".parse::<Backend>().is_err());
+/// # std::io::Result::Ok(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum Backend {
+    /// `epoll(7)`: Linux and Android. The default there.
+    Epoll,
+    /// `kqueue(2)`: macOS and the BSDs. Not implemented yet.
+    Kqueue,
+    /// Event ports, `port_create(3C)`: illumos and Solaris. Not implemented yet.
+    EventPorts,
+    /// I/O completion ports: Windows. Not implemented yet.
+    Iocp,
+    /// `poll(2)`: every Unix.
+    Poll,
+}
+
+/// The environment variable that says which backend to use where a program does not.
+const VARIABLE: &str = "POLDER_BACKEND";
+
+impl Backend {
+    /// All backends that have a name.
+    const ALL: [Backend; 5] = [
+        Backend::Epoll,
+        Backend::Kqueue,
+        Backend::EventPorts,
+        Backend::Iocp,
+        Backend::Poll,
+    ];
+
+    /// The backends that can be opened on this machine, the default first.
+    pub fn available() -> Vec<Backend> {
+        let mut all = Backend::ALL.to_vec();
+        all.retain(|backend| backend.is_available());
+        all
+    }
+
+    /// Whether this backend can be opened on this platform.
+    pub fn is_available(self) -> bool {
+        match self {
+            Backend::Epoll => cfg!(any(target_os = "linux", target_os = "android")),
+            Backend::Kqueue | Backend::EventPorts | Backend::Iocp => false,
+            Backend::Poll => cfg!(unix),
+        }
+    }
+
+    /// The name, as [`FromStr`] takes it: lower case, without spaces.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Backend::Epoll => "epoll",
+            Backend::Kqueue => "kqueue",
+            Backend::EventPorts => "event-ports",
+            Backend::Iocp => "iocp",
+            Backend::Poll => "poll",
+        }
+    }
+
+    /// What a runtime uses that was not told: the backend that the environment variable
+    /// `POLDER_BACKEND` names, else the [default](Self::default).
+    ///
+    /// # Errors
+    ///
+    /// Where the variable names no backend, or one that is not available here; the error lists
+    /// those that are.
+    pub fn configured() -> io::Result<Backend> {
+        match std::env::var_os(VARIABLE) {
+            None => Ok(Backend::default()),
+            Some(name) => name.to_string_lossy().parse().map_err(|error: io::Error| {
+                io::Error::new(error.kind(), format!("{VARIABLE}: {error}"))
+            }),
+        }
+    }
+
+    /// Opens the backend: the one switch from a value to a kernel's interface.
+    pub(super) fn open(self) -> io::Result<Box<dyn Selector>> {
+        match self {
+            #[cfg(any(target_os = "linux", target_os = "android"))]
+            Backend::Epoll => Ok(Box::new(super::epoll::Epoll::new()?)),
+            #[cfg(unix)]
+            Backend::Poll => Ok(Box::new(super::poll::Poll::new()?)),
+            other => Err(other.unavailable()),
+        }
+    }
+
+    fn unavailable(self) -> io::Error {
+        io::Error::new(
+            io::ErrorKind::Unsupported,
+            format!(
+                "backend {self} is not available on {}; {}",
+                std::env::consts::OS,
+                list()
+            ),
+        )
+    }
+}
+
+/// The platform's best: epoll on Linux and Android, else poll. The environment is not asked; see
+/// [`Backend::configured`].
+impl Default for Backend {
+    fn default() -> Backend {
+        if Backend::Epoll.is_available() {
+            Backend::Epoll
+        } else {
+            Backend::Poll
+        }
+    }
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// The name, in any case. A name that means nothing is
+/// [`InvalidInput`](io::ErrorKind::InvalidInput), a backend that this platform lacks
+/// [`Unsupported`](io::ErrorKind::Unsupported); both errors list what is available.
+impl FromStr for Backend {
+    type Err = io::Error;
+
+    fn from_str(name: &str) -> io::Result<Backend> {
+        let backend = Backend::ALL
+            .into_iter()
+            .find(|backend| backend.name().eq_ignore_ascii_case(name.trim()))
+            .ok_or_else(|| {
+                io::Error::new(
+                    io::ErrorKind::InvalidInput,
+                    format!("there is no backend {name:?}; {}", list()),
+                )
+            })?;
+        match backend.is_available() {
+            true => Ok(backend),
+            false => Err(backend.unavailable()),
+        }
+    }
+}
+
+fn list() -> String {
+    let names: Vec<_> = Backend::available().iter().map(|b| b.name()).collect();
+    format!("available: {}", names.join(", "))
+}

@@ -1,0 +1,416 @@
+//! The pending timers of one worker: an indexed 4-ary min-heap.
+//!
+//! `nodes` is the heap, ordered by deadline and then by the order in which deadlines were set.
+//! `entries` holds, at a place that never moves, what belongs to each timer; each knows its node and
+//! each node its entry. A timer that is cancelled is taken out at once, so there are no dead nodes,
+//! and memory follows what is pending.
+//!
+//! Nearly every timeout is cancelled or pushed back. Pushing back costs nothing here: the entry
+//! notes the later deadline, its node stays where it is, too early, and is moved only if it comes
+//! to the top ([`settle`](Deadlines::settle)). So a node's deadline is never later than its entry's.
+//!
+//! Four children a node: half the levels of a binary heap, and siblings side by side in memory.
+//!
+//! Not synchronised: the reactor keeps it behind a lock. Wakers are handed out, never called nor
+//! dropped here.
+
+use std::task::Waker;
+use std::time::Instant;
+
+#[derive(Debug, Default)]
+pub(crate) struct Deadlines {
+    nodes: Vec<Node>,
+    entries: Vec<Entry>,
+    /// The first free entry, or [`NONE`]; free entries are chained by `node`.
+    free: u32,
+    used: usize,
+    /// Counts settings, for the order among equal deadlines.
+    count: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Node {
+    when: Instant,
+    order: u64,
+    entry: u32,
+}
+
+#[derive(Debug)]
+struct Entry {
+    when: Instant,
+    order: u64,
+    /// Where its node is; [`NONE`] once it has fired; the next free entry if this one is free.
+    node: u32,
+    waker: Option<Waker>,
+}
+
+/// A pending or fired timer's place. Its owner gives it up by [`remove`](Deadlines::remove).
+#[derive(Debug)]
+pub(crate) struct Key(u32);
+
+const NONE: u32 = u32::MAX;
+const CHILDREN: usize = 4;
+
+/// Up to this many places are kept when the last timer goes; beyond it the memory is given back.
+const KEPT: usize = 1_024;
+
+impl Node {
+    #[inline]
+    fn before(&self, other: &Node) -> bool {
+        (self.when, self.order) < (other.when, other.order)
+    }
+}
+
+impl Deadlines {
+    pub(crate) fn new() -> Deadlines {
+        Deadlines {
+            free: NONE,
+            ..Deadlines::default()
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// Adds a timer. The second result is whether it is the earliest.
+    pub(crate) fn insert(&mut self, when: Instant, waker: Waker) -> (Key, bool) {
+        let order = self.next_order();
+        let entry = Entry {
+            when,
+            order,
+            node: NONE,
+            waker: Some(waker),
+        };
+        let index = match self.free {
+            NONE => {
+                let index = u32::try_from(self.entries.len())
+                    .ok()
+                    .filter(|i| *i != NONE);
+                self.entries.push(entry);
+                index.expect("fewer than 2^32 - 1 timers")
+            }
+            free => {
+                self.free = std::mem::replace(&mut self.entries[free as usize], entry).node;
+                free
+            }
+        };
+        self.used += 1;
+        (
+            Key(index),
+            self.push(Node {
+                when,
+                order,
+                entry: index,
+            }),
+        )
+    }
+
+    /// Replaces the waker of a pending timer, and hands back the one that it replaces; `Err` if it
+    /// has fired.
+    pub(crate) fn set_waker(&mut self, key: &Key, waker: &Waker) -> Result<Option<Waker>, Fired> {
+        let entry = &mut self.entries[key.0 as usize];
+        match &mut entry.waker {
+            _ if entry.node == NONE => Err(Fired),
+            Some(old) if old.will_wake(waker) => Ok(None),
+            old => Ok(old.replace(waker.clone())),
+        }
+    }
+
+    /// Whoever is to be woken by a timer; nobody once it has fired.
+    pub(crate) fn waker(&self, key: &Key) -> Option<&Waker> {
+        self.entries[key.0 as usize].waker.as_ref()
+    }
+
+    /// Sets a timer anew, pending or fired; the waker stays. True if it is now the earliest.
+    pub(crate) fn reset(&mut self, key: &Key, when: Instant) -> bool {
+        let order = self.next_order();
+        let entry = &mut self.entries[key.0 as usize];
+        let node = entry.node as usize;
+        (entry.when, entry.order) = (when, order);
+        if entry.node == NONE {
+            return self.push(Node {
+                when,
+                order,
+                entry: key.0,
+            });
+        }
+        if when >= self.nodes[node].when {
+            return false; // Its node is moved when it comes up.
+        }
+        (self.nodes[node].when, self.nodes[node].order) = (when, order);
+        self.sift_up(node) == 0
+    }
+
+    /// Takes a timer out, pending or fired.
+    pub(crate) fn remove(&mut self, key: Key) -> Option<Waker> {
+        let entry = &mut self.entries[key.0 as usize];
+        let node = entry.node;
+        let waker = entry.waker.take();
+        if node != NONE {
+            self.take_node(node as usize);
+        }
+        self.entries[key.0 as usize].node = self.free;
+        self.free = key.0;
+        self.used -= 1;
+        if self.used == 0 && self.entries.capacity() > KEPT {
+            *self = Deadlines {
+                count: self.count,
+                ..Deadlines::new()
+            };
+        }
+        waker
+    }
+
+    /// When the earliest timer is due.
+    pub(crate) fn earliest(&mut self) -> Option<Instant> {
+        self.settle();
+        self.nodes.first().map(|node| node.when)
+    }
+
+    /// Moves the wakers of all timers that are due at `now` to `wakers`, in their order.
+    pub(crate) fn fire(&mut self, now: Instant, wakers: &mut Vec<Waker>) {
+        loop {
+            self.settle();
+            match self.nodes.first() {
+                Some(node) if node.when <= now => {
+                    let entry = node.entry as usize;
+                    self.take_node(0);
+                    wakers.extend(self.entries[entry].waker.take());
+                }
+                _ => return,
+            }
+        }
+    }
+
+    /// Takes all wakers; every pending timer counts as fired.
+    pub(crate) fn abandon(&mut self, wakers: &mut Vec<Waker>) {
+        for node in self.nodes.drain(..) {
+            let entry = &mut self.entries[node.entry as usize];
+            entry.node = NONE;
+            wakers.extend(entry.waker.take());
+        }
+    }
+
+    /// Moves the nodes on top whose timers were pushed back to where they belong.
+    fn settle(&mut self) {
+        while let Some(node) = self.nodes.first_mut() {
+            let entry = &self.entries[node.entry as usize];
+            if node.order == entry.order {
+                return;
+            }
+            (node.when, node.order) = (entry.when, entry.order);
+            self.sift_down(0);
+        }
+    }
+
+    fn next_order(&mut self) -> u64 {
+        self.count += 1;
+        self.count
+    }
+
+    fn push(&mut self, node: Node) -> bool {
+        self.nodes.push(node);
+        self.sift_up(self.nodes.len() - 1) == 0
+    }
+
+    /// Takes a node out of the heap; its entry counts as fired.
+    fn take_node(&mut self, index: usize) {
+        let node = self.nodes.swap_remove(index);
+        self.entries[node.entry as usize].node = NONE;
+        if index < self.nodes.len() && self.sift_up(index) == index {
+            self.sift_down(index);
+        }
+    }
+
+    fn put(&mut self, index: usize, node: Node) {
+        self.nodes[index] = node;
+        self.entries[node.entry as usize].node = index as u32;
+    }
+
+    fn sift_up(&mut self, mut index: usize) -> usize {
+        let node = self.nodes[index];
+        while index > 0 {
+            let parent = (index - 1) / CHILDREN;
+            if !node.before(&self.nodes[parent]) {
+                break;
+            }
+            self.put(index, self.nodes[parent]);
+            index = parent;
+        }
+        self.put(index, node);
+        index
+    }
+
+    fn sift_down(&mut self, mut index: usize) {
+        let node = self.nodes[index];
+        loop {
+            let first = index * CHILDREN + 1;
+            let last = (first + CHILDREN).min(self.nodes.len());
+            let Some(least) =
+                (first..last).reduce(|a, b| match self.nodes[b].before(&self.nodes[a]) {
+                    true => b,
+                    false => a,
+                })
+            else {
+                break;
+            };
+            if !self.nodes[least].before(&node) {
+                break;
+            }
+            self.put(index, self.nodes[least]);
+            index = least;
+        }
+        self.put(index, node);
+    }
+}
+
+/// The timer has fired.
+#[derive(Debug)]
+pub(crate) struct Fired;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+    use std::sync::{Arc, Mutex};
+    use std::task::Wake;
+    use std::time::Duration;
+
+    /// A waker that writes down its name.
+    struct Named(usize, Arc<Mutex<Vec<usize>>>);
+    impl Wake for Named {
+        fn wake(self: Arc<Self>) {
+            self.1.lock().unwrap().push(self.0);
+        }
+    }
+
+    struct Bench {
+        deadlines: Deadlines,
+        log: Arc<Mutex<Vec<usize>>>,
+        start: Instant,
+    }
+
+    impl Bench {
+        fn new() -> Bench {
+            Bench {
+                deadlines: Deadlines::new(),
+                log: Arc::default(),
+                start: Instant::now(),
+            }
+        }
+        fn at(&self, millis: u64) -> Instant {
+            self.start + Duration::from_millis(millis)
+        }
+        fn waker(&self, name: usize) -> Waker {
+            Arc::new(Named(name, self.log.clone())).into()
+        }
+        fn insert(&mut self, millis: u64, name: usize) -> (Key, bool) {
+            self.deadlines.insert(self.at(millis), self.waker(name))
+        }
+        fn fire(&mut self, millis: u64) -> Vec<usize> {
+            let mut wakers = Vec::new();
+            self.deadlines.fire(self.at(millis), &mut wakers);
+            wakers.into_iter().for_each(Waker::wake);
+            std::mem::take(&mut self.log.lock().unwrap())
+        }
+    }
+
+    #[test]
+    fn equal_deadlines_fire_in_the_order_they_were_set() {
+        let mut bench = Bench::new();
+        let keys: Vec<_> = (0..100).map(|name| bench.insert(5, name).0).collect();
+        // Set anew to the same time: now the last.
+        bench.deadlines.reset(&keys[3], bench.at(5));
+        let mut expected: Vec<_> = (0..100).filter(|name| *name != 3).collect();
+        expected.push(3);
+        assert_eq!(bench.fire(4), []);
+        assert_eq!(bench.fire(5), expected);
+        assert!(bench.deadlines.set_waker(&keys[0], Waker::noop()).is_err());
+    }
+
+    #[test]
+    fn only_the_earliest_is_reported_as_the_earliest() {
+        let mut bench = Bench::new();
+        let (a, first) = bench.insert(10, 0);
+        assert!(first);
+        assert!(!bench.insert(20, 1).1);
+        let (c, first) = bench.insert(5, 2);
+        assert!(first);
+        assert!(!bench.deadlines.reset(&c, bench.at(30)));
+        assert_eq!(bench.deadlines.earliest(), Some(bench.at(10)));
+        assert!(bench.deadlines.reset(&a, bench.at(9)));
+        bench.deadlines.remove(a);
+        assert_eq!(bench.deadlines.earliest(), Some(bench.at(20)));
+    }
+
+    #[test]
+    fn a_random_history_agrees_with_an_ordered_set() {
+        let mut bench = Bench::new();
+        let mut model: BTreeSet<(u64, u64, usize)> = BTreeSet::new();
+        let mut keys: Vec<Option<(Key, u64, u64)>> = Vec::new();
+        let mut random = fastrand(7);
+        let mut order = 0;
+        let mut now = 0;
+        for _ in 0..50_000 {
+            order += 1;
+            match random(10) {
+                0..=3 => {
+                    let when = now + random(1_000);
+                    let name = keys.len();
+                    let (key, _) = bench.insert(when, name);
+                    keys.push(Some((key, when, order)));
+                    model.insert((when, order, name));
+                }
+                4..=6 if !keys.is_empty() => {
+                    let name = random(keys.len() as u64) as usize;
+                    if let Some((key, old, old_order)) = &mut keys[name] {
+                        let when = now + random(1_000);
+                        model.remove(&(*old, *old_order, name));
+                        // A timer that has fired has no waker until it is polled.
+                        bench.deadlines.reset(key, bench.at(when));
+                        let waker = bench.waker(name);
+                        bench.deadlines.set_waker(key, &waker).unwrap();
+                        (*old, *old_order) = (when, order);
+                        model.insert((when, order, name));
+                    }
+                }
+                7..=8 if !keys.is_empty() => {
+                    let name = random(keys.len() as u64) as usize;
+                    if let Some((key, when, order)) = keys[name].take() {
+                        bench.deadlines.remove(key);
+                        model.remove(&(when, order, name));
+                    }
+                }
+                _ => {
+                    now += random(20);
+                    let later = model.split_off(&(now + 1, 0, 0));
+                    let due: Vec<_> = model.iter().map(|(_, _, name)| *name).collect();
+                    model = later;
+                    assert_eq!(bench.fire(now), due);
+                    let earliest = model.first().map(|(when, _, _)| bench.at(*when));
+                    assert_eq!(bench.deadlines.earliest(), earliest);
+                }
+            }
+        }
+        for (key, _, _) in keys.into_iter().flatten() {
+            bench.deadlines.remove(key);
+        }
+        assert!(bench.deadlines.is_empty());
+        assert_eq!(
+            bench.deadlines.entries.capacity(),
+            0,
+            "the memory is given back"
+        );
+    }
+
+    /// A small generator, so that a failure repeats.
+    fn fastrand(mut state: u64) -> impl FnMut(u64) -> u64 {
+        move |below| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (state >> 33) % below
+        }
+    }
+}

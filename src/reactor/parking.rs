@@ -1,0 +1,164 @@
+//! How a worker goes to sleep without missing a wake, and is woken by a system call only when it
+//! sleeps.
+//!
+//! One atomic, three states:
+//!
+//! | state | means | set by |
+//! |---|---|---|
+//! | `RUNNING` | the worker looks at its inbox before it sleeps | the worker, when it wakes |
+//! | `PARKED` | the worker sleeps in the poller, or is about to | the worker, in [`park`](Parking::park) |
+//! | `NOTIFIED` | somebody has taken it on to call the poller's `notify` | [`unpark`](Parking::unpark), from `PARKED` |
+//!
+//! **The protocol.** Who has something for the worker first puts it where the worker will look
+//! (inbox, deadlines, a flag), and then calls `unpark`; if that returns true, it calls `notify`.
+//! The worker first calls `park`, then looks everywhere once more, and only then sleeps.
+//!
+//! **Why no wake is lost.** Both sides write one place and then read the other's, with a sequentially
+//! consistent fence between. So at least one of them sees what the other wrote: either the worker
+//! finds the thing and does not sleep, or the other side finds `PARKED` and notifies; and a
+//! notification is kept by the poller until a wait consumes it. `loom` checks this below.
+
+use crate::sync::atomic::{AtomicU8, Ordering, fence};
+
+const RUNNING: u8 = 0;
+const PARKED: u8 = 1;
+const NOTIFIED: u8 = 2;
+
+#[derive(Debug)]
+pub(crate) struct Parking(AtomicU8);
+
+impl Parking {
+    pub(crate) fn new() -> Parking {
+        Parking(AtomicU8::new(RUNNING))
+    }
+
+    /// The worker is about to sleep: from here on whoever has something for it notifies. To be
+    /// called before the last look.
+    #[inline]
+    pub(crate) fn park(&self) {
+        self.0.store(PARKED, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    /// The worker is awake, or has found something and does not sleep.
+    #[inline]
+    pub(crate) fn resume(&self) {
+        // A `NOTIFIED` that is overwritten is a notification that the poller keeps: at worst the
+        // next wait returns at once. `Relaxed`, since what was put somewhere is found through the
+        // lock or the queue that holds it.
+        self.0.store(RUNNING, Ordering::Relaxed);
+    }
+
+    /// There is something for the worker, where it will look. True if the caller has to notify
+    /// the poller.
+    #[inline]
+    pub(crate) fn unpark(&self) -> bool {
+        fence(Ordering::SeqCst);
+        self.0.load(Ordering::Relaxed) == PARKED
+            && self
+                .0
+                .compare_exchange(PARKED, NOTIFIED, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use crate::sync::Mutex;
+    use loom::sync::Arc;
+    use loom::sync::atomic::{AtomicBool, AtomicUsize};
+
+    /// A worker with an inbox, and a poller reduced to its promise: a notification ends the
+    /// current or else the next wait.
+    struct World {
+        parking: Parking,
+        inbox: AtomicUsize,
+        notified: Mutex<bool>,
+        woken: loom::sync::Condvar,
+        asleep: AtomicBool,
+    }
+
+    impl World {
+        fn new() -> Arc<World> {
+            Arc::new(World {
+                parking: Parking::new(),
+                inbox: AtomicUsize::new(0),
+                notified: Mutex::new(false),
+                woken: loom::sync::Condvar::new(),
+                asleep: AtomicBool::new(false),
+            })
+        }
+
+        fn send(&self) {
+            self.inbox.fetch_add(1, Ordering::Release);
+            if self.parking.unpark() {
+                *self.notified.lock() = true;
+                self.woken.notify_one();
+            }
+        }
+
+        /// Runs until `total` messages came. Loom fails the model where this sleeps for ever.
+        fn work(&self, total: usize) {
+            let mut seen = 0;
+            while seen < total {
+                seen += self.inbox.swap(0, Ordering::Acquire);
+                if seen == total {
+                    break;
+                }
+                self.parking.park();
+                if self.inbox.load(Ordering::Acquire) == 0 {
+                    let mut notified = self.notified.lock();
+                    self.asleep.store(true, Ordering::Relaxed);
+                    while !*notified {
+                        notified = self.woken.wait(notified).unwrap();
+                    }
+                    *notified = false;
+                }
+                self.parking.resume();
+            }
+        }
+    }
+
+    #[test]
+    fn a_wake_before_during_or_after_parking_is_never_lost() {
+        loom::model(|| {
+            let world = World::new();
+            let sender = {
+                let world = world.clone();
+                loom::thread::spawn(move || world.send())
+            };
+            world.work(1);
+            sender.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn two_threads_wake_one_worker() {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(|| {
+            let world = World::new();
+            let senders: Vec<_> = (0..2)
+                .map(|_| {
+                    let world = world.clone();
+                    loom::thread::spawn(move || world.send())
+                })
+                .collect();
+            world.work(2);
+            for sender in senders {
+                sender.join().unwrap();
+            }
+        });
+    }
+
+    #[test]
+    fn a_worker_that_is_awake_costs_no_notification() {
+        loom::model(|| {
+            let world = World::new();
+            world.send();
+            assert!(!*world.notified.lock());
+            world.work(1);
+        });
+    }
+}

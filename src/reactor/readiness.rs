@@ -1,0 +1,505 @@
+//! What is known of one source, and who waits for more.
+//!
+//! `state` is one atomic word: readiness bits (low byte) and a tick (the rest). `slots`, behind a
+//! lock, holds the wakers, and for its owner whatever has to change together with them.
+//!
+//! **The protocol.**
+//!
+//! * An operation first takes a [`Snapshot`]. If its direction's bit is set it tries; if that
+//!   would block it calls [`clear`](Readiness::clear) with that snapshot.
+//! * Whoever finds the bit clear takes the lock and calls [`Slots::wait`], which looks at the bit
+//!   once more under the lock: set, it refuses, and the operation is tried again; clear, it leaves
+//!   the waker.
+//! * An event, [`deliver`](Readiness::deliver), sets bits and raises the tick, and *then* takes the
+//!   lock and takes the wakers out.
+//!
+//! **Why no edge is lost.** An event between an attempt and its clearing raises the tick, and
+//! clearing is refused when the tick has moved. **Why no waiter is lost.** The event's critical
+//! section comes before the waiter's, and then the waiter sees the bit, or after, and then the event
+//! finds the waker. `loom` checks both below.
+//!
+//! The bits start set: nothing is known, so the first operation tries. A bit that is set wrongly
+//! costs one attempt; one that is clear wrongly would cost everything.
+//!
+//! Each waiter has an identity, [`WaiterId`]: a handle to the socket, or a future of ours. A waiter
+//! that comes again replaces its waker instead of adding one, and one that goes takes it along. The
+//! first waiter of each direction has a place of its own; the rare others share a list.
+
+use std::task::Waker;
+
+use crate::poller::Ready;
+use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::sync::{Mutex, MutexGuard};
+
+/// Which side of a source an operation belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Direction {
+    Read,
+    Write,
+}
+
+impl Direction {
+    #[inline]
+    fn bit(self) -> u32 {
+        match self {
+            Direction::Read => Ready::READABLE.0.into(),
+            Direction::Write => Ready::WRITABLE.0.into(),
+        }
+    }
+}
+
+/// Who waits: unique among the waiters of one source. (After 2^32 waiters of one source a number
+/// comes again; only if its first owner still waits in the same direction does one of the two go
+/// unwoken.)
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct WaiterId(pub(crate) u32);
+
+/// The state that an attempt was made in.
+#[derive(Clone, Copy)]
+pub(crate) struct Snapshot(u32);
+
+impl Snapshot {
+    #[inline]
+    pub(crate) fn is_ready(self, direction: Direction) -> bool {
+        self.0 & direction.bit() != 0
+    }
+
+    /// Whether a hang-up, an error or urgent data was reported, ever: then a read that fills less
+    /// than was asked for says nothing about the next one.
+    #[inline]
+    pub(crate) fn has_news_beyond_data(self) -> bool {
+        self.0 & u32::from((Ready::CLOSED | Ready::ERROR | Ready::PRIORITY).0) != 0
+    }
+}
+
+/// Waiting was refused: the operation is to be tried again.
+#[derive(Debug)]
+pub(crate) struct ReadyByNow;
+
+const TICK: u32 = 1 << 8;
+const BITS: u32 = TICK - 1;
+
+#[derive(Debug)]
+pub(crate) struct Readiness<R> {
+    state: AtomicU32,
+    slots: Mutex<Slots<R>>,
+}
+
+/// What the lock protects. `registration` is the owner's.
+#[derive(Debug)]
+pub(crate) struct Slots<R> {
+    ids: [WaiterId; 2],
+    first: [Option<Waker>; 2],
+    /// Boxed, since nearly every source goes without.
+    #[expect(
+        clippy::box_collection,
+        reason = "one word instead of three in every source"
+    )]
+    more: Option<Box<Vec<(Direction, WaiterId, Waker)>>>,
+    pub(crate) registration: R,
+}
+
+impl<R> Readiness<R> {
+    pub(crate) fn new(registration: R) -> Readiness<R> {
+        Readiness {
+            state: AtomicU32::new(u32::from((Ready::READABLE | Ready::WRITABLE).0)),
+            slots: Mutex::new(Slots {
+                ids: [WaiterId(0); 2],
+                first: [None, None],
+                more: None,
+                registration,
+            }),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        Snapshot(self.state.load(Ordering::Acquire))
+    }
+
+    /// The direction was seen not to be ready, in an attempt that began after `seen` was taken.
+    #[inline]
+    pub(crate) fn clear(&self, direction: Direction, seen: Snapshot) {
+        let mut current = seen.0;
+        // Only bits can differ while the tick stands: the other direction was cleared. That is no
+        // reason to give up.
+        while let Err(now) = self.state.compare_exchange_weak(
+            current,
+            current & !direction.bit(),
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        ) {
+            if now & !BITS != seen.0 & !BITS {
+                return;
+            }
+            current = now;
+        }
+    }
+
+    #[inline]
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Slots<R>> {
+        self.slots.lock()
+    }
+
+    /// Leaves a waker for the next event of `direction`, unless it is ready by now. Hands back
+    /// the waker that it replaces, to be dropped outside the lock.
+    #[inline]
+    pub(crate) fn wait(
+        &self,
+        slots: &mut Slots<R>,
+        direction: Direction,
+        id: WaiterId,
+        waker: &Waker,
+    ) -> Result<Option<Waker>, ReadyByNow> {
+        if self.snapshot().is_ready(direction) {
+            return Err(ReadyByNow);
+        }
+        Ok(slots.leave(direction, id, waker))
+    }
+
+    /// An event: sets its bits, moves the wakers of its directions to `wakers`, and lets the owner
+    /// see to what is left of the waiting, under the lock.
+    #[inline]
+    pub(crate) fn deliver(
+        &self,
+        ready: Ready,
+        wakers: &mut Vec<Waker>,
+        owner: impl FnOnce(&mut Slots<R>, &mut Vec<Waker>),
+    ) {
+        self.note(ready);
+        let mut slots = self.lock();
+        if ready.intersects(Ready::READABLE) {
+            slots.take(Direction::Read, wakers);
+        }
+        if ready.intersects(Ready::WRITABLE) {
+            slots.take(Direction::Write, wakers);
+        }
+        owner(&mut slots, wakers);
+    }
+
+    /// Sets bits and raises the tick. Who does only this must wake the waiters afterwards.
+    #[inline]
+    pub(crate) fn note(&self, ready: Ready) {
+        let mut current = self.state.load(Ordering::Relaxed);
+        while let Err(now) = self.state.compare_exchange_weak(
+            current,
+            (current | u32::from(ready.0)).wrapping_add(TICK),
+            Ordering::AcqRel,
+            Ordering::Relaxed,
+        ) {
+            current = now;
+        }
+    }
+
+    /// The waiter goes: its wakers are handed back, to be dropped outside the lock.
+    pub(crate) fn forget(&self, id: WaiterId) -> Vec<Waker> {
+        let mut gone = Vec::new();
+        let mut slots = self.lock();
+        for side in 0..2 {
+            if slots.ids[side] == id {
+                gone.extend(slots.first[side].take());
+            }
+        }
+        if let Some(more) = &mut slots.more {
+            let mut index = 0;
+            while index < more.len() {
+                match more[index].1 == id {
+                    true => gone.push(more.swap_remove(index).2),
+                    false => index += 1,
+                }
+            }
+        }
+        gone
+    }
+}
+
+impl<R> Slots<R> {
+    #[inline]
+    fn leave(&mut self, direction: Direction, id: WaiterId, waker: &Waker) -> Option<Waker> {
+        let side = direction as usize;
+        match &mut self.first[side] {
+            None => {
+                self.first[side] = Some(waker.clone());
+                self.ids[side] = id;
+                // An earlier turn of this waiter may stand in the list.
+                match self.more {
+                    None => None,
+                    Some(_) => self.remove_from_list(direction, id),
+                }
+            }
+            Some(first) if self.ids[side] == id => match first.will_wake(waker) {
+                true => None,
+                false => Some(std::mem::replace(first, waker.clone())),
+            },
+            Some(_) => self.leave_in_list(direction, id, waker),
+        }
+    }
+
+    #[cold]
+    fn leave_in_list(
+        &mut self,
+        direction: Direction,
+        id: WaiterId,
+        waker: &Waker,
+    ) -> Option<Waker> {
+        let more = self.more.get_or_insert_default();
+        match more.iter_mut().find(|w| w.0 == direction && w.1 == id) {
+            Some((_, _, old)) if old.will_wake(waker) => None,
+            Some((_, _, old)) => Some(std::mem::replace(old, waker.clone())),
+            None => {
+                more.push((direction, id, waker.clone()));
+                None
+            }
+        }
+    }
+
+    #[cold]
+    fn remove_from_list(&mut self, direction: Direction, id: WaiterId) -> Option<Waker> {
+        let more = self.more.as_mut()?;
+        let index = more.iter().position(|w| w.0 == direction && w.1 == id)?;
+        Some(more.swap_remove(index).2)
+    }
+
+    /// Takes out the wakers of `direction`.
+    #[inline]
+    pub(super) fn take(&mut self, direction: Direction, wakers: &mut Vec<Waker>) {
+        wakers.extend(self.first[direction as usize].take());
+        if let Some(more) = &mut self.more {
+            let mut index = 0;
+            while index < more.len() {
+                match more[index].0 == direction {
+                    true => wakers.push(more.remove(index).2),
+                    false => index += 1,
+                }
+            }
+        }
+    }
+
+    /// Whether anybody waits for `direction`.
+    #[inline]
+    pub(crate) fn is_waited(&self, direction: Direction) -> bool {
+        self.first[direction as usize].is_some()
+            || self
+                .more
+                .as_ref()
+                .is_some_and(|more| more.iter().any(|w| w.0 == direction))
+    }
+
+    /// Whether anybody but `id` waits.
+    pub(crate) fn is_waited_by_others(&self, id: WaiterId) -> bool {
+        (0..2).any(|side| self.first[side].is_some() && self.ids[side] != id)
+            || self
+                .more
+                .as_ref()
+                .is_some_and(|more| more.iter().any(|w| w.1 != id))
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use loom::sync::Arc;
+    use loom::sync::atomic::{AtomicUsize, Ordering as O};
+
+    const ME: WaiterId = WaiterId(1);
+
+    /// A socket that holds a number of bytes, an edge for each arrival, and a reader that takes
+    /// what there is, clears, waits, and is "woken" by the waker's count.
+    struct World {
+        readiness: Readiness<()>,
+        bytes: AtomicUsize,
+        woken: std::sync::Arc<Wakes>,
+    }
+
+    /// loom cannot see into a `Waker`, so what it would do is done with loom's own atomics.
+    struct Wakes {
+        count: AtomicUsize,
+        thread: loom::thread::Thread,
+    }
+
+    impl std::task::Wake for Wakes {
+        fn wake(self: std::sync::Arc<Self>) {
+            self.count.fetch_add(1, O::Release);
+            self.thread.unpark();
+        }
+    }
+
+    impl World {
+        fn new() -> Arc<World> {
+            Arc::new(World {
+                readiness: Readiness::new(()),
+                bytes: AtomicUsize::new(0),
+                woken: std::sync::Arc::new(Wakes {
+                    count: AtomicUsize::new(0),
+                    thread: loom::thread::current(),
+                }),
+            })
+        }
+
+        /// A byte arrives, and its edge is delivered.
+        fn arrive(&self) {
+            self.bytes.fetch_add(1, O::Release);
+            let mut wakers = Vec::new();
+            self.readiness
+                .deliver(Ready::READABLE, &mut wakers, |_, _| {});
+            for waker in wakers {
+                waker.wake();
+            }
+        }
+
+        /// One poll of a read: bytes, or none and a waker was left.
+        fn poll_read(&self, id: WaiterId) -> Option<usize> {
+            let waker = Waker::from(self.woken.clone());
+            loop {
+                let seen = self.readiness.snapshot();
+                if seen.is_ready(Direction::Read) {
+                    match self.bytes.swap(0, O::Acquire) {
+                        0 => self.readiness.clear(Direction::Read, seen),
+                        n => return Some(n),
+                    }
+                    continue;
+                }
+                let mut slots = self.readiness.lock();
+                let waits = self.readiness.wait(&mut slots, Direction::Read, id, &waker);
+                if waits.is_ok() {
+                    return None;
+                }
+            }
+        }
+
+        /// Reads `total` bytes. A lost edge or waker leaves it parked, and loom fails the model.
+        fn read_all(&self, total: usize) {
+            let mut read = 0;
+            while read < total {
+                match self.poll_read(ME) {
+                    Some(n) => read += n,
+                    None => {
+                        while self.woken.count.swap(0, O::Acquire) == 0 {
+                            loom::thread::park();
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_edge_between_attempt_clearing_and_waiting_is_never_lost() {
+        loom::model(|| {
+            let world = World::new();
+            let sender = {
+                let world = world.clone();
+                loom::thread::spawn(move || world.arrive())
+            };
+            world.read_all(1);
+            sender.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn two_edges_in_a_row_are_never_lost() {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(|| {
+            let world = World::new();
+            let sender = {
+                let world = world.clone();
+                loom::thread::spawn(move || {
+                    world.arrive();
+                    world.arrive();
+                })
+            };
+            world.read_all(2);
+            sender.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn clearing_one_direction_keeps_the_other() {
+        loom::model(|| {
+            let readiness = Arc::new(Readiness::new(()));
+            let other = {
+                let readiness = readiness.clone();
+                loom::thread::spawn(move || {
+                    readiness.clear(Direction::Write, readiness.snapshot());
+                })
+            };
+            readiness.clear(Direction::Read, readiness.snapshot());
+            other.join().unwrap();
+            let seen = readiness.snapshot();
+            assert!(!seen.is_ready(Direction::Read) && !seen.is_ready(Direction::Write));
+        });
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::task::Wake;
+
+    struct Nobody;
+    impl Wake for Nobody {
+        fn wake(self: Arc<Self>) {}
+    }
+
+    fn waker() -> (Arc<Nobody>, Waker) {
+        let nobody = Arc::new(Nobody);
+        (nobody.clone(), nobody.into())
+    }
+
+    fn wait(readiness: &Readiness<()>, direction: Direction, id: u32, waker: &Waker) {
+        readiness.clear(direction, readiness.snapshot());
+        readiness
+            .wait(&mut readiness.lock(), direction, WaiterId(id), waker)
+            .unwrap();
+    }
+
+    #[test]
+    fn a_waiter_that_comes_again_replaces_its_waker() {
+        let readiness = Readiness::new(());
+        let (first, first_waker) = waker();
+        let (second, second_waker) = waker();
+        for id in [1, 2, 1, 2, 2, 1] {
+            wait(&readiness, Direction::Read, id, &first_waker);
+        }
+        assert_eq!(Arc::strong_count(&first), 2 + 2);
+        wait(&readiness, Direction::Read, 1, &second_waker);
+        wait(&readiness, Direction::Read, 2, &second_waker);
+        assert_eq!(Arc::strong_count(&first), 2);
+        let mut wakers = Vec::new();
+        readiness.deliver(Ready::READABLE, &mut wakers, |_, _| {});
+        assert_eq!(wakers.len(), 2);
+        drop(wakers);
+        assert_eq!(Arc::strong_count(&second), 2);
+    }
+
+    #[test]
+    fn a_waiter_that_goes_leaves_no_waker() {
+        let readiness = Readiness::new(());
+        let (nobody, waker) = waker();
+        for id in 1..4 {
+            wait(&readiness, Direction::Read, id, &waker);
+            wait(&readiness, Direction::Write, id, &waker);
+        }
+        for id in [2, 1, 3] {
+            assert!(readiness.lock().is_waited(Direction::Write));
+            assert_eq!(readiness.forget(WaiterId(id)).len(), 2);
+        }
+        assert_eq!(Arc::strong_count(&nobody), 2);
+        assert!(!readiness.lock().is_waited_by_others(WaiterId(9)));
+    }
+
+    #[test]
+    fn an_event_wakes_its_direction_only() {
+        let readiness = Readiness::new(());
+        let (_nobody, waker) = waker();
+        wait(&readiness, Direction::Read, 1, &waker);
+        wait(&readiness, Direction::Write, 1, &waker);
+        let mut wakers = Vec::new();
+        readiness.deliver(Ready::WRITABLE, &mut wakers, |slots, _| {
+            assert!(slots.is_waited(Direction::Read) && !slots.is_waited(Direction::Write));
+        });
+        assert_eq!(wakers.len(), 1);
+    }
+}

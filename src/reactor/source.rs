@@ -1,0 +1,341 @@
+//! One descriptor, and everything that waits for it.
+//!
+//! A [`Source`] owns its descriptor and its [`Readiness`]; the reactor that it is registered with
+//! knows it by token. Users hold it through [`Io`] handles, which are counted: when the last one
+//! goes, the source is deregistered, and then closed.
+//!
+//! **Sources follow their users.** A source is registered when an operation first has to wait, with
+//! the reactor of the worker that waits. If later another worker waits, and nobody else does, it
+//! moves there; if others do, it stays, and the wake crosses threads. Where it is registered
+//! matters for speed only: wakers lie in the source, and registering reports what is ready already,
+//! so no event is lost on the way.
+//!
+//! **How it is registered.** With edges, a TCP stream for both directions and urgent data, at once
+//! and for good. Others for reading, and for writing from the first write that has to wait: a Unix
+//! or UDP socket reports each datagram that drained as an edge, a wake-up for nobody. Without edges,
+//! one-shot, for the directions that somebody waits for, armed again with each wait.
+//!
+//! **Locks.** A reactor's table of sources, then a source's slots, then whatever the poller has; a
+//! waker is called and dropped under none of them.
+
+use std::io;
+use std::sync::Arc;
+use std::task::Waker;
+
+use super::readiness::{Direction, Readiness, Slots, Snapshot, WaiterId};
+use super::{Reactor, Token};
+use crate::poller::{Interest, Mode, Ready};
+use crate::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use crate::sys::{AsDescriptor, OwnedDescriptor};
+
+/// What a source is, as far as waiting for it differs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// A TCP stream: its edges are few, and a short read says that it is drained.
+    TcpStream,
+    /// A listening socket.
+    Listener,
+}
+
+#[derive(Debug)]
+pub(crate) struct Source {
+    readiness: Readiness<Registration>,
+    descriptor: OwnedDescriptor,
+    kind: Kind,
+    /// [`Io`] handles.
+    handles: AtomicUsize,
+    next_id: AtomicU32,
+}
+
+/// Where a source is registered, and for what.
+#[derive(Debug, Default)]
+pub(crate) struct Registration {
+    home: Option<(Arc<Reactor>, Token)>,
+    interest: Interest,
+}
+
+impl Source {
+    #[inline]
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        self.readiness.snapshot()
+    }
+
+    /// See [`Readiness::clear`].
+    #[inline]
+    pub(crate) fn clear(&self, direction: Direction, seen: Snapshot) {
+        self.readiness.clear(direction, seen);
+    }
+
+    pub(crate) fn descriptor(&self) -> &OwnedDescriptor {
+        &self.descriptor
+    }
+
+    /// A stream's read in the state `seen` got less than it asked for. Where that shows that there
+    /// is no more, clears readability, and so spares the attempt that would find out.
+    ///
+    /// It shows that for TCP while neither an end nor urgent data was reported: with edges the end
+    /// of file makes no further one once it was reported together with the data, and a read stops
+    /// at the urgent mark. Where interest is armed again, arming looks again anyway.
+    #[inline]
+    pub(crate) fn drained_by_short_read(&self, seen: Snapshot) {
+        if self.kind == Kind::TcpStream && !seen.has_news_beyond_data() {
+            self.clear(Direction::Read, seen);
+        }
+    }
+
+    /// Leaves `waker` for the next event of `direction`, registering the source where that is
+    /// needed; false if the direction is ready by now and the operation is to be tried again.
+    #[inline]
+    pub(crate) fn wait(
+        self: &Arc<Self>,
+        reactor: &Arc<Reactor>,
+        direction: Direction,
+        id: WaiterId,
+        waker: &Waker,
+    ) -> io::Result<bool> {
+        let mut slots = self.readiness.lock();
+        loop {
+            match &slots.registration.home {
+                Some((home, _)) if Arc::ptr_eq(home, reactor) || slots.is_waited_by_others(id) => {
+                    let Ok(displaced) = self.readiness.wait(&mut slots, direction, id, waker)
+                    else {
+                        return Ok(false);
+                    };
+                    let armed = self.arm(&mut slots, interest(direction));
+                    drop(slots);
+                    drop(displaced);
+                    if let Err(error) = armed {
+                        drop(self.readiness.forget(id));
+                        return Err(error);
+                    }
+                    return Ok(true);
+                }
+                Some(_) => {
+                    let (home, token) = self.detach(&mut slots).expect("it has a home");
+                    drop(slots);
+                    drop(home.remove(token));
+                }
+                None => {
+                    drop(slots);
+                    self.attach(reactor, direction)?;
+                }
+            }
+            slots = self.readiness.lock();
+        }
+    }
+
+    /// Registers with `reactor`, unless somebody has registered with another one meanwhile.
+    #[cold]
+    fn attach(self: &Arc<Self>, reactor: &Arc<Reactor>, direction: Direction) -> io::Result<()> {
+        // The table's lock comes before the slots', so the place is taken first, on approval.
+        let token = reactor.insert(self.clone())?;
+        let mut slots = self.readiness.lock();
+        let mut interest = interest(direction);
+        let mode = match reactor.has_edges() {
+            false => Mode::OneShot,
+            true => {
+                interest |= match self.kind {
+                    Kind::TcpStream => Interest::READABLE | Interest::WRITABLE | Interest::PRIORITY,
+                    Kind::Listener => Interest::READABLE,
+                };
+                Mode::Edge
+            }
+        };
+        let result = match slots.registration.home {
+            Some(_) => Ok(false),
+            None => reactor
+                .poller()
+                .register_socket(self.descriptor.as_descriptor(), token, interest, mode)
+                .map(|()| true),
+        };
+        if let Ok(true) = result {
+            slots.registration = Registration {
+                home: Some((reactor.clone(), token)),
+                interest,
+            };
+            // A reactor that closes marks itself first and then visits what is in its table: it
+            // comes to this source after this critical section, or is seen here.
+            if !reactor.is_closed() {
+                return Ok(());
+            }
+            self.detach(&mut slots);
+        }
+        drop(slots);
+        drop(reactor.remove(token));
+        match result {
+            Ok(true) => Err(super::closed()),
+            Ok(false) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Ends the registration with the poller. The caller takes the source out of the reactor's
+    /// table, once it has let go of the slots.
+    fn detach(&self, slots: &mut Slots<Registration>) -> Option<(Arc<Reactor>, Token)> {
+        let (reactor, token) = slots.registration.home.take()?;
+        slots.registration.interest = Interest::NONE;
+        // It can only fail if somebody has closed our descriptor: then it is not there either.
+        let _ = reactor.poller().deregister(self.descriptor.as_descriptor());
+        Some((reactor, token))
+    }
+
+    /// Sees to it that an event for `wanted` is reported, and for everything else that is waited
+    /// for.
+    #[inline]
+    fn arm(&self, slots: &mut Slots<Registration>, wanted: Interest) -> io::Result<()> {
+        if slots.registration.interest.contains(wanted) {
+            return Ok(());
+        }
+        let interest = slots.registration.interest | wanted;
+        let Some((reactor, token)) = &slots.registration.home else {
+            return Ok(());
+        };
+        let mode = match reactor.has_edges() {
+            true => Mode::Edge,
+            false => Mode::OneShot,
+        };
+        reactor
+            .poller()
+            .modify(self.descriptor.as_descriptor(), *token, interest, mode)?;
+        slots.registration.interest = interest;
+        Ok(())
+    }
+
+    /// An event of `reactor` for the token that this source has there.
+    #[inline]
+    pub(super) fn deliver(
+        &self,
+        reactor: &Reactor,
+        token: Token,
+        ready: Ready,
+        wakers: &mut Vec<Waker>,
+    ) {
+        self.readiness.deliver(ready, wakers, |slots, wakers| {
+            let registered = matches!(&slots.registration.home, Some((_, t)) if *t == token);
+            if reactor.has_edges() || !registered {
+                return;
+            }
+            // One-shot: the event has spent the interest. Who still waits is armed again.
+            slots.registration.interest = Interest::NONE;
+            for direction in [Direction::Read, Direction::Write] {
+                if slots.is_waited(direction) && self.arm(slots, interest(direction)).is_err() {
+                    // It cannot be waited for any more: let the operation find out why.
+                    self.readiness.note(Ready::READABLE | Ready::WRITABLE);
+                    slots.take(direction, wakers);
+                }
+            }
+        });
+    }
+
+    /// The reactor goes: whoever waits is woken, tries, and registers elsewhere.
+    pub(super) fn orphan(&self, reactor: &Reactor, wakers: &mut Vec<Waker>) {
+        {
+            let mut slots = self.readiness.lock();
+            if !matches!(&slots.registration.home, Some((home, _)) if std::ptr::eq(&**home, reactor))
+            {
+                return;
+            }
+            self.detach(&mut slots);
+        }
+        self.readiness
+            .deliver(Ready::READABLE | Ready::WRITABLE, wakers, |_, _| {});
+    }
+
+    fn new_id(&self) -> WaiterId {
+        WaiterId(self.next_id.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+#[inline]
+fn interest(direction: Direction) -> Interest {
+    match direction {
+        Direction::Read => Interest::READABLE,
+        Direction::Write => Interest::WRITABLE,
+    }
+}
+
+/// A handle to a source: what a user's socket holds. Clones share the source.
+#[derive(Debug)]
+pub(crate) struct Io {
+    source: Arc<Source>,
+    id: WaiterId,
+}
+
+impl Io {
+    /// Takes over a descriptor, which must be non-blocking.
+    pub(crate) fn new(descriptor: OwnedDescriptor, kind: Kind) -> Io {
+        Io {
+            source: Arc::new(Source {
+                readiness: Readiness::new(Registration::default()),
+                descriptor,
+                kind,
+                handles: AtomicUsize::new(1),
+                next_id: AtomicU32::new(1),
+            }),
+            id: WaiterId(0),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn source(&self) -> &Arc<Source> {
+        &self.source
+    }
+
+    /// What this handle is called among those who wait.
+    #[inline]
+    pub(crate) fn id(&self) -> WaiterId {
+        self.id
+    }
+
+    /// A name for one more waiter, which [`forget`](Self::forget)s itself.
+    pub(crate) fn new_id(&self) -> WaiterId {
+        self.source.new_id()
+    }
+
+    /// A waiter that goes takes its wakers along.
+    pub(crate) fn forget(&self, id: WaiterId) {
+        drop(self.source.readiness.forget(id));
+    }
+
+    /// The descriptor itself, deregistered; a duplicate of it where other handles share it.
+    pub(crate) fn into_descriptor(self) -> io::Result<OwnedDescriptor> {
+        let source = self.source.clone();
+        drop(self);
+        match Arc::try_unwrap(source) {
+            Ok(source) => Ok(source.descriptor),
+            Err(source) => source.descriptor.try_clone(),
+        }
+    }
+}
+
+impl Clone for Io {
+    fn clone(&self) -> Io {
+        self.source.handles.fetch_add(1, Ordering::Relaxed);
+        Io {
+            id: self.source.new_id(),
+            source: self.source.clone(),
+        }
+    }
+}
+
+impl Drop for Io {
+    fn drop(&mut self) {
+        let source = &self.source;
+        if source.handles.fetch_sub(1, Ordering::AcqRel) > 1 {
+            drop(source.readiness.forget(self.id));
+            return;
+        }
+        // The last handle: nobody can wait any more, and the reactor lets go of the source, so
+        // that the descriptor closes here and now.
+        let mut wakers = Vec::new();
+        let registration = {
+            let mut slots = source.readiness.lock();
+            slots.take(Direction::Read, &mut wakers);
+            slots.take(Direction::Write, &mut wakers);
+            source.detach(&mut slots)
+        };
+        if let Some((reactor, token)) = registration {
+            drop(reactor.remove(token));
+        }
+    }
+}

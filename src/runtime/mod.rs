@@ -1,0 +1,440 @@
+//! Runtimes: made, driven, and nested in foreign loops.
+//!
+//! Most programs need none of this: [`block_on`](crate::block_on) and [`spawn`](crate::spawn) do.
+//! A [`Runtime`] is for those that choose a [`Backend`], drive the loop themselves, or keep tasks
+//! between two calls.
+//!
+//! A runtime has a queue, a reactor and a heap of deadlines, all of one thread: the one that made
+//! it, which drives it and drops it. Other threads reach it through a [`Handle`].
+
+mod background;
+mod builder;
+pub(crate) mod context;
+mod worker;
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::panic::Location;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::poller::{Backend, BorrowedDescriptor, Poller};
+use crate::task::{self, Task, queue};
+use queue::Home;
+use worker::Worker;
+
+pub use builder::Builder;
+
+/// Runs futures, and what they spawn, on the thread that made it.
+///
+/// A runtime is driven by [`block_on`](Self::block_on), [`run`](Self::run) and
+/// [`turn`](Self::turn); tasks make progress only while it is. It is neither `Send` nor `Sync`:
+/// that is what lets [`spawn_local`](Self::spawn_local) take any future. [`handle`](Self::handle)
+/// gives other threads a way in.
+///
+/// **Dropping a runtime drops every task**, on this thread. Sockets and timers that live on belong
+/// to the next runtime that waits for them.
+///
+/// # Examples
+///
+/// ```
+/// use polder::Runtime;
+///
+/// let runtime = Runtime::new()?;
+/// let task = runtime.spawn(async { 1 + 2 });
+/// assert_eq!(runtime.block_on(task), 3);
+/// # std::io::Result::Ok(())
+/// ```
+pub struct Runtime {
+    pub(crate) worker: Rc<Worker>,
+}
+
+impl Runtime {
+    /// A runtime with the default [`Builder`].
+    ///
+    /// # Errors
+    ///
+    /// See [`Builder::build`].
+    pub fn new() -> io::Result<Runtime> {
+        Builder::new().build()
+    }
+
+    /// A builder, to choose the backend.
+    pub fn builder() -> Builder {
+        Builder::new()
+    }
+
+    fn with(poller: Poller) -> Runtime {
+        Runtime {
+            worker: Rc::new(Worker::new(poller)),
+        }
+    }
+
+    /// Drives the runtime until `future` is done, and gives its output. Tasks that are not done by
+    /// then stay, and go on when the runtime is driven again.
+    ///
+    /// # Panics
+    ///
+    /// If `future` does, or if the kernel can no longer be waited on.
+    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        self.worker.block_on(future)
+    }
+
+    /// Drives the runtime until no task is left.
+    ///
+    /// ```
+    /// let runtime = polder::Runtime::new()?;
+    /// runtime.spawn(async {
+    ///     polder::spawn(async { println!("the last one") }).detach();
+    /// }).detach();
+    /// runtime.run();
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If the kernel can no longer be waited on.
+    pub fn run(&self) {
+        self.worker.run();
+    }
+
+    /// Drives the runtime for one round: waits until there is something to do, at most for
+    /// `timeout` (`None`: however long it takes), and does some of it. True if there was anything.
+    ///
+    /// With [`Duration::ZERO`] it never blocks.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let runtime = polder::Runtime::new()?;
+    /// let task = runtime.spawn(async { 5 });
+    /// while !task.is_finished() {
+    ///     runtime.turn(Duration::ZERO);
+    /// }
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If the kernel can no longer be waited on.
+    pub fn turn(&self, timeout: impl Into<Option<Duration>>) -> bool {
+        self.worker.turn(timeout.into())
+    }
+
+    /// Spawns a task. It runs while the runtime is driven.
+    #[track_caller]
+    pub fn spawn<F>(&self, future: F) -> Task<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        spawn_on(self.worker.home(), future, Location::caller())
+    }
+
+    /// Spawns a task whose future need not be `Send`: it stays on this thread.
+    #[track_caller]
+    pub fn spawn_local<F>(&self, future: F) -> Task<F::Output>
+    where
+        F: Future + 'static,
+        F::Output: 'static,
+    {
+        // SAFETY: a runtime stays on the thread of its worker.
+        unsafe { spawn_local_on(self.worker.home(), future, Location::caller()) }
+    }
+
+    /// A handle to spawn with, from any thread.
+    pub fn handle(&self) -> Handle {
+        Handle {
+            home: self.worker.home().clone(),
+        }
+    }
+
+    /// Which backend it waits with.
+    pub fn backend(&self) -> Backend {
+        self.worker.home().reactor.poller().backend()
+    }
+
+    /// A descriptor that is readable when [`turn`](Self::turn) has something to do, so that a
+    /// foreign loop can drive the runtime: wait until it is readable, and turn with a zero timeout.
+    ///
+    /// The first call enters embedding mode: from then on each drive ends by arming the earliest
+    /// deadline in the kernel, and a wake between two turns, from this thread too, makes the
+    /// descriptor readable. Both cost a system call now and then.
+    ///
+    /// ```
+    /// # #[cfg(target_os = "linux")] {
+    /// use polder::{Backend, Runtime};
+    /// use rustix::event::{PollFd, PollFlags, poll};
+    /// use std::time::Duration;
+    ///
+    /// let runtime = Runtime::builder().backend(Backend::Epoll).build()?;
+    /// let task = runtime.spawn(polder::time::sleep(Duration::from_millis(5)));
+    /// let descriptor = runtime.descriptor()?;
+    /// while !task.is_finished() {
+    ///     poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], None)?;
+    ///     runtime.turn(Duration::ZERO);
+    /// }
+    /// # }
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Unsupported`](io::ErrorKind::Unsupported) where the backend has no such thing
+    /// ([`Capabilities::descriptor`](crate::poller::Capabilities::descriptor)): then a foreign loop
+    /// sleeps for [`next_timeout`](Self::next_timeout).
+    pub fn descriptor(&self) -> io::Result<BorrowedDescriptor<'_>> {
+        self.worker.descriptor()
+    }
+
+    /// How long a foreign loop may sleep before the next [`turn`](Self::turn), as far as this
+    /// runtime's tasks and timers are concerned: zero if tasks are ready, `None` if only I/O or
+    /// another thread can bring work.
+    pub fn next_timeout(&self) -> Option<Duration> {
+        self.worker.next_timeout()
+    }
+
+    /// Drives the runtime until no task is left, at most for `timeout`, and drops it. Returns how
+    /// many tasks were cancelled.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let runtime = polder::Runtime::new()?;
+    /// runtime.spawn(async { println!("finishing") }).detach();
+    /// runtime.spawn(std::future::pending::<()>()).detach();
+    /// assert_eq!(runtime.shutdown(Duration::from_millis(10)), 1);
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn shutdown(self, timeout: Duration) -> usize {
+        let deadline = Instant::now().checked_add(timeout);
+        while self.worker.home().live_tasks() > 0 {
+            let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
+            if left == Some(Duration::ZERO) {
+                break;
+            }
+            self.turn(left);
+        }
+        self.worker.home().live_tasks()
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        self.worker.close();
+    }
+}
+
+impl fmt::Debug for Runtime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Runtime")
+            .field("backend", &self.backend())
+            .field("tasks", &self.worker.home().live_tasks())
+            .finish()
+    }
+}
+
+/// Spawns onto a [`Runtime`] from any thread.
+///
+/// A handle does not keep its runtime alive. What is spawned after the runtime has ended is
+/// cancelled at once.
+///
+/// ```
+/// let runtime = polder::Runtime::new()?;
+/// let handle = runtime.handle();
+/// let thread = std::thread::spawn(move || handle.spawn(async { "from afar" }));
+/// let task = thread.join().unwrap();
+/// assert_eq!(runtime.block_on(task), "from afar");
+/// # std::io::Result::Ok(())
+/// ```
+#[derive(Clone)]
+pub struct Handle {
+    home: Arc<Home>,
+}
+
+impl Handle {
+    /// The handle of the runtime that this thread drives; of the background runtime, started if
+    /// need be, on a plain thread.
+    ///
+    /// # Panics
+    ///
+    /// Where the background runtime is needed and cannot be started.
+    pub fn current() -> Handle {
+        Handle::try_current().unwrap_or_else(|| Handle {
+            home: background().clone(),
+        })
+    }
+
+    /// The handle of the runtime that this thread drives, if it drives one.
+    pub fn try_current() -> Option<Handle> {
+        queue::with_current(|local| Handle {
+            home: local.home.clone(),
+        })
+    }
+
+    /// Spawns a task.
+    #[track_caller]
+    pub fn spawn<F>(&self, future: F) -> Task<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        spawn_on(&self.home, future, Location::caller())
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handle")
+            .field("tasks", &self.home.live_tasks())
+            .finish()
+    }
+}
+
+/// What may go where, checked at compile time: `Runtime` must be neither `Send` nor `Sync`, which
+/// the doc test of [`not_send`] holds.
+const _: () = {
+    const fn shared<T: Send + Sync>() {}
+    shared::<Handle>();
+};
+
+/// ```compile_fail,E0277
+/// fn send<T: Send>() {}
+/// send::<polder::Runtime>();
+/// ```
+/// ```compile_fail,E0277
+/// fn sync<T: Sync>() {}
+/// sync::<polder::Runtime>();
+/// ```
+#[cfg(doctest)]
+pub mod not_send {}
+
+/// Runs `future`, and what it spawns, on this thread, until it is done.
+///
+/// This makes a [`Runtime`], drives it and drops it: **what is still running when `future` is done
+/// is cancelled**. Called within a task it drives only its own, and that task's worker waits
+/// meanwhile.
+///
+/// # Examples
+///
+/// ```
+/// let sum = polder::block_on(async {
+///     let task = polder::spawn(async { 2 });
+///     1 + task.await
+/// });
+/// assert_eq!(sum, 3);
+/// ```
+///
+/// # Panics
+///
+/// If `future` does. If no runtime can be made: there are no descriptors left, or the environment
+/// variable `POLDER_BACKEND` names no backend that is available. [`Runtime::new`] gives an error
+/// instead.
+pub fn block_on<F: Future>(future: F) -> F::Output {
+    match Runtime::new() {
+        Ok(runtime) => runtime.block_on(future),
+        Err(error) => panic!("polder::block_on: {error}"),
+    }
+}
+
+/// Spawns a task on the runtime that this thread drives; on a plain thread, on the background
+/// runtime, which is started on first use and runs on a thread of its own.
+///
+/// # Examples
+///
+/// ```
+/// // A plain thread:
+/// let task = polder::spawn(async { "done" });
+/// assert_eq!(polder::block_on(task), "done");
+/// ```
+///
+/// # Panics
+///
+/// Where the background runtime is needed and cannot be started.
+#[track_caller]
+pub fn spawn<F>(future: F) -> Task<F::Output>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    let site = Location::caller();
+    match queue::current() {
+        Some(local) => spawn_on(&local.home, future, site),
+        None => spawn_on(background(), future, site),
+    }
+}
+
+/// Spawns a task whose future need not be `Send` on the runtime that this thread drives.
+///
+/// # Examples
+///
+/// ```
+/// use std::rc::Rc;
+///
+/// polder::block_on(async {
+///     let shared = Rc::new(5);
+///     let task = polder::spawn_local({
+///         let shared = shared.clone();
+///         async move { *shared + 1 }
+///     });
+///     assert_eq!(task.await, 6);
+/// });
+/// ```
+///
+/// # Panics
+///
+/// On a thread that drives no runtime: there is nothing that could run the task *here*. Use it
+/// within [`block_on`], or [`Runtime::spawn_local`].
+#[track_caller]
+pub fn spawn_local<F>(future: F) -> Task<F::Output>
+where
+    F: Future + 'static,
+    F::Output: 'static,
+{
+    match queue::current() {
+        // SAFETY: the current worker is this thread's.
+        Some(local) => unsafe { spawn_local_on(&local.home, future, Location::caller()) },
+        None => panic!(
+            "polder::spawn_local: this thread drives no runtime; \
+             call it within polder::block_on, or use Runtime::spawn_local"
+        ),
+    }
+}
+
+fn spawn_on<F>(home: &Arc<Home>, future: F, site: &'static Location<'static>) -> Task<F::Output>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    // SAFETY: the future is `Send`.
+    let (runnable, task) = unsafe { task::new(home, future, site) };
+    home.start(runnable);
+    task
+}
+
+/// # Safety
+///
+/// The caller is on the thread of `home`'s worker.
+unsafe fn spawn_local_on<F>(
+    home: &Arc<Home>,
+    future: F,
+    site: &'static Location<'static>,
+) -> Task<F::Output>
+where
+    F: Future + 'static,
+    F::Output: 'static,
+{
+    // SAFETY: the caller's promise.
+    let (runnable, task) = unsafe { task::new(home, future, site) };
+    home.start(runnable);
+    task
+}
+
+fn background() -> &'static Arc<Home> {
+    match background::home() {
+        Ok(home) => home,
+        Err(error) => panic!("polder: the background runtime cannot be started: {error}"),
+    }
+}

@@ -1,0 +1,136 @@
+//! Signals of the operating system: for now, Ctrl-C.
+//!
+//! One thread, started on first use, waits for the signal and wakes whoever waits for it, in
+//! whatever runtime. It depends on no backend, and a program that asks for no signal has none of it.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use slab::Slab;
+
+/// Waits for the next Ctrl-C (`SIGINT`) from here on.
+///
+/// Every future that waits gets it. **From the first call on, Ctrl-C no longer ends the process**,
+/// even when nobody waits for it any more.
+///
+/// # Examples
+///
+/// ```no_run
+/// // Not run here: somebody would have to press the keys.
+/// polder::block_on(async {
+///     polder::signal::ctrl_c().await?;
+///     println!("stopping");
+///     std::io::Result::Ok(())
+/// })?;
+/// # std::io::Result::Ok(())
+/// ```
+///
+/// # Errors
+///
+/// When awaited, what the system said when the handler was to be installed.
+///
+/// # Cancel safety
+///
+/// Dropping the future leaves nothing behind. A Ctrl-C that came before it was made is not told;
+/// one that came before its first poll is.
+pub fn ctrl_c() -> CtrlC {
+    CtrlC {
+        after: start(),
+        place: None,
+    }
+}
+
+/// The future of [`ctrl_c`].
+#[must_use = "futures do nothing unless they are polled"]
+#[derive(Debug)]
+pub struct CtrlC {
+    /// How many there had been when it was made.
+    after: io::Result<u64>,
+    /// Among the wakers.
+    place: Option<usize>,
+}
+
+#[derive(Debug)]
+struct State {
+    started: bool,
+    count: u64,
+    wakers: Slab<Waker>,
+}
+
+static STATE: Mutex<State> = Mutex::new(State {
+    started: false,
+    count: 0,
+    wakers: Slab::new(),
+});
+
+fn state() -> MutexGuard<'static, State> {
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Installs the handler and starts the thread, unless that was done; how many signals there were.
+fn start() -> io::Result<u64> {
+    let mut state = state();
+    if !state.started {
+        let mut signals = signal_hook::iterator::Signals::new([signal_hook::consts::SIGINT])?;
+        std::thread::Builder::new()
+            .name("polder-signals".into())
+            .spawn(move || {
+                for _ in &mut signals {
+                    let wakers = {
+                        let mut state = self::state();
+                        state.count += 1;
+                        state.wakers.clone()
+                    };
+                    for (_, waker) in wakers {
+                        waker.wake();
+                    }
+                }
+            })?;
+        state.started = true;
+    }
+    Ok(state.count)
+}
+
+impl Future for CtrlC {
+    type Output = io::Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let after = match &mut self.after {
+            Ok(after) => *after,
+            Err(error) => {
+                let error = std::mem::replace(error, io::ErrorKind::Other.into());
+                return Poll::Ready(Err(error));
+            }
+        };
+        // The count and the wakers change under one lock, so a signal is seen here or wakes us.
+        let mut state = state();
+        if state.count > after {
+            return Poll::Ready(Ok(()));
+        }
+        let old = match self.place {
+            Some(place) => Some(std::mem::replace(
+                &mut state.wakers[place],
+                cx.waker().clone(),
+            )),
+            None => {
+                self.place = Some(state.wakers.insert(cx.waker().clone()));
+                None
+            }
+        };
+        drop(state);
+        drop(old);
+        Poll::Pending
+    }
+}
+
+impl Drop for CtrlC {
+    fn drop(&mut self) {
+        if let Some(place) = self.place {
+            let waker = state().wakers.remove(place);
+            drop(waker);
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! What a descriptor is called on this platform: the one switch between Unix and Windows for
+//! everything above the pollers.
+
+#[cfg(unix)]
+mod unix;
+#[cfg(unix)]
+pub(crate) use unix::*;

@@ -1,0 +1,64 @@
+//! Unix: a socket is a file descriptor.
+
+use std::os::fd::AsFd;
+
+pub(crate) use std::os::fd::{BorrowedFd as BorrowedDescriptor, OwnedFd as OwnedDescriptor};
+
+/// [`AsFd`] under the name that both platforms have.
+pub(crate) trait AsDescriptor {
+    fn as_descriptor(&self) -> BorrowedDescriptor<'_>;
+}
+
+impl<T: AsFd> AsDescriptor for T {
+    fn as_descriptor(&self) -> BorrowedDescriptor<'_> {
+        self.as_fd()
+    }
+}
+
+use std::io;
+use std::net::SocketAddr;
+
+use socket2::SockRef;
+
+/// For every send: a peer that is gone is an error, never a signal.
+pub(crate) const SEND_FLAGS: libc::c_int = libc::MSG_NOSIGNAL;
+
+/// Accepts one connection, non-blocking and close-on-exec.
+#[cfg(not(target_vendor = "apple"))]
+pub(crate) fn accept(listener: &impl AsFd) -> io::Result<(OwnedDescriptor, SocketAddr)> {
+    use rustix::net::{SocketFlags, acceptfrom_with};
+
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let (socket, address) = acceptfrom_with(listener, flags)?;
+    let address = address.and_then(|address| SocketAddr::try_from(address).ok());
+    Ok((socket, address.ok_or_else(no_address)?))
+}
+
+/// Apple's systems have no `accept4`, and a socket says for itself that it raises no signal.
+#[cfg(target_vendor = "apple")]
+pub(crate) fn accept(listener: &impl AsFd) -> io::Result<(OwnedDescriptor, SocketAddr)> {
+    let (socket, address) = SockRef::from(listener).accept()?;
+    socket.set_nonblocking(true)?;
+    Ok((socket.into(), address.as_socket().ok_or_else(no_address)?))
+}
+
+fn no_address() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::InvalidData,
+        "the connection has no internet address",
+    )
+}
+
+/// What a socket needs that others made, besides being non-blocking.
+pub(crate) fn prepare(socket: &SockRef<'_>) -> io::Result<()> {
+    #[cfg(target_vendor = "apple")]
+    socket.set_nosigpipe(true)?;
+    let _ = socket;
+    Ok(())
+}
+
+/// The errors that say that a non-blocking connect has begun.
+pub(crate) fn is_in_progress(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EINPROGRESS | libc::EINTR))
+        || error.kind() == io::ErrorKind::WouldBlock
+}

@@ -1,0 +1,330 @@
+//! Tasks: what `spawn` returns, and what runs inside.
+//!
+//! The task itself (its state, its waker, its one allocation) is `async_task`'s. Around the user's
+//! future lies a [`Body`], which does three things: it enters the task in its worker's list of live
+//! tasks at the first poll, and takes it out when the future is dropped; it catches a panic of the
+//! future, which becomes the task's [`Outcome`]; and it contains a panic of the future's destructor.
+//!
+//! **Where a future lives.** A task's `home` is a worker. Its runnable is run and dropped by that
+//! worker only, so the future is polled and dropped on that worker's thread, whatever thread wakes
+//! or cancels the task: this is what lets [`spawn_local`](crate::spawn_local) take futures that
+//! cannot be sent. (A home that has closed takes no runnable; but it closes only after its last
+//! live future is gone, and a future that was never polled is dropped by its spawner, who may.)
+
+mod blocking;
+pub(crate) mod queue;
+
+use std::any::Any;
+use std::fmt;
+use std::future::Future;
+use std::io::Write;
+use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use async_task::{Builder, FallibleTask, WithInfo};
+use pin_project_lite::pin_project;
+
+use queue::Home;
+
+pub use blocking::unblock;
+
+/// What every task carries, beside its future.
+#[derive(Debug)]
+pub(crate) struct Meta {
+    pub(crate) home: Arc<Home>,
+    site: &'static Location<'static>,
+}
+
+pub(crate) type Runnable = async_task::Runnable<Meta>;
+
+/// Makes a task of `home`. The runnable is not scheduled yet.
+///
+/// # Safety
+///
+/// Unless `future` is `Send`, the caller is on the thread of `home`'s worker.
+pub(crate) unsafe fn new<F>(
+    home: &Arc<Home>,
+    future: F,
+    site: &'static Location<'static>,
+) -> (Runnable, Task<F::Output>)
+where
+    F: Future + 'static,
+    F::Output: 'static,
+{
+    home.count_task();
+    let meta = Meta {
+        home: home.clone(),
+        site,
+    };
+    let body = |meta| Body {
+        meta,
+        place: None,
+        future: Some(future),
+    };
+    // SAFETY: async-task asks four things of an unchecked spawn.
+    // - The future need not be `Send` if the runnable is used, and the future so polled and
+    //   dropped, on the spawning thread only: `queue::schedule` hands a runnable to its home and
+    //   to nobody else, and the caller is on that thread or the future is `Send`.
+    // - The future need not be `'static` if it outlives the runnable: `F` is; what `Body` borrows
+    //   is the metadata, which lies in the same allocation as the body and is dropped after it.
+    // - The schedule function, and with it every waker, may go to other threads: it is a function
+    //   item, which holds nothing.
+    // - It must outlive the runnable: it is `'static`.
+    let (runnable, task) = unsafe {
+        Builder::new()
+            .metadata(meta)
+            .spawn_unchecked(body, WithInfo(queue::schedule))
+    };
+    (runnable, Task(Inner::Spawned(task.fallible())))
+}
+
+pin_project! {
+    /// The user's future, and its entry in the list of live tasks.
+    struct Body<'a, F> {
+        meta: &'a Meta,
+        // Where the task stands in its worker's list of live tasks, from its first poll on.
+        place: Option<usize>,
+        // `None` only while dropping.
+        #[pin]
+        future: Option<F>,
+    }
+
+    impl<'a, F> PinnedDrop for Body<'a, F> {
+        fn drop(this: Pin<&mut Self>) {
+            let mut this = this.project();
+            contain(|| this.future.set(None));
+            this.meta.home.uncount_task(*this.place);
+        }
+    }
+}
+
+impl<F: Future> Future for Body<'_, F> {
+    type Output = Outcome<F::Output>;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        if this.place.is_none() {
+            *this.place = queue::adopt(&this.meta.home, cx.waker());
+        }
+        let future = this.future.as_pin_mut().expect("it is taken only by drop");
+        let result = match catch_unwind(AssertUnwindSafe(|| future.poll(cx))) {
+            Ok(Poll::Pending) => return Poll::Pending,
+            Ok(Poll::Ready(value)) => Ok(value),
+            Err(panic) => Err(panic),
+        };
+        Poll::Ready(Outcome::new(result, this.meta.site))
+    }
+}
+
+type Panic = Box<dyn Any + Send>;
+
+/// What came of a task. If nobody takes a panic, it is reported.
+struct Outcome<T> {
+    result: Option<Result<T, Panic>>,
+    site: &'static Location<'static>,
+}
+
+impl<T> Outcome<T> {
+    fn new(result: Result<T, Panic>, site: &'static Location<'static>) -> Outcome<T> {
+        Outcome {
+            result: Some(result),
+            site,
+        }
+    }
+
+    fn take(mut self) -> T {
+        match self.result.take() {
+            Some(Ok(value)) => value,
+            Some(Err(panic)) => resume_unwind(panic),
+            None => unreachable!("the result is taken once"),
+        }
+    }
+}
+
+impl<T> Drop for Outcome<T> {
+    fn drop(&mut self) {
+        match self.result.take() {
+            None => {}
+            Some(Ok(value)) => contain(|| drop(value)),
+            Some(Err(panic)) => {
+                report(self.site, &*panic);
+                contain(|| drop(panic));
+            }
+        }
+    }
+}
+
+/// A destructor's panic ends here: the panic hook has told of it, and nobody awaits destructors.
+fn contain(f: impl FnOnce()) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(f)) {
+        // Its own destructor may panic again.
+        std::mem::forget(panic);
+    }
+}
+
+/// The panic hook has told where and why; this tells what is not awaited. Nothing is done about a
+/// standard error that is closed.
+fn report(site: &Location<'_>, panic: &(dyn Any + Send)) {
+    let message = panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("a value that is no text");
+    let _ = writeln!(
+        std::io::stderr(),
+        "polder: the task spawned at {site} panicked, and nobody awaits it: {message}"
+    );
+}
+
+/// A spawned task.
+///
+/// Awaiting it gives its output. **Dropping it cancels the task**: use [`detach`](Self::detach) to
+/// let it run on its own.
+///
+/// If the future panics, awaiting the task panics likewise, and nothing else is affected. If
+/// nobody awaits it any more, the panic is reported on standard error.
+///
+/// # Examples
+///
+/// ```
+/// polder::block_on(async {
+///     let task = polder::spawn(async { 6 * 7 });
+///     assert_eq!(task.await, 42);
+///
+///     let endless = polder::spawn(std::future::pending::<()>());
+///     assert!(endless.cancel().await.is_none());
+/// });
+/// ```
+///
+/// # Panics
+///
+/// Awaiting a task that was cancelled because its runtime ended panics, and so does awaiting one
+/// again after it has given its output. [`fallible`](Self::fallible) gives `None` instead.
+///
+/// # Cancel safety
+///
+/// Polling a task through `&mut` and giving up loses nothing; dropping it cancels it.
+#[must_use = "dropping a task cancels it; use `.detach()` to let it run"]
+pub struct Task<T>(Inner<T>);
+
+enum Inner<T> {
+    Spawned(FallibleTask<Outcome<T>, Meta>),
+    Blocking(FallibleTask<Outcome<T>>),
+}
+
+impl<T> Task<T> {
+    /// Lets the task run on its own. It ends when it is done, or with its runtime.
+    ///
+    /// ```
+    /// let runtime = polder::Runtime::new()?;
+    /// runtime.spawn(async { println!("nobody waits for me") }).detach();
+    /// runtime.run();
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn detach(self) {
+        match self.0 {
+            Inner::Spawned(task) => task.detach(),
+            Inner::Blocking(task) => task.detach(),
+        }
+    }
+
+    /// Cancels the task, and waits until its future has been dropped. Gives the output if it was
+    /// done before.
+    ///
+    /// Work given to [`unblock`] that has begun cannot be stopped: this waits for its end.
+    ///
+    /// # Panics
+    ///
+    /// If the task panicked before.
+    ///
+    /// # Cancel safety
+    ///
+    /// The task is cancelled at the first poll, whether or not the wait is given up.
+    pub async fn cancel(self) -> Option<T> {
+        let outcome = match self.0 {
+            Inner::Spawned(task) => task.cancel().await,
+            Inner::Blocking(task) => task.cancel().await,
+        };
+        outcome.map(Outcome::take)
+    }
+
+    /// Whether the task is done, or cancelled.
+    pub fn is_finished(&self) -> bool {
+        match &self.0 {
+            Inner::Spawned(task) => task.is_finished(),
+            Inner::Blocking(task) => task.is_finished(),
+        }
+    }
+
+    /// A handle that gives `None` where awaiting this one would panic because the task was
+    /// cancelled.
+    ///
+    /// ```
+    /// let runtime = polder::Runtime::new()?;
+    /// let task = runtime.spawn(std::future::pending::<()>());
+    /// drop(runtime);
+    /// assert_eq!(polder::block_on(task.fallible()), None);
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn fallible(self) -> Fallible<T> {
+        Fallible(self)
+    }
+
+    fn poll_outcome(&mut self, cx: &mut Context<'_>) -> Poll<Option<Outcome<T>>> {
+        match &mut self.0 {
+            Inner::Spawned(task) => Pin::new(task).poll(cx),
+            Inner::Blocking(task) => Pin::new(task).poll(cx),
+        }
+    }
+}
+
+/// The handle is never pinned to what it points at.
+impl<T> Unpin for Task<T> {}
+
+impl<T> Future for Task<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        self.poll_outcome(cx).map(|outcome| {
+            outcome
+                .expect("the awaited task has given its output before, or its runtime has ended")
+                .take()
+        })
+    }
+}
+
+impl<T> fmt::Debug for Task<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Task")
+            .field("finished", &self.is_finished())
+            .finish()
+    }
+}
+
+/// A [`Task`] whose output is `None` if it was cancelled. Dropping it cancels the task.
+#[must_use = "dropping a task cancels it"]
+#[derive(Debug)]
+pub struct Fallible<T>(Task<T>);
+
+impl<T> Future for Fallible<T> {
+    type Output = Option<T>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<T>> {
+        self.0
+            .poll_outcome(cx)
+            .map(|outcome| outcome.map(Outcome::take))
+    }
+}
+
+/// What may go where, checked at compile time.
+const _: () = {
+    const fn send<T: Send>() {}
+    const fn sync<T: Sync>() {}
+    send::<Task<u8>>();
+    sync::<Task<u8>>();
+    send::<Meta>();
+    sync::<Meta>();
+};

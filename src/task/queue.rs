@@ -1,0 +1,342 @@
+//! The two halves of a worker's queue, and how a wake finds its way to it.
+//!
+//! * [`Home`] is the half that every thread can reach: the inbox, the number of live tasks, and the
+//!   reactor through which the worker is woken.
+//! * [`Local`] is the half that is the worker's own: the ready tasks, those that yielded, the list
+//!   of live tasks, the cooperation budget. While a thread drives a worker, `Local` is its *current*
+//!   one.
+//!
+//! **A wake** ([`schedule`]) whose home is current goes straight to `Local`'s queue: no atomic, no
+//! system call. From anywhere else it goes to the inbox, and the worker is unparked; the head of
+//! `reactor::parking` says why it is not lost. A thread that owns a worker without driving it (a
+//! foreign loop between two turns) counts as anywhere else.
+//!
+//! **Closing.** `live` counts the tasks whose futures exist. A spawner counts its task, and *then*
+//! looks whether the home is closing; the closing worker marks that, and *then* waits for `live`
+//! to become zero; both are sequentially consistent. So either the spawner sees the mark and drops
+//! its future itself, or the worker sees the task and waits for it to arrive in the inbox. It does
+//! not look at whether queues are empty: a foreign thread may be about to push.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use async_task::ScheduleInfo;
+use concurrent_queue::{ConcurrentQueue, PushError};
+use slab::Slab;
+
+use super::Runnable;
+use crate::reactor::Reactor;
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// The half of a worker that every thread can reach.
+#[derive(Debug)]
+pub(crate) struct Home {
+    pub(crate) reactor: Arc<Reactor>,
+    inbox: Inbox,
+    live: AtomicUsize,
+    closing: AtomicBool,
+}
+
+impl Home {
+    pub(crate) fn new(reactor: Reactor) -> Home {
+        Home {
+            reactor: Arc::new(reactor),
+            inbox: Inbox::new(),
+            live: AtomicUsize::new(0),
+            closing: AtomicBool::new(false),
+        }
+    }
+
+    /// How many tasks have a future.
+    #[inline]
+    pub(crate) fn live_tasks(&self) -> usize {
+        self.live.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn count_task(&self) {
+        self.live.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// A task's future is gone.
+    pub(super) fn uncount_task(self: &Arc<Self>, place: Option<usize>) {
+        if let Some(place) = place {
+            // On the home's thread, like every drop of a future that was polled. The list may be
+            // gone, or out of reach, when the worker closes: then nobody asks for it any more.
+            with_current(|local| {
+                if Arc::ptr_eq(&local.home, self) {
+                    let removed = local.live.borrow_mut().try_remove(place);
+                    drop(removed);
+                }
+            });
+        }
+        self.live.fetch_sub(1, Ordering::SeqCst);
+        if self.is_closing() {
+            self.reactor.unpark();
+        }
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::SeqCst)
+    }
+
+    /// From here on tasks that are spawned are cancelled at once.
+    pub(crate) fn start_closing(&self) {
+        self.closing.store(true, Ordering::SeqCst);
+    }
+
+    /// Hands a new task's runnable to the worker; dropped, and so cancelled, if that is closing.
+    pub(crate) fn start(&self, runnable: Runnable) {
+        match self.is_closing() {
+            true => drop(runnable),
+            false => runnable.schedule(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn has_mail(&self) -> bool {
+        !self.inbox.is_empty()
+    }
+
+    /// From any thread: what the worker looks at before it sleeps has changed.
+    #[inline]
+    pub(crate) fn unpark(self: &Arc<Self>) {
+        if !is_current(self) {
+            self.reactor.unpark();
+        }
+    }
+}
+
+/// Wakes and tasks from other threads.
+///
+/// A ring that is made once, so that a wake allocates nothing, and a list for when it is full. Once
+/// something is in the list, everything goes there until the worker has emptied it, so that what
+/// one thread sends stays in order.
+#[derive(Debug)]
+struct Inbox {
+    ring: ConcurrentQueue<Runnable>,
+    list: Mutex<VecDeque<Runnable>>,
+    listed: AtomicUsize,
+}
+
+/// Wakes from elsewhere that fit between two looks of the worker without a lock. 4 KiB a worker.
+const RING: usize = 256;
+
+impl Inbox {
+    fn new() -> Inbox {
+        Inbox {
+            ring: ConcurrentQueue::bounded(RING),
+            list: Mutex::new(VecDeque::new()),
+            listed: AtomicUsize::new(0),
+        }
+    }
+
+    fn push(&self, runnable: Runnable) {
+        let mut runnable = runnable;
+        if self.listed.load(Ordering::Relaxed) == 0 {
+            match self.ring.push(runnable) {
+                Ok(()) => return,
+                Err(PushError::Full(back) | PushError::Closed(back)) => runnable = back,
+            }
+        }
+        let mut list = self.list.lock();
+        list.push_back(runnable);
+        self.listed.store(list.len(), Ordering::Release);
+    }
+
+    /// Read after the fence in `Parking::park`, and written before the one in `unpark`.
+    #[inline]
+    fn is_empty(&self) -> bool {
+        self.ring.is_empty() && self.listed.load(Ordering::Relaxed) == 0
+    }
+
+    #[inline]
+    fn drain(&self, into: &mut VecDeque<Runnable>) {
+        if self.is_empty() {
+            return;
+        }
+        into.extend(self.ring.try_iter().take(RING));
+        if self.listed.load(Ordering::Acquire) > 0 {
+            let mut list = self.list.lock();
+            into.append(&mut list);
+            self.listed.store(0, Ordering::Release);
+        }
+    }
+}
+
+/// The half of a worker that is its thread's own.
+#[derive(Debug)]
+pub(crate) struct Local {
+    pub(crate) home: Arc<Home>,
+    ready: RefCell<VecDeque<Runnable>>,
+    /// Woke themselves while they ran: run again only after the reactor had its turn.
+    yielded: RefCell<VecDeque<Runnable>>,
+    /// A waker of every task that was polled and still has its future.
+    live: RefCell<Slab<Waker>>,
+    budget: Cell<u32>,
+}
+
+/// Operations of one task that may succeed in one poll. Enough to drain what a turn brings, few
+/// enough that others wait for microseconds: 128 receives of 64 KiB are about a millisecond.
+const BUDGET: u32 = 128;
+
+impl Local {
+    pub(crate) fn new(home: Arc<Home>) -> Local {
+        Local {
+            home,
+            ready: RefCell::default(),
+            yielded: RefCell::default(),
+            live: RefCell::default(),
+            budget: Cell::new(BUDGET),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn push(&self, runnable: Runnable) {
+        self.ready.borrow_mut().push_back(runnable);
+    }
+
+    /// The next task to run: the one place where the order is decided.
+    #[inline]
+    pub(crate) fn pop(&self) -> Option<Runnable> {
+        self.ready.borrow_mut().pop_front()
+    }
+
+    /// Takes over what other threads sent.
+    #[inline]
+    pub(crate) fn take_mail(&self) {
+        self.home.inbox.drain(&mut self.ready.borrow_mut());
+    }
+
+    /// The reactor had its turn: those that yielded are ready again.
+    #[inline]
+    pub(crate) fn release_yielded(&self) {
+        let mut yielded = self.yielded.borrow_mut();
+        if !yielded.is_empty() {
+            self.ready.borrow_mut().append(&mut yielded);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn has_work(&self) -> bool {
+        !self.ready.borrow().is_empty() || !self.yielded.borrow().is_empty()
+    }
+
+    /// A task begins to run.
+    #[inline]
+    pub(crate) fn renew_budget(&self) {
+        self.budget.set(BUDGET);
+    }
+
+    /// The list of live tasks, which is empty afterwards.
+    pub(crate) fn take_live(&self) -> Slab<Waker> {
+        self.live.take()
+    }
+}
+
+thread_local! {
+    static CURRENT: RefCell<Option<Rc<Local>>> = const { RefCell::new(None) };
+}
+
+/// Calls `f` with the worker that this thread drives; `None` if it drives none.
+#[inline]
+pub(crate) fn with_current<R>(f: impl FnOnce(&Rc<Local>) -> R) -> Option<R> {
+    // A thread that is ending has no thread-locals, and drives nothing.
+    CURRENT
+        .try_with(|current| current.borrow().as_ref().map(f))
+        .ok()
+        .flatten()
+}
+
+/// The worker that this thread drives.
+#[inline]
+pub(crate) fn current() -> Option<Rc<Local>> {
+    with_current(Rc::clone)
+}
+
+#[inline]
+pub(crate) fn is_current(home: &Arc<Home>) -> bool {
+    with_current(|local| Arc::ptr_eq(&local.home, home)) == Some(true)
+}
+
+/// Makes a worker the current one until it is dropped; then the one before is again.
+#[derive(Debug)]
+pub(crate) struct Entered {
+    before: Option<Rc<Local>>,
+}
+
+pub(crate) fn enter(local: &Rc<Local>) -> Entered {
+    let local = local.clone();
+    let before = CURRENT
+        .try_with(|current| current.replace(Some(local)))
+        .ok()
+        .flatten();
+    Entered { before }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        let before = self.before.take();
+        let inner = CURRENT.try_with(|current| current.replace(before));
+        drop(inner);
+    }
+}
+
+/// How every wake, from any thread, gets its task run. `async-task` calls it at most once until
+/// the task has run.
+pub(super) fn schedule(runnable: Runnable, info: ScheduleInfo) {
+    let mut runnable = Some(runnable);
+    with_current(|local| {
+        let here = |r: &mut Runnable| Arc::ptr_eq(&local.home, &r.metadata().home);
+        if let Some(runnable) = runnable.take_if(here) {
+            match info.woken_while_running {
+                true => local.yielded.borrow_mut().push_back(runnable),
+                false => local.push(runnable),
+            }
+        }
+    });
+    if let Some(runnable) = runnable {
+        // Once it is in the inbox the task may run and be gone.
+        let home = runnable.metadata().home.clone();
+        home.inbox.push(runnable);
+        home.reactor.unpark();
+    }
+}
+
+/// Enters a task that is polled for the first time in its worker's list; its place there.
+pub(super) fn adopt(home: &Arc<Home>, waker: &Waker) -> Option<usize> {
+    with_current(|local| {
+        debug_assert!(Arc::ptr_eq(&local.home, home), "a task runs at home");
+        local.live.borrow_mut().insert(waker.clone())
+    })
+}
+
+/// To be called before an operation that can succeed at once; [`refund`] if it does not. `Pending`
+/// when the running task has had its share: it is woken, and comes back after the others.
+#[inline]
+pub(crate) fn charge(cx: &Context<'_>) -> Poll<()> {
+    let spent = with_current(|local| {
+        let left = local.budget.get();
+        local.budget.set(left.saturating_sub(1));
+        left == 0
+    });
+    match spent {
+        Some(true) => {
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        }
+        _ => Poll::Ready(()),
+    }
+}
+
+#[inline]
+pub(crate) fn refund() {
+    with_current(|local| {
+        local
+            .budget
+            .set(local.budget.get().saturating_add(1).min(BUDGET))
+    });
+}

@@ -1,0 +1,157 @@
+//! Ticks at a fixed period, with a choice of what to do about those that were missed.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use futures_lite::Stream;
+
+use super::timer::{Sleep, sleep_until};
+
+/// What an [`Interval`] does when its user came late.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum MissedTicks {
+    /// The missed ticks come at once, one after the other; the ticks stay where they were.
+    #[default]
+    Burst,
+    /// The next tick comes one period after the late one was taken.
+    Delay,
+    /// The missed ticks are left out; the ticks stay where they were.
+    Skip,
+}
+
+/// Ticks now, and then every `period`.
+///
+/// (A [`Timer::interval`](crate::Timer::interval) fires for the first time after a period.)
+///
+/// # Examples
+///
+/// ```
+/// use polder::time::interval;
+/// use std::time::Duration;
+///
+/// polder::block_on(async {
+///     let mut ticks = interval(Duration::from_millis(2));
+///     let first = ticks.tick().await;
+///     let second = ticks.tick().await;
+///     assert_eq!(second - first, Duration::from_millis(2));
+/// });
+/// ```
+pub fn interval(period: Duration) -> Interval {
+    interval_at(Instant::now(), period)
+}
+
+/// Ticks at `start`, and then every `period`.
+pub fn interval_at(start: Instant, period: Duration) -> Interval {
+    Interval {
+        next: Some(start),
+        period,
+        missed: MissedTicks::default(),
+        sleep: sleep_until(start),
+    }
+}
+
+/// See [`interval`].
+///
+/// # Cancel safety
+///
+/// A tick that is given up is not lost: the next call gives it.
+#[derive(Debug)]
+pub struct Interval {
+    /// `None`: the next tick is too far away to be represented.
+    next: Option<Instant>,
+    period: Duration,
+    missed: MissedTicks,
+    sleep: Sleep,
+}
+
+impl Interval {
+    /// Says what to do about missed ticks; [`MissedTicks::Burst`] unless this is called.
+    pub fn missed_ticks(mut self, missed: MissedTicks) -> Interval {
+        self.missed = missed;
+        self
+    }
+
+    /// The time between ticks.
+    pub fn period(&self) -> Duration {
+        self.period
+    }
+
+    /// Waits for the next tick, and gives the instant for which it was due.
+    pub async fn tick(&mut self) -> Instant {
+        poll_fn(|cx| self.poll_tick(cx)).await
+    }
+
+    /// Starts anew: the next tick comes one period from now.
+    pub fn reset(&mut self) {
+        self.set(Instant::now().checked_add(self.period));
+    }
+
+    /// The polling form of [`tick`](Self::tick).
+    pub fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
+        let Some(due) = self.next else {
+            return Poll::Pending;
+        };
+        std::task::ready!(Pin::new(&mut self.sleep).poll(cx));
+        let next = due.checked_add(self.period);
+        // The clock is read only where it decides.
+        let next = match self.missed {
+            MissedTicks::Burst => next,
+            MissedTicks::Delay => match next {
+                Some(next) if next <= Instant::now() => Instant::now().checked_add(self.period),
+                next => next,
+            },
+            MissedTicks::Skip => next.and_then(|next| skip(next, self.period)),
+        };
+        self.set(next);
+        Poll::Ready(due)
+    }
+
+    fn set(&mut self, next: Option<Instant>) {
+        self.next = next;
+        if let Some(next) = next {
+            self.sleep.reset(next);
+        }
+    }
+}
+
+/// The first of `next`, `next + period`, … that is not past.
+fn skip(next: Instant, period: Duration) -> Option<Instant> {
+    let late = Instant::now().saturating_duration_since(next);
+    if late.is_zero() || period.is_zero() {
+        return Some(next);
+    }
+    let into = late.as_nanos() % period.as_nanos();
+    if into == 0 {
+        return next.checked_add(late);
+    }
+    // Less than `period`, and than `late`, both of which are durations.
+    let into = Duration::new((into / 1_000_000_000) as u64, (into % 1_000_000_000) as u32);
+    next.checked_add(late)?.checked_add(period - into)
+}
+
+impl Stream for Interval {
+    type Item = Instant;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Instant>> {
+        self.poll_tick(cx).map(Some)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn skipping_keeps_the_grid() {
+        let period = Duration::from_millis(10);
+        let start = Instant::now() - Duration::from_millis(57);
+        let next = skip(start, period).unwrap();
+        assert_eq!((next - start).as_nanos() % period.as_nanos(), 0);
+        assert!(next >= start + Duration::from_millis(60));
+        assert_eq!(skip(start, Duration::ZERO), Some(start));
+        let far = Instant::now() + period;
+        assert_eq!(skip(far, Duration::MAX), Some(far));
+    }
+}

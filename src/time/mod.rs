@@ -1,0 +1,13 @@
+//! Time: timers, sleeping, timeouts, intervals.
+//!
+//! A timer never fires early. It waits with the worker that polls it, and follows it: a timer can be
+//! made, polled and dropped on any thread, inside a runtime or not. A deadline too far away to be
+//! represented is one that never comes.
+
+mod interval;
+mod timeout;
+mod timer;
+
+pub use interval::{Interval, MissedTicks, interval, interval_at};
+pub use timeout::{Elapsed, Timeout, timeout, timeout_at};
+pub use timer::{Sleep, Timer, sleep, sleep_until};

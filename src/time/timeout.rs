@@ -1,0 +1,93 @@
+//! A limit on how long a future may take.
+
+use std::error::Error;
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use pin_project_lite::pin_project;
+
+use super::timer::{Sleep, sleep, sleep_until};
+
+/// Gives `future` at most `duration` to be done.
+///
+/// A future that is ready wins over a deadline that has come.
+///
+/// # Examples
+///
+/// ```
+/// use polder::time::timeout;
+/// use std::time::Duration;
+///
+/// polder::block_on(async {
+///     let limit = Duration::from_millis(5);
+///     assert_eq!(timeout(limit, async { 1 }).await, Ok(1));
+///     assert!(timeout(limit, std::future::pending::<()>()).await.is_err());
+/// });
+/// ```
+///
+/// # Errors
+///
+/// [`Elapsed`], which turns into an [`io::Error`] of kind [`TimedOut`](io::ErrorKind::TimedOut).
+///
+/// # Cancel safety
+///
+/// `future` is dropped when the time is over, or when the timeout is.
+pub fn timeout<F: Future>(duration: Duration, future: F) -> Timeout<F> {
+    Timeout {
+        future,
+        limit: sleep(duration),
+    }
+}
+
+/// Gives `future` until `deadline` to be done. See [`timeout`].
+pub fn timeout_at<F: Future>(deadline: Instant, future: F) -> Timeout<F> {
+    Timeout {
+        future,
+        limit: sleep_until(deadline),
+    }
+}
+
+pin_project! {
+    /// The future of [`timeout`] and [`timeout_at`].
+    #[must_use = "futures do nothing unless they are polled"]
+    #[derive(Debug)]
+    pub struct Timeout<F> {
+        #[pin]
+        future: F,
+        limit: Sleep,
+    }
+}
+
+impl<F: Future> Future for Timeout<F> {
+    type Output = Result<F::Output, Elapsed>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        if let Poll::Ready(output) = this.future.poll(cx) {
+            return Poll::Ready(Ok(output));
+        }
+        Pin::new(this.limit).poll(cx).map(|()| Err(Elapsed(())))
+    }
+}
+
+/// The time was over before the future was done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Elapsed(());
+
+impl fmt::Display for Elapsed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the time is over")
+    }
+}
+
+impl Error for Elapsed {}
+
+impl From<Elapsed> for io::Error {
+    fn from(elapsed: Elapsed) -> io::Error {
+        io::Error::new(io::ErrorKind::TimedOut, elapsed)
+    }
+}

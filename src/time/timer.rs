@@ -1,0 +1,324 @@
+//! [`Timer`], on which everything else about time stands, and sleeping.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker, ready};
+use std::time::{Duration, Instant};
+
+use futures_lite::Stream;
+
+use crate::reactor::Alarm;
+use crate::runtime::context;
+use crate::task::queue;
+
+/// A deadline, or a series of them: a future that gives the [`Instant`] when it fires, and a stream
+/// that gives one for each period.
+///
+/// The interface is `async-io`'s. As a future it can be polled again after it has fired: it waits
+/// for its next period, or, without one, until it is set anew. What it gives is the deadline, not the
+/// time at which it was noticed.
+///
+/// # Examples
+///
+/// ```
+/// use polder::Timer;
+/// use std::time::{Duration, Instant};
+///
+/// polder::block_on(async {
+///     let start = Instant::now();
+///     Timer::after(Duration::from_millis(10)).await;
+///     assert!(start.elapsed() >= Duration::from_millis(10));
+/// });
+/// ```
+///
+/// # Cancel safety
+///
+/// A timer that is dropped leaves nothing behind. One that is polled by reference and given up
+/// keeps its deadline.
+///
+/// # Panics
+///
+/// On a plain thread, where the [background runtime](crate::spawn) cannot be started.
+#[must_use = "a timer does nothing unless it is polled"]
+#[derive(Debug)]
+pub struct Timer {
+    /// `None`: never.
+    when: Option<Instant>,
+    /// [`Duration::MAX`] where there is none.
+    period: Duration,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    /// No worker knows of it. Whoever polled it while it was never to fire is remembered.
+    Idle(Option<Waker>),
+    /// It is in some worker's heap, with `when` as its deadline.
+    Set(Alarm),
+}
+
+impl Timer {
+    fn new(when: Option<Instant>, period: Duration) -> Timer {
+        Timer {
+            when,
+            period,
+            state: State::Idle(None),
+        }
+    }
+
+    /// A timer that never fires, unless it is set.
+    ///
+    /// ```
+    /// use polder::{Timer, future};
+    /// use std::time::Duration;
+    ///
+    /// # async fn work() {}
+    /// polder::block_on(async {
+    ///     let limit = None;
+    ///     let timer = limit.map_or_else(Timer::never, Timer::after);
+    ///     future::race(work(), async { drop(timer.await) }).await;
+    /// });
+    /// ```
+    pub fn never() -> Timer {
+        Timer::new(None, Duration::MAX)
+    }
+
+    /// Fires once, `duration` from now.
+    pub fn after(duration: Duration) -> Timer {
+        Timer::new(Instant::now().checked_add(duration), Duration::MAX)
+    }
+
+    /// Fires once, at `instant`.
+    pub fn at(instant: Instant) -> Timer {
+        Timer::new(Some(instant), Duration::MAX)
+    }
+
+    /// Fires every `period`, for the first time one period from now.
+    ///
+    /// ```
+    /// use polder::Timer;
+    /// use polder::stream::StreamExt;
+    /// use std::time::Duration;
+    ///
+    /// polder::block_on(async {
+    ///     let mut timer = Timer::interval(Duration::from_millis(2));
+    ///     let first = timer.next().await.unwrap();
+    ///     let second = timer.next().await.unwrap();
+    ///     assert_eq!(second - first, Duration::from_millis(2));
+    /// });
+    /// ```
+    pub fn interval(period: Duration) -> Timer {
+        Timer::new(Instant::now().checked_add(period), period)
+    }
+
+    /// Fires every `period`, for the first time at `start`.
+    pub fn interval_at(start: Instant, period: Duration) -> Timer {
+        Timer::new(Some(start), period)
+    }
+
+    /// Whether it will ever fire.
+    ///
+    /// ```
+    /// use polder::Timer;
+    /// use std::time::Duration;
+    ///
+    /// assert!(!Timer::never().will_fire());
+    /// assert!(!Timer::after(Duration::MAX).will_fire());
+    /// assert!(Timer::after(Duration::from_secs(1)).will_fire());
+    /// ```
+    pub fn will_fire(&self) -> bool {
+        self.when.is_some()
+    }
+
+    /// Sets it to fire once, `duration` from now. Whoever waits for it waits for that.
+    pub fn set_after(&mut self, duration: Duration) {
+        self.set(Instant::now().checked_add(duration), Duration::MAX);
+    }
+
+    /// Sets it to fire once, at `instant`.
+    pub fn set_at(&mut self, instant: Instant) {
+        self.set(Some(instant), Duration::MAX);
+    }
+
+    /// Sets it to fire every `period`, for the first time one period from now.
+    pub fn set_interval(&mut self, period: Duration) {
+        self.set(Instant::now().checked_add(period), period);
+    }
+
+    /// Sets it to fire every `period`, for the first time at `start`.
+    pub fn set_interval_at(&mut self, start: Instant, period: Duration) {
+        self.set(Some(start), period);
+    }
+
+    /// Sets it to never fire.
+    pub fn clear(&mut self) {
+        self.set(None, Duration::MAX);
+    }
+
+    fn set(&mut self, when: Option<Instant>, period: Duration) {
+        self.period = period;
+        self.move_to(when);
+        // It was never to fire, and somebody waits all the same: now it is.
+        if let State::Idle(waker @ Some(_)) = &mut self.state {
+            if when.is_some() {
+                if let Some(waker) = waker.take() {
+                    waker.wake();
+                }
+            }
+        }
+    }
+
+    /// Gives it another deadline, and keeps whoever waits.
+    fn move_to(&mut self, when: Option<Instant>) {
+        self.when = when;
+        match (&self.state, when) {
+            (State::Set(alarm), Some(when)) => alarm.reset(when),
+            (State::Set(alarm), None) => self.state = State::Idle(alarm.waker()),
+            (State::Idle(_), _) => {}
+        }
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.when
+    }
+
+    /// Ready with the deadline, once it has come.
+    fn poll_fire(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
+        loop {
+            let Some(when) = self.when else {
+                match &mut self.state {
+                    State::Idle(Some(waker)) => waker.clone_from(cx.waker()),
+                    state => *state = State::Idle(Some(cx.waker().clone())),
+                }
+                return Poll::Pending;
+            };
+            match &self.state {
+                State::Set(alarm) => {
+                    if alarm.poll(cx.waker()).is_pending() {
+                        match context::with_reactor(|reactor| alarm.is_with(reactor)) {
+                            Ok(true) | Err(_) => return Poll::Pending,
+                            Ok(false) => {}
+                        }
+                    } else if !alarm.is_abandoned() {
+                        return Poll::Ready(self.fired(when));
+                    }
+                    // It follows its user to another worker, or its own has gone.
+                    self.state = State::Idle(None);
+                }
+                State::Idle(_) => {
+                    if Instant::now() >= when {
+                        return Poll::Ready(self.fired(when));
+                    }
+                    match context::with_reactor(|reactor| Alarm::set(reactor, when, cx.waker())) {
+                        Ok(Some(alarm)) => {
+                            self.state = State::Set(alarm);
+                            return Poll::Pending;
+                        }
+                        // It has closed since it was found; the next look finds another.
+                        Ok(None) => {}
+                        Err(error) => {
+                            panic!("polder: the background runtime cannot be started: {error}")
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn fired(&mut self, when: Instant) -> Instant {
+        let next = when.checked_add(self.period);
+        match next {
+            Some(_) => self.move_to(next),
+            None => {
+                self.when = None;
+                self.state = State::Idle(None);
+            }
+        }
+        when
+    }
+}
+
+impl Future for Timer {
+    type Output = Instant;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Instant> {
+        ready!(queue::charge(cx));
+        let result = self.get_mut().poll_fire(cx);
+        if result.is_pending() {
+            queue::refund();
+        }
+        result
+    }
+}
+
+impl Stream for Timer {
+    type Item = Instant;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Instant>> {
+        self.poll(cx).map(Some)
+    }
+}
+
+/// Sleeps for `duration`. One too long to be represented never ends.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// polder::block_on(polder::time::sleep(Duration::from_millis(1)));
+/// ```
+pub fn sleep(duration: Duration) -> Sleep {
+    Sleep(Timer::after(duration))
+}
+
+/// Sleeps until `deadline`.
+///
+/// ```
+/// use std::time::{Duration, Instant};
+///
+/// let deadline = Instant::now() + Duration::from_millis(1);
+/// polder::block_on(polder::time::sleep_until(deadline));
+/// assert!(Instant::now() >= deadline);
+/// ```
+pub fn sleep_until(deadline: Instant) -> Sleep {
+    Sleep(Timer::at(deadline))
+}
+
+/// The future of [`sleep`] and [`sleep_until`].
+///
+/// # Cancel safety
+///
+/// Dropping it leaves nothing behind; polled by reference, it keeps its deadline.
+#[must_use = "futures do nothing unless they are polled"]
+#[derive(Debug)]
+pub struct Sleep(Timer);
+
+impl Sleep {
+    /// When it ends; `None` if never.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.0.deadline()
+    }
+
+    /// Gives it another deadline, whether or not the old one has come.
+    ///
+    /// ```
+    /// use polder::time::sleep;
+    /// use std::time::{Duration, Instant};
+    ///
+    /// polder::block_on(async {
+    ///     let mut idle = sleep(Duration::from_secs(3600));
+    ///     idle.reset(Instant::now());
+    ///     idle.await;
+    /// });
+    /// ```
+    pub fn reset(&mut self, deadline: Instant) {
+        self.0.set_at(deadline);
+    }
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        Pin::new(&mut self.0).poll(cx).map(drop)
+    }
+}
