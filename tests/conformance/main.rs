@@ -1,0 +1,8 @@
+//! What every backend must do: each test is named after the rule that it holds, and runs on every
+//! backend that this machine has.
+//!
+//! A lost wake-up must be a failed test with a message, never a hang: every test has a deadline of
+//! its own. Nothing here waits by sleeping where a condition can be waited for; ports come from the
+//! kernel; no test depends on another one.
+
+mod support;
