@@ -75,6 +75,7 @@ mod task;
 #[cfg(not(loom))]
 pub mod time;
 
+#[cfg(not(loom))]
 pub use futures_lite::{future, stream};
 pub use poller::Backend;
 #[cfg(not(loom))]
