@@ -183,12 +183,16 @@ pub(crate) struct Local {
 /// enough that others wait for microseconds: 128 receives of 64 KiB are about a millisecond.
 const BUDGET: u32 = 128;
 
+/// Room for the ready tasks of a small program, made with the worker, so that no wake of it ever
+/// allocates. Larger queues grow once.
+const QUEUE: usize = 64;
+
 impl Local {
     pub(crate) fn new(home: Arc<Home>) -> Local {
         Local {
             home,
-            ready: RefCell::default(),
-            yielded: RefCell::default(),
+            ready: RefCell::new(VecDeque::with_capacity(QUEUE)),
+            yielded: RefCell::new(VecDeque::with_capacity(QUEUE)),
             live: RefCell::default(),
             budget: Cell::new(BUDGET),
         }

@@ -1,0 +1,419 @@
+//! Exact budgets: allocations in the steady state, and system calls per round trip and per timer.
+//! Counts, not times: the same on every machine.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::future::{Future, poll_fn};
+use std::sync::{Arc, Mutex};
+use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
+
+use polder::io::{AsyncReadExt, AsyncWriteExt};
+use polder::net::{TcpListener, TcpStream};
+use polder::{Backend, Runtime, Timer, future, time};
+
+#[path = "conformance/support.rs"]
+#[allow(dead_code, reason = "made for the conformance suite")]
+mod support;
+use support::{LIMIT, in_every_runtime, within};
+
+/// Counts the allocations of each thread.
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+}
+
+fn count() {
+    // A thread that is ending may have lost it.
+    let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
+}
+
+// SAFETY: everything is passed on to the system's allocator as it came.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promise.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+fn allocations() -> usize {
+    ALLOCATIONS.with(Cell::get)
+}
+
+/// What `f` allocates on this thread once it has been run often enough for every buffer to have
+/// grown to its size.
+async fn steady<F: Future<Output = ()>>(rounds: usize, mut f: impl FnMut() -> F) -> usize {
+    for _ in 0..200 {
+        f().await;
+    }
+    let before = allocations();
+    for _ in 0..rounds {
+        f().await;
+    }
+    allocations() - before
+}
+
+async fn pair() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let near = TcpStream::connect(listener.local_addr().unwrap())
+        .await
+        .unwrap();
+    let (far, _) = listener.accept().await.unwrap();
+    (near, far)
+}
+
+#[test]
+fn reading_writing_and_local_wakes_allocate_nothing() {
+    in_every_runtime(async |backend| {
+        let (near, mut far) = pair().await;
+        polder::spawn(async move {
+            let mut bytes = [0; 64];
+            while let Ok(()) = far.read_exact(&mut bytes).await {
+                far.write_all(&bytes).await.unwrap();
+            }
+        })
+        .detach();
+        let mut bytes = [7; 64];
+        let near = std::cell::RefCell::new(near);
+        let counted = steady(1_000, || {
+            let near = &near;
+            async move {
+                let mut near = near.borrow_mut();
+                near.write_all(&bytes).await.unwrap();
+                near.read_exact(&mut bytes).await.unwrap();
+            }
+        })
+        .await;
+        assert_eq!(counted, 0, "in 1,000 round trips on {backend}");
+    });
+}
+
+/// Two threads wake each other in turn; each leaves its waker with the other.
+#[test]
+fn wakes_across_threads_allocate_nothing() {
+    #[derive(Default)]
+    struct Seat {
+        turn: usize,
+        wakers: [Option<Waker>; 2],
+    }
+
+    async fn play(seat: Arc<Mutex<Seat>>, me: usize, rounds: usize) -> usize {
+        let mut before = 0;
+        for round in 0..rounds {
+            if round == rounds / 2 {
+                before = allocations();
+            }
+            poll_fn(|cx| {
+                let mut seat = seat.lock().unwrap();
+                if seat.turn % 2 == me {
+                    return Poll::Ready(());
+                }
+                seat.wakers[me] = Some(cx.waker().clone());
+                Poll::Pending
+            })
+            .await;
+            let other = {
+                let mut seat = seat.lock().unwrap();
+                seat.turn += 1;
+                seat.wakers[1 - me].take()
+            };
+            if let Some(waker) = other {
+                waker.wake();
+            }
+        }
+        allocations() - before
+    }
+
+    for backend in Backend::available() {
+        let seat = Arc::new(Mutex::new(Seat::default()));
+        let threads = [0, 1].map(|me| {
+            let seat = seat.clone();
+            std::thread::spawn(move || {
+                let runtime = Runtime::builder().backend(backend).build().unwrap();
+                // As a task, so that the wake goes through the inbox.
+                let task = runtime.spawn(play(seat, me, 2_000));
+                runtime.block_on(task)
+            })
+        });
+        let counts = within(LIMIT, &format!("on {backend}"), || {
+            threads.map(|thread| thread.join().unwrap())
+        });
+        assert_eq!(counts, [0, 0], "in 1,000 wakes each on {backend}");
+    }
+}
+
+#[test]
+fn setting_a_timer_anew_allocates_nothing() {
+    in_every_runtime(async |backend| {
+        let sleep = std::cell::RefCell::new(time::sleep(Duration::from_secs(3600)));
+        let counted = steady(1_000, || {
+            let sleep = &sleep;
+            async move {
+                let mut sleep = sleep.borrow_mut();
+                sleep.reset(Instant::now() + Duration::from_secs(1800));
+                assert!(future::poll_once(&mut *sleep).await.is_none());
+            }
+        })
+        .await;
+        assert_eq!(counted, 0, "in 1,000 resets on {backend}");
+
+        let counted = steady(1_000, || async {
+            let timer = Timer::after(Duration::from_secs(3600));
+            assert!(future::poll_once(timer).await.is_none());
+        })
+        .await;
+        assert_eq!(
+            counted, 0,
+            "in 1,000 timers made, polled and dropped on {backend}"
+        );
+    });
+}
+
+#[test]
+fn a_spawn_allocates_once() {
+    in_every_runtime(async |backend| {
+        let counted = steady(1_000, || polder::spawn(async {})).await;
+        assert!(counted <= 1_000, "{counted} in 1,000 spawns on {backend}");
+        let counted = steady(1_000, || async {
+            polder::spawn(future::yield_now()).detach();
+            future::yield_now().await;
+        })
+        .await;
+        assert!(counted <= 1_000, "{counted} in 1,000 detached on {backend}");
+    });
+}
+
+#[test]
+fn yielding_allocates_nothing() {
+    in_every_runtime(async |backend| {
+        let counted = steady(1_000, future::yield_now).await;
+        assert_eq!(counted, 0, "in 1,000 yields on {backend}");
+    });
+}
+
+/// System calls, counted by tracing a child: this same program, told by its environment what to do.
+#[cfg(target_os = "linux")]
+mod system_calls {
+    use super::*;
+    use std::collections::BTreeMap;
+    use std::io::{BufRead, BufReader, Read, Write};
+    use std::os::unix::process::CommandExt;
+    use std::process::{Command, Stdio};
+
+    const TASK: &str = "POLDER_BUDGET_TASK";
+    const ROUNDS: usize = 50;
+
+    /// What the traced child does; nothing when the suite runs it.
+    #[test]
+    fn the_traced_child() {
+        let Ok(task) = std::env::var(TASK) else {
+            return;
+        };
+        let (task, backend) = task.split_once(' ').unwrap();
+        let backend: Backend = backend.parse().unwrap();
+        let runtime = Runtime::builder().backend(backend).build().unwrap();
+        runtime.block_on(async {
+            match task {
+                "echo" => {
+                    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+                    let port = listener.local_addr().unwrap().port();
+                    // Not `println!`, which the test harness catches.
+                    writeln!(std::io::stdout(), "port {port}").unwrap();
+                    let (mut stream, _) = listener.accept().await.unwrap();
+                    polder::spawn(async move {
+                        let mut bytes = [0; 256];
+                        loop {
+                            let read = stream.read(&mut bytes).await.unwrap();
+                            if read == 0 {
+                                break;
+                            }
+                            stream.write_all(&bytes[..read]).await.unwrap();
+                        }
+                    })
+                    .await;
+                }
+                "sleep" => {
+                    for _ in 0..ROUNDS {
+                        time::sleep(Duration::from_millis(1)).await;
+                    }
+                }
+                other => panic!("no task {other}"),
+            }
+        });
+        std::process::exit(0);
+    }
+
+    /// Runs the child and gives the names of the system calls of its busiest thread, in order.
+    /// `client` is called on another thread with the port that the child prints, if it does.
+    fn trace(task: &str, backend: Backend, client: Option<fn(u16)>) -> Vec<&'static str> {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command
+            .args(["--exact", "system_calls::the_traced_child", "--nocapture"])
+            .env(TASK, format!("{task} {backend}"))
+            .stdout(Stdio::piped());
+        // SAFETY: between fork and exec only an async-signal-safe call is made.
+        unsafe {
+            command.pre_exec(|| match libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) {
+                -1 => Err(std::io::Error::last_os_error()),
+                _ => Ok(()),
+            });
+        }
+        let mut child = command.spawn().expect("a child that may be traced");
+        let pid = child.id() as libc::pid_t;
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let (done, watch) = std::sync::mpsc::channel::<()>();
+        std::thread::spawn(move || {
+            if watch.recv_timeout(LIMIT) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+                // SAFETY: plain system call; the child has not been waited for, so the number is
+                // still its own.
+                unsafe { libc::kill(pid, libc::SIGKILL) };
+            }
+        });
+        let client = std::thread::spawn(move || {
+            let port = output.lines().find_map(|line| {
+                let line = line.ok()?;
+                line.rsplit_once("port ")?.1.trim().parse().ok()
+            });
+            if let (Some(client), Some(port)) = (client, port) {
+                client(port);
+            }
+        });
+
+        let mut calls: BTreeMap<libc::pid_t, Vec<&'static str>> = BTreeMap::new();
+        let mut entered: BTreeMap<libc::pid_t, bool> = BTreeMap::new();
+        let mut first = true;
+        loop {
+            let mut status = 0;
+            // SAFETY: plain system call with a place for the status.
+            let thread =
+                unsafe { libc::waitpid(-1, &mut status, libc::__WALL | libc::__WNOTHREAD) };
+            assert!(thread > 0, "the child went without a word");
+            if libc::WIFEXITED(status) || libc::WIFSIGNALED(status) {
+                if thread == pid {
+                    assert_eq!(status, 0, "the child failed, or took longer than {LIMIT:?}");
+                    break;
+                }
+                continue;
+            }
+            let mut signal = libc::WSTOPSIG(status);
+            if first {
+                first = false;
+                let options = libc::PTRACE_O_TRACESYSGOOD
+                    | libc::PTRACE_O_TRACECLONE
+                    | libc::PTRACE_O_EXITKILL;
+                // SAFETY: the thread is stopped, and traced by this one.
+                unsafe { libc::ptrace(libc::PTRACE_SETOPTIONS, thread, 0, options) };
+                signal = 0;
+            } else if signal == libc::SIGTRAP | 0x80 {
+                signal = 0;
+                let inside = entered.entry(thread).or_default();
+                *inside = !*inside;
+                if *inside {
+                    calls.entry(thread).or_default().push(name(thread));
+                }
+            } else if signal == libc::SIGTRAP || signal == libc::SIGSTOP {
+                signal = 0; // A new thread.
+            }
+            // SAFETY: the thread is stopped, and traced by this one.
+            unsafe { libc::ptrace(libc::PTRACE_SYSCALL, thread, 0, signal) };
+        }
+        drop(done);
+        client.join().unwrap();
+        calls
+            .into_values()
+            .max_by_key(|calls| calls.iter().filter(|name| **name == "wait").count())
+            .expect("a thread was traced")
+    }
+
+    /// The system call that a stopped thread is about to make.
+    fn name(thread: libc::pid_t) -> &'static str {
+        // SAFETY: all zero is a value of this plain structure.
+        let mut info: libc::ptrace_syscall_info = unsafe { std::mem::zeroed() };
+        let size = size_of_val(&info);
+        // SAFETY: the thread is stopped, and the kernel writes at most `size` bytes.
+        let got =
+            unsafe { libc::ptrace(libc::PTRACE_GET_SYSCALL_INFO, thread, size, &raw mut info) };
+        assert!(got > 0, "PTRACE_GET_SYSCALL_INFO (Linux 5.3)");
+        // SAFETY: at a stop on entry, this is the part that the kernel has written.
+        let number = unsafe { info.u.entry.nr } as libc::c_long;
+        match number {
+            libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 | libc::SYS_ppoll => "wait",
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_epoll_wait | libc::SYS_poll | libc::SYS_select => "wait",
+            libc::SYS_pselect6 => "wait",
+            libc::SYS_recvfrom => "receive",
+            libc::SYS_sendto => "send",
+            libc::SYS_epoll_ctl => "epoll_ctl",
+            libc::SYS_read => "read",
+            libc::SYS_write => "write",
+            libc::SYS_timerfd_settime => "timerfd_settime",
+            // Where the clock cannot be read without the kernel.
+            libc::SYS_clock_gettime => "clock",
+            _ => "other",
+        }
+    }
+
+    #[test]
+    fn an_echo_round_trip_is_one_wait_one_receive_and_one_send() {
+        for backend in Backend::available() {
+            let calls = trace(
+                "echo",
+                backend,
+                Some(|port| {
+                    let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+                    stream.set_nodelay(true).unwrap();
+                    for _ in 0..ROUNDS {
+                        let mut bytes = [7; 64];
+                        stream.write_all(&bytes).unwrap();
+                        stream.read_exact(&mut bytes).unwrap();
+                    }
+                }),
+            );
+            // From the third send (the connection is established, and its first wait over) to the
+            // last.
+            let sends: Vec<_> = (0..calls.len()).filter(|i| calls[*i] == "send").collect();
+            assert_eq!(sends.len(), ROUNDS, "on {backend}: {calls:?}");
+            let established = &calls[sends[2] + 1..=sends[ROUNDS - 1]];
+            let expected = ["wait", "receive", "send"].repeat(ROUNDS - 3);
+            assert_eq!(established, expected, "on {backend}");
+        }
+    }
+
+    #[test]
+    fn a_short_sleep_is_one_wait_and_at_most_one_more_call() {
+        for backend in Backend::available() {
+            let calls = trace("sleep", backend, None);
+            let first = calls.iter().position(|name| *name == "wait").unwrap();
+            let last = calls.iter().rposition(|name| *name == "wait").unwrap();
+            let counted: Vec<_> = calls[first..=last]
+                .iter()
+                .filter(|name| **name != "clock")
+                .collect();
+            let waits = counted.iter().filter(|name| ***name == "wait").count();
+            // A wait that was interrupted or ended a little early would be one more.
+            assert!(
+                waits >= ROUNDS,
+                "on {backend}: {waits} waits for {ROUNDS} sleeps"
+            );
+            assert!(
+                counted.len() <= ROUNDS * 2,
+                "on {backend}: {} calls for {ROUNDS} sleeps: {counted:?}",
+                counted.len()
+            );
+        }
+    }
+}
