@@ -5,6 +5,8 @@ use std::io;
 use std::str::FromStr;
 
 use super::Selector;
+#[cfg(unix)]
+use super::book::Booked;
 
 /// A kernel interface that waits. A value, chosen at run time.
 ///
@@ -27,27 +29,35 @@ use super::Selector;
 pub enum Backend {
     /// `epoll(7)`: Linux and Android. The default there.
     Epoll,
-    /// `kqueue(2)`: macOS and the BSDs. Not implemented yet.
+    /// `kqueue(2)`: macOS and the other systems of Apple's, and the BSDs. The default there.
     Kqueue,
-    /// Event ports, `port_create(3C)`: illumos and Solaris. Not implemented yet.
+    /// Event ports, `port_create(3C)`: illumos and Solaris. The default there.
     EventPorts,
-    /// I/O completion ports: Windows. Not implemented yet.
+    /// I/O completion ports: Windows. The default there.
     Iocp,
     /// `poll(2)`: every Unix.
     Poll,
+    /// `select(2)`: every Unix but illumos and Solaris.
+    Select,
+    /// What the `polling` crate makes of epoll: Linux and Android. Slower than
+    /// [`Epoll`](Self::Epoll); it is there so that the adapter that serves kqueue, event ports and
+    /// completion ports is tested on Linux too.
+    Polling,
 }
 
 /// The environment variable that says which backend to use where a program does not.
 const VARIABLE: &str = "POLDER_BACKEND";
 
 impl Backend {
-    /// All backends that have a name.
-    const ALL: [Backend; 5] = [
+    /// All backends, each platform's default before what it has besides.
+    const ALL: [Backend; 7] = [
         Backend::Epoll,
         Backend::Kqueue,
         Backend::EventPorts,
         Backend::Iocp,
         Backend::Poll,
+        Backend::Select,
+        Backend::Polling,
     ];
 
     /// The backends that can be opened on this machine, the default first.
@@ -60,9 +70,23 @@ impl Backend {
     /// Whether this backend can be opened on this platform.
     pub fn is_available(self) -> bool {
         match self {
-            Backend::Epoll => cfg!(any(target_os = "linux", target_os = "android")),
-            Backend::Kqueue | Backend::EventPorts | Backend::Iocp => false,
+            Backend::Epoll | Backend::Polling => {
+                cfg!(any(target_os = "linux", target_os = "android"))
+            }
+            Backend::Kqueue => cfg!(any(
+                target_vendor = "apple",
+                target_os = "freebsd",
+                target_os = "dragonfly",
+                target_os = "netbsd",
+                target_os = "openbsd",
+            )),
+            Backend::EventPorts => cfg!(any(target_os = "illumos", target_os = "solaris")),
+            Backend::Iocp => cfg!(windows),
             Backend::Poll => cfg!(unix),
+            Backend::Select => cfg!(all(
+                unix,
+                not(any(target_os = "illumos", target_os = "solaris"))
+            )),
         }
     }
 
@@ -74,6 +98,8 @@ impl Backend {
             Backend::EventPorts => "event-ports",
             Backend::Iocp => "iocp",
             Backend::Poll => "poll",
+            Backend::Select => "select",
+            Backend::Polling => "polling",
         }
     }
 
@@ -95,12 +121,21 @@ impl Backend {
 
     /// Opens the backend: the one switch from a value to a kernel's interface.
     pub(super) fn open(self) -> io::Result<Box<dyn Selector>> {
+        if !self.is_available() {
+            return Err(self.unavailable());
+        }
         match self {
             #[cfg(any(target_os = "linux", target_os = "android"))]
             Backend::Epoll => Ok(Box::new(super::epoll::Epoll::new()?)),
             #[cfg(unix)]
-            Backend::Poll => Ok(Box::new(super::poll::Poll::new()?)),
-            other => Err(other.unavailable()),
+            Backend::Poll => Ok(Box::new(Booked::<super::poll::Array>::new()?)),
+            #[cfg(all(unix, not(any(target_os = "illumos", target_os = "solaris"))))]
+            Backend::Select => Ok(Box::new(Booked::<super::select::Sets>::new()?)),
+            // What is left and available is this platform's own.
+            #[cfg(not(loom))]
+            _ => Ok(Box::new(super::platform::Platform::new()?)),
+            #[cfg(loom)]
+            _ => Err(self.unavailable()),
         }
     }
 
@@ -116,15 +151,13 @@ impl Backend {
     }
 }
 
-/// The platform's best: epoll on Linux and Android, else poll. The environment is not asked; see
-/// [`Backend::configured`].
+/// The platform's best: epoll, kqueue, event ports or completion ports. The environment is not
+/// asked; see [`Backend::configured`].
 impl Default for Backend {
     fn default() -> Backend {
-        if Backend::Epoll.is_available() {
-            Backend::Epoll
-        } else {
-            Backend::Poll
-        }
+        let mut all = Backend::ALL.into_iter();
+        all.find(|backend| backend.is_available())
+            .expect("every platform has a backend")
     }
 }
 

@@ -48,12 +48,18 @@
 //! So the duty is stated, once, where it arises. No backend's *memory* safety depends on it.
 
 mod backend;
+#[cfg(unix)]
+mod book;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod epoll;
 #[cfg(unix)]
 mod notifier;
+#[cfg(not(loom))]
+mod platform;
 #[cfg(unix)]
 mod poll;
+#[cfg(all(unix, not(any(target_os = "illumos", target_os = "solaris"))))]
+mod select;
 
 use std::fmt;
 use std::io;
@@ -145,6 +151,8 @@ impl Ready {
     pub(crate) const CLOSED: Ready = Ready(4);
     pub(crate) const ERROR: Ready = Ready(8);
     pub(crate) const PRIORITY: Ready = Ready(16);
+    /// Never in an event: the backend gives no hints, so an end may have come unsaid.
+    pub(crate) const UNTOLD: Ready = Ready(32);
 
     #[inline]
     pub(crate) const fn intersects(self, other: Ready) -> bool {
@@ -325,7 +333,7 @@ pub struct Capabilities {
     pub one_shot: bool,
     /// [`Mode::Edge`] is there.
     pub edge: bool,
-    /// Events carry the hints `closed`, `error` and `priority`.
+    /// Events carry the hints `closed`, `error` and `priority`, as far as the kernel tells them.
     pub hints: bool,
     /// The poller has a descriptor that another poller can wait for.
     pub descriptor: bool,

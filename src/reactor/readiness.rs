@@ -64,11 +64,12 @@ impl Snapshot {
         self.0 & direction.bit() != 0
     }
 
-    /// Whether a hang-up, an error or urgent data was reported, ever: then a read that fills less
-    /// than was asked for says nothing about the next one.
+    /// Whether a hang-up, an error or urgent data was reported, ever, or may have gone unreported:
+    /// then a read that fills less than was asked for says nothing about the next one.
     #[inline]
     pub(crate) fn has_news_beyond_data(self) -> bool {
-        self.0 & u32::from((Ready::CLOSED | Ready::ERROR | Ready::PRIORITY).0) != 0
+        const NEWS: u8 = Ready::CLOSED.0 | Ready::ERROR.0 | Ready::PRIORITY.0 | Ready::UNTOLD.0;
+        self.0 & u32::from(NEWS) != 0
     }
 }
 

@@ -134,6 +134,9 @@ impl Source {
         let mode = match reactor.has_edges() {
             false => Mode::OneShot,
             true => {
+                if !reactor.poller().capabilities().hints {
+                    self.readiness.note(Ready::UNTOLD);
+                }
                 interest |= match self.kind {
                     Kind::TcpStream => Interest::READABLE | Interest::WRITABLE | Interest::PRIORITY,
                     Kind::Listener => Interest::READABLE,

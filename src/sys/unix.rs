@@ -1,8 +1,10 @@
 //! Unix: a socket is a file descriptor.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 
-pub(crate) use std::os::fd::{BorrowedFd as BorrowedDescriptor, OwnedFd as OwnedDescriptor};
+pub(crate) use std::os::fd::{
+    BorrowedFd as BorrowedDescriptor, OwnedFd as OwnedDescriptor, RawFd as RawDescriptor,
+};
 
 /// [`AsFd`] under the name that both platforms have.
 pub(crate) trait AsDescriptor {
@@ -12,6 +14,17 @@ pub(crate) trait AsDescriptor {
 impl<T: AsFd> AsDescriptor for T {
     fn as_descriptor(&self) -> BorrowedDescriptor<'_> {
         self.as_fd()
+    }
+}
+
+/// [`AsRawFd`] likewise.
+pub(crate) trait AsRawDescriptor {
+    fn as_raw_descriptor(&self) -> RawDescriptor;
+}
+
+impl<T: AsRawFd> AsRawDescriptor for T {
+    fn as_raw_descriptor(&self) -> RawDescriptor {
+        self.as_raw_fd()
     }
 }
 

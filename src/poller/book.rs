@@ -1,0 +1,285 @@
+//! What `poll(2)` and `select(2)` share: the kernel remembers nothing, so we keep the book.
+//!
+//! Two halves, each with its lock:
+//!
+//! * the **book** ([`Book`]): what callers asked for, by descriptor number. Held for moments.
+//! * the **list** (a [`List`]): what the kernel is handed. Held by the waiting thread for the length
+//!   of its wait, which is what makes a second waiter impossible. It holds only what is armed: a
+//!   source that nobody waits for costs the kernel nothing, and its hang-up, which poll reports
+//!   unasked, cannot end a wait.
+//!
+//! To register, modify and deregister is to write into the book: no system call. A descriptor that
+//! was written about is put among the book's `changed`; the waiter carries changes over to the list
+//! before it asks the kernel. **Why no change is lost:** the waiter does that, and sets `waiting`,
+//! under the book's lock, so a change comes either before, and is carried over, or after, and sees
+//! `waiting`: then it writes to the notifier, which is in the list, and the waiter comes round.
+//! **Why no stale event is reported:** after the wait, again under the lock, what the kernel said of
+//! a descriptor counts only if its line in the book has not changed since it was carried over; if it
+//! has, the next round asks again, and nothing is lost, since the kernel tells levels.
+//!
+//! Lock order: list, then book.
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::time::Duration;
+
+use rustix::io::Errno;
+
+use super::notifier::Notifier;
+use super::{
+    BorrowedDescriptor, Capabilities, Event, Events, Interest, Mode, Ready, Selector, Token,
+};
+use crate::sync::Mutex;
+
+/// What the kernel is handed, in the form that one system call wants.
+pub(super) trait List: fmt::Debug + Default + Send {
+    /// What timeouts are rounded up to.
+    const GRANULARITY: Duration;
+
+    /// Whether it tells hang-up and error apart from readable and writable.
+    const HINTS: bool;
+
+    /// Asks for `interest` in a descriptor from now on; for nothing, if that is empty.
+    fn set(&mut self, number: RawFd, interest: Interest);
+
+    /// Asks the kernel: true if it says something of any descriptor, false if the time is over.
+    fn ask(&mut self, timeout: Option<Duration>) -> io::Result<bool>;
+
+    /// Whether it said anything of this one.
+    fn says_of(&self, number: RawFd) -> bool;
+
+    /// Calls `tell` with whatever it said, until that returns false. Where that left some untold,
+    /// the next round begins with them, so that those at the end have their turn.
+    fn tell(&mut self, tell: impl FnMut(RawFd, Answer) -> bool);
+}
+
+/// What the kernel says of one descriptor.
+#[derive(Clone, Copy)]
+pub(super) struct Answer {
+    pub(super) ready: Ready,
+    /// It is not open: somebody has closed it behind our back.
+    pub(super) gone: bool,
+}
+
+/// A poller for a kernel that remembers nothing.
+#[derive(Debug)]
+pub(super) struct Booked<L> {
+    notifier: Notifier,
+    book: Mutex<Book>,
+    list: Mutex<L>,
+}
+
+#[derive(Debug, Default)]
+struct Book {
+    /// By descriptor number; the kernel hands out the lowest free one, so this stays dense.
+    lines: Vec<Line>,
+    /// The numbers of the lines whose `changed` is set, each once.
+    changed: Vec<RawFd>,
+    /// A thread is between carrying over and looking at the result.
+    waiting: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Line {
+    token: Token,
+    interest: Interest,
+    mode: Mode,
+    registered: bool,
+    changed: bool,
+}
+
+const BLANK: Line = Line {
+    token: Token(0),
+    interest: Interest::NONE,
+    mode: Mode::OneShot,
+    registered: false,
+    changed: false,
+};
+
+/// The longest timeout that is passed on; the wait comes round and asks again. Some platforms take
+/// no more milliseconds than an `int` holds, some no more than 100,000,000 seconds.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
+
+impl<L: List> Booked<L> {
+    pub(super) fn new() -> io::Result<Booked<L>> {
+        let notifier = Notifier::new()?;
+        let mut list = L::default();
+        list.set(notifier.descriptor().as_raw_fd(), Interest::READABLE);
+        Ok(Booked {
+            notifier,
+            book: Mutex::new(Book::default()),
+            list: Mutex::new(list),
+        })
+    }
+
+    /// Changes a descriptor's line, and sees to it that a thread that waits takes notice.
+    fn change(
+        &self,
+        descriptor: BorrowedDescriptor<'_>,
+        change: impl FnOnce(&mut Line) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let number = descriptor.as_raw_fd();
+        let mut book = self.book.lock();
+        let index = number as usize;
+        if index >= book.lines.len() {
+            book.lines.resize(index + 1, BLANK);
+        }
+        change(&mut book.lines[index])?;
+        let kick = book.waiting && book.changed.is_empty();
+        book.note(number);
+        match kick {
+            // Under the lock, so that the waiter cannot have left that wait yet.
+            true => self.notifier.kick(),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Book {
+    fn note(&mut self, number: RawFd) {
+        let line = &mut self.lines[number as usize];
+        if !line.changed {
+            line.changed = true;
+            self.changed.push(number);
+        }
+    }
+
+    /// Carries over to the list what has changed.
+    fn carry_over(&mut self, list: &mut impl List) {
+        for number in self.changed.drain(..) {
+            let line = &mut self.lines[number as usize];
+            line.changed = false;
+            list.set(number, line.interest);
+        }
+    }
+
+    /// Turns what the kernel said into events.
+    fn collect(&mut self, list: &mut impl List, notifier: RawFd, events: &mut Events) {
+        list.tell(|number, answer| {
+            if number == notifier {
+                return true;
+            }
+            if events.len() == events.limit() {
+                return false;
+            }
+            let line = &mut self.lines[number as usize];
+            if line.changed {
+                return true;
+            }
+            events.push(Event::new(line.token, answer.ready));
+            // That a descriptor was closed behind our back is told once, in every mode: nothing
+            // could make it any different.
+            if line.mode == Mode::OneShot || answer.gone {
+                line.interest = Interest::NONE;
+                self.note(number);
+            }
+            true
+        });
+    }
+}
+
+impl<L: List + Sync> Selector for Booked<L> {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            level: true,
+            one_shot: true,
+            edge: false,
+            hints: L::HINTS,
+            descriptor: false,
+            granularity: L::GRANULARITY,
+        }
+    }
+
+    fn register(
+        &self,
+        descriptor: BorrowedDescriptor<'_>,
+        token: Token,
+        interest: Interest,
+        mode: Mode,
+    ) -> io::Result<()> {
+        self.change(descriptor, |line| {
+            if line.registered {
+                return Err(io::Error::new(
+                    io::ErrorKind::AlreadyExists,
+                    "the descriptor is registered already with this poller",
+                ));
+            }
+            line.registered = true;
+            (line.token, line.interest, line.mode) = (token, interest, mode);
+            Ok(())
+        })
+    }
+
+    fn modify(
+        &self,
+        descriptor: BorrowedDescriptor<'_>,
+        token: Token,
+        interest: Interest,
+        mode: Mode,
+    ) -> io::Result<()> {
+        self.change(descriptor, |line| {
+            if !line.registered {
+                return Err(not_found());
+            }
+            (line.token, line.interest, line.mode) = (token, interest, mode);
+            Ok(())
+        })
+    }
+
+    fn deregister(&self, descriptor: BorrowedDescriptor<'_>) -> io::Result<()> {
+        self.change(descriptor, |line| {
+            if !line.registered {
+                return Err(not_found());
+            }
+            line.registered = false;
+            line.interest = Interest::NONE;
+            Ok(())
+        })
+    }
+
+    fn wait(&self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
+        let Some(mut list) = self.list.try_lock() else {
+            return Err(super::busy());
+        };
+        let list = &mut *list;
+        {
+            let mut book = self.book.lock();
+            book.carry_over(list);
+            book.waiting = true;
+        }
+        let cut = timeout.map(|timeout| timeout.min(LONGEST));
+        let result = list.ask(cut);
+        let mut book = self.book.lock();
+        book.waiting = false;
+        if !result? {
+            return match cut == timeout {
+                true => Ok(()), // The timeout is over.
+                false => Err(Errno::INTR.into()),
+            };
+        }
+        let notifier = self.notifier.descriptor().as_raw_fd();
+        let notified = list.says_of(notifier) && self.notifier.consume();
+        book.collect(list, notifier, events);
+        if !notified && events.is_empty() {
+            // Woken by a change of another thread, or about one that has changed meanwhile.
+            return Err(Errno::INTR.into());
+        }
+        Ok(())
+    }
+
+    fn notify(&self) -> io::Result<()> {
+        self.notifier.notify()
+    }
+
+    fn takes_files(&self) -> bool {
+        true
+    }
+}
+
+fn not_found() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::NotFound,
+        "the descriptor is not registered with this poller",
+    )
+}

@@ -1,0 +1,236 @@
+//! The platform's own interface through the `polling` crate: kqueue, event ports and I/O completion
+//! ports; on Linux, polling's epoll, so that this adapter is executed there too.
+//!
+//! `polling` is the well-kept, well-tested choice for these kernels. What it does differently from
+//! the contract is put right here:
+//!
+//! * Its keys are `usize`, and may be smaller than our tokens. So a key is a place in a table of
+//!   ours, which also tells duplicates (kqueue would take them) and unknown descriptors.
+//! * **No stale event:** a key that is given up while a thread waits is not used again before that
+//!   wait is over, so an event that comes late finds an empty place.
+//! * A second waiter would get an empty result at once; here it gets an error.
+//! * It tells neither hang-up nor error on every system, and for edges not the end of file that came
+//!   with the data: so no hints.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use polling::{Event as Report, PollMode};
+
+use super::{
+    BorrowedDescriptor, Capabilities, Event, Events, Interest, Mode, Ready, Selector, Token,
+};
+use crate::sync::Mutex;
+use crate::sys::{AsRawDescriptor, RawDescriptor};
+
+pub(super) struct Platform {
+    poller: polling::Poller,
+    table: Mutex<Table>,
+    buffer: Mutex<Buffer>,
+}
+
+#[derive(Default)]
+struct Table {
+    keys: HashMap<RawDescriptor, usize>,
+    /// By key.
+    tokens: Vec<Option<Token>>,
+    free: Vec<usize>,
+    /// Given up while a thread waited.
+    resting: Vec<usize>,
+    waiting: bool,
+}
+
+/// Where `polling` writes events; it is made again when another number of them is asked for.
+struct Buffer {
+    events: polling::Events,
+    limit: usize,
+}
+
+impl Platform {
+    pub(super) fn new() -> io::Result<Platform> {
+        Ok(Platform {
+            poller: polling::Poller::new()?,
+            table: Mutex::new(Table::default()),
+            buffer: Mutex::new(Buffer {
+                events: polling::Events::new(),
+                limit: 0,
+            }),
+        })
+    }
+}
+
+impl Table {
+    fn insert(&mut self, descriptor: RawDescriptor, token: Token) -> io::Result<usize> {
+        if self.keys.contains_key(&descriptor) {
+            return Err(io::Error::new(
+                io::ErrorKind::AlreadyExists,
+                "the descriptor is registered already with this poller",
+            ));
+        }
+        let key = self.free.pop().unwrap_or_else(|| {
+            self.tokens.push(None);
+            self.tokens.len() - 1
+        });
+        self.keys.insert(descriptor, key);
+        self.tokens[key] = Some(token);
+        Ok(key)
+    }
+
+    fn remove(&mut self, descriptor: RawDescriptor) -> io::Result<()> {
+        let key = self.keys.remove(&descriptor).ok_or_else(not_found)?;
+        self.tokens[key] = None;
+        match self.waiting {
+            true => self.resting.push(key),
+            false => self.free.push(key),
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Platform {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.poller.fmt(f)
+    }
+}
+
+impl Selector for Platform {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            level: self.poller.supports_level(),
+            one_shot: true,
+            edge: self.poller.supports_edge(),
+            hints: false,
+            descriptor: false,
+            granularity: match cfg!(windows) {
+                true => Duration::from_millis(1),
+                false => Duration::from_nanos(1),
+            },
+        }
+    }
+
+    fn register(
+        &self,
+        descriptor: BorrowedDescriptor<'_>,
+        token: Token,
+        interest: Interest,
+        mode: Mode,
+    ) -> io::Result<()> {
+        let raw = descriptor.as_raw_descriptor();
+        let mut table = self.table.lock();
+        let key = table.insert(raw, token)?;
+        // SAFETY: the same duty, to deregister before closing, lies on whoever registers with us:
+        // "Why `register` is unsafe" in the module above.
+        let result = unsafe {
+            self.poller
+                .add_with_mode(raw, report(key, interest), poll_mode(mode))
+        };
+        if result.is_err() {
+            table.remove(raw)?;
+        }
+        result
+    }
+
+    fn modify(
+        &self,
+        descriptor: BorrowedDescriptor<'_>,
+        token: Token,
+        interest: Interest,
+        mode: Mode,
+    ) -> io::Result<()> {
+        let mut table = self.table.lock();
+        let key = *table
+            .keys
+            .get(&descriptor.as_raw_descriptor())
+            .ok_or_else(not_found)?;
+        table.tokens[key] = Some(token);
+        self.poller
+            .modify_with_mode(descriptor, report(key, interest), poll_mode(mode))
+    }
+
+    fn deregister(&self, descriptor: BorrowedDescriptor<'_>) -> io::Result<()> {
+        let mut table = self.table.lock();
+        table.remove(descriptor.as_raw_descriptor())?;
+        self.poller.delete(descriptor)
+    }
+
+    fn wait(&self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
+        let Some(mut buffer) = self.buffer.try_lock() else {
+            return Err(super::busy());
+        };
+        if buffer.limit != events.limit() {
+            let limit = NonZeroUsize::new(events.limit()).expect("a limit is at least one");
+            buffer.events = polling::Events::with_capacity(limit);
+            buffer.limit = events.limit();
+        }
+        buffer.events.clear();
+        {
+            let mut table = self.table.lock();
+            table.waiting = true;
+        }
+        let result = self.poller.wait(&mut buffer.events, timeout);
+        let mut table = self.table.lock();
+        for event in buffer.events.iter() {
+            if let Some(Some(token)) = table.tokens.get(event.key) {
+                events.push(Event::new(*token, ready(&event)));
+            }
+        }
+        table.waiting = false;
+        let table = &mut *table;
+        table.free.append(&mut table.resting);
+        result.map(drop)
+    }
+
+    fn notify(&self) -> io::Result<()> {
+        self.poller.notify()
+    }
+
+    fn takes_files(&self) -> bool {
+        true // kqueue does.
+    }
+}
+
+fn report(key: usize, interest: Interest) -> Report {
+    let mut report = Report::new(
+        key,
+        interest.contains(Interest::READABLE),
+        interest.contains(Interest::WRITABLE),
+    );
+    report.set_priority(interest.contains(Interest::PRIORITY));
+    report
+}
+
+fn poll_mode(mode: Mode) -> PollMode {
+    match mode {
+        Mode::Level => PollMode::Level,
+        Mode::OneShot => PollMode::Oneshot,
+        Mode::Edge => PollMode::Edge,
+    }
+}
+
+fn ready(report: &Report) -> Ready {
+    let mut ready = Ready::default();
+    if report.readable {
+        ready |= Ready::READABLE;
+    }
+    if report.writable {
+        ready |= Ready::WRITABLE;
+    }
+    if report.is_priority() {
+        ready |= Ready::READABLE | Ready::PRIORITY;
+    }
+    // Whatever else it is about: whoever waits tries, and learns it from the operation.
+    if ready == Ready::default() {
+        ready = Ready::READABLE | Ready::WRITABLE;
+    }
+    ready
+}
+
+fn not_found() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::NotFound,
+        "the descriptor is not registered with this poller",
+    )
+}
