@@ -19,6 +19,7 @@ mod readiness;
 mod source;
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
@@ -200,11 +201,14 @@ impl Reactor {
     }
 }
 
+/// A waker may be anybody's, and panic; that must not cost the others their wake.
 #[inline]
 fn wake(wakers: &mut Vec<Waker>) -> bool {
     let any = !wakers.is_empty();
     for waker in wakers.drain(..) {
-        waker.wake();
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
+            std::mem::forget(panic); // Its destructor may panic too; the hook has told of it.
+        }
     }
     any
 }

@@ -19,6 +19,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::mem::ManuallyDrop;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -64,8 +65,8 @@ impl Home {
     /// A task's future is gone.
     pub(super) fn uncount_task(self: &Arc<Self>, place: Option<usize>) {
         if let Some(place) = place {
-            // On the home's thread, like every drop of a future that was polled. The list may be
-            // gone, or out of reach, when the worker closes: then nobody asks for it any more.
+            // On the home's thread, like every drop of a future that was polled. When the worker
+            // closes, the list has been taken.
             with_current(|local| {
                 if Arc::ptr_eq(&local.home, self) {
                     let removed = local.live.borrow_mut().try_remove(place);
@@ -242,17 +243,16 @@ impl Local {
 }
 
 thread_local! {
-    static CURRENT: RefCell<Option<Rc<Local>>> = const { RefCell::new(None) };
+    /// `ManuallyDrop`, so that it needs no destructor, and with that no check at each access, and
+    /// works in the destructors of other thread-locals too. Nothing leaks: whoever enters leaves.
+    static CURRENT: RefCell<ManuallyDrop<Option<Rc<Local>>>> =
+        const { RefCell::new(ManuallyDrop::new(None)) };
 }
 
 /// Calls `f` with the worker that this thread drives; `None` if it drives none.
 #[inline]
 pub(crate) fn with_current<R>(f: impl FnOnce(&Rc<Local>) -> R) -> Option<R> {
-    // A thread that is ending has no thread-locals, and drives nothing.
-    CURRENT
-        .try_with(|current| current.borrow().as_ref().map(f))
-        .ok()
-        .flatten()
+    CURRENT.with(|current| current.borrow().as_ref().map(f))
 }
 
 /// The worker that this thread drives.
@@ -273,20 +273,20 @@ pub(crate) struct Entered {
 }
 
 pub(crate) fn enter(local: &Rc<Local>) -> Entered {
-    let local = local.clone();
-    let before = CURRENT
-        .try_with(|current| current.replace(Some(local)))
-        .ok()
-        .flatten();
-    Entered { before }
+    Entered {
+        before: exchange(Some(local.clone())),
+    }
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        let before = self.before.take();
-        let inner = CURRENT.try_with(|current| current.replace(before));
-        drop(inner);
+        drop(exchange(self.before.take()));
     }
+}
+
+fn exchange(current: Option<Rc<Local>>) -> Option<Rc<Local>> {
+    let before = CURRENT.with(|slot| slot.replace(ManuallyDrop::new(current)));
+    ManuallyDrop::into_inner(before)
 }
 
 /// How every wake, from any thread, gets its task run. `async-task` calls it at most once until
