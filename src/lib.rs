@@ -39,7 +39,7 @@
 //!
 //! * [`block_on`], [`spawn`], [`spawn_local`], [`unblock`]: running futures. [`Runtime`] for those
 //!   who choose a backend or drive the loop themselves.
-//! * [`net`], [`time`], [`signal`]: what there is to wait for.
+//! * [`net`], [`time`], [`event`], [`signal`]: what there is to wait for.
 //! * [`io`], [`future`], [`stream`]: the traits and combinators of futures-lite.
 //! * [`poller`]: what waits for the kernel, on its own, for those who write their own loop.
 //!
@@ -59,6 +59,8 @@
 
 // Under loom only what synchronises is built: pollers, readiness, parking.
 #[cfg(not(loom))]
+pub mod event;
+#[cfg(not(loom))]
 pub mod io;
 #[cfg(not(loom))]
 pub mod net;
@@ -75,6 +77,8 @@ mod task;
 #[cfg(not(loom))]
 pub mod time;
 
+#[cfg(not(loom))]
+pub use event::Event;
 #[cfg(not(loom))]
 pub use futures_lite::{future, stream};
 pub use poller::Backend;

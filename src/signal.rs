@@ -11,6 +11,8 @@ use std::task::{Context, Poll, Waker};
 
 use slab::Slab;
 
+use crate::sync::renew;
+
 /// Waits for the next Ctrl-C (`SIGINT`) from here on.
 ///
 /// Every future that waits gets it. **From the first call on, Ctrl-C no longer ends the process**,
@@ -111,10 +113,7 @@ impl Future for CtrlC {
             return Poll::Ready(Ok(()));
         }
         let old = match self.place {
-            Some(place) => Some(std::mem::replace(
-                &mut state.wakers[place],
-                cx.waker().clone(),
-            )),
+            Some(place) => renew(&mut state.wakers[place], cx.waker()),
             None => {
                 self.place = Some(state.wakers.insert(cx.waker().clone()));
                 None

@@ -1,6 +1,8 @@
 //! The one place from which everything that synchronises takes its atomics and locks, so that
 //! loom's can stand in for the standard library's (`RUSTFLAGS="--cfg loom"`, see `ci/loom.sh`).
 
+use std::task::Waker;
+
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic;
 #[cfg(not(loom))]
@@ -40,5 +42,15 @@ impl<T> Mutex<T> {
             Err(std::sync::TryLockError::Poisoned(guard)) => Some(guard.into_inner()),
             Err(std::sync::TryLockError::WouldBlock) => None,
         }
+    }
+}
+
+/// Puts `new` in the place of `old`, unless both wake the same. Gives back what is to be dropped
+/// outside the lock that the place is under.
+#[inline]
+pub(crate) fn renew(old: &mut Waker, new: &Waker) -> Option<Waker> {
+    match old.will_wake(new) {
+        true => None,
+        false => Some(std::mem::replace(old, new.clone())),
     }
 }

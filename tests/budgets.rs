@@ -264,6 +264,7 @@ mod system_calls {
 
     /// Runs the child and gives the names of the system calls of its busiest thread, in order.
     /// `client` is called on another thread with the port that the child prints, if it does.
+    #[expect(clippy::zombie_processes, reason = "the tracing waits for it")]
     fn trace(task: &str, backend: Backend, client: Option<fn(u16)>) -> Vec<&'static str> {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command

@@ -17,6 +17,8 @@
 use std::task::Waker;
 use std::time::Instant;
 
+use crate::sync::renew;
+
 #[derive(Debug, Default)]
 pub(crate) struct Deadlines {
     nodes: Vec<Node>,
@@ -112,8 +114,9 @@ impl Deadlines {
         let entry = &mut self.entries[key.0 as usize];
         match &mut entry.waker {
             _ if entry.node == NONE => Err(Fired),
-            Some(old) if old.will_wake(waker) => Ok(None),
-            old => Ok(old.replace(waker.clone())),
+            Some(old) => Ok(renew(old, waker)),
+            // It was taken when the timer fired before it was set anew.
+            none => Ok(none.replace(waker.clone())),
         }
     }
 

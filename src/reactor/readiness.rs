@@ -29,7 +29,7 @@ use std::task::Waker;
 
 use crate::poller::Ready;
 use crate::sync::atomic::{AtomicU32, Ordering};
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::{Mutex, MutexGuard, renew};
 
 /// Which side of a source an operation belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -228,10 +228,7 @@ impl<R> Slots<R> {
                     Some(_) => self.remove_from_list(direction, id),
                 }
             }
-            Some(first) if self.ids[side] == id => match first.will_wake(waker) {
-                true => None,
-                false => Some(std::mem::replace(first, waker.clone())),
-            },
+            Some(first) if self.ids[side] == id => renew(first, waker),
             Some(_) => self.leave_in_list(direction, id, waker),
         }
     }
@@ -245,8 +242,7 @@ impl<R> Slots<R> {
     ) -> Option<Waker> {
         let more = self.more.get_or_insert_default();
         match more.iter_mut().find(|w| w.0 == direction && w.1 == id) {
-            Some((_, _, old)) if old.will_wake(waker) => None,
-            Some((_, _, old)) => Some(std::mem::replace(old, waker.clone())),
+            Some((_, _, old)) => renew(old, waker),
             None => {
                 more.push((direction, id, waker.clone()));
                 None

@@ -1,0 +1,303 @@
+//! Signals between tasks and threads: [`Event`], which one waiter consumes, and [`Latch`], which is
+//! set once and for everyone.
+//!
+//! Neither belongs to a runtime: both can be set, and waited for, on any thread and under any
+//! executor.
+//!
+//! The state of each is behind one lock, held for moments; wakers are called and dropped outside it.
+//! A waiter looks at the signal and leaves its waker under that lock, and whoever sets the signal
+//! takes the waker out under it, so no signal can fall between the two.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+use slab::Slab;
+
+use crate::sync::{Mutex, renew};
+
+/// A signal that resets itself: [`set`](Self::set) releases one waiter, and is kept where there is
+/// none.
+///
+/// The event is signalled or not; setting it twice while nobody waits is setting it once. Those who
+/// wait are released in the order in which they came.
+///
+/// # Examples
+///
+/// ```
+/// use polder::Event;
+/// use std::sync::Arc;
+///
+/// polder::block_on(async {
+///     let event = Arc::new(Event::new());
+///     event.set();
+///     event.wait().await; // It was set before.
+///
+///     let setter = event.clone();
+///     std::thread::spawn(move || setter.set());
+///     event.wait().await; // It is set by another thread.
+///     assert!(!event.is_set());
+/// });
+/// ```
+#[derive(Default)]
+pub struct Event(Mutex<EventState>);
+
+#[derive(Default)]
+struct EventState {
+    set: bool,
+    /// In the order in which they came.
+    waiting: VecDeque<(u64, Waker)>,
+    /// Released, and not polled since.
+    released: Vec<u64>,
+    next: u64,
+}
+
+impl EventState {
+    /// Signals: the waker of whoever is released.
+    fn set(&mut self) -> Option<Waker> {
+        match self.waiting.pop_front() {
+            Some((id, waker)) => {
+                self.released.push(id);
+                Some(waker)
+            }
+            None => {
+                self.set = true;
+                None
+            }
+        }
+    }
+}
+
+impl Event {
+    /// An event that is not signalled.
+    pub fn new() -> Event {
+        Event::default()
+    }
+
+    /// Signals it: releases the one who has waited longest, or else whoever comes next.
+    pub fn set(&self) {
+        let waker = self.0.lock().set();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Takes back a signal that nobody has consumed. Whoever was released already stays so.
+    pub fn reset(&self) {
+        self.0.lock().set = false;
+    }
+
+    /// Whether it is signalled, and nobody has consumed that yet.
+    pub fn is_set(&self) -> bool {
+        self.0.lock().set
+    }
+
+    /// Waits for the signal, and consumes it.
+    ///
+    /// # Cancel safety
+    ///
+    /// A waiter that gives up after it was released passes the signal on.
+    pub fn wait(&self) -> EventWait<'_> {
+        EventWait {
+            event: self,
+            id: None,
+        }
+    }
+}
+
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Event")
+            .field("set", &self.is_set())
+            .finish()
+    }
+}
+
+/// The future of [`Event::wait`].
+#[must_use = "futures do nothing unless they are polled"]
+#[derive(Debug)]
+pub struct EventWait<'a> {
+    event: &'a Event,
+    /// While it is among those waiting or released.
+    id: Option<u64>,
+}
+
+impl Future for EventWait<'_> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let event = self.event;
+        let mut state = event.0.lock();
+        let Some(id) = self.id else {
+            if std::mem::take(&mut state.set) {
+                return Poll::Ready(());
+            }
+            let id = state.next;
+            state.next += 1;
+            state.waiting.push_back((id, cx.waker().clone()));
+            self.id = Some(id);
+            return Poll::Pending;
+        };
+        if let Some(index) = state.released.iter().position(|other| *other == id) {
+            state.released.swap_remove(index);
+            self.id = None;
+            return Poll::Ready(());
+        }
+        let waiting = state.waiting.iter_mut().find(|(other, _)| *other == id);
+        let (_, waker) = waiting.expect("it is waiting, or released");
+        let old = renew(waker, cx.waker());
+        drop(state);
+        drop(old);
+        Poll::Pending
+    }
+}
+
+impl Drop for EventWait<'_> {
+    fn drop(&mut self) {
+        let Some(id) = self.id else { return };
+        let mut state = self.event.0.lock();
+        let (own, next) = match state.waiting.iter().position(|(other, _)| *other == id) {
+            Some(index) => (state.waiting.remove(index), None),
+            None => {
+                state.released.retain(|other| *other != id);
+                (None, state.set())
+            }
+        };
+        drop(state);
+        drop(own);
+        if let Some(waker) = next {
+            waker.wake();
+        }
+    }
+}
+
+/// A signal that is set once, and releases everyone who waits, then and later.
+///
+/// # Examples
+///
+/// ```
+/// use polder::event::Latch;
+/// use std::sync::Arc;
+///
+/// polder::block_on(async {
+///     let ready = Arc::new(Latch::new());
+///     let tasks: Vec<_> = (0..3)
+///         .map(|_| {
+///             let ready = ready.clone();
+///             polder::spawn(async move { ready.wait().await })
+///         })
+///         .collect();
+///     ready.set();
+///     for task in tasks {
+///         task.await;
+///     }
+///     ready.wait().await; // From now on it never waits.
+/// });
+/// ```
+#[derive(Default)]
+pub struct Latch(Mutex<LatchState>);
+
+#[derive(Default)]
+struct LatchState {
+    set: bool,
+    waiting: Slab<Waker>,
+}
+
+impl Latch {
+    /// A latch that is not set.
+    pub fn new() -> Latch {
+        Latch::default()
+    }
+
+    /// Sets it, for good.
+    pub fn set(&self) {
+        let waiting = {
+            let mut state = self.0.lock();
+            state.set = true;
+            std::mem::take(&mut state.waiting)
+        };
+        for (_, waker) in waiting {
+            waker.wake();
+        }
+    }
+
+    /// Whether it is set.
+    pub fn is_set(&self) -> bool {
+        self.0.lock().set
+    }
+
+    /// Waits until it is set.
+    ///
+    /// # Cancel safety
+    ///
+    /// Giving up leaves nothing behind.
+    pub fn wait(&self) -> LatchWait<'_> {
+        LatchWait {
+            latch: self,
+            place: None,
+        }
+    }
+}
+
+impl fmt::Debug for Latch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Latch")
+            .field("set", &self.is_set())
+            .finish()
+    }
+}
+
+/// The future of [`Latch::wait`].
+#[must_use = "futures do nothing unless they are polled"]
+#[derive(Debug)]
+pub struct LatchWait<'a> {
+    latch: &'a Latch,
+    /// Among those waiting, until the latch is set.
+    place: Option<usize>,
+}
+
+impl Future for LatchWait<'_> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let latch = self.latch;
+        let mut state = latch.0.lock();
+        if state.set {
+            return Poll::Ready(());
+        }
+        let old = match self.place {
+            None => {
+                self.place = Some(state.waiting.insert(cx.waker().clone()));
+                None
+            }
+            Some(place) => renew(&mut state.waiting[place], cx.waker()),
+        };
+        drop(state);
+        drop(old);
+        Poll::Pending
+    }
+}
+
+impl Drop for LatchWait<'_> {
+    fn drop(&mut self) {
+        if let Some(place) = self.place {
+            let waker = {
+                let mut state = self.latch.0.lock();
+                match state.set {
+                    true => None, // Everyone was taken out.
+                    false => state.waiting.try_remove(place),
+                }
+            };
+            drop(waker);
+        }
+    }
+}
+
+/// What is shared, checked at compile time.
+const _: () = {
+    const fn shared<T: Send + Sync>() {}
+    shared::<Event>();
+    shared::<Latch>();
+};

@@ -1,0 +1,175 @@
+//! `Event` and `Latch`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use polder::event::{Event, Latch};
+use polder::{Runtime, future};
+
+use crate::support::{in_every_runtime, on_every_backend, runtime};
+
+#[test]
+fn a_set_before_the_wait_is_kept_and_two_are_one() {
+    in_every_runtime(async |_| {
+        let event = Event::new();
+        event.set();
+        event.set();
+        assert!(event.is_set());
+        event.wait().await;
+        assert!(!event.is_set());
+        assert!(future::poll_once(event.wait()).await.is_none());
+        event.set();
+        event.reset();
+        assert!(future::poll_once(event.wait()).await.is_none());
+    });
+}
+
+#[test]
+fn a_set_from_another_thread_wakes_a_runtime_that_sleeps() {
+    on_every_backend(|backend| {
+        let runtime = runtime(backend);
+        let event = Arc::new(Event::new());
+        let answered = Arc::new(Event::new());
+        let setter = thread::spawn({
+            let (event, answered) = (event.clone(), answered.clone());
+            move || {
+                for _ in 0..1_000 {
+                    event.set();
+                    polder::future::block_on(answered.wait());
+                }
+            }
+        });
+        runtime.block_on(async {
+            for _ in 0..1_000 {
+                event.wait().await;
+                answered.set();
+            }
+        });
+        setter.join().unwrap();
+    });
+}
+
+#[test]
+fn each_set_releases_one_waiter_in_the_order_in_which_they_came() {
+    in_every_runtime(async |_| {
+        let event = Arc::new(Event::new());
+        let released = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let tasks: Vec<_> = (0..5)
+            .map(|name| {
+                let (event, released) = (event.clone(), released.clone());
+                polder::spawn(async move {
+                    event.wait().await;
+                    released.lock().unwrap().push(name);
+                })
+            })
+            .collect();
+        for expected in 0..5 {
+            future::yield_now().await;
+            future::yield_now().await;
+            assert_eq!(released.lock().unwrap().len(), expected);
+            event.set();
+        }
+        for task in tasks {
+            task.await;
+        }
+        assert_eq!(*released.lock().unwrap(), [0, 1, 2, 3, 4]);
+        assert!(!event.is_set());
+    });
+}
+
+#[test]
+fn a_waiter_that_gives_up_after_its_release_passes_it_on() {
+    in_every_runtime(async |_| {
+        let event = Event::new();
+        let mut first = Box::pin(event.wait());
+        let mut second = Box::pin(event.wait());
+        assert!(future::poll_once(&mut first).await.is_none());
+        assert!(future::poll_once(&mut second).await.is_none());
+        event.set();
+        drop(first);
+        assert!(future::poll_once(&mut second).await.is_some());
+        // And where nobody waits it is kept.
+        let mut third = Box::pin(event.wait());
+        assert!(future::poll_once(&mut third).await.is_none());
+        event.set();
+        drop(third);
+        assert!(event.is_set());
+    });
+}
+
+#[test]
+fn many_setters_and_waiters_lose_nothing() {
+    on_every_backend(|backend| {
+        let event = Arc::new(Event::new());
+        let sets = Arc::new(AtomicUsize::new(0));
+        // A waiter answers each release, so that no two sets fall together.
+        let answered = Arc::new(Event::new());
+        let runtime = runtime(backend);
+        let waiters: Vec<_> = (0..4)
+            .map(|_| {
+                let (event, answered, sets) = (event.clone(), answered.clone(), sets.clone());
+                runtime.spawn(async move {
+                    loop {
+                        event.wait().await;
+                        let done = sets.fetch_add(1, Ordering::Relaxed) + 1 >= 500;
+                        answered.set();
+                        if done {
+                            break;
+                        }
+                    }
+                })
+            })
+            .collect();
+        let setter = thread::spawn(move || {
+            for _ in 0..500 + 3 {
+                event.set();
+                polder::future::block_on(answered.wait());
+            }
+        });
+        runtime.block_on(async {
+            for waiter in waiters {
+                waiter.await;
+            }
+        });
+        setter.join().unwrap();
+        assert_eq!(sets.load(Ordering::Relaxed), 503);
+    });
+}
+
+#[test]
+fn a_latch_releases_everyone_then_and_later() {
+    on_every_backend(|backend| {
+        let latch = Arc::new(Latch::new());
+        let threads: Vec<_> = (0..3)
+            .map(|_| {
+                let latch = latch.clone();
+                thread::spawn(move || {
+                    let runtime = Runtime::builder().backend(backend).build().unwrap();
+                    let tasks: Vec<_> = (0..10)
+                        .map(|_| {
+                            let latch = latch.clone();
+                            runtime.spawn(async move { latch.wait().await })
+                        })
+                        .collect();
+                    runtime.block_on(async {
+                        for task in tasks {
+                            task.await;
+                        }
+                    });
+                })
+            })
+            .collect();
+        thread::sleep(Duration::from_millis(2));
+        let given_up = latch.wait();
+        drop(given_up);
+        latch.set();
+        latch.set();
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        assert!(latch.is_set());
+        polder::future::block_on(latch.wait());
+    });
+}
