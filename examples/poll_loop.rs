@@ -1,0 +1,434 @@
+//! A server without futures, straight on `polder::poller`: what a loop of your own looks like.
+//!
+//! ```text
+//! cargo run --release --example poll_loop -- [ADDR] [--backend NAME] [--mode level|oneshot|edge]
+//! ```
+//!
+//! The protocol: a request is a length (4 bytes, little endian, at most 32 MiB) and that many bytes;
+//! the reply is the same again. A longer length is an error that closes the connection. Requests may
+//! be pipelined; replies come in their order.
+//!
+//! Each connection has what came in and was not understood yet, what is to go out, and three
+//! wishes: to read, to write, to be closed. What the poller is asked for follows from these. While
+//! much is waiting to go out, the connection does not wish to read: a client that does not take its
+//! replies stops being served, and costs no more memory.
+
+use std::collections::HashMap;
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use polder::Backend;
+use polder::poller::{Events, Interest, Mode, Poller, Token};
+
+const USAGE: &str = "usage: poll_loop [ADDR] [--backend NAME] [--mode level|oneshot|edge]";
+
+/// The longest request.
+const LONGEST: usize = 32 * 1024 * 1024;
+
+/// What is read at once, at most.
+const CHUNK: usize = 64 * 1024;
+
+/// With this much to go out, a connection reads no more. A single reply may be longer.
+const ENOUGH: usize = 256 * 1024;
+
+/// How long accepting rests when there are no descriptors left.
+const REST: Duration = Duration::from_millis(100);
+
+const LISTENER: Token = Token(0);
+
+fn main() -> ExitCode {
+    let result = arguments(std::env::args().skip(1)).and_then(|options| {
+        let mut server = Server::new(&options)?;
+        server.run()
+    });
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("poll_loop: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+struct Options {
+    address: String,
+    backend: Backend,
+    mode: Option<Mode>,
+}
+
+fn arguments(mut arguments: impl Iterator<Item = String>) -> io::Result<Options> {
+    let wrong = |what: String| io::Error::new(io::ErrorKind::InvalidInput, what);
+    let mut address = None;
+    let mut backend = None;
+    let mut mode = None;
+    while let Some(argument) = arguments.next() {
+        let mut value = |what: &str| {
+            let value = arguments.next();
+            value.ok_or_else(|| wrong(format!("{argument} wants {what}; {USAGE}")))
+        };
+        match argument.as_str() {
+            "--backend" => backend = Some(value("a name")?.parse()?),
+            "--mode" => {
+                mode = Some(match value("a mode")?.as_str() {
+                    "level" => Mode::Level,
+                    "oneshot" => Mode::OneShot,
+                    "edge" => Mode::Edge,
+                    other => return Err(wrong(format!("there is no mode {other:?}; {USAGE}"))),
+                });
+            }
+            option if option.starts_with('-') => {
+                return Err(wrong(format!("there is no option {option:?}; {USAGE}")));
+            }
+            _ if address.is_some() => {
+                return Err(wrong(format!("one address is enough; {USAGE}")));
+            }
+            _ => address = Some(argument),
+        }
+    }
+    Ok(Options {
+        address: address.unwrap_or_else(|| "127.0.0.1:7001".into()),
+        backend: match backend {
+            Some(backend) => backend,
+            None => Backend::configured()?,
+        },
+        mode,
+    })
+}
+
+struct Server {
+    poller: Arc<Poller>,
+    mode: Mode,
+    stop: Arc<AtomicBool>,
+    listener: TcpListener,
+    /// There were no descriptors left: accepting goes on then.
+    rests_until: Option<Instant>,
+    connections: HashMap<Token, Connection>,
+    next: u64,
+    /// What is read into, for all of them.
+    chunk: Box<[u8]>,
+}
+
+impl Server {
+    fn new(options: &Options) -> io::Result<Server> {
+        let poller = Arc::new(Poller::new(options.backend)?);
+        let mode = options.mode.unwrap_or(match poller.capabilities().level {
+            true => Mode::Level,
+            false => Mode::OneShot,
+        });
+        let listener = TcpListener::bind(&options.address).map_err(|error| {
+            let what = format!("cannot listen on {}: {error}", options.address);
+            io::Error::new(error.kind(), what)
+        })?;
+        listener.set_nonblocking(true)?;
+        // SAFETY: the listener lives as long as the poller, in one structure, and nothing is
+        // waited for after it is closed.
+        unsafe { poller.register(listener.as_fd(), LISTENER, Interest::READABLE, mode)? };
+        say(format_args!(
+            "listening on {} (backend {}, {mode:?})",
+            listener.local_addr()?,
+            poller.backend()
+        ));
+        Ok(Server {
+            poller,
+            mode,
+            stop: Arc::default(),
+            listener,
+            rests_until: None,
+            connections: HashMap::new(),
+            next: LISTENER.0 + 1,
+            chunk: vec![0; CHUNK].into(),
+        })
+    }
+
+    fn run(&mut self) -> io::Result<()> {
+        self.watch_for_ctrl_c()?;
+        let mut events = Events::new();
+        while !self.stop.load(Ordering::Relaxed) {
+            let rest = self
+                .rests_until
+                .map(|until| until.saturating_duration_since(Instant::now()));
+            self.poller.wait(&mut events, rest)?;
+            if self
+                .rests_until
+                .is_some_and(|until| until <= Instant::now())
+            {
+                self.rests_until = None;
+                self.accept()?;
+            }
+            for event in &events {
+                if event.token() == LISTENER {
+                    if self.rests_until.is_none() {
+                        self.accept()?;
+                    }
+                    continue;
+                }
+                // None: it was closed by an earlier event of this round.
+                if let Some(connection) = self.connections.get_mut(&event.token()) {
+                    let (readable, writable) = (event.is_readable(), event.is_writable());
+                    connection.serve(readable, writable, self.mode, &mut self.chunk);
+                    self.settle(event.token())?;
+                }
+            }
+        }
+        say(format_args!("stopped"));
+        Ok(())
+    }
+
+    /// A thread waits for the signal, and wakes the loop.
+    fn watch_for_ctrl_c(&self) -> io::Result<()> {
+        let mut signals = signal_hook::iterator::Signals::new([signal_hook::consts::SIGINT])?;
+        let (stop, poller) = (self.stop.clone(), self.poller.clone());
+        std::thread::spawn(move || {
+            for _ in &mut signals {
+                stop.store(true, Ordering::Relaxed);
+                let _ = poller.notify();
+            }
+        });
+        Ok(())
+    }
+
+    /// Accepts whoever waits in the queue.
+    fn accept(&mut self) -> io::Result<()> {
+        loop {
+            match self.listener.accept() {
+                Ok((stream, peer)) => {
+                    stream.set_nonblocking(true)?;
+                    let token = Token(self.next);
+                    self.next += 1;
+                    let mut connection = Connection::new(stream, peer.to_string());
+                    // With edges both directions are watched once and for all.
+                    connection.asked = match self.mode {
+                        Mode::Edge => Interest::READABLE | Interest::WRITABLE,
+                        _ => Interest::READABLE,
+                    };
+                    let (descriptor, asked) = (connection.stream.as_fd(), connection.asked);
+                    // SAFETY: it is deregistered before it is closed, in `settle`, or the poller
+                    // waits no more.
+                    unsafe { self.poller.register(descriptor, token, asked, self.mode)? };
+                    say(format_args!("{peer} connected"));
+                    self.connections.insert(token, connection);
+                }
+                Err(error) => match error.kind() {
+                    io::ErrorKind::WouldBlock => break,
+                    io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => {}
+                    _ => {
+                        // Most likely no descriptors are left. The connection stays in the queue,
+                        // so a level would be reported again and again: rest instead.
+                        say(format_args!("cannot accept: {error}"));
+                        self.rests_until = Some(Instant::now() + REST);
+                        break;
+                    }
+                },
+            }
+        }
+        let interest = match self.rests_until {
+            Some(_) => Interest::NONE,
+            None => Interest::READABLE,
+        };
+        self.poller
+            .modify(self.listener.as_fd(), LISTENER, interest, self.mode)
+    }
+
+    /// After a connection was served: closes it, or asks the poller for what it wishes now.
+    fn settle(&mut self, token: Token) -> io::Result<()> {
+        let connection = self.connections.get_mut(&token).expect("it was served");
+        if connection.wants_close && connection.outgoing.is_empty() {
+            self.poller.deregister(connection.stream.as_fd())?;
+            say(format_args!(
+                "{} closed after {} requests{}",
+                connection.peer, connection.requests, connection.last_words
+            ));
+            self.connections.remove(&token);
+            return Ok(());
+        }
+        let interest = connection.interest();
+        let stands = match self.mode {
+            Mode::Edge => true,
+            Mode::OneShot => false, // The event has spent it.
+            _ => connection.asked == interest,
+        };
+        if !stands {
+            connection.asked = interest;
+            let descriptor = connection.stream.as_fd();
+            self.poller.modify(descriptor, token, interest, self.mode)?;
+        }
+        Ok(())
+    }
+}
+
+struct Connection {
+    stream: TcpStream,
+    peer: String,
+    incoming: Buffer,
+    outgoing: Buffer,
+    /// Nothing more comes, or nothing more is to be heard.
+    wants_close: bool,
+    /// What the poller was asked for last.
+    asked: Interest,
+    requests: u64,
+    last_words: String,
+}
+
+impl Connection {
+    fn new(stream: TcpStream, peer: String) -> Connection {
+        Connection {
+            stream,
+            peer,
+            incoming: Buffer::default(),
+            outgoing: Buffer::default(),
+            wants_close: false,
+            asked: Interest::NONE,
+            requests: 0,
+            last_words: String::new(),
+        }
+    }
+
+    fn wants_read(&self) -> bool {
+        !self.wants_close && self.outgoing.len() < ENOUGH
+    }
+
+    fn interest(&self) -> Interest {
+        let mut interest = Interest::NONE;
+        if self.wants_read() {
+            interest |= Interest::READABLE;
+        }
+        if !self.outgoing.is_empty() {
+            interest |= Interest::WRITABLE;
+        }
+        interest
+    }
+
+    /// Reads, answers and writes as far as that goes without waiting.
+    fn serve(&mut self, readable: bool, writable: bool, mode: Mode, chunk: &mut [u8]) {
+        if let Err(error) = self.try_serve(readable, writable, mode, chunk) {
+            // Nothing can be sent any more.
+            self.outgoing = Buffer::default();
+            self.wants_close = true;
+            self.last_words = format!(": {error}");
+        }
+    }
+
+    fn try_serve(
+        &mut self,
+        readable: bool,
+        writable: bool,
+        mode: Mode,
+        chunk: &mut [u8],
+    ) -> io::Result<()> {
+        if writable {
+            self.flush()?;
+        }
+        // With edges, what was not read because too much was to go out is not reported again: once
+        // there is room it is tried.
+        let mut may_read = readable || mode == Mode::Edge;
+        while may_read && self.wants_read() {
+            may_read = self.fill(chunk)? && mode == Mode::Edge;
+            self.answer();
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Reads once. True if there may be more.
+    fn fill(&mut self, chunk: &mut [u8]) -> io::Result<bool> {
+        match self.stream.read(chunk) {
+            Ok(0) => {
+                if !self.incoming.is_empty() {
+                    self.last_words = format!(
+                        ": the client went in the middle of a request ({} bytes of it came)",
+                        self.incoming.len()
+                    );
+                }
+                self.wants_close = true;
+                Ok(false)
+            }
+            Ok(read) => {
+                self.incoming.push(&chunk[..read]);
+                Ok(true)
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Answers every request that is complete.
+    fn answer(&mut self) {
+        while let Some(length) = self.incoming.bytes().first_chunk::<4>() {
+            let length = u32::from_le_bytes(*length) as usize;
+            if length > LONGEST {
+                self.last_words = format!(": a request of {length} bytes is too long");
+                self.wants_close = true;
+                return;
+            }
+            let Some(request) = self.incoming.bytes().get(..4 + length) else {
+                return;
+            };
+            self.outgoing.push(request);
+            self.incoming.consume(4 + length);
+            self.requests += 1;
+        }
+    }
+
+    /// Writes as much as goes.
+    fn flush(&mut self) -> io::Result<()> {
+        while !self.outgoing.is_empty() {
+            match self.stream.write(self.outgoing.bytes()) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => self.outgoing.consume(written),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Bytes that are added behind and consumed in front. The front is only marked as consumed; what is
+/// left moves to the beginning once it is the smaller part, so that each byte moves O(1) times.
+#[derive(Default)]
+struct Buffer {
+    bytes: Vec<u8>,
+    consumed: usize,
+}
+
+impl Buffer {
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[self.consumed..]
+    }
+
+    fn len(&self) -> usize {
+        self.bytes.len() - self.consumed
+    }
+
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    fn consume(&mut self, count: usize) {
+        self.consumed += count;
+        if self.consumed * 2 > self.bytes.len() {
+            self.bytes.drain(..self.consumed);
+            self.consumed = 0;
+            // A large request is over: an idle connection keeps little.
+            if self.bytes.len() < CHUNK && self.bytes.capacity() > 4 * CHUNK {
+                self.bytes.shrink_to(CHUNK);
+            }
+        }
+    }
+}
+
+/// A line on standard output. That nobody reads it any more is no reason to stop serving.
+fn say(line: std::fmt::Arguments<'_>) {
+    let _ = writeln!(io::stdout(), "{line}");
+}
