@@ -1,0 +1,157 @@
+//! A runtime nested in a foreign loop, one that waits with `poll(2)` for descriptors of its own.
+//!
+//! ```text
+//! cargo run --release --example embed -- [--backend NAME]
+//! ```
+//!
+//! Where the backend has a descriptor, the foreign loop waits for that one too, and knows by it alone
+//! when the runtime has something to do. Where it has none, the loop wakes in time for the runtime's
+//! timers, and often enough for its sockets.
+
+#[cfg(unix)]
+fn main() -> std::process::ExitCode {
+    match unix::run() {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("embed: {error}");
+            std::process::ExitCode::FAILURE
+        }
+    }
+}
+
+#[cfg(not(unix))]
+fn main() {
+    println!("this example waits with poll(2)");
+}
+
+#[cfg(unix)]
+mod unix {
+    use std::io::{self, Read, Write};
+    use std::os::unix::net::UnixStream;
+    use std::time::{Duration, Instant};
+
+    use polder::io::{AsyncReadExt, AsyncWriteExt};
+    use polder::net::{TcpListener, TcpStream};
+    use polder::time::{interval, sleep};
+    use polder::{Backend, Runtime};
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    /// Without a descriptor: how long the runtime's sockets may have to wait for a turn.
+    const LATENCY: Duration = Duration::from_millis(2);
+
+    pub fn run() -> io::Result<()> {
+        let backend = backend(std::env::args().skip(1))?;
+        let runtime = Runtime::builder().backend(backend).build()?;
+        let echoes = runtime.spawn(clients(20));
+        let ticks = runtime.spawn(ticks(5));
+
+        // What the foreign loop has of its own: a thread that sends it a byte now and then.
+        let (mut own, theirs) = UnixStream::pair()?;
+        own.set_nonblocking(true)?;
+        let thread = std::thread::spawn(move || {
+            for _ in 0..3 {
+                std::thread::sleep(Duration::from_millis(10));
+                (&theirs).write_all(b"!")?;
+            }
+            Ok::<_, io::Error>(theirs)
+        });
+
+        let descriptor = match runtime.descriptor() {
+            Ok(descriptor) => Some(descriptor),
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => None,
+            Err(error) => return Err(error),
+        };
+        let way = match descriptor {
+            Some(_) => "its descriptor",
+            None => "its next timeout",
+        };
+        println!("driving a runtime on {backend} by {way}");
+
+        let start = Instant::now();
+        let (mut rounds, mut own_bytes) = (0, 0);
+        while !(echoes.is_finished() && ticks.is_finished() && own_bytes == 3) {
+            rounds += 1;
+            // The foreign loop's one wait.
+            let mut fds = vec![PollFd::new(&own, PollFlags::IN)];
+            let timeout = match &descriptor {
+                Some(descriptor) => {
+                    fds.push(PollFd::new(descriptor, PollFlags::IN));
+                    None
+                }
+                None => Some(runtime.next_timeout().unwrap_or(LATENCY).min(LATENCY)),
+            };
+            let timeout = timeout.map(|timeout| Timespec {
+                tv_sec: timeout.as_secs() as _,
+                tv_nsec: timeout.subsec_nanos() as _,
+            });
+            match poll(&mut fds, timeout.as_ref()) {
+                Err(rustix::io::Errno::INTR) => continue,
+                other => other?,
+            };
+            let has_own = !fds[0].revents().is_empty();
+            let has_turn = fds.get(1).is_none_or(|fd| !fd.revents().is_empty());
+            drop(fds);
+            if has_own {
+                own_bytes += own.read(&mut [0; 16])?;
+                println!(
+                    "the loop's own byte {own_bytes} after {:?}",
+                    start.elapsed()
+                );
+            }
+            if has_turn {
+                runtime.turn(Duration::ZERO);
+            }
+        }
+        drop(thread.join().expect("the thread does not panic")?);
+        println!(
+            "{} bytes echoed, {} ticks, in {rounds} rounds",
+            runtime.block_on(echoes)?,
+            runtime.block_on(ticks)
+        );
+        Ok(())
+    }
+
+    /// An echo server and some clients of it, all in the runtime; the bytes that came back.
+    async fn clients(count: usize) -> io::Result<usize> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let address = listener.local_addr()?;
+        polder::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                polder::spawn(async move {
+                    let (reader, writer) = stream.split();
+                    polder::io::copy(reader, writer).await
+                })
+                .detach();
+            }
+        })
+        .detach();
+        let mut bytes = 0;
+        for _ in 0..count {
+            let mut stream = TcpStream::connect(address).await?;
+            stream.write_all(b"hello").await?;
+            stream.read_exact(&mut [0; 5]).await?;
+            bytes += 5;
+            sleep(Duration::from_millis(1)).await;
+        }
+        Ok(bytes)
+    }
+
+    async fn ticks(count: usize) -> usize {
+        let mut ticks = interval(Duration::from_millis(7));
+        for _ in 0..count {
+            ticks.tick().await;
+        }
+        count
+    }
+
+    fn backend(mut arguments: impl Iterator<Item = String>) -> io::Result<Backend> {
+        match (arguments.next().as_deref(), arguments.next()) {
+            (None, None) => Backend::configured(),
+            (Some("--backend"), Some(name)) => name.parse(),
+            _ => Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "usage: embed [--backend NAME]",
+            )),
+        }
+    }
+}
