@@ -68,7 +68,7 @@ pub mod poller;
 mod reactor;
 #[cfg(not(loom))]
 pub mod runtime;
-#[cfg(all(not(loom), unix))]
+#[cfg(not(loom))]
 pub mod signal;
 mod sync;
 mod sys;

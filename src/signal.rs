@@ -76,24 +76,67 @@ fn state() -> MutexGuard<'static, State> {
 fn start() -> io::Result<u64> {
     let mut state = state();
     if !state.started {
-        let mut signals = signal_hook::iterator::Signals::new([signal_hook::consts::SIGINT])?;
-        std::thread::Builder::new()
-            .name("polder-signals".into())
-            .spawn(move || {
-                for _ in &mut signals {
-                    let wakers = {
-                        let mut state = self::state();
-                        state.count += 1;
-                        state.wakers.clone()
-                    };
-                    for (_, waker) in wakers {
-                        waker.wake();
-                    }
-                }
-            })?;
+        listen()?;
         state.started = true;
     }
     Ok(state.count)
+}
+
+/// The signal has come.
+fn announce() {
+    let wakers = {
+        let mut state = state();
+        state.count += 1;
+        state.wakers.clone()
+    };
+    for (_, waker) in wakers {
+        waker.wake();
+    }
+}
+
+#[cfg(unix)]
+fn listen() -> io::Result<()> {
+    let mut signals = signal_hook::iterator::Signals::new([signal_hook::consts::SIGINT])?;
+    thread().spawn(move || {
+        for _ in &mut signals {
+            announce();
+        }
+    })?;
+    Ok(())
+}
+
+/// Windows calls the handler on a thread that it makes for that, and forgets it afterwards, which
+/// signal-hook puts right. It has no pipe to write to, so the handler counts and unparks.
+#[cfg(windows)]
+fn listen() -> io::Result<()> {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+
+    let listener = thread().spawn(|| {
+        let mut seen = 0;
+        loop {
+            std::thread::park();
+            while seen < COUNT.load(Ordering::Acquire) {
+                seen += 1;
+                announce();
+            }
+        }
+    })?;
+    let listener = listener.thread().clone();
+    // SAFETY: the handler adds to an atomic and unparks a thread, which takes no lock and allocates
+    // nothing.
+    unsafe {
+        signal_hook::low_level::register(signal_hook::consts::SIGINT, move || {
+            COUNT.fetch_add(1, Ordering::AcqRel);
+            listener.unpark();
+        })?;
+    }
+    Ok(())
+}
+
+fn thread() -> std::thread::Builder {
+    std::thread::Builder::new().name("polder-signals".into())
 }
 
 impl Future for CtrlC {

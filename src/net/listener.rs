@@ -4,7 +4,6 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -14,6 +13,7 @@ use super::addresses::{AsyncToSocketAddrs, first_that_works};
 use super::socket::Socket;
 use super::stream::TcpStream;
 use crate::reactor::Kind;
+use crate::sys::{OwnedDescriptor, lend_descriptor};
 
 /// A socket that listens for TCP connections.
 ///
@@ -149,16 +149,16 @@ impl TryFrom<std::net::TcpListener> for TcpListener {
     type Error = io::Error;
 
     fn try_from(listener: std::net::TcpListener) -> io::Result<TcpListener> {
-        OwnedFd::from(listener).try_into()
+        OwnedDescriptor::from(listener).try_into()
     }
 }
 
 /// A descriptor from elsewhere, socket activation for instance. That it is a listener shows when it
 /// is used.
-impl TryFrom<OwnedFd> for TcpListener {
+impl TryFrom<OwnedDescriptor> for TcpListener {
     type Error = io::Error;
 
-    fn try_from(descriptor: OwnedFd) -> io::Result<TcpListener> {
+    fn try_from(descriptor: OwnedDescriptor) -> io::Result<TcpListener> {
         Ok(TcpListener(Socket::adopt(descriptor, Kind::Listener)?))
     }
 }
@@ -172,17 +172,7 @@ impl TryFrom<TcpListener> for std::net::TcpListener {
     }
 }
 
-impl AsFd for TcpListener {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.descriptor().as_fd()
-    }
-}
-
-impl AsRawFd for TcpListener {
-    fn as_raw_fd(&self) -> RawFd {
-        self.0.descriptor().as_raw_fd()
-    }
-}
+lend_descriptor!(TcpListener, |listener| listener.0.descriptor());
 
 impl fmt::Debug for TcpListener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{Shutdown, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -14,6 +13,7 @@ use super::listener::internet;
 use super::socket::Socket;
 use super::split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 use crate::reactor::{Direction, Kind};
+use crate::sys::{OwnedDescriptor, lend_descriptor};
 
 /// A TCP connection.
 ///
@@ -278,15 +278,15 @@ impl TryFrom<std::net::TcpStream> for TcpStream {
     type Error = io::Error;
 
     fn try_from(stream: std::net::TcpStream) -> io::Result<TcpStream> {
-        OwnedFd::from(stream).try_into()
+        OwnedDescriptor::from(stream).try_into()
     }
 }
 
 /// A descriptor from elsewhere. That it is a connection shows when it is used.
-impl TryFrom<OwnedFd> for TcpStream {
+impl TryFrom<OwnedDescriptor> for TcpStream {
     type Error = io::Error;
 
-    fn try_from(descriptor: OwnedFd) -> io::Result<TcpStream> {
+    fn try_from(descriptor: OwnedDescriptor) -> io::Result<TcpStream> {
         Ok(TcpStream(Socket::adopt(descriptor, Kind::TcpStream)?))
     }
 }
@@ -301,17 +301,7 @@ impl TryFrom<TcpStream> for std::net::TcpStream {
     }
 }
 
-impl AsFd for TcpStream {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.descriptor().as_fd()
-    }
-}
-
-impl AsRawFd for TcpStream {
-    fn as_raw_fd(&self) -> RawFd {
-        self.0.descriptor().as_raw_fd()
-    }
-}
+lend_descriptor!(TcpStream, |stream| stream.0.descriptor());
 
 impl fmt::Debug for TcpStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

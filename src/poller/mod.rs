@@ -66,6 +66,8 @@ use std::io;
 use std::ops::{BitOr, BitOrAssign};
 use std::time::Duration;
 
+use crate::sys::BorrowedDescriptor;
+
 pub use backend::Backend;
 
 /// What a source is called in events. Chosen by the caller, at will.
@@ -388,11 +390,6 @@ pub(crate) trait Selector: Send + Sync + fmt::Debug {
         false
     }
 }
-
-#[cfg(unix)]
-pub(crate) use std::os::fd::BorrowedFd as BorrowedDescriptor;
-#[cfg(windows)]
-pub(crate) use std::os::windows::io::BorrowedSocket as BorrowedDescriptor;
 
 /// One backend, opened. See the [module](self) for the contract.
 ///

@@ -24,9 +24,10 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
-use crate::poller::{BorrowedDescriptor, Events, Poller, Token};
+use crate::poller::{Events, Poller, Token};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::sys::BorrowedDescriptor;
 use deadlines::{Deadlines, Key};
 use parking::Parking;
 

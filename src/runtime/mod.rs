@@ -20,7 +20,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::poller::{Backend, BorrowedDescriptor, Poller};
+use crate::poller::{Backend, Poller};
+use crate::sys::BorrowedDescriptor;
 use crate::task::{self, Task, queue};
 use queue::Home;
 use worker::Worker;

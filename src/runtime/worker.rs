@@ -34,9 +34,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use crate::poller::{BorrowedDescriptor, Poller};
+use crate::poller::Poller;
 use crate::reactor::{Driver, Reactor};
 use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sys::BorrowedDescriptor;
 use crate::task::queue::{self, Home, Local};
 
 /// Tasks run between two looks at the kernel. From 32 to 64 a look costs nothing that can be

@@ -5,3 +5,15 @@
 mod unix;
 #[cfg(unix)]
 pub(crate) use unix::*;
+
+#[cfg(windows)]
+mod windows;
+#[cfg(windows)]
+pub(crate) use windows::*;
+
+fn no_address() -> std::io::Error {
+    std::io::Error::new(
+        std::io::ErrorKind::InvalidData,
+        "the connection has no internet address",
+    )
+}

@@ -1,6 +1,10 @@
 //! Unix: a socket is a file descriptor.
 
+use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd};
+
+use socket2::SockRef;
 
 pub(crate) use std::os::fd::{
     BorrowedFd as BorrowedDescriptor, OwnedFd as OwnedDescriptor, RawFd as RawDescriptor,
@@ -28,10 +32,25 @@ impl<T: AsRawFd> AsRawDescriptor for T {
     }
 }
 
-use std::io;
-use std::net::SocketAddr;
+/// Implements the platform's traits for a public type that has a descriptor.
+macro_rules! lend_descriptor {
+    ($type:ty, |$it:ident| $descriptor:expr) => {
+        impl std::os::fd::AsFd for $type {
+            fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+                let $it = self;
+                std::os::fd::AsFd::as_fd($descriptor)
+            }
+        }
 
-use socket2::SockRef;
+        impl std::os::fd::AsRawFd for $type {
+            fn as_raw_fd(&self) -> std::os::fd::RawFd {
+                let $it = self;
+                std::os::fd::AsRawFd::as_raw_fd($descriptor)
+            }
+        }
+    };
+}
+pub(crate) use lend_descriptor;
 
 /// For every send: a peer that is gone is an error, never a signal.
 pub(crate) const SEND_FLAGS: libc::c_int = libc::MSG_NOSIGNAL;
@@ -44,7 +63,7 @@ pub(crate) fn accept(listener: &impl AsFd) -> io::Result<(OwnedDescriptor, Socke
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let (socket, address) = acceptfrom_with(listener, flags)?;
     let address = address.and_then(|address| SocketAddr::try_from(address).ok());
-    Ok((socket, address.ok_or_else(no_address)?))
+    Ok((socket, address.ok_or_else(super::no_address)?))
 }
 
 /// Apple's systems have no `accept4`, and a socket says for itself that it raises no signal.
@@ -52,14 +71,8 @@ pub(crate) fn accept(listener: &impl AsFd) -> io::Result<(OwnedDescriptor, Socke
 pub(crate) fn accept(listener: &impl AsFd) -> io::Result<(OwnedDescriptor, SocketAddr)> {
     let (socket, address) = SockRef::from(listener).accept()?;
     socket.set_nonblocking(true)?;
-    Ok((socket.into(), address.as_socket().ok_or_else(no_address)?))
-}
-
-fn no_address() -> io::Error {
-    io::Error::new(
-        io::ErrorKind::InvalidData,
-        "the connection has no internet address",
-    )
+    let address = address.as_socket().ok_or_else(super::no_address)?;
+    Ok((socket.into(), address))
 }
 
 /// What a socket needs that others made, besides being non-blocking.
@@ -70,8 +83,7 @@ pub(crate) fn prepare(socket: &SockRef<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// The errors that say that a non-blocking connect has begun.
+/// Whether an error says that a non-blocking connect has begun.
 pub(crate) fn is_in_progress(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINPROGRESS | libc::EINTR))
-        || error.kind() == io::ErrorKind::WouldBlock
 }

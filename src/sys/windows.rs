@@ -1,0 +1,75 @@
+//! Windows: a socket is a handle of its own kind.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::windows::io::{AsRawSocket, AsSocket};
+
+use socket2::SockRef;
+
+pub(crate) use std::os::windows::io::{
+    BorrowedSocket as BorrowedDescriptor, OwnedSocket as OwnedDescriptor,
+    RawSocket as RawDescriptor,
+};
+
+/// [`AsSocket`] under the name that both platforms have.
+pub(crate) trait AsDescriptor {
+    fn as_descriptor(&self) -> BorrowedDescriptor<'_>;
+}
+
+impl<T: AsSocket> AsDescriptor for T {
+    fn as_descriptor(&self) -> BorrowedDescriptor<'_> {
+        self.as_socket()
+    }
+}
+
+/// [`AsRawSocket`] likewise.
+pub(crate) trait AsRawDescriptor {
+    fn as_raw_descriptor(&self) -> RawDescriptor;
+}
+
+impl<T: AsRawSocket> AsRawDescriptor for T {
+    fn as_raw_descriptor(&self) -> RawDescriptor {
+        self.as_raw_socket()
+    }
+}
+
+/// Implements the platform's traits for a public type that has a descriptor.
+macro_rules! lend_descriptor {
+    ($type:ty, |$it:ident| $descriptor:expr) => {
+        impl std::os::windows::io::AsSocket for $type {
+            fn as_socket(&self) -> std::os::windows::io::BorrowedSocket<'_> {
+                let $it = self;
+                std::os::windows::io::AsSocket::as_socket($descriptor)
+            }
+        }
+
+        impl std::os::windows::io::AsRawSocket for $type {
+            fn as_raw_socket(&self) -> std::os::windows::io::RawSocket {
+                let $it = self;
+                std::os::windows::io::AsRawSocket::as_raw_socket($descriptor)
+            }
+        }
+    };
+}
+pub(crate) use lend_descriptor;
+
+/// There are no signals for a peer that is gone.
+pub(crate) const SEND_FLAGS: i32 = 0;
+
+/// Accepts one connection, non-blocking and not inherited by children.
+pub(crate) fn accept(listener: &impl AsSocket) -> io::Result<(OwnedDescriptor, SocketAddr)> {
+    let (socket, address) = SockRef::from(listener).accept()?;
+    socket.set_nonblocking(true)?;
+    let address = address.as_socket().ok_or_else(super::no_address)?;
+    Ok((socket.into(), address))
+}
+
+/// What a socket needs that others made, besides being non-blocking: nothing.
+pub(crate) fn prepare(_: &SockRef<'_>) -> io::Result<()> {
+    Ok(())
+}
+
+/// Whether an error says that a non-blocking connect has begun.
+pub(crate) fn is_in_progress(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::WouldBlock
+}
