@@ -15,6 +15,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -711,23 +712,23 @@ fn prepared(mut command: Command) -> Command {
     command
 }
 
-/// The example as `cargo test` built it: next to this very program.
+/// The example, as `cargo test` builds it, next to this very program.
 fn binary(name: &str) -> PathBuf {
     let this = std::env::current_exe().expect("this program has a path");
     let profile = this.ancestors().nth(2).expect("PROFILE/deps/programs-HASH");
     let binary = profile.join("examples").join(name);
-    assert!(
-        is_up_to_date(&binary),
-        "{} is missing or older than its source: `cargo test` without a filter builds it, \
-         and so does `cargo build --examples`",
-        binary.display()
-    );
+    static BUILDING: Mutex<()> = Mutex::new(());
+    let _building = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
+    if !is_up_to_date(&binary) {
+        build(profile);
+    }
+    assert!(binary.exists(), "{} is not there", binary.display());
     binary
 }
 
 /// Whether it is younger than all sources that it was made of, as listed in the file that cargo
-/// puts beside it: `cargo test --test programs` builds no examples, and testing an old one would be
-/// worse than testing none.
+/// puts beside it. `cargo test --test programs` and `cargo test --all-targets` build no examples
+/// that could be run, and testing an old one would be worse than testing none.
 fn is_up_to_date(binary: &Path) -> bool {
     let changed = |path: &Path| path.metadata().and_then(|data| data.modified()).ok();
     let Some(built) = changed(binary) else {
@@ -737,4 +738,27 @@ fn is_up_to_date(binary: &Path) -> bool {
     // `binary: source source …`; a space in a path is escaped, and such a path is passed over.
     let mut sources = list.split_ascii_whitespace().skip(1).map(Path::new);
     sources.all(|source| changed(source).is_none_or(|changed| changed <= built))
+}
+
+/// Has cargo build the examples the way it built this program.
+fn build(profile: &Path) {
+    let target_directory = Path::new(env!("CARGO_TARGET_TMPDIR")).parent();
+    let target_directory = target_directory.expect("TARGET/tmp");
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
+    cargo.args(["build", "--examples", "--target-dir"]);
+    cargo.arg(target_directory);
+    match profile.file_name().expect("a name") {
+        name if name == "debug" => {}
+        name => drop(cargo.arg("--profile").arg(name)),
+    }
+    // TARGET/PROFILE, or TARGET/PLATFORM/PROFILE where one was asked for.
+    match profile.parent().and_then(Path::file_name) {
+        platform if platform == target_directory.file_name() => {}
+        platform => drop(cargo.arg("--target").arg(platform.expect("a name"))),
+    }
+    let mut cargo = Program::start(prepared(cargo));
+    let complaints = cargo.complaints();
+    let end = cargo.end();
+    assert!(end.success(), "cargo built no examples: {complaints:#?}");
 }
