@@ -16,9 +16,14 @@ fi
 # A standard library takes its time; the build is reused.
 cache="${XDG_CACHE_HOME:-$HOME/.cache}/polder-ci"
 
+# Where it cannot be reached, rustup takes long to say so. (macOS has no `timeout`.)
+briefly() {
+    if command -v timeout >/dev/null; then timeout 90 "$@"; else "$@"; fi
+}
+
 with_rustup() {
     [ "${TOOLS:-}" != debian ] && command -v rustup >/dev/null || return 1
-    rustup target list --installed | grep -qx "$1" || timeout 120 rustup target add "$1"
+    rustup target list --installed | grep -qx "$1" || briefly rustup target add "$1"
 }
 
 # Debian's compiler, its cargo, and the standard library's source, all of one version.

@@ -12,10 +12,15 @@ debian="$cache/debian-rustc-$version"
 # Its build is reused, and must not displace that of the usual compiler.
 export CARGO_TARGET_DIR="$cache/msrv-target"
 
+# Where it cannot be reached, rustup takes long to say so. (macOS has no `timeout`.)
+briefly() {
+    if command -v timeout >/dev/null; then timeout 90 "$@"; else "$@"; fi
+}
+
 with_rustup() {
     [ "${TOOLS:-}" != debian ] && command -v rustup >/dev/null || return 1
     rustup run "$version" rustc -V 2>/dev/null && return
-    timeout 120 rustup toolchain install "$version" --profile minimal &&
+    briefly rustup toolchain install "$version" --profile minimal &&
         rustup run "$version" rustc -V
 }
 
