@@ -19,7 +19,10 @@ use polder::{Backend, Runtime, Timer, future, signal};
 const USAGE: &str = "usage: echo [ADDR] [--backend NAME]";
 
 fn main() -> ExitCode {
-    match arguments(std::env::args().skip(1)).and_then(run) {
+    // What is not Unicode is no address and no option either, and is told so like the rest.
+    let given = std::env::args_os().skip(1);
+    let given = given.map(|argument| argument.to_string_lossy().into_owned());
+    match arguments(given).and_then(run) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("echo: {error}");
@@ -126,5 +129,15 @@ fn say(line: std::fmt::Arguments<'_>) {
 }
 
 fn at(address: &str, error: io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"))
+    let hint = match error.kind() {
+        io::ErrorKind::AddrInUse => "; it should be a free port, and 0 finds one",
+        io::ErrorKind::AddrNotAvailable => "; it should be an address of this machine",
+        _ => "",
+    };
+    // Escaped, so that it stays one line whatever was given.
+    let address = address.escape_debug();
+    io::Error::new(
+        error.kind(),
+        format!("cannot listen on {address}: {error}{hint}"),
+    )
 }

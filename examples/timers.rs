@@ -17,7 +17,10 @@ use polder::time::sleep;
 const USAGE: &str = "usage: timers [--scale FACTOR]";
 
 fn main() -> ExitCode {
-    let scale = match scale(std::env::args().skip(1)) {
+    // What is not Unicode is no factor either, and is told so like the rest.
+    let given = std::env::args_os().skip(1);
+    let given = given.map(|argument| argument.to_string_lossy().into_owned());
+    let scale = match scale(given) {
         Ok(scale) => scale,
         Err(error) => {
             eprintln!("timers: {error}");

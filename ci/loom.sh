@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# What synchronises, under every interleaving that loom finds: the `loom_tests` in src/. Arguments
+# go to the test program: `ci/loom.sh parking` runs some of them only.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+# Flags of one's own mean a build of one's own.
+export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/loom"
+export RUSTFLAGS="--cfg loom"
+cargo test --lib --release -- "${@:-loom_tests}"
