@@ -5,4 +5,6 @@
 //! its own. Nothing here waits by sleeping where a condition can be waited for; ports come from the
 //! kernel; no test depends on another one.
 
+#[cfg(unix)]
+mod pollers;
 mod support;
