@@ -765,8 +765,11 @@ fn rule_09_a_closed_pipe_reader_wakes_the_writer() {
     });
 }
 
-/// Every kind of end: what is registered, and what makes it hang up.
-fn ends() -> Vec<(&'static str, OwnedFd, Box<dyn FnOnce()>)> {
+/// What is registered, and what makes it hang up.
+type End = (&'static str, OwnedFd, Box<dyn FnOnce()>);
+
+/// Every kind of end.
+fn ends() -> Vec<End> {
     let (unix, unix_peer) = unix_pair();
     let (tcp, tcp_peer) = tcp_pair();
     let tcp_too = tcp.try_clone().unwrap();
