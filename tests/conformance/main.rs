@@ -6,4 +6,6 @@
 //! kernel; no test depends on another one.
 
 mod events;
+#[cfg(unix)]
+mod pollers;
 mod support;
