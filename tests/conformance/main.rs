@@ -5,4 +5,5 @@
 //! its own. Nothing here waits by sleeping where a condition can be waited for; ports come from the
 //! kernel; no test depends on another one.
 
+mod streams;
 mod support;
