@@ -450,6 +450,81 @@ fn a_reader_in_an_idle_runtime_holds_no_writer_back() {
     });
 }
 
+/// Both wait at once, in runtimes that are both driven; then one of them is no longer.
+#[test]
+fn a_wait_goes_on_when_another_waiters_runtime_falls_idle() {
+    on_every_backend(|backend| {
+        let first = runtime(backend);
+        let (mut near, mut far) = pair();
+        let mut clone = near.clone();
+        let (sender, receiver) = mpsc::channel();
+        let thread = first.block_on(async {
+            assert!(poll_once(near.read(&mut [0])).await.is_none());
+            let thread = thread::spawn(move || {
+                runtime(backend).block_on(async {
+                    let mut byte = [0];
+                    let mut read = clone.read(&mut byte);
+                    assert!(poll_once(&mut read).await.is_none());
+                    sender.send(()).unwrap();
+                    timeout(SOON, read)
+                        .await
+                        .expect("it is woken, though the other runtime sleeps")
+                        .unwrap();
+                });
+            });
+            receiver.recv().unwrap();
+            thread
+        });
+        far.write_all(b"x").unwrap();
+        thread.join().unwrap();
+
+        // And the first, driven again, is woken for what comes then.
+        let task = first.spawn(async move { near.read(&mut [0]).await });
+        first.block_on(some_turns());
+        far.write_all(b"y").unwrap();
+        assert_eq!(first.block_on(timeout(SOON, task)).unwrap().unwrap(), 1);
+    });
+}
+
+/// Streams that are registered with one thread's reactor are closed by another thread at any
+/// moment, and their numbers come again at once; those who wait beside them are not disturbed.
+#[test]
+fn streams_closed_by_another_thread_disturb_nobody_who_waits() {
+    on_every_backend(|backend| {
+        let rounds = crate::support::sized(backend, 1_000);
+        let (sender, receiver) = mpsc::sync_channel::<(TcpStream, net::TcpStream)>(4);
+        let closer = thread::spawn(move || {
+            for (number, (near, mut far)) in receiver.into_iter().enumerate() {
+                match number % 3 {
+                    0 => far.write_all(b"late").unwrap(),
+                    1 => super::reset(far),
+                    _ => {}
+                }
+                drop(near);
+            }
+        });
+        runtime(backend).block_on(async move {
+            let (mut quiet, mut far_quiet) = both();
+            let waits = polder::spawn(async move { quiet.read(&mut [0]).await });
+            for _ in 0..rounds {
+                let (mut near, far) = pair();
+                assert!(poll_once(near.read(&mut [0])).await.is_none());
+                sender.send((near, far)).unwrap();
+                let (mut near, mut far) = pair();
+                let mut byte = [0];
+                let mut read = near.read(&mut byte);
+                assert!(poll_once(&mut read).await.is_none());
+                far.write_all(b"x").unwrap();
+                assert_eq!(read.await.unwrap(), 1);
+            }
+            assert!(!waits.is_finished());
+            far_quiet.write_all(b"x").await.unwrap();
+            assert_eq!(waits.await.unwrap(), 1);
+        });
+        closer.join().unwrap();
+    });
+}
+
 /// The runtime ends while a stream of it waits, in a task of another one.
 #[test]
 fn a_runtime_that_ends_takes_nobody_elses_wait_along() {
