@@ -23,6 +23,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use polder::future::yield_now;
 use polder::io::{AsyncRead, AsyncWrite};
 use polder::net::TcpStream;
+use socket2::{Domain, SockRef, Socket, Type};
 
 /// The two ends of a connection, as the standard library has them.
 fn std_pair() -> (net::TcpStream, net::TcpStream) {
@@ -49,9 +50,25 @@ fn both() -> (TcpStream, TcpStream) {
 
 /// Closes the connection with a reset instead of an end.
 fn reset(stream: net::TcpStream) {
-    socket2::SockRef::from(&stream)
+    SockRef::from(&stream)
         .set_linger(Some(std::time::Duration::ZERO))
         .unwrap();
+}
+
+/// A listener, where it is, and a socket that keeps the port from others: so that what connects there
+/// is refused, and not taken by another test, once the listener is closed.
+fn held_listener(backlog: i32) -> (net::TcpListener, net::SocketAddr, Socket) {
+    let bound = |address: net::SocketAddr| {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.set_reuse_port(true).unwrap();
+        socket.bind(&address.into()).unwrap();
+        socket
+    };
+    let listener = bound(net::SocketAddr::from((net::Ipv4Addr::LOCALHOST, 0)));
+    let address = listener.local_addr().unwrap().as_socket().unwrap();
+    let holder = bound(address);
+    listener.listen(backlog).unwrap();
+    (listener.into(), address, holder)
 }
 
 /// A waker that counts; how many wakers there are is its `Arc`'s count.

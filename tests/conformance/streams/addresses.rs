@@ -11,7 +11,7 @@ use polder::net::{AsyncToSocketAddrs, TcpListener, TcpStream, resolve};
 use polder::time::timeout;
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::some_turns;
+use super::{held_listener, some_turns};
 use crate::support::{LIMIT, in_every_runtime, on_every_backend, runtime, within};
 
 /// An address that refuses for as long as the socket lives: bound, so that nobody else gets it, and
@@ -235,11 +235,14 @@ fn peer_addr_works_right_after_connect() {
 /// backends at once.
 #[test]
 fn a_connect_that_waits_connects_or_is_refused_in_the_end() {
-    fn full() -> (std::net::TcpListener, SocketAddr, std::net::TcpStream) {
-        let (socket, address) = refusing(Ipv4Addr::LOCALHOST);
-        socket.listen(0).unwrap();
+    fn full() -> (
+        std::net::TcpListener,
+        SocketAddr,
+        (Socket, std::net::TcpStream),
+    ) {
+        let (listener, address, holder) = held_listener(0);
         let first = std::net::TcpStream::connect(address).unwrap();
-        (socket.into(), address, first)
+        (listener, address, (holder, first))
     }
     fn rule(backend: Backend) {
         runtime(backend).block_on(async {

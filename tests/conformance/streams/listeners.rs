@@ -12,7 +12,7 @@ use polder::net::{TcpListener, TcpStream};
 use polder::stream::StreamExt;
 use polder::time::timeout;
 
-use super::{Count, poll_future, some_turns};
+use super::{Count, held_listener, poll_future, some_turns};
 use crate::support::{in_every_runtime, on_every_backend, runtime, sized};
 
 /// A listener, and where it is.
@@ -212,7 +212,8 @@ fn a_connection_that_its_peer_gave_up_in_the_queue_harms_nobody() {
 #[test]
 fn closing_a_listener_resets_what_waits_in_its_queue_and_refuses_the_rest() {
     in_every_runtime(|_| async {
-        let (listener, address) = listener().await;
+        let (listener, address, _holder) = held_listener(10);
+        let listener = TcpListener::try_from(listener).unwrap();
         // Registered, so that closing has to deregister too.
         let count = Count::new();
         {
