@@ -491,8 +491,8 @@ fn a_wait_goes_on_when_another_waiters_runtime_falls_idle() {
 #[test]
 fn streams_closed_by_another_thread_disturb_nobody_who_waits() {
     on_every_backend(|backend| {
-        let rounds = crate::support::sized(backend, 1_000);
-        let (sender, receiver) = mpsc::sync_channel::<(TcpStream, net::TcpStream)>(4);
+        let rounds = crate::support::sized(backend, 200);
+        let (sender, receiver) = mpsc::channel::<(TcpStream, net::TcpStream)>();
         let closer = thread::spawn(move || {
             for (number, (near, mut far)) in receiver.into_iter().enumerate() {
                 match number % 3 {
