@@ -8,4 +8,5 @@
 mod events;
 #[cfg(unix)]
 mod pollers;
+mod streams;
 mod support;

@@ -1,0 +1,168 @@
+//! Rules 24 to 32 and 36, and rules 4 to 12, 23a and 35 as far as a stream or a listener shows them.
+//!
+//! The other end is the standard library's, blocking, wherever what the kernel does in between
+//! matters: its calls happen when they are written. Where two polls and an event must come in one
+//! order, the test polls by hand, with a waker that counts.
+
+mod addresses;
+mod conversions;
+mod ends;
+mod listeners;
+mod processes;
+mod transfer;
+mod urgent;
+mod waiting;
+
+use std::io;
+use std::net;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+
+use polder::future::yield_now;
+use polder::io::{AsyncRead, AsyncWrite};
+use polder::net::TcpStream;
+use socket2::{Domain, SockRef, Socket, Type};
+
+/// The two ends of a connection, as the standard library has them.
+fn std_pair() -> (net::TcpStream, net::TcpStream) {
+    let listener = net::TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+    let near = net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    // Another test's client cannot come in between: it does not know the port.
+    let (far, _) = listener.accept().unwrap();
+    near.set_nodelay(true).unwrap();
+    far.set_nodelay(true).unwrap();
+    (near, far)
+}
+
+/// Our end of a connection, and the other one as the standard library's.
+fn pair() -> (TcpStream, net::TcpStream) {
+    let (near, far) = std_pair();
+    (near.try_into().unwrap(), far)
+}
+
+/// Both ends ours.
+fn both() -> (TcpStream, TcpStream) {
+    let (near, far) = std_pair();
+    (near.try_into().unwrap(), far.try_into().unwrap())
+}
+
+/// Closes the connection with a reset instead of an end.
+fn reset(stream: net::TcpStream) {
+    SockRef::from(&stream)
+        .set_linger(Some(std::time::Duration::ZERO))
+        .unwrap();
+}
+
+/// A listener, where it is, and a socket that keeps the port from others: so that what connects there
+/// is refused, and not taken by another test, once the listener is closed.
+fn held_listener(backlog: i32) -> (net::TcpListener, net::SocketAddr, Socket) {
+    let bound = |address: net::SocketAddr| {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.set_reuse_port(true).unwrap();
+        socket.bind(&address.into()).unwrap();
+        socket
+    };
+    let listener = bound(net::SocketAddr::from((net::Ipv4Addr::LOCALHOST, 0)));
+    let address = listener.local_addr().unwrap().as_socket().unwrap();
+    let holder = bound(address);
+    listener.listen(backlog).unwrap();
+    (listener.into(), address, holder)
+}
+
+/// A waker that counts; how many wakers there are is its `Arc`'s count.
+#[derive(Default)]
+struct Count(AtomicUsize);
+
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+impl Count {
+    fn new() -> Arc<Count> {
+        Arc::default()
+    }
+
+    fn woken(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    /// Lets the loop go round until this was woken; the test's deadline is the limit.
+    async fn until_woken(&self) {
+        while self.woken() == 0 {
+            yield_now().await;
+        }
+    }
+
+    /// How many wakers of it somebody keeps.
+    fn kept(self: &Arc<Self>) -> usize {
+        Arc::strong_count(self) - 1
+    }
+}
+
+/// Lets the reactor look at the kernel a few times.
+async fn some_turns() {
+    for _ in 0..3 {
+        yield_now().await;
+    }
+}
+
+fn poll_read(
+    stream: &mut (impl AsyncRead + Unpin),
+    count: &Arc<Count>,
+    bytes: &mut [u8],
+) -> Poll<io::Result<usize>> {
+    let waker = Waker::from(count.clone());
+    Pin::new(stream).poll_read(&mut Context::from_waker(&waker), bytes)
+}
+
+fn poll_write(
+    stream: &mut (impl AsyncWrite + Unpin),
+    count: &Arc<Count>,
+    bytes: &[u8],
+) -> Poll<io::Result<usize>> {
+    let waker = Waker::from(count.clone());
+    Pin::new(stream).poll_write(&mut Context::from_waker(&waker), bytes)
+}
+
+fn poll_future<F: Future + Unpin>(future: &mut F, count: &Arc<Count>) -> Poll<F::Output> {
+    let waker = Waker::from(count.clone());
+    pin!(future).poll(&mut Context::from_waker(&waker))
+}
+
+/// Writes until the send buffer is full and `count` waits for room; how much went in.
+fn fill(stream: &mut (impl AsyncWrite + Unpin), count: &Arc<Count>) -> usize {
+    let chunk = vec![b'x'; 256 * 1024];
+    let mut written = 0;
+    while let Poll::Ready(result) = poll_write(stream, count, &chunk) {
+        written += result.expect("the peer is there");
+    }
+    written
+}
+
+/// A small generator of numbers (xorshift): random splits that are the same in every run.
+struct Random(u64);
+
+impl Random {
+    fn new(seed: u64) -> Random {
+        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    /// From 0 to `end` - 1.
+    fn below(&mut self, end: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 16) as usize % end
+    }
+
+    /// From 1 to `end`; small numbers are as likely as large ones.
+    fn size(&mut self, end: usize) -> usize {
+        let bits = usize::BITS - end.leading_zeros();
+        let limit = 1 << (1 + self.below(bits as usize));
+        1 + self.below(limit.min(end))
+    }
+}

@@ -1,0 +1,255 @@
+//! Rule 32: from and into the standard library's sockets and bare descriptors.
+
+use std::fs::File;
+use std::io::{ErrorKind, Read, Write};
+use std::net;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::time::Duration;
+
+use polder::future::poll_once;
+use polder::io::{AsyncReadExt, AsyncWriteExt};
+use polder::net::{TcpListener, TcpStream};
+use polder::time::timeout;
+use rustix::fs::{OFlags, fcntl_getfl};
+use rustix::io::{FdFlags, fcntl_getfd};
+
+use super::{Count, pair, poll_read, some_turns, std_pair};
+use crate::support::in_every_runtime;
+
+fn is_nonblocking(socket: impl AsFd) -> bool {
+    fcntl_getfl(socket).unwrap().contains(OFlags::NONBLOCK)
+}
+
+/// That both ends understand each other, without and with waiting.
+async fn talk(near: &mut TcpStream, far: &mut net::TcpStream) {
+    let mut bytes = [0; 4];
+    far.write_all(b"ping").unwrap();
+    near.read_exact(&mut bytes).await.unwrap();
+    let mut read = near.read(&mut bytes);
+    assert!(poll_once(&mut read).await.is_none());
+    far.write_all(b"more").unwrap();
+    assert_eq!(read.await.unwrap(), 4);
+    near.write_all(b"pong").await.unwrap();
+    far.read_exact(&mut bytes).unwrap();
+    assert_eq!(&bytes, b"pong");
+}
+
+#[test]
+fn a_std_stream_comes_and_goes_and_keeps_working() {
+    in_every_runtime(|_| async {
+        let (near, mut far) = std_pair();
+        assert!(!is_nonblocking(&near));
+        let number = near.as_raw_fd();
+        let mut near = TcpStream::try_from(near).unwrap();
+        assert!(is_nonblocking(&near), "it was made so");
+        talk(&mut near, &mut far).await;
+
+        // The only handle: the descriptor itself goes, though it was registered.
+        let mut near = net::TcpStream::try_from(near).unwrap();
+        assert_eq!(near.as_raw_fd(), number);
+        assert!(is_nonblocking(&near), "it stays so");
+        let mut bytes = [0; 4];
+        let error = near.read(&mut bytes).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::WouldBlock);
+        near.set_nonblocking(false).unwrap();
+        far.write_all(b"once").unwrap();
+        near.read_exact(&mut bytes).unwrap();
+
+        // And back, blocking as it is; as a bare descriptor this time.
+        let mut near = TcpStream::try_from(OwnedFd::from(near)).unwrap();
+        assert!(is_nonblocking(&near));
+        talk(&mut near, &mut far).await;
+    });
+}
+
+#[test]
+fn a_clone_that_is_left_still_works() {
+    in_every_runtime(|_| async {
+        let (mut near, mut far) = pair();
+        let clone = near.clone();
+        let count = Count::new();
+        assert!(poll_read(&mut near, &count, &mut [0; 8]).is_pending());
+        let mut std = net::TcpStream::try_from(clone).unwrap();
+        assert_ne!(std.as_raw_fd(), near.as_raw_fd(), "a duplicate");
+        assert!(is_nonblocking(&std));
+        // Who waits goes on waiting, and is woken.
+        far.write_all(b"x").unwrap();
+        count.until_woken().await;
+        near.read_exact(&mut [0]).await.unwrap();
+        talk(&mut near, &mut far).await;
+
+        // The duplicate outlives the clone, which has left nothing behind in the reactor.
+        assert!(poll_read(&mut near, &count, &mut [0; 8]).is_pending());
+        drop(near);
+        let count = Count::new();
+        far.write_all(b"y").unwrap();
+        some_turns().await;
+        std.set_nonblocking(false).unwrap();
+        std.read_exact(&mut [0]).unwrap();
+        std.write_all(b"z").unwrap();
+        far.read_exact(&mut [0]).unwrap();
+
+        // A second life for it here, beside the number that its original may have left.
+        let mut near = TcpStream::try_from(std).unwrap();
+        assert!(poll_read(&mut near, &count, &mut [0; 8]).is_pending());
+        talk(&mut near, &mut far).await;
+        drop(near);
+        assert_eq!(
+            far.read(&mut [0]).unwrap(),
+            0,
+            "closed with the last handle"
+        );
+    });
+}
+
+#[test]
+fn halves_give_their_stream_away() {
+    in_every_runtime(|_| async {
+        let (near, mut far) = pair();
+        let (reader, writer) = near.into_split();
+        let stream = reader.reunite(writer).unwrap();
+        let number = stream.as_raw_fd();
+        let std = net::TcpStream::try_from(stream).unwrap();
+        assert_eq!(std.as_raw_fd(), number, "no other handle is left");
+        talk(&mut TcpStream::try_from(std).unwrap(), &mut far).await;
+    });
+}
+
+#[test]
+fn a_std_listener_comes_and_goes_and_keeps_working() {
+    in_every_runtime(|_| async {
+        let std = net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = std.local_addr().unwrap();
+        let number = std.as_raw_fd();
+        let listener = TcpListener::try_from(std).unwrap();
+        assert!(is_nonblocking(&listener));
+        assert_eq!(listener.local_addr().unwrap(), address);
+        let mut accept = Box::pin(listener.accept());
+        assert!(poll_once(&mut accept).await.is_none());
+        let client = net::TcpStream::connect(address).unwrap();
+        assert_eq!(accept.await.unwrap().1, client.local_addr().unwrap());
+
+        let clone = listener.clone();
+        let duplicate = net::TcpListener::try_from(clone).unwrap();
+        let error = duplicate.accept().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::WouldBlock);
+        drop(duplicate);
+        let std = net::TcpListener::try_from(listener).unwrap();
+        assert_eq!(std.as_raw_fd(), number);
+        assert!(is_nonblocking(&std));
+
+        let listener = TcpListener::try_from(OwnedFd::from(std)).unwrap();
+        let (client, accepted) =
+            polder::future::zip(TcpStream::connect(address), listener.accept()).await;
+        let (stream, peer) = accepted.unwrap();
+        assert_eq!(peer, client.unwrap().local_addr().unwrap());
+        assert!(is_nonblocking(&stream));
+    });
+}
+
+#[test]
+fn every_socket_is_close_on_exec() {
+    in_every_runtime(|_| async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap())
+            .await
+            .unwrap();
+        let (far, _) = listener.accept().await.unwrap();
+        let duplicate = net::TcpStream::try_from(near.clone()).unwrap();
+        for socket in [
+            listener.as_fd(),
+            near.as_fd(),
+            far.as_fd(),
+            duplicate.as_fd(),
+        ] {
+            assert!(fcntl_getfd(socket).unwrap().contains(FdFlags::CLOEXEC));
+        }
+        assert!(is_nonblocking(&near) && is_nonblocking(&far) && is_nonblocking(&listener));
+    });
+}
+
+#[test]
+fn a_descriptor_of_another_kind_is_an_error_at_the_latest_when_it_is_used() {
+    in_every_runtime(|_| async {
+        let file = || OwnedFd::from(File::open("/dev/null").unwrap());
+        if let Ok(mut stream) = TcpStream::try_from(file()) {
+            stream.read(&mut [0]).await.expect_err("a file");
+            stream.write(&[0]).await.expect_err("a file");
+        }
+        if let Ok(listener) = TcpListener::try_from(file()) {
+            listener.accept().await.expect_err("a file");
+        }
+        let (near, _far) = std_pair();
+        if let Ok(listener) = TcpListener::try_from(OwnedFd::from(near)) {
+            listener.accept().await.expect_err("a stream");
+        }
+        let listener = net::TcpListener::bind("127.0.0.1:0").unwrap();
+        if let Ok(mut stream) = TcpStream::try_from(OwnedFd::from(listener)) {
+            stream.read(&mut [0]).await.expect_err("a listener");
+        }
+    });
+}
+
+/// What a short read says of a TCP stream it does not say of a datagram socket, whose next message
+/// makes no edge of its own when it came together with this one.
+#[test]
+fn a_datagram_socket_in_a_streams_clothes_is_an_error_or_loses_nothing() {
+    in_every_runtime(|_| async {
+        let near = net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let far = net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        near.connect(far.local_addr().unwrap()).unwrap();
+        far.connect(near.local_addr().unwrap()).unwrap();
+        let Ok(mut stream) = TcpStream::try_from(OwnedFd::from(near)) else {
+            return;
+        };
+        let count = Count::new();
+        assert!(poll_read(&mut stream, &count, &mut [0; 64]).is_pending());
+        far.send(b"first").unwrap();
+        far.send(b"second").unwrap();
+        count.until_woken().await;
+        let mut bytes = [0; 64];
+        for length in [5, 6] {
+            let read = timeout(Duration::from_secs(5), stream.read(&mut bytes)).await;
+            assert_eq!(read.expect("it has arrived").unwrap(), length);
+        }
+    });
+}
+
+/// Nor of a Unix stream, where a read ends at a message that carried descriptors.
+#[test]
+fn a_unix_stream_in_a_tcp_streams_clothes_is_an_error_or_loses_nothing() {
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+    use std::io::IoSlice;
+    use std::os::unix::net::UnixStream;
+
+    in_every_runtime(|_| async {
+        let (near, far) = UnixStream::pair().unwrap();
+        let Ok(mut stream) = TcpStream::try_from(OwnedFd::from(near)) else {
+            return;
+        };
+        let count = Count::new();
+        assert!(poll_read(&mut stream, &count, &mut [0; 64]).is_pending());
+        let fds = [far.as_fd()];
+        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
+        (&far).write_all(b"first").unwrap();
+        sendmsg(
+            &far,
+            &[IoSlice::new(b"second")],
+            &mut control,
+            SendFlags::empty(),
+        )
+        .unwrap();
+        (&far).write_all(b"third").unwrap();
+        count.until_woken().await;
+        let mut got = Vec::new();
+        let mut bytes = [0; 64];
+        while got.len() < 16 {
+            let read = timeout(Duration::from_secs(5), stream.read(&mut bytes)).await;
+            let read = read.expect("it has arrived").unwrap();
+            got.extend_from_slice(&bytes[..read]);
+        }
+        assert_eq!(got, b"firstsecondthird");
+    });
+}

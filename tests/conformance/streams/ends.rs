@@ -1,0 +1,333 @@
+//! Rules 1 and 4 to 10, as a stream shows them: ends, halves of ends, resets.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{self, Shutdown};
+use std::os::fd::AsFd;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use polder::future::poll_once;
+use polder::io::{AsyncReadExt, AsyncWriteExt};
+use polder::net::TcpStream;
+use polder::{Runtime, future};
+use rustix::event::{PollFd, PollFlags, Timespec};
+
+use super::{Count, fill, pair, poll_read, reset, some_turns};
+use crate::support::{eventually, in_every_runtime, on_every_backend, runtime};
+
+/// Waits until the kernel has the peer's end of file.
+fn end_has_arrived(stream: &TcpStream) {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    const END: PollFlags = PollFlags::RDHUP;
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    const END: PollFlags = PollFlags::HUP;
+    eventually("the end arrives", || {
+        let fd = stream.as_fd();
+        let mut fds = [PollFd::new(&fd, END)];
+        rustix::event::poll(&mut fds, Some(&Timespec::default())).unwrap();
+        fds[0]
+            .revents()
+            .intersects(END | PollFlags::HUP | PollFlags::ERR)
+    });
+}
+
+/// How often an idle loop comes round in a while.
+fn turns_in_a_while(runtime: &Runtime) -> usize {
+    let end = Instant::now() + Duration::from_millis(30);
+    let mut turns = 0;
+    loop {
+        match end.checked_duration_since(Instant::now()) {
+            None => return turns,
+            Some(left) => runtime.turn(left),
+        };
+        turns += 1;
+    }
+}
+
+/// News that is on its way may wake it a few times; what spins does so thousands of times.
+fn assert_idle(runtime: &Runtime, when: &str) {
+    let turns = turns_in_a_while(runtime);
+    assert!(turns < 20, "{when}: {turns} turns with nothing to do");
+}
+
+#[test]
+fn who_finds_nothing_waits_again_and_is_woken_again() {
+    in_every_runtime(|_| async {
+        let (mut near, mut far) = pair();
+        let mut clone = near.clone();
+        let mut bytes = [0; 16];
+        for _ in 0..20 {
+            let (first, second) = (Count::new(), Count::new());
+            assert!(poll_read(&mut near, &first, &mut bytes).is_pending());
+            assert!(poll_read(&mut clone, &second, &mut bytes).is_pending());
+            far.write_all(b"once").unwrap();
+            first.until_woken().await;
+            second.until_woken().await;
+            // The first takes all there is.
+            assert!(matches!(
+                poll_read(&mut near, &first, &mut bytes),
+                Poll::Ready(Ok(4))
+            ));
+            let second = Count::new();
+            assert!(poll_read(&mut clone, &second, &mut bytes).is_pending());
+            far.write_all(b"more").unwrap();
+            second.until_woken().await;
+            assert!(matches!(
+                poll_read(&mut clone, &second, &mut bytes),
+                Poll::Ready(Ok(4))
+            ));
+        }
+    });
+}
+
+/// In every order in which the reader, the reactor and the end can meet.
+#[test]
+fn data_and_end_together_a_short_read_loses_no_end() {
+    #[derive(Clone, Copy, Debug)]
+    enum EndComes {
+        WithTheData,
+        AfterTheDataWasReported,
+        AfterTheShortRead,
+        AfterTheNextWait,
+    }
+    use EndComes::*;
+    in_every_runtime(|_| async {
+        for registered in [false, true] {
+            for end in [
+                WithTheData,
+                AfterTheDataWasReported,
+                AfterTheShortRead,
+                AfterTheNextWait,
+            ] {
+                let (mut near, mut far) = pair();
+                let mut bytes = [0; 64];
+                let count = Count::new();
+                if registered {
+                    assert!(poll_read(&mut near, &count, &mut bytes).is_pending());
+                }
+                far.write_all(b"data").unwrap();
+                let mut far = Some(far);
+                if matches!(end, WithTheData) {
+                    drop(far.take());
+                    end_has_arrived(&near);
+                }
+                if registered {
+                    count.until_woken().await;
+                }
+                if matches!(end, AfterTheDataWasReported) {
+                    drop(far.take());
+                    end_has_arrived(&near);
+                }
+                assert_eq!(near.read(&mut bytes).await.unwrap(), 4);
+                if matches!(end, AfterTheShortRead) {
+                    drop(far.take());
+                    end_has_arrived(&near);
+                }
+                let mut read = near.read(&mut bytes);
+                if matches!(end, AfterTheNextWait) {
+                    assert!(poll_once(&mut read).await.is_none());
+                    drop(far.take());
+                }
+                let result = polder::time::timeout(Duration::from_secs(20), read).await;
+                let what = format!("registered: {registered}, the end comes {end:?}");
+                assert_eq!(result.expect(&what).expect(&what), 0, "{what}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_half_closed_peer_takes_writes_and_does_not_make_the_loop_spin() {
+    on_every_backend(|backend| {
+        let runtime = runtime(backend);
+        let (mut near, mut far) = pair();
+        let mut bytes = [0; 64];
+        let count = Count::new();
+        runtime.block_on(async {
+            assert!(poll_read(&mut near, &count, &mut bytes).is_pending());
+            far.shutdown(Shutdown::Write).unwrap();
+            count.until_woken().await;
+        });
+        assert_idle(&runtime, "half-closed, not read");
+        runtime.block_on(async {
+            assert_eq!(near.read(&mut bytes).await.unwrap(), 0);
+            near.write_all(b"still here").await.unwrap();
+            assert_eq!(far.read(&mut bytes).unwrap(), 10);
+            // A writer that has to wait.
+            fill(&mut near, &count);
+        });
+        assert_idle(&runtime, "half-closed, a writer waits");
+        let drain = std::thread::spawn(move || std::io::copy(&mut far, &mut std::io::sink()));
+        runtime.block_on(async {
+            near.write_all(&[b'y'; 1 << 20]).await.unwrap();
+            near.close().await.unwrap();
+        });
+        assert!(drain.join().unwrap().unwrap() > 1 << 20);
+    });
+}
+
+#[test]
+fn after_our_own_shutdown_of_writing_reading_goes_on() {
+    on_every_backend(|backend| {
+        let runtime = runtime(backend);
+        let (mut near, mut far) = pair();
+        let mut bytes = [0; 64];
+        let count = Count::new();
+        runtime.block_on(async {
+            assert!(poll_read(&mut near, &count, &mut bytes).is_pending());
+            near.shutdown(Shutdown::Write).unwrap();
+            some_turns().await;
+            assert_eq!(far.read(&mut bytes).unwrap(), 0);
+            for _ in 0..5 {
+                let read = async { near.read(&mut bytes).await.unwrap() };
+                let write = async {
+                    some_turns().await;
+                    far.write_all(b"on").unwrap();
+                };
+                assert_eq!(future::zip(read, write).await.0, 2);
+            }
+            assert!(poll_once(near.read(&mut bytes)).await.is_none());
+        });
+        assert_idle(&runtime, "after our own shutdown");
+        runtime.block_on(async {
+            drop(far);
+            assert_eq!(near.read(&mut bytes).await.unwrap(), 0);
+        });
+        assert_idle(&runtime, "after both ends have ended");
+    });
+}
+
+#[test]
+fn unread_data_comes_before_the_end() {
+    in_every_runtime(|_| async {
+        for registered in [false, true] {
+            let (mut near, mut far) = pair();
+            let mut bytes = [0; 1000];
+            if registered {
+                assert!(poll_once(near.read(&mut bytes)).await.is_none());
+            }
+            let sent: Vec<u8> = (0..50_000u32).map(|i| (i % 251) as u8).collect();
+            far.write_all(&sent).unwrap();
+            drop(far);
+            end_has_arrived(&near);
+            some_turns().await;
+            // Our own end as well, so that the kernel reports HUP.
+            near.shutdown(Shutdown::Write).unwrap();
+            some_turns().await;
+            let mut got = Vec::new();
+            loop {
+                match near.read(&mut bytes).await.unwrap() {
+                    0 => break,
+                    read => got.extend_from_slice(&bytes[..read]),
+                }
+            }
+            assert!(got == sent, "{} bytes of {}", got.len(), sent.len());
+        }
+    });
+}
+
+#[test]
+fn a_reply_comes_before_the_reset_that_follows_it() {
+    in_every_runtime(|_| async {
+        for registered in [false, true] {
+            let (mut near, mut far) = pair();
+            let mut bytes = [0; 64];
+            if registered {
+                assert!(poll_once(near.read(&mut bytes)).await.is_none());
+            }
+            // What the peer leaves unread makes its end a reset.
+            near.write_all(b"a request, the rest of which is not read")
+                .await
+                .unwrap();
+            far.read_exact(&mut bytes[..9]).unwrap();
+            far.write_all(b"reply").unwrap();
+            drop(far);
+            end_has_arrived(&near);
+            some_turns().await;
+            near.read_exact(&mut bytes[..5])
+                .await
+                .expect("the reply first");
+            assert_eq!(&bytes[..5], b"reply");
+            let error = near.read(&mut bytes).await.expect_err("then the reset");
+            assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+            // It was told; after it there is the end.
+            assert_eq!(near.read(&mut bytes).await.unwrap(), 0);
+        }
+    });
+}
+
+#[test]
+fn a_reset_wakes_a_reader_and_a_writer_that_wait() {
+    on_every_backend(|backend| {
+        let runtime = runtime(backend);
+        let (mut near, far) = pair();
+        let mut writer = near.clone();
+        runtime.block_on(async {
+            let (reads, writes) = (Count::new(), Count::new());
+            let mut bytes = [0; 64];
+            assert!(poll_read(&mut near, &reads, &mut bytes).is_pending());
+            fill(&mut writer, &writes);
+            some_turns().await;
+            reset(far);
+            reads.until_woken().await;
+            writes.until_woken().await;
+            // One of them is told of the reset, the other finds a stream that has ended.
+            let read = near.read(&mut bytes).await;
+            let write = writer.write(&bytes).await.expect_err("nobody reads it");
+            assert!(
+                matches!(
+                    write.kind(),
+                    ErrorKind::BrokenPipe | ErrorKind::ConnectionReset
+                ),
+                "{write}"
+            );
+            assert!(!matches!(read, Ok(1..)), "{read:?}");
+        });
+        assert_idle(&runtime, "after a reset");
+    });
+}
+
+#[test]
+fn an_end_that_nobody_waits_for_does_not_make_the_loop_spin() {
+    on_every_backend(|backend| {
+        let runtime = runtime(backend);
+        type End = fn(net::TcpStream);
+        let ends: [(&str, End); 3] = [
+            ("an end", drop),
+            ("a reset", reset),
+            ("data and an end", |mut far| far.write_all(b"data").unwrap()),
+        ];
+        let mut held = Vec::new();
+        for (what, end) in ends {
+            let (mut near, far) = pair();
+            runtime.block_on(async {
+                // Registered for both directions; then nobody wants it any more.
+                assert!(poll_once(near.read(&mut [0; 4])).await.is_none());
+                fill(&mut near, &Count::new());
+            });
+            end(far);
+            assert_idle(&runtime, what);
+            held.push(near);
+        }
+    });
+}
+
+#[test]
+fn errors_are_told_and_the_loop_goes_on() {
+    in_every_runtime(|_| async {
+        let (mut near, far) = pair();
+        let mut bytes = [0; 4];
+        let mut read = near.read(&mut bytes);
+        assert!(poll_once(&mut read).await.is_none());
+        reset(far);
+        let error = read.await.expect_err("a reset");
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+        for _ in 0..3 {
+            assert_eq!(near.read(&mut bytes).await.unwrap(), 0);
+            near.write(&bytes).await.expect_err("there is no peer");
+        }
+        near.close()
+            .await
+            .expect("that the peer has gone is no failure");
+    });
+}

@@ -1,0 +1,295 @@
+//! Rules 25 and 31: accepting.
+
+use std::io::{Read, Write};
+use std::net;
+use std::task::Poll;
+use std::thread;
+use std::time::Duration;
+
+use polder::future;
+use polder::io::{AsyncReadExt, AsyncWriteExt};
+use polder::net::{TcpListener, TcpStream};
+use polder::stream::StreamExt;
+use polder::time::timeout;
+
+use super::{Count, held_listener, poll_future, some_turns};
+use crate::support::{in_every_runtime, on_every_backend, runtime, sized};
+
+/// A listener, and where it is.
+async fn listener() -> (TcpListener, net::SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    (listener, address)
+}
+
+#[test]
+fn two_tasks_in_accept_on_one_listener_both_make_progress() {
+    in_every_runtime(|_| async {
+        const EACH: usize = 50;
+        let (listener, address) = listener().await;
+        let accept = |listener: TcpListener| async move {
+            for _ in 0..EACH {
+                listener.accept().await.unwrap();
+            }
+        };
+        let tasks = [
+            polder::spawn(accept(listener.clone())),
+            polder::spawn(accept(listener)),
+        ];
+        some_turns().await; // Both wait.
+        for _ in 0..2 * EACH {
+            TcpStream::connect(address).await.unwrap();
+        }
+        for task in tasks {
+            task.await;
+        }
+    });
+}
+
+/// Two waiters, two connections, one event.
+#[test]
+fn one_event_for_two_connections_serves_both_that_wait() {
+    in_every_runtime(|_| async {
+        let (listener, address) = listener().await;
+        let mut first = Box::pin(listener.accept());
+        let mut second = Box::pin(listener.accept());
+        let count = Count::new();
+        assert!(poll_future(&mut first, &count).is_pending());
+        assert!(poll_future(&mut second, &count).is_pending());
+        let _clients = [(); 2].map(|()| net::TcpStream::connect(address).unwrap());
+        let (first, second) = future::zip(first, second).await;
+        assert_ne!(first.unwrap().1, second.unwrap().1);
+    });
+}
+
+#[test]
+fn two_runtimes_in_accept_on_one_listener_both_make_progress() {
+    on_every_backend(|backend| {
+        const EACH: usize = 50;
+        let listener = net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let listener = TcpListener::try_from(listener).unwrap();
+        let threads = [listener.clone(), listener].map(|listener| {
+            thread::spawn(move || {
+                runtime(backend).block_on(async {
+                    for _ in 0..EACH {
+                        let (mut stream, _) = listener.accept().await.unwrap();
+                        stream.write_all(b"!").await.unwrap();
+                    }
+                });
+            })
+        });
+        for _ in 0..2 * EACH {
+            let mut client = net::TcpStream::connect(address).unwrap();
+            let mut byte = [0];
+            client.read_exact(&mut byte).expect("somebody accepts it");
+        }
+        for thread in threads {
+            thread.join().unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_cancelled_accept_loses_no_connection() {
+    in_every_runtime(|_| async {
+        let (listener, address) = listener().await;
+        for with_another_waiter in [false, true] {
+            for woken_before in [false, true] {
+                let (count, other_count) = (Count::new(), Count::new());
+                let mut accept = Box::pin(listener.accept());
+                let mut other = Box::pin(listener.accept());
+                assert!(poll_future(&mut accept, &count).is_pending());
+                if with_another_waiter {
+                    assert!(poll_future(&mut other, &other_count).is_pending());
+                }
+                let client = net::TcpStream::connect(address).unwrap();
+                if woken_before {
+                    count.until_woken().await;
+                }
+                drop(accept);
+                assert_eq!(count.kept(), 0, "a cancelled accept leaves no waker");
+                if with_another_waiter {
+                    other_count.until_woken().await;
+                }
+                let (_, peer) = other.await.unwrap();
+                assert_eq!(peer, client.local_addr().unwrap());
+            }
+        }
+    });
+}
+
+/// Every accept is given so little time that most are cancelled; every client is served.
+#[test]
+fn accepts_that_keep_being_cancelled_lose_no_connection() {
+    on_every_backend(|backend| {
+        let clients = sized(backend, 200);
+        runtime(backend).block_on(async move {
+            let (listener, address) = listener().await;
+            let client = thread::spawn(move || {
+                for _ in 0..clients {
+                    let mut stream = net::TcpStream::connect(address).unwrap();
+                    stream.write_all(b"?").unwrap();
+                    stream.read_exact(&mut [0]).expect("it is served");
+                }
+            });
+            let mut served = 0;
+            while served < clients {
+                let wait = Duration::from_micros(served as u64 % 50);
+                if let Ok(accepted) = timeout(wait, listener.accept()).await {
+                    let (mut stream, _) = accepted.unwrap();
+                    stream.write_all(b"!").await.unwrap();
+                    served += 1;
+                }
+            }
+            client.join().unwrap();
+        });
+    });
+}
+
+#[test]
+fn many_clients_are_accepted_by_one_that_waits() {
+    on_every_backend(|backend| {
+        // No more at once than any listener's queue takes.
+        const AT_ONCE: usize = 50;
+        let waves = sized(backend, 10);
+        runtime(backend).block_on(async move {
+            let (listener, address) = listener().await;
+            let server = polder::spawn(async move {
+                let mut incoming = listener.incoming();
+                for _ in 0..waves * AT_ONCE {
+                    let mut stream = incoming.next().await.expect("it has no end").unwrap();
+                    polder::spawn(async move {
+                        let mut byte = [0];
+                        stream.read_exact(&mut byte).await.unwrap();
+                        stream.write_all(&byte).await.unwrap();
+                    })
+                    .detach();
+                }
+            });
+            for _ in 0..waves {
+                let clients = [(); AT_ONCE].map(|()| {
+                    polder::spawn(async move {
+                        let mut stream = TcpStream::connect(address).await.unwrap();
+                        let mut bytes = [0];
+                        stream.write_all(b"x").await.unwrap();
+                        stream.read_exact(&mut bytes).await.unwrap();
+                        assert_eq!(&bytes, b"x");
+                    })
+                });
+                for client in clients {
+                    client.await;
+                }
+            }
+            server.await;
+        });
+    });
+}
+
+#[test]
+fn a_connection_that_its_peer_gave_up_in_the_queue_harms_nobody() {
+    in_every_runtime(|_| async {
+        let (listener, address) = listener().await;
+        for _ in 0..3 {
+            super::reset(net::TcpStream::connect(address).unwrap());
+        }
+        let mut client = net::TcpStream::connect(address).unwrap();
+        client.write_all(b"here").unwrap();
+        // Linux hands out the dead ones too; others pass over them.
+        loop {
+            let (mut stream, peer) = listener.accept().await.unwrap();
+            let mut bytes = [0; 4];
+            if peer == client.local_addr().unwrap() {
+                stream.read_exact(&mut bytes).await.unwrap();
+                assert_eq!(&bytes, b"here");
+                return;
+            }
+            assert!(stream.read(&mut bytes).await.is_err(), "it was reset");
+        }
+    });
+}
+
+#[test]
+fn closing_a_listener_resets_what_waits_in_its_queue_and_refuses_the_rest() {
+    in_every_runtime(|_| async {
+        let (listener, address, _holder) = held_listener(10);
+        let listener = TcpListener::try_from(listener).unwrap();
+        // Registered, so that closing has to deregister too.
+        let count = Count::new();
+        {
+            let mut accept = Box::pin(listener.accept());
+            assert!(poll_future(&mut accept, &count).is_pending());
+        }
+        let mut queued = TcpStream::connect(address).await.unwrap();
+        let mut bytes = [0; 1];
+        {
+            let mut read = queued.read(&mut bytes);
+            assert!(poll_future(&mut read, &count).is_pending());
+        }
+        let clone = listener.clone();
+        drop(listener);
+        // Its clone still listens.
+        let (accepted, _) = clone.accept().await.unwrap();
+        let mut second = TcpStream::connect(address).await.unwrap();
+        drop(clone);
+        let error = second.read(&mut bytes).await.expect_err("it is reset");
+        assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+        let error = TcpStream::connect(address)
+            .await
+            .expect_err("nobody listens");
+        assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused);
+        // What was accepted before lives on.
+        drop(accepted);
+        assert_eq!(queued.read(&mut bytes).await.unwrap(), 0);
+    });
+}
+
+#[test]
+fn a_clone_that_goes_leaves_the_others_accepting() {
+    in_every_runtime(|_| async {
+        let (listener, address) = listener().await;
+        let clone = listener.clone();
+        let (count, other) = (Count::new(), Count::new());
+        let mut waits = Box::pin(listener.accept());
+        {
+            let mut goes = Box::pin(clone.accept());
+            assert!(poll_future(&mut goes, &other).is_pending());
+            assert!(poll_future(&mut waits, &count).is_pending());
+        }
+        drop(clone);
+        assert_eq!(other.kept(), 0, "what went leaves no waker");
+        let _client = net::TcpStream::connect(address).unwrap();
+        count.until_woken().await;
+        assert!(matches!(
+            poll_future(&mut waits, &count),
+            Poll::Ready(Ok(_))
+        ));
+        assert_eq!(other.woken(), 0);
+    });
+}
+
+/// Waiters come and go in numbers, and the last that is left is woken.
+#[test]
+fn of_many_waiters_that_go_the_last_is_woken() {
+    in_every_runtime(|_| async {
+        let (listener, address) = listener().await;
+        let counts: Vec<_> = (0..50).map(|_| Count::new()).collect();
+        let mut waiters: Vec<_> = counts
+            .iter()
+            .map(|count| {
+                let mut accept = Box::pin(listener.accept());
+                assert!(poll_future(&mut accept, count).is_pending());
+                accept
+            })
+            .collect();
+        let last = waiters.swap_remove(25);
+        drop(waiters);
+        let _client = net::TcpStream::connect(address).unwrap();
+        counts[25].until_woken().await;
+        for (index, count) in counts.iter().enumerate() {
+            assert_eq!(count.kept(), 0);
+            assert_eq!(count.woken(), usize::from(index == 25), "waiter {index}");
+        }
+        last.await.unwrap();
+    });
+}

@@ -1,0 +1,366 @@
+//! Rules 35, 36, and that nothing leaks: what needs a process of its own, since it concerns the whole
+//! of it. The test starts itself again, with the name of a backend in its environment.
+
+use std::io::{ErrorKind, IoSlice, Read, Write};
+use std::net::{self, Ipv4Addr, SocketAddr};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Output};
+use std::task::Poll;
+
+use polder::Backend;
+use polder::future::{self, poll_once};
+use polder::io::{AsyncReadExt, AsyncWriteExt};
+use polder::net::{TcpListener, TcpStream};
+use socket2::{Domain, Socket, Type};
+
+use super::{Count, both, fill, pair, poll_future, poll_read, reset, some_turns};
+use crate::support::{LIMIT, eventually, on_every_backend, runtime, within};
+
+const CHILD: &str = "POLDER_CONFORMANCE_CHILD";
+
+/// Runs `child` on every backend, each in a process that has nothing else to do. `test` is the
+/// calling test's name.
+fn in_a_process_of_its_own(test: &'static str, child: fn(Backend)) {
+    if let Ok(name) = std::env::var(CHILD) {
+        let backend = name.parse().expect("the parent names a backend");
+        return within(LIMIT, &format!("on {backend}"), move || child(backend));
+    }
+    on_every_backend(move |backend| {
+        let output = start_again(test, backend.name());
+        let said = String::from_utf8_lossy(&output.stdout);
+        let complained = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            output.status.success() && said.contains("1 passed"),
+            "the process of its own ended with {}:\n{said}{complained}",
+            output.status,
+        );
+    });
+}
+
+fn start_again(test: &str, child: &str) -> Output {
+    let (_, module) = module_path!()
+        .split_once("::")
+        .expect("a module in a crate");
+    Command::new(std::env::current_exe().unwrap())
+        .args([&format!("{module}::{test}"), "--exact", "--nocapture"])
+        .env(CHILD, child)
+        .env("POLDER_BACKEND", Backend::default().name())
+        .output()
+        .expect("the test starts again")
+}
+
+fn descriptor_limit() -> libc::rlimit {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the kernel writes one `rlimit` to where one is.
+    let result = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };
+    assert_eq!(result, 0);
+    limit
+}
+
+fn set_descriptor_limit(limit: libc::rlimit) {
+    // SAFETY: the kernel reads one `rlimit`.
+    let result = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// Raises the limit to what a test needs, where it is lower.
+pub fn allow_descriptors(needed: libc::rlim_t) {
+    let mut limit = descriptor_limit();
+    if limit.rlim_cur < needed {
+        assert!(
+            limit.rlim_max >= needed,
+            "this test needs {needed} descriptors, and may have {} at most",
+            limit.rlim_max
+        );
+        limit.rlim_cur = needed;
+        set_descriptor_limit(limit);
+    }
+}
+
+/// From here on there is no descriptor left, but those that are closed.
+fn leave_no_descriptor() {
+    let lowest_free = File::open().0.as_raw_fd();
+    set_descriptor_limit(libc::rlimit {
+        rlim_cur: lowest_free as _,
+        ..descriptor_limit()
+    });
+    assert!(
+        std::fs::File::open("/dev/null").is_err(),
+        "there is none left"
+    );
+}
+
+/// Something that holds a descriptor.
+struct File(OwnedFd);
+
+impl File {
+    fn open() -> File {
+        File(std::fs::File::open("/dev/null").unwrap().into())
+    }
+}
+
+fn is_out_of_descriptors(error: &std::io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EMFILE)
+}
+
+/// Accepts one, answers it, and lets it go.
+async fn serve(listener: &TcpListener) -> SocketAddr {
+    let (mut stream, peer) = listener.accept().await.expect("there is a descriptor");
+    let mut byte = [0];
+    stream.read_exact(&mut byte).await.unwrap();
+    stream.write_all(&byte).await.unwrap();
+    peer
+}
+
+#[test]
+fn accept_reports_that_there_are_no_descriptors_and_recovers() {
+    in_a_process_of_its_own(
+        "accept_reports_that_there_are_no_descriptors_and_recovers",
+        |backend| {
+            runtime(backend).block_on(async {
+                let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+                let address = listener.local_addr().unwrap();
+                let mut clients: Vec<_> = (0..10)
+                    .map(|_| net::TcpStream::connect(address).unwrap())
+                    .collect();
+                let late = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+                for client in &mut clients {
+                    client.write_all(b"?").unwrap();
+                }
+                let spare = File::open();
+                leave_no_descriptor();
+                for _ in 0..3 {
+                    let error = listener.accept().await.expect_err("none is left");
+                    assert!(is_out_of_descriptors(&error), "{error}");
+                    some_turns().await;
+                }
+                let error = TcpStream::connect(address).await.expect_err("likewise");
+                assert!(is_out_of_descriptors(&error), "{error}");
+
+                drop(spare);
+                let mut served = Vec::new();
+                for _ in 0..clients.len() {
+                    served.push(serve(&listener).await);
+                }
+                for client in &mut clients {
+                    client.read_exact(&mut [0]).expect("it was served");
+                    assert!(served.contains(&client.local_addr().unwrap()));
+                }
+
+                // Who waits already when the last one goes is told as well.
+                let count = Count::new();
+                let mut accept = Box::pin(listener.accept());
+                assert!(poll_future(&mut accept, &count).is_pending());
+                let spare = File::open();
+                late.connect(&address.into()).unwrap();
+                let mut late = net::TcpStream::from(late);
+                late.write_all(b"?").unwrap();
+                count.until_woken().await;
+                match poll_future(&mut accept, &count) {
+                    Poll::Ready(Err(error)) if is_out_of_descriptors(&error) => {}
+                    other => panic!("none is left, and accept says {other:?}"),
+                }
+                drop(accept);
+                // No event tells that descriptors came free, nor of the connection once more.
+                some_turns().await;
+                drop(spare);
+                assert_eq!(serve(&listener).await, late.local_addr().unwrap());
+                late.read_exact(&mut [0]).unwrap();
+            });
+        },
+    );
+}
+
+#[test]
+fn a_plain_thread_is_told_that_there_are_no_descriptors_and_recovers() {
+    in_a_process_of_its_own(
+        "a_plain_thread_is_told_that_there_are_no_descriptors_and_recovers",
+        |_| {
+            let (mut near, mut far) = pair();
+            let spare: Vec<_> = (0..10).map(|_| File::open()).collect();
+            leave_no_descriptor();
+            let mut byte = [0];
+            // The background runtime would have to start.
+            let error = future::block_on(near.read(&mut byte)).expect_err("none is left");
+            assert!(is_out_of_descriptors(&error), "{error}");
+            drop(spare);
+            let reader = std::thread::spawn(move || future::block_on(near.read(&mut [0])));
+            far.write_all(b"x").unwrap();
+            assert_eq!(reader.join().unwrap().unwrap(), 1);
+        },
+    );
+}
+
+/// Writes to `stream`, in both ways, are errors.
+async fn writes_fail(stream: &mut TcpStream) {
+    for _ in 0..3 {
+        let slices = [IoSlice::new(b"vec"), IoSlice::new(b"tored")];
+        for error in [
+            stream.write(b"plain").await.unwrap_err(),
+            stream.write_vectored(&slices).await.unwrap_err(),
+            stream.write_all(b"all").await.unwrap_err(),
+        ] {
+            assert_eq!(error.kind(), ErrorKind::BrokenPipe);
+        }
+    }
+}
+
+#[test]
+fn a_write_to_a_peer_that_is_gone_is_an_error_and_no_signal() {
+    const NAME: &str = "a_write_to_a_peer_that_is_gone_is_an_error_and_no_signal";
+    const CONTROL: &str = "control";
+
+    fn die_by_default() {
+        // SAFETY: the default disposition is no handler that could do anything wrong.
+        unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    }
+    if std::env::var(CHILD).as_deref() == Ok(CONTROL) {
+        die_by_default();
+        let (near, far) = super::std_pair();
+        reset(far);
+        loop {
+            let _ = rustix::io::write(&near, b"x");
+        }
+    }
+    in_a_process_of_its_own(NAME, |backend| {
+        die_by_default();
+        let rule = async {
+            // A peer that reset.
+            let (mut near, far) = pair();
+            reset(far);
+            near.read(&mut [0]).await.expect_err("it was reset");
+            writes_fail(&mut near).await;
+            let (_, mut writer) = near.into_split();
+            writer.write(b"half").await.unwrap_err();
+            // Our own end.
+            let (mut near, _far) = pair();
+            near.close().await.unwrap();
+            writes_fail(&mut near).await;
+            // A peer that goes while the writer waits, and one that went with data unread.
+            let (mut near, far) = pair();
+            let count = Count::new();
+            fill(&mut near, &count);
+            drop(far);
+            while near.write(b"x").await.is_ok() {}
+            writes_fail(&mut near).await;
+        };
+        runtime(backend).block_on(rule);
+        let (mut near, far) = pair();
+        reset(far);
+        future::block_on(async {
+            near.read(&mut [0]).await.expect_err("it was reset");
+            writes_fail(&mut near).await;
+        });
+    });
+    // That the signal would have come: a write of another kind ends the process.
+    if std::env::var(CHILD).is_err() {
+        let output = start_again(NAME, CONTROL);
+        assert_eq!(output.status.signal(), Some(libc::SIGPIPE));
+    }
+}
+
+fn open_descriptors() -> usize {
+    std::fs::read_dir("/dev/fd").unwrap().count()
+}
+
+/// What sockets do in their lives, with every way to leave in the middle.
+async fn lives(refusing: SocketAddr, full: SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    // Connects that are refused, that find no address, that are given up.
+    TcpStream::connect(refusing).await.unwrap_err();
+    TcpStream::connect(":").await.unwrap_err();
+    TcpListener::bind(address).await.unwrap_err();
+    assert!(poll_once(TcpStream::connect(full)).await.is_none());
+    let near = TcpStream::connect([refusing, address]).await.unwrap();
+    let (far, _) = listener.accept().await.unwrap();
+    assert!(poll_once(listener.accept()).await.is_none());
+    // Waiting, split, cloned, turned into something else, with and without a clone left.
+    let (mut near, clone) = (near.clone(), near);
+    assert!(poll_once(near.read(&mut [0])).await.is_none());
+    let std = net::TcpStream::try_from(clone).unwrap();
+    let mut again = TcpStream::try_from(std).unwrap();
+    assert!(poll_once(again.read(&mut [0])).await.is_none());
+    let std = net::TcpStream::try_from(near).unwrap();
+    drop((std, again));
+    let (mut reader, writer) = far.into_split();
+    assert_eq!(reader.read(&mut [0]).await.unwrap(), 0);
+    drop(reader);
+    drop(writer);
+    // One left in the queue, and one in a task that is never finished.
+    let _queued = TcpStream::connect(address).await.unwrap();
+    let (mut near, far) = both();
+    polder::spawn(async move {
+        let _far = far;
+        near.read(&mut [0]).await.unwrap();
+    })
+    .detach();
+    some_turns().await;
+    // What is no socket.
+    drop(TcpStream::try_from(File::open().0));
+}
+
+#[test]
+fn sockets_leave_no_descriptor_and_no_waker_behind() {
+    in_a_process_of_its_own(
+        "sockets_leave_no_descriptor_and_no_waker_behind",
+        |backend| {
+            let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+            let sockets = [(); 2].map(|()| {
+                let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+                socket.bind(&loopback.into()).unwrap();
+                socket
+            });
+            let [refusing, full] =
+                [0, 1].map(|i| sockets[i].local_addr().unwrap().as_socket().unwrap());
+            sockets[1].listen(0).unwrap();
+            let _first = net::TcpStream::connect(full).unwrap();
+
+            let round = || runtime(backend).block_on(lives(refusing, full));
+            round(); // Whatever is made once is made now.
+            let before = open_descriptors();
+            for _ in 0..10 {
+                round();
+            }
+            assert_eq!(open_descriptors(), before);
+
+            // In one runtime, and with none.
+            let kept = runtime(backend);
+            let count = Count::new();
+            kept.block_on(async {
+                let before = open_descriptors();
+                for _ in 0..10 {
+                    let (mut near, far) = pair();
+                    assert!(poll_read(&mut near, &count, &mut [0]).is_pending());
+                    fill(&mut near, &count);
+                    drop(far);
+                    drop(near);
+                }
+                assert_eq!(open_descriptors(), before);
+            });
+            assert_eq!(count.kept(), 0);
+            drop(kept);
+            future::block_on(async {
+                let (mut near, _far) = both();
+                assert!(poll_read(&mut near, &count, &mut [0]).is_pending());
+            });
+            let before = open_descriptors();
+            for _ in 0..10 {
+                let (mut near, mut far) = both();
+                future::block_on(async {
+                    assert!(poll_read(&mut near, &count, &mut [0]).is_pending());
+                    far.write_all(b"x").await.unwrap();
+                });
+                drop((near, far));
+            }
+            // The background's thread may hold one for a moment longer.
+            eventually("what the background runtime held is closed", || {
+                open_descriptors() == before && count.kept() == 0
+            });
+        },
+    );
+}

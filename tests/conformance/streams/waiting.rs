@@ -1,0 +1,577 @@
+//! Rules 29 and 30: who waits, who is woken, and what is left behind.
+
+use std::io::{Read, Write};
+use std::net;
+use std::sync::mpsc;
+use std::task::Poll;
+use std::thread;
+use std::time::Duration;
+
+use polder::future::{self, poll_once, yield_now};
+use polder::io::{AsyncReadExt, AsyncWriteExt};
+use polder::net::{Incoming, OwnedReadHalf, OwnedWriteHalf, TcpListener, TcpStream};
+use polder::time::timeout;
+use polder::{Backend, Runtime};
+
+use super::{Count, both, fill, pair, poll_read, poll_write, some_turns};
+use crate::support::{LIMIT, in_every_runtime, on_every_backend, runtime, within};
+
+/// Far more than any wake needs, and less than the rule's own deadline: so that what was lost is
+/// told by name.
+const SOON: Duration = Duration::from_secs(10);
+
+/// Reads what is there, without waiting.
+fn drain(stream: &mut net::TcpStream) -> usize {
+    stream.set_nonblocking(true).unwrap();
+    let mut buffer = vec![0; 1 << 18];
+    let mut drained = 0;
+    while let Ok(read @ 1..) = stream.read(&mut buffer) {
+        drained += read;
+    }
+    drained
+}
+
+#[test]
+fn a_full_send_buffer_suspends_the_writer_and_draining_wakes_it() {
+    in_every_runtime(|_| async {
+        let (mut near, mut far) = pair();
+        for _ in 0..3 {
+            let count = Count::new();
+            let written = fill(&mut near, &count);
+            assert!(written > 0);
+            some_turns().await;
+            assert_eq!(count.woken(), 0, "there is no room yet");
+            assert_eq!(count.kept(), 1);
+            let mut drained = 0;
+            while count.woken() == 0 {
+                drained += drain(&mut far);
+                yield_now().await;
+            }
+            assert_eq!(count.kept(), 0);
+            let Poll::Ready(Ok(more)) = poll_write(&mut near, &count, b"more") else {
+                panic!("there is room now");
+            };
+            while drained < written + more {
+                drained += drain(&mut far);
+                yield_now().await;
+            }
+            assert_eq!(drained, written + more);
+        }
+    });
+}
+
+#[test]
+fn a_writer_that_is_dropped_in_the_middle_leaves_no_waker() {
+    in_every_runtime(|_| async {
+        let (mut near, mut far) = pair();
+        let count = Count::new();
+        fill(&mut near, &count);
+
+        // A clone, and a half, that wait and go.
+        let mut clone = near.clone();
+        let second = Count::new();
+        assert!(poll_write(&mut clone, &second, b"x").is_pending());
+        assert_eq!((count.kept(), second.kept()), (1, 1));
+        drop(clone);
+        assert_eq!((count.kept(), second.kept()), (1, 0));
+        let (reader, mut writer) = near.clone().into_split();
+        assert!(poll_write(&mut writer, &second, b"x").is_pending());
+        assert_eq!(second.kept(), 1);
+        drop(reader.reunite(writer).unwrap());
+        assert_eq!(second.kept(), 0);
+
+        // Writes of one handle that are given up leave its latest waker, not one each, and none
+        // when it goes.
+        let mut counts = vec![count];
+        for _ in 0..5 {
+            let count = Count::new();
+            assert!(poll_write(&mut near, &count, b"x").is_pending());
+            counts.push(count);
+        }
+        assert_eq!(counts.iter().map(|count| count.kept()).sum::<usize>(), 1);
+        drop(near);
+        assert_eq!(counts.iter().map(|count| count.kept()).sum::<usize>(), 0);
+        drain(&mut far);
+        some_turns().await;
+        assert!(counts.iter().all(|count| count.woken() == 0));
+    });
+}
+
+#[test]
+fn a_reader_that_is_dropped_leaves_no_waker() {
+    in_every_runtime(|_| async {
+        let (mut near, _far) = pair();
+        let (first, second, third) = (Count::new(), Count::new(), Count::new());
+        let mut clone = near.clone();
+        let (mut half, writer) = near.clone().into_split();
+        assert!(poll_read(&mut near, &first, &mut [0]).is_pending());
+        assert!(poll_read(&mut clone, &second, &mut [0]).is_pending());
+        assert!(poll_read(&mut half, &third, &mut [0]).is_pending());
+        // In the order in which they came, the first first.
+        drop(near);
+        assert_eq!((first.kept(), second.kept(), third.kept()), (0, 1, 1));
+        drop(half);
+        assert_eq!((first.kept(), second.kept(), third.kept()), (0, 1, 0));
+        drop(clone);
+        drop(writer);
+        assert_eq!((first.kept(), second.kept(), third.kept()), (0, 0, 0));
+    });
+}
+
+#[test]
+fn a_clone_and_its_original_that_both_wait_are_both_woken() {
+    in_every_runtime(|_| async {
+        let (mut near, mut far) = pair();
+        let mut clone = near.clone();
+        let (mut half, _writer) = near.clone().into_split();
+        for _ in 0..3 {
+            let counts = [Count::new(), Count::new(), Count::new()];
+            assert!(poll_read(&mut near, &counts[0], &mut [0]).is_pending());
+            assert!(poll_read(&mut clone, &counts[1], &mut [0]).is_pending());
+            assert!(poll_read(&mut half, &counts[2], &mut [0]).is_pending());
+            far.write_all(b"3by").unwrap();
+            for count in &counts {
+                count.until_woken().await;
+                assert_eq!(count.kept(), 0);
+            }
+            // A byte for each.
+            near.read_exact(&mut [0]).await.unwrap();
+            clone.read_exact(&mut [0]).await.unwrap();
+            half.read_exact(&mut [0]).await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn writers_in_two_clones_are_both_woken() {
+    in_every_runtime(|_| async {
+        let (mut near, mut far) = pair();
+        let mut clone = near.clone();
+        let (first, second) = (Count::new(), Count::new());
+        fill(&mut near, &first);
+        assert!(poll_write(&mut clone, &second, b"x").is_pending());
+        while first.woken() == 0 || second.woken() == 0 {
+            drain(&mut far);
+            yield_now().await;
+        }
+    });
+}
+
+#[test]
+fn of_several_wakers_of_one_handle_the_last_is_woken() {
+    in_every_runtime(|_| async {
+        let (mut near, mut far) = pair();
+        // With the place of its own, and in the list behind another waiter.
+        for behind in [false, true] {
+            let mut other = near.clone();
+            let others = Count::new();
+            if behind {
+                assert!(poll_read(&mut other, &others, &mut [0]).is_pending());
+            }
+            let counts: Vec<_> = (0..5).map(|_| Count::new()).collect();
+            for count in &counts {
+                assert!(poll_read(&mut near, count, &mut [0]).is_pending());
+            }
+            far.write_all(b"x").unwrap();
+            counts[4].until_woken().await;
+            for count in &counts[..4] {
+                assert_eq!((count.woken(), count.kept()), (0, 0));
+            }
+            assert_eq!(others.woken(), usize::from(behind));
+            near.read_exact(&mut [0]).await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_handle_that_goes_does_not_take_another_ones_wake() {
+    in_every_runtime(|_| async {
+        // Which of three goes; all wait, in the same order.
+        for goes in 0..3 {
+            let (near, mut far) = pair();
+            let mut handles = vec![near.clone(), near.clone(), near];
+            let counts = [Count::new(), Count::new(), Count::new()];
+            for (handle, count) in handles.iter_mut().zip(&counts) {
+                assert!(poll_read(handle, count, &mut [0]).is_pending());
+            }
+            drop(handles.remove(goes));
+            // Those left may come again, with the same waker or another.
+            let mut left: Vec<_> = (0..3).filter(|&i| i != goes).collect();
+            assert!(poll_read(&mut handles[0], &counts[left[0]], &mut [0]).is_pending());
+            far.write_all(b"x").unwrap();
+            while let Some(index) = left.pop() {
+                counts[index].until_woken().await;
+            }
+            assert_eq!((counts[goes].woken(), counts[goes].kept()), (0, 0));
+            assert!(counts.iter().all(|count| count.kept() == 0));
+        }
+    });
+}
+
+/// The directions of one handle are apart: news for one is no news for the other.
+#[test]
+fn a_reader_and_a_writer_of_one_handle_are_woken_each_by_its_own() {
+    in_every_runtime(|_| async {
+        let (mut near, mut far) = pair();
+        let (reads, writes) = (Count::new(), Count::new());
+        assert!(poll_read(&mut near, &reads, &mut [0]).is_pending());
+        fill(&mut near, &writes);
+        some_turns().await;
+        far.write_all(b"x").unwrap();
+        reads.until_woken().await;
+        near.read_exact(&mut [0]).await.unwrap();
+        let reads = Count::new();
+        assert!(poll_read(&mut near, &reads, &mut [0]).is_pending());
+        while writes.woken() == 0 {
+            drain(&mut far);
+            yield_now().await;
+        }
+        // That was room to write. The reader still waits, and is still woken.
+        near.write_all(b"y").await.unwrap();
+        far.write_all(b"x").unwrap();
+        reads.until_woken().await;
+    });
+}
+
+/// A stream cannot be dropped while somebody borrows it to read, and a clone keeps it open: so
+/// nothing hangs. That futures and halves are what they should be is checked at compile time.
+#[test]
+fn a_reader_in_another_task_outlives_the_handle_that_it_was_cloned_from() {
+    in_every_runtime(|_| async {
+        let (near, mut far) = both();
+        let mut clone = near.clone();
+        let reader = polder::spawn(async move {
+            let mut text = String::new();
+            clone.read_to_string(&mut text).await.unwrap();
+            text
+        });
+        some_turns().await;
+        drop(near);
+        some_turns().await;
+        far.write_all(b"still open").await.unwrap();
+        drop(far);
+        assert_eq!(reader.await, "still open");
+    });
+}
+
+const _: () = {
+    const fn movable<T: Send + Sync + Unpin>() {}
+    movable::<TcpStream>();
+    movable::<TcpListener>();
+    movable::<Incoming<'static>>();
+    movable::<OwnedReadHalf>();
+    movable::<OwnedWriteHalf>();
+};
+
+#[test]
+fn what_waits_for_a_socket_can_be_sent() {
+    fn sent<T: Send>(future: T) {
+        drop(future);
+    }
+    in_every_runtime(|_| async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (stream, _far) = pair();
+        sent(TcpStream::connect("localhost:80"));
+        sent(TcpListener::bind("localhost:80"));
+        sent(listener.accept());
+        sent(stream.peek(&mut [0]));
+    });
+}
+
+/// Passes a stream, in the middle of waiting, from runtime to runtime, each on a thread of its
+/// own, of every pair of backends, and to a thread with none.
+#[test]
+fn a_stream_moves_between_threads_with_different_runtimes() {
+    /// Waits on `stream` in `runtime`, in vain.
+    fn wait_in(runtime: Option<&Runtime>, stream: &mut TcpStream) {
+        let wait = async {
+            let mut byte = [0];
+            assert!(poll_once(stream.read(&mut byte)).await.is_none());
+            fill(stream, &Count::new());
+        };
+        match runtime {
+            Some(runtime) => runtime.block_on(wait),
+            None => future::block_on(wait),
+        }
+    }
+    let mut worlds: Vec<_> = Backend::available().into_iter().map(Some).collect();
+    worlds.push(None);
+    for from in worlds.clone() {
+        for to in worlds.clone() {
+            let what = format!("from {from:?} to {to:?} and back");
+            within(LIMIT, &what, move || {
+                let (mut near, mut far) = pair();
+                let runtime_from = from.map(runtime);
+                wait_in(runtime_from.as_ref(), &mut near);
+                // The first runtime lives on, and is not driven.
+                let thread = thread::spawn(move || {
+                    let runtime = to.map(runtime);
+                    drain(&mut far);
+                    far.write_all(b"there").unwrap();
+                    let rule = async {
+                        let mut bytes = [0; 5];
+                        let read = near.read_exact(&mut bytes);
+                        timeout(SOON, read).await.expect("it is woken").unwrap();
+                        let write = near.write(b"x");
+                        timeout(SOON, write).await.expect("it is woken").unwrap();
+                    };
+                    match &runtime {
+                        Some(runtime) => runtime.block_on(rule),
+                        None => future::block_on(rule),
+                    }
+                    wait_in(runtime.as_ref(), &mut near);
+                    (near, far)
+                });
+                // Back, and this time the runtime it waited in is gone.
+                let (mut near, mut far) = thread.join().unwrap();
+                drain(&mut far);
+                far.write_all(b"back").unwrap();
+                let rule = async {
+                    let mut bytes = [0; 4];
+                    near.read_exact(&mut bytes).await.unwrap();
+                    near.write_all(b"x").await.unwrap();
+                };
+                match &runtime_from {
+                    Some(runtime) => runtime.block_on(rule),
+                    None => future::block_on(rule),
+                }
+            });
+        }
+    }
+}
+
+/// Reader and writer of one stream in two runtimes at once, both moving all the time.
+#[test]
+fn halves_in_two_runtimes_lose_no_wake() {
+    on_every_backend(|backend| {
+        let (near, far) = both();
+        let total = crate::support::sized(backend, 8 << 20);
+        let (mut reader, mut writer) = near.into_split();
+        let echo = thread::spawn(move || {
+            let (mut reader, mut writer) = far.into_split();
+            runtime(backend)
+                .block_on(polder::io::copy(&mut reader, &mut writer))
+                .unwrap()
+        });
+        let writer = thread::spawn(move || {
+            let piece = [b'x'; 10_000];
+            let mut left = total;
+            while left > 0 {
+                // A runtime of its own for every few writes.
+                runtime(backend).block_on(async {
+                    for _ in 0..100 {
+                        let length = piece.len().min(left);
+                        writer.write_all(&piece[..length]).await.unwrap();
+                        left -= length;
+                    }
+                });
+            }
+        });
+        let mut buffer = vec![0; 32 * 1024];
+        let mut got = 0;
+        let mut end = false;
+        while !end {
+            runtime(backend).block_on(async {
+                for _ in 0..100 {
+                    match reader.read(&mut buffer).await.unwrap() {
+                        0 => {
+                            end = true;
+                            return;
+                        }
+                        read => got += read,
+                    }
+                }
+            });
+        }
+        assert_eq!(got, total);
+        writer.join().unwrap();
+        assert_eq!(echo.join().unwrap(), total as u64);
+    });
+}
+
+/// What a clone left in a runtime that nobody drives for the moment is no reason to wait there.
+#[test]
+fn a_read_given_up_in_an_idle_runtime_holds_no_clone_back() {
+    on_every_backend(|backend| {
+        let idle = runtime(backend);
+        let (mut near, mut far) = pair();
+        let mut clone = near.clone();
+        idle.block_on(async {
+            assert!(poll_once(near.read(&mut [0])).await.is_none());
+        });
+        let thread = thread::spawn(move || {
+            runtime(backend).block_on(async {
+                let mut byte = [0];
+                let mut read = clone.read(&mut byte);
+                assert!(poll_once(&mut read).await.is_none());
+                far.write_all(b"x").unwrap();
+                timeout(SOON, read)
+                    .await
+                    .expect("it is woken, though the other runtime sleeps")
+                    .unwrap();
+            });
+        });
+        thread.join().unwrap();
+        drop((idle, near));
+    });
+}
+
+/// The same with a waiter that has not given up: it waits for its runtime to be driven again, and
+/// nobody else has to.
+#[test]
+fn a_reader_in_an_idle_runtime_holds_no_writer_back() {
+    on_every_backend(|backend| {
+        let idle = runtime(backend);
+        let (near, mut far) = pair();
+        let (mut reader, mut writer) = near.into_split();
+        let task = idle.spawn(async move { reader.read_exact(&mut [0]).await });
+        idle.block_on(some_turns());
+        let (sender, receiver) = mpsc::channel();
+        let thread = thread::spawn(move || {
+            runtime(backend).block_on(async {
+                fill(&mut writer, &Count::new());
+                sender.send(()).unwrap();
+                timeout(SOON, writer.write(b"x"))
+                    .await
+                    .expect("it is woken, though the reader's runtime sleeps")
+                    .unwrap();
+            });
+            writer
+        });
+        receiver.recv().unwrap();
+        while !thread.is_finished() {
+            drain(&mut far);
+            thread::sleep(Duration::from_millis(1));
+        }
+        let _writer = thread.join().unwrap();
+        far.set_nonblocking(false).unwrap();
+        far.write_all(b"x").unwrap();
+        idle.block_on(task).unwrap();
+    });
+}
+
+/// Both wait at once, in runtimes that are both driven; then one of them is no longer.
+#[test]
+fn a_wait_goes_on_when_another_waiters_runtime_falls_idle() {
+    on_every_backend(|backend| {
+        let first = runtime(backend);
+        let (mut near, mut far) = pair();
+        let mut clone = near.clone();
+        let (sender, receiver) = mpsc::channel();
+        let thread = first.block_on(async {
+            assert!(poll_once(near.read(&mut [0])).await.is_none());
+            let thread = thread::spawn(move || {
+                runtime(backend).block_on(async {
+                    let mut byte = [0];
+                    let mut read = clone.read(&mut byte);
+                    assert!(poll_once(&mut read).await.is_none());
+                    sender.send(()).unwrap();
+                    timeout(SOON, read)
+                        .await
+                        .expect("it is woken, though the other runtime sleeps")
+                        .unwrap();
+                });
+            });
+            receiver.recv().unwrap();
+            thread
+        });
+        far.write_all(b"x").unwrap();
+        thread.join().unwrap();
+
+        // And the first, driven again, is woken for what comes then.
+        let task = first.spawn(async move { near.read(&mut [0]).await });
+        first.block_on(some_turns());
+        far.write_all(b"y").unwrap();
+        assert_eq!(first.block_on(timeout(SOON, task)).unwrap().unwrap(), 1);
+    });
+}
+
+/// Streams that are registered with one thread's reactor are closed by another thread at any
+/// moment, and their numbers come again at once; those who wait beside them are not disturbed.
+#[test]
+fn streams_closed_by_another_thread_disturb_nobody_who_waits() {
+    on_every_backend(|backend| {
+        let rounds = crate::support::sized(backend, 200);
+        let (sender, receiver) = mpsc::channel::<(TcpStream, net::TcpStream)>();
+        let closer = thread::spawn(move || {
+            for (number, (near, mut far)) in receiver.into_iter().enumerate() {
+                match number % 3 {
+                    0 => far.write_all(b"late").unwrap(),
+                    1 => super::reset(far),
+                    _ => {}
+                }
+                drop(near);
+            }
+        });
+        runtime(backend).block_on(async move {
+            let (mut quiet, mut far_quiet) = both();
+            let waits = polder::spawn(async move { quiet.read(&mut [0]).await });
+            for _ in 0..rounds {
+                let (mut near, far) = pair();
+                assert!(poll_once(near.read(&mut [0])).await.is_none());
+                sender.send((near, far)).unwrap();
+                let (mut near, mut far) = pair();
+                let mut byte = [0];
+                let mut read = near.read(&mut byte);
+                assert!(poll_once(&mut read).await.is_none());
+                far.write_all(b"x").unwrap();
+                assert_eq!(read.await.unwrap(), 1);
+            }
+            assert!(!waits.is_finished());
+            far_quiet.write_all(b"x").await.unwrap();
+            assert_eq!(waits.await.unwrap(), 1);
+        });
+        closer.join().unwrap();
+    });
+}
+
+/// The runtime ends while a stream of it waits, in a task of another one.
+#[test]
+fn a_runtime_that_ends_takes_nobody_elses_wait_along() {
+    on_every_backend(|backend| {
+        let ending = runtime(backend);
+        let (mut near, mut far) = pair();
+        let mut clone = near.clone();
+        // Registered there, and somebody waits there.
+        ending.block_on(async {
+            assert!(poll_once(near.read(&mut [0])).await.is_none());
+        });
+        let (sender, receiver) = mpsc::channel();
+        let thread = thread::spawn(move || {
+            runtime(backend).block_on(async {
+                let mut byte = [0];
+                let mut read = clone.read(&mut byte);
+                assert!(poll_once(&mut read).await.is_none());
+                sender.send(()).unwrap();
+                read.await.unwrap()
+            })
+        });
+        receiver.recv().unwrap();
+        drop(ending);
+        far.write_all(b"x").unwrap();
+        assert_eq!(thread.join().unwrap(), 1);
+        drop(near);
+    });
+}
+
+/// 128 reads in one poll are enough; then others have their turn, and nothing is lost.
+#[test]
+fn a_stream_that_is_always_ready_lets_others_run_and_loses_no_wake() {
+    in_every_runtime(|_| async {
+        let (mut near, mut far) = pair();
+        far.write_all(&[b'x'; 1000]).unwrap();
+        let count = Count::new();
+        let mut read = 0;
+        while read < 1000 {
+            match poll_read(&mut near, &count, &mut [0]) {
+                Poll::Ready(result) => read += result.unwrap(),
+                Poll::Pending => {
+                    // Either there was nothing yet, or this poll's share is used up.
+                    count.until_woken().await;
+                    yield_now().await;
+                }
+            }
+        }
+        assert!(count.woken() > 0, "1,000 reads did not fit into one poll");
+    });
+}
