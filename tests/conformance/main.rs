@@ -6,3 +6,8 @@
 //! kernel; no test depends on another one.
 
 mod support;
+
+mod child;
+mod probe;
+mod runtime;
+mod tasks;
