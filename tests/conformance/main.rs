@@ -10,3 +10,8 @@ mod events;
 mod pollers;
 mod streams;
 mod support;
+
+mod child;
+mod probe;
+mod runtime;
+mod tasks;

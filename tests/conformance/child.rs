@@ -1,0 +1,76 @@
+//! Rules about a whole process: its descriptors, its standard error, its background runtime.
+//!
+//! Such a test starts its own program again, for itself alone, once for each backend, with that
+//! backend as the default; the second process does the work, and the first judges it.
+
+use std::io::Read;
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::Instant;
+
+use polder::Backend;
+
+use crate::support::LIMIT;
+
+const VARIABLE: &str = "POLDER_CONFORMANCE_CHILD";
+
+/// Runs `rule`, of the test called `test` (with its module), in a process of its own for each
+/// backend, and hands what came of it to `judge`.
+pub fn in_children(test: &str, rule: impl FnOnce(Backend), judge: impl Fn(Backend, &Output)) {
+    if std::env::var_os(VARIABLE).is_some() {
+        return rule(Backend::configured().expect("the first process has set it"));
+    }
+    for backend in Backend::available() {
+        let output = start(test, backend);
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        // A test that is not found under its name would pass, having run nothing.
+        assert!(
+            output.status.success() && text(&output.stdout).contains("1 passed"),
+            "{test} on {backend}, in a process of its own: {}\n{}\n{}",
+            output.status,
+            text(&output.stdout),
+            text(&output.stderr),
+        );
+        judge(backend, &output);
+    }
+}
+
+fn start(test: &str, backend: Backend) -> Output {
+    let program = std::env::current_exe().expect("the test knows where it is");
+    let mut child = Command::new(program)
+        .args(["--exact", test, "--nocapture", "--test-threads=1"])
+        .env(VARIABLE, "1")
+        .env("POLDER_BACKEND", backend.name())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the test starts again");
+    let stdout = collect(child.stdout.take().expect("it is piped"));
+    let stderr = collect(child.stderr.take().expect("it is piped"));
+    let start = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().expect("a child can be waited for") {
+            break status;
+        }
+        if start.elapsed() > LIMIT {
+            child.kill().expect("a child can be ended");
+            child.wait().expect("a child can be waited for");
+            panic!("{test} on {backend}: its process was not done after {LIMIT:?}");
+        }
+        thread::sleep(std::time::Duration::from_millis(2));
+    };
+    Output {
+        status,
+        stdout: stdout.join().expect("the output is read"),
+        stderr: stderr.join().expect("the output is read"),
+    }
+}
+
+fn collect(mut pipe: impl Read + Send + 'static) -> thread::JoinHandle<Vec<u8>> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        pipe.read_to_end(&mut bytes).expect("a pipe can be read");
+        bytes
+    })
+}

@@ -1,0 +1,149 @@
+//! What the rules about tasks and runtimes observe with.
+
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+
+use polder::Task;
+use polder::future;
+use polder::net::{TcpListener, TcpStream};
+
+/// Things passed from any thread to whoever waits for them, in order.
+pub struct Mailbox<T>(Arc<Mutex<Mail<T>>>);
+
+struct Mail<T> {
+    things: VecDeque<T>,
+    wakers: Vec<Waker>,
+}
+
+impl<T> Clone for Mailbox<T> {
+    fn clone(&self) -> Self {
+        Mailbox(self.0.clone())
+    }
+}
+
+impl<T> Default for Mailbox<T> {
+    fn default() -> Self {
+        Mailbox(Arc::new(Mutex::new(Mail {
+            things: VecDeque::new(),
+            wakers: Vec::new(),
+        })))
+    }
+}
+
+impl<T> Mailbox<T> {
+    pub fn send(&self, thing: T) {
+        let mut mail = self.0.lock().unwrap();
+        mail.things.push_back(thing);
+        let wakers = std::mem::take(&mut mail.wakers);
+        drop(mail);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    pub fn try_receive(&self) -> Option<T> {
+        self.0.lock().unwrap().things.pop_front()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.lock().unwrap().things.is_empty()
+    }
+
+    pub fn poll_receive(&self, cx: &mut Context<'_>) -> Poll<T> {
+        let mut mail = self.0.lock().unwrap();
+        match mail.things.pop_front() {
+            Some(thing) => Poll::Ready(thing),
+            None => {
+                if !mail.wakers.iter().any(|waker| waker.will_wake(cx.waker())) {
+                    mail.wakers.push(cx.waker().clone());
+                }
+                Poll::Pending
+            }
+        }
+    }
+
+    pub async fn receive(&self) -> T {
+        poll_fn(|cx| self.poll_receive(cx)).await
+    }
+}
+
+/// A mailbox of nothing but the fact.
+pub type Signal = Mailbox<()>;
+
+/// Counts what is alive.
+#[derive(Clone, Default)]
+pub struct Alive(Arc<AtomicUsize>);
+
+impl Alive {
+    pub fn guard(&self) -> Guard {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        Guard(self.clone())
+    }
+
+    pub fn count(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+/// One of those that an [`Alive`] counts.
+pub struct Guard(Alive);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Calls a function when it is dropped.
+pub struct OnDrop<F: FnMut()>(pub F);
+
+impl<F: FnMut()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+/// A future that holds `thing` and is never ready.
+pub async fn hold<T>(thing: T) {
+    let _thing = thing;
+    std::future::pending().await
+}
+
+/// The waker of the task that awaits this.
+pub async fn own_waker() -> Waker {
+    poll_fn(|cx| Poll::Ready(cx.waker().clone())).await
+}
+
+/// Polls once with a waker of the caller's choice.
+pub fn poll_with<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output> {
+    Pin::new(future).poll(&mut Context::from_waker(waker))
+}
+
+/// Waits for all, each from the beginning on, and gives what they gave, in their order.
+pub async fn join_all<T>(tasks: impl IntoIterator<Item = Task<T>>) -> Vec<T> {
+    let mut tasks: Vec<_> = tasks.into_iter().map(|task| (task, None)).collect();
+    for (task, output) in &mut tasks {
+        *output = future::poll_once(task).await;
+    }
+    let mut outputs = Vec::new();
+    for (task, output) in tasks {
+        outputs.push(match output {
+            Some(output) => output,
+            None => task.await,
+        });
+    }
+    outputs
+}
+
+/// Two connected streams.
+pub async fn tcp_pair() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("it listens");
+    let address = listener.local_addr().expect("it has an address");
+    let (accepted, connected) = future::zip(listener.accept(), TcpStream::connect(address)).await;
+    (
+        accepted.expect("it accepts").0,
+        connected.expect("it connects"),
+    )
+}

@@ -1,0 +1,1049 @@
+//! Tasks: rules 44 to 47 and the part of 58 that `unblock` keeps, and what lies between them.
+
+use std::cell::{Cell, RefCell};
+use std::future::{Future, poll_fn};
+use std::io::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind, panic_any, resume_unwind};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, mpsc};
+use std::task::Poll;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use futures_lite::FutureExt;
+use polder::io::{AsyncReadExt, AsyncWriteExt};
+use polder::net::{TcpListener, TcpStream};
+use polder::time::{MissedTicks, interval, sleep};
+use polder::{Handle, Runtime, Task, Timer, future};
+
+use crate::child::in_children;
+use crate::probe::{
+    Alive, Mailbox, OnDrop, Signal, hold, join_all, own_waker, poll_with, tcp_pair,
+};
+use crate::support::{eventually, in_every_runtime, message, on_every_backend, runtime, sized};
+
+// 44: driven, and reached from other threads.
+
+#[test]
+fn spawned_work_runs_only_while_the_runtime_is_driven() {
+    on_every_backend(|backend| {
+        let runtime = runtime(backend);
+        let step = Arc::new(AtomicUsize::new(0));
+        let task = runtime.spawn({
+            let step = step.clone();
+            async move {
+                step.store(1, SeqCst);
+                sleep(Duration::from_millis(1)).await;
+                step.store(2, SeqCst);
+            }
+        });
+        let handle = runtime.handle();
+        let foreign = thread::spawn(move || handle.spawn(async {}))
+            .join()
+            .unwrap();
+        thread::sleep(Duration::from_millis(2));
+        assert_eq!(step.load(SeqCst), 0, "it ran before anybody drove it");
+        runtime.turn(Duration::ZERO);
+        assert_eq!(step.load(SeqCst), 1, "a turn runs what is ready");
+        thread::sleep(Duration::from_millis(3));
+        assert_eq!(step.load(SeqCst), 1, "its timer fired, and nobody drove it");
+        runtime.block_on(task);
+        assert_eq!(step.load(SeqCst), 2);
+        runtime.block_on(foreign);
+    });
+}
+
+/// Tasks that keep a worker busy, each in another way: by yielding; by waking each other, so that
+/// one of two is always ready and neither yields; by spawning an heir.
+fn burden(spawn: &impl Fn(future::Boxed<()>)) {
+    for _ in 0..8 {
+        spawn(Box::pin(async {
+            loop {
+                future::yield_now().await;
+            }
+        }));
+        let (ping, pong) = (Signal::default(), Signal::default());
+        ping.send(());
+        for (one, other) in [(ping.clone(), pong.clone()), (pong, ping)] {
+            spawn(Box::pin(async move {
+                loop {
+                    one.receive().await;
+                    other.send(());
+                }
+            }));
+        }
+        spawn(heir());
+    }
+}
+
+fn heir() -> future::Boxed<()> {
+    Box::pin(async { polder::spawn(heir()).detach() })
+}
+
+fn burden_on(runtime: &Runtime) {
+    burden(&|future| runtime.spawn(future).detach());
+}
+
+#[test]
+fn a_spawn_from_another_thread_reaches_an_idle_and_a_busy_runtime() {
+    on_every_backend(|backend| {
+        for busy in [false, true] {
+            let runtime = runtime(backend);
+            if busy {
+                burden_on(&runtime);
+            }
+            let handle = runtime.handle();
+            let answers = Mailbox::default();
+            let (asked, ask) = mpsc::channel();
+            let thread = thread::spawn({
+                let answers = answers.clone();
+                move || {
+                    for round in ask {
+                        let answers = answers.clone();
+                        handle.spawn(async move { answers.send(round) }).detach();
+                    }
+                }
+            });
+            runtime.block_on(async {
+                for round in 0..sized(backend, 2_000) {
+                    asked.send(round).unwrap();
+                    assert_eq!(answers.receive().await, round);
+                }
+            });
+            drop(asked);
+            thread.join().unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_wake_from_another_thread_reaches_an_idle_and_a_busy_runtime() {
+    on_every_backend(|backend| {
+        for busy in [false, true] {
+            let runtime = runtime(backend);
+            if busy {
+                burden_on(&runtime);
+            }
+            let answers = Mailbox::default();
+            let (asked, ask) = mpsc::channel();
+            let thread = thread::spawn({
+                let answers = answers.clone();
+                move || {
+                    for round in ask {
+                        answers.send(round);
+                    }
+                }
+            });
+            // The future of `block_on` waits for one half, a task for the other.
+            let count = sized(backend, 1_000);
+            let rounds = async move |asked: &mpsc::Sender<usize>, answers: &Mailbox<usize>| {
+                for round in 0..count {
+                    asked.send(round).unwrap();
+                    assert_eq!(answers.receive().await, round);
+                }
+            };
+            runtime.block_on(rounds(&asked, &answers));
+            runtime.block_on(runtime.spawn_local(async move { rounds(&asked, &answers).await }));
+            thread.join().unwrap();
+        }
+    });
+}
+
+/// More than the inbox's ring holds, and all at once.
+#[test]
+fn ten_thousand_spawns_from_each_of_eight_threads_all_run() {
+    on_every_backend(|backend| {
+        for busy in [false, true] {
+            let runtime = runtime(backend);
+            if busy {
+                burden_on(&runtime);
+            }
+            let each = sized(backend, 10_000);
+            let count = Arc::new(AtomicUsize::new(0));
+            let all = Signal::default();
+            let threads: Vec<_> = (0..8)
+                .map(|_| {
+                    let (handle, count, all) = (runtime.handle(), count.clone(), all.clone());
+                    thread::spawn(move || {
+                        for _ in 0..each {
+                            let (count, all) = (count.clone(), all.clone());
+                            let task = handle.spawn(async move {
+                                if count.fetch_add(1, SeqCst) + 1 == 8 * each {
+                                    all.send(());
+                                }
+                            });
+                            task.detach();
+                        }
+                    })
+                })
+                .collect();
+            runtime.block_on(all.receive());
+            for thread in threads {
+                thread.join().unwrap();
+            }
+            assert_eq!(count.load(SeqCst), 8 * each);
+        }
+    });
+}
+
+#[test]
+fn what_one_thread_spawns_starts_in_its_order() {
+    on_every_backend(|backend| {
+        let runtime = runtime(backend);
+        let each = sized(backend, 20_000);
+        // By thread: how many have started.
+        let started: Arc<[AtomicUsize; 4]> = Arc::default();
+        let done = Mailbox::default();
+        let threads: Vec<_> = (0..started.len())
+            .map(|me| {
+                let (handle, started, done) = (runtime.handle(), started.clone(), done.clone());
+                thread::spawn(move || {
+                    for index in 0..each {
+                        let (started, done) = (started.clone(), done.clone());
+                        let task = handle.spawn(async move {
+                            let before = started[me].fetch_add(1, SeqCst);
+                            if before != index {
+                                done.send(Err(format!("number {index} started as {before}")));
+                            } else if index + 1 == each {
+                                done.send(Ok(()));
+                            }
+                        });
+                        task.detach();
+                    }
+                })
+            })
+            .collect();
+        let results = runtime.block_on(async {
+            let mut results = Vec::new();
+            for _ in 0..threads.len() {
+                results.push(done.receive().await);
+            }
+            results
+        });
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        for result in results {
+            result.expect("what one thread spawns starts in its order");
+        }
+    });
+}
+
+#[test]
+fn local_spawns_start_in_their_order() {
+    on_every_backend(|backend| {
+        let runtime = runtime(backend);
+        let order = Rc::new(RefCell::new(Vec::new()));
+        let spawn = |index: usize| {
+            let order = order.clone();
+            async move { order.borrow_mut().push(index) }
+        };
+        // From outside, through the inbox and what it holds beyond its ring.
+        for index in 0..1_000 {
+            runtime.spawn_local(spawn(index)).detach();
+        }
+        runtime.run();
+        assert!(order.borrow().iter().copied().eq(0..1_000));
+        order.borrow_mut().clear();
+        // From inside.
+        runtime.block_on(async {
+            join_all((0..1_000).map(|index| polder::spawn_local(spawn(index)))).await;
+        });
+        assert!(order.borrow().iter().copied().eq(0..1_000));
+    });
+}
+
+// 45: nobody is starved.
+
+#[test]
+fn block_on_returns_under_full_load() {
+    on_every_backend(|backend| {
+        let runtime = runtime(backend);
+        burden_on(&runtime);
+        assert_eq!(runtime.block_on(async { 1 }), 1);
+        runtime.block_on(async {
+            for _ in 0..100 {
+                future::yield_now().await;
+            }
+        });
+        let task = runtime.spawn(async {
+            for _ in 0..100 {
+                future::yield_now().await;
+            }
+            2
+        });
+        assert_eq!(runtime.block_on(task), 2);
+    });
+}
+
+/// I/O and timers, in tasks and in the future that drives.
+async fn io_and_timers() {
+    async fn trips(mut a: TcpStream, mut b: TcpStream) {
+        let mut byte = [0];
+        for round in 0..50 {
+            future::zip(async { a.write_all(&[round]).await.unwrap() }, async {
+                b.read_exact(&mut byte).await.unwrap()
+            })
+            .await;
+            assert_eq!(byte, [round]);
+            std::mem::swap(&mut a, &mut b);
+        }
+    }
+    let (a, b) = tcp_pair().await;
+    let (c, d) = tcp_pair().await;
+    let task = polder::spawn(trips(c, d));
+    let timer = polder::spawn(async {
+        for _ in 0..5 {
+            sleep(Duration::from_millis(1)).await;
+        }
+    });
+    trips(a, b).await;
+    sleep(Duration::from_millis(1)).await;
+    task.await;
+    timer.await;
+}
+
+#[test]
+fn io_and_timers_are_served_while_a_task_always_is_ready() {
+    in_every_runtime(|_| async {
+        burden(&|future| polder::spawn(future).detach());
+        io_and_timers().await;
+    });
+}
+
+#[test]
+fn a_task_that_always_yields_starves_nobody() {
+    in_every_runtime(|_| async {
+        let yields = Arc::new(AtomicUsize::new(0));
+        let count = yields.clone();
+        polder::spawn(async move {
+            loop {
+                count.fetch_add(1, SeqCst);
+                future::yield_now().await;
+            }
+        })
+        .detach();
+        io_and_timers().await;
+        assert!(yields.load(SeqCst) > 0);
+    });
+}
+
+#[test]
+fn a_block_on_future_that_always_yields_starves_nobody() {
+    in_every_runtime(|_| async {
+        let task = polder::spawn(io_and_timers());
+        while !task.is_finished() {
+            future::yield_now().await;
+        }
+        task.await;
+    });
+}
+
+#[test]
+fn a_task_whose_socket_is_always_ready_does_not_hold_the_loop() {
+    on_every_backend(|backend| {
+        const CHUNK: usize = 64 * 1024;
+        let total = sized(backend, 200_000_000);
+        // Another thread sends, so that there is always something to receive.
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let sender = thread::spawn(move || {
+            let mut stream = listener.accept().unwrap().0;
+            let chunk = [7; CHUNK];
+            let mut left = total;
+            while left > 0 {
+                let n = left.min(CHUNK);
+                stream.write_all(&chunk[..n]).unwrap();
+                left -= n;
+            }
+        });
+        runtime(backend).block_on(async {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            let reader = polder::spawn_local(async move {
+                let mut bytes = vec![0; CHUNK];
+                let mut received = 0;
+                // How many reads succeed within one poll: this needs no clock.
+                let (reads, most) = (Cell::new(0), Cell::new(0));
+                let mut reading = Box::pin(async {
+                    loop {
+                        match stream.read(&mut bytes).await.unwrap() {
+                            0 => return received,
+                            n => received += n,
+                        }
+                        reads.set(reads.get() + 1);
+                        most.set(most.get().max(reads.get()));
+                    }
+                });
+                let received = poll_fn(|cx| {
+                    reads.set(0);
+                    reading.poll(cx)
+                })
+                .await;
+                (received, most.get())
+            });
+            let mut ticks = interval(Duration::from_millis(1)).missed_ticks(MissedTicks::Delay);
+            let mut late = Vec::new();
+            while !reader.is_finished() {
+                late.push(ticks.tick().await.elapsed());
+            }
+            let (received, most) = reader.await;
+            assert_eq!(received, total);
+            assert!(most <= 128, "{most} reads succeeded within one poll");
+            late.sort();
+            // The machine may be busy elsewhere for a while, but not most of the time.
+            let median = late[late.len() / 2];
+            assert!(
+                median < Duration::from_millis(50),
+                "half of {} ticks were more than {median:?} late",
+                late.len()
+            );
+        });
+        sender.join().unwrap();
+    });
+}
+
+/// Those in one poll share what it may do, and come back for more.
+#[test]
+fn timers_that_are_due_and_listeners_that_are_full_let_others_run() {
+    in_every_runtime(|_| async {
+        let others = Arc::new(AtomicUsize::new(0));
+        let count = others.clone();
+        polder::spawn(async move {
+            loop {
+                count.fetch_add(1, SeqCst);
+                future::yield_now().await;
+            }
+        })
+        .detach();
+        let task = polder::spawn(async move {
+            for _ in 0..1_000 {
+                Timer::after(Duration::ZERO).await;
+            }
+        });
+        task.await;
+        let turns = others.load(SeqCst);
+        assert!(turns >= 5, "the other task had {turns} turns");
+    });
+}
+
+// 46: panics.
+
+#[test]
+fn a_panicking_task_takes_nobody_with_it() {
+    on_every_backend(|backend| {
+        let runtime = runtime(backend);
+        let others: Vec<_> = (0..10)
+            .map(|index| {
+                runtime.spawn(async move {
+                    sleep(Duration::from_millis(1)).await;
+                    index
+                })
+            })
+            .collect();
+        let polled_later = runtime.spawn(async {
+            future::yield_now().await;
+            panic!("on purpose, at the second poll");
+        });
+        let at_once = runtime.spawn_local(async { panic!("on purpose, at the first poll") });
+        runtime.block_on(async {
+            assert_eq!(join_all(others).await, (0..10).collect::<Vec<_>>());
+            for task in [polled_later, at_once] {
+                let task: Task<()> = task;
+                let panic = AssertUnwindSafe(task).catch_unwind().await.unwrap_err();
+                assert!(message(&*panic).starts_with("on purpose"));
+            }
+            io_and_timers().await;
+        });
+    });
+}
+
+#[test]
+fn whoever_awaits_a_panicking_task_sees_its_panic() {
+    on_every_backend(|backend| {
+        #[derive(PartialEq, Debug)]
+        struct Reason(u32);
+        async fn fail() {
+            sleep(Duration::from_millis(1)).await;
+            panic_any(Reason(5));
+        }
+        let runtime = runtime(backend);
+        let handle = runtime.handle();
+        let reason = |result: thread::Result<()>| {
+            *result
+                .expect_err("it panicked")
+                .downcast::<Reason>()
+                .expect("it is what it panicked with")
+        };
+        runtime.block_on(async {
+            for task in [
+                polder::spawn(fail()),
+                handle.spawn(fail()),
+                polder::spawn_local(fail()),
+            ] {
+                assert_eq!(
+                    reason(AssertUnwindSafe(task).catch_unwind().await),
+                    Reason(5)
+                );
+            }
+            let fallible = AssertUnwindSafe(polder::spawn(fail()).fallible());
+            assert_eq!(reason(fallible.catch_unwind().await.map(drop)), Reason(5));
+            let mut late = polder::spawn(fail());
+            while !late.is_finished() {
+                future::yield_now().await;
+            }
+            let cancel = AssertUnwindSafe(async { late.cancel().await });
+            assert_eq!(reason(cancel.catch_unwind().await.map(drop)), Reason(5));
+            // Through a task that awaits it, and on to whoever awaits that one.
+            late = polder::spawn(async { polder::spawn(fail()).await });
+            assert_eq!(
+                reason(AssertUnwindSafe(late).catch_unwind().await),
+                Reason(5)
+            );
+        });
+        // On another thread, which drives nothing.
+        let task = runtime.spawn(fail());
+        let thread = thread::spawn(move || future::block_on(AssertUnwindSafe(task).catch_unwind()));
+        runtime.run();
+        assert_eq!(reason(thread.join().unwrap()), Reason(5));
+    });
+}
+
+#[test]
+fn a_panic_of_block_ons_future_reaches_its_caller_and_the_runtime_goes_on() {
+    on_every_backend(|backend| {
+        let runtime = runtime(backend);
+        let task = runtime.spawn(async {
+            sleep(Duration::from_millis(1)).await;
+            9
+        });
+        let result = catch_unwind(AssertUnwindSafe(|| {
+            runtime.block_on(async {
+                future::yield_now().await;
+                panic!("on purpose");
+            })
+        }));
+        assert_eq!(message(&*result.unwrap_err()), "on purpose");
+        assert!(Handle::try_current().is_none(), "it still counts as driven");
+        assert_eq!(runtime.block_on(task), 9);
+    });
+}
+
+#[test]
+fn a_panic_that_nobody_awaits_is_reported() {
+    const ME: &str = "tasks::a_panic_that_nobody_awaits_is_reported";
+    let rule = |backend| {
+        let runtime = runtime(backend);
+        runtime
+            .spawn(async { panic!("detached at {}", 1 + 1) })
+            .detach();
+        runtime.spawn_local(async { panic_any(7) }).detach();
+        let dropped = runtime.spawn(async { panic!("dropped later") });
+        let awaited = runtime.spawn(async { panic!("awaited") });
+        runtime.run();
+        drop(dropped);
+        let result = catch_unwind(AssertUnwindSafe(|| runtime.block_on(awaited)));
+        assert!(result.is_err());
+        let blocking: Task<()> = polder::unblock(|| panic!("blocking"));
+        eventually("it has panicked", || blocking.is_finished());
+        drop(blocking);
+    };
+    in_children(ME, rule, |backend, output| {
+        let text = String::from_utf8_lossy(&output.stderr);
+        let reports: Vec<_> = text
+            .lines()
+            .filter(|line| line.starts_with("polder: "))
+            .collect();
+        let expected = ["detached at 2", "no text", "dropped later", "blocking"];
+        assert_eq!(reports.len(), expected.len(), "on {backend}: {text}");
+        for (report, words) in reports.iter().zip(expected) {
+            assert!(report.contains(words), "on {backend}: {report}");
+            assert!(report.contains("tasks.rs:"), "it tells no place: {report}");
+        }
+    });
+}
+
+// 47: cancelling.
+
+/// Gives the others some turns; what is prompt is done by then.
+async fn a_few_turns() {
+    for _ in 0..3 {
+        future::yield_now().await;
+    }
+}
+
+#[test]
+fn dropping_a_task_drops_its_future_promptly() {
+    in_every_runtime(|_| async {
+        let alive = Alive::default();
+        let (mut stream, _peer) = tcp_pair().await;
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let guard = || alive.guard();
+        let waiting: Vec<Task<()>> = vec![
+            polder::spawn(hold(guard())),
+            polder::spawn_local(hold((Rc::new(()), guard()))),
+            polder::spawn({
+                let guard = guard();
+                async move {
+                    let _guard = guard;
+                    sleep(Duration::from_secs(3_600)).await;
+                }
+            }),
+            polder::spawn({
+                let guard = guard();
+                async move {
+                    let _guard = guard;
+                    stream.read_exact(&mut [0]).await.unwrap();
+                }
+            }),
+            polder::spawn({
+                let guard = guard();
+                async move {
+                    let _guard = guard;
+                    drop(listener.accept().await);
+                }
+            }),
+            polder::spawn({
+                let guard = guard();
+                async move {
+                    let _guard = guard;
+                    loop {
+                        future::yield_now().await;
+                    }
+                }
+            }),
+        ];
+        assert_eq!(alive.count(), waiting.len());
+        a_few_turns().await;
+        drop(waiting);
+        a_few_turns().await;
+        assert_eq!(alive.count(), 0, "of those that had begun");
+        drop(polder::spawn(hold(guard())));
+        drop(polder::spawn_local(hold(guard())));
+        a_few_turns().await;
+        assert_eq!(alive.count(), 0, "of those that had not begun");
+    });
+}
+
+#[test]
+fn a_future_is_dropped_at_home_wherever_its_task_is_cancelled() {
+    on_every_backend(|backend| {
+        let runtime = runtime(backend);
+        let home = thread::current().id();
+        for begun in [false, true] {
+            for wait in [false, true] {
+                let dropped = Mailbox::default();
+                let on_drop = OnDrop({
+                    let dropped = dropped.clone();
+                    move || dropped.send(thread::current().id())
+                });
+                let task = runtime.spawn(hold(on_drop));
+                if begun {
+                    runtime.block_on(a_few_turns());
+                }
+                let thread = thread::spawn(move || match wait {
+                    true => assert!(future::block_on(task.cancel()).is_none()),
+                    false => drop(task),
+                });
+                assert_eq!(runtime.block_on(dropped.receive()), home);
+                runtime.run();
+                thread.join().unwrap();
+            }
+        }
+    });
+}
+
+#[test]
+fn cancel_waits_until_the_future_is_dropped() {
+    on_every_backend(|backend| {
+        let runtime = runtime(backend);
+        let alive = Alive::default();
+        let slow = || {
+            let guard = Cell::new(Some(alive.guard()));
+            hold(OnDrop(move || {
+                thread::sleep(Duration::from_millis(2));
+                drop(guard.take());
+            }))
+        };
+        runtime.block_on(async {
+            // Before the first poll, after it, and while it is ready to run again.
+            assert!(polder::spawn(slow()).cancel().await.is_none());
+            assert_eq!(alive.count(), 0);
+            let task = polder::spawn_local(slow());
+            a_few_turns().await;
+            assert!(task.cancel().await.is_none());
+            assert_eq!(alive.count(), 0);
+            let waker = Mailbox::default();
+            let task = polder::spawn({
+                let (waker, slow) = (waker.clone(), slow());
+                async move {
+                    waker.send(own_waker().await);
+                    slow.await;
+                }
+            });
+            waker.receive().await.wake();
+            assert!(task.cancel().await.is_none());
+            assert_eq!(alive.count(), 0);
+            // What is done gives its output.
+            let task = polder::spawn(async { 3 });
+            a_few_turns().await;
+            assert_eq!(task.cancel().await, Some(3));
+        });
+        // From another thread.
+        let task = runtime.spawn(slow());
+        runtime.turn(Duration::ZERO);
+        let thread = thread::spawn({
+            let alive = alive.clone();
+            move || {
+                assert!(future::block_on(task.cancel()).is_none());
+                alive.count()
+            }
+        });
+        runtime.run();
+        assert_eq!(thread.join().unwrap(), 0, "cancel returned too early");
+    });
+}
+
+#[test]
+fn cancelling_races_with_running_and_with_ending() {
+    on_every_backend(|backend| {
+        let runtime = runtime(backend);
+        let alive = Alive::default();
+        let tasks = Mailbox::<Task<usize>>::default();
+        let rounds = sized(backend, 5_000);
+        let thread = thread::spawn({
+            let tasks = tasks.clone();
+            move || {
+                for round in 0..rounds {
+                    let task = future::block_on(tasks.receive());
+                    match round % 3 {
+                        0 => drop(task),
+                        1 => drop(future::block_on(task.cancel())),
+                        _ => assert_eq!(future::block_on(task), round),
+                    }
+                }
+            }
+        });
+        runtime.block_on(async {
+            for round in 0..rounds {
+                let guard = alive.guard();
+                tasks.send(polder::spawn(async move {
+                    let _guard = guard;
+                    for _ in 0..round % 5 {
+                        future::yield_now().await;
+                    }
+                    round
+                }));
+                future::yield_now().await;
+            }
+        });
+        runtime.run();
+        thread.join().unwrap();
+        assert_eq!(alive.count(), 0);
+    });
+}
+
+/// Panics when it is dropped, unless a panic is under way already.
+fn bomb() -> OnDrop<impl FnMut()> {
+    OnDrop(|| {
+        if !thread::panicking() {
+            panic!("on purpose, in a destructor");
+        }
+    })
+}
+
+#[test]
+fn a_panic_in_a_futures_destructor_is_contained() {
+    on_every_backend(|backend| {
+        let runtime = runtime(backend);
+        runtime.block_on(async {
+            // Cancelled before it began, after it began, and with a wait for it.
+            drop(polder::spawn(hold(bomb())));
+            a_few_turns().await;
+            let task = polder::spawn(hold(bomb()));
+            a_few_turns().await;
+            drop(task);
+            a_few_turns().await;
+            assert!(polder::spawn(hold(bomb())).cancel().await.is_none());
+            // Kept by the future to its end: dropped with it, after its output.
+            struct Done(#[expect(dead_code, reason = "its drop matters")] OnDrop<fn()>);
+            impl Future for Done {
+                type Output = u32;
+                fn poll(
+                    self: std::pin::Pin<&mut Self>,
+                    _: &mut std::task::Context<'_>,
+                ) -> Poll<u32> {
+                    Poll::Ready(4)
+                }
+            }
+            let explode: fn() = || panic!("on purpose, after the end");
+            assert_eq!(polder::spawn(Done(OnDrop(explode))).await, 4);
+            polder::spawn(Done(OnDrop(explode))).detach();
+            a_few_turns().await;
+            // On top of its own panic.
+            struct Twice(#[expect(dead_code, reason = "its drop matters")] OnDrop<fn()>);
+            impl Future for Twice {
+                type Output = ();
+                fn poll(
+                    self: std::pin::Pin<&mut Self>,
+                    _: &mut std::task::Context<'_>,
+                ) -> Poll<()> {
+                    panic!("the first")
+                }
+            }
+            let task = AssertUnwindSafe(polder::spawn(Twice(OnDrop(explode))));
+            assert_eq!(
+                message(&*task.catch_unwind().await.unwrap_err()),
+                "the first"
+            );
+            io_and_timers().await;
+        });
+        // By the end of the runtime, and by a spawn after it.
+        runtime.spawn(hold(bomb())).detach();
+        let waiting = runtime.spawn_local(hold(bomb()));
+        runtime.turn(Duration::ZERO);
+        runtime.spawn(hold(bomb())).detach();
+        let handle = runtime.handle();
+        drop(runtime);
+        assert!(future::block_on(waiting.fallible()).is_none());
+        assert!(future::block_on(handle.spawn(hold(bomb())).fallible()).is_none());
+    });
+}
+
+#[test]
+fn a_panic_in_an_outputs_destructor_is_contained() {
+    on_every_backend(|backend| {
+        let runtime = runtime(backend);
+        runtime.block_on(async {
+            polder::spawn(async { bomb() }).detach();
+            a_few_turns().await;
+            let task = polder::spawn_local(async { bomb() });
+            a_few_turns().await;
+            assert!(task.is_finished());
+            drop(task);
+            // Detached when it is done already.
+            let task = polder::spawn(async { bomb() });
+            a_few_turns().await;
+            task.detach();
+            // Cancelled from another thread while it ends.
+            let task = polder::spawn(async { bomb() });
+            let thread = thread::spawn(move || drop(task));
+            a_few_turns().await;
+            thread.join().unwrap();
+            a_few_turns().await;
+            // What it panicked with, too.
+            let task = polder::spawn(async { panic_any(Mutex::new(Some(bomb()))) });
+            a_few_turns().await;
+            let task: Task<()> = task;
+            drop(task);
+            drop(polder::unblock(bomb));
+            polder::unblock(bomb).detach();
+            io_and_timers().await;
+        });
+    });
+}
+
+// The rest of what a task is.
+
+#[test]
+fn is_finished_tells_done_cancelled_and_panicked() {
+    in_every_runtime(|_| async {
+        let task = polder::spawn(async {});
+        assert!(!task.is_finished());
+        a_few_turns().await;
+        assert!(task.is_finished());
+        let endless = polder::spawn(hold(()));
+        a_few_turns().await;
+        assert!(!endless.is_finished());
+        let bad: Task<()> = polder::spawn(async { panic!("on purpose") });
+        a_few_turns().await;
+        assert!(bad.is_finished());
+        assert!(AssertUnwindSafe(bad).catch_unwind().await.is_err());
+    });
+}
+
+#[test]
+fn a_fallible_task_gives_none_where_a_task_would_panic() {
+    on_every_backend(|backend| {
+        let first = runtime(backend);
+        assert_eq!(first.block_on(first.spawn(async { 1 }).fallible()), Some(1));
+        let kept = first.spawn(hold(()));
+        let fallible = first.spawn_local(hold(())).fallible();
+        let done = first.spawn(async { 2 });
+        first.turn(Duration::ZERO);
+        drop(first);
+        let second = runtime(backend);
+        assert_eq!(second.block_on(fallible), None);
+        // What was done before stays.
+        assert_eq!(second.block_on(done), 2);
+        let panic = catch_unwind(AssertUnwindSafe(|| second.block_on(kept))).unwrap_err();
+        assert!(message(&*panic).contains("its runtime has ended"));
+        // Dropping one cancels.
+        let alive = Alive::default();
+        second.block_on(async {
+            drop(polder::spawn(hold(alive.guard())).fallible());
+            a_few_turns().await;
+        });
+        assert_eq!(alive.count(), 0);
+    });
+}
+
+#[test]
+fn ten_thousand_tasks_are_joined() {
+    in_every_runtime(|backend| async move {
+        let count = sized(backend, 10_000);
+        let tasks = (0..count).map(|index| {
+            polder::spawn(async move {
+                for _ in 0..index % 4 {
+                    future::yield_now().await;
+                }
+                index
+            })
+        });
+        assert!(join_all(tasks).await.into_iter().eq(0..count));
+    });
+}
+
+#[test]
+fn a_local_task_gives_what_cannot_be_sent() {
+    in_every_runtime(|_| async {
+        let shared = Rc::new(Cell::new(0));
+        let tasks: Vec<Task<Rc<Cell<i32>>>> = (0..10)
+            .map(|_| {
+                let shared = shared.clone();
+                polder::spawn_local(async move {
+                    future::yield_now().await;
+                    shared.set(shared.get() + 1);
+                    sleep(Duration::from_millis(1)).await;
+                    shared
+                })
+            })
+            .collect();
+        for output in join_all(tasks).await {
+            assert!(Rc::ptr_eq(&output, &shared));
+            assert_eq!(output.get(), 10);
+        }
+        assert_eq!(Rc::strong_count(&shared), 1);
+    });
+}
+
+#[test]
+fn a_task_moves_into_another_task() {
+    in_every_runtime(|_| async {
+        let inner = polder::spawn(async {
+            sleep(Duration::from_millis(1)).await;
+            5
+        });
+        let mut polled = inner;
+        // Polled here first: whoever awaits it last is the one who is told.
+        assert!(future::poll_once(&mut polled).await.is_none());
+        let outer = polder::spawn(async move {
+            polder::spawn(polled).await + polder::spawn_local(async { 1 }).await
+        });
+        assert_eq!(outer.await, 6);
+        // And goes with it.
+        let alive = Alive::default();
+        let inner = polder::spawn(hold(alive.guard()));
+        let outer = polder::spawn(inner);
+        a_few_turns().await;
+        drop(outer);
+        a_few_turns().await;
+        assert_eq!(alive.count(), 0);
+    });
+}
+
+#[test]
+fn spawn_local_on_a_plain_thread_panics_with_words() {
+    let panic = catch_unwind(|| polder::spawn_local(async {}).detach()).unwrap_err();
+    let words = message(&*panic);
+    assert!(
+        words.contains("polder::spawn_local") && words.contains("Runtime::spawn_local"),
+        "it says neither what was wrong nor what to do: {words}"
+    );
+}
+
+/// Wakers are user code, and so are their destructors. In a process of its own, since what went
+/// wrong here would end the whole of it.
+#[test]
+fn a_wakers_destructor_may_run_a_runtime() {
+    const ME: &str = "tasks::a_wakers_destructor_may_run_a_runtime";
+    struct Runs(Arc<AtomicUsize>);
+    impl std::task::Wake for Runs {
+        fn wake(self: Arc<Self>) {}
+    }
+    impl Drop for Runs {
+        fn drop(&mut self) {
+            polder::block_on(async {
+                polder::spawn(async {}).await;
+            });
+            self.0.fetch_add(1, SeqCst);
+        }
+    }
+    let rule = async {
+        let ran = Arc::new(AtomicUsize::new(0));
+        let waker = || Arc::new(Runs(ran.clone())).into();
+        let (mut stream, mut peer) = tcp_pair().await;
+        let mut byte = [0];
+        let mut timer = Timer::after(Duration::from_secs(3_600));
+        let signal = Signal::default();
+        let mut task = polder::spawn({
+            let signal = signal.clone();
+            async move { signal.receive().await }
+        });
+        for _ in 0..2 {
+            assert!(poll_with(&mut stream.read(&mut byte), &waker()).is_pending());
+            assert!(poll_with(&mut timer, &waker()).is_pending());
+            assert!(poll_with(&mut task, &waker()).is_pending());
+        }
+        // Each displaces the second waker, which was the last of its kind.
+        peer.write_all(&[1]).await.unwrap();
+        assert_eq!(stream.read(&mut byte).await.unwrap(), 1);
+        assert!(future::poll_once(&mut timer).await.is_none());
+        signal.send(());
+        task.await;
+        a_few_turns().await;
+        assert_eq!(ran.load(SeqCst), 6, "a waker was left behind");
+    };
+    in_children(ME, |backend| runtime(backend).block_on(rule), |_, _| {});
+}
+
+// 58, as far as `unblock` goes.
+
+#[test]
+fn a_panic_in_unblock_reaches_whoever_awaits() {
+    in_every_runtime(|_| async {
+        let task: Task<()> = polder::unblock(|| resume_unwind(Box::new(11_u8)));
+        let panic = AssertUnwindSafe(task).catch_unwind().await.unwrap_err();
+        assert_eq!(panic.downcast_ref(), Some(&11_u8));
+        let task: Task<()> = polder::unblock(|| panic!("on purpose"));
+        let panic = AssertUnwindSafe(task.fallible()).catch_unwind().await;
+        assert_eq!(message(&*panic.unwrap_err()), "on purpose");
+        assert_eq!(polder::unblock(|| 12).await, 12, "the pool goes on");
+    });
+}
+
+#[test]
+fn many_blocking_calls_at_once_all_finish() {
+    in_every_runtime(|backend| async move {
+        let count = sized(backend, 2_000);
+        let begun = Arc::new(AtomicBool::new(false));
+        let tasks = (0..count).map(|index| {
+            let begun = begun.clone();
+            polder::unblock(move || {
+                begun.store(true, SeqCst);
+                if index % 100 == 0 {
+                    thread::sleep(Duration::from_millis(1));
+                }
+                index
+            })
+        });
+        let start = Instant::now();
+        assert!(join_all(tasks).await.into_iter().eq(0..count));
+        assert!(begun.load(SeqCst) && start.elapsed() > Duration::ZERO);
+        // Dropped before they begin, or while they run: either way nothing hangs.
+        for _ in 0..50 {
+            drop(polder::unblock(|| ()));
+        }
+        assert_eq!(polder::unblock(|| 13).cancel().await.unwrap_or(13), 13);
+    });
+}
