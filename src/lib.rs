@@ -88,3 +88,8 @@ pub use runtime::{Handle, Runtime, block_on, spawn, spawn_local};
 pub use task::{Fallible, Task, unblock};
 #[cfg(not(loom))]
 pub use time::Timer;
+
+/// The README's examples run too.
+#[cfg(all(doctest, unix))]
+#[doc = include_str!("../README.md")]
+pub mod readme {}

@@ -60,7 +60,7 @@ impl TcpListener {
     /// Giving up leaves nothing behind.
     pub async fn bind(address: impl AsyncToSocketAddrs) -> io::Result<TcpListener> {
         first_that_works(address, |address| async move {
-            std::net::TcpListener::bind(address)?.try_into()
+            Socket::listen(address).map(TcpListener)
         })
         .await
     }
@@ -153,8 +153,8 @@ impl TryFrom<std::net::TcpListener> for TcpListener {
     }
 }
 
-/// A descriptor from elsewhere, socket activation for instance. That it is a listener shows when it
-/// is used.
+/// A descriptor from elsewhere, socket activation for instance: an error unless it is a TCP socket's.
+/// That it listens shows when it is used.
 impl TryFrom<OwnedDescriptor> for TcpListener {
     type Error = io::Error;
 

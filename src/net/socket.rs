@@ -19,6 +19,10 @@ use crate::runtime::context;
 use crate::sys::{self, OwnedDescriptor};
 use crate::task::queue;
 
+/// How many connections may wait to be accepted. The system's own limit is below or at this (Linux:
+/// 4,096 since 5.4), and cuts it; where the queue is full, clients try again after a second.
+const BACKLOG: i32 = 4_096;
+
 #[derive(Clone, Debug)]
 pub(super) struct Socket {
     io: Io,
@@ -32,12 +36,42 @@ impl Socket {
         }
     }
 
-    /// Takes over a socket as the standard library or somebody else made it.
+    /// Takes over a TCP socket as the standard library or somebody else made it. Anything else is
+    /// refused: how a socket is waited for depends on what it is.
     pub(super) fn adopt(descriptor: OwnedDescriptor, kind: Kind) -> io::Result<Socket> {
         let socket = SockRef::from(&descriptor);
+        if socket.r#type()? != Type::STREAM || socket.local_addr()?.as_socket().is_none() {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "the descriptor is not a TCP socket's",
+            ));
+        }
         socket.set_nonblocking(true)?;
         sys::prepare(&socket)?;
         Ok(Socket::new(descriptor, kind))
+    }
+
+    /// Listens at one address.
+    pub(super) fn listen(address: SocketAddr) -> io::Result<Socket> {
+        let socket = Socket::create(address)?;
+        // On Unix this lets a server start again at once; on Windows it would let another program
+        // take the address away.
+        #[cfg(unix)]
+        socket.set_reuse_address(true)?;
+        socket.bind(&SockAddr::from(address))?;
+        socket.listen(BACKLOG)?;
+        Ok(Socket::new(socket.into(), Kind::Listener))
+    }
+
+    /// A TCP socket that is non-blocking and close-on-exec.
+    fn create(address: SocketAddr) -> io::Result<socket2::Socket> {
+        let socket = socket2::Socket::new(
+            Domain::for_address(address),
+            Type::STREAM,
+            Some(Protocol::TCP),
+        )?;
+        socket.set_nonblocking(true)?;
+        Ok(socket)
     }
 
     /// Gives the socket back, non-blocking; a duplicate of it where clones share it.
@@ -61,12 +95,7 @@ impl Socket {
 
     /// Connects to one address.
     pub(super) async fn connect(address: SocketAddr) -> io::Result<Socket> {
-        let socket = socket2::Socket::new(
-            Domain::for_address(address),
-            Type::STREAM,
-            Some(Protocol::TCP),
-        )?;
-        socket.set_nonblocking(true)?;
+        let socket = Socket::create(address)?;
         let result = socket.connect(&SockAddr::from(address));
         let socket = Socket::new(socket.into(), Kind::TcpStream);
         match result {
@@ -130,6 +159,9 @@ impl Socket {
         cx: &mut Context<'_>,
         buffers: &mut [IoSliceMut<'_>],
     ) -> Poll<io::Result<usize>> {
+        // First the limit, then the sum: a read that was not offered all must not count as short.
+        let most = buffers.len().min(sys::MAX_SLICES);
+        let buffers = &mut buffers[..most];
         let wanted = buffers.iter().map(|buffer| buffer.len()).sum();
         self.poll(cx, Direction::Read, self.io.id(), |socket, seen| {
             let read = (&mut &**socket).read_vectored(buffers)?;
@@ -158,6 +190,7 @@ impl Socket {
         cx: &mut Context<'_>,
         buffers: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        let buffers = &buffers[..buffers.len().min(sys::MAX_SLICES)];
         self.poll(cx, Direction::Write, self.io.id(), |socket, _| {
             socket.send_vectored_with_flags(buffers, sys::SEND_FLAGS)
         })

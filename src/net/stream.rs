@@ -282,7 +282,8 @@ impl TryFrom<std::net::TcpStream> for TcpStream {
     }
 }
 
-/// A descriptor from elsewhere. That it is a connection shows when it is used.
+/// A descriptor from elsewhere: an error unless it is a TCP socket's. That it is connected shows when
+/// it is used.
 impl TryFrom<OwnedDescriptor> for TcpStream {
     type Error = io::Error;
 

@@ -168,8 +168,11 @@ impl Book {
                 return true;
             }
             events.push(Event::new(line.token, answer.ready));
-            // That a descriptor was closed behind our back is told once, in every mode: nothing
-            // could make it any different.
+            if answer.gone {
+                // Closed behind our back: told once, in every mode, since nothing could make it
+                // any different; and forgotten, so that the number's next owner may come.
+                line.registered = false;
+            }
             if line.mode == Mode::OneShot || answer.gone {
                 line.interest = Interest::NONE;
                 self.note(number);
@@ -200,10 +203,7 @@ impl<L: List + Sync> Selector for Booked<L> {
     ) -> io::Result<()> {
         self.change(descriptor, |line| {
             if line.registered {
-                return Err(io::Error::new(
-                    io::ErrorKind::AlreadyExists,
-                    "the descriptor is registered already with this poller",
-                ));
+                return Err(super::registered_already());
             }
             line.registered = true;
             (line.token, line.interest, line.mode) = (token, interest, mode);
@@ -220,7 +220,7 @@ impl<L: List + Sync> Selector for Booked<L> {
     ) -> io::Result<()> {
         self.change(descriptor, |line| {
             if !line.registered {
-                return Err(not_found());
+                return Err(super::not_registered());
             }
             (line.token, line.interest, line.mode) = (token, interest, mode);
             Ok(())
@@ -230,7 +230,7 @@ impl<L: List + Sync> Selector for Booked<L> {
     fn deregister(&self, descriptor: BorrowedDescriptor<'_>) -> io::Result<()> {
         self.change(descriptor, |line| {
             if !line.registered {
-                return Err(not_found());
+                return Err(super::not_registered());
             }
             line.registered = false;
             line.interest = Interest::NONE;
@@ -261,7 +261,7 @@ impl<L: List + Sync> Selector for Booked<L> {
         let notifier = self.notifier.descriptor().as_raw_fd();
         let notified = list.says_of(notifier) && self.notifier.consume();
         book.collect(list, notifier, events);
-        if !notified && events.is_empty() {
+        if !notified && events.is_empty() && timeout != Some(Duration::ZERO) {
             // Woken by a change of another thread, or about one that has changed meanwhile.
             return Err(Errno::INTR.into());
         }
@@ -275,11 +275,4 @@ impl<L: List + Sync> Selector for Booked<L> {
     fn takes_files(&self) -> bool {
         true
     }
-}
-
-fn not_found() -> io::Error {
-    io::Error::new(
-        io::ErrorKind::NotFound,
-        "the descriptor is not registered with this poller",
-    )
 }

@@ -17,6 +17,7 @@
 //! * `EPOLLHUP` and `EPOLLERR` come unasked, again and again: see [`flags`].
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
@@ -53,7 +54,7 @@ pub(super) struct Epoll {
 
 /// Where the kernel writes events.
 #[derive(Default)]
-struct Buffer(Vec<epoll::Event>);
+struct Buffer(Vec<MaybeUninit<epoll::Event>>);
 
 // SAFETY: what keeps an event on its thread is that rustix lets its data be a pointer. All of ours
 // were made from integers and are read as such.
@@ -62,7 +63,7 @@ unsafe impl Send for Buffer {}
 impl std::fmt::Debug for Buffer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Buffer")
-            .field("capacity", &self.0.capacity())
+            .field("room", &self.0.len())
             .finish()
     }
 }
@@ -136,45 +137,41 @@ impl Epoll {
     }
 
     /// The system call, with whatever timeout the kernel can be asked for.
-    fn wait_once(
+    fn wait_once<'b>(
         &self,
-        buffer: &mut Vec<epoll::Event>,
+        buffer: &'b mut [MaybeUninit<epoll::Event>],
         timeout: Option<Duration>,
-    ) -> io::Result<()> {
-        buffer.clear();
-        let spare = rustix::buffer::spare_capacity(buffer);
+    ) -> io::Result<&'b mut [epoll::Event]> {
         let Some(timeout) = timeout else {
-            epoll::wait(&self.epoll, spare, None)?;
-            return Ok(());
+            return Ok(epoll::wait(&self.epoll, buffer, None)?.0);
         };
         if timeout.subsec_nanos() % 1_000_000 == 0 && timeout.as_millis() <= i32::MAX as u128 {
-            epoll::wait(&self.epoll, spare, Some(&timespec(timeout)))?;
-            return Ok(());
+            return Ok(epoll::wait(&self.epoll, buffer, Some(&timespec(timeout)))?.0);
         }
         let timeout = timeout.min(LONGEST);
         if self.pwait2.load(Ordering::Relaxed) {
             // libc's function of that name came later than the kernel's, so it is called by
             // number.
             //
-            // SAFETY: the kernel writes at most `capacity` events to a buffer of that capacity,
-            // whose element has the layout of `struct epoll_event` (rustix passes the same type),
-            // and reads a `__kernel_timespec`, two 64-bit integers; there is no signal mask.
+            // SAFETY: the kernel writes at most as many events as there is room for, and their
+            // type has the layout of `struct epoll_event` (rustix passes the same one); it reads
+            // a `__kernel_timespec`, two 64-bit integers; there is no signal mask.
             let result = unsafe {
                 let spec: [i64; 2] = [timeout.as_secs() as i64, timeout.subsec_nanos().into()];
                 libc::syscall(
                     libc::SYS_epoll_pwait2,
                     self.epoll.as_raw_fd(),
                     buffer.as_mut_ptr(),
-                    buffer.capacity().min(i32::MAX as usize),
+                    buffer.len().min(i32::MAX as usize),
                     spec.as_ptr(),
                     std::ptr::null::<libc::sigset_t>(),
                     0usize,
                 )
             };
             if let Ok(ready) = usize::try_from(result) {
-                // SAFETY: the kernel has written that many events.
-                unsafe { buffer.set_len(ready) };
-                return Ok(());
+                let written = &mut buffer[..ready];
+                // SAFETY: the kernel has written these, and `MaybeUninit` changes no layout.
+                return Ok(unsafe { &mut *(std::ptr::from_mut(written) as *mut [epoll::Event]) });
             }
             match Errno::from_io_error(&io::Error::last_os_error()) {
                 // EPERM is what older seccomp profiles of containers answer for what they do not
@@ -187,8 +184,7 @@ impl Epoll {
         // The timerfd is the timeout. When it fires for this wait, or is left over from an earlier
         // one, the caller comes round with what is left.
         self.set_timer(Some(timeout))?;
-        epoll::wait(&self.epoll, rustix::buffer::spare_capacity(buffer), None)?;
-        Ok(())
+        Ok(epoll::wait(&self.epoll, buffer, None)?.0)
     }
 }
 
@@ -212,8 +208,12 @@ impl Selector for Epoll {
         mode: Mode,
     ) -> io::Result<()> {
         let data = EventData::new_u64(token.0);
-        epoll::add(&self.epoll, descriptor, data, flags(interest, mode))
-            .map_err(|error| explain(error, "registered already"))
+        epoll::add(&self.epoll, descriptor, data, flags(interest, mode)).map_err(
+            |error| match error {
+                Errno::EXIST => super::registered_already(),
+                other => other.into(),
+            },
+        )
     }
 
     fn modify(
@@ -224,12 +224,11 @@ impl Selector for Epoll {
         mode: Mode,
     ) -> io::Result<()> {
         let data = EventData::new_u64(token.0);
-        epoll::modify(&self.epoll, descriptor, data, flags(interest, mode))
-            .map_err(|error| explain(error, "not registered"))
+        epoll::modify(&self.epoll, descriptor, data, flags(interest, mode)).map_err(unknown)
     }
 
     fn deregister(&self, descriptor: BorrowedDescriptor<'_>) -> io::Result<()> {
-        epoll::delete(&self.epoll, descriptor).map_err(|error| explain(error, "not registered"))
+        epoll::delete(&self.epoll, descriptor).map_err(unknown)
     }
 
     fn wait(&self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
@@ -237,15 +236,16 @@ impl Selector for Epoll {
             return Err(super::busy());
         };
         let buffer = &mut buffer.0;
-        let room = events.limit() + 2;
-        if buffer.capacity() < room {
-            buffer.clear();
-            buffer.reserve_exact(room);
+        if buffer.len() < events.limit() {
+            *buffer = Vec::new();
+            buffer.resize_with(events.limit(), MaybeUninit::uninit);
         }
-        self.wait_once(buffer, timeout)?;
+        // Our own two descriptors take their places among the others; what does not fit this time
+        // the kernel keeps for the next.
+        let reported = self.wait_once(&mut buffer[..events.limit()], timeout)?;
         let mut fired = false;
         let mut notified = false;
-        for event in buffer.iter() {
+        for event in reported {
             match event.data.u64() {
                 NOTIFIER => notified |= self.notifier.acknowledge(),
                 TIMER => fired = true,
@@ -323,13 +323,13 @@ fn ready(flags: EventFlags) -> Ready {
     ready
 }
 
-fn explain(error: Errno, what: &str) -> io::Error {
-    let kind = match error {
-        Errno::EXIST => io::ErrorKind::AlreadyExists,
-        Errno::NOENT => io::ErrorKind::NotFound,
-        other => return other.into(),
-    };
-    io::Error::new(kind, format!("the descriptor is {what} with this poller"))
+/// What changing or removing a descriptor that is not in the set says. Of a file that could not be
+/// in it the kernel says that it cannot (`EPERM`): then it is not.
+fn unknown(error: Errno) -> io::Error {
+    match error {
+        Errno::NOENT | Errno::PERM => super::not_registered(),
+        other => other.into(),
+    }
 }
 
 /// The longest timeout that is passed on: what lies beyond is as good as never, and stays clear of

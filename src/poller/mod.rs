@@ -607,6 +607,20 @@ const _: () = {
     shared::<Poller>();
 };
 
+fn registered_already() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::AlreadyExists,
+        "the descriptor is registered already with this poller",
+    )
+}
+
+fn not_registered() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::NotFound,
+        "the descriptor is not registered with this poller",
+    )
+}
+
 fn busy() -> io::Error {
     io::Error::new(
         io::ErrorKind::ResourceBusy,
@@ -621,10 +635,13 @@ fn unsupported(what: &str) -> io::Error {
     )
 }
 
-/// Fails, as epoll does, for what is always ready: a wait for it would be a lie.
+/// Fails, as epoll does, for what is always ready, so that a wait for it would be a lie, and for
+/// what only names a place (`O_PATH`) and cannot be asked.
 #[cfg(unix)]
 fn refuse_files(descriptor: BorrowedDescriptor<'_>) -> io::Result<()> {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use rustix::fs::FileType;
+
     let kind = FileType::from_raw_mode(rustix::fs::fstat(descriptor)?.st_mode);
     if matches!(kind, FileType::RegularFile | FileType::Directory) {
         return Err(io::Error::new(
@@ -632,7 +649,16 @@ fn refuse_files(descriptor: BorrowedDescriptor<'_>) -> io::Result<()> {
             "a regular file cannot be waited for: it is always ready",
         ));
     }
-    Ok(())
+    let mut asked = [PollFd::from_borrowed_fd(descriptor, PollFlags::empty())];
+    let at_once = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    poll(&mut asked, Some(&at_once))?;
+    match asked[0].revents().contains(PollFlags::NVAL) {
+        true => Err(rustix::io::Errno::BADF.into()),
+        false => Ok(()),
+    }
 }
 
 #[cfg(windows)]

@@ -65,10 +65,7 @@ impl Platform {
 impl Table {
     fn insert(&mut self, descriptor: RawDescriptor, token: Token) -> io::Result<usize> {
         if self.keys.contains_key(&descriptor) {
-            return Err(io::Error::new(
-                io::ErrorKind::AlreadyExists,
-                "the descriptor is registered already with this poller",
-            ));
+            return Err(super::registered_already());
         }
         let key = self.free.pop().unwrap_or_else(|| {
             self.tokens.push(None);
@@ -80,7 +77,10 @@ impl Table {
     }
 
     fn remove(&mut self, descriptor: RawDescriptor) -> io::Result<()> {
-        let key = self.keys.remove(&descriptor).ok_or_else(not_found)?;
+        let key = self
+            .keys
+            .remove(&descriptor)
+            .ok_or_else(super::not_registered)?;
         self.tokens[key] = None;
         match self.waiting {
             true => self.resting.push(key),
@@ -144,7 +144,7 @@ impl Selector for Platform {
         let key = *table
             .keys
             .get(&descriptor.as_raw_descriptor())
-            .ok_or_else(not_found)?;
+            .ok_or_else(super::not_registered)?;
         table.tokens[key] = Some(token);
         self.poller
             .modify_with_mode(descriptor, report(key, interest), poll_mode(mode))
@@ -226,11 +226,4 @@ fn ready(report: &Report) -> Ready {
         ready = Ready::READABLE | Ready::WRITABLE;
     }
     ready
-}
-
-fn not_found() -> io::Error {
-    io::Error::new(
-        io::ErrorKind::NotFound,
-        "the descriptor is not registered with this poller",
-    )
 }

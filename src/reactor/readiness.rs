@@ -86,7 +86,7 @@ pub(crate) struct Readiness<R> {
     slots: Mutex<Slots<R>>,
 }
 
-/// What the lock protects. `registration` is the owner's.
+/// What the lock protects. `homes` is the owner's.
 #[derive(Debug)]
 pub(crate) struct Slots<R> {
     ids: [WaiterId; 2],
@@ -97,18 +97,18 @@ pub(crate) struct Slots<R> {
         reason = "one word instead of three in every source"
     )]
     more: Option<Box<Vec<(Direction, WaiterId, Waker)>>>,
-    pub(crate) registration: R,
+    pub(crate) homes: R,
 }
 
 impl<R> Readiness<R> {
-    pub(crate) fn new(registration: R) -> Readiness<R> {
+    pub(crate) fn new(homes: R) -> Readiness<R> {
         Readiness {
             state: AtomicU32::new(u32::from((Ready::READABLE | Ready::WRITABLE).0)),
             slots: Mutex::new(Slots {
                 ids: [WaiterId(0); 2],
                 first: [None, None],
                 more: None,
-                registration,
+                homes,
             }),
         }
     }
@@ -257,17 +257,23 @@ impl<R> Slots<R> {
         Some(more.swap_remove(index).2)
     }
 
-    /// Takes out the wakers of `direction`.
+    /// Takes out the wakers of `direction`. Those in the list come before the first: it will be the
+    /// first again, and one that takes all there is (`accept`) would leave nothing to the others.
     #[inline]
     pub(super) fn take(&mut self, direction: Direction, wakers: &mut Vec<Waker>) {
+        if self.more.is_some() {
+            self.take_list(direction, wakers);
+        }
         wakers.extend(self.first[direction as usize].take());
-        if let Some(more) = &mut self.more {
-            let mut index = 0;
-            while index < more.len() {
-                match more[index].0 == direction {
-                    true => wakers.push(more.remove(index).2),
-                    false => index += 1,
-                }
+    }
+
+    #[cold]
+    fn take_list(&mut self, direction: Direction, wakers: &mut Vec<Waker>) {
+        let Some(more) = &mut self.more else { return };
+        for waiter in std::mem::take(&mut **more) {
+            match waiter.0 == direction {
+                true => wakers.push(waiter.2),
+                false => more.push(waiter),
             }
         }
     }

@@ -6,9 +6,10 @@
 //!
 //! **Sources follow their users.** A source is registered when an operation first has to wait, with
 //! the reactor of the worker that waits. If later another worker waits, and nobody else does, it
-//! moves there; if others do, it stays, and the wake crosses threads. Where it is registered
-//! matters for speed only: wakers lie in the source, and registering reports what is ready already,
-//! so no event is lost on the way.
+//! moves there. If others do wait, it is registered there *as well*: a waiter is always served by
+//! its own worker, whether or not somebody drives the others' (a runtime may be left alone between
+//! two turns, for ever). Wakers lie in the source, so an event from any reactor wakes everyone; and
+//! registering reports what is ready already, so no event is lost on the way.
 //!
 //! **How it is registered.** With edges, a TCP stream for both directions and urgent data, at once
 //! and for good. Others for reading, and for writing from the first write that has to wait: a Unix
@@ -22,7 +23,7 @@ use std::io;
 use std::sync::Arc;
 use std::task::Waker;
 
-use super::readiness::{Direction, Readiness, Slots, Snapshot, WaiterId};
+use super::readiness::{Direction, Readiness, Snapshot, WaiterId};
 use super::{Reactor, Token};
 use crate::poller::{Interest, Mode, Ready};
 use crate::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -39,7 +40,7 @@ pub(crate) enum Kind {
 
 #[derive(Debug)]
 pub(crate) struct Source {
-    readiness: Readiness<Registration>,
+    readiness: Readiness<Homes>,
     descriptor: OwnedDescriptor,
     kind: Kind,
     /// [`Io`] handles.
@@ -47,11 +48,51 @@ pub(crate) struct Source {
     next_id: AtomicU32,
 }
 
-/// Where a source is registered, and for what.
+/// Where a source is registered: almost always nowhere or in one place.
 #[derive(Debug, Default)]
-pub(crate) struct Registration {
-    home: Option<(Arc<Reactor>, Token)>,
+pub(crate) struct Homes {
+    first: Option<Registration>,
+    more: Vec<Registration>,
+}
+
+/// With which reactor, by which name there, and for what.
+#[derive(Debug)]
+struct Registration {
+    reactor: Arc<Reactor>,
+    token: Token,
+    /// Without edges, what is armed.
     interest: Interest,
+}
+
+impl Homes {
+    #[inline]
+    fn with(&mut self, reactor: &Reactor) -> Option<&mut Registration> {
+        let mut all = self.first.iter_mut().chain(&mut self.more);
+        all.find(|home| std::ptr::eq(&*home.reactor, reactor))
+    }
+
+    fn add(&mut self, registration: Registration) {
+        match self.first {
+            None => self.first = Some(registration),
+            Some(_) => self.more.push(registration),
+        }
+    }
+
+    fn remove(&mut self, reactor: &Reactor) -> Option<Registration> {
+        if let Some(first) = self
+            .first
+            .take_if(|home| std::ptr::eq(&*home.reactor, reactor))
+        {
+            self.first = self.more.pop();
+            return Some(first);
+        }
+        let found = (self.more.iter()).position(|home| std::ptr::eq(&*home.reactor, reactor));
+        found.map(|index| self.more.swap_remove(index))
+    }
+
+    fn remove_all(&mut self) -> Homes {
+        std::mem::take(self)
+    }
 }
 
 impl Source {
@@ -94,37 +135,27 @@ impl Source {
         waker: &Waker,
     ) -> io::Result<bool> {
         let mut slots = self.readiness.lock();
-        loop {
-            match &slots.registration.home {
-                Some((home, _)) if Arc::ptr_eq(home, reactor) || slots.is_waited_by_others(id) => {
-                    let Ok(displaced) = self.readiness.wait(&mut slots, direction, id, waker)
-                    else {
-                        return Ok(false);
-                    };
-                    let armed = self.arm(&mut slots, interest(direction));
-                    drop(slots);
-                    drop(displaced);
-                    if let Err(error) = armed {
-                        drop(self.readiness.forget(id));
-                        return Err(error);
-                    }
-                    return Ok(true);
-                }
-                Some(_) => {
-                    let (home, token) = self.detach(&mut slots).expect("it has a home");
-                    drop(slots);
-                    drop(home.remove(token));
-                }
-                None => {
-                    drop(slots);
-                    self.attach(reactor, direction)?;
-                }
-            }
+        while slots.homes.with(reactor).is_none() {
+            let left = match slots.is_waited_by_others(id) {
+                true => Homes::default(),
+                false => slots.homes.remove_all(),
+            };
+            drop(slots);
+            self.leave(left);
+            self.attach(reactor, direction)?;
             slots = self.readiness.lock();
         }
+        let displaced = self.readiness.wait(&mut slots, direction, id, waker);
+        let armed = match displaced {
+            Ok(_) => self.arm(&mut slots.homes, reactor, interest(direction)),
+            Err(_) => Ok(()),
+        };
+        drop(slots);
+        // The displaced waker is dropped here, outside the lock.
+        armed.map(|()| displaced.is_ok())
     }
 
-    /// Registers with `reactor`, unless somebody has registered with another one meanwhile.
+    /// Registers with `reactor`, unless somebody has done that meanwhile.
     #[cold]
     fn attach(self: &Arc<Self>, reactor: &Arc<Reactor>, direction: Direction) -> io::Result<()> {
         // The table's lock comes before the slots', so the place is taken first, on approval.
@@ -144,7 +175,7 @@ impl Source {
                 Mode::Edge
             }
         };
-        let result = match slots.registration.home {
+        let result = match slots.homes.with(reactor) {
             Some(_) => Ok(false),
             None => reactor
                 .poller()
@@ -152,55 +183,54 @@ impl Source {
                 .map(|()| true),
         };
         if let Ok(true) = result {
-            slots.registration = Registration {
-                home: Some((reactor.clone(), token)),
+            slots.homes.add(Registration {
+                reactor: reactor.clone(),
+                token,
                 interest,
-            };
+            });
             // A reactor that closes marks itself first and then visits what is in its table: it
             // comes to this source after this critical section, or is seen here.
             if !reactor.is_closed() {
                 return Ok(());
             }
-            self.detach(&mut slots);
+            let registration = slots.homes.remove(reactor);
+            drop(slots);
+            self.leave(Homes {
+                first: registration,
+                more: Vec::new(),
+            });
+            return Err(super::closed());
         }
         drop(slots);
         drop(reactor.remove(token));
-        match result {
-            Ok(true) => Err(super::closed()),
-            Ok(false) => Ok(()),
-            Err(error) => Err(error),
+        result.map(drop)
+    }
+
+    /// Ends registrations that were taken out of the slots, outside their lock.
+    fn leave(&self, homes: Homes) {
+        for home in homes.first.into_iter().chain(homes.more) {
+            // It can only fail if somebody has closed our descriptor: then it is not there either.
+            let _ = (home.reactor.poller()).deregister(self.descriptor.as_descriptor());
+            drop(home.reactor.remove(home.token));
         }
     }
 
-    /// Ends the registration with the poller. The caller takes the source out of the reactor's
-    /// table, once it has let go of the slots.
-    fn detach(&self, slots: &mut Slots<Registration>) -> Option<(Arc<Reactor>, Token)> {
-        let (reactor, token) = slots.registration.home.take()?;
-        slots.registration.interest = Interest::NONE;
-        // It can only fail if somebody has closed our descriptor: then it is not there either.
-        let _ = reactor.poller().deregister(self.descriptor.as_descriptor());
-        Some((reactor, token))
-    }
-
-    /// Sees to it that an event for `wanted` is reported, and for everything else that is waited
-    /// for.
+    /// Sees to it that `reactor` reports an event for `wanted`, and for what it was asked before.
     #[inline]
-    fn arm(&self, slots: &mut Slots<Registration>, wanted: Interest) -> io::Result<()> {
-        if slots.registration.interest.contains(wanted) {
-            return Ok(());
-        }
-        let interest = slots.registration.interest | wanted;
-        let Some((reactor, token)) = &slots.registration.home else {
+    fn arm(&self, homes: &mut Homes, reactor: &Reactor, wanted: Interest) -> io::Result<()> {
+        let Some(home) = homes.with(reactor) else {
             return Ok(());
         };
+        if home.interest.contains(wanted) {
+            return Ok(());
+        }
+        let interest = home.interest | wanted;
         let mode = match reactor.has_edges() {
             true => Mode::Edge,
             false => Mode::OneShot,
         };
-        reactor
-            .poller()
-            .modify(self.descriptor.as_descriptor(), *token, interest, mode)?;
-        slots.registration.interest = interest;
+        (reactor.poller()).modify(self.descriptor.as_descriptor(), home.token, interest, mode)?;
+        home.interest = interest;
         Ok(())
     }
 
@@ -214,14 +244,21 @@ impl Source {
         wakers: &mut Vec<Waker>,
     ) {
         self.readiness.deliver(ready, wakers, |slots, wakers| {
-            let registered = matches!(&slots.registration.home, Some((_, t)) if *t == token);
-            if reactor.has_edges() || !registered {
+            if reactor.has_edges() {
                 return;
             }
-            // One-shot: the event has spent the interest. Who still waits is armed again.
-            slots.registration.interest = Interest::NONE;
+            match slots.homes.with(reactor) {
+                // One-shot: the event has spent the interest. Who still waits is armed again.
+                Some(home) if home.token == token => home.interest = Interest::NONE,
+                // It has left, and perhaps come back since.
+                _ => return,
+            }
             for direction in [Direction::Read, Direction::Write] {
-                if slots.is_waited(direction) && self.arm(slots, interest(direction)).is_err() {
+                if slots.is_waited(direction)
+                    && self
+                        .arm(&mut slots.homes, reactor, interest(direction))
+                        .is_err()
+                {
                     // It cannot be waited for any more: let the operation find out why.
                     self.readiness.note(Ready::READABLE | Ready::WRITABLE);
                     slots.take(direction, wakers);
@@ -232,16 +269,12 @@ impl Source {
 
     /// The reactor goes: whoever waits is woken, tries, and registers elsewhere.
     pub(super) fn orphan(&self, reactor: &Reactor, wakers: &mut Vec<Waker>) {
-        {
-            let mut slots = self.readiness.lock();
-            if !matches!(&slots.registration.home, Some((home, _)) if std::ptr::eq(&**home, reactor))
-            {
-                return;
-            }
-            self.detach(&mut slots);
+        let home = self.readiness.lock().homes.remove(reactor);
+        if let Some(home) = home {
+            let _ = (home.reactor.poller()).deregister(self.descriptor.as_descriptor());
+            self.readiness
+                .deliver(Ready::READABLE | Ready::WRITABLE, wakers, |_, _| {});
         }
-        self.readiness
-            .deliver(Ready::READABLE | Ready::WRITABLE, wakers, |_, _| {});
     }
 
     fn new_id(&self) -> WaiterId {
@@ -269,7 +302,7 @@ impl Io {
     pub(crate) fn new(descriptor: OwnedDescriptor, kind: Kind) -> Io {
         Io {
             source: Arc::new(Source {
-                readiness: Readiness::new(Registration::default()),
+                readiness: Readiness::new(Homes::default()),
                 descriptor,
                 kind,
                 handles: AtomicUsize::new(1),
@@ -331,14 +364,12 @@ impl Drop for Io {
         // The last handle: nobody can wait any more, and the reactor lets go of the source, so
         // that the descriptor closes here and now.
         let mut wakers = Vec::new();
-        let registration = {
+        let homes = {
             let mut slots = source.readiness.lock();
             slots.take(Direction::Read, &mut wakers);
             slots.take(Direction::Write, &mut wakers);
-            source.detach(&mut slots)
+            slots.homes.remove_all()
         };
-        if let Some((reactor, token)) = registration {
-            drop(reactor.remove(token));
-        }
+        source.leave(homes);
     }
 }

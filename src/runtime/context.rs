@@ -17,14 +17,10 @@ use crate::task::queue;
 /// Where the background runtime is needed and cannot be started.
 #[inline]
 pub(crate) fn with_reactor<R>(f: impl FnOnce(&Arc<Reactor>) -> R) -> io::Result<R> {
-    let mut f = Some(f);
-    let result = queue::with_current(|local| match local.home.reactor.is_closed() {
-        true => None,
-        false => f.take().map(|f| f(&local.home.reactor)),
-    });
-    match (result.flatten(), f) {
-        (Some(result), _) => Ok(result),
-        (None, Some(f)) => Ok(f(&background::home()?.reactor)),
-        (None, None) => unreachable!("f is called once"),
+    // A clone, so that nothing is borrowed while `f` runs: it may drop wakers, and their destructors
+    // may do anything.
+    match queue::current() {
+        Some(local) if !local.home.reactor.is_closed() => Ok(f(&local.home.reactor)),
+        _ => Ok(f(&background::home()?.reactor)),
     }
 }

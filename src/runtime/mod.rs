@@ -1,6 +1,6 @@
 //! Runtimes: made, driven, and nested in foreign loops.
 //!
-//! Most programs need none of this: [`block_on`](crate::block_on) and [`spawn`](crate::spawn) do.
+//! Most programs need none of this: [`block_on`] and [`spawn`] do.
 //! A [`Runtime`] is for those that choose a [`Backend`], drive the loop themselves, or keep tasks
 //! between two calls.
 //!

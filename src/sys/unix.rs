@@ -55,6 +55,10 @@ pub(crate) use lend_descriptor;
 /// For every send: a peer that is gone is an error, never a signal.
 pub(crate) const SEND_FLAGS: libc::c_int = libc::MSG_NOSIGNAL;
 
+/// How many slices one vectored call may have: `IOV_MAX` where there is one (it is 1,024 on all of
+/// Linux, Apple's systems, the BSDs and illumos). More is an error, so the rest waits its turn.
+pub(crate) const MAX_SLICES: usize = 1_024;
+
 /// Accepts one connection, non-blocking and close-on-exec.
 #[cfg(not(target_vendor = "apple"))]
 pub(crate) fn accept(listener: &impl AsFd) -> io::Result<(OwnedDescriptor, SocketAddr)> {

@@ -56,6 +56,10 @@ pub(crate) use lend_descriptor;
 /// There are no signals for a peer that is gone.
 pub(crate) const SEND_FLAGS: i32 = 0;
 
+/// How many slices one vectored call may have: `IOV_MAX` where there is one (it is 1,024 on all of
+/// Linux, Apple's systems, the BSDs and illumos). More is an error, so the rest waits its turn.
+pub(crate) const MAX_SLICES: usize = 1_024;
+
 /// Accepts one connection, non-blocking and not inherited by children.
 pub(crate) fn accept(listener: &impl AsSocket) -> io::Result<(OwnedDescriptor, SocketAddr)> {
     let (socket, address) = SockRef::from(listener).accept()?;

@@ -162,6 +162,8 @@ impl Inbox {
         into.extend(self.ring.try_iter().take(RING));
         if self.listed.load(Ordering::Acquire) > 0 {
             let mut list = self.list.lock();
+            // What is in the ring by now came before what is in the list.
+            into.extend(self.ring.try_iter().take(RING));
             into.append(&mut list);
             self.listed.store(0, Ordering::Release);
         }
@@ -319,13 +321,15 @@ pub(super) fn adopt(home: &Arc<Home>, waker: &Waker) -> Option<usize> {
 }
 
 /// To be called before an operation that can succeed at once; [`refund`] if it does not. `Pending`
-/// when the running task has had its share: it is woken, and comes back after the others.
+/// when the running task has had its share: it is woken, and comes back after the others. It is given
+/// a new share then, so that an executor of another kind inside a task, which polls on and on, gets
+/// ahead.
 #[inline]
 pub(crate) fn charge(cx: &Context<'_>) -> Poll<()> {
     let spent = with_current(|local| {
-        let left = local.budget.get();
-        local.budget.set(left.saturating_sub(1));
-        left == 0
+        let left = local.budget.get().checked_sub(1);
+        local.budget.set(left.unwrap_or(BUDGET));
+        left.is_none()
     });
     match spent {
         Some(true) => {
