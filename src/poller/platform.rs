@@ -125,7 +125,7 @@ impl Selector for Platform {
         // "Why `register` is unsafe" in the module above.
         let result = unsafe {
             self.poller
-                .add_with_mode(raw, report(key, interest), poll_mode(mode))
+                .add_with_mode(raw, report(key, interest), poll_mode(interest, mode))
         };
         if result.is_err() {
             table.remove(raw)?;
@@ -147,7 +147,7 @@ impl Selector for Platform {
             .ok_or_else(super::not_registered)?;
         table.tokens[key] = Some(token);
         self.poller
-            .modify_with_mode(descriptor, report(key, interest), poll_mode(mode))
+            .modify_with_mode(descriptor, report(key, interest), poll_mode(interest, mode))
     }
 
     fn deregister(&self, descriptor: BorrowedDescriptor<'_>) -> io::Result<()> {
@@ -202,8 +202,11 @@ fn report(key: usize, interest: Interest) -> Report {
     report
 }
 
-fn poll_mode(mode: Mode) -> PollMode {
+/// An empty interest is one-shot in any mode but edges, so that an end for which nobody waits does
+/// not end every wait: the same as for our own epoll.
+fn poll_mode(interest: Interest, mode: Mode) -> PollMode {
     match mode {
+        Mode::Level if interest.is_empty() => PollMode::Oneshot,
         Mode::Level => PollMode::Level,
         Mode::OneShot => PollMode::Oneshot,
         Mode::Edge => PollMode::Edge,

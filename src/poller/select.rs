@@ -161,11 +161,21 @@ impl List for Sets {
                 return; // The next call fails for the same reason.
             }
         }
-        // The three sets side by side, element by element.
+        // The three sets side by side, element by element; the first one twice, for the bits from
+        // the cursor on and, at the end, for those before it.
         let bits = size_of::<FdSetElement>() * 8;
         let elements = rustix::event::fd_set_num_elements(1, self.bound);
-        let start = (self.cursor.min(self.bound) as usize / bits).min(elements.saturating_sub(1));
-        for element in (start..elements).chain(0..start) {
+        let cursor = match self.cursor < self.bound {
+            true => self.cursor as usize,
+            false => 0,
+        };
+        for step in 0..=elements {
+            let element = (cursor / bits + step) % elements.max(1);
+            let wanted = match step {
+                0 => cursor % bits..bits,
+                _ if step == elements => 0..cursor % bits,
+                _ => 0..bits,
+            };
             let mut ready = [Ready::default(); 64];
             let mut any = false;
             for (said, (_, part)) in self.said.iter().zip(PARTS) {
@@ -177,8 +187,9 @@ impl List for Sets {
             if !any {
                 continue;
             }
-            for (bit, ready) in ready.into_iter().enumerate() {
+            for bit in wanted {
                 let number = (element * bits + bit) as RawFd;
+                let ready = ready[bit];
                 if ready != Ready::default() && !tell(number, Answer { ready, gone: false }) {
                     self.cursor = number;
                     return;

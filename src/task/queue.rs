@@ -179,12 +179,13 @@ pub(crate) struct Local {
     yielded: RefCell<VecDeque<Runnable>>,
     /// A waker of every task that was polled and still has its future.
     live: RefCell<Slab<Waker>>,
-    budget: Cell<u32>,
+    /// What the running task may still do; below zero, how often it was refused.
+    budget: Cell<i32>,
 }
 
 /// Operations of one task that may succeed in one poll. Enough to drain what a turn brings, few
 /// enough that others wait for microseconds: 128 receives of 64 KiB are about a millisecond.
-const BUDGET: u32 = 128;
+const BUDGET: i32 = 128;
 
 /// Room for the ready tasks of a small program, made with the worker, so that no wake of it ever
 /// allocates. Larger queues grow once.
@@ -321,17 +322,21 @@ pub(super) fn adopt(home: &Arc<Home>, waker: &Waker) -> Option<usize> {
 }
 
 /// To be called before an operation that can succeed at once; [`refund`] if it does not. `Pending`
-/// when the running task has had its share: it is woken, and comes back after the others. It is given
-/// a new share then, so that an executor of another kind inside a task, which polls on and on, gets
-/// ahead.
+/// when the running task has had its share: it is woken, and comes back after the others.
+///
+/// A task that goes on all the same, refused again and again, holds an executor of another kind that
+/// will not return before its future is done: after as many refusals as its share it gets another.
 #[inline]
 pub(crate) fn charge(cx: &Context<'_>) -> Poll<()> {
-    let spent = with_current(|local| {
-        let left = local.budget.get().checked_sub(1);
-        local.budget.set(left.unwrap_or(BUDGET));
-        left.is_none()
+    let refused = with_current(|local| {
+        let left = local.budget.get();
+        local.budget.set(match left > -BUDGET {
+            true => left - 1,
+            false => BUDGET,
+        });
+        left <= 0 && left > -BUDGET
     });
-    match spent {
+    match refused {
         Some(true) => {
             cx.waker().wake_by_ref();
             Poll::Pending
