@@ -784,7 +784,14 @@ fn ends() -> Vec<End> {
         });
     };
     vec![
-        ("Unix", unix.into(), Box::new(move || drop(unix_peer))),
+        (
+            "Unix",
+            unix.into(),
+            Box::new(move || {
+                unix_peer.shutdown(Shutdown::Both).unwrap();
+                drop(unix_peer);
+            }),
+        ),
         (
             "TCP",
             tcp.into(),
@@ -2085,6 +2092,9 @@ fn what_is_ready_is_reported_and_what_is_gone_is_not() {
                     // The end, or, after it, another pair, most likely of the same numbers.
                     match slot.theirs.take() {
                         Some(theirs) => {
+                            // Told at once, even while a child that another test is starting
+                            // has a duplicate still.
+                            theirs.shutdown(Shutdown::Both).unwrap();
                             drop(theirs);
                             slot.fresh |= mode == Mode::Edge;
                         }
