@@ -6,3 +6,4 @@
 //! kernel; no test depends on another one.
 
 mod support;
+mod time;
