@@ -4,6 +4,7 @@
 //! that has to come is milliseconds away and only ever awaited. So no test depends on how fast this
 //! machine is; a wake-up that is lost is a wait for [`FAR`], which ends as a failure.
 
+use std::cell::RefCell;
 use std::fmt::Debug;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -1039,6 +1040,166 @@ fn a_timer_of_a_plain_thread_shortens_the_sleep_of_the_background() {
     });
 }
 
+/// What the worker would sleep for, against a list that is searched.
+#[test]
+fn a_runtime_sleeps_until_the_earliest_of_its_timers() {
+    on_every_backend(|backend| {
+        let runtime = runtime(backend);
+        let other = super::support::runtime(backend);
+        let mut random = Random(142);
+        let mut timers: Vec<(Timer, Option<Instant>)> = Vec::new();
+        let start = Instant::now();
+        for step in 0..4_000 {
+            // Few different deadlines, so that many are equal.
+            let when = start + FAR + Duration::from_secs(random.below(200));
+            let place = random.below(timers.len() as u64 + 1) as usize;
+            match (random.below(12), timers.get_mut(place)) {
+                (0..3, _) | (_, None) => {
+                    let mut timer = Timer::at(when);
+                    runtime.block_on(async { assert!(poll_now(&mut timer).is_pending()) });
+                    timers.push((timer, Some(when)));
+                }
+                (3..7, Some((timer, deadline))) => {
+                    // Set away from its runtime; one that was never to fire is no news to it.
+                    timer.set_at(when);
+                    *deadline = deadline.and(Some(when));
+                }
+                (7, Some((timer, deadline))) => {
+                    timer.clear();
+                    *deadline = None;
+                }
+                (8, Some((timer, deadline))) => {
+                    timer.set_at(when);
+                    runtime.block_on(async { assert!(poll_now(timer).is_pending()) });
+                    *deadline = Some(when);
+                }
+                (9, Some((timer, deadline))) => {
+                    other.block_on(async { assert!(poll_now(timer).is_pending()) });
+                    *deadline = None;
+                    timer.clear();
+                }
+                _ => drop(timers.swap_remove(place)),
+            }
+            if random.below(3) == 0 {
+                let earliest = timers.iter().filter_map(|(_, deadline)| *deadline).min();
+                let before = Instant::now();
+                let timeout = runtime.next_timeout();
+                let after = Instant::now();
+                match (earliest, timeout) {
+                    (None, None) => {}
+                    (Some(earliest), Some(timeout)) => assert!(
+                        timeout <= earliest - before && timeout >= earliest - after,
+                        "step {step}: it sleeps for {timeout:?}, not {:?}",
+                        earliest - before
+                    ),
+                    (earliest, timeout) => panic!("step {step}: {earliest:?}, {timeout:?}"),
+                }
+            }
+        }
+        drop(timers);
+        assert_eq!(runtime.next_timeout(), None, "a deadline is left");
+    });
+}
+
+#[test]
+fn timers_that_many_threads_set_at_once_fire_for_the_last_of_it() {
+    on_every_backend(|backend| {
+        let asleep = Asleep::new(backend);
+        let shared: Vec<_> = (0..60)
+            .map(|_| (Shared::new(Timer::never()), Arc::new(Mutex::new(None))))
+            .collect();
+        let tasks: Vec<_> = shared
+            .iter()
+            .cloned()
+            .map(|(mut shared, last)| {
+                // Until it fires for what it was set to last.
+                asleep.handle.spawn(async move {
+                    loop {
+                        let due = (&mut shared).await;
+                        assert!(Instant::now() >= due, "early");
+                        if *last.lock().unwrap() == Some(due) {
+                            break;
+                        }
+                    }
+                })
+            })
+            .collect();
+        let setters: Vec<_> = (0..3)
+            .map(|seed| {
+                // Each sets those that are its own, so that what came last is known.
+                let mine: Vec<_> = shared.iter().skip(seed).step_by(3).cloned().collect();
+                thread::spawn(move || {
+                    let mut random = Random(seed as u64);
+                    for _ in 0..2_000 {
+                        let (one, _) = &mine[random.below(mine.len() as u64) as usize];
+                        let far = FAR * (random.below(4) as u32 + 1);
+                        one.set(|timer| match random.below(6) {
+                            0 => timer.clear(),
+                            1 => timer.set_at(past()),
+                            2 => timer.set_interval(far),
+                            3 => timer.set_interval_at(past(), far),
+                            _ => timer.set_after(far),
+                        });
+                    }
+                    for (one, last) in &mine {
+                        let due = Instant::now() + ms(1);
+                        *last.lock().unwrap() = Some(due);
+                        one.set(|timer| timer.set_at(due));
+                    }
+                })
+            })
+            .collect();
+        for setter in setters {
+            setter.join().expect("setting is safe");
+        }
+        for task in tasks {
+            wait_for(task);
+        }
+    });
+}
+
+/// A foreign loop that has gone to sleep learns of it, too.
+#[test]
+fn a_timer_that_is_set_nearer_between_turns_makes_the_descriptor_readable() {
+    on_every_backend(|backend| {
+        use rustix::event::{PollFd, PollFlags, poll};
+        let runtime = runtime(backend);
+        let mut random = Random(51);
+        let Ok(descriptor) = runtime.descriptor() else {
+            let poller = polder::poller::Poller::new(backend).expect("it is available");
+            assert!(!poller.capabilities().descriptor);
+            return;
+        };
+        for round in 0..100 {
+            let shared = Shared::new(Timer::after(FAR));
+            let task = runtime.spawn(shared.clone());
+            while !shared.polled.load(Ordering::SeqCst) {
+                runtime.turn(Duration::ZERO);
+            }
+            let near = Instant::now() + Duration::from_micros(random.below(600));
+            // By the thread that owns the runtime, or by another.
+            let setter = match round % 2 {
+                0 => {
+                    shared.set(|timer| timer.set_at(near));
+                    None
+                }
+                _ => Some(thread::spawn(move || {
+                    shared.set(|timer| timer.set_at(near))
+                })),
+            };
+            while !task.is_finished() {
+                poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], None)
+                    .expect("it can be polled");
+                runtime.turn(Duration::ZERO);
+            }
+            assert!(Instant::now() >= near, "early");
+            if let Some(setter) = setter {
+                setter.join().expect("setting is safe");
+            }
+        }
+    });
+}
+
 // 43
 
 /// The deadline by which a timer of the crowd is judged, and what came of it.
@@ -1716,5 +1877,50 @@ fn a_timeout_that_is_pushed_back_again_and_again_ends_after_the_last_time() {
         }
         assert_eq!(wait_for(task), last);
         assert!(Instant::now() >= last);
+    });
+}
+
+/// When the thread-locals go, by which a thread knows its runtime.
+#[test]
+fn a_timer_may_be_polled_and_dropped_while_its_thread_ends() {
+    struct Last(Timer, mpsc::Sender<()>);
+    impl Drop for Last {
+        fn drop(&mut self) {
+            let Last(timer, done) = self;
+            let count = Count::new();
+            timer.set_after(FAR);
+            assert!(poll_with(timer, &count).is_pending());
+            timer.set_after(ms(1));
+            eventually("it fires", || count.get() > 0);
+            assert!(poll_with(timer, &count).is_ready());
+            timer.set_after(FAR);
+            assert!(poll_with(timer, &count).is_pending());
+            let _ = done.send(());
+        }
+    }
+    thread_local! {
+        static LAST: RefCell<Option<Last>> = const { RefCell::new(None) };
+    }
+    on_every_backend(|backend| {
+        // What was used first may go first or last: both ways round.
+        for ours_first in [false, true] {
+            let (sender, receiver) = mpsc::channel();
+            let thread = thread::spawn(move || {
+                let mut timer = Timer::after(FAR);
+                if ours_first {
+                    let early = Last(Timer::never(), sender.clone());
+                    LAST.set(Some(early));
+                }
+                runtime(backend).block_on(async { assert!(poll_now(&mut timer).is_pending()) });
+                match ours_first {
+                    true => {
+                        LAST.with_borrow_mut(|last| last.as_mut().expect("it is set").0 = timer)
+                    }
+                    false => LAST.set(Some(Last(timer, sender))),
+                }
+            });
+            thread.join().expect("the thread ends well");
+            receiver.recv().expect("it was dropped, without a panic");
+        }
     });
 }
