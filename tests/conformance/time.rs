@@ -7,6 +7,7 @@
 use std::cell::RefCell;
 use std::fmt::Debug;
 use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -1883,19 +1884,22 @@ fn a_timeout_that_is_pushed_back_again_and_again_ends_after_the_last_time() {
 /// When the thread-locals go, by which a thread knows its runtime.
 #[test]
 fn a_timer_may_be_polled_and_dropped_while_its_thread_ends() {
-    struct Last(Timer, mpsc::Sender<()>);
+    struct Last(Timer, mpsc::Sender<thread::Result<()>>);
     impl Drop for Last {
         fn drop(&mut self) {
             let Last(timer, done) = self;
-            let count = Count::new();
-            timer.set_after(FAR);
-            assert!(poll_with(timer, &count).is_pending());
-            timer.set_after(ms(1));
-            eventually("it fires", || count.get() > 0);
-            assert!(poll_with(timer, &count).is_ready());
-            timer.set_after(FAR);
-            assert!(poll_with(timer, &count).is_pending());
-            let _ = done.send(());
+            // A panic in such a place would end the process.
+            let result = catch_unwind(AssertUnwindSafe(|| {
+                let count = Count::new();
+                timer.set_after(FAR);
+                assert!(poll_with(timer, &count).is_pending());
+                timer.set_after(ms(1));
+                eventually("it fires", || count.get() > 0);
+                assert!(poll_with(timer, &count).is_ready());
+                timer.set_after(FAR);
+                assert!(poll_with(timer, &count).is_pending());
+            }));
+            let _ = done.send(result);
         }
     }
     thread_local! {
@@ -1920,7 +1924,10 @@ fn a_timer_may_be_polled_and_dropped_while_its_thread_ends() {
                 }
             });
             thread.join().expect("the thread ends well");
-            receiver.recv().expect("it was dropped, without a panic");
+            let result = receiver.recv().expect("it was dropped");
+            if let Err(panic) = result {
+                panic!("{}", message(&*panic));
+            }
         }
     });
 }
