@@ -5,7 +5,6 @@
 //! machine is; a wake-up that is lost is a wait for [`FAR`], which ends as a failure.
 
 use std::cell::RefCell;
-use std::fmt::Debug;
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
@@ -1325,7 +1324,7 @@ const CROWD: usize = match cfg!(debug_assertions) {
 // The interface of async-io's timer
 
 /// What both timers have.
-trait AnyTimer: Future<Output = Instant> + Stream<Item = Instant> + Unpin + Debug {
+trait AnyTimer: Future<Output = Instant> + Stream<Item = Instant> + Unpin {
     fn never() -> Self;
     fn after(duration: Duration) -> Self;
     fn at(instant: Instant) -> Self;
@@ -1479,13 +1478,16 @@ fn run<T: AnyTimer>(scenario: &[Do]) -> Vec<Saw> {
         match now {
             Some(Poll::Pending) => saw.push(Saw::Pending),
             Some(Poll::Ready(instant)) => {
-                assert!(Instant::now() >= instant, "{timer:?} is early in {step:?}");
+                assert!(
+                    Instant::now() >= instant,
+                    "early in {step:?} of {scenario:?}"
+                );
                 saw.push(due(instant, by_clock));
             }
             None => {}
         }
         if let Do::Woken = step {
-            eventually(&format!("{timer:?}: its waker is called"), || {
+            eventually(&format!("{scenario:?}: its waker is called"), || {
                 count.get() > 0
             });
             saw.push(Saw::Woken);
@@ -1929,5 +1931,41 @@ fn a_timer_may_be_polled_and_dropped_while_its_thread_ends() {
                 panic!("{}", message(&*panic));
             }
         }
+    });
+}
+
+/// Whoever prints a timer looks at what its runtime is using at that moment.
+#[test]
+fn printing_a_timer_does_not_disturb_its_runtime() {
+    use std::fmt::Write;
+
+    /// Takes its time, as a terminal does.
+    #[derive(Default)]
+    struct Slow(String);
+    impl Write for Slow {
+        fn write_str(&mut self, text: &str) -> std::fmt::Result {
+            thread::sleep(Duration::from_micros(50));
+            self.0.push_str(text);
+            Ok(())
+        }
+    }
+    on_every_backend(|backend| {
+        let asleep = Asleep::new(backend);
+        let shared = Shared::new(Timer::after(FAR));
+        let _task = asleep.handle.spawn(shared.clone());
+        shared.wait_until_polled();
+        let busy = asleep.handle.spawn(async {
+            for _ in 0..200 {
+                sleep(Duration::from_micros(20)).await;
+            }
+        });
+        while !busy.is_finished() {
+            let mut printed = Slow::default();
+            shared.set(|timer| write!(printed, "{timer:?}").expect("it can be printed"));
+            assert!(printed.0.contains("Timer"), "{}", printed.0);
+        }
+        wait_for(busy);
+        // It is still there to be woken.
+        wait_for(asleep.handle.spawn(async {}));
     });
 }
