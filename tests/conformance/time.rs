@@ -1954,16 +1954,20 @@ fn printing_a_timer_does_not_disturb_its_runtime() {
         let shared = Shared::new(Timer::after(FAR));
         let _task = asleep.handle.spawn(shared.clone());
         shared.wait_until_polled();
-        let busy = asleep.handle.spawn(async {
-            for _ in 0..200 {
+        // A worker that goes to sleep again and again, meanwhile.
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let busy = asleep.handle.spawn(async move {
+            while !stopped.load(Ordering::Relaxed) {
                 sleep(Duration::from_micros(20)).await;
             }
         });
-        while !busy.is_finished() {
+        for _ in 0..5 {
             let mut printed = Slow::default();
             shared.set(|timer| write!(printed, "{timer:?}").expect("it can be printed"));
             assert!(printed.0.contains("Timer"), "{}", printed.0);
         }
+        stop.store(true, Ordering::Relaxed);
         wait_for(busy);
         // It is still there to be woken.
         wait_for(asleep.handle.spawn(async {}));
