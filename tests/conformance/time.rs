@@ -1959,10 +1959,13 @@ fn printing_a_timer_does_not_disturb_its_runtime() {
         let stopped = stop.clone();
         let busy = asleep.handle.spawn(async move {
             while !stopped.load(Ordering::Relaxed) {
-                sleep(Duration::from_micros(20)).await;
+                for _ in 0..100 {
+                    yield_now().await;
+                }
+                sleep(Duration::from_micros(1)).await;
             }
         });
-        for _ in 0..5 {
+        for _ in 0..8 {
             let mut printed = Slow::default();
             shared.set(|timer| write!(printed, "{timer:?}").expect("it can be printed"));
             assert!(printed.0.contains("Timer"), "{}", printed.0);
