@@ -16,7 +16,7 @@ use std::task::{Context, Poll, Waker};
 
 use slab::Slab;
 
-use crate::sync::{Mutex, renew};
+use crate::sync::{Mutex, renew, wake_all};
 
 /// A signal that resets itself: [`set`](Self::set) releases one waiter, and is kept where there is
 /// none.
@@ -218,9 +218,7 @@ impl Latch {
             state.set = true;
             std::mem::take(&mut state.waiting)
         };
-        for (_, waker) in waiting {
-            waker.wake();
-        }
+        wake_all(waiting.into_iter().map(|(_, waker)| waker));
     }
 
     /// Whether it is set.

@@ -6,12 +6,13 @@
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use slab::Slab;
 
-use crate::sync::renew;
+use crate::sync::{renew, wake_all};
 
 /// Waits for the next Ctrl-C (`SIGINT`) from here on.
 ///
@@ -58,13 +59,15 @@ pub struct CtrlC {
 #[derive(Debug)]
 struct State {
     started: bool,
-    count: u64,
     wakers: Slab<Waker>,
 }
 
+/// How many signals there were. Counted by the handler itself, so that what came before a listener
+/// is known when that is made.
+static COUNT: AtomicU64 = AtomicU64::new(0);
+
 static STATE: Mutex<State> = Mutex::new(State {
     started: false,
-    count: 0,
     wakers: Slab::new(),
 });
 
@@ -79,24 +82,27 @@ fn start() -> io::Result<u64> {
         listen()?;
         state.started = true;
     }
-    Ok(state.count)
+    Ok(COUNT.load(Ordering::SeqCst))
 }
 
-/// The signal has come.
+/// Signals have been counted: wakes everyone who waits for one.
 fn announce() {
-    let wakers = {
-        let mut state = state();
-        state.count += 1;
-        state.wakers.clone()
-    };
-    for (_, waker) in wakers {
-        waker.wake();
-    }
+    let wakers = state().wakers.clone();
+    wake_all(wakers.into_iter().map(|(_, waker)| waker));
 }
 
 #[cfg(unix)]
 fn listen() -> io::Result<()> {
-    let mut signals = signal_hook::iterator::Signals::new([signal_hook::consts::SIGINT])?;
+    use signal_hook::consts::SIGINT;
+
+    // SAFETY: an atomic addition is all that is done in the handler.
+    unsafe {
+        signal_hook::low_level::register(SIGINT, || {
+            COUNT.fetch_add(1, Ordering::SeqCst);
+        })?;
+    }
+    // Registered second, it writes to its pipe after the count.
+    let mut signals = signal_hook::iterator::Signals::new([SIGINT])?;
     thread().spawn(move || {
         for _ in &mut signals {
             announce();
@@ -109,16 +115,12 @@ fn listen() -> io::Result<()> {
 /// signal-hook puts right. It has no pipe to write to, so the handler counts and unparks.
 #[cfg(windows)]
 fn listen() -> io::Result<()> {
-    use std::sync::atomic::{AtomicU64, Ordering};
-
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-
     let listener = thread().spawn(|| {
         let mut seen = 0;
         loop {
             std::thread::park();
-            while seen < COUNT.load(Ordering::Acquire) {
-                seen += 1;
+            let count = COUNT.load(Ordering::SeqCst);
+            if std::mem::replace(&mut seen, count) < count {
                 announce();
             }
         }
@@ -128,7 +130,7 @@ fn listen() -> io::Result<()> {
     // nothing.
     unsafe {
         signal_hook::low_level::register(signal_hook::consts::SIGINT, move || {
-            COUNT.fetch_add(1, Ordering::AcqRel);
+            COUNT.fetch_add(1, Ordering::SeqCst);
             listener.unpark();
         })?;
     }
@@ -150,9 +152,13 @@ impl Future for CtrlC {
                 return Poll::Ready(Err(error));
             }
         };
-        // The count and the wakers change under one lock, so a signal is seen here or wakes us.
+        // A signal is counted before the wakers are looked at, and that is done under the lock: so it
+        // is seen here, or wakes us.
         let mut state = state();
-        if state.count > after {
+        if COUNT.load(Ordering::SeqCst) > after {
+            let waker = self.place.take().map(|place| state.wakers.remove(place));
+            drop(state);
+            drop(waker);
             return Poll::Ready(Ok(()));
         }
         let old = match self.place {

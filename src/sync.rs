@@ -1,6 +1,8 @@
 //! The one place from which everything that synchronises takes its atomics and locks, so that
 //! loom's can stand in for the standard library's (`RUSTFLAGS="--cfg loom"`, see `ci/loom.sh`).
 
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 
 #[cfg(loom)]
@@ -17,8 +19,15 @@ use std::sync as imp;
 ///
 /// What our locks protect is consistent whenever foreign code (a waker, a destructor) could run:
 /// none is ever called under a lock. So a panic elsewhere is no reason to stop serving others.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Mutex<T>(imp::Mutex<T>);
+
+/// Without a look inside: whoever prints something must not hold a lock that others only try.
+impl<T> fmt::Debug for Mutex<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Mutex { .. }")
+    }
+}
 
 pub(crate) type MutexGuard<'a, T> = imp::MutexGuard<'a, T>;
 
@@ -52,5 +61,16 @@ pub(crate) fn renew(old: &mut Waker, new: &Waker) -> Option<Waker> {
     match old.will_wake(new) {
         true => None,
         false => Some(std::mem::replace(old, new.clone())),
+    }
+}
+
+/// Wakes all of them. A waker may be anybody's, and panic; that must not cost the others their wake,
+/// nor end the thread that serves them.
+#[inline]
+pub(crate) fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
+    for waker in wakers {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
+            std::mem::forget(panic); // Its destructor may panic too; the hook has told of it.
+        }
     }
 }

@@ -10,11 +10,12 @@ use std::future::Future;
 use std::io::{self, IoSlice, IoSliceMut, Read};
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
 
 use socket2::{Domain, Protocol, SockAddr, SockRef, Type};
 
-use crate::reactor::{Direction, Io, Kind, Snapshot, WaiterId};
+use crate::reactor::{Direction, Io, Kind, Snapshot, Source, WaiterId};
 use crate::runtime::context;
 use crate::sys::{self, OwnedDescriptor};
 use crate::task::queue;
@@ -90,7 +91,7 @@ impl Socket {
     }
 
     pub(super) fn shares_with(&self, other: &Socket) -> bool {
-        std::sync::Arc::ptr_eq(self.io.source(), other.io.source())
+        Arc::ptr_eq(self.io.source(), other.io.source())
     }
 
     /// Connects to one address.
@@ -148,7 +149,7 @@ impl Socket {
     ) -> Poll<io::Result<usize>> {
         let wanted = bytes.len();
         self.poll(cx, Direction::Read, self.io.id(), |socket, seen| {
-            let read = (&mut &**socket).read(bytes)?;
+            let read = sys::receive(socket, bytes)?;
             self.was_short(seen, read, wanted);
             Ok(read)
         })
@@ -164,7 +165,7 @@ impl Socket {
         let buffers = &mut buffers[..most];
         let wanted = buffers.iter().map(|buffer| buffer.len()).sum();
         self.poll(cx, Direction::Read, self.io.id(), |socket, seen| {
-            let read = (&mut &**socket).read_vectored(buffers)?;
+            let read = (&mut &*SockRef::from(socket)).read_vectored(buffers)?;
             self.was_short(seen, read, wanted);
             Ok(read)
         })
@@ -181,7 +182,7 @@ impl Socket {
     #[inline]
     pub(super) fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.poll(cx, Direction::Write, self.io.id(), |socket, _| {
-            socket.send_with_flags(bytes, sys::SEND_FLAGS)
+            sys::send(socket, bytes)
         })
     }
 
@@ -192,7 +193,7 @@ impl Socket {
     ) -> Poll<io::Result<usize>> {
         let buffers = &buffers[..buffers.len().min(sys::MAX_SLICES)];
         self.poll(cx, Direction::Write, self.io.id(), |socket, _| {
-            socket.send_vectored_with_flags(buffers, sys::SEND_FLAGS)
+            SockRef::from(socket).send_vectored_with_flags(buffers, sys::SEND_FLAGS)
         })
     }
 
@@ -204,29 +205,29 @@ impl Socket {
         cx: &mut Context<'_>,
         direction: Direction,
         id: WaiterId,
-        mut operation: impl FnMut(&SockRef<'_>, Snapshot) -> io::Result<T>,
+        mut operation: impl FnMut(&OwnedDescriptor, Snapshot) -> io::Result<T>,
     ) -> Poll<io::Result<T>> {
-        ready!(queue::charge(cx));
         let source = self.io.source();
         loop {
             let seen = source.snapshot();
             if seen.is_ready(direction) {
-                match operation(&self.options(), seen) {
+                ready!(queue::charge(cx));
+                match operation(source.descriptor(), seen) {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        queue::refund();
                         source.clear(direction, seen);
                     }
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => queue::refund(),
                     result => return Poll::Ready(result),
                 }
                 continue;
             }
-            let waits =
-                context::with_reactor(|reactor| source.wait(reactor, direction, id, cx.waker()));
-            match waits.and_then(|result| result) {
-                Ok(true) => {
-                    queue::refund();
-                    return Poll::Pending;
-                }
+            let waits = match source.wait_again(direction, id, cx.waker()) {
+                Some(waits) => waits,
+                None => register(source, direction, id, cx.waker()),
+            };
+            match waits {
+                Ok(true) => return Poll::Pending,
                 Ok(false) => {}
                 Err(error) => return Poll::Ready(Err(error)),
             }
@@ -246,6 +247,17 @@ impl Socket {
             operation,
         }
     }
+}
+
+/// Waits where the source is not registered yet, or with other workers' reactors only.
+#[cold]
+fn register(
+    source: &Arc<Source>,
+    direction: Direction,
+    id: WaiterId,
+    waker: &Waker,
+) -> io::Result<bool> {
+    context::with_reactor(|reactor| source.wait(reactor, direction, id, waker))?
 }
 
 /// See [`Socket::run`].
@@ -271,7 +283,9 @@ impl<T, F: FnMut(&SockRef<'_>) -> io::Result<T>> Future for Run<'_, F> {
             operation,
         } = &mut *self;
         let id = *id.get_or_insert_with(|| socket.io.new_id());
-        socket.poll(cx, *direction, id, |socket, _| operation(socket))
+        socket.poll(cx, *direction, id, |socket, _| {
+            operation(&SockRef::from(socket))
+        })
     }
 }
 

@@ -75,6 +75,12 @@ impl Deadlines {
         self.nodes.is_empty()
     }
 
+    /// How many timers there are, fired ones included.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.used
+    }
+
     /// Adds a timer. The second result is whether it is the earliest.
     pub(crate) fn insert(&mut self, when: Instant, waker: Waker) -> (Key, bool) {
         let order = self.next_order();

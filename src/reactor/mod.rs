@@ -18,15 +18,15 @@ mod parking;
 mod readiness;
 mod source;
 
+use std::cell::Cell;
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use crate::poller::{Events, Poller, Token};
-use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::sync::{Mutex, wake_all};
 use crate::sys::BorrowedDescriptor;
 use deadlines::{Deadlines, Key};
 use parking::Parking;
@@ -42,6 +42,7 @@ pub(crate) struct Reactor {
     deadlines: Mutex<Deadlines>,
     /// How many sources and timers there are, for a glance without the locks: what is seen here
     /// may be old, but never is for the thread that drives the reactor and made the change itself.
+    /// Both are written under their locks only.
     source_count: AtomicUsize,
     timer_count: AtomicUsize,
     /// Set once, before the table is emptied: nothing is registered any more.
@@ -55,7 +56,23 @@ pub(crate) struct Driver {
     wakers: Vec<Waker>,
 }
 
+thread_local! {
+    /// Where the reactor lies that this thread drives, for comparing only; null if there is none.
+    static DRIVEN: Cell<*const Reactor> = const { Cell::new(std::ptr::null()) };
+}
+
+/// Says which reactor this thread drives from now on, and gives the one before.
+pub(crate) fn replace_driven(reactor: *const Reactor) -> *const Reactor {
+    DRIVEN.replace(reactor)
+}
+
 impl Reactor {
+    /// Whether this thread drives it: then its worker is awake.
+    #[inline]
+    pub(crate) fn is_driven_here(&self) -> bool {
+        std::ptr::eq(DRIVEN.get(), self)
+    }
+
     pub(crate) fn new(poller: Poller) -> Reactor {
         Reactor {
             poller,
@@ -88,7 +105,7 @@ impl Reactor {
     /// There is something for the worker where it looks before it sleeps: wakes it if it sleeps.
     #[inline]
     pub(crate) fn unpark(&self) {
-        if self.parking.unpark() {
+        if !self.is_driven_here() && self.parking.unpark() {
             self.notify();
         }
     }
@@ -188,29 +205,24 @@ impl Reactor {
             return Err(closed());
         }
         let token = table.insert(source);
-        self.source_count.fetch_add(1, Ordering::Relaxed);
+        self.source_count.store(table.len(), Ordering::Relaxed);
         Ok(token)
     }
 
     /// What is returned is to be dropped outside all locks.
     fn remove(&self, token: Token) -> Option<Arc<Source>> {
-        let source = self.sources.lock().remove(token);
-        if source.is_some() {
-            self.source_count.fetch_sub(1, Ordering::Relaxed);
-        }
+        let mut table = self.sources.lock();
+        let source = table.remove(token);
+        self.source_count.store(table.len(), Ordering::Relaxed);
         source
     }
 }
 
-/// A waker may be anybody's, and panic; that must not cost the others their wake.
+/// True if there is anyone to wake.
 #[inline]
 fn wake(wakers: &mut Vec<Waker>) -> bool {
     let any = !wakers.is_empty();
-    for waker in wakers.drain(..) {
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
-            std::mem::forget(panic); // Its destructor may panic too; the hook has told of it.
-        }
-    }
+    wake_all(wakers.drain(..));
     any
 }
 
@@ -227,6 +239,7 @@ fn closed() -> io::Error {
 struct Table {
     sources: Vec<Place>,
     free: Vec<u32>,
+    len: usize,
 }
 
 #[derive(Debug)]
@@ -240,6 +253,10 @@ struct Place {
 const LAST_GENERATION: u32 = u32::MAX;
 
 impl Table {
+    fn len(&self) -> usize {
+        self.len
+    }
+
     fn insert(&mut self, source: Arc<Source>) -> Token {
         let index = self.free.pop().unwrap_or_else(|| {
             self.sources.push(Place {
@@ -250,6 +267,7 @@ impl Table {
         });
         let place = &mut self.sources[index as usize];
         place.source = Some(source);
+        self.len += 1;
         Token(u64::from(place.generation) << 32 | u64::from(index))
     }
 
@@ -267,6 +285,7 @@ impl Table {
         let index = token.0 as u32;
         let place = &mut self.sources[index as usize];
         place.generation += 1;
+        self.len -= 1;
         if place.generation != LAST_GENERATION {
             self.free.push(index);
         }
@@ -294,7 +313,8 @@ impl Alarm {
             return None;
         }
         let (key, earliest) = deadlines.insert(when, waker);
-        reactor.timer_count.fetch_add(1, Ordering::Relaxed);
+        let count = deadlines.len();
+        reactor.timer_count.store(count, Ordering::Relaxed);
         drop(deadlines);
         if earliest {
             reactor.unpark();
@@ -351,8 +371,11 @@ impl Alarm {
 impl Drop for Alarm {
     fn drop(&mut self) {
         if let Some(key) = self.key.take() {
-            let waker = self.reactor.deadlines.lock().remove(key);
-            self.reactor.timer_count.fetch_sub(1, Ordering::Relaxed);
+            let mut deadlines = self.reactor.deadlines.lock();
+            let waker = deadlines.remove(key);
+            let count = deadlines.len();
+            self.reactor.timer_count.store(count, Ordering::Relaxed);
+            drop(deadlines);
             drop(waker);
         }
     }

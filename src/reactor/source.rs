@@ -23,9 +23,10 @@ use std::io;
 use std::sync::Arc;
 use std::task::Waker;
 
-use super::readiness::{Direction, Readiness, Snapshot, WaiterId};
+use super::readiness::{Direction, Readiness, Slots, Snapshot, WaiterId};
 use super::{Reactor, Token};
 use crate::poller::{Interest, Mode, Ready};
+use crate::sync::MutexGuard;
 use crate::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use crate::sys::{AsDescriptor, OwnedDescriptor};
 
@@ -107,6 +108,7 @@ impl Source {
         self.readiness.clear(direction, seen);
     }
 
+    #[inline]
     pub(crate) fn descriptor(&self) -> &OwnedDescriptor {
         &self.descriptor
     }
@@ -126,7 +128,6 @@ impl Source {
 
     /// Leaves `waker` for the next event of `direction`, registering the source where that is
     /// needed; false if the direction is ready by now and the operation is to be tried again.
-    #[inline]
     pub(crate) fn wait(
         self: &Arc<Self>,
         reactor: &Arc<Reactor>,
@@ -145,6 +146,41 @@ impl Source {
             self.attach(reactor, direction)?;
             slots = self.readiness.lock();
         }
+        self.leave_waker(slots, reactor, direction, id, waker)
+    }
+
+    /// [`wait`](Self::wait), if the source is registered with the reactor that this thread drives:
+    /// what nearly every wait finds. `None` if it is not.
+    #[inline]
+    pub(crate) fn wait_again(
+        &self,
+        direction: Direction,
+        id: WaiterId,
+        waker: &Waker,
+    ) -> Option<io::Result<bool>> {
+        let mut slots = self.readiness.lock();
+        let home = slots.homes.first.as_ref()?;
+        if !home.reactor.is_driven_here() {
+            return None;
+        }
+        if home.interest.contains(interest(direction)) {
+            let displaced = self.readiness.wait(&mut slots, direction, id, waker);
+            drop(slots);
+            return Some(Ok(displaced.is_ok()));
+        }
+        let reactor = home.reactor.clone();
+        Some(self.leave_waker(slots, &reactor, direction, id, waker))
+    }
+
+    /// Leaves `waker`, where the source is registered with `reactor`.
+    fn leave_waker(
+        &self,
+        mut slots: MutexGuard<'_, Slots<Homes>>,
+        reactor: &Reactor,
+        direction: Direction,
+        id: WaiterId,
+        waker: &Waker,
+    ) -> io::Result<bool> {
         let displaced = self.readiness.wait(&mut slots, direction, id, waker);
         let armed = match displaced {
             Ok(_) => self.arm(&mut slots.homes, reactor, interest(direction)),
@@ -216,7 +252,6 @@ impl Source {
     }
 
     /// Sees to it that `reactor` reports an event for `wanted`, and for what it was asked before.
-    #[inline]
     fn arm(&self, homes: &mut Homes, reactor: &Reactor, wanted: Interest) -> io::Result<()> {
         let Some(home) = homes.with(reactor) else {
             return Ok(());

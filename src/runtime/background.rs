@@ -20,6 +20,9 @@ static STARTING: Mutex<()> = Mutex::new(());
 /// Where it cannot be started, for want of descriptors or threads. The next call tries again.
 pub(crate) fn home() -> io::Result<&'static Arc<Home>> {
     match BACKGROUND.get() {
+        Some(home) if home.reactor.is_closed() => Err(io::Error::other(
+            "the background runtime has ended: its thread panicked",
+        )),
         Some(home) => Ok(home),
         None => start(),
     }

@@ -124,25 +124,25 @@ impl Worker {
         let local = &*self.local;
         let reactor = self.reactor();
         let mut driver = self.driver.take().unwrap_or_default();
-        local.take_mail();
         let main_woken = || main.is_some_and(|main| main.woken.load(Ordering::Relaxed));
-        let busy = local.has_work() || main_woken();
         let mut any = false;
-        if !busy && timeout != Some(Duration::ZERO) {
+        // The last look, in each place that another thread may have put something: the inbox, the
+        // flag, and, in `next_timeout`, the deadlines.
+        let nothing_came = || {
             reactor.park();
-            // The last look, in each place that another thread may have put something: the inbox,
-            // the flag, and, in `next_timeout`, the deadlines.
-            if !local.home.has_mail() && !main_woken() && !self.is_closed_empty() {
-                let timeout = match (timeout, reactor.next_timeout()) {
-                    (Some(a), Some(b)) => Some(a.min(b)),
-                    (a, b) => a.or(b),
-                };
-                any |= wait(reactor, &mut driver, timeout);
-            }
-            reactor.resume();
+            !local.home.has_mail() && !main_woken() && !self.is_closed_empty()
+        };
+        let may_sleep = !local.has_work() && !main_woken() && timeout != Some(Duration::ZERO);
+        if may_sleep && nothing_came() {
+            let timeout = match (timeout, reactor.next_timeout()) {
+                (Some(a), Some(b)) => Some(a.min(b)),
+                (a, b) => a.or(b),
+            };
+            any |= wait(reactor, &mut driver, timeout);
         } else if reactor.has_sources() || self.embedded.get() {
             any |= wait(reactor, &mut driver, Some(Duration::ZERO));
         }
+        reactor.resume();
         any |= reactor.fire(&mut driver);
         self.driver.replace(Some(driver));
         local.take_mail();
@@ -243,6 +243,7 @@ impl Worker {
     }
 }
 
+#[inline]
 fn wait(reactor: &Reactor, driver: &mut Driver, timeout: Option<Duration>) -> bool {
     match reactor.wait(driver, timeout) {
         Ok(any) => any,

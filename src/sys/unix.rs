@@ -52,8 +52,27 @@ macro_rules! lend_descriptor {
 }
 pub(crate) use lend_descriptor;
 
-/// For every send: a peer that is gone is an error, never a signal.
+/// For every vectored send: a peer that is gone is an error, never a signal.
 pub(crate) const SEND_FLAGS: libc::c_int = libc::MSG_NOSIGNAL;
+
+/// What every small message goes through. On Linux these are the system calls themselves, in line:
+/// libc's functions are calls through the dynamic linker's table, look at whether the thread can be
+/// cancelled, and hand errors over in a thread-local.
+#[inline]
+pub(crate) fn receive(socket: &impl AsFd, bytes: &mut [u8]) -> io::Result<usize> {
+    Ok(rustix::net::recv(socket, bytes, rustix::net::RecvFlags::empty())?.0)
+}
+
+/// See [`receive`].
+#[inline]
+pub(crate) fn send(socket: &impl AsFd, bytes: &[u8]) -> io::Result<usize> {
+    // Apple's systems have no such flag in rustix: see `prepare`.
+    #[cfg(target_vendor = "apple")]
+    let flags = rustix::net::SendFlags::empty();
+    #[cfg(not(target_vendor = "apple"))]
+    let flags = rustix::net::SendFlags::NOSIGNAL;
+    Ok(rustix::net::send(socket, bytes, flags)?)
+}
 
 /// How many slices one vectored call may have: `IOV_MAX` where there is one (it is 1,024 on all of
 /// Linux, Apple's systems, the BSDs and illumos). More is an error, so the rest waits its turn.

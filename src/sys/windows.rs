@@ -1,6 +1,6 @@
 //! Windows: a socket is a handle of its own kind.
 
-use std::io;
+use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::os::windows::io::{AsRawSocket, AsSocket};
 
@@ -55,6 +55,14 @@ pub(crate) use lend_descriptor;
 
 /// There are no signals for a peer that is gone.
 pub(crate) const SEND_FLAGS: i32 = 0;
+
+pub(crate) fn receive(socket: &impl AsSocket, bytes: &mut [u8]) -> io::Result<usize> {
+    (&mut &*SockRef::from(socket)).read(bytes)
+}
+
+pub(crate) fn send(socket: &impl AsSocket, bytes: &[u8]) -> io::Result<usize> {
+    SockRef::from(socket).send(bytes)
+}
 
 /// How many slices one vectored call may have: `IOV_MAX` where there is one (it is 1,024 on all of
 /// Linux, Apple's systems, the BSDs and illumos). More is an error, so the rest waits its turn.

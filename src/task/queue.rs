@@ -29,7 +29,7 @@ use concurrent_queue::{ConcurrentQueue, PushError};
 use slab::Slab;
 
 use super::Runnable;
-use crate::reactor::Reactor;
+use crate::reactor::{Reactor, replace_driven};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -105,9 +105,7 @@ impl Home {
     /// From any thread: what the worker looks at before it sleeps has changed.
     #[inline]
     pub(crate) fn unpark(self: &Arc<Self>) {
-        if !is_current(self) {
-            self.reactor.unpark();
-        }
+        self.reactor.unpark();
     }
 }
 
@@ -266,23 +264,27 @@ pub(crate) fn current() -> Option<Rc<Local>> {
 
 #[inline]
 pub(crate) fn is_current(home: &Arc<Home>) -> bool {
-    with_current(|local| Arc::ptr_eq(&local.home, home)) == Some(true)
+    home.reactor.is_driven_here()
 }
 
 /// Makes a worker the current one until it is dropped; then the one before is again.
 #[derive(Debug)]
 pub(crate) struct Entered {
     before: Option<Rc<Local>>,
+    /// The address of its reactor.
+    driven: *const Reactor,
 }
 
 pub(crate) fn enter(local: &Rc<Local>) -> Entered {
     Entered {
         before: exchange(Some(local.clone())),
+        driven: replace_driven(Arc::as_ptr(&local.home.reactor)),
     }
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
+        replace_driven(self.driven);
         drop(exchange(self.before.take()));
     }
 }
@@ -295,22 +297,18 @@ fn exchange(current: Option<Rc<Local>>) -> Option<Rc<Local>> {
 /// How every wake, from any thread, gets its task run. `async-task` calls it at most once until
 /// the task has run.
 pub(super) fn schedule(runnable: Runnable, info: ScheduleInfo) {
-    let mut runnable = Some(runnable);
-    with_current(|local| {
-        let here = |r: &mut Runnable| Arc::ptr_eq(&local.home, &r.metadata().home);
-        if let Some(runnable) = runnable.take_if(here) {
-            match info.woken_while_running {
-                true => local.yielded.borrow_mut().push_back(runnable),
-                false => local.push(runnable),
-            }
-        }
-    });
-    if let Some(runnable) = runnable {
-        // Once it is in the inbox the task may run and be gone.
-        let home = runnable.metadata().home.clone();
-        home.inbox.push(runnable);
-        home.reactor.unpark();
+    let home = &runnable.metadata().home;
+    if is_current(home) {
+        with_current(|local| match info.woken_while_running {
+            true => local.yielded.borrow_mut().push_back(runnable),
+            false => local.push(runnable),
+        });
+        return;
     }
+    // Once it is in the inbox the task may run and be gone.
+    let home = home.clone();
+    home.inbox.push(runnable);
+    home.reactor.unpark();
 }
 
 /// Enters a task that is polled for the first time in its worker's list; its place there.

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use futures_lite::Stream;
@@ -47,6 +47,11 @@ pub struct Timer {
     /// [`Duration::MAX`] where there is none.
     period: Duration,
     state: State,
+    /// It was given another deadline since it was polled, one that may have come already.
+    moved: bool,
+    /// It was polled when its task had had its share of the loop: the next poll is free, or a future
+    /// before it that always takes the whole share would keep it from firing for ever.
+    deferred: bool,
 }
 
 #[derive(Debug)]
@@ -63,6 +68,8 @@ impl Timer {
             when,
             period,
             state: State::Idle(None),
+            moved: false,
+            deferred: false,
         }
     }
 
@@ -171,6 +178,7 @@ impl Timer {
     /// Gives it another deadline, and keeps whoever waits.
     fn move_to(&mut self, when: Option<Instant>) {
         self.when = when;
+        self.moved = true;
         match (&self.state, when) {
             (State::Set(alarm), Some(when)) => alarm.reset(when),
             (State::Set(alarm), None) => self.state = State::Idle(alarm.waker()),
@@ -195,6 +203,9 @@ impl Timer {
             match &self.state {
                 State::Set(alarm) => {
                     if alarm.poll(cx.waker()).is_pending() {
+                        if std::mem::take(&mut self.moved) && Instant::now() >= when {
+                            return Poll::Ready(self.fired(when));
+                        }
                         match context::with_reactor(|reactor| alarm.is_with(reactor)) {
                             Ok(true) | Err(_) => return Poll::Pending,
                             Ok(false) => {}
@@ -242,9 +253,14 @@ impl Future for Timer {
     type Output = Instant;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Instant> {
-        ready!(queue::charge(cx));
-        let result = self.get_mut().poll_fire(cx);
-        if result.is_pending() {
+        let this = self.get_mut();
+        let free = std::mem::take(&mut this.deferred);
+        if !free && queue::charge(cx).is_pending() {
+            this.deferred = true;
+            return Poll::Pending;
+        }
+        let result = this.poll_fire(cx);
+        if result.is_pending() && !free {
             queue::refund();
         }
         result

@@ -5,13 +5,13 @@
 //! its own. Nothing here waits by sleeping where a condition can be waited for; ports come from the
 //! kernel; no test depends on another one.
 
+mod child;
 mod events;
 #[cfg(unix)]
 mod pollers;
-mod streams;
-mod support;
-
-mod child;
 mod probe;
 mod runtime;
+mod streams;
+mod support;
 mod tasks;
+mod time;

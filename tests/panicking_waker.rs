@@ -1,0 +1,97 @@
+//! A waker that panics: not ours, but anybody may poll a timer with one. It must not take other
+//! people's wake-ups with it, nor the threads that serve everybody. A process of its own, since the
+//! background runtime, were it to end, would be missed by other tests.
+
+#[path = "conformance/support.rs"]
+#[allow(dead_code)]
+mod support;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use polder::Timer;
+
+use support::{on_every_backend, runtime, within};
+
+/// Panics when it wakes, and says how often it did.
+#[derive(Default)]
+struct Panics(AtomicUsize);
+
+impl Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        panic!("a waker that panics, on purpose");
+    }
+}
+
+fn soon() -> Instant {
+    Instant::now() + Duration::from_millis(20)
+}
+
+fn poll(timer: &mut Timer, waker: Waker) {
+    // On a slow machine it may be due already.
+    let _ = Pin::new(timer).poll(&mut Context::from_waker(&waker));
+}
+
+#[test]
+fn a_waker_that_panics_takes_no_other_wake_up_with_it() {
+    on_every_backend(|backend| {
+        let runtime = runtime(backend);
+        let panics = Arc::<Panics>::default();
+        runtime.block_on(async {
+            let due = soon();
+            let mut timer = Timer::at(due);
+            poll(&mut timer, panics.clone().into());
+            // Due at the same time, and behind it.
+            Timer::at(due).await;
+            drop(timer);
+            Timer::after(Duration::from_millis(1)).await;
+        });
+        assert_eq!(Arc::strong_count(&panics), 1, "a waker is left");
+    });
+}
+
+/// Else nothing would end the process any more: the handler is there, and nobody behind it.
+#[cfg(unix)]
+#[test]
+fn a_waker_that_panics_does_not_end_the_telling_of_signals() {
+    use polder::signal::ctrl_c;
+    let interrupt = || {
+        // SAFETY: it takes two integers; the process is ourselves.
+        assert_eq!(unsafe { libc::kill(libc::getpid(), libc::SIGINT) }, 0);
+    };
+    within(Duration::from_secs(10), "on a plain thread", move || {
+        let panics = Arc::<Panics>::default();
+        let mut first = ctrl_c();
+        let waker = Waker::from(panics.clone());
+        let result = Pin::new(&mut first).poll(&mut Context::from_waker(&waker));
+        assert!(result.is_pending());
+        let behind = ctrl_c();
+        interrupt();
+        polder::future::block_on(behind).expect("the handler is there");
+        drop(first);
+        let second = ctrl_c();
+        interrupt();
+        polder::future::block_on(second).expect("the handler is there");
+    });
+}
+
+#[test]
+fn a_waker_that_panics_does_not_end_the_background_runtime() {
+    let limit = Duration::from_secs(10);
+    within(limit, "on a plain thread", || {
+        let panics = Arc::<Panics>::default();
+        let due = soon();
+        let mut timer = Timer::at(due);
+        poll(&mut timer, panics.clone().into());
+        polder::future::block_on(Timer::at(due));
+        drop(timer);
+        polder::future::block_on(Timer::after(Duration::from_millis(1)));
+        polder::future::block_on(polder::spawn(async {}));
+        assert_eq!(Arc::strong_count(&panics), 1, "a waker is left");
+    });
+}

@@ -1,0 +1,202 @@
+//! `signal::ctrl_c`. A signal is the whole process's, so these tests are a process of their own, and
+//! run one after the other.
+
+#![cfg(unix)]
+
+#[path = "conformance/support.rs"]
+#[allow(dead_code)]
+mod support;
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+use std::time::Duration;
+
+use polder::future::{poll_once, zip};
+use polder::signal::{CtrlC, ctrl_c};
+use polder::{Runtime, Timer};
+
+use support::{eventually, message, on_every_backend, runtime, within};
+
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// To be held for the length of a test. The handler is installed, so that no signal ends the
+/// process.
+fn alone() -> MutexGuard<'static, ()> {
+    let guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    drop(ctrl_c());
+    guard
+}
+
+/// Sends this process a SIGINT, as a terminal does when somebody presses the keys.
+fn interrupt() {
+    // SAFETY: it takes two integers; the process is ourselves.
+    let result = unsafe { libc::kill(libc::getpid(), libc::SIGINT) };
+    assert_eq!(result, 0, "a process may signal itself");
+}
+
+fn interrupt_from_another_thread() {
+    let thread = thread::spawn(interrupt);
+    thread.join().expect("signals can be sent");
+}
+
+#[derive(Default)]
+struct Count(AtomicUsize);
+
+impl Count {
+    fn get(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+fn poll_with(listener: &mut CtrlC, count: &Arc<Count>) -> Poll<std::io::Result<()>> {
+    let waker = Waker::from(count.clone());
+    Pin::new(listener).poll(&mut Context::from_waker(&waker))
+}
+
+#[test]
+fn two_listeners_both_get_one_signal() {
+    let _alone = alone();
+    on_every_backend(|backend| {
+        runtime(backend).block_on(async {
+            let (mut one, mut two) = (ctrl_c(), ctrl_c());
+            assert!(poll_once(&mut one).await.is_none());
+            assert!(poll_once(&mut two).await.is_none());
+            let task = polder::spawn(ctrl_c());
+            interrupt_from_another_thread();
+            let (one, two) = zip(one, two).await;
+            one.expect("the handler is there");
+            two.expect("the handler is there");
+            task.await.expect("the handler is there");
+        });
+    });
+}
+
+#[test]
+fn listeners_in_two_runtimes_on_two_threads_both_get_one_signal() {
+    let _alone = alone();
+    on_every_backend(|backend| {
+        let waiting = Arc::new(Barrier::new(3));
+        let threads: Vec<_> = (0..2)
+            .map(|_| {
+                let waiting = waiting.clone();
+                thread::spawn(move || {
+                    let runtime: Runtime = runtime(backend);
+                    let mut listener = ctrl_c();
+                    let first = runtime.block_on(poll_once(&mut listener));
+                    assert!(first.is_none(), "there was no signal yet");
+                    waiting.wait();
+                    runtime.block_on(listener).expect("the handler is there");
+                })
+            })
+            .collect();
+        waiting.wait();
+        interrupt_from_another_thread();
+        for thread in threads {
+            if let Err(panic) = thread.join() {
+                panic!("{}", message(&*panic));
+            }
+        }
+    });
+}
+
+#[test]
+fn dropping_a_listener_leaves_the_other() {
+    let _alone = alone();
+    on_every_backend(|backend| {
+        runtime(backend).block_on(async {
+            let counts = [(); 3].map(|()| Arc::<Count>::default());
+            let [mut first, mut second, mut third] = [(); 3].map(|()| ctrl_c());
+            assert!(poll_with(&mut first, &counts[0]).is_pending());
+            assert!(poll_with(&mut second, &counts[1]).is_pending());
+            assert!(poll_with(&mut third, &counts[2]).is_pending());
+            drop(first);
+            drop(third);
+            assert_eq!(Arc::strong_count(&counts[0]), 1, "a waker is left");
+            assert_eq!(Arc::strong_count(&counts[2]), 1, "a waker is left");
+            let again = ctrl_c(); // It may have a place that has become free.
+            interrupt_from_another_thread();
+            second.await.expect("the handler is there");
+            again.await.expect("the handler is there");
+            assert_eq!((counts[0].get(), counts[2].get()), (0, 0));
+        });
+    });
+}
+
+#[test]
+fn a_signal_before_the_first_poll_is_told() {
+    let _alone = alone();
+    on_every_backend(|backend| {
+        let listener = ctrl_c();
+        let mut other = ctrl_c();
+        interrupt_from_another_thread();
+        let runtime = runtime(backend);
+        runtime.block_on(&mut other).expect("the handler is there");
+        // It has come, for certain: this one has it at its first poll.
+        let mut listener = pin!(listener);
+        let first = runtime.block_on(poll_once(&mut listener));
+        first.expect("it is told").expect("the handler is there");
+    });
+}
+
+#[test]
+fn a_signal_before_the_listener_was_made_is_not_told() {
+    let _alone = alone();
+    within(Duration::from_secs(30), "on a plain thread", || {
+        for _ in 0..200 {
+            let count = Arc::<Count>::default();
+            let mut before = ctrl_c();
+            assert!(poll_with(&mut before, &count).is_pending());
+            // This comes back after the handler has run, on this very thread.
+            // SAFETY: it takes an integer.
+            assert_eq!(unsafe { libc::raise(libc::SIGINT) }, 0);
+            let mut after = ctrl_c();
+            eventually("the listener that was there is woken", || count.get() > 0);
+            assert!(poll_with(&mut before, &count).is_ready());
+            let told = poll_with(&mut after, &Arc::default()).is_ready();
+            assert!(!told, "it was told of a signal that came before it");
+        }
+    });
+}
+
+#[test]
+fn each_signal_is_told_to_whoever_waits_for_it() {
+    let _alone = alone();
+    on_every_backend(|backend| {
+        runtime(backend).block_on(async {
+            for _ in 0..5 {
+                let listener = ctrl_c();
+                interrupt_from_another_thread();
+                listener.await.expect("the handler is there");
+            }
+        });
+    });
+}
+
+/// As documented: from the first call on, for good.
+#[test]
+fn a_signal_for_which_nobody_waits_does_not_end_the_process() {
+    let _alone = alone();
+    on_every_backend(|backend| {
+        // (One that is there but not polled: it tells us when the signal has come.)
+        let witness = ctrl_c();
+        interrupt();
+        runtime(backend).block_on(async {
+            // The loop goes on, and so does listening.
+            Timer::after(Duration::from_millis(1)).await;
+            witness.await.expect("the handler is there");
+            let listener = ctrl_c();
+            interrupt();
+            listener.await.expect("the handler is there");
+        });
+    });
+}
