@@ -298,6 +298,7 @@ mod linux {
         }
     }
 
+    #[expect(clippy::vec_box, reason = "each on its own, as in tasks")]
     struct Own(Vec<Box<[u8; BUFFER]>>);
 
     impl Own {
