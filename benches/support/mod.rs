@@ -191,8 +191,7 @@ pub fn compare(title: &str, step: u64, options: &Options, programs: &mut [Progra
     );
     for (place, program) in programs.iter().enumerate() {
         print!("  {:<22}", program.name);
-        let clocks: [fn(&(f64, f64)) -> f64; 2] = [|both| both.0, |both| both.1];
-        for of in clocks {
+        for of in [wall, cpu_only] {
             print!(
                 " {:>9.1}",
                 median(nanos[place].iter().map(of).collect::<Vec<_>>())
@@ -213,6 +212,16 @@ pub fn compare(title: &str, step: u64, options: &Options, programs: &mut [Progra
         }
         println!();
     }
+}
+
+type Both = (f64, f64);
+
+fn wall(both: &Both) -> f64 {
+    both.0
+}
+
+fn cpu_only(both: &Both) -> f64 {
+    both.1
 }
 
 fn per(took: Duration, count: u64) -> f64 {
