@@ -54,15 +54,16 @@ mod linux {
 
     fn table(pairs: usize, options: &Options) {
         let mut programs = Vec::new();
+        let with = (options, pairs);
         // Looking through all descriptors in every wait: nobody does that with hundreds.
         let few = pairs <= 50 || options.pairs.is_some();
-        let raw_epoll = add(&mut programs, options, "raw-epoll", None, || {
+        let raw_epoll = add(&mut programs, with, "raw-epoll", None, || {
             let mut raw = Epoll::new(pairs, Shared([0; BUFFER]));
             Box::new(move |count| raw.run(count))
         });
         add(
             &mut programs,
-            options,
+            with,
             "raw-epoll-own-buffers",
             raw_epoll,
             || {
@@ -72,7 +73,7 @@ mod linux {
         );
         let raw_poll = match few {
             false => None,
-            true => add(&mut programs, options, "raw-poll", None, || {
+            true => add(&mut programs, with, "raw-poll", None, || {
                 let mut raw = Poll::new(pairs);
                 Box::new(move |count| raw.run(count))
             }),
@@ -84,14 +85,14 @@ mod linux {
             };
             if wanted {
                 let name = format!("polder-{backend}");
-                add(&mut programs, options, &name, yardstick, || {
+                add(&mut programs, with, &name, yardstick, || {
                     let mut polder = Polder::new(pairs, backend);
                     Box::new(move |count| polder.run(count))
                 });
             }
         }
         let title = format!("TCP, {pairs} pairs: ns per round trip of {MESSAGE} bytes");
-        compare(&title, pairs as u64, options, &mut programs);
+        compare(&title, options, &mut programs);
     }
 
     type Run<'a> = Box<dyn FnMut(u64) -> Took + 'a>;
@@ -99,7 +100,7 @@ mod linux {
     /// The program's place in the table, if it is wanted.
     fn add<'a>(
         programs: &mut Vec<Program<'a>>,
-        options: &Options,
+        (options, pairs): (&Options, usize),
         name: &str,
         yardstick: Option<usize>,
         run: impl FnOnce() -> Run<'a>,
@@ -110,6 +111,7 @@ mod linux {
         programs.push(Program {
             name: name.into(),
             yardstick,
+            step: pairs as u64,
             run: run(),
         });
         Some(programs.len() - 1)

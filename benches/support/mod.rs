@@ -140,19 +140,20 @@ pub struct Program<'a> {
     pub name: String,
     /// Which program, by its place in the table, this one is compared with.
     pub yardstick: Option<usize>,
+    /// It does a multiple of so many operations.
+    pub step: u64,
     /// Does a number of operations, and says what they took.
     pub run: Box<dyn FnMut(u64) -> Took + 'a>,
 }
 
-/// Runs the programs in turns, and prints the table. `step`: the number of operations is a multiple
-/// of that.
-pub fn compare(title: &str, step: u64, options: &Options, programs: &mut [Program<'_>]) {
+/// Runs the programs in turns, and prints the table.
+pub fn compare(title: &str, options: &Options, programs: &mut [Program<'_>]) {
     if programs.is_empty() {
         return;
     }
     if let Some(count) = options.count {
         for program in programs {
-            let count = count.next_multiple_of(step);
+            let count = count.next_multiple_of(program.step);
             let took = (program.run)(count);
             println!("{title}: {}: {count} in {:?}", program.name, took.wall);
         }
@@ -163,6 +164,7 @@ pub fn compare(title: &str, step: u64, options: &Options, programs: &mut [Progra
     let counts: Vec<u64> = programs
         .iter_mut()
         .map(|program| {
+            let step = program.step;
             let mut count = step;
             loop {
                 let took = (program.run)(count).wall.max(Duration::from_nanos(1));
