@@ -1,0 +1,185 @@
+//! The small things, each by itself: what spawning, yielding, waking, a channel and timers cost on
+//! the default backend. Nanoseconds each; everything but the last line stays on one thread.
+//!
+//! ```text
+//! cargo bench --bench micro -- --rounds 7 --millis 200
+//! cargo bench --bench micro -- --only yield --count 1000000
+//! ```
+
+#[cfg(unix)]
+mod support;
+
+#[cfg(unix)]
+fn main() {
+    unix::main();
+}
+
+#[cfg(not(unix))]
+fn main() {}
+
+#[cfg(unix)]
+mod unix {
+    use std::future::{Future, poll_fn};
+    use std::hint::black_box;
+    use std::pin::{Pin, pin};
+    use std::task::Poll;
+    use std::thread;
+    use std::time::Duration;
+
+    use async_channel::{Receiver, Sender, bounded};
+    use polder::future::{poll_once, yield_now};
+    use polder::{Runtime, Timer};
+
+    use super::support::{Clock, Options, Program, Took, compare};
+
+    /// How many tasks, or timers, "many" are.
+    const MANY: u64 = 10_000;
+
+    /// No timer here ever fires.
+    const LONG: Duration = Duration::from_secs(1_000);
+
+    pub fn main() {
+        let options = Options::parse();
+        let mut programs = Vec::new();
+        let mut add = |name: &str, step, run: fn(&Runtime, u64) -> Took| {
+            if options.wants(name) {
+                let runtime = Runtime::new().expect("there are descriptors left");
+                programs.push(Program {
+                    name: name.into(),
+                    yardstick: None,
+                    step,
+                    run: Box::new(move |count| run(&runtime, count)),
+                });
+            }
+        };
+        add("spawn-await", 1, spawn_await);
+        add("spawn-local-await", 1, spawn_local_await);
+        add("spawn-10000-await", MANY, spawn_many);
+        add("yield", 1, yields);
+        add("yield-in-task", 1, yields_in_task);
+        add("channel-ping-pong", 1, channel);
+        add("timer-make-poll-drop", 1, timer);
+        add("timer-reset-of-10000", MANY, timer_reset);
+        add("wake-across-threads", 1, across);
+        compare("micro: ns each", &options, &mut programs);
+    }
+
+    /// Runs `future` and says what it took.
+    fn measured(runtime: &Runtime, future: impl Future<Output = ()>) -> Took {
+        runtime.block_on(async {
+            let clock = Clock::start();
+            future.await;
+            clock.stop()
+        })
+    }
+
+    fn spawn_await(runtime: &Runtime, count: u64) -> Took {
+        measured(runtime, async {
+            for n in 0..count {
+                black_box(polder::spawn(async move { n }).await);
+            }
+        })
+    }
+
+    fn spawn_local_await(runtime: &Runtime, count: u64) -> Took {
+        measured(runtime, async {
+            for n in 0..count {
+                black_box(polder::spawn_local(async move { n }).await);
+            }
+        })
+    }
+
+    fn spawn_many(runtime: &Runtime, count: u64) -> Took {
+        let mut tasks = Vec::with_capacity(MANY as usize);
+        measured(runtime, async {
+            for _ in 0..count / MANY {
+                tasks.extend((0..MANY).map(|n| polder::spawn(async move { n })));
+                for task in tasks.drain(..) {
+                    black_box(task.await);
+                }
+            }
+        })
+    }
+
+    fn yields(runtime: &Runtime, count: u64) -> Took {
+        measured(runtime, async {
+            for _ in 0..count {
+                yield_now().await;
+            }
+        })
+    }
+
+    /// A yield of a task, while the future that waits for it sleeps.
+    fn yields_in_task(runtime: &Runtime, count: u64) -> Took {
+        let task = runtime.spawn(async move {
+            for _ in 0..count {
+                yield_now().await;
+            }
+        });
+        measured(runtime, task)
+    }
+
+    async fn answer(receiver: Receiver<u64>, sender: Sender<u64>) {
+        while let Ok(number) = receiver.recv().await {
+            if sender.send(number + 1).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    async fn ask(sender: Sender<u64>, receiver: Receiver<u64>, count: u64) {
+        for number in 0..count {
+            sender.send(number).await.expect("the other side is there");
+            let answer = receiver.recv().await.expect("the other side is there");
+            assert_eq!(answer, number + 1);
+        }
+    }
+
+    /// There and back, between two tasks.
+    fn channel(runtime: &Runtime, count: u64) -> Took {
+        let (questions, questioned) = bounded(1);
+        let (answers, answered) = bounded(1);
+        let other = runtime.spawn(answer(questioned, answers));
+        let task = runtime.spawn(ask(questions, answered, count));
+        let took = measured(runtime, task);
+        runtime.block_on(other);
+        took
+    }
+
+    fn timer(runtime: &Runtime, count: u64) -> Took {
+        measured(runtime, async {
+            for _ in 0..count {
+                let ready = poll_once(pin!(Timer::after(LONG))).await;
+                assert!(ready.is_none());
+            }
+        })
+    }
+
+    /// As a timeout that is pushed back whenever something arrives.
+    fn timer_reset(runtime: &Runtime, count: u64) -> Took {
+        let mut timers: Vec<_> = (0..MANY).map(|_| Timer::after(LONG)).collect();
+        runtime.block_on(poll_fn(|cx| {
+            for timer in &mut timers {
+                assert!(Pin::new(timer).poll(cx).is_pending());
+            }
+            Poll::Ready(())
+        }));
+        measured(runtime, async {
+            for _ in 0..count / MANY {
+                for timer in &mut timers {
+                    timer.set_after(LONG);
+                }
+            }
+        })
+    }
+
+    /// There and back between two threads that sleep meanwhile.
+    fn across(runtime: &Runtime, count: u64) -> Took {
+        let (questions, questioned) = bounded(1);
+        let (answers, answered) = bounded(1);
+        let other = thread::spawn(move || polder::block_on(answer(questioned, answers)));
+        let took = measured(runtime, ask(questions, answered, count));
+        other.join().expect("it only answers");
+        took
+    }
+}
