@@ -68,9 +68,10 @@ pub(crate) fn renew(old: &mut Waker, new: &Waker) -> Option<Waker> {
 /// nor end the thread that serves them.
 #[inline]
 pub(crate) fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
-    for waker in wakers {
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
-            std::mem::forget(panic); // Its destructor may panic too; the hook has told of it.
-        }
+    let mut wakers = wakers.into_iter();
+    // Caught outside the loop, which costs nothing as long as nobody panics.
+    while let Err(panic) = catch_unwind(AssertUnwindSafe(|| wakers.by_ref().for_each(Waker::wake)))
+    {
+        std::mem::forget(panic); // Its destructor may panic too; the hook has told of it.
     }
 }

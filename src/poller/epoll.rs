@@ -5,8 +5,9 @@
 //! `epoll_wait` cannot do, deadlines that a foreign loop can see ([`arm`](Epoll::arm)) and
 //! sub-millisecond timeouts on kernels before 5.11, which lack `epoll_pwait2`.
 //!
-//! One lock, `buffer`, is held for the length of a wait: it is what makes a second waiter
-//! impossible. Nothing else needs one, the kernel's set is shared state enough.
+//! One flag, `waiting`, is on for the length of a wait: it is what makes a second waiter impossible.
+//! The kernel writes to a buffer that comes with the caller's [`Events`]. Nothing else needs a lock, the
+//! kernel's set is shared state enough.
 //!
 //! What is hidden here:
 //!
@@ -46,7 +47,7 @@ const TIMER_TOLERANCE: Duration = Duration::from_micros(50);
 pub(super) struct Epoll {
     epoll: OwnedFd,
     notifier: Notifier,
-    buffer: Mutex<Buffer>,
+    waiting: AtomicBool,
     timer: Mutex<Timer>,
     /// Whether the kernel has `epoll_pwait2` (5.11). True until it says otherwise.
     pwait2: AtomicBool,
@@ -54,11 +55,34 @@ pub(super) struct Epoll {
 
 /// Where the kernel writes events.
 #[derive(Default)]
-struct Buffer(Vec<MaybeUninit<epoll::Event>>);
+pub(super) struct Buffer(Vec<MaybeUninit<epoll::Event>>);
 
 // SAFETY: what keeps an event on its thread is that rustix lets its data be a pointer. All of ours
 // were made from integers and are read as such.
 unsafe impl Send for Buffer {}
+
+// SAFETY: as above; and nothing of it can be reached through a shared reference.
+unsafe impl Sync for Buffer {}
+
+/// A wait; there is one at a time.
+struct Waiting<'a>(&'a AtomicBool);
+
+impl<'a> Waiting<'a> {
+    #[inline]
+    fn begin(flag: &'a AtomicBool) -> io::Result<Waiting<'a>> {
+        match flag.swap(true, Ordering::Acquire) {
+            true => Err(super::busy()),
+            false => Ok(Waiting(flag)),
+        }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
 
 impl std::fmt::Debug for Buffer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -88,7 +112,7 @@ impl Epoll {
         Ok(Epoll {
             epoll,
             notifier,
-            buffer: Mutex::new(Buffer::default()),
+            waiting: AtomicBool::new(false),
             timer: Mutex::new(Timer::default()),
             pwait2: AtomicBool::new(true),
         })
@@ -232,24 +256,23 @@ impl Selector for Epoll {
     }
 
     fn wait(&self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
-        let Some(mut buffer) = self.buffer.try_lock() else {
-            return Err(super::busy());
-        };
-        let buffer = &mut buffer.0;
-        if buffer.len() < events.limit() {
-            *buffer = Vec::new();
-            buffer.resize_with(events.limit(), MaybeUninit::uninit);
+        let _waiting = Waiting::begin(&self.waiting)?;
+        let limit = events.limit();
+        let Events { list, kernel, .. } = events;
+        let buffer = &mut kernel.0;
+        if buffer.is_empty() {
+            buffer.resize_with(limit, MaybeUninit::uninit);
         }
         // Our own two descriptors take their places among the others; what does not fit this time
         // the kernel keeps for the next.
-        let reported = self.wait_once(&mut buffer[..events.limit()], timeout)?;
+        let reported = self.wait_once(buffer, timeout)?;
         let mut fired = false;
         let mut notified = false;
         for event in reported {
             match event.data.u64() {
                 NOTIFIER => notified |= self.notifier.acknowledge(),
                 TIMER => fired = true,
-                token => events.push(Event::new(Token(token), ready(event.flags))),
+                token => list.push(Event::new(Token(token), ready(event.flags))),
             }
         }
         if fired {
@@ -257,7 +280,7 @@ impl Selector for Epoll {
             if timer.armed.is_some_and(|armed| armed <= now()) {
                 timer.armed = None;
             }
-            if events.is_empty() && !notified {
+            if list.is_empty() && !notified {
                 return Err(Errno::INTR.into());
             }
         }

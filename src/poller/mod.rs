@@ -257,6 +257,9 @@ impl fmt::Debug for Event {
 pub struct Events {
     list: Vec<Event>,
     limit: usize,
+    /// Where a kernel writes whose events have another form; made by the first wait.
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    kernel: epoll::Buffer,
 }
 
 impl Events {
@@ -276,6 +279,8 @@ impl Events {
         Events {
             list: Vec::with_capacity(limit),
             limit,
+            #[cfg(any(target_os = "linux", target_os = "android"))]
+            kernel: epoll::Buffer::default(),
         }
     }
 

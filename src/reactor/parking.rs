@@ -18,6 +18,8 @@
 //! finds the thing and does not sleep, or the other side finds `PARKED` and notifies; and a
 //! notification is kept by the poller until a wait consumes it. `loom` checks this below.
 
+use std::sync::atomic::compiler_fence;
+
 use crate::sync::atomic::{AtomicU8, Ordering, fence};
 
 const RUNNING: u8 = 0;
@@ -36,8 +38,17 @@ impl Parking {
     /// called before the last look.
     #[inline]
     pub(crate) fn park(&self) {
-        self.0.store(PARKED, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
+        // On x86 a locked exchange is a full fence, at a third of the price of `mfence`.
+        if cfg!(all(
+            any(target_arch = "x86", target_arch = "x86_64"),
+            not(loom)
+        )) {
+            self.0.swap(PARKED, Ordering::SeqCst);
+            compiler_fence(Ordering::SeqCst);
+        } else {
+            self.0.store(PARKED, Ordering::Relaxed);
+            fence(Ordering::SeqCst);
+        }
     }
 
     /// The worker is awake, or has found something and does not sleep.
