@@ -209,8 +209,8 @@ impl Socket {
     ) -> Poll<io::Result<T>> {
         let source = self.io.source();
         loop {
-            let seen = source.snapshot();
-            if seen.is_ready(direction) {
+            let seen = source.snapshot(direction);
+            if seen.is_ready() {
                 ready!(queue::charge(cx));
                 match operation(source.descriptor(), seen) {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {

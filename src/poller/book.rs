@@ -3,10 +3,9 @@
 //! Two halves, each with its lock:
 //!
 //! * the **book** ([`Book`]): what callers asked for, by descriptor number. Held for moments.
-//! * the **list** (a [`List`]): what the kernel is handed. Held by the waiting thread for the length
-//!   of its wait, which is what makes a second waiter impossible. It holds only what is armed: a
-//!   source that nobody waits for costs the kernel nothing, and its hang-up, which poll reports
-//!   unasked, cannot end a wait.
+//! * the **list** (a [`List`]): what the kernel is handed. Held by the waiting thread, of which there
+//!   is one, for the length of its wait. It holds only what is armed: a source that nobody waits for
+//!   costs the kernel nothing, and its hang-up, which poll reports unasked, cannot end a wait.
 //!
 //! To register, modify and deregister is to write into the book: no system call. A descriptor that
 //! was written about is put among the book's `changed`; the waiter carries changes over to the list
@@ -239,9 +238,7 @@ impl<L: List + Sync> Selector for Booked<L> {
     }
 
     fn wait(&self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
-        let Some(mut list) = self.list.try_lock() else {
-            return Err(super::busy());
-        };
+        let mut list = self.list.lock();
         let list = &mut *list;
         {
             let mut book = self.book.lock();

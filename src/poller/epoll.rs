@@ -5,9 +5,8 @@
 //! `epoll_wait` cannot do, deadlines that a foreign loop can see ([`arm`](Epoll::arm)) and
 //! sub-millisecond timeouts on kernels before 5.11, which lack `epoll_pwait2`.
 //!
-//! One flag, `waiting`, is on for the length of a wait: it is what makes a second waiter impossible.
-//! The kernel writes to a buffer that comes with the caller's [`Events`]. Nothing else needs a lock, the
-//! kernel's set is shared state enough.
+//! The kernel writes to a buffer that comes with the caller's [`Events`], and its set is all the shared
+//! state there is: nothing here needs a lock but the timerfd.
 //!
 //! What is hidden here:
 //!
@@ -47,7 +46,6 @@ const TIMER_TOLERANCE: Duration = Duration::from_micros(50);
 pub(super) struct Epoll {
     epoll: OwnedFd,
     notifier: Notifier,
-    waiting: AtomicBool,
     timer: Mutex<Timer>,
     /// Whether the kernel has `epoll_pwait2` (5.11). True until it says otherwise.
     pwait2: AtomicBool,
@@ -63,26 +61,6 @@ unsafe impl Send for Buffer {}
 
 // SAFETY: as above; and nothing of it can be reached through a shared reference.
 unsafe impl Sync for Buffer {}
-
-/// A wait; there is one at a time.
-struct Waiting<'a>(&'a AtomicBool);
-
-impl<'a> Waiting<'a> {
-    #[inline]
-    fn begin(flag: &'a AtomicBool) -> io::Result<Waiting<'a>> {
-        match flag.swap(true, Ordering::Acquire) {
-            true => Err(super::busy()),
-            false => Ok(Waiting(flag)),
-        }
-    }
-}
-
-impl Drop for Waiting<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
-    }
-}
 
 impl std::fmt::Debug for Buffer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -112,7 +90,6 @@ impl Epoll {
         Ok(Epoll {
             epoll,
             notifier,
-            waiting: AtomicBool::new(false),
             timer: Mutex::new(Timer::default()),
             pwait2: AtomicBool::new(true),
         })
@@ -256,7 +233,6 @@ impl Selector for Epoll {
     }
 
     fn wait(&self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
-        let _waiting = Waiting::begin(&self.waiting)?;
         let limit = events.limit();
         let Events { list, kernel, .. } = events;
         let buffer = &mut kernel.0;
@@ -382,11 +358,7 @@ mod tests {
     fn without_pwait2_timeouts_are_neither_early_nor_a_millisecond_late_for_it() {
         let epoll = Epoll::new().unwrap();
         epoll.pwait2.store(false, Ordering::Relaxed);
-        let poller = super::super::Poller {
-            capabilities: epoll.capabilities(),
-            selector: Box::new(epoll),
-            backend: crate::Backend::Epoll,
-        };
+        let poller = super::super::Poller::with(crate::Backend::Epoll, Box::new(epoll));
         let mut events = Events::new();
         for micros in [1, 300, 1_500, 700, 2_250] {
             let timeout = Duration::from_micros(micros);

@@ -64,8 +64,9 @@ mod select;
 use std::fmt;
 use std::io;
 use std::ops::{BitOr, BitOrAssign};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sys::BorrowedDescriptor;
 
 pub use backend::Backend;
@@ -372,7 +373,7 @@ pub(crate) trait Selector: Send + Sync + fmt::Debug {
 
     fn deregister(&self, descriptor: BorrowedDescriptor<'_>) -> io::Result<()>;
 
-    /// One wait. `events` is empty and stays within its limit. `Interrupted` means that there is
+    /// One wait; never two at once. `events` is empty and stays within its limit. `Interrupted` means that there is
     /// nothing to tell, and the timeout is not over: the caller knows how much of it is left.
     fn wait(&self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()>;
 
@@ -428,6 +429,8 @@ pub(crate) trait Selector: Send + Sync + fmt::Debug {
 #[derive(Debug)]
 pub struct Poller {
     selector: Box<dyn Selector>,
+    /// On while a thread is in [`wait`](Poller::wait), so that a second one is told.
+    waiting: AtomicBool,
     backend: Backend,
     capabilities: Capabilities,
 }
@@ -440,13 +443,16 @@ impl Poller {
     /// [`Unsupported`](io::ErrorKind::Unsupported), listing what is available, where the platform
     /// lacks it; otherwise what the kernel says, for instance that there are no descriptors left.
     pub fn new(backend: Backend) -> io::Result<Poller> {
-        let selector = backend.open()?;
-        let capabilities = selector.capabilities();
-        Ok(Poller {
+        Ok(Poller::with(backend, backend.open()?))
+    }
+
+    fn with(backend: Backend, selector: Box<dyn Selector>) -> Poller {
+        Poller {
+            capabilities: selector.capabilities(),
             selector,
+            waiting: AtomicBool::new(false),
             backend,
-            capabilities,
-        })
+        }
     }
 
     /// Which backend this is.
@@ -535,12 +541,32 @@ impl Poller {
     ///
     /// [`ResourceBusy`](io::ErrorKind::ResourceBusy) while another thread waits on this poller.
     pub fn wait(&self, events: &mut Events, timeout: Option<Duration>) -> io::Result<usize> {
+        if self.waiting.swap(true, Ordering::Acquire) {
+            return Err(busy());
+        }
+        /// Off again, whatever happens.
+        struct Done<'a>(&'a AtomicBool);
+        impl Drop for Done<'_> {
+            fn drop(&mut self) {
+                self.0.store(false, Ordering::Release);
+            }
+        }
+        let _done = Done(&self.waiting);
+        self.wait_alone(events, timeout)
+    }
+
+    /// [`wait`](Self::wait) for a caller that knows itself to be the only one that ever waits: the
+    /// thread that drives the reactor whose poller this is.
+    #[inline]
+    pub(crate) fn wait_alone(
+        &self,
+        events: &mut Events,
+        timeout: Option<Duration>,
+    ) -> io::Result<usize> {
         events.clear();
         // The clock is read only where a signal could make us ask how much time is left.
         let deadline = match timeout {
-            Some(timeout) if !timeout.is_zero() => {
-                std::time::Instant::now().checked_add(timeout).or(None)
-            }
+            Some(timeout) if !timeout.is_zero() => Instant::now().checked_add(timeout),
             _ => None,
         };
         let mut left = timeout;
@@ -549,7 +575,7 @@ impl Poller {
                 Ok(()) => return Ok(events.len()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {
                     if let Some(deadline) = deadline {
-                        left = Some(deadline.saturating_duration_since(std::time::Instant::now()));
+                        left = Some(deadline.saturating_duration_since(Instant::now()));
                     }
                 }
                 Err(error) => return Err(error),

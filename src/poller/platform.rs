@@ -8,7 +8,6 @@
 //!   ours, which also tells duplicates (kqueue would take them) and unknown descriptors.
 //! * **No stale event:** a key that is given up while a thread waits is not used again before that
 //!   wait is over, so an event that comes late finds an empty place.
-//! * A second waiter would get an empty result at once; here it gets an error.
 //! * It tells neither hang-up nor error on every system, and for edges not the end of file that came
 //!   with the data: so no hints.
 
@@ -157,9 +156,7 @@ impl Selector for Platform {
     }
 
     fn wait(&self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
-        let Some(mut buffer) = self.buffer.try_lock() else {
-            return Err(super::busy());
-        };
+        let mut buffer = self.buffer.lock();
         if buffer.limit != events.limit() {
             let limit = NonZeroUsize::new(events.limit()).expect("a limit is at least one");
             buffer.events = polling::Events::with_capacity(limit);

@@ -155,7 +155,7 @@ impl Reactor {
     /// Waits once and wakes those whose sources are ready. True if any was.
     pub(crate) fn wait(&self, driver: &mut Driver, timeout: Option<Duration>) -> io::Result<bool> {
         let Driver { events, wakers } = driver;
-        if self.poller.wait(events, timeout)? == 0 {
+        if self.poller.wait_alone(events, timeout)? == 0 {
             return Ok(false);
         }
         let table = self.sources.lock();

@@ -1,25 +1,27 @@
 //! What is known of one source, and who waits for more.
 //!
-//! `state` is one atomic word: readiness bits (low byte) and a tick (the rest). `slots`, behind a
-//! lock, holds the wakers, and for its owner whatever has to change together with them.
+//! Each direction has two counters: `events` counts what was reported, `spent` says up to which event
+//! the readiness was used up. They differ: an operation is worth a try. `slots`, behind a lock, holds
+//! the wakers, and for its owner whatever has to change together with them.
 //!
 //! **The protocol.**
 //!
-//! * An operation first takes a [`Snapshot`]. If its direction's bit is set it tries; if that
-//!   would block it calls [`clear`](Readiness::clear) with that snapshot.
-//! * Whoever finds the bit clear takes the lock and calls [`Slots::wait`], which looks at the bit
-//!   once more under the lock: set, it refuses, and the operation is tried again; clear, it leaves
-//!   the waker.
-//! * An event, [`deliver`](Readiness::deliver), sets bits and raises the tick, and *then* takes the
-//!   lock and takes the wakers out.
+//! * An operation first takes a [`Snapshot`]. If that is ready it tries; if that would block it calls
+//!   [`clear`](Readiness::clear) with the snapshot, which spends the events counted *before* the
+//!   attempt.
+//! * Whoever finds its direction not ready takes the lock and calls [`Readiness::wait`], which
+//!   looks once more under the lock: ready, it refuses, and the operation is tried again; not ready,
+//!   it leaves the waker.
+//! * An event, [`deliver`](Readiness::deliver), is counted, and its wakers are taken out, under the
+//!   lock, which is what makes counting a plain load and store.
 //!
-//! **Why no edge is lost.** An event between an attempt and its clearing raises the tick, and
-//! clearing is refused when the tick has moved. **Why no waiter is lost.** The event's critical
-//! section comes before the waiter's, and then the waiter sees the bit, or after, and then the event
-//! finds the waker. `loom` checks both below.
+//! **Why no edge is lost.** An event between an attempt and its clearing is counted beyond what the
+//! clearing spends, so the direction stays ready. (Two attempts at once may spend in the wrong order;
+//! then the direction is ready without need, which costs one more attempt.) **Why no waiter is
+//! lost.** The event's critical section comes before the waiter's, and then the waiter sees the
+//! count, or after, and then the event finds the waker. `loom` checks both below.
 //!
-//! The bits start set: nothing is known, so the first operation tries. A bit that is set wrongly
-//! costs one attempt; one that is clear wrongly would cost everything.
+//! A direction starts ready: nothing is known, so the first operation tries.
 //!
 //! Each waiter has an identity, [`WaiterId`]: a handle to the socket, or a future of ours. A waiter
 //! that comes again replaces its waker instead of adding one, and one that goes takes it along. The
@@ -40,10 +42,10 @@ pub(crate) enum Direction {
 
 impl Direction {
     #[inline]
-    fn bit(self) -> u32 {
+    fn ready(self) -> Ready {
         match self {
-            Direction::Read => Ready::READABLE.0.into(),
-            Direction::Write => Ready::WRITABLE.0.into(),
+            Direction::Read => Ready::READABLE,
+            Direction::Write => Ready::WRITABLE,
         }
     }
 }
@@ -54,35 +56,43 @@ impl Direction {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct WaiterId(pub(crate) u32);
 
-/// The state that an attempt was made in.
+/// What was known of a direction before an attempt.
 #[derive(Clone, Copy)]
-pub(crate) struct Snapshot(u32);
+pub(crate) struct Snapshot {
+    events: u32,
+    spent: u32,
+    news: u32,
+}
 
 impl Snapshot {
     #[inline]
-    pub(crate) fn is_ready(self, direction: Direction) -> bool {
-        self.0 & direction.bit() != 0
+    pub(crate) fn is_ready(self) -> bool {
+        self.events != self.spent
     }
 
     /// Whether a hang-up, an error or urgent data was reported, ever, or may have gone unreported:
     /// then a read that fills less than was asked for says nothing about the next one.
     #[inline]
     pub(crate) fn has_news_beyond_data(self) -> bool {
-        const NEWS: u8 = Ready::CLOSED.0 | Ready::ERROR.0 | Ready::PRIORITY.0 | Ready::UNTOLD.0;
-        self.0 & u32::from(NEWS) != 0
+        self.news != 0
     }
 }
+
+/// What is remembered for good.
+const NEWS: u8 = Ready::CLOSED.0 | Ready::ERROR.0 | Ready::PRIORITY.0 | Ready::UNTOLD.0;
 
 /// Waiting was refused: the operation is to be tried again.
 #[derive(Debug)]
 pub(crate) struct ReadyByNow;
 
-const TICK: u32 = 1 << 8;
-const BITS: u32 = TICK - 1;
-
 #[derive(Debug)]
 pub(crate) struct Readiness<R> {
-    state: AtomicU32,
+    /// By direction. Written under the lock.
+    events: [AtomicU32; 2],
+    /// By direction. Written by whoever has tried.
+    spent: [AtomicU32; 2],
+    /// What of [`NEWS`] was ever reported. Written under the lock.
+    news: AtomicU32,
     slots: Mutex<Slots<R>>,
 }
 
@@ -103,7 +113,9 @@ pub(crate) struct Slots<R> {
 impl<R> Readiness<R> {
     pub(crate) fn new(homes: R) -> Readiness<R> {
         Readiness {
-            state: AtomicU32::new(u32::from((Ready::READABLE | Ready::WRITABLE).0)),
+            events: [AtomicU32::new(1), AtomicU32::new(1)],
+            spent: [AtomicU32::new(0), AtomicU32::new(0)],
+            news: AtomicU32::new(0),
             slots: Mutex::new(Slots {
                 ids: [WaiterId(0); 2],
                 first: [None, None],
@@ -114,27 +126,20 @@ impl<R> Readiness<R> {
     }
 
     #[inline]
-    pub(crate) fn snapshot(&self) -> Snapshot {
-        Snapshot(self.state.load(Ordering::Acquire))
+    pub(crate) fn snapshot(&self, direction: Direction) -> Snapshot {
+        // The count first: an event that comes in between makes the rest newer, not older.
+        let events = self.events[direction as usize].load(Ordering::Acquire);
+        Snapshot {
+            events,
+            spent: self.spent[direction as usize].load(Ordering::Relaxed),
+            news: self.news.load(Ordering::Relaxed),
+        }
     }
 
     /// The direction was seen not to be ready, in an attempt that began after `seen` was taken.
     #[inline]
     pub(crate) fn clear(&self, direction: Direction, seen: Snapshot) {
-        let mut current = seen.0;
-        // Only bits can differ while the tick stands: the other direction was cleared. That is no
-        // reason to give up.
-        while let Err(now) = self.state.compare_exchange_weak(
-            current,
-            current & !direction.bit(),
-            Ordering::AcqRel,
-            Ordering::Acquire,
-        ) {
-            if now & !BITS != seen.0 & !BITS {
-                return;
-            }
-            current = now;
-        }
+        self.spent[direction as usize].store(seen.events, Ordering::Relaxed);
     }
 
     #[inline]
@@ -152,43 +157,33 @@ impl<R> Readiness<R> {
         id: WaiterId,
         waker: &Waker,
     ) -> Result<Option<Waker>, ReadyByNow> {
-        if self.snapshot().is_ready(direction) {
+        if self.snapshot(direction).is_ready() {
             return Err(ReadyByNow);
         }
         Ok(slots.leave(direction, id, waker))
     }
 
-    /// An event: sets its bits, moves the wakers of its directions to `wakers`, and lets the owner
-    /// see to what is left of the waiting, under the lock.
+    /// An event, or something that is treated as one, while the lock is held: counts it, and moves
+    /// the wakers of its directions to `wakers`.
     #[inline]
-    pub(crate) fn deliver(
-        &self,
-        ready: Ready,
-        wakers: &mut Vec<Waker>,
-        owner: impl FnOnce(&mut Slots<R>, &mut Vec<Waker>),
-    ) {
-        self.note(ready);
-        let mut slots = self.lock();
-        if ready.intersects(Ready::READABLE) {
-            slots.take(Direction::Read, wakers);
+    pub(crate) fn deliver(&self, slots: &mut Slots<R>, ready: Ready, wakers: &mut Vec<Waker>) {
+        self.remember(slots, ready);
+        for direction in [Direction::Read, Direction::Write] {
+            if ready.intersects(direction.ready()) {
+                let events = &self.events[direction as usize];
+                let count = events.load(Ordering::Relaxed).wrapping_add(1);
+                events.store(count, Ordering::Release);
+                slots.take(direction, wakers);
+            }
         }
-        if ready.intersects(Ready::WRITABLE) {
-            slots.take(Direction::Write, wakers);
-        }
-        owner(&mut slots, wakers);
     }
 
-    /// Sets bits and raises the tick. Who does only this must wake the waiters afterwards.
+    /// Notes whatever of `ready` is remembered for good, while the lock is held.
     #[inline]
-    pub(crate) fn note(&self, ready: Ready) {
-        let mut current = self.state.load(Ordering::Relaxed);
-        while let Err(now) = self.state.compare_exchange_weak(
-            current,
-            (current | u32::from(ready.0)).wrapping_add(TICK),
-            Ordering::AcqRel,
-            Ordering::Relaxed,
-        ) {
-            current = now;
+    pub(crate) fn remember(&self, _: &mut Slots<R>, ready: Ready) {
+        if ready.0 & NEWS != 0 {
+            let news = self.news.load(Ordering::Relaxed) | u32::from(ready.0 & NEWS);
+            self.news.store(news, Ordering::Relaxed);
         }
     }
 
@@ -264,7 +259,9 @@ impl<R> Slots<R> {
         if self.more.is_some() {
             self.take_list(direction, wakers);
         }
-        wakers.extend(self.first[direction as usize].take());
+        if let Some(first) = self.first[direction as usize].take() {
+            wakers.push(first);
+        }
     }
 
     #[cold]
@@ -344,7 +341,7 @@ mod loom_tests {
             self.bytes.fetch_add(1, O::Release);
             let mut wakers = Vec::new();
             self.readiness
-                .deliver(Ready::READABLE, &mut wakers, |_, _| {});
+                .deliver(&mut self.readiness.lock(), Ready::READABLE, &mut wakers);
             for waker in wakers {
                 waker.wake();
             }
@@ -354,8 +351,8 @@ mod loom_tests {
         fn poll_read(&self, id: WaiterId) -> Option<usize> {
             let waker = Waker::from(self.woken.clone());
             loop {
-                let seen = self.readiness.snapshot();
-                if seen.is_ready(Direction::Read) {
+                let seen = self.readiness.snapshot(Direction::Read);
+                if seen.is_ready() {
                     match self.bytes.swap(0, O::Acquire) {
                         0 => self.readiness.clear(Direction::Read, seen),
                         n => return Some(n),
@@ -418,19 +415,28 @@ mod loom_tests {
     }
 
     #[test]
-    fn clearing_one_direction_keeps_the_other() {
-        loom::model(|| {
-            let readiness = Arc::new(Readiness::new(()));
+    fn two_readers_at_once_are_both_woken() {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(2);
+        model.check(|| {
+            let world = World::new();
+            // The other reader only tries, takes nothing, and may spend what it saw late.
             let other = {
-                let readiness = readiness.clone();
+                let world = world.clone();
                 loom::thread::spawn(move || {
-                    readiness.clear(Direction::Write, readiness.snapshot());
+                    let seen = world.readiness.snapshot(Direction::Read);
+                    if seen.is_ready() && world.bytes.load(O::Acquire) == 0 {
+                        world.readiness.clear(Direction::Read, seen);
+                    }
                 })
             };
-            readiness.clear(Direction::Read, readiness.snapshot());
+            let sender = {
+                let world = world.clone();
+                loom::thread::spawn(move || world.arrive())
+            };
+            world.read_all(1);
+            sender.join().unwrap();
             other.join().unwrap();
-            let seen = readiness.snapshot();
-            assert!(!seen.is_ready(Direction::Read) && !seen.is_ready(Direction::Write));
         });
     }
 }
@@ -452,7 +458,7 @@ mod tests {
     }
 
     fn wait(readiness: &Readiness<()>, direction: Direction, id: u32, waker: &Waker) {
-        readiness.clear(direction, readiness.snapshot());
+        readiness.clear(direction, readiness.snapshot(direction));
         readiness
             .wait(&mut readiness.lock(), direction, WaiterId(id), waker)
             .unwrap();
@@ -471,7 +477,7 @@ mod tests {
         wait(&readiness, Direction::Read, 2, &second_waker);
         assert_eq!(Arc::strong_count(&first), 2);
         let mut wakers = Vec::new();
-        readiness.deliver(Ready::READABLE, &mut wakers, |_, _| {});
+        readiness.deliver(&mut readiness.lock(), Ready::READABLE, &mut wakers);
         assert_eq!(wakers.len(), 2);
         drop(wakers);
         assert_eq!(Arc::strong_count(&second), 2);
@@ -500,9 +506,9 @@ mod tests {
         wait(&readiness, Direction::Read, 1, &waker);
         wait(&readiness, Direction::Write, 1, &waker);
         let mut wakers = Vec::new();
-        readiness.deliver(Ready::WRITABLE, &mut wakers, |slots, _| {
-            assert!(slots.is_waited(Direction::Read) && !slots.is_waited(Direction::Write));
-        });
+        let mut slots = readiness.lock();
+        readiness.deliver(&mut slots, Ready::WRITABLE, &mut wakers);
+        assert!(slots.is_waited(Direction::Read) && !slots.is_waited(Direction::Write));
         assert_eq!(wakers.len(), 1);
     }
 }

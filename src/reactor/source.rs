@@ -98,8 +98,8 @@ impl Homes {
 
 impl Source {
     #[inline]
-    pub(crate) fn snapshot(&self) -> Snapshot {
-        self.readiness.snapshot()
+    pub(crate) fn snapshot(&self, direction: Direction) -> Snapshot {
+        self.readiness.snapshot(direction)
     }
 
     /// See [`Readiness::clear`].
@@ -202,7 +202,7 @@ impl Source {
             false => Mode::OneShot,
             true => {
                 if !reactor.poller().capabilities().hints {
-                    self.readiness.note(Ready::UNTOLD);
+                    self.readiness.remember(&mut slots, Ready::UNTOLD);
                 }
                 interest |= match self.kind {
                     Kind::TcpStream => Interest::READABLE | Interest::WRITABLE | Interest::PRIORITY,
@@ -278,37 +278,47 @@ impl Source {
         ready: Ready,
         wakers: &mut Vec<Waker>,
     ) {
-        self.readiness.deliver(ready, wakers, |slots, wakers| {
-            if reactor.has_edges() {
-                return;
+        let mut slots = self.readiness.lock();
+        self.readiness.deliver(&mut slots, ready, wakers);
+        if !reactor.has_edges() {
+            self.arm_again(&mut slots, reactor, token, wakers);
+        }
+    }
+
+    /// One-shot: an event has spent the interest. Who still waits is armed again.
+    fn arm_again(
+        &self,
+        slots: &mut Slots<Homes>,
+        reactor: &Reactor,
+        token: Token,
+        wakers: &mut Vec<Waker>,
+    ) {
+        match slots.homes.with(reactor) {
+            Some(home) if home.token == token => home.interest = Interest::NONE,
+            // It has left, and perhaps come back since.
+            _ => return,
+        }
+        for direction in [Direction::Read, Direction::Write] {
+            if slots.is_waited(direction)
+                && self
+                    .arm(&mut slots.homes, reactor, interest(direction))
+                    .is_err()
+            {
+                // It cannot be waited for any more: let the operation find out why.
+                self.readiness
+                    .deliver(slots, Ready::READABLE | Ready::WRITABLE, wakers);
             }
-            match slots.homes.with(reactor) {
-                // One-shot: the event has spent the interest. Who still waits is armed again.
-                Some(home) if home.token == token => home.interest = Interest::NONE,
-                // It has left, and perhaps come back since.
-                _ => return,
-            }
-            for direction in [Direction::Read, Direction::Write] {
-                if slots.is_waited(direction)
-                    && self
-                        .arm(&mut slots.homes, reactor, interest(direction))
-                        .is_err()
-                {
-                    // It cannot be waited for any more: let the operation find out why.
-                    self.readiness.note(Ready::READABLE | Ready::WRITABLE);
-                    slots.take(direction, wakers);
-                }
-            }
-        });
+        }
     }
 
     /// The reactor goes: whoever waits is woken, tries, and registers elsewhere.
     pub(super) fn orphan(&self, reactor: &Reactor, wakers: &mut Vec<Waker>) {
-        let home = self.readiness.lock().homes.remove(reactor);
-        if let Some(home) = home {
-            let _ = (home.reactor.poller()).deregister(self.descriptor.as_descriptor());
+        let mut slots = self.readiness.lock();
+        if let Some(home) = slots.homes.remove(reactor) {
             self.readiness
-                .deliver(Ready::READABLE | Ready::WRITABLE, wakers, |_, _| {});
+                .deliver(&mut slots, Ready::READABLE | Ready::WRITABLE, wakers);
+            drop(slots);
+            let _ = (home.reactor.poller()).deregister(self.descriptor.as_descriptor());
         }
     }
 

@@ -25,7 +25,7 @@
 //! 3. Until no live task is left: one whose wake is on its way arrives in the inbox.
 //! 4. Close the reactor: sockets and timers that live on elsewhere are sent there.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::future::Future;
 use std::io;
 use std::pin::pin;
@@ -44,11 +44,10 @@ use crate::task::queue::{self, Home, Local};
 /// measured beside them (Linux 6.18), and none of them waits for long.
 const RUNS: usize = 64;
 
-#[derive(Debug)]
 pub(crate) struct Worker {
     pub(crate) local: Rc<Local>,
     /// Taken for the length of a wait. A turn within a turn makes its own.
-    driver: RefCell<Option<Box<Driver>>>,
+    driver: Cell<Option<Box<Driver>>>,
     embedded: Cell<bool>,
 }
 
@@ -57,7 +56,7 @@ impl Worker {
         let home = Arc::new(Home::new(Reactor::new(poller)));
         Worker {
             local: Rc::new(Local::new(home)),
-            driver: RefCell::default(),
+            driver: Cell::default(),
             embedded: Cell::new(false),
         }
     }
@@ -144,7 +143,7 @@ impl Worker {
         }
         reactor.resume();
         any |= reactor.fire(&mut driver);
-        self.driver.replace(Some(driver));
+        self.driver.set(Some(driver));
         local.take_mail();
         local.release_yielded();
         any
