@@ -506,6 +506,18 @@ impl Poller {
         self.selector.register(socket, token, interest, mode)
     }
 
+    /// [`modify`](Self::modify) for what [`register_socket`](Self::register_socket) has registered.
+    #[inline]
+    pub(crate) fn modify_socket(
+        &self,
+        socket: BorrowedDescriptor<'_>,
+        token: Token,
+        interest: Interest,
+        mode: Mode,
+    ) -> io::Result<()> {
+        self.selector.modify(socket, token, interest, mode)
+    }
+
     /// Replaces a registered descriptor's token, interest and mode. Arms a
     /// [one-shot](Mode::OneShot) source again; what is ready already is reported.
     ///

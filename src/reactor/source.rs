@@ -26,7 +26,6 @@ use std::task::Waker;
 use super::readiness::{Direction, Readiness, Slots, Snapshot, WaiterId};
 use super::{Reactor, Token};
 use crate::poller::{Interest, Mode, Ready};
-use crate::sync::MutexGuard;
 use crate::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use crate::sys::{AsDescriptor, OwnedDescriptor};
 
@@ -146,7 +145,14 @@ impl Source {
             self.attach(reactor, direction)?;
             slots = self.readiness.lock();
         }
-        self.leave_waker(slots, reactor, direction, id, waker)
+        let displaced = self.readiness.wait(&mut slots, direction, id, waker);
+        let armed = match (&displaced, slots.homes.with(reactor)) {
+            (Ok(_), Some(home)) => self.arm(home, interest(direction)),
+            _ => Ok(()),
+        };
+        drop(slots);
+        // The displaced waker is dropped here, outside the lock.
+        armed.map(|()| displaced.is_ok())
     }
 
     /// [`wait`](Self::wait), if the source is registered with the reactor that this thread drives:
@@ -159,36 +165,16 @@ impl Source {
         waker: &Waker,
     ) -> Option<io::Result<bool>> {
         let mut slots = self.readiness.lock();
-        let home = slots.homes.first.as_ref()?;
-        if !home.reactor.is_driven_here() {
+        if !slots.homes.first.as_ref()?.reactor.is_driven_here() {
             return None;
         }
-        if home.interest.contains(interest(direction)) {
-            let displaced = self.readiness.wait(&mut slots, direction, id, waker);
-            drop(slots);
-            return Some(Ok(displaced.is_ok()));
-        }
-        let reactor = home.reactor.clone();
-        Some(self.leave_waker(slots, &reactor, direction, id, waker))
-    }
-
-    /// Leaves `waker`, where the source is registered with `reactor`.
-    fn leave_waker(
-        &self,
-        mut slots: MutexGuard<'_, Slots<Homes>>,
-        reactor: &Reactor,
-        direction: Direction,
-        id: WaiterId,
-        waker: &Waker,
-    ) -> io::Result<bool> {
         let displaced = self.readiness.wait(&mut slots, direction, id, waker);
-        let armed = match displaced {
-            Ok(_) => self.arm(&mut slots.homes, reactor, interest(direction)),
-            Err(_) => Ok(()),
+        let armed = match (&displaced, &mut slots.homes.first) {
+            (Ok(_), Some(home)) => self.arm(home, interest(direction)),
+            _ => Ok(()),
         };
         drop(slots);
-        // The displaced waker is dropped here, outside the lock.
-        armed.map(|()| displaced.is_ok())
+        Some(armed.map(|()| displaced.is_ok()))
     }
 
     /// Registers with `reactor`, unless somebody has done that meanwhile.
@@ -251,20 +237,23 @@ impl Source {
         }
     }
 
-    /// Sees to it that `reactor` reports an event for `wanted`, and for what it was asked before.
-    fn arm(&self, homes: &mut Homes, reactor: &Reactor, wanted: Interest) -> io::Result<()> {
-        let Some(home) = homes.with(reactor) else {
-            return Ok(());
-        };
-        if home.interest.contains(wanted) {
-            return Ok(());
+    /// Sees to it that an event for `wanted` is reported there, and for what was asked before.
+    #[inline]
+    fn arm(&self, home: &mut Registration, wanted: Interest) -> io::Result<()> {
+        match home.interest.contains(wanted) {
+            true => Ok(()),
+            false => self.arm_for_more(home, wanted),
         }
+    }
+
+    fn arm_for_more(&self, home: &mut Registration, wanted: Interest) -> io::Result<()> {
         let interest = home.interest | wanted;
-        let mode = match reactor.has_edges() {
+        let mode = match home.reactor.has_edges() {
             true => Mode::Edge,
             false => Mode::OneShot,
         };
-        (reactor.poller()).modify(self.descriptor.as_descriptor(), home.token, interest, mode)?;
+        let socket = self.descriptor.as_descriptor();
+        (home.reactor.poller()).modify_socket(socket, home.token, interest, mode)?;
         home.interest = interest;
         Ok(())
     }
@@ -293,21 +282,24 @@ impl Source {
         token: Token,
         wakers: &mut Vec<Waker>,
     ) {
-        match slots.homes.with(reactor) {
-            Some(home) if home.token == token => home.interest = Interest::NONE,
-            // It has left, and perhaps come back since.
-            _ => return,
-        }
+        let mut wanted = Interest::NONE;
         for direction in [Direction::Read, Direction::Write] {
-            if slots.is_waited(direction)
-                && self
-                    .arm(&mut slots.homes, reactor, interest(direction))
-                    .is_err()
-            {
-                // It cannot be waited for any more: let the operation find out why.
-                self.readiness
-                    .deliver(slots, Ready::READABLE | Ready::WRITABLE, wakers);
+            if slots.is_waited(direction) {
+                wanted |= interest(direction);
             }
+        }
+        let armed = match slots.homes.with(reactor) {
+            Some(home) if home.token == token => {
+                home.interest = Interest::NONE;
+                self.arm(home, wanted)
+            }
+            // It has left, and perhaps come back since.
+            _ => Ok(()),
+        };
+        if armed.is_err() {
+            // It cannot be waited for any more: let the operation find out why.
+            self.readiness
+                .deliver(slots, Ready::READABLE | Ready::WRITABLE, wakers);
         }
     }
 
