@@ -122,6 +122,11 @@ impl Interest {
         self.0 & other.0 == other.0
     }
 
+    #[inline]
+    pub(crate) const fn without(self, other: Interest) -> Interest {
+        Interest(self.0 & !other.0)
+    }
+
     /// Whether nothing is asked for.
     #[inline]
     pub const fn is_empty(self) -> bool {

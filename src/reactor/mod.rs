@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
-use crate::poller::{Events, Poller, Token};
+use crate::poller::{Events, Mode, Poller, Token};
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sync::{Mutex, wake_all};
 use crate::sys::BorrowedDescriptor;
@@ -37,6 +37,7 @@ pub(crate) use source::{Io, Kind, Source};
 #[derive(Debug)]
 pub(crate) struct Reactor {
     poller: Poller,
+    mode: Mode,
     parking: Parking,
     sources: Mutex<Table>,
     deadlines: Mutex<Deadlines>,
@@ -74,8 +75,14 @@ impl Reactor {
     }
 
     pub(crate) fn new(poller: Poller) -> Reactor {
+        let can = poller.capabilities();
         Reactor {
             poller,
+            mode: match (can.edge, can.level) {
+                (true, _) => Mode::Edge,
+                (false, true) => Mode::Level,
+                (false, false) => Mode::OneShot,
+            },
             parking: Parking::new(),
             sources: Mutex::new(Table::default()),
             deadlines: Mutex::new(Deadlines::new()),
@@ -90,9 +97,10 @@ impl Reactor {
         &self.poller
     }
 
+    /// How sources are registered: see the head of `source`.
     #[inline]
-    pub(crate) fn has_edges(&self) -> bool {
-        self.poller.capabilities().edge
+    fn mode(&self) -> Mode {
+        self.mode
     }
 
     #[inline]

@@ -13,8 +13,12 @@
 //!
 //! **How it is registered.** With edges, a TCP stream for both directions and urgent data, at once
 //! and for good. Others for reading, and for writing from the first write that has to wait: a Unix
-//! or UDP socket reports each datagram that drained as an edge, a wake-up for nobody. Without edges,
-//! one-shot, for the directions that somebody waits for, armed again with each wait.
+//! or UDP socket reports each datagram that drained as an edge, a wake-up for nobody.
+//!
+//! Without edges, for the directions that somebody waits for. Where there are levels, an event that
+//! wakes somebody leaves its direction armed, since most likely it is waited for again before the
+//! kernel is asked again; an event for which nobody waited disarms it. Where there is only one-shot,
+//! each event has spent the interest, and waiting arms again.
 //!
 //! **Locks.** A reactor's table of sources, then a source's slots, then whatever the poller has; a
 //! waker is called and dropped under none of them.
@@ -184,19 +188,16 @@ impl Source {
         let token = reactor.insert(self.clone())?;
         let mut slots = self.readiness.lock();
         let mut interest = interest(direction);
-        let mode = match reactor.has_edges() {
-            false => Mode::OneShot,
-            true => {
-                if !reactor.poller().capabilities().hints {
-                    self.readiness.remember(&mut slots, Ready::UNTOLD);
-                }
-                interest |= match self.kind {
-                    Kind::TcpStream => Interest::READABLE | Interest::WRITABLE | Interest::PRIORITY,
-                    Kind::Listener => Interest::READABLE,
-                };
-                Mode::Edge
+        let mode = reactor.mode();
+        if mode == Mode::Edge {
+            if !reactor.poller().capabilities().hints {
+                self.readiness.remember(&mut slots, Ready::UNTOLD);
             }
-        };
+            interest |= match self.kind {
+                Kind::TcpStream => Interest::READABLE | Interest::WRITABLE | Interest::PRIORITY,
+                Kind::Listener => Interest::READABLE,
+            };
+        }
         let result = match slots.homes.with(reactor) {
             Some(_) => Ok(false),
             None => reactor
@@ -242,18 +243,13 @@ impl Source {
     fn arm(&self, home: &mut Registration, wanted: Interest) -> io::Result<()> {
         match home.interest.contains(wanted) {
             true => Ok(()),
-            false => self.arm_for_more(home, wanted),
+            false => self.ask(home, home.interest | wanted),
         }
     }
 
-    fn arm_for_more(&self, home: &mut Registration, wanted: Interest) -> io::Result<()> {
-        let interest = home.interest | wanted;
-        let mode = match home.reactor.has_edges() {
-            true => Mode::Edge,
-            false => Mode::OneShot,
-        };
-        let socket = self.descriptor.as_descriptor();
-        (home.reactor.poller()).modify_socket(socket, home.token, interest, mode)?;
+    fn ask(&self, home: &mut Registration, interest: Interest) -> io::Result<()> {
+        let (reactor, socket) = (&home.reactor, self.descriptor.as_descriptor());
+        (reactor.poller()).modify_socket(socket, home.token, interest, reactor.mode())?;
         home.interest = interest;
         Ok(())
     }
@@ -268,38 +264,37 @@ impl Source {
         wakers: &mut Vec<Waker>,
     ) {
         let mut slots = self.readiness.lock();
+        if reactor.mode() == Mode::Edge {
+            self.readiness.deliver(&mut slots, ready, wakers);
+            return;
+        }
+        let before = waited(&slots);
         self.readiness.deliver(&mut slots, ready, wakers);
-        if !reactor.has_edges() {
-            self.arm_again(&mut slots, reactor, token, wakers);
-        }
-    }
-
-    /// One-shot: an event has spent the interest. Who still waits is armed again.
-    fn arm_again(
-        &self,
-        slots: &mut Slots<Homes>,
-        reactor: &Reactor,
-        token: Token,
-        wakers: &mut Vec<Waker>,
-    ) {
-        let mut wanted = Interest::NONE;
-        for direction in [Direction::Read, Direction::Write] {
-            if slots.is_waited(direction) {
-                wanted |= interest(direction);
-            }
-        }
-        let armed = match slots.homes.with(reactor) {
+        let after = waited(&slots);
+        let asked = match slots.homes.with(reactor) {
             Some(home) if home.token == token => {
-                home.interest = Interest::NONE;
-                self.arm(home, wanted)
+                let wanted = match reactor.mode() {
+                    // Whoever was woken most likely comes again; what nobody waited for is told
+                    // again and again.
+                    Mode::Level => home.interest.without(told(ready).without(before)),
+                    // The event has spent the interest. Who still waits is armed again.
+                    _ => {
+                        home.interest = Interest::NONE;
+                        after
+                    }
+                };
+                match home.interest == wanted {
+                    true => Ok(()),
+                    false => self.ask(home, wanted),
+                }
             }
             // It has left, and perhaps come back since.
             _ => Ok(()),
         };
-        if armed.is_err() {
+        if asked.is_err() {
             // It cannot be waited for any more: let the operation find out why.
             self.readiness
-                .deliver(slots, Ready::READABLE | Ready::WRITABLE, wakers);
+                .deliver(&mut slots, Ready::READABLE | Ready::WRITABLE, wakers);
         }
     }
 
@@ -317,6 +312,31 @@ impl Source {
     fn new_id(&self) -> WaiterId {
         WaiterId(self.next_id.fetch_add(1, Ordering::Relaxed))
     }
+}
+
+/// The directions that somebody waits for.
+#[inline]
+fn waited(slots: &Slots<Homes>) -> Interest {
+    let mut waited = Interest::NONE;
+    for direction in [Direction::Read, Direction::Write] {
+        if slots.is_waited(direction) {
+            waited |= interest(direction);
+        }
+    }
+    waited
+}
+
+/// The directions that an event is about.
+#[inline]
+fn told(ready: Ready) -> Interest {
+    let mut told = Interest::NONE;
+    if ready.intersects(Ready::READABLE) {
+        told |= Interest::READABLE;
+    }
+    if ready.intersects(Ready::WRITABLE) {
+        told |= Interest::WRITABLE;
+    }
+    told
 }
 
 #[inline]
