@@ -50,6 +50,9 @@
 //!
 //! * **Dropping a [`Task`] cancels it.** [`Task::detach`] lets it run.
 //! * [`block_on`] cancels what is still running when it returns.
+//! * Another crate's `block_on` within a task blocks that task's worker, which then serves neither
+//!   its sockets nor its timers: waiting for one of those there never ends. A nested [`block_on`] is
+//!   fine.
 //! * Nothing panics for want of a runtime: on a plain thread sockets, timers and [`spawn`] use a
 //!   background runtime, started on first use. ([`spawn_local`] cannot; it says so.)
 
@@ -60,6 +63,13 @@
 // Under loom only what synchronises is built: pollers, readiness, parking.
 #[cfg(not(loom))]
 pub mod event;
+#[cfg(not(loom))]
+pub mod future {
+    //! The combinators of futures-lite again, with a [`block_on`] that drives sockets and timers.
+
+    pub use crate::block_on;
+    pub use futures_lite::future::*;
+}
 #[cfg(not(loom))]
 pub mod io;
 #[cfg(not(loom))]
@@ -80,7 +90,7 @@ pub mod time;
 #[cfg(not(loom))]
 pub use event::Event;
 #[cfg(not(loom))]
-pub use futures_lite::{future, stream};
+pub use futures_lite::stream;
 pub use poller::Backend;
 #[cfg(not(loom))]
 pub use runtime::{Handle, Runtime, block_on, spawn, spawn_local};

@@ -21,10 +21,12 @@ use crate::sync::{renew, wake_all};
 ///
 /// # Examples
 ///
-/// ```no_run
-/// // Not run here: somebody would have to press the keys.
+/// ```
 /// polder::block_on(async {
-///     polder::signal::ctrl_c().await?;
+///     let stop = polder::signal::ctrl_c(); // From here on it is caught.
+///     // Nobody presses the keys here, so the program sends itself what they would.
+///     signal_hook::low_level::raise(signal_hook::consts::SIGINT)?;
+///     stop.await?;
 ///     println!("stopping");
 ///     std::io::Result::Ok(())
 /// })?;
@@ -95,6 +97,16 @@ fn announce() {
 fn listen() -> io::Result<()> {
     use signal_hook::consts::SIGINT;
 
+    // The thread first, since it can fail, and a handler that is there stays.
+    let (sender, receiver) = std::sync::mpsc::channel::<signal_hook::iterator::Signals>();
+    thread().spawn(move || {
+        let Ok(mut signals) = receiver.recv() else {
+            return; // It could not be installed.
+        };
+        for _ in &mut signals {
+            announce();
+        }
+    })?;
     // SAFETY: an atomic addition is all that is done in the handler.
     unsafe {
         signal_hook::low_level::register(SIGINT, || {
@@ -102,12 +114,7 @@ fn listen() -> io::Result<()> {
         })?;
     }
     // Registered second, it writes to its pipe after the count.
-    let mut signals = signal_hook::iterator::Signals::new([SIGINT])?;
-    thread().spawn(move || {
-        for _ in &mut signals {
-            announce();
-        }
-    })?;
+    let _ = sender.send(signal_hook::iterator::Signals::new([SIGINT])?);
     Ok(())
 }
 

@@ -72,11 +72,11 @@ fn a_waker_that_panics_does_not_end_the_telling_of_signals() {
         assert!(result.is_pending());
         let behind = ctrl_c();
         interrupt();
-        polder::future::block_on(behind).expect("the handler is there");
+        futures_lite::future::block_on(behind).expect("the handler is there");
         drop(first);
         let second = ctrl_c();
         interrupt();
-        polder::future::block_on(second).expect("the handler is there");
+        futures_lite::future::block_on(second).expect("the handler is there");
     });
 }
 
@@ -88,10 +88,10 @@ fn a_waker_that_panics_does_not_end_the_background_runtime() {
         let due = soon();
         let mut timer = Timer::at(due);
         poll(&mut timer, panics.clone().into());
-        polder::future::block_on(Timer::at(due));
+        futures_lite::future::block_on(Timer::at(due));
         drop(timer);
-        polder::future::block_on(Timer::after(Duration::from_millis(1)));
-        polder::future::block_on(polder::spawn(async {}));
+        futures_lite::future::block_on(Timer::after(Duration::from_millis(1)));
+        futures_lite::future::block_on(polder::spawn(async {}));
         assert_eq!(Arc::strong_count(&panics), 1, "a waker is left");
     });
 }

@@ -47,7 +47,8 @@ pub(super) struct Epoll {
     epoll: OwnedFd,
     notifier: Notifier,
     timer: Mutex<Timer>,
-    /// Whether the kernel has `epoll_pwait2` (5.11). True until it says otherwise.
+    /// Whether the kernel has `epoll_pwait2` (5.11). True until it says otherwise; false on Android,
+    /// whose filter of system calls traps what apps are not known to need instead of saying no.
     pwait2: AtomicBool,
 }
 
@@ -91,7 +92,7 @@ impl Epoll {
             epoll,
             notifier,
             timer: Mutex::new(Timer::default()),
-            pwait2: AtomicBool::new(true),
+            pwait2: AtomicBool::new(!cfg!(target_os = "android")),
         })
     }
 

@@ -483,8 +483,8 @@ impl Poller {
     ///
     /// # Safety
     ///
-    /// The descriptor must be [deregistered](Self::deregister) before it is closed, or the poller
-    /// dropped.
+    /// The descriptor must be [deregistered](Self::deregister) before it is closed, unless the poller
+    /// is dropped first.
     pub unsafe fn register(
         &self,
         descriptor: BorrowedDescriptor<'_>,
@@ -499,8 +499,9 @@ impl Poller {
         self.selector.register(descriptor, token, interest, mode)
     }
 
-    /// [`register`](Self::register) for what is known to be a socket and kept registered no longer
-    /// than it is open: spares the look at what it is, a system call on some backends.
+    /// [`register`](Self::register) for what is known to be a socket, and kept open while it is
+    /// registered (the reactor's table holds the source that owns it): spares the look at what it is,
+    /// a system call on some backends.
     pub(crate) fn register_socket(
         &self,
         socket: BorrowedDescriptor<'_>,

@@ -2,8 +2,9 @@
 //!
 //! `nodes` is the heap, ordered by deadline and then by the order in which deadlines were set.
 //! `entries` holds, at a place that never moves, what belongs to each timer; each knows its node and
-//! each node its entry. A timer that is cancelled is taken out at once, so there are no dead nodes,
-//! and memory follows what is pending.
+//! each node its entry. A timer that is cancelled is taken out at once, so there are no dead nodes:
+//! the heap's memory stays within a few times what is pending. The entries' is given back when the
+//! last timer goes, since those that are left cannot move.
 //!
 //! Nearly every timeout is cancelled or pushed back. Pushing back costs nothing here: the entry
 //! notes the later deadline, its node stays where it is, too early, and is moved only if it comes
@@ -226,6 +227,9 @@ impl Deadlines {
     /// Takes a node out of the heap; its entry counts as fired.
     fn take_node(&mut self, index: usize) {
         let node = self.nodes.swap_remove(index);
+        if self.nodes.capacity() > KEPT && self.nodes.len() < self.nodes.capacity() / 4 {
+            self.nodes.shrink_to(self.nodes.capacity() / 2);
+        }
         self.entries[node.entry as usize].node = NONE;
         if index < self.nodes.len() && self.sift_up(index) == index {
             self.sift_down(index);

@@ -111,6 +111,9 @@ impl Reactor {
     // Sleeping and waking: see the head of `parking`.
 
     /// There is something for the worker where it looks before it sleeps: wakes it if it sleeps.
+    ///
+    /// Not where this thread drives the reactor: between `park` and the end of the wait it runs nobody
+    /// else's code, so what was put somewhere here is found at the next look.
     #[inline]
     pub(crate) fn unpark(&self) {
         if !self.is_driven_here() && self.parking.unpark() {
@@ -186,7 +189,7 @@ impl Reactor {
         if deadlines.is_empty() {
             return false;
         }
-        deadlines.fire(Instant::now(), &mut driver.wakers);
+        deadlines.fire(now(), &mut driver.wakers);
         drop(deadlines);
         wake(&mut driver.wakers)
     }
@@ -203,6 +206,16 @@ impl Reactor {
             source.orphan(self, &mut wakers);
         }
         wake(&mut wakers);
+    }
+
+    /// The poller's descriptor, for a foreign loop.
+    pub(crate) fn descriptor(&self) -> io::Result<BorrowedDescriptor<'_>> {
+        self.poller.descriptor()
+    }
+
+    /// Makes the descriptor readable when the earliest timer is due.
+    pub(crate) fn arm(&self) -> io::Result<()> {
+        self.poller.arm(self.next_timeout())
     }
 
     // Sources: for `source` only.
@@ -224,6 +237,12 @@ impl Reactor {
         self.source_count.store(table.len(), Ordering::Relaxed);
         source
     }
+}
+
+/// What time it is: asked here and nowhere else, so that another clock can answer.
+#[inline]
+pub(crate) fn now() -> Instant {
+    Instant::now()
 }
 
 /// True if there is anyone to wake.
@@ -386,17 +405,5 @@ impl Drop for Alarm {
             drop(deadlines);
             drop(waker);
         }
-    }
-}
-
-/// The descriptor of a reactor's poller, for a foreign loop.
-impl Reactor {
-    pub(crate) fn descriptor(&self) -> io::Result<BorrowedDescriptor<'_>> {
-        self.poller.descriptor()
-    }
-
-    /// Makes the descriptor readable when the earliest timer is due.
-    pub(crate) fn arm(&self) -> io::Result<()> {
-        self.poller.arm(self.next_timeout())
     }
 }

@@ -285,13 +285,15 @@ impl<R> Slots<R> {
                 .is_some_and(|more| more.iter().any(|w| w.0 == direction))
     }
 
-    /// Whether anybody but `id` waits.
-    pub(crate) fn is_waited_by_others(&self, id: WaiterId) -> bool {
-        (0..2).any(|side| self.first[side].is_some() && self.ids[side] != id)
+    /// Whether anybody waits but `id` in `direction`. (In the other direction a handle may have
+    /// another user.)
+    pub(crate) fn is_waited_by_others(&self, direction: Direction, id: WaiterId) -> bool {
+        let own = direction as usize;
+        (0..2).any(|side| self.first[side].is_some() && (side != own || self.ids[side] != id))
             || self
                 .more
                 .as_ref()
-                .is_some_and(|more| more.iter().any(|w| w.1 != id))
+                .is_some_and(|more| more.iter().any(|w| w.0 != direction || w.1 != id))
     }
 }
 
@@ -496,7 +498,11 @@ mod tests {
             assert_eq!(readiness.forget(WaiterId(id)).len(), 2);
         }
         assert_eq!(Arc::strong_count(&nobody), 2);
-        assert!(!readiness.lock().is_waited_by_others(WaiterId(9)));
+        assert!(
+            !readiness
+                .lock()
+                .is_waited_by_others(Direction::Read, WaiterId(9))
+        );
     }
 
     #[test]

@@ -97,6 +97,13 @@ impl Homes {
     fn remove_all(&mut self) -> Homes {
         std::mem::take(self)
     }
+
+    /// Takes the source out of the reactors' tables, whose locks come before the slots'.
+    fn give_up_places(self) {
+        for home in self.first.into_iter().chain(self.more) {
+            drop(home.reactor.remove(home.token));
+        }
+    }
 }
 
 impl Source {
@@ -140,12 +147,12 @@ impl Source {
     ) -> io::Result<bool> {
         let mut slots = self.readiness.lock();
         while slots.homes.with(reactor).is_none() {
-            let left = match slots.is_waited_by_others(id) {
+            let left = match slots.is_waited_by_others(direction, id) {
                 true => Homes::default(),
-                false => slots.homes.remove_all(),
+                false => self.deregister(slots.homes.remove_all()),
             };
             drop(slots);
-            self.leave(left);
+            left.give_up_places();
             self.attach(reactor, direction)?;
             slots = self.readiness.lock();
         }
@@ -216,12 +223,12 @@ impl Source {
             if !reactor.is_closed() {
                 return Ok(());
             }
-            let registration = slots.homes.remove(reactor);
-            drop(slots);
-            self.leave(Homes {
-                first: registration,
+            let left = self.deregister(Homes {
+                first: slots.homes.remove(reactor),
                 more: Vec::new(),
             });
+            drop(slots);
+            left.give_up_places();
             return Err(super::closed());
         }
         drop(slots);
@@ -229,13 +236,14 @@ impl Source {
         result.map(drop)
     }
 
-    /// Ends registrations that were taken out of the slots, outside their lock.
-    fn leave(&self, homes: Homes) {
-        for home in homes.first.into_iter().chain(homes.more) {
+    /// Ends registrations that were taken out of the slots, under their lock still, like registering:
+    /// what the slots say and what the pollers know is the same.
+    fn deregister(&self, homes: Homes) -> Homes {
+        for home in homes.first.iter().chain(&homes.more) {
             // It can only fail if somebody has closed our descriptor: then it is not there either.
             let _ = (home.reactor.poller()).deregister(self.descriptor.as_descriptor());
-            drop(home.reactor.remove(home.token));
         }
+        homes
     }
 
     /// Sees to it that an event for `wanted` is reported there, and for what was asked before.
@@ -302,10 +310,9 @@ impl Source {
     pub(super) fn orphan(&self, reactor: &Reactor, wakers: &mut Vec<Waker>) {
         let mut slots = self.readiness.lock();
         if let Some(home) = slots.homes.remove(reactor) {
+            let _ = (home.reactor.poller()).deregister(self.descriptor.as_descriptor());
             self.readiness
                 .deliver(&mut slots, Ready::READABLE | Ready::WRITABLE, wakers);
-            drop(slots);
-            let _ = (home.reactor.poller()).deregister(self.descriptor.as_descriptor());
         }
     }
 
@@ -425,8 +432,8 @@ impl Drop for Io {
             let mut slots = source.readiness.lock();
             slots.take(Direction::Read, &mut wakers);
             slots.take(Direction::Write, &mut wakers);
-            slots.homes.remove_all()
+            source.deregister(slots.homes.remove_all())
         };
-        source.leave(homes);
+        homes.give_up_places();
     }
 }

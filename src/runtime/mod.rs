@@ -18,9 +18,10 @@ use std::io;
 use std::panic::Location;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::poller::{Backend, Poller};
+use crate::reactor::now;
 use crate::sys::BorrowedDescriptor;
 use crate::task::{self, Task, queue};
 use queue::Home;
@@ -192,13 +193,18 @@ impl Runtime {
 
     /// How long a foreign loop may sleep before the next [`turn`](Self::turn), as far as this
     /// runtime's tasks and timers are concerned: zero if tasks are ready, `None` if only I/O or
-    /// another thread can bring work.
+    /// another thread can bring work. Neither of those two ends the sleep: turn as often as they
+    /// may wait.
     pub fn next_timeout(&self) -> Option<Duration> {
         self.worker.next_timeout()
     }
 
     /// Drives the runtime until no task is left, at most for `timeout`, and drops it. Returns how
     /// many tasks were cancelled.
+    ///
+    /// # Panics
+    ///
+    /// If the kernel can no longer be waited on.
     ///
     /// ```
     /// use std::time::Duration;
@@ -210,9 +216,9 @@ impl Runtime {
     /// # std::io::Result::Ok(())
     /// ```
     pub fn shutdown(self, timeout: Duration) -> usize {
-        let deadline = Instant::now().checked_add(timeout);
+        let deadline = now().checked_add(timeout);
         while self.worker.home().live_tasks() > 0 {
-            let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
+            let left = deadline.map(|d| d.saturating_duration_since(now()));
             if left == Some(Duration::ZERO) {
                 break;
             }
@@ -240,7 +246,8 @@ impl fmt::Debug for Runtime {
 /// Spawns onto a [`Runtime`] from any thread.
 ///
 /// A handle does not keep its runtime alive. What is spawned after the runtime has ended is
-/// cancelled at once.
+/// cancelled at once. (It does keep the memory and the poller's descriptors, and so does a [`Task`]
+/// that was not awaited.)
 ///
 /// ```
 /// let runtime = polder::Runtime::new()?;
@@ -316,7 +323,8 @@ pub mod not_send {}
 ///
 /// This makes a [`Runtime`], drives it and drops it: **what is still running when `future` is done
 /// is cancelled**. Called within a task it drives only its own, and that task's worker waits
-/// meanwhile.
+/// meanwhile. (Another executor's `block_on` within a task drives nothing: a socket or timer that it
+/// waits for belongs to the worker that it blocks, and never wakes it.)
 ///
 /// # Examples
 ///

@@ -213,7 +213,8 @@ impl Worker {
             .expect("a poller with a descriptor takes a deadline");
     }
 
-    /// Drops every task. Afterwards nothing of this worker is left but memory.
+    /// Drops every task, and lets go of every socket and timer. What is left is what handles keep:
+    /// memory and the poller.
     pub(crate) fn close(&self) {
         self.embedded.set(false);
         let _driving = self.drive();
@@ -246,6 +247,8 @@ impl Worker {
 fn wait(reactor: &Reactor, driver: &mut Driver, timeout: Option<Duration>) -> bool {
     match reactor.wait(driver, timeout) {
         Ok(any) => any,
+        // The kernel is short of memory: poll and select ask for some in each call.
+        Err(error) if error.kind() == io::ErrorKind::OutOfMemory => false,
         // The poller's own descriptor is broken, closed by somebody else for instance. There is no
         // one to tell, and nothing would ever be woken again.
         Err(error) => panic!("the runtime cannot wait: {error}"),

@@ -242,7 +242,7 @@ impl<T> Task<T> {
     ///
     /// # Cancel safety
     ///
-    /// The task is cancelled at the first poll, whether or not the wait is given up.
+    /// Dropping the future, polled or not, cancels the task all the same; only the wait is given up.
     pub async fn cancel(self) -> Option<T> {
         let outcome = match self.0 {
             Inner::Spawned(task) => task.cancel().await,
@@ -308,6 +308,23 @@ impl<T> fmt::Debug for Task<T> {
 #[must_use = "dropping a task cancels it"]
 #[derive(Debug)]
 pub struct Fallible<T>(Task<T>);
+
+impl<T> Fallible<T> {
+    /// As [`Task::detach`].
+    pub fn detach(self) {
+        self.0.detach();
+    }
+
+    /// As [`Task::cancel`].
+    pub async fn cancel(self) -> Option<T> {
+        self.0.cancel().await
+    }
+
+    /// As [`Task::is_finished`].
+    pub fn is_finished(&self) -> bool {
+        self.0.is_finished()
+    }
+}
 
 impl<T> Future for Fallible<T> {
     type Output = Option<T>;

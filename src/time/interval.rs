@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use futures_lite::Stream;
 
 use super::timer::{Sleep, sleep_until};
+use crate::reactor::now;
 
 /// What an [`Interval`] does when its user came late.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -15,7 +16,7 @@ pub enum MissedTicks {
     /// The missed ticks come at once, one after the other; the ticks stay where they were.
     #[default]
     Burst,
-    /// The next tick comes one period after the late one was taken.
+    /// After a whole tick was missed, the next one comes one period after the late one was taken.
     Delay,
     /// The missed ticks are left out; the ticks stay where they were.
     Skip,
@@ -39,7 +40,7 @@ pub enum MissedTicks {
 /// });
 /// ```
 pub fn interval(period: Duration) -> Interval {
-    interval_at(Instant::now(), period)
+    interval_at(now(), period)
 }
 
 /// Ticks at `start`, and then every `period`.
@@ -85,21 +86,22 @@ impl Interval {
 
     /// Starts anew: the next tick comes one period from now.
     pub fn reset(&mut self) {
-        self.set(Instant::now().checked_add(self.period));
+        self.set(now().checked_add(self.period));
     }
 
     /// The polling form of [`tick`](Self::tick).
     pub fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
-        let Some(due) = self.next else {
-            return Poll::Pending;
-        };
+        // Polled in any case, so that whoever waits is woken when it starts anew.
         std::task::ready!(Pin::new(&mut self.sleep).poll(cx));
+        let Some(due) = self.next else {
+            unreachable!("the sleep never ends while there is no next tick");
+        };
         let next = due.checked_add(self.period);
         // The clock is read only where it decides.
         let next = match self.missed {
             MissedTicks::Burst => next,
             MissedTicks::Delay => match next {
-                Some(next) if next <= Instant::now() => Instant::now().checked_add(self.period),
+                Some(next) if next <= now() => now().checked_add(self.period),
                 next => next,
             },
             MissedTicks::Skip => next.and_then(|next| skip(next, self.period)),
@@ -110,15 +112,13 @@ impl Interval {
 
     fn set(&mut self, next: Option<Instant>) {
         self.next = next;
-        if let Some(next) = next {
-            self.sleep.reset(next);
-        }
+        self.sleep.set(next);
     }
 }
 
 /// The first of `next`, `next + period`, … that is not past.
 fn skip(next: Instant, period: Duration) -> Option<Instant> {
-    let late = Instant::now().saturating_duration_since(next);
+    let late = now().saturating_duration_since(next);
     if late.is_zero() || period.is_zero() {
         return Some(next);
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use futures_lite::Stream;
 
-use crate::reactor::Alarm;
+use crate::reactor::{Alarm, now};
 use crate::runtime::context;
 use crate::task::queue;
 
@@ -92,7 +92,7 @@ impl Timer {
 
     /// Fires once, `duration` from now.
     pub fn after(duration: Duration) -> Timer {
-        Timer::new(Instant::now().checked_add(duration), Duration::MAX)
+        Timer::new(now().checked_add(duration), Duration::MAX)
     }
 
     /// Fires once, at `instant`.
@@ -115,7 +115,7 @@ impl Timer {
     /// });
     /// ```
     pub fn interval(period: Duration) -> Timer {
-        Timer::new(Instant::now().checked_add(period), period)
+        Timer::new(now().checked_add(period), period)
     }
 
     /// Fires every `period`, for the first time at `start`.
@@ -139,7 +139,7 @@ impl Timer {
 
     /// Sets it to fire once, `duration` from now. Whoever waits for it waits for that.
     pub fn set_after(&mut self, duration: Duration) {
-        self.set(Instant::now().checked_add(duration), Duration::MAX);
+        self.set(now().checked_add(duration), Duration::MAX);
     }
 
     /// Sets it to fire once, at `instant`.
@@ -149,7 +149,7 @@ impl Timer {
 
     /// Sets it to fire every `period`, for the first time one period from now.
     pub fn set_interval(&mut self, period: Duration) {
-        self.set(Instant::now().checked_add(period), period);
+        self.set(now().checked_add(period), period);
     }
 
     /// Sets it to fire every `period`, for the first time at `start`.
@@ -203,7 +203,7 @@ impl Timer {
             match &self.state {
                 State::Set(alarm) => {
                     if alarm.poll(cx.waker()).is_pending() {
-                        if std::mem::take(&mut self.moved) && Instant::now() >= when {
+                        if std::mem::take(&mut self.moved) && now() >= when {
                             return Poll::Ready(self.fired(when));
                         }
                         match context::with_reactor(|reactor| alarm.is_with(reactor)) {
@@ -217,7 +217,7 @@ impl Timer {
                     self.state = State::Idle(None);
                 }
                 State::Idle(_) => {
-                    if Instant::now() >= when {
+                    if now() >= when {
                         return Poll::Ready(self.fired(when));
                     }
                     match context::with_reactor(|reactor| Alarm::set(reactor, when, cx.waker())) {
@@ -328,6 +328,11 @@ impl Sleep {
     /// ```
     pub fn reset(&mut self, deadline: Instant) {
         self.0.set_at(deadline);
+    }
+
+    /// [`reset`](Self::reset), or never.
+    pub(super) fn set(&mut self, deadline: Option<Instant>) {
+        self.0.set(deadline, Duration::MAX);
     }
 }
 

@@ -37,7 +37,7 @@ fn a_set_from_another_thread_wakes_a_runtime_that_sleeps() {
             move || {
                 for _ in 0..1_000 {
                     event.set();
-                    polder::future::block_on(answered.wait());
+                    futures_lite::future::block_on(answered.wait());
                 }
             }
         });
@@ -125,7 +125,7 @@ fn many_setters_and_waiters_lose_nothing() {
         let setter = thread::spawn(move || {
             for _ in 0..500 + 3 {
                 event.set();
-                polder::future::block_on(answered.wait());
+                futures_lite::future::block_on(answered.wait());
             }
         });
         runtime.block_on(async {
@@ -170,6 +170,6 @@ fn a_latch_releases_everyone_then_and_later() {
             thread.join().unwrap();
         }
         assert!(latch.is_set());
-        polder::future::block_on(latch.wait());
+        futures_lite::future::block_on(latch.wait());
     });
 }

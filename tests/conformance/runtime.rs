@@ -358,7 +358,7 @@ fn waits_of_other_threads_go_on_when_the_runtime_that_they_are_in_goes() {
                         poll
                     });
                     match plain {
-                        true => future::block_on(reading).unwrap(),
+                        true => futures_lite::future::block_on(reading).unwrap(),
                         false => runtime(backend).block_on(reading).unwrap(),
                     }
                     bytes
@@ -489,7 +489,7 @@ fn a_stream_connected_in_one_block_on_is_read_in_the_next() {
             future::zip(one_byte(peer.clone()), send_byte(stream.clone())).await;
         });
         // And on a plain thread.
-        future::block_on(future::zip(
+        futures_lite::future::block_on(future::zip(
             async { stream.read_exact(&mut [0]).await.unwrap() },
             async { peer.write_all(&[0]).await.unwrap() },
         ));
@@ -1072,7 +1072,7 @@ fn a_foreign_executor_within_a_task_is_served_what_is_ready() {
         within(Duration::from_secs(20), "the foreign executor", move || {
             runtime(backend).block_on(async {
                 let task = polder::spawn(async {
-                    future::block_on(async {
+                    futures_lite::future::block_on(async {
                         for _ in 0..1_000 {
                             Timer::after(Duration::ZERO).await;
                         }
@@ -1195,7 +1195,7 @@ fn sockets_timers_and_spawn_work_on_plain_threads() {
             .map(|_| {
                 thread::spawn(move || {
                     assert!(Handle::try_current().is_none());
-                    future::block_on(async {
+                    futures_lite::future::block_on(async {
                         let (mut a, b) = tcp_pair().await;
                         future::zip(one_byte(b.clone()), send_byte(a.clone())).await;
                         let start = Instant::now();
@@ -1226,7 +1226,8 @@ fn sockets_timers_and_spawn_work_on_plain_threads() {
                         // A panic there reaches whoever awaits it here, and it goes on.
                         let task = polder::spawn(async { panic!("on purpose") });
                         let task: Task<()> = task;
-                        let result = catch_unwind(AssertUnwindSafe(|| future::block_on(task)));
+                        let result =
+                            catch_unwind(AssertUnwindSafe(|| futures_lite::future::block_on(task)));
                         assert!(result.is_err());
                         let sleeper = polder::spawn(sleep(Duration::from_secs(3_600)));
                         assert!(sleeper.cancel().await.is_none());
@@ -1239,7 +1240,7 @@ fn sockets_timers_and_spawn_work_on_plain_threads() {
         }
         let there = polder::spawn(async { thread::current().name().map(String::from) });
         assert_eq!(
-            future::block_on(there).as_deref(),
+            futures_lite::future::block_on(there).as_deref(),
             Some("polder-background"),
             "on {backend}"
         );
@@ -1281,11 +1282,11 @@ fn a_waker_that_panics_leaves_nobody_else_waiting() {
             Duration::from_secs(20),
             "the background runtime",
             move || {
-                future::block_on(polder::spawn(async {}));
+                futures_lite::future::block_on(polder::spawn(async {}));
                 let (wakes, waker) = Wakes::new();
                 let _timers = timers(waker);
                 eventually("the other timer is told", || wakes.count() > 0);
-                future::block_on(async {
+                futures_lite::future::block_on(async {
                     Timer::after(Duration::from_millis(1)).await;
                     let (a, b) = tcp_pair().await;
                     future::zip(one_byte(a), send_byte(b)).await;

@@ -503,7 +503,9 @@ fn whoever_awaits_a_panicking_task_sees_its_panic() {
         });
         // On another thread, which drives nothing.
         let task = runtime.spawn(fail());
-        let thread = thread::spawn(move || future::block_on(AssertUnwindSafe(task).catch_unwind()));
+        let thread = thread::spawn(move || {
+            futures_lite::future::block_on(AssertUnwindSafe(task).catch_unwind())
+        });
         runtime.run();
         assert_eq!(reason(thread.join().unwrap()), Reason(5));
     });
@@ -642,7 +644,7 @@ fn a_future_is_dropped_at_home_wherever_its_task_is_cancelled() {
                     runtime.block_on(a_few_turns());
                 }
                 let thread = thread::spawn(move || match wait {
-                    true => assert!(future::block_on(task.cancel()).is_none()),
+                    true => assert!(futures_lite::future::block_on(task.cancel()).is_none()),
                     false => drop(task),
                 });
                 assert_eq!(runtime.block_on(dropped.receive()), home);
@@ -695,7 +697,7 @@ fn cancel_waits_until_the_future_is_dropped() {
         let thread = thread::spawn({
             let alive = alive.clone();
             move || {
-                assert!(future::block_on(task.cancel()).is_none());
+                assert!(futures_lite::future::block_on(task.cancel()).is_none());
                 alive.count()
             }
         });
@@ -715,11 +717,11 @@ fn cancelling_races_with_running_and_with_ending() {
             let tasks = tasks.clone();
             move || {
                 for round in 0..rounds {
-                    let task = future::block_on(tasks.receive());
+                    let task = futures_lite::future::block_on(tasks.receive());
                     match round % 3 {
                         0 => drop(task),
-                        1 => drop(future::block_on(task.cancel())),
-                        _ => assert_eq!(future::block_on(task), round),
+                        1 => drop(futures_lite::future::block_on(task.cancel())),
+                        _ => assert_eq!(futures_lite::future::block_on(task), round),
                     }
                 }
             }
@@ -805,8 +807,8 @@ fn a_panic_in_a_futures_destructor_is_contained() {
         runtime.spawn(hold(bomb())).detach();
         let handle = runtime.handle();
         drop(runtime);
-        assert!(future::block_on(waiting.fallible()).is_none());
-        assert!(future::block_on(handle.spawn(hold(bomb())).fallible()).is_none());
+        assert!(futures_lite::future::block_on(waiting.fallible()).is_none());
+        assert!(futures_lite::future::block_on(handle.spawn(hold(bomb())).fallible()).is_none());
     });
 }
 

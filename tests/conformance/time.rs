@@ -879,7 +879,7 @@ impl Drop for Asleep {
 
 /// Blocks a plain thread until `future` is done.
 fn wait_for<F: Future>(future: F) -> F::Output {
-    polder::future::block_on(future)
+    futures_lite::future::block_on(future)
 }
 
 /// Busily, so that a thread comes at a random moment of another one's going to sleep.

@@ -282,9 +282,10 @@ fn a_connect_that_waits_connects_or_is_refused_in_the_end() {
 #[test]
 fn connect_and_accept_work_on_plain_threads() {
     on_every_backend(|backend| {
-        let listener = future::block_on(TcpListener::bind("localhost:0")).unwrap();
+        let listener = futures_lite::future::block_on(TcpListener::bind("localhost:0")).unwrap();
         let address = listener.local_addr().unwrap();
-        let plain = thread::spawn(move || future::block_on(listener.accept()).unwrap().0);
+        let plain =
+            thread::spawn(move || futures_lite::future::block_on(listener.accept()).unwrap().0);
         let near = runtime(backend)
             .block_on(TcpStream::connect(address))
             .unwrap();

@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 use std::task::Poll;
 
 use polder::Backend;
-use polder::future::{self, poll_once};
+use polder::future::poll_once;
 use polder::io::{AsyncReadExt, AsyncWriteExt};
 use polder::net::{TcpListener, TcpStream};
 use socket2::{Domain, Socket, Type};
@@ -185,10 +185,12 @@ fn a_plain_thread_is_told_that_there_are_no_descriptors_and_recovers() {
             leave_no_descriptor();
             let mut byte = [0];
             // The background runtime would have to start.
-            let error = future::block_on(near.read(&mut byte)).expect_err("none is left");
+            let error =
+                futures_lite::future::block_on(near.read(&mut byte)).expect_err("none is left");
             assert!(is_out_of_descriptors(&error), "{error}");
             drop(spare);
-            let reader = std::thread::spawn(move || future::block_on(near.read(&mut [0])));
+            let reader =
+                std::thread::spawn(move || futures_lite::future::block_on(near.read(&mut [0])));
             far.write_all(b"x").unwrap();
             assert_eq!(reader.join().unwrap().unwrap(), 1);
         },
@@ -251,7 +253,7 @@ fn a_write_to_a_peer_that_is_gone_is_an_error_and_no_signal() {
         runtime(backend).block_on(rule);
         let (mut near, far) = pair();
         reset(far);
-        future::block_on(async {
+        futures_lite::future::block_on(async {
             near.read(&mut [0]).await.expect_err("it was reset");
             writes_fail(&mut near).await;
         });
@@ -344,14 +346,14 @@ fn sockets_leave_no_descriptor_and_no_waker_behind() {
             });
             assert_eq!(count.kept(), 0);
             drop(kept);
-            future::block_on(async {
+            futures_lite::future::block_on(async {
                 let (mut near, _far) = both();
                 assert!(poll_read(&mut near, &count, &mut [0]).is_pending());
             });
             let before = open_descriptors();
             for _ in 0..10 {
                 let (mut near, mut far) = both();
-                future::block_on(async {
+                futures_lite::future::block_on(async {
                     assert!(poll_read(&mut near, &count, &mut [0]).is_pending());
                     far.write_all(b"x").await.unwrap();
                 });

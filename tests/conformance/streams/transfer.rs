@@ -432,7 +432,7 @@ fn a_stream_works_on_a_plain_thread() {
         }
     });
     crate::support::within(crate::support::LIMIT, "on a plain thread", move || {
-        future::block_on(async {
+        futures_lite::future::block_on(async {
             for at in (0..20_000).step_by(700) {
                 let mut got = [0; 700];
                 near.write_all(piece(at, 700)).await.unwrap();

@@ -7,7 +7,7 @@ use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
-use polder::future::{self, poll_once, yield_now};
+use polder::future::{poll_once, yield_now};
 use polder::io::{AsyncReadExt, AsyncWriteExt};
 use polder::net::{Incoming, OwnedReadHalf, OwnedWriteHalf, TcpListener, TcpStream};
 use polder::time::timeout;
@@ -291,7 +291,7 @@ fn a_stream_moves_between_threads_with_different_runtimes() {
         };
         match runtime {
             Some(runtime) => runtime.block_on(wait),
-            None => future::block_on(wait),
+            None => futures_lite::future::block_on(wait),
         }
     }
     let mut worlds: Vec<_> = Backend::available().into_iter().map(Some).collect();
@@ -317,7 +317,7 @@ fn a_stream_moves_between_threads_with_different_runtimes() {
                     };
                     match &runtime {
                         Some(runtime) => runtime.block_on(rule),
-                        None => future::block_on(rule),
+                        None => futures_lite::future::block_on(rule),
                     }
                     wait_in(runtime.as_ref(), &mut near);
                     (near, far)
@@ -333,7 +333,7 @@ fn a_stream_moves_between_threads_with_different_runtimes() {
                 };
                 match &runtime_from {
                     Some(runtime) => runtime.block_on(rule),
-                    None => future::block_on(rule),
+                    None => futures_lite::future::block_on(rule),
                 }
             });
         }
