@@ -5,8 +5,8 @@
 //! ```
 //!
 //! The protocol: a request is a length (4 bytes, little endian, at most 32 MiB) and that many bytes;
-//! the reply is the same again. A longer length is an error that closes the connection. Requests may
-//! be pipelined; replies come in their order.
+//! the reply is the same again. A longer length is an error that ends the connection, after the
+//! replies before it. Requests may be pipelined; replies come in their order.
 //!
 //! Each connection has what came in and was not understood yet, what is to go out, and three
 //! wishes: to read, to write, to be closed. What the poller is asked for follows from these. While
@@ -15,7 +15,7 @@
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -42,7 +42,10 @@ const REST: Duration = Duration::from_millis(100);
 const LISTENER: Token = Token(0);
 
 fn main() -> ExitCode {
-    let result = arguments(std::env::args().skip(1)).and_then(|options| {
+    // What is not Unicode is no address and no option either, and is told so like the rest.
+    let given = std::env::args_os().skip(1);
+    let given = given.map(|argument| argument.to_string_lossy().into_owned());
+    let result = arguments(given).and_then(|options| {
         let mut server = Server::new(&options)?;
         server.run()
     });
@@ -121,18 +124,15 @@ impl Server {
             false => Mode::OneShot,
         });
         let listener = TcpListener::bind(&options.address).map_err(|error| {
-            let what = format!("cannot listen on {}: {error}", options.address);
+            // Escaped, so that it stays one line whatever was given.
+            let address = options.address.escape_debug();
+            let what = format!("cannot listen on {address}: {error}");
             io::Error::new(error.kind(), what)
         })?;
         listener.set_nonblocking(true)?;
         // SAFETY: the listener lives as long as the poller, in one structure, and nothing is
         // waited for after it is closed.
         unsafe { poller.register(listener.as_fd(), LISTENER, Interest::READABLE, mode)? };
-        say(format_args!(
-            "listening on {} (backend {}, {mode:?})",
-            listener.local_addr()?,
-            poller.backend()
-        ));
         Ok(Server {
             poller,
             mode,
@@ -147,6 +147,13 @@ impl Server {
 
     fn run(&mut self) -> io::Result<()> {
         self.watch_for_ctrl_c()?;
+        // Whoever reads this may press Ctrl-C at once.
+        say(format_args!(
+            "listening on {} (backend {}, {:?})",
+            self.listener.local_addr()?,
+            self.poller.backend(),
+            self.mode
+        ));
         let mut events = Events::new();
         while !self.stop.load(Ordering::Relaxed) {
             let rest = self
@@ -261,13 +268,26 @@ impl Server {
     }
 }
 
+/// Closing with bytes unread would reset the connection, and take replies with it that are still on
+/// their way. So the client is told first that no more will come, and heard out until it closes. One
+/// that never does costs no more than one that is silent.
+#[derive(PartialEq)]
+enum Refused {
+    No,
+    /// There are replies to send before that.
+    Soon,
+    Told,
+}
+
 struct Connection {
     stream: TcpStream,
     peer: String,
     incoming: Buffer,
     outgoing: Buffer,
-    /// Nothing more comes, or nothing more is to be heard.
+    /// Nothing more comes, or nothing can be sent any more.
     wants_close: bool,
+    /// A request was too long: what comes behind it is thrown away.
+    refused: Refused,
     /// What the poller was asked for last.
     asked: Interest,
     requests: u64,
@@ -282,6 +302,7 @@ impl Connection {
             incoming: Buffer::default(),
             outgoing: Buffer::default(),
             wants_close: false,
+            refused: Refused::No,
             asked: Interest::NONE,
             requests: 0,
             last_words: String::new(),
@@ -309,7 +330,9 @@ impl Connection {
             // Nothing can be sent any more.
             self.outgoing = Buffer::default();
             self.wants_close = true;
-            self.last_words = format!(": {error}");
+            if self.last_words.is_empty() {
+                self.last_words = format!(": {error}");
+            }
         }
     }
 
@@ -331,6 +354,10 @@ impl Connection {
             self.answer();
             self.flush()?;
         }
+        if self.refused == Refused::Soon && self.outgoing.is_empty() {
+            self.stream.shutdown(Shutdown::Write)?;
+            self.refused = Refused::Told;
+        }
         Ok(())
     }
 
@@ -348,7 +375,9 @@ impl Connection {
                 Ok(false)
             }
             Ok(read) => {
-                self.incoming.push(&chunk[..read]);
+                if self.refused == Refused::No {
+                    self.incoming.push(&chunk[..read]);
+                }
                 Ok(true)
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
@@ -363,7 +392,8 @@ impl Connection {
             let length = u32::from_le_bytes(*length) as usize;
             if length > LONGEST {
                 self.last_words = format!(": a request of {length} bytes is too long");
-                self.wants_close = true;
+                self.refused = Refused::Soon;
+                self.incoming = Buffer::default();
                 return;
             }
             let Some(request) = self.incoming.bytes().get(..4 + length) else {
