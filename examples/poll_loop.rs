@@ -15,7 +15,7 @@
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -355,7 +355,7 @@ impl Connection {
             self.flush()?;
         }
         if self.refused == Refused::Soon && self.outgoing.is_empty() {
-            self.stream.shutdown(Shutdown::Write)?;
+            self.stream.shutdown(std::net::Shutdown::Write)?;
             self.refused = Refused::Told;
         }
         Ok(())

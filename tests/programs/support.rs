@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -75,13 +75,26 @@ pub fn is_timeout(error: &io::Error) -> bool {
 
 /// Bytes that a shift, a swap or another client's would not leave equal.
 pub fn pattern(size: usize, seed: usize) -> Vec<u8> {
-    let mut state = (seed as u64) << 1 | 1;
-    let bytes = std::iter::repeat_with(|| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005);
-        state = state.wrapping_add(1_442_695_040_888_963_407);
-        (state >> 56) as u8
+    // Made once, and begun elsewhere for each seed. The length is prime: no multiple of what a
+    // program reads at once.
+    const LENGTH: usize = 65_521;
+    static RANDOM: LazyLock<Vec<u8>> = LazyLock::new(|| {
+        let mut state = 1_u64;
+        let bytes = std::iter::repeat_with(|| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005);
+            state = state.wrapping_add(1_442_695_040_888_963_407);
+            (state >> 56) as u8
+        });
+        bytes.take(LENGTH).collect()
     });
-    bytes.take(size).collect()
+    let mut bytes = Vec::with_capacity(size);
+    let mut begin = seed.wrapping_mul(40_503) % LENGTH;
+    while bytes.len() < size {
+        let end = LENGTH.min(begin + size - bytes.len());
+        bytes.extend_from_slice(&RANDOM[begin..end]);
+        begin = 0;
+    }
+    bytes
 }
 
 /// A running example. It is killed if it outlives its test.
