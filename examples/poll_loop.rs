@@ -13,7 +13,7 @@
 //! much is waiting to go out, the connection does not wish to read: a client that does not take its
 //! replies stops being served, and costs no more memory.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
@@ -35,6 +35,10 @@ const CHUNK: usize = 64 * 1024;
 
 /// With this much to go out, a connection reads no more. A single reply may be longer.
 const ENOUGH: usize = 256 * 1024;
+
+/// With edges one has to read until nothing is left, and there may always be more: after so many
+/// reads it is the others' turn.
+const SHARE: usize = 16;
 
 /// How long accepting rests when there are no descriptors left.
 const REST: Duration = Duration::from_millis(100);
@@ -111,6 +115,8 @@ struct Server {
     /// There were no descriptors left: accepting goes on then.
     rests_until: Option<Instant>,
     connections: HashMap<Token, Connection>,
+    /// Those that used up their share.
+    unfinished: HashSet<Token>,
     next: u64,
     /// What is read into, for all of them.
     chunk: Box<[u8]>,
@@ -140,6 +146,7 @@ impl Server {
             listener,
             rests_until: None,
             connections: HashMap::new(),
+            unfinished: HashSet::new(),
             next: LISTENER.0 + 1,
             chunk: vec![0; CHUNK].into(),
         })
@@ -159,7 +166,12 @@ impl Server {
             let rest = self
                 .rests_until
                 .map(|until| until.saturating_duration_since(Instant::now()));
-            self.poller.wait(&mut events, rest)?;
+            let unfinished = std::mem::take(&mut self.unfinished);
+            let timeout = match unfinished.is_empty() {
+                true => rest,
+                false => Some(Duration::ZERO),
+            };
+            self.poller.wait(&mut events, timeout)?;
             if self
                 .rests_until
                 .is_some_and(|until| until <= Instant::now())
@@ -174,12 +186,10 @@ impl Server {
                     }
                     continue;
                 }
-                // None: it was closed by an earlier event of this round.
-                if let Some(connection) = self.connections.get_mut(&event.token()) {
-                    let (readable, writable) = (event.is_readable(), event.is_writable());
-                    connection.serve(readable, writable, self.mode, &mut self.chunk);
-                    self.settle(event.token())?;
-                }
+                self.serve(event.token(), event.is_readable(), event.is_writable())?;
+            }
+            for token in unfinished {
+                self.serve(token, false, false)?;
             }
         }
         say(format_args!("stopped"));
@@ -239,6 +249,17 @@ impl Server {
         };
         self.poller
             .modify(self.listener.as_fd(), LISTENER, interest, self.mode)
+    }
+
+    fn serve(&mut self, token: Token, readable: bool, writable: bool) -> io::Result<()> {
+        // None: it was closed earlier in this round.
+        if let Some(connection) = self.connections.get_mut(&token) {
+            if connection.serve(readable, writable, self.mode, &mut self.chunk) {
+                self.unfinished.insert(token);
+            }
+            self.settle(token)?;
+        }
+        Ok(())
     }
 
     /// After a connection was served: closes it, or asks the poller for what it wishes now.
@@ -324,16 +345,19 @@ impl Connection {
         interest
     }
 
-    /// Reads, answers and writes as far as that goes without waiting.
-    fn serve(&mut self, readable: bool, writable: bool, mode: Mode, chunk: &mut [u8]) {
-        if let Err(error) = self.try_serve(readable, writable, mode, chunk) {
-            // Nothing can be sent any more.
-            self.outgoing = Buffer::default();
-            self.wants_close = true;
-            if self.last_words.is_empty() {
-                self.last_words = format!(": {error}");
-            }
-        }
+    /// Reads, answers and writes as far as that goes without waiting. True if it has used up its
+    /// share, and has to be served again without an event.
+    fn serve(&mut self, readable: bool, writable: bool, mode: Mode, chunk: &mut [u8]) -> bool {
+        self.try_serve(readable, writable, mode, chunk)
+            .unwrap_or_else(|error| {
+                // Nothing can be sent any more.
+                self.outgoing = Buffer::default();
+                self.wants_close = true;
+                if self.last_words.is_empty() {
+                    self.last_words = format!(": {error}");
+                }
+                false
+            })
     }
 
     fn try_serve(
@@ -342,14 +366,16 @@ impl Connection {
         writable: bool,
         mode: Mode,
         chunk: &mut [u8],
-    ) -> io::Result<()> {
+    ) -> io::Result<bool> {
         if writable {
             self.flush()?;
         }
         // With edges, what was not read because too much was to go out is not reported again: once
         // there is room it is tried.
         let mut may_read = readable || mode == Mode::Edge;
-        while may_read && self.wants_read() {
+        let mut reads = 0;
+        while may_read && self.wants_read() && reads < SHARE {
+            reads += 1;
             may_read = self.fill(chunk)? && mode == Mode::Edge;
             self.answer();
             self.flush()?;
@@ -358,7 +384,7 @@ impl Connection {
             self.stream.shutdown(std::net::Shutdown::Write)?;
             self.refused = Refused::Told;
         }
-        Ok(())
+        Ok(reads == SHARE)
     }
 
     /// Reads once. True if there may be more.

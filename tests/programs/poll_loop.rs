@@ -5,6 +5,7 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::ffi::OsStringExt;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use polder::Backend;
@@ -260,6 +261,34 @@ fn poll_loop_stops_reading_from_a_client_that_takes_no_replies_and_goes_on_once_
         drop(client);
         while !server.line().starts_with(&format!("{name} closed ")) {}
         server.serves_a_client();
+        server.stops_on_ctrl_c();
+    }
+}
+
+#[test]
+fn poll_loop_serves_others_while_one_client_always_has_more_to_send() {
+    let requests: Vec<_> = (0..50).map(|seed| request(1_000 + seed, seed)).collect();
+    let requests = requests.concat();
+
+    for way in ways() {
+        let server = Server::start(way);
+        let client = server.client();
+        let (mut reader, mut writer) = (client.try_clone().expect("a clone"), client);
+        let over = AtomicBool::new(false);
+        let (over, requests) = (&over, &requests);
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                while !over.load(Ordering::Relaxed) {
+                    writer.write_all(requests).expect("a write");
+                }
+                writer.shutdown(Shutdown::Write).expect("a half-close");
+            });
+            scope.spawn(move || io::copy(&mut reader, &mut io::sink()).expect("the replies"));
+            for _ in 0..20 {
+                server.serves_a_client();
+            }
+            over.store(true, Ordering::Relaxed);
+        });
         server.stops_on_ctrl_c();
     }
 }
