@@ -40,7 +40,9 @@ mod unix {
     const LATENCY: Duration = Duration::from_millis(2);
 
     pub fn run() -> io::Result<()> {
-        let backend = backend(std::env::args().skip(1))?;
+        // What is not Unicode is no argument either, and is told so like the rest.
+        let given = std::env::args_os().skip(1);
+        let backend = backend(given.map(|argument| argument.to_string_lossy().into_owned()))?;
         let runtime = Runtime::builder().backend(backend).build()?;
         let echoes = runtime.spawn(clients(20));
         let ticks = runtime.spawn(ticks(5));
@@ -145,9 +147,10 @@ mod unix {
     }
 
     fn backend(mut arguments: impl Iterator<Item = String>) -> io::Result<Backend> {
-        match (arguments.next().as_deref(), arguments.next()) {
-            (None, None) => Backend::configured(),
-            (Some("--backend"), Some(name)) => name.parse(),
+        let given = (arguments.next(), arguments.next(), arguments.next());
+        match (given.0.as_deref(), given.1, given.2) {
+            (None, None, None) => Backend::configured(),
+            (Some("--backend"), Some(name), None) => name.parse(),
             _ => Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
                 "usage: embed [--backend NAME]",

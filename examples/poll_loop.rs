@@ -5,15 +5,15 @@
 //! ```
 //!
 //! The protocol: a request is a length (4 bytes, little endian, at most 32 MiB) and that many bytes;
-//! the reply is the same again. A longer length is an error that closes the connection. Requests may
-//! be pipelined; replies come in their order.
+//! the reply is the same again. A longer length is an error that ends the connection, after the
+//! replies before it. Requests may be pipelined; replies come in their order.
 //!
 //! Each connection has what came in and was not understood yet, what is to go out, and three
 //! wishes: to read, to write, to be closed. What the poller is asked for follows from these. While
 //! much is waiting to go out, the connection does not wish to read: a client that does not take its
 //! replies stops being served, and costs no more memory.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
@@ -36,13 +36,20 @@ const CHUNK: usize = 64 * 1024;
 /// With this much to go out, a connection reads no more. A single reply may be longer.
 const ENOUGH: usize = 256 * 1024;
 
+/// With edges one has to read until nothing is left, and there may always be more: after so many
+/// reads it is the others' turn.
+const SHARE: usize = 16;
+
 /// How long accepting rests when there are no descriptors left.
 const REST: Duration = Duration::from_millis(100);
 
 const LISTENER: Token = Token(0);
 
 fn main() -> ExitCode {
-    let result = arguments(std::env::args().skip(1)).and_then(|options| {
+    // What is not Unicode is no address and no option either, and is told so like the rest.
+    let given = std::env::args_os().skip(1);
+    let given = given.map(|argument| argument.to_string_lossy().into_owned());
+    let result = arguments(given).and_then(|options| {
         let mut server = Server::new(&options)?;
         server.run()
     });
@@ -108,6 +115,8 @@ struct Server {
     /// There were no descriptors left: accepting goes on then.
     rests_until: Option<Instant>,
     connections: HashMap<Token, Connection>,
+    /// Those that used up their share.
+    unfinished: HashSet<Token>,
     next: u64,
     /// What is read into, for all of them.
     chunk: Box<[u8]>,
@@ -121,18 +130,15 @@ impl Server {
             false => Mode::OneShot,
         });
         let listener = TcpListener::bind(&options.address).map_err(|error| {
-            let what = format!("cannot listen on {}: {error}", options.address);
+            // Escaped, so that it stays one line whatever was given.
+            let address = options.address.escape_debug();
+            let what = format!("cannot listen on {address}: {error}");
             io::Error::new(error.kind(), what)
         })?;
         listener.set_nonblocking(true)?;
         // SAFETY: the listener lives as long as the poller, in one structure, and nothing is
         // waited for after it is closed.
         unsafe { poller.register(listener.as_fd(), LISTENER, Interest::READABLE, mode)? };
-        say(format_args!(
-            "listening on {} (backend {}, {mode:?})",
-            listener.local_addr()?,
-            poller.backend()
-        ));
         Ok(Server {
             poller,
             mode,
@@ -140,6 +146,7 @@ impl Server {
             listener,
             rests_until: None,
             connections: HashMap::new(),
+            unfinished: HashSet::new(),
             next: LISTENER.0 + 1,
             chunk: vec![0; CHUNK].into(),
         })
@@ -147,12 +154,24 @@ impl Server {
 
     fn run(&mut self) -> io::Result<()> {
         self.watch_for_ctrl_c()?;
+        // Whoever reads this may press Ctrl-C at once.
+        say(format_args!(
+            "listening on {} (backend {}, {:?})",
+            self.listener.local_addr()?,
+            self.poller.backend(),
+            self.mode
+        ));
         let mut events = Events::new();
         while !self.stop.load(Ordering::Relaxed) {
             let rest = self
                 .rests_until
                 .map(|until| until.saturating_duration_since(Instant::now()));
-            self.poller.wait(&mut events, rest)?;
+            let unfinished = std::mem::take(&mut self.unfinished);
+            let timeout = match unfinished.is_empty() {
+                true => rest,
+                false => Some(Duration::ZERO),
+            };
+            self.poller.wait(&mut events, timeout)?;
             if self
                 .rests_until
                 .is_some_and(|until| until <= Instant::now())
@@ -167,12 +186,10 @@ impl Server {
                     }
                     continue;
                 }
-                // None: it was closed by an earlier event of this round.
-                if let Some(connection) = self.connections.get_mut(&event.token()) {
-                    let (readable, writable) = (event.is_readable(), event.is_writable());
-                    connection.serve(readable, writable, self.mode, &mut self.chunk);
-                    self.settle(event.token())?;
-                }
+                self.serve(event.token(), event.is_readable(), event.is_writable())?;
+            }
+            for token in unfinished {
+                self.serve(token, false, false)?;
             }
         }
         say(format_args!("stopped"));
@@ -234,6 +251,17 @@ impl Server {
             .modify(self.listener.as_fd(), LISTENER, interest, self.mode)
     }
 
+    fn serve(&mut self, token: Token, readable: bool, writable: bool) -> io::Result<()> {
+        // None: it was closed earlier in this round.
+        if let Some(connection) = self.connections.get_mut(&token) {
+            if connection.serve(readable, writable, self.mode, &mut self.chunk) {
+                self.unfinished.insert(token);
+            }
+            self.settle(token)?;
+        }
+        Ok(())
+    }
+
     /// After a connection was served: closes it, or asks the poller for what it wishes now.
     fn settle(&mut self, token: Token) -> io::Result<()> {
         let connection = self.connections.get_mut(&token).expect("it was served");
@@ -261,13 +289,26 @@ impl Server {
     }
 }
 
+/// Closing with bytes unread would reset the connection, and take replies with it that are still on
+/// their way. So the client is told first that no more will come, and heard out until it closes. One
+/// that never does costs no more than one that is silent.
+#[derive(PartialEq)]
+enum Refused {
+    No,
+    /// There are replies to send before that.
+    Soon,
+    Told,
+}
+
 struct Connection {
     stream: TcpStream,
     peer: String,
     incoming: Buffer,
     outgoing: Buffer,
-    /// Nothing more comes, or nothing more is to be heard.
+    /// Nothing more comes, or nothing can be sent any more.
     wants_close: bool,
+    /// A request was too long: what comes behind it is thrown away.
+    refused: Refused,
     /// What the poller was asked for last.
     asked: Interest,
     requests: u64,
@@ -282,6 +323,7 @@ impl Connection {
             incoming: Buffer::default(),
             outgoing: Buffer::default(),
             wants_close: false,
+            refused: Refused::No,
             asked: Interest::NONE,
             requests: 0,
             last_words: String::new(),
@@ -303,14 +345,19 @@ impl Connection {
         interest
     }
 
-    /// Reads, answers and writes as far as that goes without waiting.
-    fn serve(&mut self, readable: bool, writable: bool, mode: Mode, chunk: &mut [u8]) {
-        if let Err(error) = self.try_serve(readable, writable, mode, chunk) {
-            // Nothing can be sent any more.
-            self.outgoing = Buffer::default();
-            self.wants_close = true;
-            self.last_words = format!(": {error}");
-        }
+    /// Reads, answers and writes as far as that goes without waiting. True if it has used up its
+    /// share, and has to be served again without an event.
+    fn serve(&mut self, readable: bool, writable: bool, mode: Mode, chunk: &mut [u8]) -> bool {
+        self.try_serve(readable, writable, mode, chunk)
+            .unwrap_or_else(|error| {
+                // Nothing can be sent any more.
+                self.outgoing = Buffer::default();
+                self.wants_close = true;
+                if self.last_words.is_empty() {
+                    self.last_words = format!(": {error}");
+                }
+                false
+            })
     }
 
     fn try_serve(
@@ -319,19 +366,25 @@ impl Connection {
         writable: bool,
         mode: Mode,
         chunk: &mut [u8],
-    ) -> io::Result<()> {
+    ) -> io::Result<bool> {
         if writable {
             self.flush()?;
         }
         // With edges, what was not read because too much was to go out is not reported again: once
         // there is room it is tried.
         let mut may_read = readable || mode == Mode::Edge;
-        while may_read && self.wants_read() {
+        let mut reads = 0;
+        while may_read && self.wants_read() && reads < SHARE {
+            reads += 1;
             may_read = self.fill(chunk)? && mode == Mode::Edge;
             self.answer();
             self.flush()?;
         }
-        Ok(())
+        if self.refused == Refused::Soon && self.outgoing.is_empty() {
+            self.stream.shutdown(std::net::Shutdown::Write)?;
+            self.refused = Refused::Told;
+        }
+        Ok(reads == SHARE)
     }
 
     /// Reads once. True if there may be more.
@@ -348,7 +401,9 @@ impl Connection {
                 Ok(false)
             }
             Ok(read) => {
-                self.incoming.push(&chunk[..read]);
+                if self.refused == Refused::No {
+                    self.incoming.push(&chunk[..read]);
+                }
                 Ok(true)
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
@@ -363,7 +418,8 @@ impl Connection {
             let length = u32::from_le_bytes(*length) as usize;
             if length > LONGEST {
                 self.last_words = format!(": a request of {length} bytes is too long");
-                self.wants_close = true;
+                self.refused = Refused::Soon;
+                self.incoming = Buffer::default();
                 return;
             }
             let Some(request) = self.incoming.bytes().get(..4 + length) else {

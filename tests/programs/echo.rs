@@ -1,0 +1,448 @@
+//! `echo`: a task per connection.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::ffi::OsStringExt;
+use std::process::Command;
+use std::thread;
+
+use polder::Backend;
+
+use crate::support::*;
+
+#[test]
+fn echo_tells_the_address_it_really_has_and_the_backend() {
+    for backend in Backend::available() {
+        let echo = Echo::start(backend);
+        assert_ne!(echo.address.port(), 0, "port 0 was not resolved");
+        assert!(echo.address.ip().is_loopback());
+        echo.serves_a_client();
+        echo.stops_on_ctrl_c();
+    }
+}
+
+#[test]
+fn echo_takes_the_backend_from_the_environment_unless_it_is_told() {
+    for backend in Backend::available() {
+        let mut by_variable = command("echo");
+        by_variable.env("POLDER_BACKEND", backend.name());
+        by_variable.arg("127.0.0.1:0");
+        let echo = Echo::greeted(Program::start(by_variable), backend);
+        echo.stops_on_ctrl_c();
+
+        let mut told = command("echo");
+        told.env("POLDER_BACKEND", "fax");
+        told.args(["127.0.0.1:0", &format!("--backend={backend}")]);
+        let echo = Echo::greeted(Program::start(told), backend);
+        echo.stops_on_ctrl_c();
+    }
+    let untold = Program::start(with_arguments("echo", ["127.0.0.1:0"]));
+    Echo::greeted(untold, Backend::default()).stops_on_ctrl_c();
+}
+
+#[test]
+fn echo_listens_at_port_7000_unless_it_is_told_otherwise() {
+    let mut echo = Program::start(command("echo"));
+    // Where somebody else has that port, the error tells which one was wanted.
+    match echo.next_line() {
+        Some(line) => {
+            let default = Backend::default();
+            let greeting = format!("listening on 127.0.0.1:7000 (backend {default})");
+            assert_eq!(line, greeting);
+            echo.interrupt();
+            assert!(echo.end().success());
+        }
+        None => {
+            let complaint = echo.complaint();
+            let wanted = "echo: cannot listen on 127.0.0.1:7000: Address already in use";
+            assert!(complaint.starts_with(wanted), "{complaint}");
+        }
+    }
+}
+
+#[test]
+fn echo_listens_on_ipv6_and_by_name() {
+    let has_ipv6 = TcpListener::bind("[::1]:0").is_ok();
+    for address in ["[::1]:0", "localhost:0"] {
+        if address.starts_with('[') && !has_ipv6 {
+            continue;
+        }
+        let program = Program::start(with_arguments("echo", [address]));
+        let echo = Echo::greeted(program, Backend::default());
+        echo.serves_a_client();
+        echo.stops_on_ctrl_c();
+    }
+}
+
+#[test]
+fn echo_sends_back_every_byte_to_hundreds_of_clients_at_once() {
+    const CLIENTS: usize = 300;
+    const THREADS: usize = 4;
+    // Of one byte, of a few, and of more than the server reads at a time.
+    const ROUNDS: [usize; 3] = [1, 700, 20_000];
+
+    for backend in Backend::available() {
+        let mut echo = Echo::start(backend);
+        let clients: Vec<_> = (0..CLIENTS).map(|_| echo.client()).collect();
+        let mut expected: HashMap<String, u8> = HashMap::new();
+        let mut names: Vec<String> = clients.iter().map(name).collect();
+        names.sort();
+        // All are there at once before the first byte is sent.
+        let mut come: Vec<String> = (0..CLIENTS)
+            .map(|_| {
+                let line = echo.line();
+                let name = line.strip_suffix(" connected");
+                name.unwrap_or_else(|| panic!("not a coming: {line:?}"))
+                    .to_owned()
+            })
+            .collect();
+        come.sort();
+        assert_eq!(come, names, "each client's coming is told, once");
+        for name in names {
+            expected.insert(name, 1);
+        }
+
+        let mut clients = clients.into_iter();
+        thread::scope(|scope| {
+            for seed in 0..THREADS {
+                let mut mine: Vec<_> = clients.by_ref().take(CLIENTS / THREADS).collect();
+                scope.spawn(move || {
+                    for (round, size) in ROUNDS.into_iter().enumerate() {
+                        let bytes = |client| pattern(size, seed * 1_000 + client * 10 + round);
+                        for (client, stream) in mine.iter_mut().enumerate() {
+                            stream.write_all(&bytes(client)).expect("a write");
+                        }
+                        for (client, stream) in mine.iter_mut().enumerate() {
+                            let mut back = vec![0; size];
+                            stream.read_exact(&mut back).expect("the echo");
+                            assert!(back == bytes(client), "other bytes came back");
+                        }
+                    }
+                });
+            }
+        });
+        let total: usize = ROUNDS.iter().sum();
+        for _ in 0..CLIENTS {
+            let line = echo.line();
+            let (name, what) = line.split_once(' ').expect("two words");
+            assert_eq!(what, format!("closed after {total} bytes"), "{line:?}");
+            let left = expected.remove(name);
+            assert!(left.is_some(), "{name} went twice, or never came");
+        }
+        echo.stops_on_ctrl_c();
+    }
+}
+
+/// More than three times what libc's `fd_set` holds.
+#[test]
+#[cfg(target_os = "linux")]
+fn echo_on_select_serves_thousands_of_connections_at_once() {
+    let limit = raised_descriptor_limit();
+    // Some are left for the other tests, which run in this process at the same time.
+    let clients = limit.saturating_sub(900).min(3_000);
+    let told = format!("{clients} clients, with {limit} descriptors at most");
+    assert!(clients >= 100, "too few to mean anything: {told}");
+
+    let mut echo = Echo::start(Backend::Select);
+    let mut clients: Vec<_> = (0..clients).map(|_| echo.client()).collect();
+    for _ in &clients {
+        let line = echo.line();
+        assert!(line.ends_with(" connected"), "{told}: {line:?}");
+    }
+    let bytes = |number: usize| (number as u32).to_le_bytes();
+    for (number, client) in clients.iter_mut().enumerate() {
+        client.write_all(&bytes(number)).expect("a write");
+    }
+    for (number, client) in clients.iter_mut().enumerate() {
+        let mut back = [0; 4];
+        let read = client.read_exact(&mut back);
+        read.unwrap_or_else(|error| panic!("{told}: no echo for {number}: {error}"));
+        assert_eq!(back, bytes(number), "{told}: another's echo");
+    }
+    // Reset, so that they leave no ports that wait for their time to be over.
+    let count = clients.len();
+    clients.into_iter().for_each(reset);
+    for _ in 0..count {
+        let line = echo.line();
+        assert!(line.contains(" lost: "), "{told}: {line:?}");
+    }
+    echo.stops_on_ctrl_c();
+}
+
+/// Raises this process's limit as far as it is allowed to; programs that it starts inherit it.
+#[cfg(target_os = "linux")]
+fn raised_descriptor_limit() -> usize {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: it writes to the structure, which is ours.
+    let result = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };
+    assert_eq!(result, 0, "{}", io::Error::last_os_error());
+    // No more than is needed: what closes all that it could have takes its time with a billion.
+    limit.rlim_cur = limit.rlim_cur.max(limit.rlim_max.min(4_096));
+    // SAFETY: it reads the structure.
+    let result = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) };
+    assert_eq!(result, 0, "{}", io::Error::last_os_error());
+    limit.rlim_cur.try_into().unwrap_or(usize::MAX)
+}
+
+#[test]
+fn echo_sends_back_all_after_a_client_half_closed() {
+    for backend in Backend::available() {
+        let mut echo = Echo::start(backend);
+        for size in [0, 1, 3 << 20] {
+            let mut client = echo.client();
+            let bytes = pattern(size, size);
+            let mut writer = client.try_clone().expect("a clone");
+            let back = thread::scope(|scope| {
+                scope.spawn(|| {
+                    writer.write_all(&bytes).expect("a write");
+                    writer.shutdown(Shutdown::Write).expect("a half-close");
+                });
+                let mut back = Vec::new();
+                client.read_to_end(&mut back).expect("the echo, to its end");
+                back
+            });
+            assert!(back == bytes, "{size} bytes sent, {} came", back.len());
+            echo.says(&client, "connected");
+            echo.says(&client, &format!("closed after {size} bytes"));
+        }
+        echo.stops_on_ctrl_c();
+    }
+}
+
+#[test]
+fn echo_serves_others_while_clients_send_nothing() {
+    for backend in Backend::available() {
+        let mut echo = Echo::start(backend);
+        let silent: Vec<_> = (0..5).map(|_| echo.client()).collect();
+        for client in &silent {
+            echo.says(client, "connected");
+        }
+        echo.serves_a_client_and_says_so();
+        for client in silent {
+            let name = name(&client);
+            drop(client);
+            assert_eq!(echo.line(), format!("{name} closed after 0 bytes"));
+        }
+        echo.serves_a_client_and_says_so();
+        echo.stops_on_ctrl_c();
+    }
+}
+
+#[test]
+fn echo_serves_others_while_and_after_clients_reset() {
+    for backend in Backend::available() {
+        let mut echo = Echo::start(backend);
+        for bytes in [0, 5] {
+            let mut client = echo.client();
+            echo.says(&client, "connected");
+            let sent = pattern(bytes, 0);
+            client.write_all(&sent).expect("a write");
+            client.read_exact(&mut vec![0; bytes]).expect("the echo");
+            let name = name(&client);
+            reset(client);
+            let line = echo.line();
+            assert!(line.starts_with(&format!("{name} lost: ")), "{line:?}");
+        }
+        // Reset as soon as they are there, most of them before they are accepted. Some systems
+        // do not hand out such a connection at all, so nothing is asked of what is told.
+        for _ in 0..20 {
+            reset(echo.client());
+        }
+        let client = echo.serves_a_client();
+        let gone = format!("{client} closed after 5 bytes");
+        while echo.line() != gone {}
+        echo.stops_on_ctrl_c();
+    }
+}
+
+#[test]
+fn echo_serves_others_while_and_after_clients_stop_reading_and_vanish() {
+    for backend in Backend::available() {
+        let mut echo = Echo::start(backend);
+        let mut client = echo.client();
+        echo.says(&client, "connected");
+        // It writes until nothing fits any more: the server's task now waits for it to read.
+        client.set_nonblocking(true).expect("an option is set");
+        let chunk = vec![7; 64 * 1024];
+        let mut refused = 0;
+        while refused < 20 {
+            match client.write(&chunk) {
+                Ok(written) => {
+                    assert_ne!(written, 0);
+                    refused = 0;
+                }
+                Err(error) => {
+                    assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+                    // Let the server take what it still can.
+                    echo.serves_a_client_and_says_so();
+                    refused += 1;
+                }
+            }
+        }
+        let name = name(&client);
+        drop(client); // With bytes unread.
+        let line = echo.line();
+        assert!(line.starts_with(&format!("{name} lost: ")), "{line:?}");
+        echo.serves_a_client_and_says_so();
+        echo.stops_on_ctrl_c();
+    }
+}
+
+#[test]
+fn echo_goes_on_by_itself_after_it_had_no_descriptors_left() {
+    for backend in Backend::available() {
+        let mut limited = Command::new("sh");
+        limited.args(["-c", "ulimit -n 24; exec \"$0\" \"$@\""]);
+        limited.arg(binary("echo"));
+        limited.args(["127.0.0.1:0", "--backend", backend.name()]);
+        let mut echo = Echo::greeted(Program::start(prepared(limited)), backend);
+        let mut clients: Vec<_> = (0..40).map(|_| echo.client()).collect();
+        while !echo.line().starts_with("cannot accept: ") {}
+        // The first was accepted, and is served meanwhile.
+        exchange(&mut clients[0]);
+        let mut last = clients.pop().expect("a client that waits in the queue");
+        drop(clients);
+        exchange(&mut last);
+        echo.stops_on_ctrl_c();
+    }
+}
+
+#[test]
+fn echo_stops_on_ctrl_c_with_clients_connected() {
+    for backend in Backend::available() {
+        let echo = Echo::start(backend);
+        let mut clients: Vec<_> = (0..20).map(|_| echo.client()).collect();
+        for client in &mut clients {
+            exchange(client);
+        }
+        let address = echo.address;
+        echo.stops_on_ctrl_c();
+        for mut client in clients {
+            let gone = client.read(&mut [0]);
+            assert!(
+                matches!(&gone, Ok(0)) || gone.is_err_and(|error| !is_timeout(&error)),
+                "a client still waits for a server that is gone"
+            );
+        }
+        TcpStream::connect_timeout(&address, LIMIT).expect_err("nobody listens there any more");
+    }
+}
+
+#[test]
+fn echo_goes_on_when_nobody_reads_its_output() {
+    for backend in Backend::available() {
+        let arguments = ["127.0.0.1:0", "--backend", backend.name()];
+        // One line is read, and then the pipe is closed.
+        let mut program = Program::heard_for(1, with_arguments("echo", arguments));
+        let address = address(&program.line(), &format!("backend {backend}"));
+        assert_eq!(program.next_line(), None);
+        for _ in 0..3 {
+            serve(address);
+        }
+        program.interrupt();
+        let end = program.end();
+        assert!(end.success(), "{end}: {:?}", program.complaints());
+    }
+}
+
+#[test]
+fn a_wrong_argument_of_echo_gets_one_line_that_says_what_it_should_have_been() {
+    const USAGE: &str = "usage: echo [ADDR] [--backend NAME]";
+    const ADDRESS: &str = "it should be HOST:PORT";
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let taken = taken.local_addr().expect("its address").to_string();
+    let mut available = String::from("available: ");
+    let backends = Backend::available();
+    let names: Vec<_> = backends.iter().map(|backend| backend.name()).collect();
+    available.push_str(&names.join(", "));
+    let available = available.as_str();
+
+    wrong("echo", ["--fast"], &["\"--fast\"", USAGE]);
+    wrong("echo", ["-h"], &["\"-h\"", USAGE]);
+    wrong("echo", ["--backend"], &["wants a name", USAGE]);
+    wrong("echo", ["--backend", "fax"], &["\"fax\"", available]);
+    wrong("echo", ["--backend=fax"], &["\"fax\"", available]);
+    wrong("echo", ["--backend", ""], &["\"\"", available]);
+    wrong("echo", ["--backend="], &["\"\"", available]);
+    wrong("echo", ["--backend", "a\nb"], &["\"a\\nb\"", available]);
+    let two = ["127.0.0.1:0", "127.0.0.2:0"];
+    wrong("echo", two, &[two[0], two[1], "one address", USAGE]);
+    for address in ["nonsense", "127.0.0.1", "127.0.0.1:99999", ":0", "", "a\nb"] {
+        wrong("echo", [address], &[ADDRESS]);
+    }
+    let bytes = OsString::from_vec(b"\xff:\xff".to_vec());
+    wrong("echo", [bytes], &[ADDRESS]);
+    wrong("echo", [&taken], &[&taken, "it should be a free port"]);
+    // A documentation address (RFC 5737): no machine has it.
+    let elsewhere = ["192.0.2.1:0"];
+    wrong("echo", elsewhere, &["192.0.2.1", "address of this machine"]);
+}
+
+/// The echo server, and where it listens.
+struct Echo {
+    program: Program,
+    address: SocketAddr,
+}
+
+impl Echo {
+    fn start(backend: Backend) -> Echo {
+        let arguments = ["127.0.0.1:0", "--backend", backend.name()];
+        Echo::greeted(Program::start(with_arguments("echo", arguments)), backend)
+    }
+
+    /// Waits until it says where it listens, and on which backend.
+    fn greeted(mut program: Program, backend: Backend) -> Echo {
+        let line = program.line();
+        let address = address(&line, &format!("backend {backend}"));
+        Echo { program, address }
+    }
+
+    fn client(&self) -> TcpStream {
+        connect(self.address)
+    }
+
+    fn line(&mut self) -> String {
+        self.program.line()
+    }
+
+    /// The next line is about this client.
+    fn says(&mut self, client: &TcpStream, what: &str) {
+        assert_eq!(self.line(), format!("{} {what}", name(client)));
+    }
+
+    /// One client comes, is echoed to, and goes; its name.
+    fn serves_a_client(&self) -> String {
+        serve(self.address)
+    }
+
+    /// Where no other line can come in between.
+    fn serves_a_client_and_says_so(&mut self) {
+        let client = self.serves_a_client();
+        assert_eq!(self.line(), format!("{client} connected"));
+        assert_eq!(self.line(), format!("{client} closed after 5 bytes"));
+    }
+
+    fn stops_on_ctrl_c(self) {
+        self.program.stops_on_ctrl_c();
+    }
+}
+
+fn serve(address: SocketAddr) -> String {
+    let mut client = connect(address);
+    exchange(&mut client);
+    client.shutdown(Shutdown::Write).expect("a half-close");
+    assert_eq!(client.read(&mut [0]).expect("the end"), 0, "more came back");
+    name(&client)
+}
+
+fn exchange(client: &mut TcpStream) {
+    client.write_all(b"hello").expect("a write");
+    let mut back = [0; 5];
+    client.read_exact(&mut back).expect("the echo");
+    assert_eq!(&back, b"hello");
+}

@@ -1,0 +1,47 @@
+//! The examples, run as a user runs them: programs with arguments, two streams of lines, and an
+//! end. Each rule that the README promises of them is a test here, on every backend.
+//!
+//! Nothing waits without a limit: lines, ends and sockets have one, and a program that is still
+//! running when its test is over, however that ended, is killed.
+
+// Ctrl-C is a signal here.
+#![cfg(unix)]
+
+mod echo;
+mod embed;
+mod event;
+mod poll_loop;
+mod support;
+mod timers;
+
+use polder::Backend;
+
+use support::{command, refused, wrong};
+
+#[test]
+fn a_backend_that_this_platform_lacks_gets_one_line_that_lists_what_there_is() {
+    let all = ["epoll", "kqueue", "event-ports", "iocp", "poll"];
+    let lacking: Vec<_> = all
+        .into_iter()
+        .filter(|name| name.parse::<Backend>().is_err())
+        .collect();
+    assert!(!lacking.is_empty(), "no platform has them all");
+    for name in lacking {
+        let not_here = format!(
+            "backend {name} is not available on {}",
+            std::env::consts::OS
+        );
+        wrong("echo", ["--backend", name], &[&not_here, "available: "]);
+        wrong(
+            "poll_loop",
+            ["--backend", name],
+            &[&not_here, "available: "],
+        );
+        wrong("embed", ["--backend", name], &[&not_here, "available: "]);
+        for program in ["echo", "timers", "poll_loop", "embed", "event"] {
+            let mut by_variable = command(program);
+            by_variable.env("POLDER_BACKEND", name);
+            refused(by_variable, &["POLDER_BACKEND", &not_here, "available: "]);
+        }
+    }
+}

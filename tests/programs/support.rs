@@ -1,0 +1,322 @@
+//! Running a program, hearing what it says, and being its client.
+
+use std::ffi::OsStr;
+use std::io::{self, BufRead, BufReader, Read};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{LazyLock, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use socket2::SockRef;
+
+/// What any single step may take on a loaded machine; far beyond what one needs.
+pub const LIMIT: Duration = Duration::from_secs(60);
+
+/// The program runs with these arguments: it must say one line, on the error stream, that holds
+/// all of `expected`, and fail.
+pub fn wrong<const N: usize>(name: &str, arguments: [impl AsRef<OsStr>; N], expected: &[&str]) {
+    refused(with_arguments(name, arguments), expected);
+}
+
+pub fn refused(command: Command, expected: &[&str]) {
+    let what = format!("{command:?}");
+    let mut program = Program::start(command);
+    let line = program.next_line();
+    assert_eq!(line, None, "{what}: a line on standard output");
+    let complaint = program.complaint();
+    for part in expected {
+        assert!(
+            complaint.contains(part),
+            "{what}: no {part:?} in {complaint:?}"
+        );
+    }
+}
+
+/// The address in the line that a server begins with.
+pub fn address(greeting: &str, with: &str) -> SocketAddr {
+    greeting
+        .strip_prefix("listening on ")
+        .and_then(|rest| rest.strip_suffix(&format!(" ({with})")))
+        .and_then(|address| address.parse().ok())
+        .unwrap_or_else(|| panic!("no address and {with} in {greeting:?}"))
+}
+
+pub fn connect(address: SocketAddr) -> TcpStream {
+    limited(TcpStream::connect_timeout(&address, LIMIT).expect("the server takes clients"))
+}
+
+/// No read and no write of it waits for ever.
+pub fn limited(client: TcpStream) -> TcpStream {
+    client.set_read_timeout(Some(LIMIT)).expect("a limit");
+    client.set_write_timeout(Some(LIMIT)).expect("a limit");
+    client
+}
+
+/// What the server calls this client.
+pub fn name(client: &TcpStream) -> String {
+    client.local_addr().expect("it is connected").to_string()
+}
+
+/// Ends the connection with a reset.
+pub fn reset(client: TcpStream) {
+    let linger = SockRef::from(&client).set_linger(Some(Duration::ZERO));
+    linger.expect("an option is set");
+}
+
+pub fn is_timeout(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+    )
+}
+
+/// Bytes that a shift, a swap or another client's would not leave equal.
+pub fn pattern(size: usize, seed: usize) -> Vec<u8> {
+    // Made once, and begun elsewhere for each seed. The length is prime: no multiple of what a
+    // program reads at once.
+    const LENGTH: usize = 65_521;
+    static RANDOM: LazyLock<Vec<u8>> = LazyLock::new(|| {
+        let mut state = 1_u64;
+        let bytes = std::iter::repeat_with(|| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005);
+            state = state.wrapping_add(1_442_695_040_888_963_407);
+            (state >> 56) as u8
+        });
+        bytes.take(LENGTH).collect()
+    });
+    let mut bytes = Vec::with_capacity(size);
+    let mut begin = seed.wrapping_mul(40_503) % LENGTH;
+    while bytes.len() < size {
+        let end = LENGTH.min(begin + size - bytes.len());
+        bytes.extend_from_slice(&RANDOM[begin..end]);
+        begin = 0;
+    }
+    bytes
+}
+
+/// A running example. It is killed if it outlives its test.
+pub struct Program {
+    child: Child,
+    lines: Receiver<String>,
+    complaints: Receiver<String>,
+    /// All that it said, for when a test fails.
+    said: Vec<String>,
+}
+
+impl Program {
+    pub fn start(command: Command) -> Program {
+        Program::heard_for(usize::MAX, command)
+    }
+
+    /// Its standard output is closed after so many lines.
+    pub fn heard_for(count: usize, mut command: Command) -> Program {
+        let mut child = command.spawn().expect("the example starts");
+        Program {
+            lines: lines(count, child.stdout.take().expect("it is piped")),
+            complaints: lines(usize::MAX, child.stderr.take().expect("it is piped")),
+            child,
+            said: Vec::new(),
+        }
+    }
+
+    /// The next line of standard output; `None` at its end.
+    pub fn next_line(&mut self) -> Option<String> {
+        match self.lines.recv_timeout(LIMIT) {
+            Ok(line) => {
+                self.said.push(line.clone());
+                Some(line)
+            }
+            Err(mpsc::RecvTimeoutError::Disconnected) => None,
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                panic!("nothing new after {LIMIT:?}; it said {:#?}", self.said)
+            }
+        }
+    }
+
+    pub fn line(&mut self) -> String {
+        self.next_line().unwrap_or_else(|| {
+            let complaints = self.complaints();
+            panic!("it ended after {:#?} with {complaints:#?}", self.said)
+        })
+    }
+
+    /// What it says on standard error, to the end.
+    pub fn complaints(&mut self) -> Vec<String> {
+        let deadline = Instant::now() + LIMIT;
+        let mut all = Vec::new();
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.complaints.recv_timeout(left) {
+                Ok(line) => all.push(line),
+                Err(mpsc::RecvTimeoutError::Disconnected) => return all,
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    panic!("standard error is still open after {LIMIT:?}: {all:#?}")
+                }
+            }
+        }
+    }
+
+    /// It fails, with one line.
+    pub fn complaint(&mut self) -> String {
+        let complaints = self.complaints();
+        let end = self.end();
+        let [line] = &complaints[..] else {
+            panic!("one line was expected: {complaints:#?}");
+        };
+        // A panic gives 101, a signal none.
+        assert_eq!(end.code(), Some(1), "{line}");
+        line.clone()
+    }
+
+    /// Ctrl-C.
+    pub fn interrupt(&mut self) {
+        let id = libc::pid_t::try_from(self.child.id()).expect("an id fits");
+        // SAFETY: this sends a signal and touches no memory. The id is the child's still: nobody
+        // has waited for it, and from then on `child` is not asked for it again.
+        let result = unsafe { libc::kill(id, libc::SIGINT) };
+        assert_eq!(result, 0, "{}", io::Error::last_os_error());
+    }
+
+    /// Ctrl-C: it says so last, with nothing to complain of, and succeeds.
+    pub fn stops_on_ctrl_c(mut self) {
+        self.interrupt();
+        let mut last = None;
+        while let Some(line) = self.next_line() {
+            last = Some(line);
+        }
+        assert_eq!(last.as_deref(), Some("stopped"), "the last line");
+        self.ended_well();
+    }
+
+    /// The most memory that it has had at any time.
+    #[cfg(target_os = "linux")]
+    pub fn memory(&self) -> usize {
+        let status = format!("/proc/{}/status", self.child.id());
+        let status = std::fs::read_to_string(status).expect("it is still running");
+        let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let most = most.and_then(|most| most.trim().strip_suffix(" kB"));
+        let most: usize = most.and_then(|most| most.parse().ok()).expect("a size");
+        most * 1024
+    }
+
+    /// It ends by itself, with success and nothing to complain of.
+    pub fn ended_well(&mut self) {
+        let end = self.end();
+        let complaints = self.complaints();
+        assert!(
+            end.success() && complaints.is_empty(),
+            "{end}: {complaints:?}"
+        );
+    }
+
+    /// Waits until it ends by itself.
+    pub fn end(&mut self) -> ExitStatus {
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().expect("it can be waited for") {
+                return status;
+            }
+            let said = &self.said;
+            assert!(start.elapsed() < LIMIT, "still running; it said {said:#?}");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // Does nothing where its end was seen already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A thread reads them, so that the program never waits for us, and we wait with a limit.
+fn lines(count: usize, stream: impl Read + Send + 'static) -> Receiver<String> {
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || {
+        let lines = BufReader::new(stream).lines().map_while(Result::ok);
+        for line in lines.take(count) {
+            if sender.send(line).is_err() {
+                break;
+            }
+        }
+        // The stream is closed by now; only then the sender goes.
+    });
+    receiver
+}
+
+pub fn with_arguments(
+    name: &str,
+    arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
+) -> Command {
+    let mut command = command(name);
+    command.args(arguments);
+    command
+}
+
+pub fn command(name: &str) -> Command {
+    prepared(Command::new(binary(name)))
+}
+
+/// Nothing that this process was started with changes what the example does.
+pub fn prepared(mut command: Command) -> Command {
+    command.env_remove("POLDER_BACKEND");
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    command.stderr(Stdio::piped());
+    command
+}
+
+/// The example, as `cargo test` builds it, next to this very program.
+pub fn binary(name: &str) -> PathBuf {
+    let this = std::env::current_exe().expect("this program has a path");
+    let profile = this.ancestors().nth(2).expect("PROFILE/deps/programs-HASH");
+    let binary = profile.join("examples").join(name);
+    static BUILDING: Mutex<()> = Mutex::new(());
+    let _building = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
+    if !is_up_to_date(&binary) {
+        build(profile);
+    }
+    assert!(binary.exists(), "{} is not there", binary.display());
+    binary
+}
+
+/// Whether it is younger than all sources that it was made of, as listed in the file that cargo
+/// puts beside it. `cargo test --test programs` and `cargo test --all-targets` build no examples
+/// that could be run, and testing an old one would be worse than testing none.
+fn is_up_to_date(binary: &Path) -> bool {
+    let changed = |path: &Path| path.metadata().and_then(|data| data.modified()).ok();
+    let Some(built) = changed(binary) else {
+        return false;
+    };
+    let list = std::fs::read_to_string(binary.with_extension("d")).unwrap_or_default();
+    // `binary: source source …`; a space in a path is escaped, and such a path is passed over.
+    let mut sources = list.split_ascii_whitespace().skip(1).map(Path::new);
+    sources.all(|source| changed(source).is_none_or(|changed| changed <= built))
+}
+
+/// Has cargo build the examples the way it built this program.
+fn build(profile: &Path) {
+    let target_directory = Path::new(env!("CARGO_TARGET_TMPDIR")).parent();
+    let target_directory = target_directory.expect("TARGET/tmp");
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
+    cargo.args(["build", "--examples", "--target-dir"]);
+    cargo.arg(target_directory);
+    match profile.file_name().expect("a name") {
+        name if name == "debug" => {}
+        name => drop(cargo.arg("--profile").arg(name)),
+    }
+    // TARGET/PROFILE, or TARGET/PLATFORM/PROFILE where one was asked for.
+    match profile.parent().and_then(Path::file_name) {
+        platform if platform == target_directory.file_name() => {}
+        platform => drop(cargo.arg("--target").arg(platform.expect("a name"))),
+    }
+    let mut cargo = Program::start(prepared(cargo));
+    let complaints = cargo.complaints();
+    let end = cargo.end();
+    assert!(end.success(), "cargo built no examples: {complaints:#?}");
+}

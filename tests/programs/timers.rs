@@ -1,0 +1,68 @@
+//! `timers`: two tasks that sleep, and an end.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+
+use polder::Backend;
+
+use crate::support::*;
+
+/// At a tenth, the two ends lie 100 ms apart: enough that a machine that is busy with other things
+/// does not turn them round.
+#[test]
+fn timers_says_that_work2_finishes_and_then_work_and_ends_by_itself() {
+    let started: Vec<_> = Backend::available()
+        .into_iter()
+        .map(|backend| {
+            let mut command = with_arguments("timers", ["--scale", "0.1"]);
+            command.env("POLDER_BACKEND", backend.name());
+            (backend, Program::start(command))
+        })
+        .collect();
+    for (backend, mut timers) in started {
+        let lines: Vec<_> = std::iter::from_fn(|| timers.next_line()).collect();
+        timers.ended_well();
+        let said: Vec<_> = lines.iter().map(|line| timed(line)).collect();
+
+        let of = |who| said.iter().filter(move |(_, name, _)| *name == who);
+        let what = |who| of(who).map(|(_, _, what)| *what).collect::<Vec<_>>();
+        let work = ["sleeping for 100ms", "sleeping for 300ms", "finishing"];
+        let work2 = ["sleeping for 100ms", "sleeping for 200ms", "finishing"];
+        assert_eq!(what("Work"), work, "on {backend}: {lines:#?}");
+        assert_eq!(what("Work2"), work2, "on {backend}: {lines:#?}");
+        let [.., (end2, name2, what2), (end1, name1, what1)] = said[..] else {
+            panic!("on {backend}: {lines:#?}");
+        };
+        assert_eq!((name2, what2), ("Work2", "finishing"), "the last but one");
+        assert_eq!((name1, what1), ("Work", "finishing"), "the last");
+        // The times are rounded to milliseconds.
+        assert!(end2 >= 0.299 && end1 >= 0.399, "early: {lines:#?}");
+        assert!(said.is_sorted_by_key(|(time, ..)| *time), "{lines:#?}");
+    }
+}
+
+#[test]
+fn a_wrong_argument_of_timers_gets_one_line_that_says_what_it_should_have_been() {
+    const USAGE: &str = "usage: timers [--scale FACTOR]";
+    wrong("timers", ["--scale"], &["wants a factor", USAGE]);
+    for factor in ["fast", "", "-1", "NaN", "inf", "1001", "1s", "a\nb"] {
+        let given = format!("{factor:?}");
+        let expected = [given.as_str(), "from 0 to 1000", USAGE];
+        wrong("timers", ["--scale", factor], &expected);
+    }
+    wrong("timers", ["--slow"], &["\"--slow\"", USAGE]);
+    wrong("timers", ["1"], &["\"1\"", USAGE]);
+    wrong("timers", ["--scale", "1", "2"], &["\"2\"", USAGE]);
+    let bytes = OsString::from_vec(b"\xff".to_vec());
+    wrong("timers", [bytes], &[USAGE]);
+}
+
+/// A line of `timers`: when, who, what.
+fn timed(line: &str) -> (f64, &str, &str) {
+    let parts = || {
+        let (time, rest) = line.strip_prefix('[')?.split_once(" s] ")?;
+        let (who, what) = rest.split_once(": ")?;
+        Some((time.trim().parse().ok()?, who, what))
+    };
+    parts().unwrap_or_else(|| panic!("no time, name and message: {line:?}"))
+}
