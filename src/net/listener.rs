@@ -113,7 +113,7 @@ impl TcpListener {
     ///
     /// What the system says.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        internet(self.0.options().local_addr()?)
+        self.0.local_addr()
     }
 
     /// How many hops the packets of connections that are accepted may take.
@@ -122,7 +122,7 @@ impl TcpListener {
     ///
     /// What the system says.
     pub fn ttl(&self) -> io::Result<u32> {
-        self.0.options().ttl_v4()
+        self.0.ttl()
     }
 
     /// Sets [`ttl`](Self::ttl).
@@ -131,17 +131,8 @@ impl TcpListener {
     ///
     /// What the system says.
     pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
-        self.0.options().set_ttl_v4(ttl)
+        self.0.set_ttl(ttl)
     }
-}
-
-pub(super) fn internet(address: socket2::SockAddr) -> io::Result<SocketAddr> {
-    address.as_socket().ok_or_else(|| {
-        io::Error::new(
-            io::ErrorKind::InvalidData,
-            "the socket has no internet address",
-        )
-    })
 }
 
 /// The standard library's listener, taken over, and made non-blocking.
@@ -169,6 +160,15 @@ impl TryFrom<TcpListener> for std::net::TcpListener {
 
     fn try_from(listener: TcpListener) -> io::Result<std::net::TcpListener> {
         Ok(listener.0.into_descriptor()?.into())
+    }
+}
+
+/// The descriptor, which stays non-blocking. Clones that are left share it.
+impl TryFrom<TcpListener> for OwnedDescriptor {
+    type Error = io::Error;
+
+    fn try_from(listener: TcpListener) -> io::Result<OwnedDescriptor> {
+        listener.0.into_descriptor()
     }
 }
 

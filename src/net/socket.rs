@@ -1,6 +1,7 @@
 //! What a socket asks of the world: connect, accept, try to read, try to write, wait until it is
-//! worth another try. Everything in `net` asks here, and nothing else asks the kernel; this is the
-//! place where another world than the kernel's would answer.
+//! worth another try, and its addresses and options. Every socket in `net` asks here, and nothing else
+//! there asks the kernel but the resolver (`addresses`); this is the place where another world than
+//! the kernel's would answer.
 //!
 //! Every operation has one shape ([`Socket::poll`]): it is tried while readiness is not known to be
 //! clear; when it would block, readiness is cleared, unless an event came meanwhile, and the waker
@@ -8,7 +9,7 @@
 
 use std::future::Future;
 use std::io::{self, IoSlice, IoSliceMut, Read};
-use std::net::SocketAddr;
+use std::net::{Shutdown, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
@@ -84,10 +85,36 @@ impl Socket {
         self.io.source().descriptor()
     }
 
-    /// For options and addresses.
-    #[inline]
-    pub(super) fn options(&self) -> SockRef<'_> {
+    fn options(&self) -> SockRef<'_> {
         SockRef::from(self.descriptor())
+    }
+
+    pub(super) fn local_addr(&self) -> io::Result<SocketAddr> {
+        internet(self.options().local_addr()?)
+    }
+
+    pub(super) fn peer_addr(&self) -> io::Result<SocketAddr> {
+        internet(self.options().peer_addr()?)
+    }
+
+    pub(super) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        self.options().shutdown(how)
+    }
+
+    pub(super) fn nodelay(&self) -> io::Result<bool> {
+        self.options().tcp_nodelay()
+    }
+
+    pub(super) fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
+        self.options().set_tcp_nodelay(nodelay)
+    }
+
+    pub(super) fn ttl(&self) -> io::Result<u32> {
+        self.options().ttl_v4()
+    }
+
+    pub(super) fn set_ttl(&self, ttl: u32) -> io::Result<()> {
+        self.options().set_ttl_v4(ttl)
     }
 
     pub(super) fn shares_with(&self, other: &Socket) -> bool {
@@ -139,6 +166,19 @@ impl Socket {
             })
             .await?;
         Ok((Socket::new(descriptor, Kind::TcpStream), peer))
+    }
+
+    /// Reads without taking.
+    pub(super) async fn peek(&self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.run(Direction::Read, |socket| {
+            // SAFETY: `MaybeUninit<u8>` has the layout of `u8`, and `peek` promises to write
+            // nothing that is not initialised.
+            let bytes = unsafe {
+                &mut *(std::ptr::from_mut::<[u8]>(bytes) as *mut [std::mem::MaybeUninit<u8>])
+            };
+            socket.peek(bytes)
+        })
+        .await
     }
 
     #[inline]
@@ -236,7 +276,7 @@ impl Socket {
 
     /// An operation as a future of its own: any number of them may wait on one socket, and one
     /// that is dropped leaves nothing behind.
-    pub(super) fn run<T, F>(&self, direction: Direction, operation: F) -> Run<'_, F>
+    fn run<T, F>(&self, direction: Direction, operation: F) -> Run<'_, F>
     where
         F: FnMut(&SockRef<'_>) -> io::Result<T>,
     {
@@ -247,6 +287,15 @@ impl Socket {
             operation,
         }
     }
+}
+
+fn internet(address: SockAddr) -> io::Result<SocketAddr> {
+    address.as_socket().ok_or_else(|| {
+        io::Error::new(
+            io::ErrorKind::InvalidData,
+            "the socket has no internet address",
+        )
+    })
 }
 
 /// Waits where the source is not registered yet, or with other workers' reactors only.
@@ -261,7 +310,7 @@ fn register(
 }
 
 /// See [`Socket::run`].
-pub(super) struct Run<'a, F> {
+struct Run<'a, F> {
     socket: &'a Socket,
     direction: Direction,
     /// From the first poll on.

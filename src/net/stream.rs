@@ -9,10 +9,9 @@ use std::task::{Context, Poll};
 use futures_lite::{AsyncRead, AsyncWrite};
 
 use super::addresses::{AsyncToSocketAddrs, first_that_works};
-use super::listener::internet;
 use super::socket::Socket;
 use super::split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
-use crate::reactor::{Direction, Kind};
+use crate::reactor::Kind;
 use crate::sys::{OwnedDescriptor, lend_descriptor};
 
 /// A TCP connection.
@@ -75,7 +74,7 @@ impl TcpStream {
     ///
     /// What the system says.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        internet(self.0.options().local_addr()?)
+        self.0.local_addr()
     }
 
     /// The other end's address.
@@ -85,7 +84,7 @@ impl TcpStream {
     /// [`NotConnected`](io::ErrorKind::NotConnected) once the connection was reset, on some
     /// platforms.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        internet(self.0.options().peer_addr()?)
+        self.0.peer_addr()
     }
 
     /// Reads without taking: the next read gives the same bytes again.
@@ -98,16 +97,7 @@ impl TcpStream {
     ///
     /// Giving up loses nothing.
     pub async fn peek(&self, bytes: &mut [u8]) -> io::Result<usize> {
-        self.0
-            .run(Direction::Read, |socket| {
-                // SAFETY: `MaybeUninit<u8>` has the layout of `u8`, and `peek` promises to write
-                // nothing that is not initialised.
-                let bytes = unsafe {
-                    &mut *(std::ptr::from_mut::<[u8]>(bytes) as *mut [std::mem::MaybeUninit<u8>])
-                };
-                socket.peek(bytes)
-            })
-            .await
+        self.0.peek(bytes).await
     }
 
     /// Ends reading, writing, or both. The other end sees the end of file once writing has ended.
@@ -117,7 +107,7 @@ impl TcpStream {
     /// [`NotConnected`](io::ErrorKind::NotConnected) where the connection has ended already, on
     /// some platforms.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
-        self.0.options().shutdown(how)
+        self.0.shutdown(how)
     }
 
     /// Whether small writes are sent at once (`TCP_NODELAY`).
@@ -126,7 +116,7 @@ impl TcpStream {
     ///
     /// What the system says.
     pub fn nodelay(&self) -> io::Result<bool> {
-        self.0.options().tcp_nodelay()
+        self.0.nodelay()
     }
 
     /// Sets [`nodelay`](Self::nodelay).
@@ -135,7 +125,7 @@ impl TcpStream {
     ///
     /// What the system says.
     pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
-        self.0.options().set_tcp_nodelay(nodelay)
+        self.0.set_nodelay(nodelay)
     }
 
     /// How many hops packets may take.
@@ -144,7 +134,7 @@ impl TcpStream {
     ///
     /// What the system says.
     pub fn ttl(&self) -> io::Result<u32> {
-        self.0.options().ttl_v4()
+        self.0.ttl()
     }
 
     /// Sets [`ttl`](Self::ttl).
@@ -153,7 +143,7 @@ impl TcpStream {
     ///
     /// What the system says.
     pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
-        self.0.options().set_ttl_v4(ttl)
+        self.0.set_ttl(ttl)
     }
 
     /// Both directions, borrowed: for one task that reads and writes at once.
@@ -299,6 +289,15 @@ impl TryFrom<TcpStream> for std::net::TcpStream {
 
     fn try_from(stream: TcpStream) -> io::Result<std::net::TcpStream> {
         Ok(stream.0.into_descriptor()?.into())
+    }
+}
+
+/// The descriptor, which stays non-blocking. Clones that are left share it.
+impl TryFrom<TcpStream> for OwnedDescriptor {
+    type Error = io::Error;
+
+    fn try_from(stream: TcpStream) -> io::Result<OwnedDescriptor> {
+        stream.0.into_descriptor()
     }
 }
 

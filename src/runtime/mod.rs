@@ -239,7 +239,18 @@ impl fmt::Debug for Runtime {
         f.debug_struct("Runtime")
             .field("backend", &self.backend())
             .field("tasks", &self.worker.home().live_tasks())
+            .field("spawned_at", &Sites(self.worker.local.live_sites()))
             .finish()
+    }
+}
+
+/// Where tasks were spawned, one `file:line:column` each.
+struct Sites(Vec<&'static Location<'static>>);
+
+impl fmt::Debug for Sites {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sites = self.0.iter().map(|site| format_args!("{site}").to_string());
+        f.debug_list().entries(sites).finish()
     }
 }
 

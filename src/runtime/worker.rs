@@ -227,8 +227,8 @@ impl Worker {
                 drop(runnable);
             }
             // Those that were polled before; destructors may not add any, since nothing runs.
-            for (_, waker) in self.local.take_live() {
-                waker.wake();
+            for (_, live) in self.local.take_live() {
+                live.waker.wake();
             }
             if self.local.has_work() {
                 continue;

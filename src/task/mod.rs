@@ -107,7 +107,7 @@ impl<F: Future> Future for Body<'_, F> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         if this.place.is_none() {
-            *this.place = queue::adopt(&this.meta.home, cx.waker());
+            *this.place = queue::adopt(this.meta, cx.waker());
         }
         let future = this.future.as_pin_mut().expect("it is taken only by drop");
         let result = match catch_unwind(AssertUnwindSafe(|| future.poll(cx))) {

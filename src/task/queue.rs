@@ -20,6 +20,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
+use std::panic::Location;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -28,7 +29,7 @@ use async_task::ScheduleInfo;
 use concurrent_queue::{ConcurrentQueue, PushError};
 use slab::Slab;
 
-use super::Runnable;
+use super::{Meta, Runnable};
 use crate::reactor::{Reactor, replace_driven};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -175,8 +176,8 @@ pub(crate) struct Local {
     ready: RefCell<VecDeque<Runnable>>,
     /// Woke themselves while they ran: run again only after the reactor had its turn.
     yielded: RefCell<VecDeque<Runnable>>,
-    /// A waker of every task that was polled and still has its future.
-    live: RefCell<Slab<Waker>>,
+    /// Every task that was polled and still has its future.
+    live: RefCell<Slab<Live>>,
     /// What the running task may still do; below zero, how often it was refused.
     budget: Cell<i32>,
 }
@@ -184,6 +185,13 @@ pub(crate) struct Local {
 /// Operations of one task that may succeed in one poll. Enough to drain what a turn brings, few
 /// enough that others wait for microseconds: 128 receives of 64 KiB are about a millisecond.
 const BUDGET: i32 = 128;
+
+/// A live task: how to reach it, and where it was spawned.
+#[derive(Debug)]
+pub(crate) struct Live {
+    pub(crate) waker: Waker,
+    pub(crate) site: &'static Location<'static>,
+}
 
 /// Room for the ready tasks of a small program, made with the worker, so that no wake of it ever
 /// allocates. Larger queues grow once.
@@ -237,8 +245,17 @@ impl Local {
         self.budget.set(BUDGET);
     }
 
+    /// Where the live tasks were spawned, as far as they were polled.
+    pub(crate) fn live_sites(&self) -> Vec<&'static Location<'static>> {
+        self.live
+            .borrow()
+            .iter()
+            .map(|(_, live)| live.site)
+            .collect()
+    }
+
     /// The list of live tasks, which is empty afterwards.
-    pub(crate) fn take_live(&self) -> Slab<Waker> {
+    pub(crate) fn take_live(&self) -> Slab<Live> {
         self.live.take()
     }
 }
@@ -312,10 +329,13 @@ pub(super) fn schedule(runnable: Runnable, info: ScheduleInfo) {
 }
 
 /// Enters a task that is polled for the first time in its worker's list; its place there.
-pub(super) fn adopt(home: &Arc<Home>, waker: &Waker) -> Option<usize> {
+pub(super) fn adopt(meta: &Meta, waker: &Waker) -> Option<usize> {
     with_current(|local| {
-        debug_assert!(Arc::ptr_eq(&local.home, home), "a task runs at home");
-        local.live.borrow_mut().insert(waker.clone())
+        debug_assert!(Arc::ptr_eq(&local.home, &meta.home), "a task runs at home");
+        local.live.borrow_mut().insert(Live {
+            waker: waker.clone(),
+            site: meta.site,
+        })
     })
 }
 
