@@ -78,9 +78,17 @@ mod linux {
                 Box::new(move |count| raw.run(count))
             }),
         };
+        let raw_select = match few {
+            false => None,
+            true => add(&mut programs, with, "raw-select", None, || {
+                let mut raw = Select::new(pairs);
+                Box::new(move |count| raw.run(count))
+            }),
+        };
         for backend in Backend::available() {
             let (yardstick, wanted) = match backend {
                 Backend::Poll => (raw_poll, few),
+                Backend::Select => (raw_select, few),
                 _ => (raw_epoll, true),
             };
             if wanted {
@@ -414,6 +422,55 @@ mod linux {
                         break;
                     }
                     if entry.revents != 0 {
+                        ready -= 1;
+                        left -= usize::from(self.ends.serve(place, &mut buffer));
+                    }
+                }
+            }
+            clock.stop()
+        }
+    }
+    struct Select {
+        ends: Ends,
+        asked: libc::fd_set,
+        bound: libc::c_int,
+    }
+
+    impl Select {
+        fn new(pairs: usize) -> Select {
+            let ends = Ends::new(pairs);
+            // SAFETY: all zero is an empty set.
+            let mut asked: libc::fd_set = unsafe { std::mem::zeroed() };
+            let mut bound = 0;
+            for socket in &ends.sockets {
+                let descriptor = socket.as_raw_fd();
+                assert!((descriptor as usize) < libc::FD_SETSIZE, "too many pairs");
+                // SAFETY: the set has room for it.
+                unsafe { libc::FD_SET(descriptor, &mut asked) };
+                bound = bound.max(descriptor + 1);
+            }
+            Select { ends, asked, bound }
+        }
+
+        fn run(&mut self, count: u64) -> Took {
+            let pairs = self.ends.states.len() / 2;
+            let clock = Clock::start();
+            self.ends.start(count / pairs as u64);
+            let mut left = pairs;
+            let mut buffer = [0; BUFFER];
+            let none = std::ptr::null_mut();
+            while left > 0 {
+                let mut said = self.asked;
+                // SAFETY: the set lives, and holds open descriptors below the bound.
+                let mut ready =
+                    unsafe { libc::select(self.bound, &raw mut said, none, none, none.cast()) };
+                assert!(ready >= 0, "{}", io::Error::last_os_error());
+                for place in 0..self.ends.states.len() {
+                    if ready == 0 {
+                        break;
+                    }
+                    // SAFETY: the set has room for every descriptor of the pairs.
+                    if unsafe { libc::FD_ISSET(self.ends.states[place].descriptor, &said) } {
                         ready -= 1;
                         left -= usize::from(self.ends.serve(place, &mut buffer));
                     }
