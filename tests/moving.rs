@@ -34,7 +34,8 @@ fn waits_in_two_runtimes_by_turns_and_at_once_are_never_refused() {
                 }
             }
         };
-        let threads = [stream.clone(), stream.clone(), stream.clone(), stream].map(|stream| thread::spawn(pull(stream)));
+        let threads = [stream.clone(), stream.clone(), stream.clone(), stream]
+            .map(|stream| thread::spawn(pull(stream)));
         for thread in threads {
             if let Err(panic) = thread.join() {
                 panic!("{}", support::message(&*panic));

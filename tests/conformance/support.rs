@@ -170,7 +170,7 @@ pub mod storm {
     }
 
     /// Starts the storm, once; whether there is to be one.
-    pub fn begin() -> bool {
+    fn begin() -> bool {
         static STORM: OnceLock<bool> = OnceLock::new();
         *STORM.get_or_init(|| {
             let Some(rate) = std::env::var_os("POLDER_STORM") else {
@@ -246,9 +246,5 @@ pub mod storm {
 pub mod storm {
     pub fn within<T>(f: impl FnOnce() -> T) -> T {
         f()
-    }
-
-    pub fn begin() -> bool {
-        false
     }
 }
