@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use polder::Backend;
 
-use crate::support::LIMIT;
+use crate::support::{LIMIT, passed, storm};
 
 const VARIABLE: &str = "POLDER_CONFORMANCE_CHILD";
 
@@ -18,7 +18,9 @@ const VARIABLE: &str = "POLDER_CONFORMANCE_CHILD";
 /// backend, and hands what came of it to `judge`.
 pub fn in_children(test: &str, rule: impl FnOnce(Backend), judge: impl Fn(Backend, &Output)) {
     if std::env::var_os(VARIABLE).is_some() {
-        return rule(Backend::configured().expect("the first process has set it"));
+        return storm::within(|| {
+            rule(Backend::configured().expect("the first process has set it"))
+        });
     }
     for backend in Backend::available() {
         let output = start(test, backend);
@@ -32,6 +34,7 @@ pub fn in_children(test: &str, rule: impl FnOnce(Backend), judge: impl Fn(Backen
             text(&output.stderr),
         );
         judge(backend, &output);
+        passed(backend);
     }
 }
 

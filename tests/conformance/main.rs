@@ -8,8 +8,11 @@
 mod child;
 mod events;
 #[cfg(unix)]
+mod numbers;
+#[cfg(unix)]
 mod pollers;
 mod probe;
+mod rules;
 mod runtime;
 mod streams;
 mod support;

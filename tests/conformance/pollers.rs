@@ -23,7 +23,7 @@ use polder::poller::{Event, Events, Interest, Mode, Poller, Token};
 use polder::{Backend, Runtime};
 use socket2::{Domain, Socket, Type};
 
-use crate::support::{LIMIT, eventually, on_every_backend, sized, within};
+use crate::support::{LIMIT, eventually, on_every_backend, passed, sized, within};
 
 const NONE: Interest = Interest::NONE;
 const READABLE: Interest = Interest::READABLE;
@@ -62,6 +62,7 @@ fn in_every_mode(rule: impl Fn(&Arc<Poller>, Mode) + Clone + Send + 'static) {
                 rule(&open(backend), mode);
             });
         }
+        passed(backend);
     }
 }
 

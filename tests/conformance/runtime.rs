@@ -18,6 +18,7 @@ use polder::poller::Poller;
 use polder::time::{sleep, timeout};
 use polder::{Backend, Handle, Runtime, Task, Timer, future};
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::retry_on_intr;
 
 use crate::child::in_children;
 use crate::probe::{
@@ -763,10 +764,10 @@ fn the_descriptor_is_where_the_capability_says_so() {
 /// the runtime says, but for no longer than a little.
 fn foreign_wait(runtime: &Runtime) {
     match runtime.descriptor() {
-        Ok(descriptor) => match poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], None) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => panic!("the descriptor cannot be waited for: {error}"),
-        },
+        Ok(descriptor) => {
+            let mut asked = [PollFd::new(&descriptor, PollFlags::IN)];
+            retry_on_intr(|| poll(&mut asked, None)).expect("the descriptor can be waited for");
+        }
         Err(_) => {
             let most = Duration::from_millis(1);
             let timeout = runtime.next_timeout();
@@ -912,7 +913,8 @@ fn the_descriptor_is_quiet_while_there_is_nothing_to_do() {
                 tv_sec: 0,
                 tv_nsec: 0,
             };
-            poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&now)).unwrap() > 0
+            let mut asked = [PollFd::new(&descriptor, PollFlags::IN)];
+            retry_on_intr(|| poll(&mut asked, Some(&now))).unwrap() > 0
         };
         let quiet = |after: &str| {
             // A round or two for what is left over.

@@ -1,7 +1,12 @@
 //! How a rule is run: on every backend, each on a thread of its own, against a deadline.
+//!
+//! Two variables of the environment change that: with `POLDER_STORM` every rule runs in a [`storm`]
+//! of signals, with `POLDER_RULES` what has passed is written down: see [`passed`].
 
 use std::any::Any;
+use std::fs::OpenOptions;
 use std::future::Future;
+use std::io::Write;
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,6 +22,7 @@ pub fn on_every_backend(rule: impl Fn(Backend) + Clone + Send + 'static) {
     for backend in Backend::available() {
         let rule = rule.clone();
         within(LIMIT, &format!("on {backend}"), move || rule(backend));
+        passed(backend);
     }
 }
 
@@ -37,7 +43,7 @@ pub fn within<T: Send + 'static>(
     let (sender, receiver) = mpsc::channel();
     let thread = thread::Builder::new()
         .name(what.into())
-        .spawn(move || drop(sender.send(f())))
+        .spawn(move || drop(sender.send(storm::within(f))))
         .expect("a thread starts");
     match receiver.recv_timeout(limit) {
         Ok(value) => value,
@@ -48,6 +54,31 @@ pub fn within<T: Send + 'static>(
             let panic = thread.join().expect_err("it dropped its sender");
             panic!("{what}: {}", message(&*panic))
         }
+    }
+}
+
+/// The test that calls this has passed on `backend`: a line of the file that `POLDER_RULES` names,
+/// if it names one. `ci/rules.sh` makes a table of them.
+pub fn passed(backend: Backend) {
+    let Some(path) = std::env::var_os("POLDER_RULES") else {
+        return;
+    };
+    let mut file = (OpenOptions::new().append(true).create(true).open(path))
+        .expect("the file that POLDER_RULES names can be written to");
+    // One call for the whole line: others append to the file at the same time.
+    let line = format!("{backend}\t{}\tok\n", test());
+    file.write_all(line.as_bytes()).expect("a line is written");
+}
+
+/// The name of the test that calls this, with its module.
+fn test() -> String {
+    // A test's thread is called after the test, but a test that is alone runs on the main thread:
+    // that is how children are started, with the whole name behind `--exact` or before it.
+    match thread::current().name() {
+        Some(name) if name != "main" => name.into(),
+        _ => (std::env::args().skip(1))
+            .find(|argument| !argument.starts_with('-'))
+            .expect("a test that runs on the main thread is named by an argument"),
     }
 }
 
@@ -80,5 +111,140 @@ pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     while !condition() {
         assert!(start.elapsed() < LIMIT, "{what}: not so after {LIMIT:?}");
         thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A storm of signals: while a rule runs on its thread, that thread is interrupted as many times a
+/// second as `POLDER_STORM` says, and every other one of this process a tenth as often. The handler
+/// does nothing and is installed without `SA_RESTART`, so whatever can fail with `EINTR` does.
+///
+/// It is SIGUSR2, since the pollers' rules count each SIGUSR1. A child that a test starts is another
+/// process and gets none, unless it is this program, and makes a storm of its own.
+#[cfg(target_os = "linux")]
+pub mod storm {
+    use std::cell::Cell;
+    use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+    use std::thread;
+    use std::time::{Duration, Instant};
+
+    /// The threads that rules run on.
+    static TARGETS: Mutex<Vec<libc::pid_t>> = Mutex::new(Vec::new());
+
+    thread_local! {
+        /// How often this thread was interrupted. Neither made nor dropped by any code, so the
+        /// handler may touch it.
+        static INTERRUPTS: Cell<u64> = const { Cell::new(0) };
+    }
+
+    extern "C" fn count(_: libc::c_int) {
+        INTERRUPTS.set(INTERRUPTS.get() + 1);
+    }
+
+    fn targets() -> MutexGuard<'static, Vec<libc::pid_t>> {
+        TARGETS.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn this_thread() -> libc::pid_t {
+        // SAFETY: always allowed.
+        unsafe { libc::gettid() }
+    }
+
+    /// Runs `f` on this thread, in the storm if there is to be one.
+    pub fn within<T>(f: impl FnOnce() -> T) -> T {
+        struct Target;
+        impl Drop for Target {
+            fn drop(&mut self) {
+                targets().retain(|target| *target != this_thread());
+            }
+        }
+        if !begin() {
+            return f();
+        }
+        targets().push(this_thread());
+        let target = Target;
+        let result = f();
+        // Otherwise a storm that never came would change no result.
+        super::eventually("the storm reaches this thread", || INTERRUPTS.get() > 0);
+        drop(target);
+        result
+    }
+
+    /// Starts the storm, once; whether there is to be one.
+    fn begin() -> bool {
+        static STORM: OnceLock<bool> = OnceLock::new();
+        *STORM.get_or_init(|| {
+            let Some(rate) = std::env::var_os("POLDER_STORM") else {
+                return false;
+            };
+            let rate: u32 = (rate.to_str().and_then(|rate| rate.parse().ok()))
+                .filter(|rate| *rate > 0)
+                .expect("POLDER_STORM is a number of signals a second");
+            install();
+            let storm = thread::Builder::new().name("storm".into());
+            storm
+                .spawn(move || blow(Duration::from_secs(1) / rate))
+                .expect("a thread starts");
+            true
+        })
+    }
+
+    fn install() {
+        // SAFETY: all zero is a valid `sigaction`: no flags (so no SA_RESTART), an empty mask.
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        action.sa_sigaction = count as extern "C" fn(libc::c_int) as usize;
+        // SAFETY: the handler does no more than add to a number of its own thread's; nobody else
+        // here uses this signal.
+        let result = unsafe { libc::sigaction(libc::SIGUSR2, &action, std::ptr::null_mut()) };
+        assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+    }
+
+    fn blow(period: Duration) {
+        // SAFETY: two numbers. Without it a sleep is 50 µs longer than it is told.
+        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
+        // The list of threads takes a descriptor to read, and some rules count this process's. So
+        // this thread has descriptors of its own from here on, and none of the others'.
+        // SAFETY: what is closed is closed in this thread only, which owns nothing.
+        let alone = unsafe {
+            let unshare = libc::CLOSE_RANGE_UNSHARE;
+            libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, unshare) == 0
+        };
+        assert!(alone, "close_range: {}", std::io::Error::last_os_error());
+        let mut next = Instant::now();
+        for round in 0.. {
+            let rules = targets();
+            rules.iter().copied().for_each(interrupt);
+            if round % 10 == 0 {
+                others(&rules).into_iter().for_each(interrupt);
+            }
+            drop(rules);
+            // Late by much, as on a loaded machine, it does not catch up: signals that come
+            // together count as one.
+            next = (next + period).max(Instant::now());
+            thread::sleep(next.saturating_duration_since(Instant::now()));
+        }
+    }
+
+    fn others(rules: &[libc::pid_t]) -> Vec<libc::pid_t> {
+        // Where a rule has taken away the right to more descriptors, one cannot look.
+        let Ok(list) = std::fs::read_dir("/proc/self/task") else {
+            return Vec::new();
+        };
+        let threads = list.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+        threads
+            .filter(|thread| *thread != this_thread() && !rules.contains(thread))
+            .collect()
+    }
+
+    fn interrupt(thread: libc::pid_t) {
+        // SAFETY: three numbers; a thread that is gone is an error, and another process's is one
+        // too, since ours is named.
+        unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, libc::SIGUSR2) };
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+pub mod storm {
+    pub fn within<T>(f: impl FnOnce() -> T) -> T {
+        f()
     }
 }

@@ -1163,6 +1163,7 @@ fn timers_that_many_threads_set_at_once_fire_for_the_last_of_it() {
 fn a_timer_that_is_set_nearer_between_turns_makes_the_descriptor_readable() {
     on_every_backend(|backend| {
         use rustix::event::{PollFd, PollFlags, poll};
+        use rustix::io::retry_on_intr;
         let runtime = runtime(backend);
         let mut random = Random(51);
         let Ok(descriptor) = runtime.descriptor() else {
@@ -1188,8 +1189,8 @@ fn a_timer_that_is_set_nearer_between_turns_makes_the_descriptor_readable() {
                 })),
             };
             while !task.is_finished() {
-                poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], None)
-                    .expect("it can be polled");
+                let mut asked = [PollFd::new(&descriptor, PollFlags::IN)];
+                retry_on_intr(|| poll(&mut asked, None)).expect("it can be polled");
                 runtime.turn(Duration::ZERO);
             }
             assert!(Instant::now() >= near, "early");

@@ -12,7 +12,7 @@ use polder::time::timeout;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::{held_listener, some_turns};
-use crate::support::{LIMIT, in_every_runtime, on_every_backend, runtime, within};
+use crate::support::{LIMIT, in_every_runtime, on_every_backend, passed, runtime, within};
 
 /// An address that refuses for as long as the socket lives: bound, so that nobody else gets it, and
 /// not listening.
@@ -276,6 +276,7 @@ fn a_connect_that_waits_connects_or_is_refused_in_the_end() {
             scope.spawn(move || within(LIMIT, &format!("on {backend}"), move || rule(backend)));
         }
     });
+    Backend::available().into_iter().for_each(passed);
 }
 
 /// With no runtime around, and with one of the other kinds.

@@ -11,6 +11,7 @@ use polder::io::{AsyncReadExt, AsyncWriteExt};
 use polder::net::TcpStream;
 use polder::{Runtime, future};
 use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::retry_on_intr;
 
 use super::{Count, fill, pair, poll_read, reset, some_turns};
 use crate::support::{eventually, in_every_runtime, on_every_backend, runtime};
@@ -24,7 +25,8 @@ fn end_has_arrived(stream: &TcpStream) {
     eventually("the end arrives", || {
         let fd = stream.as_fd();
         let mut fds = [PollFd::new(&fd, END)];
-        rustix::event::poll(&mut fds, Some(&Timespec::default())).unwrap();
+        let at_once = Timespec::default();
+        retry_on_intr(|| rustix::event::poll(&mut fds, Some(&at_once))).unwrap();
         fds[0]
             .revents()
             .intersects(END | PollFlags::HUP | PollFlags::ERR)

@@ -1,0 +1,100 @@
+#!/usr/bin/env bash
+# Writes the table of rules and backends into docs/PLATFORM.md, from what the suite says as it runs:
+#
+#     ci/rules.sh [--check]
+#
+# With --check it changes nothing, and fails where the table is not what it should be. The columns
+# are the backends of the machine that it runs on: Linux, for the table that is kept.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+page=docs/PLATFORM.md
+work=$(mktemp -d)
+trap 'rm -r "$work"' EXIT
+
+# A test that runs alone would have no thread of its own, and so no name.
+POLDER_RULES="$work/passed" cargo test --test conformance --test signals -- --test-threads=2
+cargo test --quiet --test conformance -- --list --format terse |
+    sed -n 's/: test$//p' >"$work/tests"
+
+awk -F'\t' -v tests="$work/tests" -v passed="$work/passed" '
+    # Adds a footnote to the rule, once for the same words.
+    function note(words) {
+        if (!(words in number)) {
+            notes[++count] = words
+            number[words] = count
+        }
+        mark = mark "[^" number[words] "]"
+    }
+    function finish(  column, cell, row) {
+        if (rule == "") return
+        row = "| " rule " | " title mark " |"
+        for (column = 1; column <= columns; column++)
+            row = row (shown && shown == on[column] ? " ✓ |" : " – |")
+        print row
+    }
+    function show(test,  column) {
+        shown++
+        for (column = 1; column <= columns; column++)
+            if ((backend[column], test) in ok) on[column]++
+    }
+    BEGIN {
+        while ((getline line <tests) > 0) all[++many] = line
+        while ((getline line <passed) > 0) {
+            split(line, field, "\t")
+            if (!(field[1] in seen)) {
+                seen[field[1]]
+                backend[++columns] = field[1]
+            }
+            ok[field[1], field[2]]
+        }
+        row = "| rule | |"
+        rest = "|---|---|"
+        for (column = 1; column <= columns; column++) {
+            row = row " " backend[column] " |"
+            rest = rest ":-:|"
+        }
+        print row
+        print rest
+    }
+    /^#/ || /^$/ { next }
+    /^[^ ]/ {
+        finish()
+        rule = $0; sub(/ .*/, "", rule)
+        title = $0; sub(/^[^ ]* /, "", title)
+        mark = ""; shown = 0; split("", on)
+        next
+    }
+    { entry = substr($0, 3) }
+    entry ~ /^note: / { note(substr(entry, 7)); next }
+    entry ~ /^(in part|not yet): / { note(entry); next }
+    entry ~ /\*$/ {
+        prefix = substr(entry, 1, length(entry) - 1)
+        for (i = 1; i <= many; i++) if (index(all[i], prefix) == 1) show(all[i])
+        next
+    }
+    { sub(/^signals::/, "", entry); show(entry) }
+    END {
+        finish()
+        if (count) print ""
+        for (i = 1; i <= count; i++) {
+            words = notes[i]
+            print "[^" i "]: " toupper(substr(words, 1, 1)) substr(words, 2) "."
+        }
+    }
+' tests/conformance/rules.txt >"$work/table"
+
+awk -v table="$work/table" '
+    /^<!-- rules: end/ { inside = 0 }
+    !inside { print }
+    /^<!-- rules: begin/ {
+        inside = 1
+        while ((getline line <table) > 0) print line
+    }
+' "$page" >"$work/page"
+
+if [ "${1:-}" = --check ]; then
+    diff -u "$page" "$work/page"
+else
+    cat "$work/page" >"$page"
+fi

@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# The conformance suite in a storm of signals without SA_RESTART: nothing may come out differently.
+# An argument is the number of signals a second for each rule (10,000). Linux only.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+export POLDER_STORM="${1:-10000}"
+# Each rule has a deadline of its own; this is for what would get round it.
+cargo test --test conformance --test moving --no-run
+timeout 600 cargo test --test conformance --test moving

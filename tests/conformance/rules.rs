@@ -1,0 +1,68 @@
+//! Which test shows which rule: `rules.txt`, and that what it says is so.
+
+use std::collections::{HashMap, HashSet};
+use std::process::Command;
+
+use crate::support::LIMIT;
+
+const RULES: &str = include_str!("rules.txt");
+
+/// The tests about signals are a process of their own.
+const SIGNALS: &str = include_str!("../signals.rs");
+
+/// The names of all tests of this program.
+fn tests() -> HashSet<String> {
+    let mut command = Command::new(std::env::current_exe().expect("the test knows where it is"));
+    command.args(["--list", "--format", "terse"]);
+    let output = crate::support::within(LIMIT, "the list of tests", move || command.output());
+    let output = output.expect("the program starts again");
+    assert!(output.status.success(), "{output:?}");
+    let list = String::from_utf8(output.stdout).expect("names are text");
+    list.lines()
+        .filter_map(|line| line.strip_suffix(": test").map(String::from))
+        .collect()
+}
+
+#[test]
+fn every_rule_is_shown_by_tests_that_exist_or_says_why_not() {
+    let tests = tests();
+    assert!(tests.len() > 100, "{tests:?}");
+    let exists = |name: &str| match (name.strip_prefix("signals::"), name.strip_suffix('*')) {
+        (Some(name), _) => SIGNALS.contains(&format!("fn {name}() {{")),
+        (None, Some(prefix)) => tests.iter().any(|test| test.starts_with(prefix)),
+        (None, None) => tests.contains(name),
+    };
+    let mut shown: HashMap<&str, usize> = HashMap::new();
+    let mut rule = "";
+    for line in RULES.lines().filter(|line| !line.starts_with('#')) {
+        match line.strip_prefix("  ") {
+            _ if line.is_empty() => {}
+            None => {
+                let (number, title) = line.split_once(' ').expect("a number and a title");
+                rule = number;
+                assert!(!title.is_empty(), "rule {rule} has no title");
+                assert!(
+                    shown.insert(rule, 0).is_none(),
+                    "rule {rule} is there twice"
+                );
+            }
+            // These show nothing.
+            Some(words) if words.starts_with("in part: ") || words.starts_with("note: ") => {}
+            Some(entry) => {
+                let excused = entry.starts_with("not yet: ");
+                // Some of the tests are for Unix only.
+                assert!(
+                    excused || exists(entry) || !cfg!(unix),
+                    "rule {rule}: there is no test {entry}"
+                );
+                *shown.get_mut(rule).expect("a rule comes first") += 1;
+            }
+        }
+    }
+    let letters = ["23a", "23b", "45a", "49a"].map(String::from);
+    for number in (1..=58).map(|number| number.to_string()).chain(letters) {
+        let count = shown.remove(&*number);
+        assert!(count.unwrap_or(0) > 0, "rule {number} is not shown");
+    }
+    assert!(shown.is_empty(), "there are no such rules: {shown:?}");
+}

@@ -1,0 +1,45 @@
+//! Two runtimes that pull at one stream: each wait moves it over, and a wait of the other must never
+//! meet it half-way, still registered where it is just leaving.
+
+#[path = "conformance/support.rs"]
+#[allow(dead_code)]
+mod support;
+
+use std::net;
+use std::thread;
+
+use polder::future::poll_once;
+use polder::net::TcpStream;
+
+use support::{on_every_backend, runtime, sized};
+
+#[test]
+fn waits_in_two_runtimes_by_turns_and_at_once_are_never_refused() {
+    on_every_backend(|backend| {
+        let listener = net::TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+        let near = net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (_far, _) = listener.accept().unwrap();
+        let stream = TcpStream::try_from(near).unwrap();
+        let pull = |stream: TcpStream| {
+            move || {
+                // Once two runtimes have met at a stream, both keep it: so there are many.
+                for round in 0..sized(backend, 5_000) {
+                    runtime(backend).block_on(async {
+                        for _ in 0..5 {
+                            // Given up at once, a peek leaves no waker: nothing holds the stream.
+                            let result = poll_once(stream.peek(&mut [0])).await;
+                            assert!(result.is_none(), "round {round}: {result:?}");
+                        }
+                    });
+                }
+            }
+        };
+        let threads = [stream.clone(), stream.clone(), stream.clone(), stream]
+            .map(|stream| thread::spawn(pull(stream)));
+        for thread in threads {
+            if let Err(panic) = thread.join() {
+                panic!("{}", support::message(&*panic));
+            }
+        }
+    });
+}

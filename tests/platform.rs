@@ -1,0 +1,26 @@
+//! That docs/PLATFORM.md says of each backend what the backend says of itself.
+
+use polder::Backend;
+use polder::poller::Poller;
+
+const PAGE: &str = include_str!("../docs/PLATFORM.md");
+
+#[test]
+fn the_table_of_capabilities_is_what_the_backends_say() {
+    let (_, section) = PAGE.split_once("## Capabilities").expect("a section");
+    let (section, _) = section.split_once("\n## ").expect("another section");
+    for backend in Backend::available() {
+        let is = Poller::new(backend)
+            .expect("it is available")
+            .capabilities();
+        let begin = format!("| `{backend}` |");
+        let line = section.lines().find(|line| line.starts_with(&begin));
+        let line = line.unwrap_or_else(|| panic!("{backend} is not in the table"));
+        let cells: Vec<_> = line.split('|').map(str::trim).collect();
+        let flags = [is.level, is.one_shot, is.edge, is.hints, is.descriptor];
+        let told = cells[2..7].iter().map(|cell| *cell == "yes");
+        assert!(told.eq(flags), "{line}\n{is:?}");
+        let granularity = format!("{:?}", is.granularity);
+        assert!(cells[7].contains(&granularity), "{line}\n{is:?}");
+    }
+}
