@@ -2,7 +2,6 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{self, Shutdown};
-use std::os::fd::AsFd;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -10,25 +9,14 @@ use polder::future::poll_once;
 use polder::io::{AsyncReadExt, AsyncWriteExt};
 use polder::net::TcpStream;
 use polder::{Runtime, future};
-use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::{Count, fill, pair, poll_read, reset, some_turns};
+use crate::descriptor::has_ended;
 use crate::support::{eventually, in_every_runtime, on_every_backend, runtime};
 
 /// Waits until the kernel has the peer's end of file.
 fn end_has_arrived(stream: &TcpStream) {
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    const END: PollFlags = PollFlags::RDHUP;
-    #[cfg(not(any(target_os = "linux", target_os = "android")))]
-    const END: PollFlags = PollFlags::HUP;
-    eventually("the end arrives", || {
-        let fd = stream.as_fd();
-        let mut fds = [PollFd::new(&fd, END)];
-        rustix::event::poll(&mut fds, Some(&Timespec::default())).unwrap();
-        fds[0]
-            .revents()
-            .intersects(END | PollFlags::HUP | PollFlags::ERR)
-    });
+    eventually("the end arrives", || has_ended(stream).unwrap());
 }
 
 /// How often an idle loop comes round in a while.

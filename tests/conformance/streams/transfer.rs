@@ -369,6 +369,7 @@ fn shutdown_in_one_clone_wakes_those_that_wait_in_another() {
 fn many_connections_all_echo() {
     on_every_backend(|backend| {
         let connections = sized(backend, 1_000);
+        #[cfg(unix)]
         super::processes::allow_descriptors(2 * 1_000 + 500);
         runtime(backend).block_on(async move {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
