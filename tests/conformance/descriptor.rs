@@ -54,6 +54,11 @@ mod unix {
         let all = END | PollFlags::HUP | PollFlags::ERR;
         Ok(fds[0].revents().intersects(all))
     }
+
+    /// The kernel does.
+    pub fn tells_no_end_behind_data() -> bool {
+        false
+    }
 }
 
 #[cfg(windows)]
@@ -125,5 +130,10 @@ mod windows {
             -1 => Err(io::Error::last_os_error()),
             _ => Ok(asked.revents & (POLLHUP | POLLERR) != 0),
         }
+    }
+
+    /// Wine finds the end when it finds no data in front of it.
+    pub fn tells_no_end_behind_data() -> bool {
+        true
     }
 }
