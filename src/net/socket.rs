@@ -234,6 +234,11 @@ impl Socket {
         }
     }
 
+    /// After what we did to the socket ourselves: everyone who waits tries again.
+    pub(super) fn wake_all(&self) {
+        self.io.source().wake();
+    }
+
     /// An operation as a future of its own: any number of them may wait on one socket, and one
     /// that is dropped leaves nothing behind.
     pub(super) fn run<T, F>(&self, direction: Direction, operation: F) -> Run<'_, F>

@@ -117,7 +117,10 @@ impl TcpStream {
     /// [`NotConnected`](io::ErrorKind::NotConnected) where the connection has ended already, on
     /// some platforms.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
-        self.0.options().shutdown(how)
+        self.0.options().shutdown(how)?;
+        // Not every kernel tells those who wait: completion ports under wine do not.
+        self.0.wake_all();
+        Ok(())
     }
 
     /// Whether small writes are sent at once (`TCP_NODELAY`).

@@ -26,8 +26,8 @@ use std::task::Waker;
 use super::readiness::{Direction, Readiness, Slots, Snapshot, WaiterId};
 use super::{Reactor, Token};
 use crate::poller::{Interest, Mode, Ready};
-use crate::sync::MutexGuard;
 use crate::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use crate::sync::{MutexGuard, wake_all};
 use crate::sys::{AsDescriptor, OwnedDescriptor};
 
 /// What a source is, as far as waiting for it differs.
@@ -300,6 +300,14 @@ impl Source {
                 }
             }
         });
+    }
+
+    /// Everyone who waits tries again.
+    pub(crate) fn wake(&self) {
+        let mut wakers = Vec::new();
+        let both = Ready::READABLE | Ready::WRITABLE;
+        self.readiness.deliver(both, &mut wakers, |_, _| {});
+        wake_all(wakers);
     }
 
     /// The reactor goes: whoever waits is woken, tries, and registers elsewhere.
