@@ -32,21 +32,21 @@ install() {
     DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@"
 }
 
-# cargo_for TARGET CRATES COMMAND…: runs cargo. CRATES are the parts of the standard library that
+# cargo_for TARGET CRATES COMMAND ARGUMENT…: runs cargo. CRATES are the parts of the standard library that
 # are wanted where it has to be built.
 cargo_for() {
-    local target=$1 crates=$2
-    shift 2
+    local target=$1 crates=$2 command=$3
+    shift 3
     case "$target" in
         # Libraries are imported by name, with mingw's tools.
         *-windows-gnu) install /usr/bin/x86_64-w64-mingw32-gcc gcc-mingw-w64-x86-64 ;;
     esac
     if with_rustup "$target"; then
-        CARGO_TARGET_DIR="$cache/cross-rustup" cargo "$@" --target "$target"
+        CARGO_TARGET_DIR="$cache/cross-rustup" cargo "$command" --target "$target" "$@"
     else
         install /usr/lib/rustlib/src/rust/library rustc-web cargo-web rust-web-src
         # Building the standard library is an unstable option of a stable cargo.
         CARGO_TARGET_DIR="$cache/cross-debian" RUSTC=/usr/bin/rustc RUSTC_BOOTSTRAP=1 \
-            /usr/bin/cargo "$@" -Zbuild-std="$crates" --target "$target"
+            /usr/bin/cargo "$command" -Zbuild-std="$crates" --target "$target" "$@"
     fi
 }
