@@ -16,13 +16,13 @@
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use polder::Backend;
+use polder::future::{block_on, poll_once};
 use polder::poller::{Events, Interest, Mode, Poller, Token};
 
 const USAGE: &str = "usage: poll_loop [ADDR] [--backend NAME] [--mode level|oneshot|edge]";
@@ -138,7 +138,7 @@ impl Server {
         listener.set_nonblocking(true)?;
         // SAFETY: the listener lives as long as the poller, in one structure, and nothing is
         // waited for after it is closed.
-        unsafe { poller.register(listener.as_fd(), LISTENER, Interest::READABLE, mode)? };
+        unsafe { poller.register(descriptor(&listener), LISTENER, Interest::READABLE, mode)? };
         Ok(Server {
             poller,
             mode,
@@ -196,15 +196,18 @@ impl Server {
         Ok(())
     }
 
-    /// A thread waits for the signal, and wakes the loop.
+    /// A thread waits for the signal, and wakes the loop: the one future here.
     fn watch_for_ctrl_c(&self) -> io::Result<()> {
-        let mut signals = signal_hook::iterator::Signals::new([signal_hook::consts::SIGINT])?;
+        // From here on it is caught.
+        let mut ctrl_c = polder::signal::ctrl_c();
+        if let Some(result) = block_on(poll_once(&mut ctrl_c)) {
+            result?;
+        }
         let (stop, poller) = (self.stop.clone(), self.poller.clone());
         std::thread::spawn(move || {
-            for _ in &mut signals {
-                stop.store(true, Ordering::Relaxed);
-                let _ = poller.notify();
-            }
+            let _ = block_on(ctrl_c);
+            stop.store(true, Ordering::Relaxed);
+            let _ = poller.notify();
         });
         Ok(())
     }
@@ -223,10 +226,10 @@ impl Server {
                         Mode::Edge => Interest::READABLE | Interest::WRITABLE,
                         _ => Interest::READABLE,
                     };
-                    let (descriptor, asked) = (connection.stream.as_fd(), connection.asked);
+                    let (stream, asked) = (descriptor(&connection.stream), connection.asked);
                     // SAFETY: it is deregistered before it is closed, in `settle`, or the poller
                     // waits no more.
-                    unsafe { self.poller.register(descriptor, token, asked, self.mode)? };
+                    unsafe { self.poller.register(stream, token, asked, self.mode)? };
                     say(format_args!("{peer} connected"));
                     self.connections.insert(token, connection);
                 }
@@ -248,7 +251,7 @@ impl Server {
             None => Interest::READABLE,
         };
         self.poller
-            .modify(self.listener.as_fd(), LISTENER, interest, self.mode)
+            .modify(descriptor(&self.listener), LISTENER, interest, self.mode)
     }
 
     fn serve(&mut self, token: Token, readable: bool, writable: bool) -> io::Result<()> {
@@ -266,7 +269,7 @@ impl Server {
     fn settle(&mut self, token: Token) -> io::Result<()> {
         let connection = self.connections.get_mut(&token).expect("it was served");
         if connection.wants_close && connection.outgoing.is_empty() {
-            self.poller.deregister(connection.stream.as_fd())?;
+            self.poller.deregister(descriptor(&connection.stream))?;
             say(format_args!(
                 "{} closed after {} requests{}",
                 connection.peer, connection.requests, connection.last_words
@@ -282,8 +285,8 @@ impl Server {
         };
         if !stands {
             connection.asked = interest;
-            let descriptor = connection.stream.as_fd();
-            self.poller.modify(descriptor, token, interest, self.mode)?;
+            let stream = descriptor(&connection.stream);
+            self.poller.modify(stream, token, interest, self.mode)?;
         }
         Ok(())
     }
@@ -482,6 +485,19 @@ impl Buffer {
             }
         }
     }
+}
+
+/// What a poller takes: a socket is lent under another name on Windows.
+#[cfg(unix)]
+fn descriptor(socket: &impl std::os::fd::AsFd) -> std::os::fd::BorrowedFd<'_> {
+    socket.as_fd()
+}
+
+#[cfg(windows)]
+fn descriptor(
+    socket: &impl std::os::windows::io::AsSocket,
+) -> std::os::windows::io::BorrowedSocket<'_> {
+    socket.as_socket()
 }
 
 /// A line on standard output. That nobody reads it any more is no reason to stop serving.

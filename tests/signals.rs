@@ -1,8 +1,6 @@
 //! `signal::ctrl_c`. A signal is the whole process's, so these tests are a process of their own, and
 //! run one after the other.
 
-#![cfg(unix)]
-
 #[path = "conformance/support.rs"]
 #[allow(dead_code)]
 mod support;
@@ -18,6 +16,8 @@ use std::time::Duration;
 use polder::future::{poll_once, zip};
 use polder::signal::{CtrlC, ctrl_c};
 use polder::{Runtime, Timer};
+use signal_hook::consts::SIGINT;
+use signal_hook::low_level::raise;
 
 use support::{eventually, message, on_every_backend, runtime, within};
 
@@ -32,10 +32,17 @@ fn alone() -> MutexGuard<'static, ()> {
 }
 
 /// Sends this process a SIGINT, as a terminal does when somebody presses the keys.
+#[cfg(unix)]
 fn interrupt() {
     // SAFETY: it takes two integers; the process is ourselves.
     let result = unsafe { libc::kill(libc::getpid(), libc::SIGINT) };
     assert_eq!(result, 0, "a process may signal itself");
+}
+
+/// The C library's `raise`: it calls the handler on this thread.
+#[cfg(windows)]
+fn interrupt() {
+    raise(SIGINT).expect("a process may signal itself");
 }
 
 fn interrupt_from_another_thread() {
@@ -157,8 +164,7 @@ fn a_signal_before_the_listener_was_made_is_not_told() {
             let mut before = ctrl_c();
             assert!(poll_with(&mut before, &count).is_pending());
             // This comes back after the handler has run, on this very thread.
-            // SAFETY: it takes an integer.
-            assert_eq!(unsafe { libc::raise(libc::SIGINT) }, 0);
+            raise(SIGINT).expect("a process may signal itself");
             let mut after = ctrl_c();
             eventually("the listener that was there is woken", || count.get() > 0);
             assert!(poll_with(&mut before, &count).is_ready());

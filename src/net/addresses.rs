@@ -72,6 +72,13 @@ async fn lookup(host: &impl AsyncToSocketAddrs) -> io::Result<Addresses> {
     Ok(match host.parse()? {
         Parsed::One(address) => Addresses::One(address),
         Parsed::Many(addresses) => Addresses::Many(addresses),
+        // Windows' resolver takes it for this machine.
+        Parsed::Name(host, _) if host.is_empty() => {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "cannot resolve \"\": a host has a name",
+            ));
+        }
         Parsed::Name(host, port) => {
             let addresses = unblock(move || match (host.as_str(), port).to_socket_addrs() {
                 Ok(addresses) => Ok(addresses.collect()),

@@ -98,7 +98,10 @@ impl Socket {
     }
 
     pub(super) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
-        self.options().shutdown(how)
+        self.options().shutdown(how)?;
+        // Not every kernel tells those who wait: completion ports under wine do not.
+        self.wake_all();
+        Ok(())
     }
 
     pub(super) fn nodelay(&self) -> io::Result<bool> {
@@ -272,6 +275,11 @@ impl Socket {
                 Err(error) => return Poll::Ready(Err(error)),
             }
         }
+    }
+
+    /// After what we did to the socket ourselves: everyone who waits tries again.
+    pub(super) fn wake_all(&self) {
+        self.io.source().wake();
     }
 
     /// An operation as a future of its own: any number of them may wait on one socket, and one

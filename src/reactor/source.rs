@@ -31,6 +31,7 @@ use super::readiness::{Direction, Readiness, Slots, Snapshot, WaiterId};
 use super::{Reactor, Token};
 use crate::poller::{Interest, Mode, Ready};
 use crate::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use crate::sync::wake_all;
 use crate::sys::{AsDescriptor, OwnedDescriptor};
 
 /// What a source is, as far as waiting for it differs.
@@ -304,6 +305,14 @@ impl Source {
             self.readiness
                 .deliver(&mut slots, Ready::READABLE | Ready::WRITABLE, wakers);
         }
+    }
+
+    /// Everyone who waits tries again.
+    pub(crate) fn wake(&self) {
+        let mut wakers = Vec::new();
+        let both = Ready::READABLE | Ready::WRITABLE;
+        (self.readiness).deliver(&mut self.readiness.lock(), both, &mut wakers);
+        wake_all(wakers);
     }
 
     /// The reactor goes: whoever waits is woken, tries, and registers elsewhere.

@@ -6,6 +6,7 @@
 //! kernel; no test depends on another one.
 
 mod child;
+mod descriptor;
 mod events;
 #[cfg(unix)]
 mod numbers;

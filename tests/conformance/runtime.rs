@@ -17,10 +17,9 @@ use polder::net::{TcpListener, TcpStream};
 use polder::poller::Poller;
 use polder::time::{sleep, timeout};
 use polder::{Backend, Handle, Runtime, Task, Timer, future};
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::retry_on_intr;
 
 use crate::child::in_children;
+use crate::descriptor::{is_readable, wait_until_readable};
 use crate::probe::{
     Alive, Mailbox, OnDrop, Signal, hold, join_all, own_waker, poll_with, tcp_pair,
 };
@@ -764,10 +763,7 @@ fn the_descriptor_is_where_the_capability_says_so() {
 /// the runtime says, but for no longer than a little.
 fn foreign_wait(runtime: &Runtime) {
     match runtime.descriptor() {
-        Ok(descriptor) => {
-            let mut asked = [PollFd::new(&descriptor, PollFlags::IN)];
-            retry_on_intr(|| poll(&mut asked, None)).expect("the descriptor can be waited for");
-        }
+        Ok(descriptor) => wait_until_readable(descriptor),
         Err(_) => {
             let most = Duration::from_millis(1);
             let timeout = runtime.next_timeout();
@@ -908,14 +904,7 @@ fn the_descriptor_is_quiet_while_there_is_nothing_to_do() {
         }
         let runtime = runtime(backend);
         let descriptor = runtime.descriptor().unwrap();
-        let is_readable = || {
-            let now = rustix::time::Timespec {
-                tv_sec: 0,
-                tv_nsec: 0,
-            };
-            let mut asked = [PollFd::new(&descriptor, PollFlags::IN)];
-            retry_on_intr(|| poll(&mut asked, Some(&now))).unwrap() > 0
-        };
+        let is_readable = || is_readable(descriptor);
         let quiet = |after: &str| {
             // A round or two for what is left over.
             let mut rounds = 0;

@@ -8,6 +8,7 @@ mod addresses;
 mod conversions;
 mod ends;
 mod listeners;
+#[cfg(unix)]
 mod processes;
 mod transfer;
 mod urgent;
@@ -60,6 +61,10 @@ fn reset(stream: net::TcpStream) {
 fn held_listener(backlog: i32) -> (net::TcpListener, net::SocketAddr, Socket) {
     let bound = |address: net::SocketAddr| {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        // Windows and illumos let two bind that only say this, as long as one of them listens.
+        #[cfg(any(windows, target_os = "illumos", target_os = "solaris"))]
+        socket.set_reuse_address(true).unwrap();
+        #[cfg(not(any(windows, target_os = "illumos", target_os = "solaris")))]
         socket.set_reuse_port(true).unwrap();
         socket.bind(&address.into()).unwrap();
         socket

@@ -20,6 +20,7 @@ use polder::time::{MissedTicks, Sleep, interval, interval_at};
 use polder::time::{sleep, sleep_until, timeout, timeout_at};
 use polder::{Backend, Handle, Runtime, Timer};
 
+use super::descriptor::wait_until_readable;
 use super::support::*;
 
 const FAR: Duration = Duration::from_secs(3600);
@@ -1162,8 +1163,6 @@ fn timers_that_many_threads_set_at_once_fire_for_the_last_of_it() {
 #[test]
 fn a_timer_that_is_set_nearer_between_turns_makes_the_descriptor_readable() {
     on_every_backend(|backend| {
-        use rustix::event::{PollFd, PollFlags, poll};
-        use rustix::io::retry_on_intr;
         let runtime = runtime(backend);
         let mut random = Random(51);
         let Ok(descriptor) = runtime.descriptor() else {
@@ -1189,8 +1188,7 @@ fn a_timer_that_is_set_nearer_between_turns_makes_the_descriptor_readable() {
                 })),
             };
             while !task.is_finished() {
-                let mut asked = [PollFd::new(&descriptor, PollFlags::IN)];
-                retry_on_intr(|| poll(&mut asked, None)).expect("it can be polled");
+                wait_until_readable(descriptor);
                 runtime.turn(Duration::ZERO);
             }
             assert!(Instant::now() >= near, "early");

@@ -1,24 +1,17 @@
 //! Rule 32: from and into the standard library's sockets and bare descriptors.
 
-use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::net;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
 use polder::future::poll_once;
 use polder::io::{AsyncReadExt, AsyncWriteExt};
 use polder::net::{TcpListener, TcpStream};
 use polder::time::timeout;
-use rustix::fs::{OFlags, fcntl_getfl};
-use rustix::io::{FdFlags, fcntl_getfd};
 
 use super::{Count, pair, poll_read, some_turns, std_pair};
+use crate::descriptor::{Owned, is_inherited, is_nonblocking, number_of};
 use crate::support::in_every_runtime;
-
-fn is_nonblocking(socket: impl AsFd) -> bool {
-    fcntl_getfl(socket).unwrap().contains(OFlags::NONBLOCK)
-}
 
 /// That both ends understand each other, without and with waiting.
 async fn talk(near: &mut TcpStream, far: &mut net::TcpStream) {
@@ -38,16 +31,16 @@ async fn talk(near: &mut TcpStream, far: &mut net::TcpStream) {
 fn a_std_stream_comes_and_goes_and_keeps_working() {
     in_every_runtime(|_| async {
         let (near, mut far) = std_pair();
-        assert!(!is_nonblocking(&near));
-        let number = near.as_raw_fd();
+        assert_ne!(is_nonblocking(&near), Some(true));
+        let number = number_of(&near);
         let mut near = TcpStream::try_from(near).unwrap();
-        assert!(is_nonblocking(&near), "it was made so");
+        assert_ne!(is_nonblocking(&near), Some(false), "it was made so");
         talk(&mut near, &mut far).await;
 
         // The only handle: the descriptor itself goes, though it was registered.
         let mut near = net::TcpStream::try_from(near).unwrap();
-        assert_eq!(near.as_raw_fd(), number);
-        assert!(is_nonblocking(&near), "it stays so");
+        assert_eq!(number_of(&near), number);
+        assert_ne!(is_nonblocking(&near), Some(false), "it stays so");
         let mut bytes = [0; 4];
         let error = near.read(&mut bytes).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::WouldBlock);
@@ -56,8 +49,8 @@ fn a_std_stream_comes_and_goes_and_keeps_working() {
         near.read_exact(&mut bytes).unwrap();
 
         // And back, blocking as it is; as a bare descriptor this time.
-        let mut near = TcpStream::try_from(OwnedFd::from(near)).unwrap();
-        assert!(is_nonblocking(&near));
+        let mut near = TcpStream::try_from(Owned::from(near)).unwrap();
+        assert_ne!(is_nonblocking(&near), Some(false));
         talk(&mut near, &mut far).await;
     });
 }
@@ -70,8 +63,8 @@ fn a_clone_that_is_left_still_works() {
         let count = Count::new();
         assert!(poll_read(&mut near, &count, &mut [0; 8]).is_pending());
         let mut std = net::TcpStream::try_from(clone).unwrap();
-        assert_ne!(std.as_raw_fd(), near.as_raw_fd(), "a duplicate");
-        assert!(is_nonblocking(&std));
+        assert_ne!(number_of(&std), number_of(&near), "a duplicate");
+        assert_ne!(is_nonblocking(&std), Some(false));
         // Who waits goes on waiting, and is woken.
         far.write_all(b"x").unwrap();
         count.until_woken().await;
@@ -108,9 +101,9 @@ fn halves_give_their_stream_away() {
         let (near, mut far) = pair();
         let (reader, writer) = near.into_split();
         let stream = reader.reunite(writer).unwrap();
-        let number = stream.as_raw_fd();
+        let number = number_of(&stream);
         let std = net::TcpStream::try_from(stream).unwrap();
-        assert_eq!(std.as_raw_fd(), number, "no other handle is left");
+        assert_eq!(number_of(&std), number, "no other handle is left");
         talk(&mut TcpStream::try_from(std).unwrap(), &mut far).await;
     });
 }
@@ -120,9 +113,9 @@ fn a_std_listener_comes_and_goes_and_keeps_working() {
     in_every_runtime(|_| async {
         let std = net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = std.local_addr().unwrap();
-        let number = std.as_raw_fd();
+        let number = number_of(&std);
         let listener = TcpListener::try_from(std).unwrap();
-        assert!(is_nonblocking(&listener));
+        assert_ne!(is_nonblocking(&listener), Some(false));
         assert_eq!(listener.local_addr().unwrap(), address);
         let mut accept = Box::pin(listener.accept());
         assert!(poll_once(&mut accept).await.is_none());
@@ -135,15 +128,15 @@ fn a_std_listener_comes_and_goes_and_keeps_working() {
         assert_eq!(error.kind(), ErrorKind::WouldBlock);
         drop(duplicate);
         let std = net::TcpListener::try_from(listener).unwrap();
-        assert_eq!(std.as_raw_fd(), number);
-        assert!(is_nonblocking(&std));
+        assert_eq!(number_of(&std), number);
+        assert_ne!(is_nonblocking(&std), Some(false));
 
-        let listener = TcpListener::try_from(OwnedFd::from(std)).unwrap();
+        let listener = TcpListener::try_from(Owned::from(std)).unwrap();
         let (client, accepted) =
             polder::future::zip(TcpStream::connect(address), listener.accept()).await;
         let (stream, peer) = accepted.unwrap();
         assert_eq!(peer, client.unwrap().local_addr().unwrap());
-        assert!(is_nonblocking(&stream));
+        assert_ne!(is_nonblocking(&stream), Some(false));
     });
 }
 
@@ -156,35 +149,36 @@ fn every_socket_is_close_on_exec() {
             .unwrap();
         let (far, _) = listener.accept().await.unwrap();
         let duplicate = net::TcpStream::try_from(near.clone()).unwrap();
-        for socket in [
-            listener.as_fd(),
-            near.as_fd(),
-            far.as_fd(),
-            duplicate.as_fd(),
-        ] {
-            assert!(fcntl_getfd(socket).unwrap().contains(FdFlags::CLOEXEC));
-        }
-        assert!(is_nonblocking(&near) && is_nonblocking(&far) && is_nonblocking(&listener));
+        assert!(!is_inherited(&listener));
+        assert!(!is_inherited(&near) && !is_inherited(&far));
+        assert!(!is_inherited(&duplicate));
+        assert_ne!(is_nonblocking(&near), Some(false));
+        assert_ne!(is_nonblocking(&far), Some(false));
+        assert_ne!(is_nonblocking(&listener), Some(false));
     });
 }
 
 #[test]
 fn a_descriptor_of_another_kind_is_an_error_at_the_latest_when_it_is_used() {
     in_every_runtime(|_| async {
-        let file = || OwnedFd::from(File::open("/dev/null").unwrap());
-        if let Ok(mut stream) = TcpStream::try_from(file()) {
-            stream.read(&mut [0]).await.expect_err("a file");
-            stream.write(&[0]).await.expect_err("a file");
-        }
-        if let Ok(listener) = TcpListener::try_from(file()) {
-            listener.accept().await.expect_err("a file");
+        // On Windows a file cannot be mistaken for a socket.
+        #[cfg(unix)]
+        {
+            let file = || Owned::from(std::fs::File::open("/dev/null").unwrap());
+            if let Ok(mut stream) = TcpStream::try_from(file()) {
+                stream.read(&mut [0]).await.expect_err("a file");
+                stream.write(&[0]).await.expect_err("a file");
+            }
+            if let Ok(listener) = TcpListener::try_from(file()) {
+                listener.accept().await.expect_err("a file");
+            }
         }
         let (near, _far) = std_pair();
-        if let Ok(listener) = TcpListener::try_from(OwnedFd::from(near)) {
+        if let Ok(listener) = TcpListener::try_from(Owned::from(near)) {
             listener.accept().await.expect_err("a stream");
         }
         let listener = net::TcpListener::bind("127.0.0.1:0").unwrap();
-        if let Ok(mut stream) = TcpStream::try_from(OwnedFd::from(listener)) {
+        if let Ok(mut stream) = TcpStream::try_from(Owned::from(listener)) {
             stream.read(&mut [0]).await.expect_err("a listener");
         }
     });
@@ -199,7 +193,7 @@ fn a_datagram_socket_in_a_streams_clothes_is_an_error_or_loses_nothing() {
         let far = net::UdpSocket::bind("127.0.0.1:0").unwrap();
         near.connect(far.local_addr().unwrap()).unwrap();
         far.connect(near.local_addr().unwrap()).unwrap();
-        let Ok(mut stream) = TcpStream::try_from(OwnedFd::from(near)) else {
+        let Ok(mut stream) = TcpStream::try_from(Owned::from(near)) else {
             return;
         };
         let count = Count::new();
@@ -216,15 +210,17 @@ fn a_datagram_socket_in_a_streams_clothes_is_an_error_or_loses_nothing() {
 }
 
 /// Nor of a Unix stream, where a read ends at a message that carried descriptors.
+#[cfg(unix)]
 #[test]
 fn a_unix_stream_in_a_tcp_streams_clothes_is_an_error_or_loses_nothing() {
     use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
     use std::io::IoSlice;
+    use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;
 
     in_every_runtime(|_| async {
         let (near, far) = UnixStream::pair().unwrap();
-        let Ok(mut stream) = TcpStream::try_from(OwnedFd::from(near)) else {
+        let Ok(mut stream) = TcpStream::try_from(Owned::from(near)) else {
             return;
         };
         let count = Count::new();

@@ -2,7 +2,6 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{self, Shutdown};
-use std::os::fd::AsFd;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -10,28 +9,21 @@ use polder::future::poll_once;
 use polder::io::{AsyncReadExt, AsyncWriteExt};
 use polder::net::TcpStream;
 use polder::{Runtime, future};
-use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::io::retry_on_intr;
 
 use super::{Count, fill, pair, poll_read, reset, some_turns};
+use crate::descriptor::{has_ended, tells_no_end_behind_data};
 use crate::support::{eventually, in_every_runtime, on_every_backend, runtime};
 
 /// Waits until the kernel has the peer's end of file.
 fn end_has_arrived(stream: &TcpStream) {
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    const END: PollFlags = PollFlags::RDHUP;
-    #[cfg(not(any(target_os = "linux", target_os = "android")))]
-    const END: PollFlags = PollFlags::HUP;
+    let start = Instant::now();
     eventually("the end arrives", || {
-        let fd = stream.as_fd();
-        let mut fds = [PollFd::new(&fd, END)];
-        let at_once = Timespec::default();
-        retry_on_intr(|| rustix::event::poll(&mut fds, Some(&at_once))).unwrap();
-        fds[0]
-            .revents()
-            .intersects(END | PollFlags::HUP | PollFlags::ERR)
+        has_ended(stream).unwrap() || tells_no_end_behind_data() && start.elapsed() > GRACE
     });
 }
+
+/// As long as an end may take to arrive where one cannot see it.
+const GRACE: Duration = Duration::from_millis(20);
 
 /// How often an idle loop comes round in a while.
 fn turns_in_a_while(runtime: &Runtime) -> usize {
