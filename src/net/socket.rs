@@ -258,6 +258,12 @@ impl Socket {
                 match operation(source.descriptor(), seen) {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                         queue::refund();
+                        if direction == Direction::Read
+                            && seen.has_news_beyond_data()
+                            && sys::is_readable_after_all(source.descriptor())
+                        {
+                            continue;
+                        }
                         source.clear(direction, seen);
                     }
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => queue::refund(),

@@ -703,7 +703,8 @@ fn refuse_files(descriptor: BorrowedDescriptor<'_>) -> io::Result<()> {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    poll(&mut asked, Some(&at_once))?;
+    // Even a poll that does not wait is interrupted.
+    rustix::io::retry_on_intr(|| poll(&mut asked, Some(&at_once)))?;
     match asked[0].revents().contains(PollFlags::NVAL) {
         true => Err(rustix::io::Errno::BADF.into()),
         false => Ok(()),

@@ -74,6 +74,25 @@ pub(crate) fn send(socket: &impl AsFd, bytes: &[u8]) -> io::Result<usize> {
     Ok(rustix::net::send(socket, bytes, flags)?)
 }
 
+/// Whether there is something to read although a read has said that it would block. Linux says so
+/// at TCP's urgent mark while a signal is pending (`tcp_recvmsg`), whatever lies behind the mark, and
+/// no edge tells of it again. Poll looks at the bytes.
+#[cold]
+pub(crate) fn is_readable_after_all(socket: &impl AsFd) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    if !cfg!(any(target_os = "linux", target_os = "android")) {
+        return false;
+    }
+    let mut asked = [PollFd::new(socket, PollFlags::IN)];
+    let at_once = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    rustix::io::retry_on_intr(|| poll(&mut asked, Some(&at_once))).is_ok_and(|ready| ready > 0)
+        && asked[0].revents().contains(PollFlags::IN)
+}
+
 /// How many slices one vectored call may have: `IOV_MAX` where there is one (it is 1,024 on all of
 /// Linux, Apple's systems, the BSDs and illumos). More is an error, so the rest waits its turn.
 pub(crate) const MAX_SLICES: usize = 1_024;
