@@ -18,8 +18,8 @@ with_rustup() {
     grep -qx "$1" <<<"$(rustup target list)" && briefly rustup target add "$1"
 }
 
-# install FILE PACKAGE…: has Debian's packages installed, unless the file is there that they bring.
-install() {
+# need FILE PACKAGE…: has Debian's packages installed, unless the file is there that they bring.
+need() {
     local file=$1
     shift
     [ -e "$file" ] && return
@@ -27,9 +27,9 @@ install() {
         echo "$0: $file is missing; on Debian, root can install $*" >&2
         return 1
     }
-    # Only once, and not at all where somebody did.
-    [ -n "$(find /var/lib/apt/lists -name '*Packages*' -mmin -60 -print -quit)" ] || apt-get update
-    DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@"
+    local get=(env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@")
+    # The lists of packages may be missing, or old.
+    "${get[@]}" || { apt-get update && "${get[@]}"; }
 }
 
 # cargo_for TARGET CRATES COMMAND ARGUMENT…: runs cargo. CRATES are the parts of the standard library that
@@ -39,12 +39,12 @@ cargo_for() {
     shift 3
     case "$target" in
         # Libraries are imported by name, with mingw's tools.
-        *-windows-gnu) install /usr/bin/x86_64-w64-mingw32-gcc gcc-mingw-w64-x86-64 ;;
+        *-windows-gnu) need /usr/bin/x86_64-w64-mingw32-gcc gcc-mingw-w64-x86-64 ;;
     esac
     if with_rustup "$target"; then
         CARGO_TARGET_DIR="$cache/cross-rustup" cargo "$command" --target "$target" "$@"
     else
-        install /usr/lib/rustlib/src/rust/library rustc-web cargo-web rust-web-src
+        need /usr/lib/rustlib/src/rust/library rustc-web cargo-web rust-web-src
         # Building the standard library is an unstable option of a stable cargo.
         CARGO_TARGET_DIR="$cache/cross-debian" RUSTC=/usr/bin/rustc RUSTC_BOOTSTRAP=1 \
             /usr/bin/cargo "$command" -Zbuild-std="$crates" --target "$target" "$@"

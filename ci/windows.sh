@@ -32,7 +32,7 @@ skipped=(
     two_listeners_both_get_one_signal
 )
 
-install /usr/bin/wine wine wine64
+need /usr/bin/wine wine wine64
 
 export WINEPREFIX="$cache/wine" WINEDEBUG=-all
 # Nobody is asked to install what no test needs.
@@ -48,7 +48,7 @@ timeout 180 wine wineboot -i >"$cache/wineboot.log" 2>&1 </dev/null
 
 # Rust's standard library takes random numbers from a library that wine 8 lacks; older Windows has
 # the same under another name.
-install /usr/bin/x86_64-w64-mingw32-gcc gcc-mingw-w64-x86-64
+need /usr/bin/x86_64-w64-mingw32-gcc gcc-mingw-w64-x86-64
 x86_64-w64-mingw32-gcc -Wall -O2 -shared -x c - -ladvapi32 \
     -o "$WINEPREFIX/drive_c/windows/system32/bcryptprimitives.dll" <<'END'
 #include <windows.h>
