@@ -17,12 +17,12 @@ use std::collections::{HashMap, HashSet};
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use polder::Backend;
-use polder::future::{block_on, poll_once};
+use polder::future::poll_once;
 use polder::poller::{Events, Interest, Mode, Poller, Token};
 
 const USAGE: &str = "usage: poll_loop [ADDR] [--backend NAME] [--mode level|oneshot|edge]";
@@ -196,20 +196,23 @@ impl Server {
         Ok(())
     }
 
-    /// A thread waits for the signal, and wakes the loop: the one future here.
+    /// A thread waits for the signal, and wakes the loop: the one future here. When this returns the
+    /// signal is caught, and the thread has what it needs, before clients take the last descriptor.
     fn watch_for_ctrl_c(&self) -> io::Result<()> {
-        // From here on it is caught.
-        let mut ctrl_c = polder::signal::ctrl_c();
-        if let Some(result) = block_on(poll_once(&mut ctrl_c)) {
-            result?;
-        }
         let (stop, poller) = (self.stop.clone(), self.poller.clone());
+        let (sender, caught) = mpsc::channel();
         std::thread::spawn(move || {
-            let _ = block_on(ctrl_c);
+            polder::block_on(async {
+                let mut ctrl_c = polder::signal::ctrl_c();
+                let first = poll_once(&mut ctrl_c).await;
+                let _ = sender.send(first.unwrap_or(Ok(())));
+                let _ = ctrl_c.await;
+            });
             stop.store(true, Ordering::Relaxed);
             let _ = poller.notify();
         });
-        Ok(())
+        let lost = |_| Err(io::Error::other("nobody can wait for Ctrl-C"));
+        caught.recv().unwrap_or_else(lost)
     }
 
     /// Accepts whoever waits in the queue.
