@@ -18,7 +18,8 @@ use std::sync as imp;
 /// A lock that a panic does not poison.
 ///
 /// What our locks protect is consistent whenever foreign code (a waker, a destructor) could run: of
-/// that only `Waker::clone` is ever called under a lock. So a panic elsewhere is no reason to stop serving others.
+/// that only `Waker::clone` is ever called under a lock. So a panic elsewhere is no reason to stop
+/// serving others.
 #[derive(Default)]
 pub(crate) struct Mutex<T>(imp::Mutex<T>);
 

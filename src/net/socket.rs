@@ -100,7 +100,7 @@ impl Socket {
     pub(super) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         self.options().shutdown(how)?;
         // Not every kernel tells those who wait: completion ports under wine do not.
-        self.wake_all();
+        self.io.source().wake();
         Ok(())
     }
 
@@ -281,11 +281,6 @@ impl Socket {
                 Err(error) => return Poll::Ready(Err(error)),
             }
         }
-    }
-
-    /// After what we did to the socket ourselves: everyone who waits tries again.
-    pub(super) fn wake_all(&self) {
-        self.io.source().wake();
     }
 
     /// An operation as a future of its own: any number of them may wait on one socket, and one

@@ -24,8 +24,7 @@ use std::time::Duration;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
-    timerfd_settime,
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
 };
 
 use super::notifier::Notifier;
@@ -34,6 +33,7 @@ use super::{
 };
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sys::timespec;
 
 const NOTIFIER: u64 = u64::MAX;
 const TIMER: u64 = u64::MAX - 1;
@@ -130,7 +130,7 @@ impl Epoll {
                 it_interval: timespec(Duration::ZERO),
                 // All zero would disarm it.
                 it_value: target.map_or(timespec(Duration::ZERO), |target| {
-                    timespec(target.max(Duration::from_nanos(1)))
+                    timespec(target.clamp(Duration::from_nanos(1), LONGEST))
                 }),
             },
         )?;
@@ -335,14 +335,6 @@ fn unknown(error: Errno) -> io::Error {
 /// The longest timeout that is passed on: what lies beyond is as good as never, and stays clear of
 /// what the kernel's own arithmetic can hold.
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
-
-fn timespec(duration: Duration) -> Timespec {
-    let duration = duration.min(LONGEST);
-    Timespec {
-        tv_sec: duration.as_secs() as _,
-        tv_nsec: duration.subsec_nanos() as _,
-    }
-}
 
 fn now() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);

@@ -688,7 +688,7 @@ fn unsupported(what: &str) -> io::Error {
 /// what only names a place (`O_PATH`) and cannot be asked.
 #[cfg(unix)]
 fn refuse_files(descriptor: BorrowedDescriptor<'_>) -> io::Result<()> {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use rustix::event::{PollFd, PollFlags, poll};
     use rustix::fs::FileType;
 
     let kind = FileType::from_raw_mode(rustix::fs::fstat(descriptor)?.st_mode);
@@ -699,10 +699,7 @@ fn refuse_files(descriptor: BorrowedDescriptor<'_>) -> io::Result<()> {
         ));
     }
     let mut asked = [PollFd::from_borrowed_fd(descriptor, PollFlags::empty())];
-    let at_once = Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
+    let at_once = crate::sys::timespec(Duration::ZERO);
     // Even a poll that does not wait is interrupted.
     rustix::io::retry_on_intr(|| poll(&mut asked, Some(&at_once)))?;
     match asked[0].revents().contains(PollFlags::NVAL) {

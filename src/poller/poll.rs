@@ -4,10 +4,11 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::event::{PollFd, PollFlags};
 
 use super::book::{Answer, List};
 use super::{Interest, Ready};
+use crate::sys::timespec;
 
 /// An array, with what is armed side by side.
 #[derive(Debug, Default)]
@@ -146,14 +147,6 @@ fn answer(said: PollFlags) -> Answer {
     Answer {
         ready,
         gone: said.intersects(PollFlags::NVAL),
-    }
-}
-
-/// Where the platform takes milliseconds only, rustix rounds up.
-fn timespec(duration: Duration) -> Timespec {
-    Timespec {
-        tv_sec: duration.as_secs() as _,
-        tv_nsec: duration.subsec_nanos() as _,
     }
 }
 

@@ -14,11 +14,12 @@ use std::io;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::time::Duration;
 
-use rustix::event::{FdSetElement, FdSetIter, Timespec, fd_set_insert, fd_set_remove};
+use rustix::event::{FdSetElement, FdSetIter, fd_set_insert, fd_set_remove};
 use rustix::io::Errno;
 
 use super::book::{Answer, List};
 use super::{Interest, Ready};
+use crate::sys::timespec;
 
 /// Three sets of bits, and as many for the answer.
 #[derive(Default)]
@@ -196,13 +197,5 @@ impl List for Sets {
                 }
             }
         }
-    }
-}
-
-/// Where the platform takes microseconds only, rustix rounds up.
-fn timespec(duration: Duration) -> Timespec {
-    Timespec {
-        tv_sec: duration.as_secs() as _,
-        tv_nsec: duration.subsec_nanos() as _,
     }
 }

@@ -83,16 +83,20 @@ impl Homes {
         }
     }
 
-    fn remove(&mut self, reactor: &Reactor) -> Option<Registration> {
-        if let Some(first) = self
-            .first
-            .take_if(|home| std::ptr::eq(&*home.reactor, reactor))
-        {
-            self.first = self.more.pop();
-            return Some(first);
+    fn remove(&mut self, reactor: &Reactor) -> Homes {
+        let here = |home: &Registration| std::ptr::eq(&*home.reactor, reactor);
+        let mut removed = self.first.take_if(|home| here(home));
+        match removed {
+            Some(_) => self.first = self.more.pop(),
+            None => {
+                let found = self.more.iter().position(here);
+                removed = found.map(|index| self.more.swap_remove(index));
+            }
         }
-        let found = (self.more.iter()).position(|home| std::ptr::eq(&*home.reactor, reactor));
-        found.map(|index| self.more.swap_remove(index))
+        Homes {
+            first: removed,
+            more: Vec::new(),
+        }
     }
 
     fn remove_all(&mut self) -> Homes {
@@ -224,10 +228,7 @@ impl Source {
             if !reactor.is_closed() {
                 return Ok(());
             }
-            let left = self.deregister(Homes {
-                first: slots.homes.remove(reactor),
-                more: Vec::new(),
-            });
+            let left = self.deregister(slots.homes.remove(reactor));
             drop(slots);
             left.give_up_places();
             return Err(super::closed());
@@ -279,7 +280,8 @@ impl Source {
         }
         let before = waited(&slots);
         self.readiness.deliver(&mut slots, ready, wakers);
-        let after = waited(&slots);
+        // Delivering takes the waiters of what was told, and nobody else.
+        let after = before.without(told(ready));
         let asked = match slots.homes.with(reactor) {
             Some(home) if home.token == token => {
                 let wanted = match reactor.mode() {
@@ -318,8 +320,8 @@ impl Source {
     /// The reactor goes: whoever waits is woken, tries, and registers elsewhere.
     pub(super) fn orphan(&self, reactor: &Reactor, wakers: &mut Vec<Waker>) {
         let mut slots = self.readiness.lock();
-        if let Some(home) = slots.homes.remove(reactor) {
-            let _ = (home.reactor.poller()).deregister(self.descriptor.as_descriptor());
+        let left = self.deregister(slots.homes.remove(reactor));
+        if left.first.is_some() {
             self.readiness
                 .deliver(&mut slots, Ready::READABLE | Ready::WRITABLE, wakers);
         }

@@ -284,6 +284,6 @@ impl Wake for Main {
     fn wake_by_ref(self: &Arc<Self>) {
         // First the flag, then the unparking, whose fence stands between: see `reactor::parking`.
         self.woken.store(true, Ordering::Release);
-        self.home.unpark();
+        self.home.reactor.unpark();
     }
 }

@@ -3,7 +3,9 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd};
+use std::time::Duration;
 
+use rustix::event::Timespec;
 use socket2::SockRef;
 
 pub(crate) use std::os::fd::{
@@ -74,21 +76,27 @@ pub(crate) fn send(socket: &impl AsFd, bytes: &[u8]) -> io::Result<usize> {
     Ok(rustix::net::send(socket, bytes, flags)?)
 }
 
+/// A timeout as the kernel takes it. Where the platform's call takes milliseconds or microseconds only,
+/// rustix rounds up.
+pub(crate) fn timespec(duration: Duration) -> Timespec {
+    Timespec {
+        tv_sec: duration.as_secs() as _,
+        tv_nsec: duration.subsec_nanos() as _,
+    }
+}
+
 /// Whether there is something to read although a read has said that it would block. Linux says so
 /// at TCP's urgent mark while a signal is pending (`tcp_recvmsg`), whatever lies behind the mark, and
 /// no edge tells of it again. Poll looks at the bytes.
 #[cold]
 pub(crate) fn is_readable_after_all(socket: &impl AsFd) -> bool {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use rustix::event::{PollFd, PollFlags, poll};
 
     if !cfg!(any(target_os = "linux", target_os = "android")) {
         return false;
     }
     let mut asked = [PollFd::new(socket, PollFlags::IN)];
-    let at_once = Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
+    let at_once = timespec(Duration::ZERO);
     rustix::io::retry_on_intr(|| poll(&mut asked, Some(&at_once))).is_ok_and(|ready| ready > 0)
         && asked[0].revents().contains(PollFlags::IN)
 }

@@ -102,12 +102,6 @@ impl Home {
     pub(crate) fn has_mail(&self) -> bool {
         !self.inbox.is_empty()
     }
-
-    /// From any thread: what the worker looks at before it sleeps has changed.
-    #[inline]
-    pub(crate) fn unpark(self: &Arc<Self>) {
-        self.reactor.unpark();
-    }
 }
 
 /// Wakes and tasks from other threads.
