@@ -60,6 +60,11 @@ impl Parking {
         self.0.store(RUNNING, Ordering::Relaxed);
     }
 
+    #[inline]
+    pub(crate) fn is_parked(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == PARKED
+    }
+
     /// There is something for the worker, where it will look. True if the caller has to notify
     /// the poller.
     #[inline]
