@@ -10,6 +10,7 @@
 
 mod background;
 mod builder;
+mod busy;
 pub(crate) mod context;
 mod worker;
 
@@ -35,12 +36,14 @@ pub use builder::Builder;
 /// Runs futures, and what they spawn, on the thread that made it.
 ///
 /// A runtime is driven by [`block_on`](Self::block_on), [`run`](Self::run) and
-/// [`turn`](Self::turn); tasks make progress only while it is. It is neither `Send` nor `Sync`:
+/// [`turn`](Self::turn); tasks make progress only while it is. (With [several
+/// workers](Builder::workers), those that are spawned always do, on the workers' threads.) It is neither `Send` nor `Sync`:
 /// that is what lets [`spawn_local`](Self::spawn_local) take any future. [`handle`](Self::handle)
 /// gives other threads a way in.
 ///
-/// **Dropping a runtime drops every task**, on this thread. Sockets and timers that live on belong
-/// to the next runtime that waits for them.
+/// **Dropping a runtime drops every task**, on this thread or that of its worker, and waits for one
+/// that another worker is just running. Sockets and timers that live on belong to the next runtime that
+/// waits for them.
 ///
 /// # Examples
 ///
@@ -109,7 +112,8 @@ impl Runtime {
     /// Drives the runtime for one round: waits until there is something to do, at most for
     /// `timeout` (`None`: however long it takes), and does some of it. True if there was anything.
     ///
-    /// With [`Duration::ZERO`] it never blocks.
+    /// With [`Duration::ZERO`] it never blocks. With [several workers](Builder::workers) it is about
+    /// what this thread runs: what the others do does not end the wait.
     ///
     /// ```
     /// use std::time::Duration;
@@ -210,7 +214,8 @@ impl Runtime {
     }
 
     /// Drives the runtime until no task is left, at most for `timeout`, and drops it. Returns how
-    /// many tasks were cancelled.
+    /// many tasks were cancelled. (As every drop of a runtime it waits for tasks that other workers are
+    /// just running.)
     ///
     /// # Panics
     ///

@@ -11,6 +11,8 @@
 //! Between two tasks of its own a member of a team (see [`team`](crate::task::team)) starts one that
 //! nobody has started yet, now and then, or whenever it has none of its own.
 //!
+//! Before it sleeps a worker may poll for a while: see [`busy`](super::busy).
+//!
 //! No clock is read when no timer is pending. The kernel is not asked when there are tasks to run
 //! and no source is registered: there is nothing that it could say.
 //!
@@ -40,11 +42,12 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use super::busy::Busy;
 use crate::reactor::{Driver, Reactor, now};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sys::BorrowedDescriptor;
 use crate::task::Runnable;
-use crate::task::queue::{self, Backlog, Local};
+use crate::task::queue::{self, Backlog, Local, PATIENCE};
 use crate::task::team::{Home, Team};
 
 /// Tasks run between two looks at the kernel. From 32 to 64 a look costs nothing that can be
@@ -54,25 +57,23 @@ const RUNS: usize = 64;
 /// A member with tasks of its own starts another one every so many runs.
 const START_EVERY: usize = 8;
 
-/// How long a member with nothing to do leaves tasks to those that have fewer: longer than these
-/// need to wake up and to come by, short beside what it would take them to come from a computation.
-const PATIENCE: Duration = Duration::from_millis(1);
-
 pub(crate) struct Worker {
     pub(crate) local: Rc<Local>,
     /// Taken for the length of a wait. A turn within a turn makes its own.
     driver: Cell<Option<Box<Driver>>>,
     embedded: Cell<bool>,
+    busy: Busy,
     /// Counts a member's runs.
     runs: Cell<usize>,
 }
 
 impl Worker {
-    pub(crate) fn new(team: Arc<Team>, place: usize) -> Worker {
+    pub(crate) fn new(team: Arc<Team>, place: usize, busy_poll: Duration) -> Worker {
         Worker {
             local: Rc::new(Local::new(team, place)),
             driver: Cell::default(),
             embedded: Cell::new(false),
+            busy: Busy::new(busy_poll),
             runs: Cell::new(0),
         }
     }
@@ -168,9 +169,12 @@ impl Worker {
         let mut driver = self.driver.take().unwrap_or_default();
         let mut any = false;
         let may_sleep = !local.has_work() && !must_stay() && timeout != Some(Duration::ZERO);
-        if !(may_sleep && self.sleep(&mut driver, timeout, must_stay, &mut any))
-            && (reactor.has_sources() || self.embedded.get())
-        {
+        let slept = may_sleep
+            && match self.busy.is_on() {
+                true => self.sleep_reluctantly(&mut driver, timeout, must_stay, &mut any),
+                false => self.sleep(&mut driver, timeout, must_stay, &mut any),
+            };
+        if !slept && (reactor.has_sources() || self.embedded.get()) {
             any |= wait(reactor, &mut driver, Some(Duration::ZERO));
         }
         reactor.resume();
@@ -178,6 +182,10 @@ impl Worker {
         self.driver.set(Some(driver));
         local.take_mail();
         local.release_yielded();
+        if local.is_member() {
+            local.answer_the_search();
+            local.wait_for_others();
+        }
         any
     }
 
@@ -195,8 +203,8 @@ impl Worker {
         let reactor = self.reactor();
         reactor.park();
         // The last look, in each place where another thread may have put something: the inbox, the
-        // tasks that have not started, what `must_stay` looks at, and, in `next_timeout`, the
-        // deadlines.
+        // tasks that have not started, the search's mark, what `must_stay` looks at, and, in
+        // `next_timeout`, the deadlines.
         if local.home().has_mail() || must_stay() {
             return false;
         }
@@ -205,6 +213,9 @@ impl Worker {
         if !local.is_member() {
             *any |= wait(reactor, driver, timeout);
             return true;
+        }
+        if local.team.is_coming(local.place) {
+            return false;
         }
         match local.backlog() {
             Backlog::Mine => return false,
@@ -217,19 +228,59 @@ impl Worker {
                 local.team.wake_one();
                 *any |= wait(reactor, driver, earliest(timeout, Some(PATIENCE)));
                 local.home().set_patient(false);
-                if local.backlog() == Backlog::Others {
-                    local.lose_patience();
-                }
             }
-        }
-        if local.team.is_coming(local.place) {
-            reactor.resume();
-            if let Some(runnable) = local.take_fresh() {
-                local.push(runnable);
-            }
-            local.team.arrive(local.place);
         }
         true
+    }
+
+    /// [`sleep`](Self::sleep), after polling for a while where that pays; and learns whether it does.
+    fn sleep_reluctantly(
+        &self,
+        driver: &mut Driver,
+        timeout: Option<Duration>,
+        must_stay: impl Fn() -> bool,
+        any: &mut bool,
+    ) -> bool {
+        let start = now();
+        let slept = (self.busy.is_eager()
+            && !self.local.team.is_crowded()
+            && self.poll_busily(driver, start, timeout, &must_stay, any))
+            || self.sleep(driver, timeout, must_stay, any);
+        self.busy.learn(start.elapsed());
+        slept
+    }
+
+    /// Looks again and again; false if that was in vain. Meanwhile the worker counts as awake: what
+    /// others send, it sees.
+    fn poll_busily(
+        &self,
+        driver: &mut Driver,
+        start: Instant,
+        timeout: Option<Duration>,
+        must_stay: impl Fn() -> bool,
+        any: &mut bool,
+    ) -> bool {
+        let local = &*self.local;
+        let reactor = self.reactor();
+        loop {
+            if reactor.has_sources() && wait(reactor, driver, Some(Duration::ZERO)) {
+                *any = true;
+                return true;
+            }
+            let is_due = reactor.next_timeout() == Some(Duration::ZERO);
+            if is_due || local.home().has_mail() || must_stay() || local.backlog() == Backlog::Mine
+            {
+                return true;
+            }
+            let idle = start.elapsed();
+            if timeout.is_some_and(|timeout| idle >= timeout) {
+                return true;
+            }
+            if idle >= self.busy.limit() {
+                return false;
+            }
+            std::hint::spin_loop();
+        }
     }
 
     /// True if there was any.
@@ -286,12 +337,17 @@ impl Worker {
 
     /// Makes this the thread's current worker.
     fn drive(&self) -> Driving<'_> {
-        if self.embedded.get() {
-            self.reactor().resume();
-        }
+        self.reactor().resume();
         Driving {
             worker: self,
             _entered: queue::enter(&self.local),
+        }
+    }
+
+    /// The front of a team is not awake while nobody drives it: see [`Team::is_crowded`].
+    pub(crate) fn rest(&self) {
+        if self.team().workers() > 1 {
+            self.reactor().park();
         }
     }
 
@@ -382,6 +438,8 @@ impl Drop for Driving<'_> {
     fn drop(&mut self) {
         if self.worker.embedded.get() {
             self.worker.settle();
+        } else {
+            self.worker.rest();
         }
     }
 }

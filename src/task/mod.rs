@@ -2,7 +2,7 @@
 //!
 //! The task itself (its state, its waker, its one allocation) is `async_task`'s. Around the user's
 //! future lies a [`Body`], which does three things: it enters the task in its worker's list of live
-//! tasks at the first poll, and takes it out when the future is dropped; it catches a panic of the
+//! tasks if the first poll does not end it, and takes it out when the future is dropped; it catches a panic of the
 //! future, which becomes the task's [`Outcome`]; and it contains a panic of the future's destructor.
 //!
 //! **Where a future lives.** A task's `home` is a worker. Its runnable is run and dropped by that
@@ -122,7 +122,8 @@ pin_project! {
     /// The user's future, and its entry in the list of live tasks.
     struct Body<'a, F> {
         meta: &'a Meta,
-        // Where the task stands in its worker's list of live tasks, from its first poll on.
+        // Where the task stands in its worker's list of live tasks, once it has to be found there:
+        // from the end of its first poll on.
         entry: Option<usize>,
         // `None` only while dropping.
         #[pin]
@@ -144,12 +145,14 @@ impl<F: Future> Future for Body<'_, F> {
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        if this.entry.is_none() {
-            *this.entry = queue::adopt(this.meta, cx.waker());
-        }
         let future = this.future.as_pin_mut().expect("it is taken only by drop");
         let result = match catch_unwind(AssertUnwindSafe(|| future.poll(cx))) {
-            Ok(Poll::Pending) => return Poll::Pending,
+            Ok(Poll::Pending) => {
+                if this.entry.is_none() {
+                    *this.entry = queue::adopt(this.meta, cx.waker());
+                }
+                return Poll::Pending;
+            }
             Ok(Poll::Ready(value)) => Ok(value),
             Err(panic) => Err(panic),
         };

@@ -18,13 +18,14 @@ use std::panic::Location;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
 
 use async_task::ScheduleInfo;
 use slab::Slab;
 
-use super::team::{Home, NOWHERE, Team};
+use super::team::{Home, NOWHERE, SHARE, Team};
 use super::{Meta, Runnable};
-use crate::reactor::{Reactor, replace_driven};
+use crate::reactor::{Reactor, now, replace_driven};
 
 /// The half of a worker that is its thread's own.
 #[derive(Debug)]
@@ -37,7 +38,7 @@ pub(crate) struct Local {
     ready: RefCell<VecDeque<Runnable>>,
     /// Woke themselves while they ran: run again only after the reactor had its turn.
     yielded: RefCell<VecDeque<Runnable>>,
-    /// Every task that was polled and still has its future.
+    /// Every task that was polled and still has its future, but for one that is in its first poll.
     live: RefCell<Slab<Live>>,
     /// Tasks whose home this is.
     adopted: Cell<usize>,
@@ -45,6 +46,8 @@ pub(crate) struct Local {
     budget: Cell<i32>,
     /// How many tasks this worker may start before it looks at the others' loads again.
     may_start: Cell<usize>,
+    /// While it leaves tasks to others.
+    waiting: Cell<Option<Waiting>>,
     /// Whether the running task has spawned one that nobody was woken for.
     has_spawned: Cell<bool>,
 }
@@ -63,6 +66,17 @@ pub(crate) struct Live {
 /// Room for the ready tasks of a small program, made with the worker, so that no wake of it ever
 /// allocates. Larger queues grow once.
 const QUEUE: usize = 64;
+
+/// How long a member leaves tasks to those that have fewer: longer than these need to wake up and to
+/// come by, short beside what it would take them to come from a computation.
+pub(crate) const PATIENCE: Duration = Duration::from_millis(1);
+
+/// Since when a member leaves tasks to others, and how many it starts when it has waited enough.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    since: Instant,
+    grant: usize,
+}
 
 /// What a member can do about tasks that have not started.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -86,6 +100,7 @@ impl Local {
             adopted: Cell::new(0),
             budget: Cell::new(BUDGET),
             may_start: Cell::new(0),
+            waiting: Cell::new(None),
             has_spawned: Cell::new(false),
         }
     }
@@ -123,17 +138,53 @@ impl Local {
             return Backlog::None;
         }
         if self.may_start.get() == 0 {
-            self.may_start.set(self.team.share(self.place));
+            match self.team.share(self.place) {
+                0 => return Backlog::Others,
+                share => self.may_start.set(share),
+            }
+            self.waiting.set(None);
         }
-        match self.may_start.get() {
-            0 => Backlog::Others,
-            _ => Backlog::Mine,
-        }
+        Backlog::Mine
     }
 
-    /// The others were long in coming: one more, whatever their loads.
-    pub(crate) fn lose_patience(&self) {
-        self.may_start.set(1);
+    /// Between two runs: what is left to others that are too long in coming, this worker starts itself,
+    /// one task at first and twice as many each time.
+    #[inline]
+    pub(crate) fn wait_for_others(&self) {
+        match self.backlog() {
+            Backlog::None => return self.waiting.set(None),
+            Backlog::Mine => return,
+            Backlog::Others => {}
+        }
+        let waiting = match self.waiting.get() {
+            Some(waiting) => waiting,
+            None => Waiting {
+                since: now(),
+                grant: 1,
+            },
+        };
+        self.waiting
+            .set(Some(match waiting.since.elapsed() < PATIENCE {
+                true => waiting,
+                false => {
+                    self.may_start.set(waiting.grant);
+                    Waiting {
+                        since: now(),
+                        grant: (waiting.grant * 2).min(SHARE),
+                    }
+                }
+            }));
+    }
+
+    /// If this worker is on its way to the backlog: it has come.
+    #[inline]
+    pub(crate) fn answer_the_search(&self) {
+        if self.team.is_coming(self.place) {
+            if let Some(runnable) = self.take_fresh() {
+                self.push(runnable);
+            }
+            self.team.arrive(self.place);
+        }
     }
 
     /// Takes a task that has not started, if that is this worker's business. Here is its home from now
@@ -183,7 +234,11 @@ impl Local {
     pub(crate) fn release_yielded(&self) {
         let mut yielded = self.yielded.borrow_mut();
         if !yielded.is_empty() {
-            self.ready.borrow_mut().append(&mut yielded);
+            let mut ready = self.ready.borrow_mut();
+            match ready.is_empty() {
+                true => std::mem::swap(&mut *ready, &mut *yielded),
+                false => ready.append(&mut yielded),
+            }
         }
     }
 
@@ -241,6 +296,12 @@ pub(crate) struct Entered {
 }
 
 pub(crate) fn enter(local: &Rc<Local>) -> Entered {
+    // Within a task of a member: that one will not return soon to run what it has spawned.
+    with_current(|outer| {
+        if outer.is_member && outer.has_spawned.take() {
+            outer.team.wake_one();
+        }
+    });
     Entered {
         before: exchange(Some(local.clone())),
         driven: replace_driven(Arc::as_ptr(&local.home().reactor)),
@@ -290,6 +351,11 @@ fn send(runnable: Runnable) {
         return;
     }
     team.add_fresh(runnable);
+    if team.is_closing() {
+        // The members have gone, and the front waits for just this one: see "Closing" in `team`.
+        team.home(team.front()).reactor.unpark();
+        return;
+    }
     let is_first = with_current(|local| {
         let is_ours = Arc::ptr_eq(&local.team, &team) && local.is_member();
         is_ours && !local.has_spawned.replace(true)
@@ -311,7 +377,7 @@ fn place_in(team: &Arc<Team>) -> Option<usize> {
     with_current(|local| Arc::ptr_eq(&local.team, team).then_some(local.place)).flatten()
 }
 
-/// Enters a task that is polled for the first time in its worker's list; its entry there.
+/// Enters a task that was polled for the first time in its worker's list; its entry there.
 pub(super) fn adopt(meta: &Meta, waker: &Waker) -> Option<usize> {
     with_current(|local| {
         debug_assert!(local.is_home_of(meta), "a task runs at home");

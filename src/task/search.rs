@@ -14,9 +14,12 @@
 //! whom it has chosen (that one woke by itself), it takes back the mark and starts over. `loom` checks
 //! this below.
 //!
-//! The one that is woken learns of it when it resumes, from the mark. It might resume because of
-//! something else at the same moment and not see the mark yet; then the notification, which its
-//! poller keeps, ends its next wait at once, and it sees it then.
+//! **Why no mark is left.** Whoever is chosen looks at the mark whenever it is awake again, and in its
+//! last look before it sleeps. It may have been about to sleep, or woken by something else, when it was
+//! chosen, and the notification may go into a wait that ends anyway. But choosing sets the mark, then
+//! has a fence, and then takes the sleeper's state from parked to notified. Either that comes before the
+//! sleeper parks the next time, and then its last look, after the fence of parking, sees the mark;
+//! or it takes the state of that next sleep, and the notification is for it.
 
 use crate::sync::atomic::{AtomicUsize, Ordering, fence};
 
@@ -51,6 +54,7 @@ impl Search {
         loop {
             fence(Ordering::SeqCst);
             let Some(place) = crew.sleeper() else { return };
+            // `wake` begins with a fence, as every unparking does.
             if !crew.has_backlog() || !self.replace(0, place + 1) || crew.wake(place) {
                 return;
             }

@@ -9,13 +9,13 @@
 //! which they share. The member that takes it from there becomes its home for life. Since that is
 //! for life, places count: a member starts a task only while it has at most [`STEP`] live tasks more
 //! than the one that has fewest. One that has nothing to do but more than that leaves the task to the
-//! others, for [`PATIENCE`]: they may be long in coming, and then it is better started in the wrong
-//! place than not at all.
+//! others, for [`PATIENCE`](super::queue::PATIENCE): they may be long in coming, and then it is better
+//! started in the wrong place than not at all.
 //!
 //! **Waking.** Whoever adds to `fresh` wakes a sleeping member: see [`search`](super::search). One
 //! exception spares a wake-up in each `spawn(…).await`: the first task that a member's task spawns
 //! while it runs wakes nobody, since most likely that member takes it itself as the next. It sees to
-//! that when the running task returns.
+//! that when the running task returns, or blocks on a runtime of its own.
 //!
 //! **Counting.** How many tasks are alive is the difference of two sums, of tasks spawned and of
 //! tasks ended. Each home has its two counters, written by its own thread only, so that no cache line
@@ -34,10 +34,13 @@
 //! the front marks that, and *then* waits for the count to come to zero; all of it sequentially
 //! consistent. So either the spawner sees the mark and drops its future itself, or the front sees the
 //! task and waits for it to arrive. It does not look at whether queues are empty: a foreign thread
-//! may be about to push. Spawners that are workers of the team need no such care: their threads are
+//! may be about to push; that one looks at the mark once more when it has pushed, and wakes the front.
+//! Spawners that are workers of the team need no such care: their threads are
 //! joined before the front counts.
 
-use std::sync::Arc;
+use std::num::NonZero;
+use std::sync::{Arc, OnceLock};
+use std::thread;
 
 use concurrent_queue::ConcurrentQueue;
 
@@ -53,7 +56,7 @@ use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 const STEP: usize = 16;
 
 /// How many tasks a member starts before it looks at the others again.
-const SHARE: usize = 64;
+pub(super) const SHARE: usize = 64;
 
 #[derive(Debug)]
 pub(crate) struct Team {
@@ -168,6 +171,15 @@ impl Team {
             0 => 0,
             _ => NOWHERE,
         }
+    }
+
+    /// Whether the workers that are awake take all the cores: then none is to be kept for nothing.
+    pub(crate) fn is_crowded(&self) -> bool {
+        // Asked once: it takes a look at several files.
+        static CORES: OnceLock<usize> = OnceLock::new();
+        let cores = *CORES.get_or_init(|| thread::available_parallelism().map_or(1, NonZero::get));
+        let awake = self.homes.iter().filter(|home| !home.reactor.is_parked());
+        cores == 1 || awake.count() > cores
     }
 
     // Counting.
