@@ -183,7 +183,9 @@ impl Worker {
         local.take_mail();
         local.release_yielded();
         if local.is_member() {
-            local.answer_the_search();
+            if local.answer_the_search() {
+                self.runs.set(0);
+            }
             local.wait_for_others();
         }
         any
@@ -310,11 +312,11 @@ impl Worker {
         if !local.is_member() {
             return local.pop();
         }
-        let count = self.runs.get().wrapping_add(1);
-        self.runs.set(count);
-        match count % START_EVERY {
-            0 => local.take_fresh().or_else(|| local.pop()),
-            _ => local.pop().or_else(|| local.take_fresh()),
+        let count = self.runs.get();
+        self.runs.set(count.wrapping_add(1));
+        match count % START_EVERY == START_EVERY - 1 {
+            true => local.take_fresh().or_else(|| local.pop()),
+            false => local.pop().or_else(|| local.take_fresh()),
         }
     }
 

@@ -176,31 +176,20 @@ impl Local {
             }));
     }
 
-    /// If this worker is on its way to the backlog: it has come.
+    /// If this worker is on its way to the backlog, it has come. True if it has taken a task, which is
+    /// to be run at once: nobody else can any more.
     #[inline]
-    pub(crate) fn answer_the_search(&self) {
-        if self.team.is_coming(self.place) {
-            if let Some(runnable) = self.take_fresh() {
-                self.push(runnable);
-            }
-            self.team.arrive(self.place);
+    pub(crate) fn answer_the_search(&self) -> bool {
+        if !self.team.is_coming(self.place) {
+            return false;
         }
-    }
-
-    /// Takes a task that has not started, if that is this worker's business. Here is its home from now
-    /// on.
-    #[inline]
-    pub(crate) fn take_fresh(&self) -> Option<Runnable> {
-        if self.backlog() != Backlog::Mine {
-            return None;
+        let runnable = self.take_fresh();
+        let has_taken = runnable.is_some();
+        if let Some(runnable) = runnable {
+            self.ready.borrow_mut().push_front(runnable);
         }
-        let runnable = self.team.take_fresh()?;
-        self.may_start.set(self.may_start.get() - 1);
-        runnable.metadata().settle(self.place);
-        if self.team.has_fresh() {
-            self.team.wake_one();
-        }
-        Some(runnable)
+        self.team.arrive(self.place);
+        has_taken
     }
 
     /// The running task has returned: what it spawned, and this worker will not run next, is told to
@@ -340,30 +329,43 @@ pub(super) fn schedule(runnable: Runnable, info: ScheduleInfo) {
 
 /// To another worker's home, or, without one yet, to all of its team.
 fn send(runnable: Runnable) {
-    let meta = runnable.metadata();
-    // Once it is in a queue the task may run and be gone.
-    let team = meta.team.clone();
-    let place = meta.place();
+    // Once it is in a queue the task may run and be gone, and with it its share of the team. This
+    // thread's own share serves as well, and spares counting, on a cache line that all workers want.
+    // What follows runs nobody else's code, so the current worker may stay borrowed.
+    CURRENT.with(|current| match &**current.borrow() {
+        Some(local) if Arc::ptr_eq(&local.team, &runnable.metadata().team) => {
+            let is_spawned = hand_over(&local.team, runnable);
+            // The first one that a member's task spawns it most likely takes itself, when that task
+            // returns.
+            if is_spawned && (!local.is_member || local.has_spawned.replace(true)) {
+                local.team.wake_one();
+            }
+        }
+        _ => {
+            let team = runnable.metadata().team.clone();
+            if hand_over(&team, runnable) {
+                team.wake_one();
+            }
+        }
+    });
+}
+
+/// True if it has no home yet, and one of `team`, whose task it is, is to be woken for it.
+fn hand_over(team: &Team, runnable: Runnable) -> bool {
+    let place = runnable.metadata().place();
     if place != NOWHERE {
         let home = team.home(place);
         home.inbox.push(runnable);
         home.reactor.unpark();
-        return;
+        return false;
     }
     team.add_fresh(runnable);
     if team.is_closing() {
         // The members have gone, and the front waits for just this one: see "Closing" in `team`.
         team.home(team.front()).reactor.unpark();
-        return;
+        return false;
     }
-    let is_first = with_current(|local| {
-        let is_ours = Arc::ptr_eq(&local.team, &team) && local.is_member();
-        is_ours && !local.has_spawned.replace(true)
-    });
-    // The first one that a member's task spawns it most likely takes itself, when that task returns.
-    if is_first != Some(true) {
-        team.wake_one();
-    }
+    true
 }
 
 /// Counts a task of `team` that is made.
