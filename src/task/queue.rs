@@ -192,6 +192,22 @@ impl Local {
         has_taken
     }
 
+    /// Takes a task that has not started, if that is this worker's business. Here is its home from now
+    /// on.
+    #[inline]
+    pub(crate) fn take_fresh(&self) -> Option<Runnable> {
+        if self.backlog() != Backlog::Mine {
+            return None;
+        }
+        let runnable = self.team.take_fresh()?;
+        self.may_start.set(self.may_start.get() - 1);
+        runnable.metadata().settle(self.place);
+        if self.team.has_fresh() {
+            self.team.wake_one();
+        }
+        Some(runnable)
+    }
+
     /// The running task has returned: what it spawned, and this worker will not run next, is told to
     /// others.
     #[inline]
