@@ -12,7 +12,7 @@
 //!
 //! Four children a node: half the levels of a binary heap, and siblings side by side in memory.
 //!
-//! Not synchronised: the reactor keeps it behind a lock. Wakers are handed out, never called nor
+//! Not synchronised: it belongs to one thread, or lies behind a lock. Wakers are handed out, never called nor
 //! dropped here.
 
 use std::task::Waker;
@@ -42,16 +42,19 @@ struct Node {
 struct Entry {
     when: Instant,
     order: u64,
-    /// Where its node is; [`NONE`] once it has fired; the next free entry if this one is free.
+    /// Where its node is; [`NONE`] once it has fired, [`SUSPENDED`] if it is never to fire; the next
+    /// free entry if this one is free.
     node: u32,
     waker: Option<Waker>,
 }
 
-/// A pending or fired timer's place. Its owner gives it up by [`remove`](Deadlines::remove).
-#[derive(Debug)]
+/// A pending or fired timer's place. Its owner gives it up by [`remove`](Deadlines::remove), and does
+/// not use it again.
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Key(u32);
 
 const NONE: u32 = u32::MAX;
+const SUSPENDED: u32 = u32::MAX - 1;
 const CHILDREN: usize = 4;
 
 /// Up to this many places are kept when the last timer goes; beyond it the memory is given back.
@@ -95,9 +98,9 @@ impl Deadlines {
             NONE => {
                 let index = u32::try_from(self.entries.len())
                     .ok()
-                    .filter(|i| *i != NONE);
+                    .filter(|i| *i < SUSPENDED);
                 self.entries.push(entry);
-                index.expect("fewer than 2^32 - 1 timers")
+                index.expect("fewer than 2^32 - 2 timers")
             }
             free => {
                 self.free = std::mem::replace(&mut self.entries[free as usize], entry).node;
@@ -117,7 +120,7 @@ impl Deadlines {
 
     /// Replaces the waker of a pending timer, and hands back the one that it replaces; `Err` if it
     /// has fired.
-    pub(crate) fn set_waker(&mut self, key: &Key, waker: &Waker) -> Result<Option<Waker>, Fired> {
+    pub(crate) fn set_waker(&mut self, key: Key, waker: &Waker) -> Result<Option<Waker>, Fired> {
         let entry = &mut self.entries[key.0 as usize];
         match &mut entry.waker {
             _ if entry.node == NONE => Err(Fired),
@@ -127,18 +130,22 @@ impl Deadlines {
         }
     }
 
-    /// Whoever is to be woken by a timer; nobody once it has fired.
-    pub(crate) fn waker(&self, key: &Key) -> Option<&Waker> {
-        self.entries[key.0 as usize].waker.as_ref()
+    /// Takes a timer out of the heap, so that it is neither pending nor has fired; the waker stays.
+    pub(crate) fn suspend(&mut self, key: Key) {
+        let node = self.entries[key.0 as usize].node;
+        if node < SUSPENDED {
+            self.take_node(node as usize);
+        }
+        self.entries[key.0 as usize].node = SUSPENDED;
     }
 
-    /// Sets a timer anew, pending or fired; the waker stays. True if it is now the earliest.
-    pub(crate) fn reset(&mut self, key: &Key, when: Instant) -> bool {
+    /// Sets a timer anew, pending or not; the waker stays. True if it is now the earliest.
+    pub(crate) fn reset(&mut self, key: Key, when: Instant) -> bool {
         let order = self.next_order();
         let entry = &mut self.entries[key.0 as usize];
         let node = entry.node as usize;
         (entry.when, entry.order) = (when, order);
-        if entry.node == NONE {
+        if entry.node >= SUSPENDED {
             return self.push(Node {
                 when,
                 order,
@@ -157,7 +164,7 @@ impl Deadlines {
         let entry = &mut self.entries[key.0 as usize];
         let node = entry.node;
         let waker = entry.waker.take();
-        if node != NONE {
+        if node < SUSPENDED {
             self.take_node(node as usize);
         }
         self.entries[key.0 as usize].node = self.free;
@@ -196,10 +203,13 @@ impl Deadlines {
     /// Takes all wakers; every pending timer counts as fired.
     pub(crate) fn abandon(&mut self, wakers: &mut Vec<Waker>) {
         for node in self.nodes.drain(..) {
-            let entry = &mut self.entries[node.entry as usize];
-            entry.node = NONE;
-            wakers.extend(entry.waker.take());
+            self.entries[node.entry as usize].node = NONE;
         }
+        wakers.extend(
+            self.entries
+                .iter_mut()
+                .filter_map(|entry| entry.waker.take()),
+        );
     }
 
     /// Moves the nodes on top whose timers were pushed back to where they belong.
@@ -334,12 +344,12 @@ mod tests {
         let mut bench = Bench::new();
         let keys: Vec<_> = (0..100).map(|name| bench.insert(5, name).0).collect();
         // Set anew to the same time: now the last.
-        bench.deadlines.reset(&keys[3], bench.at(5));
+        bench.deadlines.reset(keys[3], bench.at(5));
         let mut expected: Vec<_> = (0..100).filter(|name| *name != 3).collect();
         expected.push(3);
         assert_eq!(bench.fire(4), []);
         assert_eq!(bench.fire(5), expected);
-        assert!(bench.deadlines.set_waker(&keys[0], Waker::noop()).is_err());
+        assert!(bench.deadlines.set_waker(keys[0], Waker::noop()).is_err());
     }
 
     #[test]
@@ -350,9 +360,9 @@ mod tests {
         assert!(!bench.insert(20, 1).1);
         let (c, first) = bench.insert(5, 2);
         assert!(first);
-        assert!(!bench.deadlines.reset(&c, bench.at(30)));
+        assert!(!bench.deadlines.reset(c, bench.at(30)));
         assert_eq!(bench.deadlines.earliest(), Some(bench.at(10)));
-        assert!(bench.deadlines.reset(&a, bench.at(9)));
+        assert!(bench.deadlines.reset(a, bench.at(9)));
         bench.deadlines.remove(a);
         assert_eq!(bench.deadlines.earliest(), Some(bench.at(20)));
     }
@@ -381,9 +391,9 @@ mod tests {
                         let when = now + random(1_000);
                         model.remove(&(*old, *old_order, name));
                         // A timer that has fired has no waker until it is polled.
-                        bench.deadlines.reset(key, bench.at(when));
+                        bench.deadlines.reset(*key, bench.at(when));
                         let waker = bench.waker(name);
-                        bench.deadlines.set_waker(key, &waker).unwrap();
+                        bench.deadlines.set_waker(*key, &waker).unwrap();
                         (*old, *old_order) = (when, order);
                         model.insert((when, order, name));
                     }

@@ -1,82 +1,75 @@
 //! Poller, sources and deadlines of one worker: what turns kernel events into wakes.
 //!
-//! A [`Reactor`] is shared (`Arc`): its worker drives it by [`wait`](Reactor::wait) and
-//! [`fire`](Reactor::fire), and every thread may register sources and timers with it. What can be
-//! reached from elsewhere is behind two locks, held for moments: the table of sources and the heap
-//! of deadlines. Wakers are collected under them and called after.
+//! A [`Reactor`] is shared (`Arc`): every thread may register sources and timers with it. Its other
+//! half, the [`Driver`], is its worker's own: it waits, fires, and holds that worker's timers. What of
+//! the reactor can be reached from elsewhere is behind locks, held for moments: the table of sources,
+//! the heap of visiting timers, and word left for the driver. Wakers are collected under them and
+//! called after.
 //!
 //! **Sleeping.** The worker goes to sleep by [`park`](parking): it declares itself parked, *then*
-//! looks at its inbox and at the earliest deadline, and then waits. A thread that sets an earlier
-//! deadline does so under the deadlines' lock and unparks afterwards: it comes before the worker's
-//! look, and is seen, or after, and then the worker is parked already and is notified.
+//! looks at its inbox, at what word was left, and at the earliest deadline, and then waits. Who sets an
+//! earlier deadline from elsewhere does so under a lock and unparks afterwards: it comes before the
+//! worker's look, and is seen, or after, and then the worker is parked already and is notified.
 //!
 //! **Tokens** name a place in the table and the generation of its occupant. They are never used
 //! twice (a place whose generations run out is retired), so an event that comes late finds nobody.
 
+mod alarm;
 mod deadlines;
+mod driver;
 mod parking;
 mod readiness;
 mod source;
 
-use std::cell::Cell;
 use std::io;
-use std::sync::Arc;
-use std::task::{Poll, Waker};
+use std::sync::{Arc, OnceLock};
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use crate::poller::{Events, Mode, Poller, Token};
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use crate::sync::{Mutex, wake_all};
-use crate::sys::BorrowedDescriptor;
+use crate::sync::{Mutex, MutexGuard};
+use crate::sys::{self, BorrowedDescriptor};
 use deadlines::{Deadlines, Key};
+use driver::Stray;
 use parking::Parking;
 
+pub(crate) use alarm::{Alarm, Look};
+pub(crate) use driver::{Driver, replace as replace_driver};
 pub(crate) use readiness::{Direction, Snapshot, WaiterId};
 pub(crate) use source::{Io, Kind, Source};
 
 #[derive(Debug)]
 pub(crate) struct Reactor {
+    /// What it is called, for timers that do not hold it.
+    id: u64,
     poller: Poller,
     mode: Mode,
     parking: Parking,
     sources: Mutex<Table>,
-    deadlines: Mutex<Deadlines>,
-    /// How many sources and timers there are, for a glance without the locks: what is seen here
-    /// may be old, but never is for the thread that drives the reactor and made the change itself.
-    /// Both are written under their locks only.
+    visitors: Mutex<Deadlines>,
+    strays: Mutex<Vec<Stray>>,
+    /// How many sources, visiting timers and words there are, for a glance without the locks: what
+    /// is seen here may be old, but never is for the thread that drives the reactor and made the change
+    /// itself. Each is written under its lock only.
     source_count: AtomicUsize,
-    timer_count: AtomicUsize,
+    visitor_count: AtomicUsize,
+    stray_count: AtomicUsize,
     /// Set once, before the table is emptied: nothing is registered any more.
     closed: AtomicBool,
-}
-
-/// What the thread that drives a reactor brings along: memory that is used again in each turn.
-#[derive(Debug, Default)]
-pub(crate) struct Driver {
-    events: Events,
-    wakers: Vec<Waker>,
-}
-
-thread_local! {
-    /// Where the reactor lies that this thread drives, for comparing only; null if there is none.
-    static DRIVEN: Cell<*const Reactor> = const { Cell::new(std::ptr::null()) };
-}
-
-/// Says which reactor this thread drives from now on, and gives the one before.
-pub(crate) fn replace_driven(reactor: *const Reactor) -> *const Reactor {
-    DRIVEN.replace(reactor)
 }
 
 impl Reactor {
     /// Whether this thread drives it: then its worker is awake.
     #[inline]
     pub(crate) fn is_driven_here(&self) -> bool {
-        std::ptr::eq(DRIVEN.get(), self)
+        driver::drives(self)
     }
 
-    pub(crate) fn new(poller: Poller) -> Reactor {
+    pub(crate) fn new(poller: Poller) -> Arc<Reactor> {
         let can = poller.capabilities();
-        Reactor {
+        let reactor = Arc::new(Reactor {
+            id: alarm::new_id(),
             poller,
             mode: match (can.edge, can.level) {
                 (true, _) => Mode::Edge,
@@ -85,11 +78,15 @@ impl Reactor {
             },
             parking: Parking::new(),
             sources: Mutex::new(Table::default()),
-            deadlines: Mutex::new(Deadlines::new()),
+            visitors: Mutex::new(Deadlines::new()),
+            strays: Mutex::new(Vec::new()),
             source_count: AtomicUsize::new(0),
-            timer_count: AtomicUsize::new(0),
+            visitor_count: AtomicUsize::new(0),
+            stray_count: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
-        }
+        });
+        alarm::register(&reactor);
+        reactor
     }
 
     #[inline]
@@ -165,24 +162,15 @@ impl Reactor {
         self.source_count.load(Ordering::Relaxed) > 0
     }
 
-    /// How long the worker may sleep for its timers' sake. `None`: for ever. Reads the clock only
-    /// where a timer is pending.
-    #[inline]
-    pub(crate) fn next_timeout(&self) -> Option<Duration> {
-        // The same argument as for the inbox: whoever sets a timer raises the count and then
-        // unparks, the worker parks and then looks at the count.
-        if self.timer_count.load(Ordering::Relaxed) == 0 {
-            return None;
-        }
-        let earliest = self.deadlines.lock().earliest()?;
-        Some(earliest.saturating_duration_since(Instant::now()))
-    }
-
-    /// Waits once and wakes those whose sources are ready. True if any was.
-    pub(crate) fn wait(&self, driver: &mut Driver, timeout: Option<Duration>) -> io::Result<bool> {
-        let Driver { events, wakers } = driver;
+    /// Waits once, and collects those whose sources are ready. For the driver only.
+    fn wait(
+        &self,
+        events: &mut Events,
+        timeout: Option<Duration>,
+        wakers: &mut Vec<Waker>,
+    ) -> io::Result<()> {
         if self.poller.wait_alone(events, timeout)? == 0 {
-            return Ok(false);
+            return Ok(());
         }
         let table = self.sources.lock();
         for event in &*events {
@@ -190,37 +178,18 @@ impl Reactor {
                 source.deliver(self, event.token(), event.ready(), wakers);
             }
         }
-        drop(table);
-        Ok(wake(wakers))
+        Ok(())
     }
 
-    /// Wakes those whose timers are due. True if any was.
-    #[inline]
-    pub(crate) fn fire(&self, driver: &mut Driver) -> bool {
-        if self.timer_count.load(Ordering::Relaxed) == 0 {
-            return false;
-        }
-        let mut deadlines = self.deadlines.lock();
-        if deadlines.is_empty() {
-            return false;
-        }
-        deadlines.fire(now(), &mut driver.wakers);
-        drop(deadlines);
-        wake(&mut driver.wakers)
-    }
-
-    /// Registers nothing from here on, and sends everything that is registered elsewhere: its
-    /// waiters are woken, and those that still want something register with the reactor that they
-    /// find then. Timers count as fired until they look at the clock.
-    pub(crate) fn close(&self) {
+    /// Registers nothing from here on, and gives up all that is registered. For the driver only.
+    fn close(&self, wakers: &mut Vec<Waker>) {
         self.closed.store(true, Ordering::Release);
-        let mut wakers = Vec::new();
-        self.deadlines.lock().abandon(&mut wakers);
+        alarm::deregister(self.id);
+        self.visitors().abandon(wakers);
         let sources = std::mem::take(&mut *self.sources.lock()).sources;
         for source in sources.into_iter().flat_map(|place| place.source) {
-            source.orphan(self, &mut wakers);
+            source.orphan(self, wakers);
         }
-        wake(&mut wakers);
     }
 
     /// The poller's descriptor, for a foreign loop.
@@ -228,9 +197,95 @@ impl Reactor {
         self.poller.descriptor()
     }
 
-    /// Makes the descriptor readable when the earliest timer is due.
-    pub(crate) fn arm(&self) -> io::Result<()> {
-        self.poller.arm(self.next_timeout())
+    // Word left for the driver.
+
+    #[inline]
+    fn has_strays(&self) -> bool {
+        self.stray_count.load(Ordering::Relaxed) > 0
+    }
+
+    fn take_strays(&self) -> Vec<Stray> {
+        let mut strays = self.strays.lock();
+        self.stray_count.store(0, Ordering::Relaxed);
+        std::mem::take(&mut *strays)
+    }
+
+    fn leave_word(&self, stray: Stray) {
+        let mut strays = self.strays.lock();
+        if self.is_closed() {
+            return;
+        }
+        strays.push(stray);
+        self.stray_count.store(strays.len(), Ordering::Relaxed);
+        drop(strays);
+        self.unpark();
+    }
+
+    // Visiting timers: for `alarm` and `driver` only.
+
+    fn visitors(&self) -> MutexGuard<'_, Deadlines> {
+        self.visitors.lock()
+    }
+
+    #[inline]
+    fn has_visitors(&self) -> bool {
+        self.visitor_count.load(Ordering::Relaxed) > 0
+    }
+
+    /// When the first of them is due.
+    #[inline]
+    fn earliest_visitor(&self) -> Option<Instant> {
+        match self.has_visitors() {
+            true => self.visitors().earliest(),
+            false => None,
+        }
+    }
+
+    /// Collects those that are due.
+    #[inline]
+    fn fire_visitors(&self, now: Instant, wakers: &mut Vec<Waker>) {
+        if self.has_visitors() {
+            self.visitors().fire(now, wakers);
+        }
+    }
+
+    /// `None` if the reactor has closed.
+    fn insert_visitor(&self, when: Instant, waker: Waker) -> Option<Key> {
+        let mut visitors = self.visitors();
+        if self.is_closed() {
+            drop(visitors);
+            drop(waker);
+            return None;
+        }
+        let (key, earliest) = visitors.insert(when, waker);
+        let count = visitors.len();
+        self.visitor_count.store(count, Ordering::Relaxed);
+        drop(visitors);
+        if earliest {
+            self.unpark();
+        }
+        Some(key)
+    }
+
+    fn reset_visitor(&self, key: Key, when: Instant) {
+        let mut visitors = self.visitors();
+        if self.is_closed() {
+            return;
+        }
+        let earliest = visitors.reset(key, when);
+        drop(visitors);
+        if earliest {
+            self.unpark();
+        }
+    }
+
+    /// What is returned is to be dropped outside all locks.
+    fn remove_visitor(&self, key: Key) -> Option<Waker> {
+        let mut visitors = self.visitors();
+        let waker = visitors.remove(key);
+        let count = visitors.len();
+        self.visitor_count.store(count, Ordering::Relaxed);
+        waker
     }
 
     // Sources: for `source` only.
@@ -260,12 +315,21 @@ pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
-/// True if there is anyone to wake.
+/// Whether `when` is certainly still to come, as far as a clock tells that is cheaper to read and
+/// behind; false where there is none.
 #[inline]
-fn wake(wakers: &mut Vec<Waker>) -> bool {
-    let any = !wakers.is_empty();
-    wake_all(wakers.drain(..));
-    any
+pub(crate) fn is_surely_before(when: Instant) -> bool {
+    /// One time on both scales; the coarse clock's was read first, so that what is reckoned from it
+    /// comes too early rather than too late.
+    static SAME: OnceLock<Option<(Duration, Instant)>> = OnceLock::new();
+    let same = SAME.get_or_init(|| Some((sys::precise_time()?, now())));
+    let (Some((time, instant)), Some(coarse)) = (same, sys::coarse_time()) else {
+        return false;
+    };
+    match when.checked_duration_since(*instant) {
+        Some(after) => coarse + sys::COARSENESS < *time + after,
+        None => false,
+    }
 }
 
 /// What registering with a reactor that has closed says. Callers ask for another reactor.
@@ -332,93 +396,5 @@ impl Table {
             self.free.push(index);
         }
         place.source.take()
-    }
-}
-
-/// A timer's place in a reactor's heap, given up when dropped. Timers follow their users too: the
-/// owner drops its alarm and sets another one when it is polled on another worker.
-#[derive(Debug)]
-pub(crate) struct Alarm {
-    reactor: Arc<Reactor>,
-    /// `None` only while dropping.
-    key: Option<Key>,
-}
-
-impl Alarm {
-    /// Wakes `waker` at `when`. `None` if the reactor has closed.
-    pub(crate) fn set(reactor: &Arc<Reactor>, when: Instant, waker: &Waker) -> Option<Alarm> {
-        let waker = waker.clone();
-        let mut deadlines = reactor.deadlines.lock();
-        if reactor.is_closed() {
-            drop(deadlines);
-            drop(waker);
-            return None;
-        }
-        let (key, earliest) = deadlines.insert(when, waker);
-        let count = deadlines.len();
-        reactor.timer_count.store(count, Ordering::Relaxed);
-        drop(deadlines);
-        if earliest {
-            reactor.unpark();
-        }
-        Some(Alarm {
-            reactor: reactor.clone(),
-            key: Some(key),
-        })
-    }
-
-    pub(crate) fn is_with(&self, reactor: &Arc<Reactor>) -> bool {
-        Arc::ptr_eq(&self.reactor, reactor)
-    }
-
-    /// Whether its reactor has gone: then it counts as fired, whatever the time.
-    pub(crate) fn is_abandoned(&self) -> bool {
-        self.reactor.is_closed()
-    }
-
-    /// Ready once it has fired, or is abandoned; until then `waker` is the one to be woken.
-    pub(crate) fn poll(&self, waker: &Waker) -> Poll<()> {
-        let mut deadlines = self.reactor.deadlines.lock();
-        let result = deadlines.set_waker(self.key(), waker);
-        drop(deadlines);
-        match result {
-            Ok(_displaced) => Poll::Pending,
-            Err(_fired) => Poll::Ready(()),
-        }
-    }
-
-    /// Whoever is to be woken.
-    pub(crate) fn waker(&self) -> Option<Waker> {
-        self.reactor.deadlines.lock().waker(self.key()).cloned()
-    }
-
-    /// Moves it, pending or fired. A fired one has no waker until it is polled.
-    pub(crate) fn reset(&self, when: Instant) {
-        let mut deadlines = self.reactor.deadlines.lock();
-        if self.reactor.is_closed() {
-            return;
-        }
-        let earliest = deadlines.reset(self.key(), when);
-        drop(deadlines);
-        if earliest {
-            self.reactor.unpark();
-        }
-    }
-
-    fn key(&self) -> &Key {
-        self.key.as_ref().expect("it is taken only by drop")
-    }
-}
-
-impl Drop for Alarm {
-    fn drop(&mut self) {
-        if let Some(key) = self.key.take() {
-            let mut deadlines = self.reactor.deadlines.lock();
-            let waker = deadlines.remove(key);
-            let count = deadlines.len();
-            self.reactor.timer_count.store(count, Ordering::Relaxed);
-            drop(deadlines);
-            drop(waker);
-        }
     }
 }

@@ -59,8 +59,7 @@ const START_EVERY: usize = 8;
 
 pub(crate) struct Worker {
     pub(crate) local: Rc<Local>,
-    /// Taken for the length of a wait. A turn within a turn makes its own.
-    driver: Cell<Option<Box<Driver>>>,
+    driver: Rc<Driver>,
     embedded: Cell<bool>,
     busy: Busy,
     /// Counts a member's runs.
@@ -70,8 +69,8 @@ pub(crate) struct Worker {
 impl Worker {
     pub(crate) fn new(team: Arc<Team>, place: usize, busy_poll: Duration) -> Worker {
         Worker {
+            driver: Rc::new(Driver::new(team.home(place).reactor.clone())),
             local: Rc::new(Local::new(team, place)),
-            driver: Cell::default(),
             embedded: Cell::new(false),
             busy: Busy::new(busy_poll),
             runs: Cell::new(0),
@@ -159,27 +158,25 @@ impl Worker {
             self.pause(None, || self.team().is_closing());
         }
         self.drop_tasks();
-        self.reactor().close();
+        self.driver.close();
     }
 
     /// Sleeps unless there is something to do, or `must_stay` says so. True if anything was woken.
     fn pause(&self, timeout: Option<Duration>, must_stay: impl Fn() -> bool) -> bool {
         let local = &*self.local;
         let reactor = self.reactor();
-        let mut driver = self.driver.take().unwrap_or_default();
         let mut any = false;
         let may_sleep = !local.has_work() && !must_stay() && timeout != Some(Duration::ZERO);
         let slept = may_sleep
             && match self.busy.is_on() {
-                true => self.sleep_reluctantly(&mut driver, timeout, must_stay, &mut any),
-                false => self.sleep(&mut driver, timeout, must_stay, &mut any),
+                true => self.sleep_reluctantly(timeout, must_stay, &mut any),
+                false => self.sleep(timeout, must_stay, &mut any),
             };
         if !slept && (reactor.has_sources() || self.embedded.get()) {
-            any |= wait(reactor, &mut driver, Some(Duration::ZERO));
+            any |= self.wait(Some(Duration::ZERO));
         }
         reactor.resume();
-        any |= reactor.fire(&mut driver);
-        self.driver.set(Some(driver));
+        any |= self.driver.fire();
         local.take_mail();
         local.release_yielded();
         if local.is_member() {
@@ -196,7 +193,6 @@ impl Worker {
     #[inline]
     fn sleep(
         &self,
-        driver: &mut Driver,
         timeout: Option<Duration>,
         must_stay: impl Fn() -> bool,
         any: &mut bool,
@@ -211,9 +207,9 @@ impl Worker {
             return false;
         }
         let earliest = |a: Option<Duration>, b| a.into_iter().chain(b).min();
-        let timeout = earliest(timeout, reactor.next_timeout());
+        let timeout = earliest(timeout, self.driver.next_timeout());
         if !local.is_member() {
-            *any |= wait(reactor, driver, timeout);
+            *any |= self.wait(timeout);
             return true;
         }
         if local.team.is_coming(local.place) {
@@ -223,12 +219,12 @@ impl Worker {
             Backlog::Mine => return false,
             Backlog::None => {
                 local.team.before_sleep();
-                *any |= wait(reactor, driver, timeout);
+                *any |= self.wait(timeout);
             }
             Backlog::Others => {
                 local.home().set_patient(true);
                 local.team.wake_one();
-                *any |= wait(reactor, driver, earliest(timeout, Some(PATIENCE)));
+                *any |= self.wait(earliest(timeout, Some(PATIENCE)));
                 local.home().set_patient(false);
             }
         }
@@ -238,7 +234,6 @@ impl Worker {
     /// [`sleep`](Self::sleep), after polling for a while where that pays; and learns whether it does.
     fn sleep_reluctantly(
         &self,
-        driver: &mut Driver,
         timeout: Option<Duration>,
         must_stay: impl Fn() -> bool,
         any: &mut bool,
@@ -246,8 +241,8 @@ impl Worker {
         let start = now();
         let slept = (self.busy.is_eager()
             && !self.local.team.is_crowded()
-            && self.poll_busily(driver, start, timeout, &must_stay, any))
-            || self.sleep(driver, timeout, must_stay, any);
+            && self.poll_busily(start, timeout, &must_stay, any))
+            || self.sleep(timeout, must_stay, any);
         self.busy.learn(start.elapsed());
         slept
     }
@@ -256,7 +251,6 @@ impl Worker {
     /// others send, it sees.
     fn poll_busily(
         &self,
-        driver: &mut Driver,
         start: Instant,
         timeout: Option<Duration>,
         must_stay: impl Fn() -> bool,
@@ -265,11 +259,11 @@ impl Worker {
         let local = &*self.local;
         let reactor = self.reactor();
         loop {
-            if reactor.has_sources() && wait(reactor, driver, Some(Duration::ZERO)) {
+            if reactor.has_sources() && self.wait(Some(Duration::ZERO)) {
                 *any = true;
                 return true;
             }
-            let is_due = reactor.next_timeout() == Some(Duration::ZERO);
+            let is_due = self.driver.next_timeout() == Some(Duration::ZERO);
             if is_due || local.home().has_mail() || must_stay() || local.backlog() == Backlog::Mine
             {
                 return true;
@@ -282,6 +276,19 @@ impl Worker {
                 return false;
             }
             std::hint::spin_loop();
+        }
+    }
+
+    /// Waits once. True if anything was woken.
+    #[inline]
+    fn wait(&self, timeout: Option<Duration>) -> bool {
+        match self.driver.wait(timeout) {
+            Ok(any) => any,
+            // The kernel is short of memory: poll and select ask for some in each call.
+            Err(error) if error.kind() == io::ErrorKind::OutOfMemory => false,
+            // The poller's own descriptor is broken, closed by somebody else for instance. There is no
+            // one to tell, and nothing would ever be woken again.
+            Err(error) => panic!("the runtime cannot wait: {error}"),
         }
     }
 
@@ -324,7 +331,7 @@ impl Worker {
     pub(crate) fn next_timeout(&self) -> Option<Duration> {
         match self.local.has_work() || self.home().has_mail() {
             true => Some(Duration::ZERO),
-            false => self.reactor().next_timeout(),
+            false => self.driver.next_timeout(),
         }
     }
 
@@ -342,7 +349,7 @@ impl Worker {
         self.reactor().resume();
         Driving {
             worker: self,
-            _entered: queue::enter(&self.local),
+            _entered: queue::enter(&self.local, &self.driver),
         }
     }
 
@@ -361,7 +368,7 @@ impl Worker {
         if self.local.has_work() || self.home().has_mail() {
             reactor.notify();
         }
-        reactor
+        self.driver
             .arm()
             .expect("a poller with a descriptor takes a deadline");
     }
@@ -390,7 +397,7 @@ impl Worker {
             // A spawner on a foreign thread is about to see the mark.
             self.pause(None, || team.live_tasks() == 0 || team.has_fresh());
         }
-        self.reactor().close();
+        self.driver.close();
     }
 
     /// Drops every task that lives here.
@@ -415,18 +422,6 @@ impl Worker {
             // A wake is under way on another thread.
             self.pause(None, || false);
         }
-    }
-}
-
-#[inline]
-fn wait(reactor: &Reactor, driver: &mut Driver, timeout: Option<Duration>) -> bool {
-    match reactor.wait(driver, timeout) {
-        Ok(any) => any,
-        // The kernel is short of memory: poll and select ask for some in each call.
-        Err(error) if error.kind() == io::ErrorKind::OutOfMemory => false,
-        // The poller's own descriptor is broken, closed by somebody else for instance. There is no
-        // one to tell, and nothing would ever be woken again.
-        Err(error) => panic!("the runtime cannot wait: {error}"),
     }
 }
 

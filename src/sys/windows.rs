@@ -3,6 +3,7 @@
 use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::os::windows::io::{AsRawSocket, AsSocket};
+use std::time::Duration;
 
 use socket2::SockRef;
 
@@ -89,4 +90,17 @@ pub(crate) fn prepare(_: &SockRef<'_>) -> io::Result<()> {
 /// Whether an error says that a non-blocking connect has begun.
 pub(crate) fn is_in_progress(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::WouldBlock
+}
+
+/// See the other platforms' one.
+pub(crate) const COARSENESS: Duration = Duration::ZERO;
+
+/// There is no coarse clock beside the precise one.
+pub(crate) fn precise_time() -> Option<Duration> {
+    None
+}
+
+/// Likewise.
+pub(crate) fn coarse_time() -> Option<Duration> {
+    None
 }

@@ -25,7 +25,7 @@ use slab::Slab;
 
 use super::team::{Home, NOWHERE, SHARE, Team};
 use super::{Meta, Runnable};
-use crate::reactor::{Reactor, now, replace_driven};
+use crate::reactor::{Driver, now, replace_driver};
 
 /// The half of a worker that is its thread's own.
 #[derive(Debug)]
@@ -293,14 +293,12 @@ pub(crate) fn current() -> Option<Rc<Local>> {
 }
 
 /// Makes a worker the current one until it is dropped; then the one before is again.
-#[derive(Debug)]
 pub(crate) struct Entered {
     before: Option<Rc<Local>>,
-    /// The address of its reactor.
-    driven: *const Reactor,
+    driver_before: Option<Rc<Driver>>,
 }
 
-pub(crate) fn enter(local: &Rc<Local>) -> Entered {
+pub(crate) fn enter(local: &Rc<Local>, driver: &Rc<Driver>) -> Entered {
     // Within a task of a member: that one will not return soon to run what it has spawned.
     with_current(|outer| {
         if outer.is_member && outer.has_spawned.take() {
@@ -309,13 +307,13 @@ pub(crate) fn enter(local: &Rc<Local>) -> Entered {
     });
     Entered {
         before: exchange(Some(local.clone())),
-        driven: replace_driven(Arc::as_ptr(&local.home().reactor)),
+        driver_before: replace_driver(Some(driver.clone())),
     }
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        replace_driven(self.driven);
+        drop(replace_driver(self.driver_before.take()));
         drop(exchange(self.before.take()));
     }
 }

@@ -121,10 +121,10 @@ pub(super) const NOWHERE: usize = usize::MAX;
 
 impl Team {
     /// The last reactor is the front's.
-    pub(crate) fn new(reactors: impl IntoIterator<Item = Reactor>) -> Team {
+    pub(crate) fn new(reactors: impl IntoIterator<Item = Arc<Reactor>>) -> Team {
         let homes: Box<[Home]> = (reactors.into_iter())
             .map(|reactor| Home {
-                reactor: Arc::new(reactor),
+                reactor,
                 inbox: Inbox::new(),
                 tally: Tally::default(),
                 load: AtomicUsize::new(0),

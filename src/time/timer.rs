@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use futures_lite::Stream;
 
-use crate::reactor::{Alarm, now};
+use crate::reactor::{Alarm, Look, is_surely_before, now};
 use crate::runtime::context;
 use crate::task::queue;
 
@@ -58,7 +58,7 @@ pub struct Timer {
 enum State {
     /// No worker knows of it. Whoever polled it while it was never to fire is remembered.
     Idle(Option<Waker>),
-    /// It is in some worker's heap, with `when` as its deadline.
+    /// It is in some worker's heap, with `when` as its deadline, or suspended there without one.
     Set(Alarm),
 }
 
@@ -181,7 +181,7 @@ impl Timer {
         self.moved = true;
         match (&self.state, when) {
             (State::Set(alarm), Some(when)) => alarm.reset(when),
-            (State::Set(alarm), None) => self.state = State::Idle(alarm.waker()),
+            (State::Set(alarm), None) => alarm.suspend(),
             (State::Idle(_), _) => {}
         }
     }
@@ -193,46 +193,59 @@ impl Timer {
     /// Ready with the deadline, once it has come.
     fn poll_fire(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
         loop {
-            let Some(when) = self.when else {
-                match &mut self.state {
-                    State::Idle(Some(waker)) => waker.clone_from(cx.waker()),
-                    state => *state = State::Idle(Some(cx.waker().clone())),
+            let look = match &self.state {
+                State::Set(alarm) => {
+                    let look = alarm.look(cx.waker());
+                    let stays = match look {
+                        Look::Visiting => context::with_reactor(|reactor| alarm.visits(reactor)),
+                        _ => Ok(look != Look::Elsewhere),
+                    };
+                    match stays {
+                        Ok(true) | Err(_) => look,
+                        // It follows its user to another worker, or its own has gone.
+                        Ok(false) => {
+                            self.state = State::Idle(None);
+                            continue;
+                        }
+                    }
                 }
+                State::Idle(_) => match self.when {
+                    // Nearly always there is time left, which a cheaper look shows.
+                    Some(when) if !is_surely_before(when) && now() >= when => Look::Fired,
+                    Some(when) => {
+                        let set = |reactor: &_| Alarm::set(reactor, when, cx.waker());
+                        match context::with_reactor(set) {
+                            Ok(Some(alarm)) => {
+                                self.state = State::Set(alarm);
+                                self.moved = false;
+                                return Poll::Pending;
+                            }
+                            // It has closed since it was found; the next look finds another.
+                            Ok(None) => continue,
+                            Err(error) => {
+                                panic!("polder: the background runtime cannot be started: {error}")
+                            }
+                        }
+                    }
+                    None => {
+                        match &mut self.state {
+                            State::Idle(Some(waker)) => waker.clone_from(cx.waker()),
+                            state => *state = State::Idle(Some(cx.waker().clone())),
+                        }
+                        return Poll::Pending;
+                    }
+                },
+            };
+            // A suspended one has no deadline, and looks pending.
+            let Some(when) = self.when else {
                 return Poll::Pending;
             };
-            match &self.state {
-                State::Set(alarm) => {
-                    if alarm.poll(cx.waker()).is_pending() {
-                        if std::mem::take(&mut self.moved) && now() >= when {
-                            return Poll::Ready(self.fired(when));
-                        }
-                        match context::with_reactor(|reactor| alarm.is_with(reactor)) {
-                            Ok(true) | Err(_) => return Poll::Pending,
-                            Ok(false) => {}
-                        }
-                    } else if !alarm.is_abandoned() {
-                        return Poll::Ready(self.fired(when));
-                    }
-                    // It follows its user to another worker, or its own has gone.
-                    self.state = State::Idle(None);
-                }
-                State::Idle(_) => {
-                    if now() >= when {
-                        return Poll::Ready(self.fired(when));
-                    }
-                    match context::with_reactor(|reactor| Alarm::set(reactor, when, cx.waker())) {
-                        Ok(Some(alarm)) => {
-                            self.state = State::Set(alarm);
-                            return Poll::Pending;
-                        }
-                        // It has closed since it was found; the next look finds another.
-                        Ok(None) => {}
-                        Err(error) => {
-                            panic!("polder: the background runtime cannot be started: {error}")
-                        }
-                    }
-                }
-            }
+            // One that was moved may be due though it has not fired yet.
+            let is_due = look == Look::Fired || (std::mem::take(&mut self.moved) && now() >= when);
+            return match is_due {
+                true => Poll::Ready(self.fired(when)),
+                false => Poll::Pending,
+            };
         }
     }
 

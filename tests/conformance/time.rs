@@ -1048,7 +1048,8 @@ fn a_runtime_sleeps_until_the_earliest_of_its_timers() {
         let runtime = runtime(backend);
         let other = super::support::runtime(backend);
         let mut random = Random(142);
-        let mut timers: Vec<(Timer, Option<Instant>)> = Vec::new();
+        // Each with what it is set to, if it is the runtime's: that it is, it stays while it is cleared.
+        let mut timers: Vec<(Timer, Option<Instant>, bool)> = Vec::new();
         let start = Instant::now();
         for step in 0..4_000 {
             // Few different deadlines, so that many are equal.
@@ -1058,31 +1059,31 @@ fn a_runtime_sleeps_until_the_earliest_of_its_timers() {
                 (0..3, _) | (_, None) => {
                     let mut timer = Timer::at(when);
                     runtime.block_on(async { assert!(poll_now(&mut timer).is_pending()) });
-                    timers.push((timer, Some(when)));
+                    timers.push((timer, Some(when), true));
                 }
-                (3..7, Some((timer, deadline))) => {
-                    // Set away from its runtime; one that was never to fire is no news to it.
+                (3..7, Some((timer, deadline, ours))) => {
+                    // Set away from its runtime.
                     timer.set_at(when);
-                    *deadline = deadline.and(Some(when));
+                    *deadline = ours.then_some(when);
                 }
-                (7, Some((timer, deadline))) => {
+                (7, Some((timer, deadline, _))) => {
                     timer.clear();
                     *deadline = None;
                 }
-                (8, Some((timer, deadline))) => {
+                (8, Some((timer, deadline, ours))) => {
                     timer.set_at(when);
                     runtime.block_on(async { assert!(poll_now(timer).is_pending()) });
-                    *deadline = Some(when);
+                    (*deadline, *ours) = (Some(when), true);
                 }
-                (9, Some((timer, deadline))) => {
+                (9, Some((timer, deadline, ours))) => {
                     other.block_on(async { assert!(poll_now(timer).is_pending()) });
-                    *deadline = None;
+                    (*deadline, *ours) = (None, false);
                     timer.clear();
                 }
                 _ => drop(timers.swap_remove(place)),
             }
             if random.below(3) == 0 {
-                let earliest = timers.iter().filter_map(|(_, deadline)| *deadline).min();
+                let earliest = timers.iter().filter_map(|(_, deadline, _)| *deadline).min();
                 let before = Instant::now();
                 let timeout = runtime.next_timeout();
                 let after = Instant::now();

@@ -1,0 +1,160 @@
+//! A pending timer's place in a heap, whichever that is.
+//!
+//! Timers follow their users: the owner drops its alarm and sets another one when it is polled on
+//! another worker, which [`Look::Elsewhere`] tells.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use std::task::Waker;
+use std::time::Instant;
+
+use super::Reactor;
+use super::deadlines::{Fired, Key};
+use super::driver::{self, Stray};
+use crate::sync::atomic::{AtomicU64, Ordering};
+
+/// A timer's place, given up when dropped.
+#[derive(Debug)]
+pub(crate) struct Alarm {
+    key: Key,
+    home: Home,
+}
+
+#[derive(Debug)]
+enum Home {
+    /// In the heap of the driver of the reactor so called. Not by reference, since counting those
+    /// would cost more than all the rest.
+    Own(u64),
+    /// In a reactor's heap for visitors.
+    Visitor(Arc<Reactor>),
+}
+
+/// What an alarm looks like from a thread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Look {
+    /// It has fired.
+    Fired,
+    /// It is pending, and this thread drives it.
+    Pending,
+    /// It is pending with a reactor that another thread drives.
+    Visiting,
+    /// Another thread has it, or nobody any more: whether it has fired cannot be told.
+    Elsewhere,
+}
+
+impl Alarm {
+    /// Wakes `waker` at `when`. `None` if the reactor has closed.
+    #[inline]
+    pub(crate) fn set(reactor: &Arc<Reactor>, when: Instant, waker: &Waker) -> Option<Alarm> {
+        let waker = waker.clone();
+        if reactor.is_driven_here() {
+            let inserted = driver::with_own(reactor.id, |own| own.insert(when, waker));
+            let (key, _) = inserted?;
+            let home = Home::Own(reactor.id);
+            return Some(Alarm { key, home });
+        }
+        let key = reactor.insert_visitor(when, waker)?;
+        let home = Home::Visitor(reactor.clone());
+        Some(Alarm { key, home })
+    }
+
+    /// How it stands. While it is pending, `waker` is the one to be woken.
+    #[inline]
+    pub(crate) fn look(&self, waker: &Waker) -> Look {
+        match &self.home {
+            Home::Own(id) => match driver::with_own(*id, |own| own.set_waker(self.key, waker)) {
+                Some(Ok(_displaced)) => Look::Pending,
+                Some(Err(Fired)) => Look::Fired,
+                None => Look::Elsewhere,
+            },
+            Home::Visitor(reactor) if reactor.is_closed() => Look::Elsewhere,
+            Home::Visitor(reactor) => {
+                let result = reactor.visitors().set_waker(self.key, waker);
+                match result {
+                    Ok(_displaced) => Look::Visiting,
+                    Err(Fired) => Look::Fired,
+                }
+            }
+        }
+    }
+
+    /// Whether it visits `reactor`.
+    pub(crate) fn visits(&self, reactor: &Arc<Reactor>) -> bool {
+        matches!(&self.home, Home::Visitor(home) if Arc::ptr_eq(home, reactor))
+    }
+
+    /// Moves it, pending or not. One that had fired has no waker until somebody looks.
+    #[inline]
+    pub(crate) fn reset(&self, when: Instant) {
+        match &self.home {
+            Home::Own(id) => {
+                // Whether it is now the earliest does not matter: the worker is awake.
+                if driver::with_own(*id, |own| own.reset(self.key, when)).is_none() {
+                    leave_word(*id, Stray::Reset(self.key, when));
+                }
+            }
+            Home::Visitor(reactor) => reactor.reset_visitor(self.key, when),
+        }
+    }
+
+    /// Makes it fire never, until it is reset. Whoever is to be woken stays.
+    pub(crate) fn suspend(&self) {
+        match &self.home {
+            Home::Own(id) => {
+                if driver::with_own(*id, |own| own.suspend(self.key)).is_none() {
+                    leave_word(*id, Stray::Suspend(self.key));
+                }
+            }
+            Home::Visitor(reactor) => reactor.visitors().suspend(self.key),
+        }
+    }
+}
+
+impl Drop for Alarm {
+    #[inline]
+    fn drop(&mut self) {
+        match &self.home {
+            // The waker is dropped outside.
+            Home::Own(id) => match driver::with_own(*id, |own| own.remove(self.key)) {
+                Some(_waker) => {}
+                None => leave_word(*id, Stray::Remove(self.key)),
+            },
+            Home::Visitor(reactor) => drop(reactor.remove_visitor(self.key)),
+        }
+    }
+}
+
+/// Leaves word for the thread that drives the reactor called `id`, if it has not closed.
+#[cold]
+fn leave_word(id: u64, stray: Stray) {
+    let reactor = registry().get(&id).and_then(Weak::upgrade);
+    if let Some(reactor) = reactor {
+        reactor.leave_word(stray);
+    }
+}
+
+/// The reactors that have not closed, by what they are called.
+static REGISTRY: std::sync::Mutex<BTreeMap<u64, Weak<Reactor>>> =
+    std::sync::Mutex::new(BTreeMap::new());
+
+fn registry() -> std::sync::MutexGuard<'static, BTreeMap<u64, Weak<Reactor>>> {
+    REGISTRY
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// What a new reactor is called: no other one ever was or will be.
+pub(super) fn new_id() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// From here on word can be left for it.
+pub(super) fn register(reactor: &Arc<Reactor>) {
+    registry().insert(reactor.id, Arc::downgrade(reactor));
+}
+
+/// No longer.
+pub(super) fn deregister(id: u64) {
+    registry().remove(&id);
+}

@@ -1,0 +1,190 @@
+//! The half of a reactor that is the thread's that drives it.
+//!
+//! A [`Driver`] waits and wakes, and holds what therefore needs no lock: the worker's *own* timers.
+//! While a thread drives a worker, its driver is that thread's current one.
+//!
+//! **Own timers.** A timer that has to wait on the thread that drives a reactor lies in that driver's
+//! heap. Setting it, pushing it back and dropping it there costs no lock and no atomic, and that is
+//! where nearly all timers spend their lives. An own timer that is touched from elsewhere (by another
+//! thread, or by this one while it drives another runtime, or none) leaves word in the reactor, a
+//! [`Stray`], and unparks the worker, which does what it says before it does anything else to the heap.
+//! Word is left like mail, and not lost for the same reason: see the head of `parking`.
+//!
+//! **Visitors** are the timers of threads that drive nothing. They lie in the background runtime's
+//! reactor, in a second heap, behind a lock.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::mem::ManuallyDrop;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use super::deadlines::{Deadlines, Key};
+use super::{Reactor, now};
+use crate::poller::Events;
+use crate::sync::wake_all;
+
+pub(crate) struct Driver {
+    reactor: Arc<Reactor>,
+    deadlines: RefCell<Deadlines>,
+    /// Taken for the length of a wait. A turn within a turn makes its own.
+    scratch: Cell<Option<Box<Scratch>>>,
+}
+
+/// Memory that is used again in each turn.
+#[derive(Debug, Default)]
+struct Scratch {
+    events: Events,
+    wakers: Vec<Waker>,
+}
+
+/// What is to be done to an own timer, said from elsewhere.
+#[derive(Debug)]
+pub(super) enum Stray {
+    Remove(Key),
+    Reset(Key, Instant),
+    Suspend(Key),
+}
+
+thread_local! {
+    /// `ManuallyDrop` for the same reasons as the current worker's: see `task::queue`.
+    static CURRENT: RefCell<ManuallyDrop<Option<Rc<Driver>>>> =
+        const { RefCell::new(ManuallyDrop::new(None)) };
+
+    /// Where the reactor lies that this thread drives, for comparing only; null if there is none.
+    static DRIVEN: Cell<*const Reactor> = const { Cell::new(std::ptr::null()) };
+}
+
+/// Makes a driver the current one, and gives the one before.
+pub(crate) fn replace(driver: Option<Rc<Driver>>) -> Option<Rc<Driver>> {
+    DRIVEN.set(match &driver {
+        Some(driver) => Arc::as_ptr(&driver.reactor),
+        None => std::ptr::null(),
+    });
+    let before = CURRENT.with(|current| current.replace(ManuallyDrop::new(driver)));
+    ManuallyDrop::into_inner(before)
+}
+
+/// Whether this thread drives `reactor`: then its worker is awake.
+#[inline]
+pub(super) fn drives(reactor: &Reactor) -> bool {
+    std::ptr::eq(DRIVEN.get(), reactor)
+}
+
+/// Calls `f` with the own timers of the reactor called `id`, if this thread drives that. What was said
+/// of them from elsewhere before is done before.
+#[inline]
+pub(super) fn with_own<R>(id: u64, f: impl FnOnce(&mut Deadlines) -> R) -> Option<R> {
+    CURRENT.with(|current| {
+        let current = current.borrow();
+        let driver = current.as_ref().filter(|driver| driver.reactor.id == id)?;
+        if !driver.reactor.has_strays() {
+            return Some(f(&mut driver.deadlines.borrow_mut()));
+        }
+        let driver = driver.clone();
+        drop(current);
+        driver.read_strays_now();
+        Some(f(&mut driver.deadlines.borrow_mut()))
+    })
+}
+
+impl Driver {
+    pub(crate) fn new(reactor: Arc<Reactor>) -> Driver {
+        Driver {
+            reactor,
+            deadlines: RefCell::new(Deadlines::new()),
+            scratch: Cell::default(),
+        }
+    }
+
+    /// How long the worker may sleep for its timers' sake. `None`: for ever. Reads the clock only
+    /// where a timer is pending.
+    #[inline]
+    pub(crate) fn next_timeout(&self) -> Option<Duration> {
+        self.read_strays();
+        let own = self.deadlines.borrow_mut().earliest();
+        let visiting = self.reactor.earliest_visitor();
+        let earliest = own.into_iter().chain(visiting).min()?;
+        Some(earliest.saturating_duration_since(now()))
+    }
+
+    /// Waits once and wakes those whose sources are ready. True if any was.
+    pub(crate) fn wait(&self, timeout: Option<Duration>) -> io::Result<bool> {
+        let mut scratch = self.scratch.take().unwrap_or_default();
+        let result = self
+            .reactor
+            .wait(&mut scratch.events, timeout, &mut scratch.wakers);
+        let any = wake(&mut scratch.wakers);
+        self.scratch.set(Some(scratch));
+        result.map(|()| any)
+    }
+
+    /// Wakes those whose timers are due. True if any was.
+    #[inline]
+    pub(crate) fn fire(&self) -> bool {
+        self.read_strays();
+        let has_own = !self.deadlines.borrow().is_empty();
+        (has_own || self.reactor.has_visitors()) && self.fire_at(now())
+    }
+
+    fn fire_at(&self, now: Instant) -> bool {
+        let mut scratch = self.scratch.take().unwrap_or_default();
+        self.deadlines.borrow_mut().fire(now, &mut scratch.wakers);
+        self.reactor.fire_visitors(now, &mut scratch.wakers);
+        let any = wake(&mut scratch.wakers);
+        self.scratch.set(Some(scratch));
+        any
+    }
+
+    /// Makes the poller's descriptor readable when the earliest timer is due.
+    pub(crate) fn arm(&self) -> io::Result<()> {
+        self.reactor.poller().arm(self.next_timeout())
+    }
+
+    /// Closes the reactor: nothing is registered with it from here on, and whatever is, is sent
+    /// elsewhere. Waiters are woken, and those that still want something register with the reactor
+    /// that they find then; timers look at the clock.
+    pub(crate) fn close(&self) {
+        let mut wakers = Vec::new();
+        self.reactor.close(&mut wakers);
+        self.deadlines.borrow_mut().abandon(&mut wakers);
+        wake(&mut wakers);
+    }
+
+    /// Does what was said from elsewhere.
+    #[inline]
+    fn read_strays(&self) {
+        if self.reactor.has_strays() {
+            self.read_strays_now();
+        }
+    }
+
+    #[cold]
+    fn read_strays_now(&self) {
+        let strays = self.reactor.take_strays();
+        let mut deadlines = self.deadlines.borrow_mut();
+        let mut gone = Vec::new();
+        for stray in strays {
+            match stray {
+                Stray::Remove(key) => gone.extend(deadlines.remove(key)),
+                Stray::Reset(key, when) => {
+                    deadlines.reset(key, when);
+                }
+                Stray::Suspend(key) => deadlines.suspend(key),
+            }
+        }
+        // Wakers are dropped outside: their destructors may do anything.
+        drop(deadlines);
+        drop(gone);
+    }
+}
+
+/// True if there is anyone to wake.
+#[inline]
+fn wake(wakers: &mut Vec<Waker>) -> bool {
+    let any = !wakers.is_empty();
+    wake_all(wakers.drain(..));
+    any
+}
