@@ -104,6 +104,18 @@ impl Driver {
     #[inline]
     pub(crate) fn next_timeout(&self) -> Option<Duration> {
         self.read_strays();
+        match self.has_timers() {
+            true => self.time_left(),
+            false => None,
+        }
+    }
+
+    #[inline]
+    fn has_timers(&self) -> bool {
+        !self.deadlines.borrow().is_empty() || self.reactor.has_visitors()
+    }
+
+    fn time_left(&self) -> Option<Duration> {
         let own = self.deadlines.borrow_mut().earliest();
         let visiting = self.reactor.earliest_visitor();
         let earliest = own.into_iter().chain(visiting).min()?;
@@ -111,6 +123,7 @@ impl Driver {
     }
 
     /// Waits once and wakes those whose sources are ready. True if any was.
+    #[inline]
     pub(crate) fn wait(&self, timeout: Option<Duration>) -> io::Result<bool> {
         let mut scratch = self.scratch.take().unwrap_or_default();
         let result = self
@@ -125,8 +138,7 @@ impl Driver {
     #[inline]
     pub(crate) fn fire(&self) -> bool {
         self.read_strays();
-        let has_own = !self.deadlines.borrow().is_empty();
-        (has_own || self.reactor.has_visitors()) && self.fire_at(now())
+        self.has_timers() && self.fire_at(now())
     }
 
     fn fire_at(&self, now: Instant) -> bool {

@@ -163,6 +163,7 @@ impl Reactor {
     }
 
     /// Waits once, and collects those whose sources are ready. For the driver only.
+    #[inline]
     fn wait(
         &self,
         events: &mut Events,
