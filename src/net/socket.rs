@@ -9,6 +9,7 @@
 
 use std::future::Future;
 use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
 use std::net::{Shutdown, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -35,10 +36,13 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_m
 pub(super) enum Sort {
     TcpStream,
     TcpListener,
+    UdpSocket,
     #[cfg(unix)]
     UnixStream,
     #[cfg(unix)]
     UnixListener,
+    #[cfg(unix)]
+    UnixDatagram,
 }
 
 impl Sort {
@@ -67,21 +71,29 @@ impl Sort {
     }
 
     fn r#type(self) -> Type {
-        Type::STREAM
+        match self {
+            Sort::UdpSocket => Type::DGRAM,
+            #[cfg(unix)]
+            Sort::UnixDatagram => Type::DGRAM,
+            _ => Type::STREAM,
+        }
     }
 
     fn is_internet(self) -> bool {
-        matches!(self, Sort::TcpStream | Sort::TcpListener)
+        matches!(self, Sort::TcpStream | Sort::TcpListener | Sort::UdpSocket)
     }
 
     fn name(self) -> &'static str {
         match self {
             Sort::TcpStream => "a TCP stream",
             Sort::TcpListener => "a TCP listener",
+            Sort::UdpSocket => "a UDP socket",
             #[cfg(unix)]
             Sort::UnixStream => "a Unix stream",
             #[cfg(unix)]
             Sort::UnixListener => "a Unix listener",
+            #[cfg(unix)]
+            Sort::UnixDatagram => "a Unix datagram socket",
         }
     }
 }
@@ -106,47 +118,47 @@ impl Socket {
     /// is refused: how a socket is waited for depends on what it is.
     pub(super) fn adopt(descriptor: OwnedDescriptor, sort: Sort) -> io::Result<Socket> {
         let socket = SockRef::from(&descriptor);
-        let domain = socket.local_addr()?.domain();
-        let fits = match sort.is_internet() {
-            true => domain == Domain::IPV4 || domain == Domain::IPV6,
-            false => domain == Domain::UNIX,
-        };
-        if !fits || socket.r#type()? != sort.r#type() {
-            return Err(invalid(format!("the descriptor is not {}'s", sort.name())));
-        }
+        prepare(&socket, sort)?;
         if sort.is_listener() && sys::is_listening(&descriptor) == Some(false) {
-            return Err(invalid(format!(
-                "the descriptor is {}'s, but does not listen",
-                sort.name()
-            )));
+            return Err(invalid(format!("{} that does not listen", sort.name())));
         }
-        socket.set_nonblocking(true)?;
-        sys::prepare(&socket)?;
         Ok(Socket::new(descriptor, sort))
     }
 
-    /// Listens at one address.
-    pub(super) fn listen(sort: Sort, address: &SockAddr) -> io::Result<Socket> {
-        let socket = Socket::create(sort, address)?;
+    /// Listens at one address; or, a datagram socket, receives there.
+    pub(super) fn bind(sort: Sort, address: &SockAddr) -> io::Result<Socket> {
+        let socket = create(sort, address.domain())?;
         // On Unix this lets a server start again at once; on Windows it would let another program
         // take the address away.
-        if cfg!(unix) && sort.is_internet() {
+        #[cfg(unix)]
+        if sort == Sort::TcpListener {
             socket.set_reuse_address(true)?;
         }
+        Socket::bind_created(socket, sort, address)
+    }
+
+    /// The same for a socket that somebody else made, and gave its options.
+    pub(super) fn bind_with(
+        socket: socket2::Socket,
+        sort: Sort,
+        address: &SockAddr,
+    ) -> io::Result<Socket> {
+        prepare(&SockRef::from(&socket), sort)?;
+        Socket::bind_created(socket, sort, address)
+    }
+
+    fn bind_created(socket: socket2::Socket, sort: Sort, address: &SockAddr) -> io::Result<Socket> {
         socket.bind(address)?;
-        socket.listen(BACKLOG)?;
+        if sort.is_listener() {
+            socket.listen(BACKLOG)?;
+        }
         Ok(Socket::new(socket.into(), sort))
     }
 
-    /// A socket that is non-blocking and close-on-exec.
-    fn create(sort: Sort, address: &SockAddr) -> io::Result<socket2::Socket> {
-        let protocol = match sort.is_internet() {
-            true => Some(Protocol::TCP),
-            false => None,
-        };
-        let socket = socket2::Socket::new(address.domain(), sort.r#type(), protocol)?;
-        socket.set_nonblocking(true)?;
-        Ok(socket)
+    /// A socket without a name.
+    #[cfg(unix)]
+    pub(super) fn unbound(sort: Sort) -> io::Result<Socket> {
+        Ok(Socket::new(create(sort, Domain::UNIX)?.into(), sort))
     }
 
     /// Two Unix sockets that are connected with each other.
@@ -192,7 +204,25 @@ impl Socket {
 
     /// Connects a stream to one address.
     pub(super) async fn connect(sort: Sort, address: &SockAddr) -> io::Result<Socket> {
-        let socket = Socket::create(sort, address)?;
+        let socket = create(sort, address.domain())?;
+        Socket::connect_created(socket, sort, address).await
+    }
+
+    /// The same for a socket that somebody else made, and gave its options.
+    pub(super) async fn connect_with(
+        socket: socket2::Socket,
+        sort: Sort,
+        address: &SockAddr,
+    ) -> io::Result<Socket> {
+        prepare(&SockRef::from(&socket), sort)?;
+        Socket::connect_created(socket, sort, address).await
+    }
+
+    async fn connect_created(
+        socket: socket2::Socket,
+        sort: Sort,
+        address: &SockAddr,
+    ) -> io::Result<Socket> {
         let (mut pause, longest) = PAUSES;
         let result = loop {
             match socket.connect(address) {
@@ -247,17 +277,69 @@ impl Socket {
         Ok((Socket::new(descriptor, self.sort.accepted()), peer))
     }
 
+    /// Says where what is sent from now on goes, and from where alone it comes: for datagrams.
+    pub(super) fn connect_to(&self, address: &SockAddr) -> io::Result<()> {
+        self.options().connect(address)
+    }
+
     /// Reads without taking.
     pub(super) async fn peek(&self, bytes: &mut [u8]) -> io::Result<usize> {
-        self.run(Direction::Read, |socket| {
-            // SAFETY: `MaybeUninit<u8>` has the layout of `u8`, and `peek` promises to write
-            // nothing that is not initialised.
-            let bytes = unsafe {
-                &mut *(std::ptr::from_mut::<[u8]>(bytes) as *mut [std::mem::MaybeUninit<u8>])
-            };
-            socket.peek(bytes)
+        self.run(Direction::Read, |socket| socket.peek(to_fill(bytes)))
+            .await
+    }
+
+    /// [`peek`](Self::peek), and who sent it.
+    pub(super) async fn peek_from(&self, bytes: &mut [u8]) -> io::Result<(usize, SockAddr)> {
+        self.run(Direction::Read, |socket| socket.peek_from(to_fill(bytes)))
+            .await
+    }
+
+    /// Takes one datagram.
+    pub(super) async fn recv(&self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.run(Direction::Read, |socket| socket.recv(to_fill(bytes)))
+            .await
+    }
+
+    /// [`recv`](Self::recv), and who sent it.
+    pub(super) async fn recv_from(&self, bytes: &mut [u8]) -> io::Result<(usize, SockAddr)> {
+        self.run(Direction::Read, |socket| socket.recv_from(to_fill(bytes)))
+            .await
+    }
+
+    /// Sends one datagram to whom it is connected to.
+    pub(super) async fn send(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.run(Direction::Write, |socket| {
+            socket.send_with_flags(bytes, sys::SEND_FLAGS)
         })
         .await
+    }
+
+    /// Sends one datagram to an address.
+    ///
+    /// A Unix socket may find its own buffer full, of which an event tells when it no longer is, or the
+    /// receiver's queue, of which none tells unless the two are connected (`unix_dgram_poll` in Linux):
+    /// there the timer does.
+    pub(super) async fn send_to(&self, bytes: &[u8], address: &SockAddr) -> io::Result<usize> {
+        let (mut pause, longest) = PAUSES;
+        loop {
+            let send = self.run(Direction::Write, |socket| {
+                match socket.send_to_with_flags(bytes, address, sys::SEND_FLAGS) {
+                    Err(error)
+                        if !self.sort.is_internet()
+                            && is_would_block(&error)
+                            && sys::has_room(self.descriptor()) =>
+                    {
+                        Ok(None)
+                    }
+                    result => result.map(Some),
+                }
+            });
+            if let Some(sent) = send.await? {
+                return Ok(sent);
+            }
+            Timer::after(pause).await;
+            pause = (pause * 2).min(longest);
+        }
     }
 
     #[inline]
@@ -398,6 +480,42 @@ pub(super) fn internet(address: SockAddr) -> io::Result<SocketAddr> {
             "the socket has no internet address",
         )
     })
+}
+
+/// Makes a socket that is non-blocking and close-on-exec.
+fn create(sort: Sort, domain: Domain) -> io::Result<socket2::Socket> {
+    let protocol = match sort {
+        Sort::TcpStream | Sort::TcpListener => Some(Protocol::TCP),
+        Sort::UdpSocket => Some(Protocol::UDP),
+        #[cfg(unix)]
+        _ => None,
+    };
+    let socket = socket2::Socket::new(domain, sort.r#type(), protocol)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+/// Makes a socket that others made as [`create`] would, or refuses it.
+fn prepare(socket: &SockRef<'_>, sort: Sort) -> io::Result<()> {
+    let fits = match socket.local_addr().map(|address| address.domain()) {
+        Ok(domain) if sort.is_internet() => domain == Domain::IPV4 || domain == Domain::IPV6,
+        Ok(domain) => domain == Domain::UNIX,
+        // Windows says so of a socket that is not bound yet.
+        Err(error) if cfg!(windows) && error.kind() == io::ErrorKind::InvalidInput => true,
+        Err(error) => return Err(error),
+    };
+    if !fits || socket.r#type()? != sort.r#type() {
+        return Err(invalid(format!("the socket is not {}", sort.name())));
+    }
+    socket.set_nonblocking(true)?;
+    sys::prepare(socket)
+}
+
+/// A buffer as socket2 takes it.
+fn to_fill(bytes: &mut [u8]) -> &mut [MaybeUninit<u8>] {
+    // SAFETY: `MaybeUninit<u8>` has the layout of `u8`, and the methods that this is for promise to
+    // write nothing that is not initialised.
+    unsafe { &mut *(std::ptr::from_mut(bytes) as *mut [MaybeUninit<u8>]) }
 }
 
 fn invalid(words: String) -> io::Error {

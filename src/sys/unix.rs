@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
-use rustix::event::Timespec;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::{SockAddr, SockRef};
 
 pub(crate) use std::os::fd::{
@@ -124,15 +124,20 @@ pub(crate) fn timespec(duration: Duration) -> Timespec {
 /// no edge tells of it again. Poll looks at the bytes.
 #[cold]
 pub(crate) fn is_readable_after_all(socket: &impl AsFd) -> bool {
-    use rustix::event::{PollFd, PollFlags, poll};
+    cfg!(any(target_os = "linux", target_os = "android")) && is_now(socket, PollFlags::IN)
+}
 
-    if !cfg!(any(target_os = "linux", target_os = "android")) {
-        return false;
-    }
-    let mut asked = [PollFd::new(socket, PollFlags::IN)];
+/// Whether a socket's own buffer has room, although a send has said that it would block.
+#[cold]
+pub(crate) fn has_room(socket: &impl AsFd) -> bool {
+    is_now(socket, PollFlags::OUT)
+}
+
+fn is_now(socket: &impl AsFd, what: PollFlags) -> bool {
+    let mut asked = [PollFd::new(socket, what)];
     let at_once = timespec(Duration::ZERO);
     rustix::io::retry_on_intr(|| poll(&mut asked, Some(&at_once))).is_ok_and(|ready| ready > 0)
-        && asked[0].revents().contains(PollFlags::IN)
+        && asked[0].revents().contains(what)
 }
 
 /// How many slices one vectored call may have: `IOV_MAX` where there is one (it is 1,024 on all of
