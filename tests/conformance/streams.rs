@@ -1,4 +1,5 @@
-//! Rules 24 to 32 and 36, and rules 4 to 12, 23a and 35 as far as a stream or a listener shows them.
+//! Rules 24 to 32 and 36, and rules 4 to 12, 23a and 35 as far as a stream or a listener shows them. All
+//! but what is peculiar to TCP is run with Unix streams too.
 //!
 //! The other end is the standard library's, blocking, wherever what the kernel does in between
 //! matters: its calls happen when they are written. Where two polls and an event must come in one
@@ -11,11 +12,14 @@ mod listeners;
 #[cfg(unix)]
 mod processes;
 mod transfer;
+#[cfg(unix)]
+pub mod unix;
 mod urgent;
 mod waiting;
 
 use std::io;
 use std::net;
+pub use std::net::TcpStream as StdStream;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,13 +27,13 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use polder::future::yield_now;
 use polder::io::{AsyncRead, AsyncWrite};
-use polder::net::TcpStream;
+pub use polder::net::{OwnedReadHalf, OwnedWriteHalf, TcpStream as Stream};
 use socket2::{Domain, SockRef, Socket, Type};
 
 /// The two ends of a connection, as the standard library has them.
-fn std_pair() -> (net::TcpStream, net::TcpStream) {
+fn std_pair() -> (StdStream, StdStream) {
     let listener = net::TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
-    let near = net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let near = StdStream::connect(listener.local_addr().unwrap()).unwrap();
     // Another test's client cannot come in between: it does not know the port.
     let (far, _) = listener.accept().unwrap();
     near.set_nodelay(true).unwrap();
@@ -38,19 +42,19 @@ fn std_pair() -> (net::TcpStream, net::TcpStream) {
 }
 
 /// Our end of a connection, and the other one as the standard library's.
-fn pair() -> (TcpStream, net::TcpStream) {
+fn pair() -> (Stream, StdStream) {
     let (near, far) = std_pair();
     (near.try_into().unwrap(), far)
 }
 
 /// Both ends ours.
-fn both() -> (TcpStream, TcpStream) {
+fn both() -> (Stream, Stream) {
     let (near, far) = std_pair();
     (near.try_into().unwrap(), far.try_into().unwrap())
 }
 
 /// Closes the connection with a reset instead of an end.
-fn reset(stream: net::TcpStream) {
+fn reset(stream: StdStream) {
     SockRef::from(&stream)
         .set_linger(Some(std::time::Duration::ZERO))
         .unwrap();
