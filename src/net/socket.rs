@@ -10,7 +10,7 @@
 use std::future::Future;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::net::{Shutdown, SocketAddr};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
@@ -194,7 +194,7 @@ impl Socket {
     pub(super) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         self.options().shutdown(how)?;
         // Not every kernel tells those who wait: completion ports under wine do not.
-        self.io.source().wake();
+        self.io.source().wake(how != Shutdown::Write);
         Ok(())
     }
 
@@ -243,7 +243,7 @@ impl Socket {
         // Writable, or so we hope; then what the socket says; then whether there is a peer, since
         // the first two can be had from a socket that is not connected yet.
         socket
-            .run(Direction::Write, |socket| {
+            .run(Direction::Write, |socket, _| {
                 if let Some(error) = socket.take_error()? {
                     return Err(error);
                 }
@@ -265,7 +265,7 @@ impl Socket {
     /// Waits for a connection. One that was given up by its peer in the queue is passed over.
     pub(super) async fn accept(&self) -> io::Result<(Socket, SockAddr)> {
         let (descriptor, peer) = self
-            .run(Direction::Read, |_| {
+            .run(Direction::Read, |_, _| {
                 loop {
                     match sys::accept(self.descriptor()) {
                         Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
@@ -284,31 +284,59 @@ impl Socket {
 
     /// Reads without taking.
     pub(super) async fn peek(&self, bytes: &mut [u8]) -> io::Result<usize> {
-        self.run(Direction::Read, |socket| socket.peek(to_fill(bytes)))
+        self.run(Direction::Read, |socket, _| socket.peek(to_fill(bytes)))
             .await
     }
 
     /// [`peek`](Self::peek), and who sent it.
     pub(super) async fn peek_from(&self, bytes: &mut [u8]) -> io::Result<(usize, SockAddr)> {
-        self.run(Direction::Read, |socket| socket.peek_from(to_fill(bytes)))
-            .await
+        self.run(Direction::Read, |socket, _| {
+            socket.peek_from(to_fill(bytes))
+        })
+        .await
     }
 
     /// Takes one datagram.
     pub(super) async fn recv(&self, bytes: &mut [u8]) -> io::Result<usize> {
-        self.run(Direction::Read, |socket| socket.recv(to_fill(bytes)))
-            .await
+        self.run(Direction::Read, |socket, seen| {
+            let received = socket.recv(to_fill(bytes));
+            self.or_ended(received, seen, || Ok(0))
+        })
+        .await
     }
 
     /// [`recv`](Self::recv), and who sent it.
     pub(super) async fn recv_from(&self, bytes: &mut [u8]) -> io::Result<(usize, SockAddr)> {
-        self.run(Direction::Read, |socket| socket.recv_from(to_fill(bytes)))
-            .await
+        self.run(Direction::Read, |socket, seen| {
+            let received = socket.recv_from(to_fill(bytes));
+            self.or_ended(received, seen, || Ok((0, nobody(self.sort)?)))
+        })
+        .await
+    }
+
+    /// Linux says of a datagram socket whose receiving was shut down that it would block, and of the same
+    /// that it is readable, for ever. It has ended.
+    fn or_ended<T>(
+        &self,
+        received: io::Result<T>,
+        seen: Snapshot,
+        nothing: impl FnOnce() -> io::Result<T>,
+    ) -> io::Result<T> {
+        match received {
+            Err(error)
+                if is_would_block(&error)
+                    && seen.has_news_beyond_data()
+                    && sys::has_ended(self.descriptor()) =>
+            {
+                nothing()
+            }
+            other => other,
+        }
     }
 
     /// Sends one datagram to whom it is connected to.
     pub(super) async fn send(&self, bytes: &[u8]) -> io::Result<usize> {
-        self.run(Direction::Write, |socket| {
+        self.run(Direction::Write, |socket, _| {
             socket.send_with_flags(bytes, sys::SEND_FLAGS)
         })
         .await
@@ -322,7 +350,7 @@ impl Socket {
     pub(super) async fn send_to(&self, bytes: &[u8], address: &SockAddr) -> io::Result<usize> {
         let (mut pause, longest) = PAUSES;
         loop {
-            let send = self.run(Direction::Write, |socket| {
+            let send = self.run(Direction::Write, |socket, _| {
                 match socket.send_to_with_flags(bytes, address, sys::SEND_FLAGS) {
                     Err(error)
                         if !self.sort.is_internet()
@@ -433,7 +461,8 @@ impl Socket {
                 match operation(source.descriptor(), seen) {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                         queue::refund();
-                        if direction == Direction::Read
+                        if self.sort == Sort::TcpStream
+                            && direction == Direction::Read
                             && seen.has_news_beyond_data()
                             && sys::is_readable_after_all(source.descriptor())
                         {
@@ -462,7 +491,7 @@ impl Socket {
     /// that is dropped leaves nothing behind.
     fn run<T, F>(&self, direction: Direction, operation: F) -> Run<'_, F>
     where
-        F: FnMut(&SockRef<'_>) -> io::Result<T>,
+        F: FnMut(&SockRef<'_>, Snapshot) -> io::Result<T>,
     {
         Run {
             socket: self,
@@ -511,6 +540,14 @@ fn prepare(socket: &SockRef<'_>, sort: Sort) -> io::Result<()> {
     sys::prepare(socket)
 }
 
+/// The sender of nothing.
+fn nobody(sort: Sort) -> io::Result<SockAddr> {
+    match sort.is_internet() {
+        true => Ok(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)).into()),
+        false => SockAddr::unix(""),
+    }
+}
+
 /// A buffer as socket2 takes it.
 fn to_fill(bytes: &mut [u8]) -> &mut [MaybeUninit<u8>] {
     // SAFETY: `MaybeUninit<u8>` has the layout of `u8`, and the methods that this is for promise to
@@ -549,7 +586,7 @@ struct Run<'a, F> {
 /// Nothing in it is pinned.
 impl<F> Unpin for Run<'_, F> {}
 
-impl<T, F: FnMut(&SockRef<'_>) -> io::Result<T>> Future for Run<'_, F> {
+impl<T, F: FnMut(&SockRef<'_>, Snapshot) -> io::Result<T>> Future for Run<'_, F> {
     type Output = io::Result<T>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
@@ -560,8 +597,8 @@ impl<T, F: FnMut(&SockRef<'_>) -> io::Result<T>> Future for Run<'_, F> {
             operation,
         } = &mut *self;
         let id = *id.get_or_insert_with(|| socket.io.new_id());
-        socket.poll(cx, *direction, id, |socket, _| {
-            operation(&SockRef::from(socket))
+        socket.poll(cx, *direction, id, |socket, seen| {
+            operation(&SockRef::from(socket), seen)
         })
     }
 }

@@ -133,6 +133,18 @@ pub(crate) fn has_room(socket: &impl AsFd) -> bool {
     is_now(socket, PollFlags::OUT)
 }
 
+/// Whether receiving was shut down, although a receive has said that it would block: Linux, datagrams.
+#[cold]
+pub(crate) fn has_ended(socket: &impl AsFd) -> bool {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    return is_now(socket, PollFlags::RDHUP);
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    return {
+        let _ = socket;
+        false
+    };
+}
+
 fn is_now(socket: &impl AsFd, what: PollFlags) -> bool {
     let mut asked = [PollFd::new(socket, what)];
     let at_once = timespec(Duration::ZERO);
@@ -170,7 +182,7 @@ fn sock_addr(address: Option<rustix::net::SocketAddrAny>) -> io::Result<SockAddr
     }
     let unix = SocketAddrUnix::try_from(address)?;
     #[cfg(any(target_os = "linux", target_os = "android"))]
-    if let Some(name) = unix.abstract_name() {
+    if let Some(name) = unix.abstract_name().filter(|name| !name.is_empty()) {
         return SockAddr::unix(OsStr::from_bytes(&[&[0], name].concat()));
     }
     SockAddr::unix(OsStr::from_bytes(unix.path_bytes().unwrap_or_default()))

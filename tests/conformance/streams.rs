@@ -24,7 +24,9 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
 
+use polder::Runtime;
 use polder::future::yield_now;
 use polder::io::{AsyncRead, AsyncWrite};
 pub use polder::net::{OwnedReadHalf, OwnedWriteHalf, TcpStream as Stream};
@@ -119,6 +121,20 @@ pub async fn some_turns() {
     }
 }
 
+/// That the loop sleeps on while `send` sends something and the other end takes it: after the first
+/// time, which may have to tell the kernel that nobody waits for room any more.
+pub fn assert_no_wake_up(runtime: &Runtime, mut send: impl FnMut()) {
+    send();
+    runtime.turn(Duration::ZERO);
+    let pause = Duration::from_millis(5);
+    for _ in 0..5 {
+        send();
+        let start = Instant::now();
+        assert!(!runtime.turn(pause), "somebody was woken");
+        assert!(start.elapsed() >= pause, "the loop came round for nobody");
+    }
+}
+
 pub fn poll_read(
     stream: &mut (impl AsyncRead + Unpin),
     count: &Arc<Count>,
@@ -156,12 +172,12 @@ pub fn fill(stream: &mut (impl AsyncWrite + Unpin), count: &Arc<Count>) -> usize
 pub struct Random(u64);
 
 impl Random {
-    fn new(seed: u64) -> Random {
+    pub fn new(seed: u64) -> Random {
         Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
     /// From 0 to `end` - 1.
-    fn below(&mut self, end: usize) -> usize {
+    pub fn below(&mut self, end: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -169,7 +185,7 @@ impl Random {
     }
 
     /// From 1 to `end`; small numbers are as likely as large ones.
-    fn size(&mut self, end: usize) -> usize {
+    pub fn size(&mut self, end: usize) -> usize {
         let bits = usize::BITS - end.leading_zeros();
         let limit = 1 << (1 + self.below(bits as usize));
         1 + self.below(limit.min(end))
