@@ -119,8 +119,11 @@ impl Socket {
     pub(super) fn adopt(descriptor: OwnedDescriptor, sort: Sort) -> io::Result<Socket> {
         let socket = SockRef::from(&descriptor);
         prepare(&socket, sort)?;
-        if sort.is_listener() && sys::is_listening(&descriptor) == Some(false) {
-            return Err(invalid(format!("{} that does not listen", sort.name())));
+        // Of a datagram socket some systems cannot be asked that.
+        if sort.r#type() == Type::STREAM
+            && sys::is_listening(&descriptor).is_some_and(|listens| listens != sort.is_listener())
+        {
+            return Err(invalid(format!("the socket is not {}", sort.name())));
         }
         Ok(Socket::new(descriptor, sort))
     }

@@ -64,7 +64,7 @@ fn reset(stream: StdStream) {
 
 /// A listener, where it is, and a socket that keeps the port from others: so that what connects there
 /// is refused, and not taken by another test, once the listener is closed.
-fn held_listener(backlog: i32) -> (net::TcpListener, net::SocketAddr, Socket) {
+pub fn held_listener(backlog: i32) -> (net::TcpListener, net::SocketAddr, Socket) {
     let bound = |address: net::SocketAddr| {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         // Windows and illumos let two bind that only say this, as long as one of them listens.
@@ -80,6 +80,11 @@ fn held_listener(backlog: i32) -> (net::TcpListener, net::SocketAddr, Socket) {
     let holder = bound(address);
     listener.listen(backlog).unwrap();
     (listener.into(), address, holder)
+}
+
+/// Some containers have no `::1`.
+pub fn has_ipv6() -> bool {
+    net::TcpListener::bind((net::Ipv6Addr::LOCALHOST, 0)).is_ok()
 }
 
 /// A waker that counts; how many wakers there are is its `Arc`'s count.
