@@ -80,18 +80,28 @@ pub(crate) fn send(socket: &impl AsFd, bytes: &[u8]) -> io::Result<usize> {
 ///
 /// Linux ends a read behind a message that carried descriptors (`unix_stream_read_generic`), and with
 /// credentials on, between two writers. Both show as `MSG_CTRUNC` where there is no room for what came
-/// along. The descriptors are closed. This costs a third of the attempt that it spares; other systems
-/// end the read elsewhere, or do not say so.
+/// along. (The descriptors are closed.) Asking so costs half of the attempt that it spares: 82 ns beside
+/// 178 on Linux 6.18; asking with FIONREAD costs 154. Other systems end the read elsewhere, or do not say
+/// so.
+///
+/// This is the system call itself, since rustix would ask for the peer's address too.
 #[cfg(any(target_os = "linux", target_os = "android"))]
+#[inline]
 pub(crate) fn receive_alone(
     socket: &impl AsFd,
     buffers: &mut [IoSliceMut<'_>],
 ) -> io::Result<(usize, bool)> {
-    use rustix::net::{RecvAncillaryBuffer, RecvFlags, ReturnFlags, recvmsg};
-
-    let mut no_room = RecvAncillaryBuffer::default();
-    let message = recvmsg(socket, buffers, &mut no_room, RecvFlags::empty())?;
-    Ok((message.bytes, !message.flags.contains(ReturnFlags::CTRUNC)))
+    // SAFETY: all zero is a valid `msghdr`: no address, no slices, no room for what comes along.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = buffers.as_mut_ptr().cast();
+    message.msg_iovlen = buffers.len() as _;
+    // SAFETY: the descriptor is open while it is lent; an `IoSliceMut` has the layout of an `iovec`, by
+    // its documentation, and what the kernel writes goes to the bytes that these lend.
+    let read = unsafe { libc::recvmsg(socket.as_fd().as_raw_fd(), &mut message, 0) };
+    match usize::try_from(read) {
+        Ok(read) => Ok((read, message.msg_flags & libc::MSG_CTRUNC == 0)),
+        Err(_) => Err(io::Error::last_os_error()),
+    }
 }
 
 /// See above: what is left is not known here.
