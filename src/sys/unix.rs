@@ -1,7 +1,6 @@
 //! Unix: a socket is a file descriptor.
 
 use std::io::{self, IoSliceMut, Read};
-use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
@@ -182,6 +181,7 @@ pub(crate) fn accept(listener: &impl AsFd) -> io::Result<(OwnedDescriptor, SockA
 fn sock_addr(address: Option<rustix::net::SocketAddrAny>) -> io::Result<SockAddr> {
     use rustix::net::SocketAddrUnix;
     use std::ffi::OsStr;
+    use std::net::SocketAddr;
     use std::os::unix::ffi::OsStrExt;
 
     let Some(address) = address else {

@@ -107,6 +107,7 @@ fn a_descriptor_is_taken_over_by_its_own_kind_of_socket_only() {
     fn take<T: TryFrom<Owned, Error = std::io::Error>>(descriptor: Owned) -> std::io::Result<()> {
         T::try_from(descriptor).map(drop)
     }
+    #[cfg_attr(not(unix), expect(unused_mut, reason = "there are more on Unix"))]
     let mut kinds: Vec<(&str, Make, Take)> = vec![
         (
             "a TCP stream",

@@ -151,7 +151,8 @@ fn a_datagram_that_is_too_long_for_the_buffer_is_cut_as_the_platform_does() {
         for _ in 0..2 {
             match far.recv_from(&mut bytes).await {
                 Ok(received) => assert_eq!(received, (4, near_address)),
-                Err(error) => assert!(cfg!(windows), "{error}"),
+                Err(_) if cfg!(windows) => {}
+                Err(error) => panic!("{error}"),
             }
             assert_eq!(&bytes, b"long");
         }
