@@ -91,11 +91,13 @@ pub mod time;
 pub use event::Event;
 #[cfg(not(loom))]
 pub use futures_lite::stream;
+#[cfg(not(loom))]
+pub use io::Async;
 pub use poller::Backend;
 #[cfg(not(loom))]
 pub use runtime::{Handle, Runtime, block_on, spawn, spawn_local};
 #[cfg(not(loom))]
-pub use task::{Fallible, Task, unblock};
+pub use task::{Fallible, Task, TaskSet, unblock};
 #[cfg(not(loom))]
 pub use time::Timer;
 

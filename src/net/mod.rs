@@ -9,12 +9,14 @@
 
 mod addresses;
 mod listener;
+mod serve;
 mod socket;
 mod split;
 mod stream;
 
 pub use addresses::{AsyncToSocketAddrs, resolve};
 pub use listener::{Incoming, TcpListener};
+pub use serve::{Listener, Serve, Summary, serve};
 pub use split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, WriteHalf};
 pub use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, SocketAddrV4, SocketAddrV6};
 pub use stream::TcpStream;

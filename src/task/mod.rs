@@ -13,6 +13,7 @@
 
 mod blocking;
 pub(crate) mod queue;
+mod set;
 
 use std::any::Any;
 use std::fmt;
@@ -29,6 +30,7 @@ use pin_project_lite::pin_project;
 use queue::Home;
 
 pub use blocking::unblock;
+pub use set::TaskSet;
 
 /// What every task carries, beside its future.
 #[derive(Debug)]
