@@ -149,6 +149,25 @@ impl Program {
         &self.said
     }
 
+    /// Changes how many descriptors it may have.
+    #[cfg(target_os = "linux")]
+    pub fn limit_descriptors(&self, count: libc::rlim_t) {
+        let id = libc::pid_t::try_from(self.child.id()).expect("an id fits");
+        let mut limit = libc::rlimit {
+            rlim_cur: 0,
+            rlim_max: 0,
+        };
+        // SAFETY: it writes to the structure, which is ours; the id is the child's still.
+        let result =
+            unsafe { libc::prlimit(id, libc::RLIMIT_NOFILE, std::ptr::null(), &mut limit) };
+        assert_eq!(result, 0, "{}", io::Error::last_os_error());
+        limit.rlim_cur = count;
+        // SAFETY: it reads the structure, which is ours; the id is the child's still.
+        let result =
+            unsafe { libc::prlimit(id, libc::RLIMIT_NOFILE, &limit, std::ptr::null_mut()) };
+        assert_eq!(result, 0, "{}", io::Error::last_os_error());
+    }
+
     /// How long it has computed so far, in user and kernel mode: to 10 ms.
     #[cfg(target_os = "linux")]
     pub fn time(&self) -> Duration {
