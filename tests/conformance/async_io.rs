@@ -367,14 +367,12 @@ fn an_async_value_moves_between_runtimes_and_out() {
             });
         }
         let near = Arc::new(near);
-        let task = runtime(backend).block_on(async {
-            let mut readable = near.clone().readable_owned();
-            assert!(poll_once(&mut readable).await.is_none());
-            readable
-        });
+        let mut readable = near.clone().readable_owned();
+        let first = runtime(backend).block_on(poll_once(&mut readable));
+        assert!(first.is_none());
         far.write_all(b"x").expect("it is connected");
         runtime(backend)
-            .block_on(task)
+            .block_on(readable)
             .expect("it can be waited for");
         let near = Arc::into_inner(near).expect("nobody else has it");
         let mut near: TcpStream = near.into_inner().expect("it is given back");

@@ -1,19 +1,17 @@
 //! `net::serve`: the loop that accepts.
 
-use std::collections::VecDeque;
-use std::future::{IntoFuture, pending};
-use std::io::{self, ErrorKind, Read, Write};
+use std::future::IntoFuture;
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use polder::TaskSet;
 use polder::event::Latch;
 use polder::future::{or, yield_now, zip};
 use polder::io::{AsyncReadExt, AsyncWriteExt, copy};
-use polder::net::{Listener, TcpListener, TcpStream, serve};
-use polder::time::sleep;
-use polder::{Event, TaskSet, Timer};
+use polder::net::{TcpListener, TcpStream, serve};
 
 use crate::support::{in_every_runtime, sized};
 
@@ -287,226 +285,6 @@ fn whoever_was_accepted_is_served_also_while_it_stops() {
     });
 }
 
-/// A listener that does what it is told.
-#[derive(Default)]
-struct Script {
-    /// What comes next; nothing, once this is empty.
-    turns: Mutex<VecDeque<io::Result<u32>>>,
-    attempts: Arc<AtomicUsize>,
-}
-
-impl Script {
-    fn new(turns: impl IntoIterator<Item = io::Result<u32>>) -> Script {
-        Script {
-            turns: Mutex::new(turns.into_iter().collect()),
-            attempts: Arc::default(),
-        }
-    }
-}
-
-impl Listener for Script {
-    type Stream = u32;
-    type Address = ();
-
-    async fn accept(&self) -> io::Result<(u32, ())> {
-        self.attempts.fetch_add(1, Ordering::SeqCst);
-        let turn = self.turns.lock().expect("nobody panics").pop_front();
-        match turn {
-            Some(result) => result.map(|stream| (stream, ())),
-            None => pending().await,
-        }
-    }
-}
-
-#[cfg(unix)]
-fn system(code: i32) -> io::Result<u32> {
-    Err(io::Error::from_raw_os_error(code))
-}
-
-/// accept(2) of Linux, "Error handling", and what a firewall says.
-#[test]
-#[cfg(unix)]
-fn errors_about_one_connection_are_passed_over_at_once() {
-    in_every_runtime(|_| async {
-        let errors = [
-            libc::ECONNABORTED,
-            libc::EPROTO,
-            libc::EPERM,
-            libc::ENETDOWN,
-            libc::ENOPROTOOPT,
-            libc::EHOSTDOWN,
-            libc::EHOSTUNREACH,
-            libc::EOPNOTSUPP,
-            libc::ENETUNREACH,
-            libc::ETIMEDOUT,
-            libc::EINTR,
-        ];
-        let mut turns = Vec::new();
-        for error in errors {
-            turns.extend([system(error), system(error), Ok(1)]);
-        }
-        let (done, told) = (Arc::new(Event::new()), Mutex::new(Vec::new()));
-        let handled = Arc::new(AtomicUsize::new(0));
-        let handler = {
-            let (done, handled) = (done.clone(), handled.clone());
-            move |_, ()| {
-                if handled.fetch_add(1, Ordering::SeqCst) + 1 == errors.len() {
-                    done.set();
-                }
-                async {}
-            }
-        };
-        let start = Instant::now();
-        let summary = serve(Script::new(turns), handler)
-            .until(done.wait())
-            .grace(Duration::MAX)
-            .on_error(|error| {
-                told.lock()
-                    .expect("nobody panics")
-                    .extend(error.raw_os_error())
-            })
-            .await
-            .expect("it was told to stop");
-        let took = start.elapsed();
-        assert_eq!(summary.finished, errors.len() as u64);
-        assert_eq!(summary.errors, 2 * errors.len() as u64);
-        // Once for two in a row.
-        assert_eq!(*told.lock().expect("nobody panics"), errors);
-        assert!(took < Duration::from_secs(10), "it took {took:?}");
-    });
-}
-
-#[test]
-#[cfg(unix)]
-fn when_something_has_run_out_it_rests_and_goes_on_by_itself() {
-    in_every_runtime(|_| async {
-        for code in [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM] {
-            let turns = (0..12).map(|_| system(code)).chain([Ok(1)]);
-            let (done, mut told) = (Arc::new(Event::new()), 0);
-            let handler = {
-                let done = done.clone();
-                move |_, ()| {
-                    done.set();
-                    async {}
-                }
-            };
-            let start = Instant::now();
-            let summary = serve(Script::new(turns), handler)
-                .until(done.wait())
-                .grace(Duration::MAX)
-                .on_error(|_| told += 1)
-                .await
-                .expect("it was told to stop");
-            let took = start.elapsed();
-            assert_eq!((summary.errors, summary.finished), (12, 1));
-            assert_eq!(told, 1, "the same error is told once");
-            // 1 + 2 + 4 + … + 32 + 6 × 50 ms.
-            assert!(took >= Duration::from_millis(363), "no rest: {took:?}");
-        }
-    });
-}
-
-/// No event would tell that there are descriptors again, but an own connection that ends does.
-#[test]
-#[cfg(unix)]
-fn a_connection_that_ends_ends_the_rest() {
-    in_every_runtime(|_| async {
-        let many = (0..10).map(|_| system(libc::EMFILE));
-        let script = Script::new([Ok(1)].into_iter().chain(many).chain((100..120).map(Ok)));
-        let attempts = script.attempts.clone();
-        let (end, last) = (Arc::new(Event::new()), Arc::new(Event::new()));
-        let handler = {
-            let (end, last) = (end.clone(), last.clone());
-            move |number, ()| {
-                let (end, last) = (end.clone(), last.clone());
-                async move {
-                    match number {
-                        1 => end.wait().await,
-                        119 => last.set(),
-                        _ => {}
-                    }
-                }
-            }
-        };
-        let server = serve(script, handler)
-            .until(last.wait())
-            .grace(Duration::MAX);
-        let all = async {
-            while attempts.load(Ordering::SeqCst) < 3 {
-                Timer::after(Duration::from_millis(1)).await;
-            }
-            let before = attempts.load(Ordering::SeqCst);
-            end.set();
-            // Without the clock.
-            for _ in 0..100 {
-                if attempts.load(Ordering::SeqCst) > before {
-                    return;
-                }
-                yield_now().await;
-            }
-            panic!("it still rests");
-        };
-        let (summary, ()) = zip(server.into_future(), all).await;
-        let summary = summary.expect("it was told to stop");
-        assert_eq!((summary.accepted, summary.errors), (21, 10));
-    });
-}
-
-/// Errors that are each about one connection may have a lasting reason all the same.
-#[test]
-#[cfg(unix)]
-fn errors_without_end_do_not_make_the_loop_spin() {
-    in_every_runtime(|_| async {
-        for code in [libc::EPERM, libc::ENETDOWN, libc::EMFILE] {
-            let script = Script::new((0..1_000_000).map(|_| system(code)));
-            let attempts = script.attempts.clone();
-            let start = Instant::now();
-            let end = sleep(Duration::from_millis(200));
-            let server = serve(script, |_, ()| async {}).until(end);
-            let summary = server.await.expect("it was told to stop");
-            let took = start.elapsed();
-            let attempts = attempts.load(Ordering::SeqCst);
-            assert_eq!(summary.errors, attempts as u64);
-            // 16 at once, 6 in the first 63 ms, then one in 50 ms.
-            let most = 16 + 7 + took.as_millis() as usize / 50;
-            assert!(attempts <= most, "{attempts} attempts in {took:?}");
-            assert!(attempts >= 3, "{attempts} attempts in {took:?}");
-        }
-    });
-}
-
-#[test]
-#[cfg(unix)]
-fn what_is_no_listener_ends_it_after_the_grace_period() {
-    in_every_runtime(|_| async {
-        for code in [libc::EBADF, libc::EINVAL, libc::ENOTSOCK] {
-            let finished = Arc::new(AtomicUsize::new(0));
-            let handler = {
-                let finished = finished.clone();
-                move |_, ()| {
-                    let finished = finished.clone();
-                    async move {
-                        Timer::after(Duration::from_millis(5)).await;
-                        finished.fetch_add(1, Ordering::SeqCst);
-                    }
-                }
-            };
-            let script = Script::new([Ok(1), Ok(2), system(code)]);
-            let error = serve(script, handler).grace(Duration::MAX).await;
-            let error = error.expect_err("it cannot go on");
-            assert_eq!(error.raw_os_error(), Some(code));
-            assert_eq!(finished.load(Ordering::SeqCst), 2);
-        }
-        // A real one: a socket that does not listen.
-        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
-        let socket = std::net::TcpListener::from(socket.expect("a descriptor"));
-        let listener = TcpListener::try_from(socket).expect("it is a TCP socket");
-        let error = serve(listener, |stream, _| echo(stream)).await;
-        let error = error.expect_err("it does not listen");
-        assert_eq!(error.kind(), ErrorKind::InvalidInput);
-    });
-}
-
 /// Clients of the standard library's, on threads: what a server meets.
 #[test]
 fn clients_that_vanish_harm_nobody() {
@@ -537,4 +315,232 @@ fn clients_that_vanish_harm_nobody() {
         let summary = summary.expect("it was told to stop");
         assert_eq!(summary.finished, summary.accepted, "{summary:?}");
     });
+}
+
+/// With Unix's numbers.
+#[cfg(unix)]
+mod errors {
+    use super::*;
+    use std::collections::VecDeque;
+    use std::future::pending;
+    use std::io;
+    use std::sync::Mutex;
+
+    use polder::net::Listener;
+    use polder::time::sleep;
+    use polder::{Event, Timer};
+
+    /// A listener that does what it is told.
+    #[derive(Default)]
+    struct Script {
+        /// What comes next; nothing, once this is empty.
+        turns: Mutex<VecDeque<io::Result<u32>>>,
+        attempts: Arc<AtomicUsize>,
+    }
+
+    impl Script {
+        fn new(turns: impl IntoIterator<Item = io::Result<u32>>) -> Script {
+            Script {
+                turns: Mutex::new(turns.into_iter().collect()),
+                attempts: Arc::default(),
+            }
+        }
+    }
+
+    impl Listener for Script {
+        type Stream = u32;
+        type Address = ();
+
+        async fn accept(&self) -> io::Result<(u32, ())> {
+            self.attempts.fetch_add(1, Ordering::SeqCst);
+            let turn = self.turns.lock().expect("nobody panics").pop_front();
+            match turn {
+                Some(result) => result.map(|stream| (stream, ())),
+                None => pending().await,
+            }
+        }
+    }
+
+    fn system(code: i32) -> io::Result<u32> {
+        Err(io::Error::from_raw_os_error(code))
+    }
+
+    /// accept(2) of Linux, "Error handling", and what a firewall says.
+    #[test]
+    fn errors_about_one_connection_are_passed_over_at_once() {
+        in_every_runtime(|_| async {
+            let errors = [
+                libc::ECONNABORTED,
+                libc::EPROTO,
+                libc::EPERM,
+                libc::ENETDOWN,
+                libc::ENOPROTOOPT,
+                libc::EHOSTDOWN,
+                libc::EHOSTUNREACH,
+                libc::EOPNOTSUPP,
+                libc::ENETUNREACH,
+                libc::ETIMEDOUT,
+                libc::EINTR,
+            ];
+            let mut turns = Vec::new();
+            for error in errors {
+                turns.extend([system(error), system(error), Ok(1)]);
+            }
+            let (done, told) = (Arc::new(Event::new()), Mutex::new(Vec::new()));
+            let handled = Arc::new(AtomicUsize::new(0));
+            let handler = {
+                let (done, handled) = (done.clone(), handled.clone());
+                move |_, ()| {
+                    if handled.fetch_add(1, Ordering::SeqCst) + 1 == errors.len() {
+                        done.set();
+                    }
+                    async {}
+                }
+            };
+            let start = Instant::now();
+            let summary = serve(Script::new(turns), handler)
+                .until(done.wait())
+                .grace(Duration::MAX)
+                .on_error(|error| {
+                    told.lock()
+                        .expect("nobody panics")
+                        .extend(error.raw_os_error())
+                })
+                .await
+                .expect("it was told to stop");
+            let took = start.elapsed();
+            assert_eq!(summary.finished, errors.len() as u64);
+            assert_eq!(summary.errors, 2 * errors.len() as u64);
+            // Once for two in a row.
+            assert_eq!(*told.lock().expect("nobody panics"), errors);
+            assert!(took < Duration::from_secs(10), "it took {took:?}");
+        });
+    }
+
+    #[test]
+    fn when_something_has_run_out_it_rests_and_goes_on_by_itself() {
+        in_every_runtime(|_| async {
+            for code in [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM] {
+                let turns = (0..12).map(|_| system(code)).chain([Ok(1)]);
+                let (done, mut told) = (Arc::new(Event::new()), 0);
+                let handler = {
+                    let done = done.clone();
+                    move |_, ()| {
+                        done.set();
+                        async {}
+                    }
+                };
+                let start = Instant::now();
+                let summary = serve(Script::new(turns), handler)
+                    .until(done.wait())
+                    .grace(Duration::MAX)
+                    .on_error(|_| told += 1)
+                    .await
+                    .expect("it was told to stop");
+                let took = start.elapsed();
+                assert_eq!((summary.errors, summary.finished), (12, 1));
+                assert_eq!(told, 1, "the same error is told once");
+                // 1 + 2 + 4 + … + 32 + 6 × 50 ms.
+                assert!(took >= Duration::from_millis(363), "no rest: {took:?}");
+            }
+        });
+    }
+
+    /// No event would tell that there are descriptors again, but an own connection that ends does.
+    #[test]
+    fn a_connection_that_ends_ends_the_rest() {
+        in_every_runtime(|_| async {
+            let many = (0..10).map(|_| system(libc::EMFILE));
+            let script = Script::new([Ok(1)].into_iter().chain(many).chain((100..120).map(Ok)));
+            let attempts = script.attempts.clone();
+            let (end, last) = (Arc::new(Event::new()), Arc::new(Event::new()));
+            let handler = {
+                let (end, last) = (end.clone(), last.clone());
+                move |number, ()| {
+                    let (end, last) = (end.clone(), last.clone());
+                    async move {
+                        match number {
+                            1 => end.wait().await,
+                            119 => last.set(),
+                            _ => {}
+                        }
+                    }
+                }
+            };
+            let server = serve(script, handler)
+                .until(last.wait())
+                .grace(Duration::MAX);
+            let all = async {
+                while attempts.load(Ordering::SeqCst) < 3 {
+                    Timer::after(Duration::from_millis(1)).await;
+                }
+                let before = attempts.load(Ordering::SeqCst);
+                end.set();
+                // Without the clock.
+                for _ in 0..100 {
+                    if attempts.load(Ordering::SeqCst) > before {
+                        return;
+                    }
+                    yield_now().await;
+                }
+                panic!("it still rests");
+            };
+            let (summary, ()) = zip(server.into_future(), all).await;
+            let summary = summary.expect("it was told to stop");
+            assert_eq!((summary.accepted, summary.errors), (21, 10));
+        });
+    }
+
+    /// Errors that are each about one connection may have a lasting reason all the same.
+    #[test]
+    fn errors_without_end_do_not_make_the_loop_spin() {
+        in_every_runtime(|_| async {
+            for code in [libc::EPERM, libc::ENETDOWN, libc::EMFILE] {
+                let script = Script::new((0..1_000_000).map(|_| system(code)));
+                let attempts = script.attempts.clone();
+                let start = Instant::now();
+                let end = sleep(Duration::from_millis(200));
+                let server = serve(script, |_, ()| async {}).until(end);
+                let summary = server.await.expect("it was told to stop");
+                let took = start.elapsed();
+                let attempts = attempts.load(Ordering::SeqCst);
+                assert_eq!(summary.errors, attempts as u64);
+                // 16 at once, 6 in the first 63 ms, then one in 50 ms.
+                let most = 16 + 7 + took.as_millis() as usize / 50;
+                assert!(attempts <= most, "{attempts} attempts in {took:?}");
+                assert!(attempts >= 3, "{attempts} attempts in {took:?}");
+            }
+        });
+    }
+
+    #[test]
+    fn what_is_no_listener_ends_it_after_the_grace_period() {
+        in_every_runtime(|_| async {
+            for code in [libc::EBADF, libc::EINVAL, libc::ENOTSOCK] {
+                let finished = Arc::new(AtomicUsize::new(0));
+                let handler = {
+                    let finished = finished.clone();
+                    move |_, ()| {
+                        let finished = finished.clone();
+                        async move {
+                            Timer::after(Duration::from_millis(5)).await;
+                            finished.fetch_add(1, Ordering::SeqCst);
+                        }
+                    }
+                };
+                let script = Script::new([Ok(1), Ok(2), system(code)]);
+                let error = serve(script, handler).grace(Duration::MAX).await;
+                let error = error.expect_err("it cannot go on");
+                assert_eq!(error.raw_os_error(), Some(code));
+                assert_eq!(finished.load(Ordering::SeqCst), 2);
+            }
+            // A real one: a socket that does not listen.
+            let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
+            let socket = std::net::TcpListener::from(socket.expect("a descriptor"));
+            let listener = TcpListener::try_from(socket).expect("it is a TCP socket");
+            let error = serve(listener, |stream, _| echo(stream)).await;
+            let error = error.expect_err("it does not listen");
+            assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        });
+    }
 }

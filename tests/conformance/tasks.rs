@@ -1073,7 +1073,7 @@ fn the_blocking_pool_grows_and_retires_idle_threads() {
             let barrier = Arc::new(std::sync::Barrier::new(CALLS));
             let calls = (0..CALLS).map(|_| {
                 let barrier = barrier.clone();
-                polder::unblock(move || drop(barrier.wait()))
+                polder::unblock(move || barrier.wait().is_leader())
             });
             runtime.block_on(join_all(calls));
             assert!(threads() > 0, "idle threads stay for a while");
