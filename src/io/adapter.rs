@@ -137,13 +137,13 @@ impl Wake for Task {
 }
 
 impl Watch {
-    /// Ready once the descriptor is. `id` and `waker` are whoever waits.
+    /// Ready once the descriptor is. `leave` leaves the waker of whoever waits: see
+    /// [`leave`](Self::leave).
     fn poll(
         &self,
         cx: &Context<'_>,
         direction: Direction,
-        id: WaiterId,
-        waker: &Waker,
+        leave: impl Fn() -> io::Result<bool>,
     ) -> Poll<io::Result<()>> {
         let source = self.io.source();
         loop {
@@ -154,21 +154,30 @@ impl Watch {
             }
             queue::refund();
             source.clear(direction, seen);
-            let waits = match source.wait_again(direction, id, waker) {
-                Some(waits) => waits,
-                None => context::with_reactor(|it| source.wait(it, direction, id, waker))?,
-            };
-            if waits? {
+            if leave()? {
                 return Poll::Pending;
             }
         }
     }
 
+    /// Leaves a waker for the next event; false if there was one since readiness was cleared.
+    fn leave(&self, direction: Direction, id: WaiterId, waker: &Waker) -> io::Result<bool> {
+        let source = self.io.source();
+        source
+            .wait_again(direction, id, waker)
+            .unwrap_or_else(|| context::with_reactor(|it| source.wait(it, direction, id, waker))?)
+    }
+
     /// For whoever has no name but his waker.
     fn poll_as_task(&self, cx: &Context<'_>, direction: Direction) -> Poll<io::Result<()>> {
-        let task = self.task(cx.waker(), direction);
-        let waker = Waker::from(task.clone());
-        self.poll(cx, direction, task.id, &waker)
+        self.poll(cx, direction, || {
+            let task = self.task(cx.waker(), direction);
+            let left = self.leave(direction, task.id, &Waker::from(task.clone()));
+            if !matches!(left, Ok(true)) {
+                task.woken.store(true, Ordering::Release); // It does not wait.
+            }
+            left
+        })
     }
 
     /// The entry of whoever has this waker; entries of those who wait no longer are dropped.
@@ -544,7 +553,9 @@ impl<W: Watched> Wait<W> {
     fn poll(&mut self, cx: &Context<'_>) -> Poll<io::Result<()>> {
         let watch = self.watched.watch();
         let id = *self.id.get_or_insert_with(|| watch.io.new_id());
-        watch.poll(cx, self.direction, id, cx.waker())
+        watch.poll(cx, self.direction, || {
+            watch.leave(self.direction, id, cx.waker())
+        })
     }
 }
 

@@ -330,6 +330,13 @@ fn wakers_that_polled_and_were_woken_are_let_go() {
         for count in &counts {
             assert_eq!(Arc::strong_count(count), 1, "a waker is left");
         }
+        // Nor is there anything to keep of those who need not wait.
+        far.write_all(b"x").expect("it is connected");
+        runtime.block_on(come(&near));
+        for count in &counts {
+            assert!(poll_readable(&near, count).is_ready());
+            assert_eq!(Arc::strong_count(count), 1, "a waker is left");
+        }
         drop(near);
         assert_eq!(Arc::strong_count(&next), 1, "a waker is left");
     });
