@@ -96,7 +96,7 @@ impl<L: Listener + ?Sized> Listener for &L {
 ///     let address = listener.local_addr()?;
 ///     let stop = Latch::new();
 ///
-///     let server = serve(listener, |mut stream: TcpStream, peer| async move {
+///     let server = serve(listener, |mut stream, peer| async move {
 ///         let (reader, writer) = stream.split();
 ///         if let Err(error) = copy(reader, writer).await {
 ///             eprintln!("{peer}: {error}");
@@ -114,12 +114,11 @@ impl<L: Listener + ?Sized> Listener for &L {
 ///         stop.set();
 ///         std::io::Result::Ok(())
 ///     };
-///     let (summary, result) = polder::future::zip(server.into_future(), client).await;
+///     let (summary, result) = polder::future::zip(async { server.await }, client).await;
 ///     result?;
 ///     assert_eq!(summary?.accepted, 1);
 ///     std::io::Result::Ok(())
 /// })?;
-/// # use std::future::IntoFuture;
 /// # std::io::Result::Ok(())
 /// ```
 ///
