@@ -13,7 +13,7 @@ use polder::future::{or, yield_now, zip};
 use polder::io::{AsyncReadExt, AsyncWriteExt, copy};
 use polder::net::{TcpListener, TcpStream, serve};
 
-use crate::support::{in_every_runtime, sized};
+use crate::support::{in_every_runtime, on_every_backend, sized};
 
 async fn listen() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
@@ -282,6 +282,53 @@ fn whoever_was_accepted_is_served_also_while_it_stops() {
             assert_eq!(summary.finished, summary.accepted, "{summary:?}");
             assert_eq!(served, summary.accepted, "{summary:?}");
         }
+    });
+}
+
+/// With several workers, connections are spread over them.
+#[test]
+fn connections_are_served_by_several_workers() {
+    on_every_backend(|backend| {
+        let runtime = polder::Runtime::builder()
+            .backend(backend)
+            .workers(2)
+            .build();
+        let runtime = runtime.expect("two workers");
+        runtime.block_on(async {
+            let (listener, address) = listen().await;
+            let (stop, begun) = (Latch::new(), Arc::new(AtomicUsize::new(0)));
+            let threads = Arc::new(std::sync::Mutex::new(std::collections::HashSet::new()));
+            let handler = {
+                let (begun, threads) = (begun.clone(), threads.clone());
+                move |stream: TcpStream, _| {
+                    let (begun, threads) = (begun.clone(), threads.clone());
+                    async move {
+                        begun.fetch_add(1, Ordering::SeqCst);
+                        let thread = std::thread::current().id();
+                        threads.lock().expect("nobody panics").insert(thread);
+                        echo(stream).await;
+                    }
+                }
+            };
+            let server = serve(listener, handler)
+                .until(stop.wait())
+                .grace(Duration::MAX);
+            let all = async {
+                let mut streams = Vec::new();
+                for _ in 0..50 {
+                    let mut stream = TcpStream::connect(address).await.expect("it listens");
+                    stream.write_all(b"x").await.expect("it is served");
+                    stream.read_exact(&mut [0]).await.expect("it is served");
+                    streams.push(stream);
+                }
+                stop.set();
+            };
+            let (summary, ()) = zip(server.into_future(), all).await;
+            let summary = summary.expect("it was told to stop");
+            assert_eq!((summary.accepted, summary.finished), (50, 50));
+            assert_eq!(begun.load(Ordering::SeqCst), 50);
+            assert_eq!(threads.lock().expect("nobody panics").len(), 2);
+        });
     });
 }
 

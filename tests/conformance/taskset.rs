@@ -285,3 +285,37 @@ fn tens_of_thousands_end_one_by_one() {
         assert_eq!(set.join_next().await, None);
     });
 }
+
+/// With several workers, tasks end on all of them at once.
+#[test]
+fn every_end_is_told_once_whichever_worker_it_comes_from() {
+    on_every_backend(|backend| {
+        let runtime = polder::Runtime::builder()
+            .backend(backend)
+            .workers(3)
+            .build();
+        let count = sized(backend, 20_000);
+        runtime.expect("three workers").block_on(async {
+            let mut set = TaskSet::new();
+            for n in 0..count {
+                set.spawn(async move {
+                    if n % 2 == 0 {
+                        yield_now().await;
+                    }
+                    n
+                });
+            }
+            let mut told = vec![false; count];
+            for _ in 0..count / 2 {
+                let n = set.join_next().await.expect("half of them are left");
+                assert!(!std::mem::replace(&mut told[n], true), "{n} is told twice");
+            }
+            let cancelled = set.cancel_all().await;
+            while let Some(n) = set.join_next().await {
+                assert!(!std::mem::replace(&mut told[n], true), "{n} is told twice");
+            }
+            let told = told.into_iter().filter(|told| *told).count();
+            assert_eq!(told + cancelled, count);
+        });
+    });
+}
