@@ -5,7 +5,8 @@
 //! ```
 //!
 //! It listens at `ADDR` (127.0.0.1:7000 unless given; port 0 asks for a free port), says where and on
-//! which backend, tells of each client's coming and going, and ends on Ctrl-C.
+//! which backend, tells of each client's coming and going, and ends on Ctrl-C. Clients that are in
+//! the middle of something then have a moment to finish it.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -13,10 +14,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use polder::io::{AsyncReadExt, AsyncWriteExt};
-use polder::net::{TcpListener, TcpStream};
-use polder::{Backend, Runtime, Timer, future, signal};
+use polder::net::{TcpListener, TcpStream, serve};
+use polder::{Backend, Runtime, signal};
 
 const USAGE: &str = "usage: echo [ADDR] [--backend NAME]";
+
+/// How long clients may go on after Ctrl-C.
+const GRACE: Duration = Duration::from_millis(250);
 
 fn main() -> ExitCode {
     // What is not Unicode is no address and no option either, and is told so like the rest.
@@ -81,24 +85,16 @@ fn run(options: Options) -> io::Result<()> {
             "listening on {} (backend {backend})",
             listener.local_addr()?
         ));
-        future::or(stop, serve(listener)).await?;
+        let mut stopped = Ok(());
+        serve(listener, client)
+            .until(async { stopped = stop.await })
+            .grace(GRACE)
+            .on_error(|error| say(format_args!("cannot accept: {error}")))
+            .await?;
+        stopped?;
         say(format_args!("stopped"));
         Ok(())
     })
-    // Here the runtime is dropped, and with it every connection.
-}
-
-async fn serve(listener: TcpListener) -> io::Result<()> {
-    loop {
-        match listener.accept().await {
-            Ok((stream, peer)) => polder::spawn(client(stream, peer)).detach(),
-            Err(error) => {
-                // No descriptors left, most likely: the connection waits in the queue.
-                say(format_args!("cannot accept: {error}"));
-                Timer::after(Duration::from_millis(100)).await;
-            }
-        }
-    }
 }
 
 async fn client(stream: TcpStream, peer: SocketAddr) {

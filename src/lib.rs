@@ -37,9 +37,10 @@
 //!
 //! # Where to go
 //!
-//! * [`block_on`], [`spawn`], [`spawn_local`], [`unblock`]: running futures. [`Runtime`] for those
-//!   who choose a backend or drive the loop themselves.
-//! * [`net`], [`time`], [`event`], [`signal`]: what there is to wait for.
+//! * [`block_on`], [`spawn`], [`spawn_local`], [`unblock`], [`TaskSet`]: running futures. [`Runtime`]
+//!   for those who choose a backend or drive the loop themselves.
+//! * [`net`], [`time`], [`event`], [`signal`]: what there is to wait for; [`Async`] for anything else that
+//!   has a descriptor. [`net::serve()`] for servers.
 //! * [`io`], [`future`], [`stream`]: the traits and combinators of futures-lite.
 //! * [`poller`]: what waits for the kernel, on its own, for those who write their own loop.
 //!
@@ -91,11 +92,13 @@ pub mod time;
 pub use event::Event;
 #[cfg(not(loom))]
 pub use futures_lite::stream;
+#[cfg(not(loom))]
+pub use io::Async;
 pub use poller::Backend;
 #[cfg(not(loom))]
 pub use runtime::{Handle, Runtime, block_on, spawn, spawn_local};
 #[cfg(not(loom))]
-pub use task::{Fallible, Task, unblock};
+pub use task::{Fallible, Task, TaskSet, unblock};
 #[cfg(not(loom))]
 pub use time::Timer;
 

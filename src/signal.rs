@@ -1,8 +1,12 @@
-//! Signals of the operating system: for now, Ctrl-C.
+//! Signals of the operating system: [`ctrl_c`], and [`Signals`] for the others.
 //!
-//! One thread, started on first use, waits for the signal and wakes whoever waits for it, in
-//! whatever runtime. It depends on no backend, and a program that asks for no signal has none of it.
+//! One thread, started on first use, waits for the signals that anybody has asked for, and wakes
+//! whoever waits for them, in whatever runtime. It depends on no backend, and a program that asks for
+//! no signal has none of it.
+//!
+//! A signal is counted by its handler itself, so that each listener knows what came since it was made.
 
+use std::fmt;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
@@ -10,6 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
+use futures_lite::Stream;
+use signal_hook::consts;
 use slab::Slab;
 
 use crate::sync::{renew, wake_all};
@@ -43,8 +49,7 @@ use crate::sync::{renew, wake_all};
 /// one that came before its first poll is.
 pub fn ctrl_c() -> CtrlC {
     CtrlC {
-        after: start(),
-        place: None,
+        signals: Signals::new([Signal::Int]),
     }
 }
 
@@ -52,126 +57,136 @@ pub fn ctrl_c() -> CtrlC {
 #[must_use = "futures do nothing unless they are polled"]
 #[derive(Debug)]
 pub struct CtrlC {
-    /// How many there had been when it was made.
-    after: io::Result<u64>,
-    /// Among the wakers.
-    place: Option<usize>,
-}
-
-#[derive(Debug)]
-struct State {
-    started: bool,
-    wakers: Slab<Waker>,
-}
-
-/// How many signals there were. Counted by the handler itself, so that what came before a listener
-/// is known when that is made.
-static COUNT: AtomicU64 = AtomicU64::new(0);
-
-static STATE: Mutex<State> = Mutex::new(State {
-    started: false,
-    wakers: Slab::new(),
-});
-
-fn state() -> MutexGuard<'static, State> {
-    STATE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Installs the handler and starts the thread, unless that was done; how many signals there were.
-fn start() -> io::Result<u64> {
-    let mut state = state();
-    if !state.started {
-        listen()?;
-        state.started = true;
-    }
-    Ok(COUNT.load(Ordering::SeqCst))
-}
-
-/// Signals have been counted: wakes everyone who waits for one.
-fn announce() {
-    let wakers = state().wakers.clone();
-    wake_all(wakers.into_iter().map(|(_, waker)| waker));
-}
-
-#[cfg(unix)]
-fn listen() -> io::Result<()> {
-    use signal_hook::consts::SIGINT;
-
-    // The thread first, since it can fail, and a handler that is there stays.
-    let (sender, receiver) = std::sync::mpsc::channel::<signal_hook::iterator::Signals>();
-    thread().spawn(move || {
-        let Ok(mut signals) = receiver.recv() else {
-            return; // It could not be installed.
-        };
-        for _ in &mut signals {
-            announce();
-        }
-    })?;
-    // SAFETY: an atomic addition is all that is done in the handler.
-    unsafe {
-        signal_hook::low_level::register(SIGINT, || {
-            COUNT.fetch_add(1, Ordering::SeqCst);
-        })?;
-    }
-    // Registered second, it writes to its pipe after the count.
-    let _ = sender.send(signal_hook::iterator::Signals::new([SIGINT])?);
-    Ok(())
-}
-
-/// Windows calls the handler on a thread that it makes for that, and forgets it afterwards, which
-/// signal-hook puts right. It has no pipe to write to, so the handler counts and unparks.
-#[cfg(windows)]
-fn listen() -> io::Result<()> {
-    let listener = thread().spawn(|| {
-        let mut seen = 0;
-        loop {
-            std::thread::park();
-            let count = COUNT.load(Ordering::SeqCst);
-            if std::mem::replace(&mut seen, count) < count {
-                announce();
-            }
-        }
-    })?;
-    let listener = listener.thread().clone();
-    // SAFETY: the handler adds to an atomic and unparks a thread, which takes no lock and allocates
-    // nothing.
-    unsafe {
-        signal_hook::low_level::register(signal_hook::consts::SIGINT, move || {
-            COUNT.fetch_add(1, Ordering::SeqCst);
-            listener.unpark();
-        })?;
-    }
-    Ok(())
-}
-
-fn thread() -> std::thread::Builder {
-    std::thread::Builder::new().name("polder-signals".into())
+    signals: io::Result<Signals>,
 }
 
 impl Future for CtrlC {
     type Output = io::Result<()>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let after = match &mut self.after {
-            Ok(after) => *after,
+        match &mut self.signals {
+            Ok(signals) => signals.poll_signal(cx).map(|_| Ok(())),
             Err(error) => {
                 let error = std::mem::replace(error, io::ErrorKind::Other.into());
-                return Poll::Ready(Err(error));
+                Poll::Ready(Err(error))
             }
-        };
+        }
+    }
+}
+
+/// A stream of signals, without end: those that it was made for, since it was made.
+///
+/// There can be any number of them, in any number of runtimes: each is told of each signal. Signals of
+/// the same kind that come between two looks are told once, as the system itself does with those that
+/// come faster than a process can handle them; of different kinds, each is told.
+///
+/// **From the first listener on, a signal no longer does what it does by default** (ending the process,
+/// mostly), even when no listener is left: a signal that came a moment too late would do what the program
+/// had meant to prevent. Who wants that back calls `signal_hook::low_level::emulate_default_handler`.
+///
+/// Dropping one leaves the others.
+///
+/// # Examples
+///
+/// ```
+/// # #[cfg(unix)] {
+/// use polder::signal::{Signal, Signals};
+/// use polder::stream::StreamExt;
+///
+/// polder::block_on(async {
+///     let mut signals = Signals::new([Signal::Term, Signal::Hup])?;
+///     signal_hook::low_level::raise(signal_hook::consts::SIGHUP)?;
+///     while let Some(signal) = signals.next().await {
+///         match signal {
+///             Signal::Hup => println!("reading the settings again"),
+///             _ => break,
+///         }
+///         # break;
+///     }
+///     std::io::Result::Ok(())
+/// })?;
+/// # }
+/// # std::io::Result::Ok(())
+/// ```
+///
+/// # Platforms
+///
+/// Windows has [`Signal::Int`] (Ctrl-C), and [`Signal::Term`] and [`Signal::Abrt`], which only the
+/// program itself raises there. Unix systems have them all.
+///
+/// # Cancel safety
+///
+/// Giving up a wait loses no signal.
+#[must_use = "streams do nothing unless they are polled"]
+#[derive(Debug)]
+pub struct Signals {
+    /// With how many there had been when one was told last.
+    wanted: Vec<(Signal, u64)>,
+    /// Where to look first, so that one that always comes does not hide the others.
+    next: usize,
+    /// Among the wakers.
+    place: Option<usize>,
+}
+
+impl Signals {
+    /// Listens to `signals` from here on.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for an empty list, and for signals that cannot be
+    /// caught ([`Signal::Kill`], [`Signal::Stop`]) or, being told of what the program itself did wrong
+    /// just there, must not be ([`Signal::Ill`], [`Signal::Fpe`], [`Signal::Segv`]);
+    /// [`Unsupported`](io::ErrorKind::Unsupported) for those that the platform lacks. Otherwise what the
+    /// system says.
+    pub fn new(signals: impl IntoIterator<Item = Signal>) -> io::Result<Signals> {
+        let mut wanted: Vec<(Signal, u64)> = Vec::new();
+        for signal in signals {
+            if wanted.iter().all(|(known, _)| *known != signal) {
+                wanted.push((signal, 0));
+            }
+        }
+        if wanted.is_empty() {
+            return Err(invalid("a list of signals to wait for has at least one"));
+        }
+        // All of them are looked at before the first is caught.
+        for (signal, _) in &wanted {
+            signal.check()?;
+        }
+        let mut state = state();
+        for (signal, seen) in &mut wanted {
+            catch(&mut state, *signal)?;
+            *seen = signal.count().load(Ordering::SeqCst);
+        }
+        Ok(Signals {
+            wanted,
+            next: 0,
+            place: None,
+        })
+    }
+
+    fn poll_signal(&mut self, cx: &mut Context<'_>) -> Poll<Signal> {
         // A signal is counted before the wakers are looked at, and that is done under the lock: so it
         // is seen here, or wakes us.
         let mut state = state();
-        if COUNT.load(Ordering::SeqCst) > after {
-            let waker = self.place.take().map(|place| state.wakers.remove(place));
-            drop(state);
-            drop(waker);
-            return Poll::Ready(Ok(()));
+        let length = self.wanted.len();
+        for index in (self.next..length).chain(0..self.next) {
+            let (signal, seen) = &mut self.wanted[index];
+            let count = signal.count().load(Ordering::SeqCst);
+            if count > *seen {
+                *seen = count;
+                self.next = (index + 1) % length;
+                let waiter = self.place.take().map(|place| state.waiters.remove(place));
+                drop(state);
+                drop(waiter);
+                return Poll::Ready(*signal);
+            }
         }
         let old = match self.place {
-            Some(place) => renew(&mut state.wakers[place], cx.waker()),
+            Some(place) => renew(&mut state.waiters[place].1, cx.waker()),
             None => {
-                self.place = Some(state.wakers.insert(cx.waker().clone()));
+                let mask = self.wanted.iter().fold(0, |all, (one, _)| all | one.mask());
+                let waiter = (mask, cx.waker().clone());
+                self.place = Some(state.waiters.insert(waiter));
                 None
             }
         };
@@ -181,11 +196,299 @@ impl Future for CtrlC {
     }
 }
 
-impl Drop for CtrlC {
+impl Stream for Signals {
+    type Item = Signal;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Signal>> {
+        self.poll_signal(cx).map(Some)
+    }
+}
+
+impl Drop for Signals {
     fn drop(&mut self) {
         if let Some(place) = self.place {
-            let waker = state().wakers.remove(place);
-            drop(waker);
+            let waiter = state().waiters.remove(place);
+            drop(waiter);
         }
+    }
+}
+
+/// A table of signals: the names, those of the C library, and the numbers where there are any.
+macro_rules! signals {
+    ($($(#[$doc:meta])* $signal:ident = $name:ident;)*) => {
+        /// A signal.
+        ///
+        /// All are there on every platform, so that a program names them everywhere; where one cannot
+        /// be had, listening to it is an error.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        #[non_exhaustive]
+        pub enum Signal {
+            $($(#[$doc])* $signal,)*
+        }
+
+        impl Signal {
+            const ALL: &[Signal] = &[$(Signal::$signal),*];
+
+            fn name(self) -> &'static str {
+                match self {
+                    $(Signal::$signal => stringify!($name),)*
+                }
+            }
+
+            #[cfg(unix)]
+            fn number(self) -> Option<i32> {
+                match self {
+                    $(Signal::$signal => Some(consts::$name),)*
+                }
+            }
+        }
+    };
+}
+
+signals! {
+    /// The process is to abort itself.
+    Abrt = SIGABRT;
+    /// The time of an `alarm` is over.
+    Alrm = SIGALRM;
+    /// Memory was used in a way that it cannot be.
+    Bus = SIGBUS;
+    /// A child has ended or stopped.
+    Chld = SIGCHLD;
+    /// A stopped process is to go on.
+    Cont = SIGCONT;
+    /// Wrong arithmetic: cannot be listened to.
+    Fpe = SIGFPE;
+    /// The terminal is gone; by custom, daemons read their settings again.
+    Hup = SIGHUP;
+    /// A wrong instruction: cannot be listened to.
+    Ill = SIGILL;
+    /// Ctrl-C.
+    Int = SIGINT;
+    /// Input or output is possible.
+    Io = SIGIO;
+    /// Ends the process in any case: cannot be listened to.
+    Kill = SIGKILL;
+    /// Something was written that nobody can read any more. Rust programs ignore it by default.
+    Pipe = SIGPIPE;
+    /// A profiling timer is over.
+    Prof = SIGPROF;
+    /// Ctrl-\: to end with a dump.
+    Quit = SIGQUIT;
+    /// Wrong memory: cannot be listened to.
+    Segv = SIGSEGV;
+    /// Stops the process in any case: cannot be listened to.
+    Stop = SIGSTOP;
+    /// A wrong system call.
+    Sys = SIGSYS;
+    /// The process is asked to end.
+    Term = SIGTERM;
+    /// A debugger's.
+    Trap = SIGTRAP;
+    /// Ctrl-Z: to stop.
+    Tstp = SIGTSTP;
+    /// A background process has read from the terminal.
+    Ttin = SIGTTIN;
+    /// A background process has written to the terminal.
+    Ttou = SIGTTOU;
+    /// A socket has urgent data.
+    Urg = SIGURG;
+    /// For the program's own use.
+    Usr1 = SIGUSR1;
+    /// For the program's own use.
+    Usr2 = SIGUSR2;
+    /// A timer of the process's own time is over.
+    Vtalrm = SIGVTALRM;
+    /// The terminal's window has another size.
+    Winch = SIGWINCH;
+    /// The limit of computing time is exceeded.
+    Xcpu = SIGXCPU;
+    /// The limit of a file's size is exceeded.
+    Xfsz = SIGXFSZ;
+}
+
+impl Signal {
+    #[cfg(windows)]
+    fn number(self) -> Option<i32> {
+        match self {
+            Signal::Abrt => Some(consts::SIGABRT),
+            Signal::Int => Some(consts::SIGINT),
+            Signal::Term => Some(consts::SIGTERM),
+            _ => None,
+        }
+    }
+
+    /// Whether it can be listened to; its number.
+    fn check(self) -> io::Result<i32> {
+        if let Signal::Kill | Signal::Stop | Signal::Ill | Signal::Fpe | Signal::Segv = self {
+            return Err(invalid(&format!("{self} cannot be listened to")));
+        }
+        self.number().ok_or_else(|| {
+            io::Error::new(
+                io::ErrorKind::Unsupported,
+                format!("there is no {self} on {}", std::env::consts::OS),
+            )
+        })
+    }
+
+    fn mask(self) -> u64 {
+        1 << self as u32
+    }
+
+    /// How many there were, since it is caught.
+    fn count(self) -> &'static AtomicU64 {
+        &COUNTS[self as usize]
+    }
+}
+
+/// The C library's name.
+impl fmt::Display for Signal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+fn invalid(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, what)
+}
+
+/// Masks have a bit for each.
+const _: () = assert!(Signal::ALL.len() <= u64::BITS as usize);
+
+static COUNTS: [AtomicU64; Signal::ALL.len()] = [const { AtomicU64::new(0) }; Signal::ALL.len()];
+
+#[derive(Debug)]
+struct State {
+    /// Those that are caught.
+    caught: u64,
+    thread: Option<platform::Thread>,
+    /// For which signals, and whom to wake.
+    waiters: Slab<(u64, Waker)>,
+}
+
+static STATE: Mutex<State> = Mutex::new(State {
+    caught: 0,
+    thread: None,
+    waiters: Slab::new(),
+});
+
+fn state() -> MutexGuard<'static, State> {
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Starts the thread and installs the signal's handler, unless that was done.
+fn catch(state: &mut State, signal: Signal) -> io::Result<()> {
+    if state.caught & signal.mask() != 0 {
+        return Ok(());
+    }
+    let number = signal.check()?;
+    // The thread first, since it can fail, and a handler that is there stays.
+    let thread = match &state.thread {
+        Some(thread) => thread,
+        None => state.thread.insert(platform::start()?),
+    };
+    platform::register(thread, signal, number)?;
+    state.caught |= signal.mask();
+    Ok(())
+}
+
+/// Some of these signals have been counted: wakes everyone who waits for one.
+fn announce(signals: u64) {
+    let wakers: Vec<Waker> = (state().waiters.iter())
+        .filter(|(_, (mask, _))| mask & signals != 0)
+        .map(|(_, (_, waker))| waker.clone())
+        .collect();
+    wake_all(wakers);
+}
+
+fn thread() -> std::thread::Builder {
+    std::thread::Builder::new().name("polder-signals".into())
+}
+
+#[cfg(unix)]
+mod platform {
+    use std::io;
+    use std::sync::atomic::Ordering;
+
+    use signal_hook::iterator::{Handle, Signals};
+    use signal_hook::low_level;
+
+    use super::{Signal, announce, thread};
+
+    pub(super) type Thread = Handle;
+
+    /// The thread waits at the end of a pipe.
+    pub(super) fn start() -> io::Result<Handle> {
+        let mut signals = Signals::new([0; 0])?;
+        let handle = signals.handle();
+        thread().spawn(move || {
+            for number in &mut signals {
+                let known = |signal: &&Signal| signal.number() == Some(number);
+                if let Some(signal) = Signal::ALL.iter().find(known) {
+                    announce(signal.mask());
+                }
+            }
+        })?;
+        Ok(handle)
+    }
+
+    pub(super) fn register(handle: &Handle, signal: Signal, number: i32) -> io::Result<()> {
+        let count = signal.count();
+        // SAFETY: an atomic addition is all that is done in the handler.
+        let counts = unsafe {
+            low_level::register(number, || {
+                count.fetch_add(1, Ordering::SeqCst);
+            })?
+        };
+        // Registered second, it writes to its pipe after the count.
+        handle.add_signal(number).inspect_err(|_| {
+            low_level::unregister(counts);
+        })
+    }
+}
+
+/// Windows calls the handler on a thread that it makes for that, and forgets it afterwards, which
+/// signal-hook puts right. It has no pipe to write to, so the handler counts and unparks.
+#[cfg(windows)]
+mod platform {
+    use std::io;
+    use std::sync::atomic::Ordering;
+
+    use signal_hook::low_level;
+
+    use super::{Signal, announce, thread};
+
+    pub(super) type Thread = std::thread::Thread;
+
+    pub(super) fn start() -> io::Result<Thread> {
+        let listener = thread().spawn(|| {
+            let mut seen = [0; Signal::ALL.len()];
+            loop {
+                std::thread::park();
+                let mut new = 0;
+                for signal in Signal::ALL {
+                    let count = signal.count().load(Ordering::SeqCst);
+                    if std::mem::replace(&mut seen[*signal as usize], count) < count {
+                        new |= signal.mask();
+                    }
+                }
+                if new != 0 {
+                    announce(new);
+                }
+            }
+        })?;
+        Ok(listener.thread().clone())
+    }
+
+    pub(super) fn register(listener: &Thread, signal: Signal, number: i32) -> io::Result<()> {
+        let (count, listener) = (signal.count(), listener.clone());
+        // SAFETY: the handler adds to an atomic and unparks a thread, which takes no lock and
+        // allocates nothing.
+        unsafe {
+            low_level::register(number, move || {
+                count.fetch_add(1, Ordering::SeqCst);
+                listener.unpark();
+            })?;
+        }
+        Ok(())
     }
 }

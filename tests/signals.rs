@@ -1,4 +1,4 @@
-//! `signal::ctrl_c`. A signal is the whole process's, so these tests are a process of their own, and
+//! `signal`: Ctrl-C and others. A signal is the whole process's, so these tests are a process of their own, and
 //! run one after the other.
 
 #[path = "conformance/support.rs"]
@@ -14,9 +14,12 @@ use std::thread;
 use std::time::Duration;
 
 use polder::future::{poll_once, zip};
-use polder::signal::{CtrlC, ctrl_c};
+use polder::signal::{CtrlC, Signal, Signals, ctrl_c};
+use polder::stream::Stream;
+#[cfg(unix)]
+use polder::stream::StreamExt;
 use polder::{Runtime, Timer};
-use signal_hook::consts::SIGINT;
+use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::low_level::raise;
 
 use support::{eventually, message, on_every_backend, runtime, within};
@@ -205,4 +208,179 @@ fn a_signal_for_which_nobody_waits_does_not_end_the_process() {
             listener.await.expect("the handler is there");
         });
     });
+}
+
+/// This process, from outside. Windows has nothing of the kind but Ctrl-C.
+#[cfg(unix)]
+fn send(number: libc::c_int) {
+    // SAFETY: it takes two integers; the process is ourselves.
+    let result = unsafe { libc::kill(libc::getpid(), number) };
+    assert_eq!(result, 0, "a process may signal itself");
+}
+
+fn poll_signals(signals: &mut Signals, count: &Arc<Count>) -> Poll<Option<Signal>> {
+    let waker = Waker::from(count.clone());
+    Pin::new(signals).poll_next(&mut Context::from_waker(&waker))
+}
+
+#[test]
+fn signals_that_cannot_be_had_are_errors() {
+    let _alone = alone();
+    for signal in [
+        Signal::Kill,
+        Signal::Stop,
+        Signal::Segv,
+        Signal::Ill,
+        Signal::Fpe,
+    ] {
+        let error = Signals::new([Signal::Int, signal]).expect_err("it cannot be listened to");
+        assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
+        let words = error.to_string();
+        assert!(words.contains(&signal.to_string()), "{words}");
+    }
+    let error = Signals::new([]).expect_err("it would wait for ever");
+    assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
+    let here = Signals::new([Signal::Usr1]);
+    assert_eq!(here.is_ok(), cfg!(unix), "{here:?}");
+}
+
+#[test]
+#[cfg(unix)]
+fn each_listener_gets_the_signals_that_it_asked_for() {
+    let _alone = alone();
+    on_every_backend(|backend| {
+        runtime(backend).block_on(async {
+            let listen = |signals: &[Signal]| {
+                Signals::new(signals.iter().copied()).expect("they can be listened to")
+            };
+            let mut both = listen(&[Signal::Term, Signal::Hup, Signal::Term]);
+            let mut hup = listen(&[Signal::Hup]);
+            let task = polder::spawn({
+                let mut term = listen(&[Signal::Term]);
+                async move { term.next().await }
+            });
+            assert!(poll_once(hup.next()).await.is_none());
+            send(libc::SIGTERM);
+            assert_eq!(both.next().await, Some(Signal::Term));
+            assert_eq!(task.await, Some(Signal::Term));
+            assert!(
+                poll_once(hup.next()).await.is_none(),
+                "it asked for another"
+            );
+            send(libc::SIGHUP);
+            assert_eq!(both.next().await, Some(Signal::Hup));
+            assert_eq!(hup.next().await, Some(Signal::Hup));
+            assert!(poll_once(both.next()).await.is_none(), "each is told once");
+            // Ctrl-C is one of them.
+            let mut int = listen(&[Signal::Int]);
+            let listener = ctrl_c();
+            interrupt_from_another_thread();
+            assert_eq!(int.next().await, Some(Signal::Int));
+            listener.await.expect("the handler is there");
+        });
+    });
+}
+
+#[test]
+#[cfg(unix)]
+fn signals_reach_listeners_in_two_runtimes_on_two_threads() {
+    let _alone = alone();
+    on_every_backend(|backend| {
+        let waiting = Arc::new(Barrier::new(3));
+        let threads: Vec<_> = (0..2)
+            .map(|_| {
+                let waiting = waiting.clone();
+                thread::spawn(move || {
+                    let runtime: Runtime = runtime(backend);
+                    let mut signals = Signals::new([Signal::Usr1, Signal::Usr2]).expect("two");
+                    let first = runtime.block_on(poll_once(signals.next()));
+                    assert!(first.is_none(), "there was no signal yet");
+                    waiting.wait();
+                    let two = runtime.block_on(async {
+                        [signals.next().await, signals.next().await].map(Option::unwrap)
+                    });
+                    assert!(two.contains(&Signal::Usr1) && two.contains(&Signal::Usr2));
+                })
+            })
+            .collect();
+        waiting.wait();
+        thread::spawn(|| {
+            send(libc::SIGUSR1);
+            send(libc::SIGUSR2);
+        });
+        for thread in threads {
+            if let Err(panic) = thread.join() {
+                panic!("{}", message(&*panic));
+            }
+        }
+    });
+}
+
+/// As documented: of a kind, those between two looks are told once; none of another kind is hidden.
+#[test]
+fn signals_between_two_looks_are_told_once_for_each_kind() {
+    let _alone = alone();
+    within(Duration::from_secs(30), "on a plain thread", || {
+        let mut signals = Signals::new([Signal::Int, Signal::Term]).expect("two");
+        for _ in 0..100 {
+            for _ in 0..5 {
+                // This comes back after the handler has run, on this very thread.
+                raise(SIGINT).expect("a process may signal itself");
+            }
+            raise(SIGTERM).expect("a process may signal itself");
+            let mut told = [(); 2].map(|()| poll_signals(&mut signals, &Arc::default()));
+            told.sort_by_key(|told| format!("{told:?}"));
+            let expected = [Signal::Int, Signal::Term].map(|signal| Poll::Ready(Some(signal)));
+            assert_eq!(told, expected);
+            assert!(poll_signals(&mut signals, &Arc::default()).is_pending());
+        }
+        // One that always comes does not hide the other.
+        raise(SIGTERM).expect("a process may signal itself");
+        let mut seen = Vec::new();
+        for _ in 0..3 {
+            raise(SIGINT).expect("a process may signal itself");
+            seen.push(poll_signals(&mut signals, &Arc::default()));
+        }
+        assert!(seen.contains(&Poll::Ready(Some(Signal::Term))), "{seen:?}");
+    });
+}
+
+#[test]
+#[cfg(unix)]
+fn a_listener_that_goes_takes_its_waker_and_leaves_the_others_theirs() {
+    let _alone = alone();
+    within(Duration::from_secs(30), "on a plain thread", || {
+        let counts = [(); 3].map(|()| Arc::<Count>::default());
+        let mut listeners = [(); 3].map(|()| Signals::new([Signal::Usr1]).expect("one"));
+        for (listener, count) in listeners.iter_mut().zip(&counts) {
+            assert!(poll_signals(listener, count).is_pending());
+        }
+        let [first, mut second, third] = listeners;
+        drop((first, third));
+        send(libc::SIGUSR1);
+        eventually("the one that is left is woken", || counts[1].get() > 0);
+        assert_eq!(
+            poll_signals(&mut second, &counts[1]),
+            Poll::Ready(Some(Signal::Usr1))
+        );
+        drop(second);
+        assert_eq!(counts.each_ref().map(|count| count.get()), [0, 1, 0]);
+        for count in &counts {
+            assert_eq!(Arc::strong_count(count), 1, "a waker is left");
+        }
+        // As documented, nobody listens and the process goes on.
+        send(libc::SIGUSR1);
+        let mut again = Signals::new([Signal::Usr1]).expect("one");
+        send(libc::SIGUSR1);
+        eventually("it listens again", || {
+            poll_signals(&mut again, &Arc::default()).is_ready()
+        });
+    });
+}
+
+#[test]
+#[cfg(unix)]
+fn names_are_the_c_librarys() {
+    assert_eq!(Signal::Term.to_string(), "SIGTERM");
+    assert_eq!(format!("{:>8}", Signal::Hup), "  SIGHUP");
 }

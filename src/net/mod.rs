@@ -46,6 +46,7 @@
 
 mod addresses;
 mod listener;
+mod serve;
 mod socket;
 mod split;
 mod stream;
@@ -56,6 +57,7 @@ pub mod unix;
 
 pub use addresses::{AsyncToSocketAddrs, resolve};
 pub use listener::{Incoming, TcpListener};
+pub use serve::{Listener, Serve, Summary, serve};
 pub use split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, WriteHalf};
 pub use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, SocketAddrV4, SocketAddrV6};
 pub use stream::TcpStream;

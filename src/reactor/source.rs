@@ -2,7 +2,8 @@
 //!
 //! A [`Source`] owns its descriptor and its [`Readiness`]; the reactor that it is registered with
 //! knows it by token. Users hold it through [`Io`] handles, which are counted: when the last one
-//! goes, the source is deregistered, and then closed.
+//! goes, the source is deregistered, and then closed. (`Async<T>` lends a descriptor that is its
+//! user's: that one is deregistered by then, and stays open.)
 //!
 //! **Sources follow their users.** A source is registered when an operation first has to wait, with
 //! the reactor of the worker that waits. If later another worker waits, and nobody else does, it
@@ -16,6 +17,7 @@
 //! socket reports each message that drained as an edge, a wake-up for nobody. So a write that has to
 //! wait arms it, and the first event that nobody waited to write for disarms it. (Not the first event
 //! at all: who fills a buffer once fills it again, and pays one system call for that, not two a time.)
+//! What is lent, of which nothing is known, for what was waited for only.
 //!
 //! Without edges, for the directions that somebody waits for. Where there are levels, an event that
 //! wakes somebody leaves its direction armed, since most likely it is waited for again before the
@@ -26,6 +28,7 @@
 //! waker is called and dropped under none of them.
 
 use std::io;
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -34,7 +37,7 @@ use super::{Reactor, Token};
 use crate::poller::{Interest, Mode, Ready};
 use crate::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use crate::sync::wake_all;
-use crate::sys::{AsDescriptor, OwnedDescriptor};
+use crate::sys::{self, AsDescriptor, BorrowedDescriptor, OwnedDescriptor};
 
 /// What a source is, as far as waiting for it differs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,16 +49,25 @@ pub(crate) enum Kind {
     UnixStream,
     /// A listener or a datagram socket: what was read says nothing of what is left.
     Other,
+    /// Anything at all, lent by its owner.
+    Lent,
 }
 
 #[derive(Debug)]
 pub(crate) struct Source {
     readiness: Readiness<Homes>,
-    descriptor: OwnedDescriptor,
+    descriptor: Held,
     kind: Kind,
     /// [`Io`] handles.
     handles: AtomicUsize,
     next_id: AtomicU32,
+}
+
+/// A descriptor, to be closed or not. Both lie in the same place, so that looking at it asks nothing.
+#[derive(Debug)]
+enum Held {
+    Owned(OwnedDescriptor),
+    Lent(ManuallyDrop<OwnedDescriptor>),
 }
 
 /// Where a source is registered: almost always nowhere or in one place.
@@ -130,7 +142,10 @@ impl Source {
 
     #[inline]
     pub(crate) fn descriptor(&self) -> &OwnedDescriptor {
-        &self.descriptor
+        match &self.descriptor {
+            Held::Owned(descriptor) => descriptor,
+            Held::Lent(descriptor) => descriptor,
+        }
     }
 
     /// A stream's read in the state `seen` got less than it asked for. Where that shows that there
@@ -215,13 +230,14 @@ impl Source {
                 Kind::TcpStream => Interest::READABLE | Interest::WRITABLE | Interest::PRIORITY,
                 Kind::UnixStream => Interest::READABLE | Interest::PRIORITY,
                 Kind::Other => Interest::READABLE,
+                Kind::Lent => Interest::NONE,
             };
         }
         let result = match slots.homes.with(reactor) {
             Some(_) => Ok(false),
             None => reactor
                 .poller()
-                .register_socket(self.descriptor.as_descriptor(), token, interest, mode)
+                .register_socket(self.descriptor().as_descriptor(), token, interest, mode)
                 .map(|()| true),
         };
         if let Ok(true) = result {
@@ -250,7 +266,7 @@ impl Source {
     fn deregister(&self, homes: Homes) -> Homes {
         for home in homes.first.iter().chain(&homes.more) {
             // It can only fail if somebody has closed our descriptor: then it is not there either.
-            let _ = (home.reactor.poller()).deregister(self.descriptor.as_descriptor());
+            let _ = (home.reactor.poller()).deregister(self.descriptor().as_descriptor());
         }
         homes
     }
@@ -265,7 +281,7 @@ impl Source {
     }
 
     fn ask(&self, home: &mut Registration, interest: Interest) -> io::Result<()> {
-        let (reactor, socket) = (&home.reactor, self.descriptor.as_descriptor());
+        let (reactor, socket) = (&home.reactor, self.descriptor().as_descriptor());
         (reactor.poller()).modify_socket(socket, home.token, interest, reactor.mode())?;
         home.interest = interest;
         Ok(())
@@ -391,6 +407,22 @@ pub(crate) struct Io {
 impl Io {
     /// Takes over a descriptor, which must be non-blocking.
     pub(crate) fn new(descriptor: OwnedDescriptor, kind: Kind) -> Io {
+        Io::with(Held::Owned(descriptor), kind)
+    }
+
+    /// Waits for a descriptor that stays its owner's. It must be non-blocking, and no file.
+    ///
+    /// # Safety
+    ///
+    /// It must stay open until the last handle is dropped.
+    #[cfg(not(loom))]
+    pub(crate) unsafe fn lent(descriptor: BorrowedDescriptor<'_>) -> Io {
+        // SAFETY: the caller's promise; from here it is never closed.
+        let descriptor = unsafe { sys::take_as_owned(descriptor) };
+        Io::with(Held::Lent(ManuallyDrop::new(descriptor)), Kind::Lent)
+    }
+
+    fn with(descriptor: Held, kind: Kind) -> Io {
         Io {
             source: Arc::new(Source {
                 readiness: Readiness::new(Homes::default()),
@@ -429,8 +461,12 @@ impl Io {
         let source = self.source.clone();
         drop(self);
         match Arc::try_unwrap(source) {
-            Ok(source) => Ok(source.descriptor),
-            Err(source) => source.descriptor.try_clone(),
+            Ok(Source {
+                descriptor: Held::Owned(descriptor),
+                ..
+            }) => Ok(descriptor),
+            Ok(source) => source.descriptor().try_clone(),
+            Err(source) => source.descriptor().try_clone(),
         }
     }
 }

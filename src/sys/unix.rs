@@ -7,6 +7,8 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::{SockAddr, SockRef};
 
+use super::AfterAcceptError;
+
 pub(crate) use std::os::fd::{
     BorrowedFd as BorrowedDescriptor, OwnedFd as OwnedDescriptor, RawFd as RawDescriptor,
 };
@@ -195,6 +197,69 @@ fn is_now(socket: &impl AsFd, what: PollFlags) -> bool {
     let at_once = timespec(Duration::ZERO);
     rustix::io::retry_on_intr(|| poll(&mut asked, Some(&at_once))).is_ok_and(|ready| ready > 0)
         && asked[0].revents().contains(what)
+}
+
+/// What a public interface asks of whoever has a descriptor.
+pub(crate) use std::os::fd::AsFd as HasDescriptor;
+
+/// The same descriptor once more, as if it had a second owner.
+///
+/// # Safety
+///
+/// What this gives must never be dropped, and not be used once the descriptor is closed.
+pub(crate) unsafe fn take_as_owned(descriptor: BorrowedDescriptor<'_>) -> OwnedDescriptor {
+    use std::os::fd::FromRawFd;
+
+    // SAFETY: the descriptor is open, and the caller sees to it that only its owner closes it.
+    unsafe { OwnedDescriptor::from_raw_fd(descriptor.as_raw_fd()) }
+}
+
+/// Whether a read, or a write, would not block right now: the level, whatever edges were told. An
+/// error and a hang-up count, since the operation tells of them at once.
+pub(crate) fn is_ready(descriptor: &impl AsFd, to_write: bool) -> io::Result<bool> {
+    use rustix::event::{PollFd, PollFlags, poll};
+
+    let wanted = match to_write {
+        true => PollFlags::OUT,
+        false => PollFlags::IN,
+    };
+    let mut asked = [PollFd::new(descriptor, wanted)];
+    let at_once = timespec(Duration::ZERO);
+    rustix::io::retry_on_intr(|| poll(&mut asked, Some(&at_once)))?;
+    match asked[0].revents() {
+        told if told.contains(PollFlags::NVAL) => Err(rustix::io::Errno::BADF.into()),
+        told => Ok(!told.is_empty()),
+    }
+}
+
+/// Whether it is of a kind that can never be waited for, since it is always ready.
+pub(crate) fn is_file(descriptor: &impl AsFd) -> io::Result<bool> {
+    use rustix::fs::FileType;
+
+    let kind = FileType::from_raw_mode(rustix::fs::fstat(descriptor)?.st_mode);
+    Ok(matches!(
+        kind,
+        FileType::RegularFile | FileType::Directory | FileType::BlockDevice
+    ))
+}
+
+pub(crate) fn set_nonblocking(descriptor: &impl AsFd) -> io::Result<()> {
+    use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+
+    let flags = fcntl_getfl(descriptor)?;
+    if !flags.contains(OFlags::NONBLOCK) {
+        fcntl_setfl(descriptor, flags | OFlags::NONBLOCK)?;
+    }
+    Ok(())
+}
+
+/// What an error of `accept` says of the next attempt.
+pub(crate) fn after_accept_error(error: &io::Error) -> AfterAcceptError {
+    match error.raw_os_error() {
+        Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => AfterAcceptError::Rest,
+        Some(libc::EBADF | libc::EINVAL | libc::ENOTSOCK | libc::EFAULT) => AfterAcceptError::End,
+        _ => AfterAcceptError::Again,
+    }
 }
 
 /// How many slices one vectored call may have: `IOV_MAX` where there is one (it is 1,024 on all of

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use socket2::{SockAddr, SockRef};
 
+use super::AfterAcceptError;
+
 pub(crate) use std::os::windows::io::{
     BorrowedSocket as BorrowedDescriptor, OwnedSocket as OwnedDescriptor,
     RawSocket as RawDescriptor,
@@ -92,6 +94,71 @@ pub(crate) fn has_room(_: &impl AsSocket) -> bool {
 /// What a receive says of an empty socket is true.
 pub(crate) fn has_ended(_: &impl AsSocket) -> bool {
     false
+}
+
+/// What a public interface asks of whoever has a descriptor.
+pub(crate) use std::os::windows::io::AsSocket as HasDescriptor;
+
+/// The same socket once more, as if it had a second owner.
+///
+/// # Safety
+///
+/// What this gives must never be dropped, and not be used once the socket is closed.
+pub(crate) unsafe fn take_as_owned(socket: BorrowedDescriptor<'_>) -> OwnedDescriptor {
+    use std::os::windows::io::FromRawSocket;
+
+    // SAFETY: the socket is open, and the caller sees to it that only its owner closes it.
+    unsafe { OwnedDescriptor::from_raw_socket(socket.as_raw_socket()) }
+}
+
+/// Whether a read, or a write, would not block right now: the level, whatever edges were told. An
+/// error and a hang-up count, since the operation tells of them at once.
+pub(crate) fn is_ready(socket: &impl AsSocket, to_write: bool) -> io::Result<bool> {
+    use windows_sys::Win32::Networking::WinSock::{
+        POLLNVAL, POLLRDNORM, POLLWRNORM, SOCKET, WSAENOTSOCK, WSAPOLLFD, WSAPoll,
+    };
+
+    let mut asked = WSAPOLLFD {
+        fd: socket.as_socket().as_raw_socket() as SOCKET,
+        events: match to_write {
+            true => POLLWRNORM,
+            false => POLLRDNORM,
+        },
+        revents: 0,
+    };
+    // SAFETY: one structure, which is ours, and the number 1 that says so.
+    if unsafe { WSAPoll(&mut asked, 1, 0) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    match asked.revents & POLLNVAL {
+        0 => Ok(asked.revents != 0),
+        _ => Err(io::Error::from_raw_os_error(WSAENOTSOCK)),
+    }
+}
+
+/// What can be borrowed as a socket is one.
+pub(crate) fn is_file(_: &impl AsSocket) -> io::Result<bool> {
+    Ok(false)
+}
+
+pub(crate) fn set_nonblocking(socket: &impl AsSocket) -> io::Result<()> {
+    SockRef::from(socket).set_nonblocking(true)
+}
+
+/// What an error of `accept` says of the next attempt.
+pub(crate) fn after_accept_error(error: &io::Error) -> AfterAcceptError {
+    use windows_sys::Win32::Networking::WinSock::{
+        WSA_NOT_ENOUGH_MEMORY, WSAEBADF, WSAEFAULT, WSAEINVAL, WSAEMFILE, WSAENOBUFS, WSAENOTSOCK,
+        WSANOTINITIALISED,
+    };
+
+    match error.raw_os_error() {
+        Some(WSAEMFILE | WSAENOBUFS | WSA_NOT_ENOUGH_MEMORY) => AfterAcceptError::Rest,
+        Some(WSAEBADF | WSAEFAULT | WSAEINVAL | WSAENOTSOCK | WSANOTINITIALISED) => {
+            AfterAcceptError::End
+        }
+        _ => AfterAcceptError::Again,
+    }
 }
 
 /// How many slices one vectored call may have: `IOV_MAX` where there is one (it is 1,024 on all of

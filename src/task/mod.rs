@@ -15,6 +15,7 @@ mod blocking;
 mod inbox;
 pub(crate) mod queue;
 mod search;
+mod set;
 pub(crate) mod team;
 
 use std::any::Any;
@@ -33,6 +34,7 @@ use crate::sync::atomic::{AtomicUsize, Ordering};
 use team::Team;
 
 pub use blocking::unblock;
+pub use set::TaskSet;
 
 /// What every task carries, beside its future.
 #[derive(Debug)]

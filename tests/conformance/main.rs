@@ -5,6 +5,7 @@
 //! its own. Nothing here waits by sleeping where a condition can be waited for; ports come from the
 //! kernel; no test depends on another one.
 
+mod async_io;
 mod child;
 mod connecting;
 mod descriptor;
@@ -16,9 +17,11 @@ mod pollers;
 mod probe;
 mod rules;
 mod runtime;
+mod serve;
 mod streams;
 mod support;
 mod tasks;
+mod taskset;
 mod time;
 mod udp;
 #[cfg(unix)]

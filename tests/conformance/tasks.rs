@@ -1049,3 +1049,37 @@ fn many_blocking_calls_at_once_all_finish() {
         assert_eq!(polder::unblock(|| 13).cancel().await.unwrap_or(13), 13);
     });
 }
+
+/// The pool is the whole process's, so this one is a process of its own.
+#[test]
+#[cfg(target_os = "linux")]
+fn the_blocking_pool_grows_and_retires_idle_threads() {
+    const CALLS: usize = 20;
+
+    fn threads() -> usize {
+        let threads = std::fs::read_dir("/proc/self/task").expect("Linux has it");
+        let names = threads.filter_map(|thread| {
+            // A thread may go just now.
+            std::fs::read_to_string(thread.ok()?.path().join("comm")).ok()
+        });
+        names.filter(|name| name.starts_with("blocking-")).count()
+    }
+
+    let rule = |backend| {
+        let runtime = runtime(backend);
+        assert_eq!(threads(), 0, "a pool that nobody has used");
+        for _ in 0..2 {
+            // Each waits for all the others, so they must run at once.
+            let barrier = Arc::new(std::sync::Barrier::new(CALLS));
+            let calls = (0..CALLS).map(|_| {
+                let barrier = barrier.clone();
+                polder::unblock(move || barrier.wait().is_leader())
+            });
+            runtime.block_on(join_all(calls));
+            assert!(threads() > 0, "idle threads stay for a while");
+            eventually("idle threads are retired", || threads() == 0);
+        }
+    };
+    let test = "tasks::the_blocking_pool_grows_and_retires_idle_threads";
+    in_children(test, rule, |_, _| ());
+}

@@ -312,6 +312,89 @@ fn echo_goes_on_by_itself_after_it_had_no_descriptors_left() {
     }
 }
 
+/// `ulimit -n 64`, and 500 clients: nearly nothing is spent on waiting for descriptors, service goes on
+/// as soon as there are some, and nobody who was accepted is forgotten.
+#[test]
+#[cfg(target_os = "linux")]
+fn echo_that_is_starved_of_descriptors_does_not_spin_and_serves_everyone_in_the_end() {
+    use std::time::{Duration, Instant};
+
+    const CLIENTS: usize = 500;
+    raised_descriptor_limit();
+    for backend in Backend::available() {
+        let mut limited = Command::new("sh");
+        limited.args(["-c", "ulimit -S -n 64; exec \"$0\" \"$@\""]);
+        limited.arg(binary("echo"));
+        limited.args(["127.0.0.1:0", "--backend", backend.name()]);
+        let mut echo = Echo::greeted(Program::start(prepared(limited)), backend);
+        // Each says its number and is done with that, so whoever is accepted is served at once, and
+        // goes only when we do.
+        let mut waiting: Vec<_> = (0..CLIENTS).map(|_| echo.client()).collect();
+        for (number, client) in waiting.iter_mut().enumerate() {
+            let bytes = (number as u32).to_le_bytes();
+            client.write_all(&bytes).expect("the queue takes it");
+        }
+        while !echo.line().starts_with("cannot accept: ") {}
+
+        // Starved: what it costs to wait.
+        let (before, start) = (echo.program.time(), Instant::now());
+        thread::sleep(Duration::from_millis(1_000));
+        let (spent, took) = (echo.program.time() - before, start.elapsed());
+        let share = spent.as_secs_f64() / took.as_secs_f64();
+        println!("{backend}: {:.2} % of a core while starved", share * 100.0);
+        assert!(share < 0.1, "{spent:?} of {took:?} on {backend}");
+
+        // There are more of them: no event tells of that, and nobody has gone.
+        let first = waiting
+            .iter()
+            .take_while(|client| has_answer(client))
+            .count();
+        assert!((32..64).contains(&first), "{first} were served");
+        let start = Instant::now();
+        echo.program.limit_descriptors(64 + 8);
+        let answer = waiting[first].peek(&mut [0; 4]);
+        answer.unwrap_or_else(|error| panic!("no echo for {first} on {backend}: {error}"));
+        let took = start.elapsed();
+        println!("{backend}: served {took:?} after there were descriptors again");
+        assert!(took < Duration::from_secs(5), "{took:?} on {backend}");
+
+        // They come free, a few at a time, and the next are served soon.
+        let mut served = vec![];
+        let mut slowest = Duration::ZERO;
+        let mut number = 0;
+        while let Some(mut client) = (number < CLIENTS).then(|| waiting.remove(0)) {
+            let start = Instant::now();
+            let mut back = [0; 4];
+            let read = client.read_exact(&mut back);
+            read.unwrap_or_else(|error| panic!("no echo for {number} on {backend}: {error}"));
+            assert_eq!(back, (number as u32).to_le_bytes(), "another's echo");
+            // The first ones were served before.
+            if number > 64 + 8 {
+                slowest = slowest.max(start.elapsed());
+            }
+            number += 1;
+            served.push(client);
+            if served.len() == 40 {
+                served.drain(..).for_each(reset);
+            }
+        }
+        println!("{backend}: the next is served after {slowest:?} at most");
+        assert!(slowest < Duration::from_secs(5), "{slowest:?} on {backend}");
+        served.into_iter().for_each(reset);
+        echo.serves_a_client();
+        // Everyone's coming was told, once.
+        let mut program = echo.program;
+        program.interrupt();
+        while program.next_line().is_some() {}
+        let come = program
+            .said()
+            .iter()
+            .filter(|line| line.ends_with(" connected"));
+        assert_eq!(come.count(), CLIENTS + 1, "on {backend}");
+        program.ended_well();
+    }
+}
+
 #[test]
 fn echo_stops_on_ctrl_c_with_clients_connected() {
     for backend in Backend::available() {
@@ -381,6 +464,14 @@ fn a_wrong_argument_of_echo_gets_one_line_that_says_what_it_should_have_been() {
     // A documentation address (RFC 5737): no machine has it.
     let elsewhere = ["192.0.2.1:0"];
     wrong("echo", elsewhere, &["192.0.2.1", "address of this machine"]);
+}
+
+#[cfg(target_os = "linux")]
+fn has_answer(client: &TcpStream) -> bool {
+    client.set_nonblocking(true).expect("an option is set");
+    let there = client.peek(&mut [0; 4]).is_ok();
+    client.set_nonblocking(false).expect("an option is set");
+    there
 }
 
 /// The echo server, and where it listens.

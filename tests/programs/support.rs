@@ -143,6 +143,44 @@ impl Program {
         })
     }
 
+    /// All the lines of standard output that were read so far.
+    #[cfg(target_os = "linux")]
+    pub fn said(&self) -> &[String] {
+        &self.said
+    }
+
+    /// Changes how many descriptors it may have.
+    #[cfg(target_os = "linux")]
+    pub fn limit_descriptors(&self, count: libc::rlim_t) {
+        let id = libc::pid_t::try_from(self.child.id()).expect("an id fits");
+        let mut limit = libc::rlimit {
+            rlim_cur: 0,
+            rlim_max: 0,
+        };
+        // SAFETY: it writes to the structure, which is ours; the id is the child's still.
+        let result =
+            unsafe { libc::prlimit(id, libc::RLIMIT_NOFILE, std::ptr::null(), &mut limit) };
+        assert_eq!(result, 0, "{}", io::Error::last_os_error());
+        limit.rlim_cur = count;
+        // SAFETY: it reads the structure, which is ours; the id is the child's still.
+        let result =
+            unsafe { libc::prlimit(id, libc::RLIMIT_NOFILE, &limit, std::ptr::null_mut()) };
+        assert_eq!(result, 0, "{}", io::Error::last_os_error());
+    }
+
+    /// How long it has computed so far, in user and kernel mode: to 10 ms.
+    #[cfg(target_os = "linux")]
+    pub fn time(&self) -> Duration {
+        let stat = format!("/proc/{}/stat", self.child.id());
+        let stat = std::fs::read_to_string(stat).expect("it is still running");
+        // The second field is the name, in parentheses; times are the 14th and the 15th, in ticks,
+        // of which there are 100 a second on every architecture (USER_HZ).
+        let (_, rest) = stat.rsplit_once(')').expect("a name in parentheses");
+        let ticks = rest.split_ascii_whitespace().skip(11).take(2);
+        let ticks: u64 = ticks.map(|n| n.parse::<u64>().expect("a number")).sum();
+        Duration::from_millis(ticks * 10)
+    }
+
     /// What it says on standard error, to the end.
     pub fn complaints(&mut self) -> Vec<String> {
         let deadline = Instant::now() + LIMIT;

@@ -1,0 +1,823 @@
+//! [`Async`]: any descriptor that the backend can wait for.
+//!
+//! **The level decides.** polder's own sockets trust what edges have told, and clear it only when an
+//! operation of theirs would block. Here the operations are the user's: he may read through
+//! [`Async::get_ref`] without a word to us, take one of several datagrams and say `WouldBlock`
+//! because it was not his, or wait for readability a second time without reading at all. So nothing
+//! that was told is trusted: each wait first asks the kernel whether the descriptor is ready *now*
+//! (one `poll(2)` that does not wait), and sleeps only if it is not. The snapshot of the readiness is
+//! taken before that question, and cleared by it: an edge that comes in between is seen, so none is
+//! lost, and one that tells of what was taken meanwhile leads to one more question, so nobody spins.
+//!
+//! **Who waits.** A future of ours has an identity among the source's waiters, as everywhere. A
+//! function that polls has none but its waker: so each waker that comes that way gets one, and keeps
+//! it as long as it waits, in a list of [`Task`]s. Any number of tasks may poll, none displaces another
+//! and loses it its wake, and none wakes another for displacing it, which could go on for ever.
+//!
+//! **Who owns what.** The descriptor is the user's value's, and the source has its number. The field
+//! order sees to it that the source is deregistered before the value is dropped; and as long as it
+//! is registered, safe code has no more than a shared reference to the value, which is what a
+//! [`BorrowedFd`](std::os::fd::BorrowedFd) asks for. That is why what gives out `&mut T` is unsafe,
+//! as in async-io: to replace the value would be to close a registered descriptor. (A duplicate of
+//! our own would make it safe, at the price of twice the descriptors; to deregister while it is lent
+//! would lose whoever waits meanwhile.)
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker, ready};
+
+use futures_lite::{AsyncRead, AsyncWrite};
+
+use crate::reactor::{Direction, Io, WaiterId};
+use crate::runtime::context;
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sys::{self, AsDescriptor, HasDescriptor, OwnedDescriptor};
+use crate::task::queue;
+
+/// Anything with a descriptor that can be waited for, as async-io's type of this name.
+///
+/// For pipes, inotify, timerfd, eventfd, devices and terminals, and for sockets of other libraries.
+/// (polder's own sockets are in [`net`](crate::net), and cost less: here each wait asks the kernel
+/// once more than there.) On Windows, sockets only.
+///
+/// Any number of tasks may wait for one `Async` at once, in both directions, by every method.
+///
+/// # Examples
+///
+/// A pipe:
+///
+/// ```
+/// # #[cfg(unix)] {
+/// use polder::Async;
+/// use polder::io::{AsyncReadExt, AsyncWriteExt};
+/// use std::fs::File;
+///
+/// let (reader, writer) = rustix::pipe::pipe()?;
+/// polder::block_on(async {
+///     let mut reader = Async::new(File::from(reader))?;
+///     let mut writer = Async::new(File::from(writer))?;
+///     let task = polder::spawn(async move { writer.write_all(b"through the pipe").await });
+///     let mut text = String::new();
+///     reader.read_to_string(&mut text).await?;
+///     assert_eq!(text, "through the pipe");
+///     task.await
+/// })?;
+/// # }
+/// # std::io::Result::Ok(())
+/// ```
+///
+/// A timer of the kernel's, read by a call of one's own:
+///
+/// ```
+/// # #[cfg(any(target_os = "linux", target_os = "android"))] {
+/// use polder::Async;
+/// use rustix::time::{
+///     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+///     timerfd_settime,
+/// };
+///
+/// let timer = Async::new(timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?)?;
+/// let period = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+/// let times = Itimerspec { it_interval: period, it_value: period };
+/// timerfd_settime(timer.get_ref(), TimerfdTimerFlags::empty(), &times)?;
+/// polder::block_on(async {
+///     let mut count = [0; 8];
+///     timer.read_with(|timer| Ok(rustix::io::read(timer, &mut count)?)).await?;
+///     assert!(u64::from_ne_bytes(count) > 0);
+///     std::io::Result::Ok(())
+/// })?;
+/// # }
+/// # std::io::Result::Ok(())
+/// ```
+///
+/// # Files and standard streams
+///
+/// A regular file is always ready, and still takes its time: it is an error here, and is read through
+/// [`Unblock`](super::Unblock) or [`unblock`](crate::unblock). So are standard input, output and
+/// error, which may be files; and where they are not, what makes them non-blocking does that to
+/// every other program that has them too.
+///
+/// # Cancel safety
+///
+/// Whoever waits and gives up leaves nothing behind. An operation has either happened or not.
+pub struct Async<T> {
+    /// Before `inner`, and so deregistered before that is dropped.
+    watch: Watch,
+    inner: T,
+}
+
+/// What waits for a descriptor.
+struct Watch {
+    io: Io,
+    /// Whoever waits by polling, by direction.
+    tasks: [Mutex<Vec<Arc<Task>>>; 2],
+}
+
+/// A task that polled: see the head of this file.
+struct Task {
+    id: WaiterId,
+    waker: Waker,
+    /// It no longer waits, unless it polls again.
+    woken: AtomicBool,
+}
+
+impl Wake for Task {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.woken.store(true, Ordering::Release);
+        self.waker.wake_by_ref();
+    }
+}
+
+impl Watch {
+    /// Ready once the descriptor is. `leave` leaves the waker of whoever waits: see
+    /// [`leave`](Self::leave).
+    fn poll(
+        &self,
+        cx: &Context<'_>,
+        direction: Direction,
+        leave: impl Fn() -> io::Result<bool>,
+    ) -> Poll<io::Result<()>> {
+        let source = self.io.source();
+        loop {
+            ready!(queue::charge(cx));
+            let seen = source.snapshot(direction);
+            if sys::is_ready(source.descriptor(), direction == Direction::Write)? {
+                return Poll::Ready(Ok(()));
+            }
+            queue::refund();
+            source.clear(direction, seen);
+            if leave()? {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// Leaves a waker for the next event; false if there was one since readiness was cleared.
+    fn leave(&self, direction: Direction, id: WaiterId, waker: &Waker) -> io::Result<bool> {
+        let source = self.io.source();
+        source
+            .wait_again(direction, id, waker)
+            .unwrap_or_else(|| context::with_reactor(|it| source.wait(it, direction, id, waker))?)
+    }
+
+    /// For whoever has no name but his waker.
+    fn poll_as_task(&self, cx: &Context<'_>, direction: Direction) -> Poll<io::Result<()>> {
+        self.poll(cx, direction, || {
+            let task = self.task(cx.waker(), direction);
+            let left = self.leave(direction, task.id, &Waker::from(task.clone()));
+            if !matches!(left, Ok(true)) {
+                task.woken.store(true, Ordering::Release); // It does not wait.
+            }
+            left
+        })
+    }
+
+    /// The entry of whoever has this waker; entries of those who wait no longer are dropped.
+    fn task(&self, waker: &Waker, direction: Direction) -> Arc<Task> {
+        let mut gone = Vec::new(); // To be dropped outside the lock.
+        let mut found = None;
+        let mut tasks = self.tasks[direction as usize].lock();
+        let mut index = 0;
+        while let Some(task) = tasks.get(index) {
+            if task.waker.will_wake(waker) {
+                // Within the lock, so that nobody else takes it for one that waits no longer.
+                task.woken.store(false, Ordering::Release);
+                found = Some(task.clone());
+            } else if task.woken.load(Ordering::Acquire) {
+                gone.push(tasks.swap_remove(index));
+                continue;
+            }
+            index += 1;
+        }
+        found.unwrap_or_else(|| {
+            let task = Arc::new(Task {
+                id: self.io.new_id(),
+                waker: waker.clone(),
+                woken: AtomicBool::new(false),
+            });
+            tasks.push(task.clone());
+            task
+        })
+    }
+
+    /// Tries `operation` until it does not block.
+    fn poll_operation<R>(
+        &self,
+        cx: &Context<'_>,
+        direction: Direction,
+        mut operation: impl FnMut() -> io::Result<R>,
+    ) -> Poll<io::Result<R>> {
+        loop {
+            match ready!(attempt(cx, &mut operation)) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    ready!(self.poll_as_task(cx, direction))?;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                result => return Poll::Ready(result),
+            }
+        }
+    }
+}
+
+/// One attempt, which counts in the running task's share if it does not block.
+fn attempt<R>(cx: &Context<'_>, operation: impl FnOnce() -> io::Result<R>) -> Poll<io::Result<R>> {
+    ready!(queue::charge(cx));
+    let result = operation();
+    if matches!(&result, Err(error) if error.kind() == io::ErrorKind::WouldBlock) {
+        queue::refund();
+    }
+    Poll::Ready(result)
+}
+
+impl<T: HasDescriptor + 'static> Async<T> {
+    /// Makes the descriptor non-blocking, and takes `inner` over.
+    ///
+    /// It is registered with no runtime until somebody has to wait for it.
+    ///
+    /// `T` borrows nothing, since the kernel's list must be left before the descriptor is closed, and
+    /// a value that is forgotten instead of dropped would not do that. An [`Arc`] can be shared.
+    ///
+    /// # Errors
+    ///
+    /// [`PermissionDenied`](io::ErrorKind::PermissionDenied) for a regular file, a directory or a block
+    /// device: [`Unblock`](super::Unblock) is for these. Otherwise what the system says.
+    ///
+    /// ```
+    /// # #[cfg(unix)] {
+    /// let file = std::fs::File::open("Cargo.toml")?;
+    /// let error = polder::Async::new(file).unwrap_err();
+    /// assert!(error.to_string().contains("unblock"));
+    /// # }
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn new(inner: T) -> io::Result<Async<T>> {
+        let watched = Async::new_nonblocking(inner)?;
+        sys::set_nonblocking(watched.watch.io.source().descriptor())?;
+        Ok(watched)
+    }
+
+    /// Takes `inner` over, which is non-blocking already. If it is not, operations may block the
+    /// thread, and everything else that it runs.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new).
+    pub fn new_nonblocking(inner: T) -> io::Result<Async<T>> {
+        if sys::is_file(&inner)? {
+            return Err(io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                "a regular file cannot be waited for: it is always ready; \
+                 use polder::io::Unblock or polder::unblock",
+            ));
+        }
+        // SAFETY: the descriptor is open as long as `inner` is neither dropped nor changed. The
+        // handle lies before it in the same value, so it goes first, in `into_inner` too; nothing is
+        // borrowed that could end earlier. And until then only unsafe functions, whose callers
+        // promise not to close it, give more than `&inner`.
+        let io = unsafe { Io::lent(inner.as_descriptor()) };
+        Ok(Async {
+            watch: Watch {
+                io,
+                tasks: [Mutex::default(), Mutex::default()],
+            },
+            inner,
+        })
+    }
+}
+
+impl<T> Async<T> {
+    /// The value inside.
+    ///
+    /// Reading from it, or writing to it, is fine: no wait depends on who does that.
+    pub fn get_ref(&self) -> &T {
+        &self.inner
+    }
+
+    /// The value inside, to be changed.
+    ///
+    /// # Safety
+    ///
+    /// Its descriptor must not be closed or replaced.
+    pub unsafe fn get_mut(&mut self) -> &mut T {
+        &mut self.inner
+    }
+
+    /// Gives the value back, which stays non-blocking.
+    ///
+    /// # Errors
+    ///
+    /// None at present; the type is async-io's.
+    pub fn into_inner(self) -> io::Result<T> {
+        let Async { watch, inner } = self;
+        drop(watch);
+        Ok(inner)
+    }
+
+    /// Waits until the descriptor is readable: until a read would not block. An end of file and an
+    /// error count.
+    ///
+    /// It is readable as long as there is something to read, however often this is asked.
+    ///
+    /// ```
+    /// # #[cfg(unix)] {
+    /// use polder::Async;
+    /// use std::io::{Read, Write};
+    /// use std::os::unix::net::UnixStream;
+    ///
+    /// let (near, mut far) = UnixStream::pair()?;
+    /// polder::block_on(async {
+    ///     let near = Async::new(near)?;
+    ///     far.write_all(b"hello")?;
+    ///     near.readable().await?;
+    ///     let mut bytes = [0; 5];
+    ///     near.get_ref().read_exact(&mut bytes)?;
+    ///     assert_eq!(&bytes, b"hello");
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # }
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// When awaited: where the backend cannot wait for this descriptor, or no more of them.
+    ///
+    /// # Cancel safety
+    ///
+    /// Giving up leaves nothing behind.
+    pub fn readable(&self) -> Readable<'_, T> {
+        Readable(Wait::new(self, Direction::Read))
+    }
+
+    /// Waits until the descriptor is writable: see [`readable`](Self::readable).
+    pub fn writable(&self) -> Writable<'_, T> {
+        Writable(Wait::new(self, Direction::Write))
+    }
+
+    /// [`readable`](Self::readable), as a future that borrows nothing.
+    pub fn readable_owned(self: Arc<Self>) -> ReadableOwned<T> {
+        ReadableOwned(Wait::new(self, Direction::Read))
+    }
+
+    /// [`writable`](Self::writable), as a future that borrows nothing.
+    pub fn writable_owned(self: Arc<Self>) -> WritableOwned<T> {
+        WritableOwned(Wait::new(self, Direction::Write))
+    }
+
+    /// [`readable`](Self::readable), for functions that poll: to be called after an operation that
+    /// would have blocked. The task is woken when it is worth another try.
+    ///
+    /// Any number of tasks may do that at once: each is woken.
+    ///
+    /// # Errors
+    ///
+    /// As [`readable`](Self::readable).
+    pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.watch.poll_as_task(cx, Direction::Read)
+    }
+
+    /// [`writable`](Self::writable), for functions that poll: see
+    /// [`poll_readable`](Self::poll_readable).
+    ///
+    /// # Errors
+    ///
+    /// As [`readable`](Self::readable).
+    pub fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.watch.poll_as_task(cx, Direction::Write)
+    }
+
+    /// Calls `operation`, again whenever the descriptor becomes readable, until it gives something
+    /// else than [`WouldBlock`](io::ErrorKind::WouldBlock).
+    ///
+    /// It may take part of what there is and say `WouldBlock` all the same: it is then called again
+    /// for the rest.
+    ///
+    /// ```
+    /// use polder::Async;
+    /// use std::net::UdpSocket;
+    ///
+    /// let (near, far) = (UdpSocket::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?);
+    /// polder::block_on(async {
+    ///     let near = Async::new(near)?;
+    ///     far.send_to(b"hello", near.get_ref().local_addr()?)?;
+    ///     let mut bytes = [0; 8];
+    ///     let (length, _from) = near.read_with(|near| near.recv_from(&mut bytes)).await?;
+    ///     assert_eq!(&bytes[..length], b"hello");
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The operation's, and those of [`readable`](Self::readable).
+    ///
+    /// # Cancel safety
+    ///
+    /// It is called within a poll only, and what it gives is given at once: nothing is lost.
+    pub async fn read_with<R>(
+        &self,
+        mut operation: impl FnMut(&T) -> io::Result<R>,
+    ) -> io::Result<R> {
+        self.run(Direction::Read, || operation(&self.inner)).await
+    }
+
+    /// Calls `operation`, again whenever the descriptor becomes writable, until it gives something
+    /// else than [`WouldBlock`](io::ErrorKind::WouldBlock): see [`read_with`](Self::read_with).
+    ///
+    /// # Errors
+    ///
+    /// The operation's, and those of [`writable`](Self::writable).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`read_with`](Self::read_with).
+    pub async fn write_with<R>(
+        &self,
+        mut operation: impl FnMut(&T) -> io::Result<R>,
+    ) -> io::Result<R> {
+        self.run(Direction::Write, || operation(&self.inner)).await
+    }
+
+    /// [`read_with`](Self::read_with), for an operation that changes the value.
+    ///
+    /// # Errors
+    ///
+    /// As [`read_with`](Self::read_with).
+    ///
+    /// # Safety
+    ///
+    /// The operation must not close or replace the value's descriptor.
+    pub async unsafe fn read_with_mut<R>(
+        &mut self,
+        mut operation: impl FnMut(&mut T) -> io::Result<R>,
+    ) -> io::Result<R> {
+        let Async { watch, inner } = self;
+        watch.run(Direction::Read, || operation(inner)).await
+    }
+
+    /// [`write_with`](Self::write_with), for an operation that changes the value.
+    ///
+    /// # Errors
+    ///
+    /// As [`write_with`](Self::write_with).
+    ///
+    /// # Safety
+    ///
+    /// The operation must not close or replace the value's descriptor.
+    pub async unsafe fn write_with_mut<R>(
+        &mut self,
+        mut operation: impl FnMut(&mut T) -> io::Result<R>,
+    ) -> io::Result<R> {
+        let Async { watch, inner } = self;
+        watch.run(Direction::Write, || operation(inner)).await
+    }
+
+    async fn run<R>(
+        &self,
+        direction: Direction,
+        operation: impl FnMut() -> io::Result<R>,
+    ) -> io::Result<R> {
+        self.watch.run(direction, operation).await
+    }
+}
+
+impl Watch {
+    async fn run<R>(
+        &self,
+        direction: Direction,
+        mut operation: impl FnMut() -> io::Result<R>,
+    ) -> io::Result<R> {
+        let mut wait = Wait::new(self, direction);
+        poll_fn(|cx| {
+            loop {
+                match ready!(attempt(cx, &mut operation)) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        ready!(wait.poll(cx))?;
+                    }
+                    result => return Poll::Ready(result),
+                }
+            }
+        })
+        .await
+    }
+}
+
+/// What waits, borrowed or shared.
+trait Watched {
+    fn watch(&self) -> &Watch;
+}
+
+impl Watched for &Watch {
+    fn watch(&self) -> &Watch {
+        self
+    }
+}
+
+impl<T> Watched for &Async<T> {
+    fn watch(&self) -> &Watch {
+        &self.watch
+    }
+}
+
+impl<T> Watched for Arc<Async<T>> {
+    fn watch(&self) -> &Watch {
+        &self.watch
+    }
+}
+
+/// One waiter, with a name of its own from the first poll on.
+struct Wait<W: Watched> {
+    watched: W,
+    direction: Direction,
+    id: Option<WaiterId>,
+}
+
+impl<W: Watched> Wait<W> {
+    fn new(watched: W, direction: Direction) -> Wait<W> {
+        Wait {
+            watched,
+            direction,
+            id: None,
+        }
+    }
+
+    fn poll(&mut self, cx: &Context<'_>) -> Poll<io::Result<()>> {
+        let watch = self.watched.watch();
+        let id = *self.id.get_or_insert_with(|| watch.io.new_id());
+        watch.poll(cx, self.direction, || {
+            watch.leave(self.direction, id, cx.waker())
+        })
+    }
+}
+
+impl<W: Watched> Drop for Wait<W> {
+    fn drop(&mut self) {
+        if let Some(id) = self.id {
+            self.watched.watch().io.forget(id);
+        }
+    }
+}
+
+/// The future of [`Async::readable`].
+#[must_use = "futures do nothing unless they are polled"]
+pub struct Readable<'a, T>(Wait<&'a Async<T>>);
+
+/// The future of [`Async::writable`].
+#[must_use = "futures do nothing unless they are polled"]
+pub struct Writable<'a, T>(Wait<&'a Async<T>>);
+
+/// The future of [`Async::readable_owned`].
+#[must_use = "futures do nothing unless they are polled"]
+pub struct ReadableOwned<T>(Wait<Arc<Async<T>>>);
+
+/// The future of [`Async::writable_owned`].
+#[must_use = "futures do nothing unless they are polled"]
+pub struct WritableOwned<T>(Wait<Arc<Async<T>>>);
+
+macro_rules! waiting {
+    ($($name:literal: $future:ty, <$($parameter:tt),*>;)*) => {$(
+        impl<$($parameter),*> Future for $future {
+            type Output = io::Result<()>;
+
+            fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+                self.0.poll(cx)
+            }
+        }
+
+        /// Nothing in it is pinned.
+        impl<$($parameter),*> Unpin for $future {}
+
+        impl<$($parameter),*> fmt::Debug for $future {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_struct($name).finish_non_exhaustive()
+            }
+        }
+    )*};
+}
+
+waiting! {
+    "Readable": Readable<'_, T>, <T>;
+    "Writable": Writable<'_, T>, <T>;
+    "ReadableOwned": ReadableOwned<T>, <T>;
+    "WritableOwned": WritableOwned<T>, <T>;
+}
+
+/// Values whose [`Read`] and [`Write`] leave their descriptor where it is, as async-io's trait of this
+/// name.
+///
+/// These traits take `&mut self`, so they could replace the value, and with it a descriptor that is
+/// registered. An [`Async`] of what promises not to do that is [`AsyncRead`] and [`AsyncWrite`].
+/// What makes no such promise has [`Async::read_with`]; and where `&T` is `Read` or `Write`, as it is
+/// for most of the standard library's types, `&Async<T>` is `AsyncRead` or `AsyncWrite` in any case.
+///
+/// # Safety
+///
+/// No method of `Read`, `Write`, [`Seek`](io::Seek) or [`BufRead`](io::BufRead) closes or replaces the
+/// descriptor.
+pub unsafe trait IoSafe {}
+
+// SAFETY: through a shared reference, nothing that was borrowed can be replaced.
+unsafe impl<T: ?Sized> IoSafe for &T {}
+// SAFETY: a file's methods are system calls on its descriptor.
+unsafe impl IoSafe for std::fs::File {}
+// SAFETY: so are a stream's.
+unsafe impl IoSafe for std::net::TcpStream {}
+// SAFETY: so are a stream's.
+#[cfg(unix)]
+unsafe impl IoSafe for std::os::unix::net::UnixStream {}
+// SAFETY: so are a pipe's.
+unsafe impl IoSafe for std::process::ChildStdin {}
+// SAFETY: so are a pipe's.
+unsafe impl IoSafe for std::process::ChildStdout {}
+// SAFETY: so are a pipe's.
+unsafe impl IoSafe for std::process::ChildStderr {}
+// SAFETY: it hands on to what it holds, which promises.
+unsafe impl<T: IoSafe + ?Sized> IoSafe for Box<T> {}
+
+/// A value may be moved, whoever waits for its descriptor.
+impl<T> Unpin for Async<T> {}
+
+impl<T: IoSafe + Read> AsyncRead for Async<T> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        let Async { watch, inner } = &mut *self;
+        watch.poll_operation(cx, Direction::Read, || inner.read(bytes))
+    }
+
+    fn poll_read_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffers: &mut [IoSliceMut<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let Async { watch, inner } = &mut *self;
+        watch.poll_operation(cx, Direction::Read, || inner.read_vectored(buffers))
+    }
+}
+
+impl<T> AsyncRead for &Async<T>
+where
+    for<'a> &'a T: Read,
+{
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        self.watch
+            .poll_operation(cx, Direction::Read, || (&self.inner).read(bytes))
+    }
+
+    fn poll_read_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffers: &mut [IoSliceMut<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.watch
+            .poll_operation(cx, Direction::Read, || (&self.inner).read_vectored(buffers))
+    }
+}
+
+/// Closing flushes, and no more: a socket's peer sees the end of file when the value is dropped, or
+/// after its own `shutdown`.
+impl<T: IoSafe + Write> AsyncWrite for Async<T> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let Async { watch, inner } = &mut *self;
+        watch.poll_operation(cx, Direction::Write, || inner.write(bytes))
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffers: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let Async { watch, inner } = &mut *self;
+        watch.poll_operation(cx, Direction::Write, || inner.write_vectored(buffers))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Async { watch, inner } = &mut *self;
+        watch.poll_operation(cx, Direction::Write, || inner.flush())
+    }
+
+    fn poll_close(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_flush(cx)
+    }
+}
+
+/// Closing flushes, and no more.
+impl<T> AsyncWrite for &Async<T>
+where
+    for<'a> &'a T: Write,
+{
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.watch
+            .poll_operation(cx, Direction::Write, || (&self.inner).write(bytes))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffers: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.watch.poll_operation(cx, Direction::Write, || {
+            (&self.inner).write_vectored(buffers)
+        })
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.watch
+            .poll_operation(cx, Direction::Write, || (&self.inner).flush())
+    }
+
+    fn poll_close(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_flush(cx)
+    }
+}
+
+impl<T> AsRef<T> for Async<T> {
+    fn as_ref(&self) -> &T {
+        &self.inner
+    }
+}
+
+/// As [`Async::new`].
+impl<T: HasDescriptor + From<OwnedDescriptor> + 'static> TryFrom<OwnedDescriptor> for Async<T> {
+    type Error = io::Error;
+
+    fn try_from(descriptor: OwnedDescriptor) -> io::Result<Async<T>> {
+        Async::new(descriptor.into())
+    }
+}
+
+/// As [`Async::into_inner`].
+impl<T: Into<OwnedDescriptor>> TryFrom<Async<T>> for OwnedDescriptor {
+    type Error = io::Error;
+
+    fn try_from(watched: Async<T>) -> io::Result<OwnedDescriptor> {
+        watched.into_inner().map(Into::into)
+    }
+}
+
+#[cfg(unix)]
+mod lending {
+    use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+
+    use super::Async;
+
+    impl<T: AsFd> AsFd for Async<T> {
+        fn as_fd(&self) -> BorrowedFd<'_> {
+            self.inner.as_fd()
+        }
+    }
+
+    impl<T: AsRawFd> AsRawFd for Async<T> {
+        fn as_raw_fd(&self) -> RawFd {
+            self.inner.as_raw_fd()
+        }
+    }
+}
+
+#[cfg(windows)]
+mod lending {
+    use std::os::windows::io::{AsRawSocket, AsSocket, BorrowedSocket, RawSocket};
+
+    use super::Async;
+
+    impl<T: AsSocket> AsSocket for Async<T> {
+        fn as_socket(&self) -> BorrowedSocket<'_> {
+            self.inner.as_socket()
+        }
+    }
+
+    impl<T: AsRawSocket> AsRawSocket for Async<T> {
+        fn as_raw_socket(&self) -> RawSocket {
+            self.inner.as_raw_socket()
+        }
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Async<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Async").field(&self.inner).finish()
+    }
+}

@@ -1,0 +1,388 @@
+//! [`serve`]: the loop that accepts connections, and what it takes to do that for a long time.
+//!
+//! In each round the loop looks, in this order, whether it is to stop, whether a connection has ended,
+//! and whether another one can be accepted. What an error of `accept` means for the next attempt is
+//! one of three things (`sys::after_accept_error`):
+//!
+//! * it was about one connection (accept(2) lists them for Linux): the next is tried at once, unless
+//!   too many in a row were like that;
+//! * something has run out, descriptors mostly: the loop rests, a little longer each time. Time wakes it,
+//!   and not an event: readiness was never used up, so there may be none. An own connection that ends
+//!   ends the rest too, since it most likely has given back what was missing;
+//! * the listener is none: the loop ends.
+//!
+//! The connections are tasks of a [`TaskSet`], so nobody is left when the loop ends or is dropped, and
+//! a connection's end is told when its descriptor is free again.
+
+use std::fmt;
+use std::future::{Future, IntoFuture, Pending, pending, poll_fn};
+use std::io;
+use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
+use std::task::Poll;
+use std::thread;
+use std::time::Duration;
+
+use super::listener::TcpListener;
+use super::stream::TcpStream;
+use crate::sys::{AfterAcceptError, after_accept_error};
+use crate::task::TaskSet;
+use crate::time::{sleep, timeout};
+
+/// How long the loop rests at first when something has run out, and at most. It serves again that soon
+/// after there is some again; 20 attempts a second cost nothing.
+const SHORTEST_REST: Duration = Duration::from_millis(1);
+const LONGEST_REST: Duration = Duration::from_millis(50);
+
+/// So many errors in a row, each about one connection, are followed at once by another attempt.
+const AT_ONCE: u32 = 16;
+
+/// What [`serve`] accepts connections from.
+///
+/// It can be implemented for a listener that wraps another one.
+pub trait Listener: Send + Sync {
+    /// A connection.
+    type Stream: Send + 'static;
+    /// What is known of whoever has connected.
+    type Address: Send + 'static;
+
+    /// Waits for a connection.
+    ///
+    /// Dropping the future must lose none. `serve` goes on after an error, unless the system's code
+    /// says that this is no listening socket; an error that may come again at once should be one of
+    /// the system's, or take its time.
+    fn accept(&self)
+    -> impl Future<Output = io::Result<(Self::Stream, Self::Address)>> + Send + '_;
+}
+
+impl Listener for TcpListener {
+    type Stream = TcpStream;
+    type Address = SocketAddr;
+
+    async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        TcpListener::accept(self).await
+    }
+}
+
+impl<L: Listener + ?Sized> Listener for &L {
+    type Stream = L::Stream;
+    type Address = L::Address;
+
+    async fn accept(&self) -> io::Result<(L::Stream, L::Address)> {
+        L::accept(self).await
+    }
+}
+
+/// Accepts connections, for as long as it is awaited, and runs `handler`'s future for each in a task
+/// of its own.
+///
+/// It goes on when there are no descriptors left, when a connection was given up before it was accepted,
+/// and when a handler panics. A [`limit`](Serve::limit), an [end](Serve::until) and
+/// a [grace period](Serve::grace) can be set before it is awaited.
+///
+/// # Examples
+///
+/// An echo server, which stops when it is told to:
+///
+/// ```
+/// use polder::event::Latch;
+/// use polder::io::{AsyncReadExt, AsyncWriteExt, copy};
+/// use polder::net::{TcpListener, TcpStream, serve};
+/// use std::time::Duration;
+///
+/// polder::block_on(async {
+///     let listener = TcpListener::bind("127.0.0.1:0").await?;
+///     let address = listener.local_addr()?;
+///     let stop = Latch::new();
+///
+///     let server = serve(listener, |mut stream, peer| async move {
+///         let (reader, writer) = stream.split();
+///         if let Err(error) = copy(reader, writer).await {
+///             eprintln!("{peer}: {error}");
+///         }
+///     })
+///     .limit(1_000)
+///     .until(stop.wait())
+///     .grace(Duration::from_secs(5));
+///
+///     let client = async {
+///         let mut stream = TcpStream::connect(address).await?;
+///         stream.write_all(b"hello").await?;
+///         let mut bytes = [0; 5];
+///         stream.read_exact(&mut bytes).await?;
+///         stop.set();
+///         std::io::Result::Ok(())
+///     };
+///     let (summary, result) = polder::future::zip(async { server.await }, client).await;
+///     result?;
+///     assert_eq!(summary?.accepted, 1);
+///     std::io::Result::Ok(())
+/// })?;
+/// # std::io::Result::Ok(())
+/// ```
+///
+/// # Errors
+///
+/// When awaited: what `accept` said, if the listener can accept no connection any more, or never could;
+/// connections that were accepted before have had their grace period by then.
+/// [`InvalidInput`](io::ErrorKind::InvalidInput) for a limit of 0.
+///
+/// # Panics
+///
+/// As [`polder::spawn`](crate::spawn). A panic of the handler, or of a future of its, costs its own
+/// connection only.
+///
+/// # Cancel safety
+///
+/// Dropping it cancels its connections, and closes the listener.
+pub fn serve<'a, L, H, F>(listener: L, handler: H) -> Serve<'a, L, H>
+where
+    L: Listener + 'a,
+    H: FnMut(L::Stream, L::Address) -> F + Send + 'a,
+    F: Future<Output = ()> + Send + 'static,
+{
+    Serve {
+        listener,
+        handler,
+        until: pending(),
+        limit: usize::MAX,
+        grace: Duration::ZERO,
+        on_error: Box::new(|_| {}),
+    }
+}
+
+/// What [`serve`] gives: to be awaited.
+#[must_use = "nothing is served unless this is awaited"]
+pub struct Serve<'a, L, H, U = Pending<()>> {
+    listener: L,
+    handler: H,
+    until: U,
+    limit: usize,
+    grace: Duration,
+    on_error: Box<dyn FnMut(&io::Error) + Send + 'a>,
+}
+
+impl<'a, L, H, U> Serve<'a, L, H, U> {
+    /// Serves at most so many connections at once. Others wait in the listener's queue meanwhile, and
+    /// none of them is lost.
+    pub fn limit(mut self, limit: usize) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// Stops when `end` is done: closes the listener, gives the connections their
+    /// [grace period](Self::grace), and is done.
+    ///
+    /// Connections that nobody has accepted by then are reset by the system. A clone of the
+    /// listener keeps them waiting.
+    pub fn until<V>(self, end: V) -> Serve<'a, L, H, V>
+    where
+        V: Future<Output = ()> + Send + 'a,
+    {
+        Serve {
+            listener: self.listener,
+            handler: self.handler,
+            until: end,
+            limit: self.limit,
+            grace: self.grace,
+            on_error: self.on_error,
+        }
+    }
+
+    /// How long the connections that are left at the end may go on. Those that are left after that
+    /// are cancelled. None, unless this is said; [`Duration::MAX`] is for as long as they like.
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+
+    /// Is told when a connection cannot be accepted: once, and not for each attempt, as long as the
+    /// reason is the same and none was accepted in between.
+    pub fn on_error(mut self, tell: impl FnMut(&io::Error) + Send + 'a) -> Self {
+        self.on_error = Box::new(tell);
+        self
+    }
+}
+
+impl<L, H, U> fmt::Debug for Serve<'_, L, H, U> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Serve")
+            .field("limit", &self.limit)
+            .field("grace", &self.grace)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'a, L, H, U, F> IntoFuture for Serve<'a, L, H, U>
+where
+    L: Listener + 'a,
+    H: FnMut(L::Stream, L::Address) -> F + Send + 'a,
+    F: Future<Output = ()> + Send + 'static,
+    U: Future<Output = ()> + Send + 'a,
+{
+    type Output = io::Result<Summary>;
+    type IntoFuture = Pin<Box<dyn Future<Output = io::Result<Summary>> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.run())
+    }
+}
+
+/// What [`serve`] has done.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[non_exhaustive]
+pub struct Summary {
+    /// Connections accepted: the sum of the next three.
+    pub accepted: u64,
+    /// Those whose handler was done.
+    pub finished: u64,
+    /// Those whose handler panicked.
+    pub panicked: u64,
+    /// Those that were cancelled when the grace period was over.
+    pub cancelled: u64,
+    /// How many there were at once, at most.
+    pub most_at_once: usize,
+    /// How often accepting failed.
+    pub errors: u64,
+}
+
+impl Summary {
+    fn count(&mut self, result: thread::Result<()>) {
+        match result {
+            Ok(()) => self.finished += 1,
+            Err(panic) => {
+                self.panicked += 1;
+                // The panic hook has told of it. Its destructor may panic too.
+                if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+                    std::mem::forget(again);
+                }
+            }
+        }
+    }
+}
+
+/// What a round of the loop brings.
+enum Turn<C> {
+    Stop,
+    Ended(thread::Result<()>),
+    Accepted(io::Result<C>),
+    Rested,
+}
+
+impl<L, H, U> Serve<'_, L, H, U>
+where
+    L: Listener,
+    U: Future<Output = ()>,
+{
+    async fn run<F>(mut self) -> io::Result<Summary>
+    where
+        H: FnMut(L::Stream, L::Address) -> F,
+        F: Future<Output = ()> + Send + 'static,
+    {
+        if self.limit == 0 {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "serve: with a limit of 0 connections nobody is ever served",
+            ));
+        }
+        let mut summary = Summary::default();
+        let mut connections = TaskSet::new();
+        let mut trouble = Trouble::default();
+        let mut until = pin!(self.until);
+        let error = loop {
+            let full = connections.len() >= self.limit;
+            // For this round: a connection that ends, ends the rest too.
+            let rest = trouble.rest.take();
+            let mut accept = pin!(async {
+                match rest {
+                    _ if full => pending().await,
+                    None => Turn::Accepted(self.listener.accept().await),
+                    Some(rest) => {
+                        sleep(rest).await;
+                        Turn::Rested
+                    }
+                }
+            });
+            let turn = poll_fn(|cx| {
+                if until.as_mut().poll(cx).is_ready() {
+                    return Poll::Ready(Turn::Stop);
+                }
+                if let Poll::Ready(Some(result)) = connections.poll_join_next_result(cx) {
+                    return Poll::Ready(Turn::Ended(result));
+                }
+                accept.as_mut().poll(cx)
+            });
+            match turn.await {
+                Turn::Stop => break None,
+                Turn::Rested => {}
+                Turn::Ended(result) => summary.count(result),
+                Turn::Accepted(Ok((stream, address))) => {
+                    trouble = Trouble::default();
+                    summary.accepted += 1;
+                    // A handler may panic before there is a future.
+                    let handler = AssertUnwindSafe(|| (self.handler)(stream, address));
+                    match catch_unwind(handler) {
+                        Ok(connection) => connections.spawn(connection),
+                        Err(panic) => summary.count(Err(panic)),
+                    }
+                    summary.most_at_once = summary.most_at_once.max(connections.len());
+                }
+                Turn::Accepted(Err(error)) => {
+                    summary.errors += 1;
+                    if trouble.is_new(&error) {
+                        (self.on_error)(&error);
+                    }
+                    match after_accept_error(&error) {
+                        AfterAcceptError::End => break Some(error),
+                        what => trouble.add(what, &error),
+                    }
+                }
+            }
+        };
+        drop(self.listener);
+        // For the sake of those that are done, also where there is no grace.
+        let orderly = async {
+            while let Some(result) = connections.join_next_result().await {
+                summary.count(result);
+            }
+        };
+        if timeout(self.grace, orderly).await.is_err() {
+            summary.cancelled = connections.cancel_all().await as u64;
+            while let Some(result) = connections.join_next_result().await {
+                summary.count(result);
+            }
+        }
+        match error {
+            None => Ok(summary),
+            Some(error) => Err(error),
+        }
+    }
+}
+
+/// Errors in a row, without a connection in between.
+#[derive(Default)]
+struct Trouble {
+    count: u32,
+    /// What the last one was.
+    last: Option<(io::ErrorKind, Option<i32>)>,
+    /// How long to wait before the next attempt.
+    rest: Option<Duration>,
+    next_rest: Duration,
+}
+
+impl Trouble {
+    fn is_new(&self, error: &io::Error) -> bool {
+        self.last != Some((error.kind(), error.raw_os_error()))
+    }
+
+    fn add(&mut self, what: AfterAcceptError, error: &io::Error) {
+        self.last = Some((error.kind(), error.raw_os_error()));
+        self.count = self.count.saturating_add(1);
+        if what == AfterAcceptError::Rest || self.count > AT_ONCE {
+            let rest = self.next_rest.clamp(SHORTEST_REST, LONGEST_REST);
+            self.rest = Some(rest);
+            self.next_rest = rest * 2;
+        }
+    }
+}

@@ -1,0 +1,378 @@
+//! [`TaskSet`]: tasks that belong together, and end together.
+//!
+//! Around each future lies a [`Member`], which says that it has ended: into one list for the whole
+//! set, with its output. So whoever joins looks at that list and never at the tasks, however many
+//! there are. A member says so exactly once, when its future is done *and dropped*, or dropped without
+//! being done: what a task held is free again when its end is told.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
+use std::thread;
+
+use futures_lite::Stream;
+use pin_project_lite::pin_project;
+use slab::Slab;
+
+use super::{Outcome, Task, contain};
+use crate::sync::{Mutex, renew, wake_all};
+
+/// Tasks that belong together: they are owned by the set, hand out their outputs as they come, and
+/// **are cancelled when the set is dropped**.
+///
+/// That is what structured programs want: what a function starts is over when the function is,
+/// however it ends. The set is also a [`Stream`] of the outputs.
+///
+/// # Examples
+///
+/// ```
+/// use polder::{TaskSet, Timer};
+/// use std::time::Duration;
+///
+/// polder::block_on(async {
+///     let mut tasks = TaskSet::new();
+///     for n in [3, 1, 2] {
+///         tasks.spawn(async move {
+///             Timer::after(Duration::from_millis(10 * n)).await;
+///             n
+///         });
+///     }
+///     // As they come, not as they were spawned.
+///     while let Some(n) = tasks.join_next().await {
+///         println!("{n} is done");
+///         if n == 2 {
+///             break;
+///         }
+///     }
+///     // Here the third is cancelled.
+/// });
+/// ```
+///
+/// # Panics
+///
+/// A task that panics harms no other. Its panic comes out of [`join_next`](Self::join_next), as it
+/// comes out of an awaited [`Task`]: so a panic in a part of a program's work ends the work, and by
+/// dropping the set, the other parts. Who wants to go on uses
+/// [`join_next_result`](Self::join_next_result). A panic that nobody takes is reported on standard
+/// error.
+pub struct TaskSet<T> {
+    /// Those that were not joined yet. `None`: to be cancelled.
+    tasks: Slab<Option<Task<()>>>,
+    shared: Arc<Shared<T>>,
+}
+
+/// What the members and the set have in common.
+struct Shared<T>(Mutex<State<T>>);
+
+struct State<T> {
+    /// Who has ended, in that order; without an outcome where it was cancelled.
+    ended: VecDeque<(usize, Option<Outcome<T>>)>,
+    joiner: Option<Waker>,
+    /// The set is gone, and nobody will look.
+    closed: bool,
+}
+
+impl<T> Shared<T> {
+    fn tell(&self, id: usize, outcome: Option<Outcome<T>>) {
+        let mut state = self.0.lock();
+        if state.closed {
+            drop(state);
+            return drop(outcome); // Outside the lock: it may be anything, and reports a panic.
+        }
+        state.ended.push_back((id, outcome));
+        let joiner = state.joiner.take();
+        drop(state);
+        wake_all(joiner);
+    }
+}
+
+impl<T> TaskSet<T> {
+    /// An empty set.
+    pub fn new() -> TaskSet<T> {
+        TaskSet {
+            tasks: Slab::new(),
+            shared: Arc::new(Shared(Mutex::new(State {
+                ended: VecDeque::new(),
+                joiner: None,
+                closed: false,
+            }))),
+        }
+    }
+
+    /// Spawns a task of this set, as [`polder::spawn`](crate::spawn) does.
+    ///
+    /// # Panics
+    ///
+    /// As [`polder::spawn`](crate::spawn).
+    #[track_caller]
+    pub fn spawn<F>(&mut self, future: F)
+    where
+        F: Future<Output = T> + Send + 'static,
+        T: Send + 'static,
+    {
+        let member = self.member(future, Location::caller());
+        let id = member.id;
+        self.tasks[id] = Some(crate::spawn(member));
+    }
+
+    /// Spawns a task of this set that stays on this thread, as
+    /// [`polder::spawn_local`](crate::spawn_local) does.
+    ///
+    /// # Panics
+    ///
+    /// As [`polder::spawn_local`](crate::spawn_local): on a thread that drives no runtime.
+    #[track_caller]
+    pub fn spawn_local<F>(&mut self, future: F)
+    where
+        F: Future<Output = T> + 'static,
+        T: 'static,
+    {
+        let member = self.member(future, Location::caller());
+        let id = member.id;
+        self.tasks[id] = Some(crate::spawn_local(member));
+    }
+
+    /// Its place is there before it is spawned: it is told of even if spawning panics.
+    fn member<F: Future<Output = T>>(
+        &mut self,
+        future: F,
+        site: &'static Location<'static>,
+    ) -> Member<F> {
+        Member {
+            future: Some(future),
+            id: self.tasks.insert(None),
+            shared: self.shared.clone(),
+            site,
+            told: false,
+        }
+    }
+
+    /// Waits for the next task to end, and gives its output; `None` once there is no task left.
+    ///
+    /// A task that was cancelled because its runtime ended is passed over.
+    ///
+    /// # Panics
+    ///
+    /// If the task did, with its panic. The others are not affected, and the next call goes on with
+    /// them.
+    ///
+    /// # Cancel safety
+    ///
+    /// Giving up loses no output.
+    pub async fn join_next(&mut self) -> Option<T> {
+        poll_fn(|cx| self.poll_join_next(cx)).await
+    }
+
+    /// [`join_next`](Self::join_next), which gives a task's panic instead of passing it on.
+    ///
+    /// ```
+    /// polder::block_on(async {
+    ///     let mut tasks = polder::TaskSet::new();
+    ///     tasks.spawn(async { std::panic::resume_unwind(Box::new("bad luck")) });
+    ///     tasks.spawn(async { 5 });
+    ///     let mut results = Vec::new();
+    ///     while let Some(result) = tasks.join_next_result().await {
+    ///         results.push(result.ok());
+    ///     }
+    ///     assert_eq!(results, [None, Some(5)]);
+    /// });
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// Giving up loses no output.
+    pub async fn join_next_result(&mut self) -> Option<thread::Result<T>> {
+        poll_fn(|cx| self.poll_join_next_result(cx)).await
+    }
+
+    /// [`join_next`](Self::join_next), for functions that poll.
+    ///
+    /// # Panics
+    ///
+    /// As [`join_next`](Self::join_next).
+    pub fn poll_join_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<T>> {
+        self.poll_join_next_result(cx).map(|result| {
+            result.map(|result| match result {
+                Ok(value) => value,
+                Err(panic) => resume_unwind(panic),
+            })
+        })
+    }
+
+    /// [`join_next_result`](Self::join_next_result), for functions that poll.
+    pub fn poll_join_next_result(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<T, Box<dyn Any + Send>>>> {
+        loop {
+            let mut state = self.shared.0.lock();
+            let Some((id, outcome)) = state.ended.pop_front() else {
+                if self.tasks.is_empty() {
+                    return Poll::Ready(None);
+                }
+                let displaced = leave(&mut state.joiner, cx.waker());
+                drop(state);
+                drop(displaced);
+                return Poll::Pending;
+            };
+            drop(state);
+            drop(self.tasks.try_remove(id));
+            if let Some(mut outcome) = outcome {
+                return Poll::Ready(outcome.result.take());
+            }
+        }
+    }
+
+    /// How many tasks there are: those that run, and those whose output was not taken yet.
+    pub fn len(&self) -> usize {
+        self.tasks.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.tasks.is_empty()
+    }
+
+    /// Cancels every task, and waits until their futures are dropped. Gives their number.
+    ///
+    /// What had been done before stays to be joined.
+    ///
+    /// # Cancel safety
+    ///
+    /// From the first poll on the tasks are cancelled, whether or not this is waited for.
+    pub async fn cancel_all(&mut self) -> usize {
+        for (_, task) in &mut self.tasks {
+            drop(task.take());
+        }
+        poll_fn(|cx| {
+            let mut state = self.shared.0.lock();
+            if state.ended.len() >= self.tasks.len() {
+                return Poll::Ready(());
+            }
+            let displaced = leave(&mut state.joiner, cx.waker());
+            drop(state);
+            drop(displaced);
+            Poll::Pending
+        })
+        .await;
+        let before = self.tasks.len();
+        let tasks = &mut self.tasks;
+        (self.shared.0.lock().ended).retain(|(id, outcome)| {
+            if outcome.is_none() {
+                tasks.remove(*id); // No task is left in it.
+            }
+            outcome.is_some()
+        });
+        before - self.tasks.len()
+    }
+
+    /// Lets every task run on its own. What they give is dropped.
+    pub fn detach_all(mut self) {
+        for task in self.tasks.drain().flatten() {
+            task.detach();
+        }
+    }
+}
+
+/// Leaves a waker; the one that is to be dropped outside the lock.
+fn leave(place: &mut Option<Waker>, waker: &Waker) -> Option<Waker> {
+    match place {
+        Some(old) => renew(old, waker),
+        None => {
+            *place = Some(waker.clone());
+            None
+        }
+    }
+}
+
+impl<T> Drop for TaskSet<T> {
+    fn drop(&mut self) {
+        let mut state = self.shared.0.lock();
+        state.closed = true;
+        let ended = std::mem::take(&mut state.ended);
+        let joiner = state.joiner.take();
+        drop(state);
+        drop((ended, joiner));
+    }
+}
+
+impl<T> Default for TaskSet<T> {
+    fn default() -> TaskSet<T> {
+        TaskSet::new()
+    }
+}
+
+/// Nothing in it is pinned.
+impl<T> Unpin for TaskSet<T> {}
+
+/// The outputs, as they come, until no task is left. As [`join_next`](TaskSet::join_next), it passes
+/// panics on.
+impl<T> Stream for TaskSet<T> {
+    type Item = T;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<T>> {
+        self.poll_join_next(cx)
+    }
+}
+
+impl<T> fmt::Debug for TaskSet<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TaskSet")
+            .field("len", &self.len())
+            .finish_non_exhaustive()
+    }
+}
+
+pin_project! {
+    /// A future of the set: see the head of this file.
+    struct Member<F: Future> {
+        // `None` once it is done.
+        #[pin]
+        future: Option<F>,
+        id: usize,
+        shared: Arc<Shared<F::Output>>,
+        site: &'static Location<'static>,
+        told: bool,
+    }
+
+    impl<F: Future> PinnedDrop for Member<F> {
+        fn drop(this: Pin<&mut Self>) {
+            let mut this = this.project();
+            contain(|| this.future.set(None));
+            if !*this.told {
+                this.shared.tell(*this.id, None);
+            }
+        }
+    }
+}
+
+impl<F: Future> Future for Member<F> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let mut this = self.project();
+        let future = this.future.as_mut().as_pin_mut();
+        let future = future.expect("a task is not polled after its end");
+        let result = match catch_unwind(AssertUnwindSafe(|| future.poll(cx))) {
+            Ok(poll) => Ok(ready!(poll)),
+            Err(panic) => Err(panic),
+        };
+        contain(|| this.future.set(None));
+        *this.told = true;
+        (this.shared).tell(*this.id, Some(Outcome::new(result, this.site)));
+        Poll::Ready(())
+    }
+}
+
+/// What may go where, checked at compile time.
+const _: () = {
+    const fn send<T: Send>() {}
+    const fn sync<T: Sync>() {}
+    send::<TaskSet<u8>>();
+    sync::<TaskSet<u8>>();
+};

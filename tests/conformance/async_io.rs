@@ -1,0 +1,576 @@
+//! `Async<T>`: any descriptor, whoever reads it and however.
+
+use std::future::{Future, poll_fn};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+use std::time::Duration;
+
+use polder::future::{poll_once, zip};
+use polder::io::{AsyncReadExt, AsyncWriteExt};
+use polder::{Async, Timer};
+
+use crate::support::{in_every_runtime, on_every_backend, runtime};
+
+/// Counts its wakes.
+#[derive(Default)]
+struct Count(AtomicUsize);
+
+impl Count {
+    fn get(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+fn poll_readable<T>(watched: &Async<T>, count: &Arc<Count>) -> Poll<io::Result<()>> {
+    let waker = Waker::from(count.clone());
+    watched.poll_readable(&mut Context::from_waker(&waker))
+}
+
+/// A connection; the near end is `Async`'s.
+fn pair() -> (Async<TcpStream>, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let far = TcpStream::connect(listener.local_addr().expect("it has one")).expect("it listens");
+    let (near, _) = listener.accept().expect("it has connected");
+    (Async::new(near).expect("a socket can be waited for"), far)
+}
+
+/// Until what was sent has come: loopback may take its time.
+async fn come<T>(watched: &Async<T>) {
+    watched.readable().await.expect("it can be waited for");
+}
+
+#[test]
+fn a_socket_is_accepted_and_echoed_through_async() {
+    in_every_runtime(|_| async {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let listener = Async::new(listener).expect("a socket can be waited for");
+        let address = listener.get_ref().local_addr().expect("it has one");
+        let server = polder::spawn(async move {
+            let accepted = listener.read_with(|listener| listener.accept()).await;
+            let mut stream = Async::new(accepted.expect("a connection").0).expect("a socket");
+            let mut bytes = vec![0; 4_096];
+            loop {
+                let read = stream.read(&mut bytes).await.expect("the peer is there");
+                if read == 0 {
+                    return;
+                }
+                stream.write_all(&bytes[..read]).await.expect("it is there");
+            }
+        });
+        let client = TcpStream::connect(address).expect("it listens");
+        let client = Async::new(client).expect("a socket can be waited for");
+        let sent: Vec<u8> = (0..3_000_000_u32).map(|n| (n % 251) as u8).collect();
+        let writing = async {
+            (&client).write_all(&sent).await.expect("the peer is there");
+            let end = client.get_ref().shutdown(std::net::Shutdown::Write);
+            end.expect("it is connected");
+        };
+        let mut back = Vec::new();
+        let mut reader = &client;
+        let (read, ()) = zip(reader.read_to_end(&mut back), writing).await;
+        read.expect("the echo, to its end");
+        assert!(back == sent, "{} bytes came back", back.len());
+        server.await;
+    });
+}
+
+#[test]
+fn readable_tells_what_is_so_now_and_not_what_was_told() {
+    in_every_runtime(|_| async {
+        let (near, mut far) = pair();
+        let waiting = poll_once(near.readable()).await;
+        assert!(waiting.is_none(), "there is nothing to read");
+        far.write_all(b"abcd").expect("it is connected");
+        // As often as it is asked: nothing was read.
+        for _ in 0..300 {
+            come(&near).await;
+        }
+        let mut two = [0; 2];
+        near.get_ref().read_exact(&mut two).expect("there are four");
+        come(&near).await; // Two are left.
+        near.get_ref()
+            .read_exact(&mut two)
+            .expect("there were four");
+        for _ in 0..5 {
+            // Nobody has told it that nothing is left.
+            let waiting = poll_once(near.readable()).await;
+            assert!(waiting.is_none(), "there is nothing to read any more");
+        }
+        let (waited, ()) = zip(near.readable(), async {
+            Timer::after(Duration::from_millis(1)).await;
+            far.write_all(b"e").expect("it is connected");
+        })
+        .await;
+        waited.expect("it can be waited for");
+        drop(far);
+        near.get_ref().read_exact(&mut two[..1]).expect("one more");
+        for _ in 0..3 {
+            come(&near).await; // The end.
+        }
+        assert_eq!(near.get_ref().read(&mut two).expect("the end"), 0);
+    });
+}
+
+#[test]
+fn writable_waits_for_room_whoever_has_filled_it() {
+    in_every_runtime(|_| async {
+        let (near, mut far) = pair();
+        near.writable().await.expect("there is room");
+        let chunk = vec![1; 1 << 16];
+        let mut written = 0;
+        loop {
+            match near.get_ref().write(&chunk) {
+                Ok(count) => written += count,
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::WouldBlock);
+                    // The kernel may still make room by moving it to the other end.
+                    match poll_once(near.writable()).await {
+                        None => break,
+                        Some(ready) => ready.expect("there is room"),
+                    }
+                }
+            }
+        }
+        let reader = thread::spawn(move || {
+            let mut left = written;
+            let mut bytes = vec![0; 1 << 16];
+            while left > 0 {
+                left -= far.read(&mut bytes).expect("it is connected");
+            }
+            far
+        });
+        near.writable().await.expect("there is room again");
+        drop(reader.join().expect("it reads all"));
+    });
+}
+
+/// It may take a message and go on waiting because it was not the one that it wants.
+#[test]
+fn an_operation_that_takes_part_and_would_block_is_called_again_for_the_rest() {
+    in_every_runtime(|_| async {
+        let (near, far) = (
+            UdpSocket::bind("127.0.0.1:0").expect("a port"),
+            UdpSocket::bind("127.0.0.1:0").expect("a port"),
+        );
+        far.connect(near.local_addr().expect("it has one"))
+            .expect("loopback");
+        let near = Async::new(near).expect("a socket can be waited for");
+        assert!(poll_once(near.readable()).await.is_none());
+        for number in 0..10 {
+            far.send(&[number]).expect("loopback takes it");
+        }
+        let mut seen = Vec::new();
+        near.read_with(|near| {
+            let mut byte = [0];
+            near.recv(&mut byte)?;
+            seen.push(byte[0]);
+            match byte[0] {
+                9 => Ok(()),
+                _ => Err(ErrorKind::WouldBlock.into()),
+            }
+        })
+        .await
+        .expect("the last one comes");
+        assert_eq!(seen, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+    });
+}
+
+/// An operation that says for ever that it would block, of a socket that is ready, is called as often
+/// as it likes, but holds nobody up.
+#[test]
+fn an_operation_that_never_wants_what_is_there_does_not_hold_the_loop() {
+    in_every_runtime(|_| async {
+        let (near, mut far) = pair();
+        far.write_all(b"x").expect("it is connected");
+        come(&near).await;
+        let endless = near.read_with(|_| io::Result::<()>::Err(ErrorKind::WouldBlock.into()));
+        let done = polder::time::timeout(Duration::from_millis(20), endless).await;
+        assert!(done.is_err(), "the timer had its turn");
+        let near = Arc::new(near);
+        let task = polder::spawn({
+            let near = near.clone();
+            async move {
+                loop {
+                    near.readable().await.expect("it is readable");
+                }
+            }
+        });
+        Timer::after(Duration::from_millis(5)).await;
+        let end: Option<()> = task.cancel().await;
+        assert!(end.is_none());
+    });
+}
+
+/// In async-io each would wake the other for ever.
+#[test]
+fn tasks_that_poll_one_source_neither_lose_nor_wake_each_other() {
+    const TASKS: usize = 20;
+    on_every_backend(|backend| {
+        let runtime = runtime(backend);
+        let (near, mut far) = pair();
+        let near = Arc::new(near);
+        let polls = Arc::new(AtomicUsize::new(0));
+        let tasks: Vec<_> = (0..TASKS)
+            .map(|_| {
+                let (near, polls) = (near.clone(), polls.clone());
+                runtime.spawn(poll_fn(move |cx| {
+                    polls.fetch_add(1, Ordering::SeqCst);
+                    near.poll_readable(cx)
+                }))
+            })
+            .collect();
+        for _ in 0..200 {
+            runtime.turn(Duration::ZERO);
+        }
+        assert_eq!(polls.load(Ordering::SeqCst), TASKS, "they wake each other");
+        far.write_all(b"x").expect("it is connected");
+        for task in tasks {
+            runtime.block_on(task).expect("it can be waited for");
+        }
+        assert!(polls.load(Ordering::SeqCst) <= 3 * TASKS);
+    });
+}
+
+#[test]
+fn tasks_that_read_and_write_by_reference_at_once_are_all_served() {
+    in_every_runtime(|_| async {
+        const TASKS: usize = 8;
+        const BYTES: usize = 2_000;
+        let (near, far) = pair();
+        let (near, far) = (Arc::new(near), Arc::new(Async::new(far).expect("a socket")));
+        let total = Arc::new(AtomicUsize::new(0));
+        let mut tasks = polder::TaskSet::new();
+        for _ in 0..TASKS {
+            let (near, total) = (near.clone(), total.clone());
+            tasks.spawn(async move {
+                loop {
+                    let mut bytes = [0; 7];
+                    let read = (&*near).read(&mut bytes).await.expect("it is connected");
+                    if read == 0 {
+                        return;
+                    }
+                    total.fetch_add(read, Ordering::SeqCst);
+                }
+            });
+        }
+        let mut writers = polder::TaskSet::new();
+        for _ in 0..TASKS {
+            let far = far.clone();
+            writers.spawn(async move {
+                for _ in 0..BYTES {
+                    (&*far).write_all(b"x").await.expect("it is connected");
+                }
+            });
+        }
+        while writers.join_next().await.is_some() {}
+        let end = far.get_ref().shutdown(std::net::Shutdown::Write);
+        end.expect("it is connected");
+        while tasks.join_next().await.is_some() {}
+        assert_eq!(total.load(Ordering::SeqCst), TASKS * BYTES);
+    });
+}
+
+/// Each is served by the runtime that it waits in: another one may be left alone for ever.
+#[test]
+fn tasks_of_two_runtimes_poll_one_source_and_one_of_the_runtimes_stands_still() {
+    on_every_backend(|backend| {
+        let (driven, left) = (runtime(backend), runtime(backend));
+        let (near, mut far) = pair();
+        let near = Arc::new(near);
+        let task = driven.spawn({
+            let near = near.clone();
+            poll_fn(move |cx| near.poll_readable(cx))
+        });
+        driven.turn(Duration::ZERO);
+        let other = left.spawn({
+            let near = near.clone();
+            poll_fn(move |cx| near.poll_readable(cx))
+        });
+        left.turn(Duration::ZERO);
+        far.write_all(b"x").expect("it is connected");
+        driven.block_on(task).expect("it can be waited for");
+        left.block_on(other).expect("it can be waited for");
+    });
+}
+
+#[test]
+fn wakers_that_polled_and_were_woken_are_let_go() {
+    on_every_backend(|backend| {
+        let runtime = runtime(backend);
+        let (near, mut far) = pair();
+        let counts: Vec<_> = (0..100).map(|_| Arc::<Count>::default()).collect();
+        // A task's waits are the runtime's that runs it.
+        runtime.block_on(async {
+            for count in &counts {
+                assert!(poll_readable(&near, count).is_pending());
+                assert!(poll_readable(&near, count).is_pending());
+            }
+        });
+        far.write_all(b"x").expect("it is connected");
+        while counts.iter().any(|count| count.get() == 0) {
+            runtime.turn(Duration::from_millis(10));
+        }
+        assert!(counts.iter().all(|count| count.get() == 1), "twice");
+        runtime.block_on(come(&near));
+        near.get_ref().read_exact(&mut [0]).expect("one byte");
+        // Whoever polls next clears up.
+        let next = Arc::<Count>::default();
+        runtime.block_on(async { assert!(poll_readable(&near, &next).is_pending()) });
+        for count in &counts {
+            assert_eq!(Arc::strong_count(count), 1, "a waker is left");
+        }
+        // Nor is there anything to keep of those who need not wait.
+        far.write_all(b"x").expect("it is connected");
+        runtime.block_on(come(&near));
+        for count in &counts {
+            assert!(poll_readable(&near, count).is_ready());
+            assert_eq!(Arc::strong_count(count), 1, "a waker is left");
+        }
+        drop(near);
+        assert_eq!(Arc::strong_count(&next), 1, "a waker is left");
+    });
+}
+
+#[test]
+fn a_wait_that_is_given_up_leaves_no_waker() {
+    in_every_runtime(|_| async {
+        let (near, _far) = pair();
+        let count = Arc::<Count>::default();
+        let waker = Waker::from(count.clone());
+        let mut cx = Context::from_waker(&waker);
+        let mut readable = near.readable();
+        let operation = near.read_with(|near| {
+            let mut near = near;
+            near.read(&mut [0])
+        });
+        let mut operation = Box::pin(operation);
+        assert!(Pin::new(&mut readable).poll(&mut cx).is_pending());
+        assert!(operation.as_mut().poll(&mut cx).is_pending());
+        drop(readable);
+        drop(operation);
+        drop(waker);
+        assert_eq!(Arc::strong_count(&count), 1, "a waker is left");
+    });
+}
+
+#[test]
+fn an_async_value_moves_between_runtimes_and_out() {
+    on_every_backend(|backend| {
+        let (near, mut far) = pair();
+        for _ in 0..2 {
+            runtime(backend).block_on(async {
+                assert!(poll_once(near.readable()).await.is_none());
+            });
+        }
+        let near = Arc::new(near);
+        let mut readable = near.clone().readable_owned();
+        let first = runtime(backend).block_on(poll_once(&mut readable));
+        assert!(first.is_none());
+        far.write_all(b"x").expect("it is connected");
+        runtime(backend)
+            .block_on(readable)
+            .expect("it can be waited for");
+        let near = Arc::into_inner(near).expect("nobody else has it");
+        let mut near: TcpStream = near.into_inner().expect("it is given back");
+        near.read_exact(&mut [0]).expect("one byte");
+        // Once more, and for the last time: it is closed with the value.
+        let near = Async::new(near).expect("a socket can be waited for");
+        runtime(backend).block_on(async {
+            assert!(poll_once(near.readable()).await.is_none());
+            drop(near);
+            assert_eq!(far.read(&mut [0]).expect("the end"), 0);
+        });
+    });
+}
+
+#[cfg(unix)]
+mod unix {
+    use super::*;
+    use std::fs::File;
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixDatagram;
+
+    use rustix::pipe::pipe;
+
+    fn async_pipe() -> (Async<File>, Async<File>) {
+        let (reader, writer) = pipe().expect("two descriptors");
+        let new = |end: OwnedFd| Async::new(File::from(end)).expect("a pipe can be waited for");
+        (new(reader), new(writer))
+    }
+
+    #[test]
+    fn a_pipe_is_read_and_written_to_its_end() {
+        in_every_runtime(|_| async {
+            let (mut reader, mut writer) = async_pipe();
+            let sent: Vec<u8> = (0..1_000_000_u32).map(|n| (n % 253) as u8).collect();
+            let expected = sent.clone();
+            let task = polder::spawn(async move {
+                for chunk in sent.chunks(9_973) {
+                    writer.write_all(chunk).await.expect("it is read");
+                }
+            });
+            let mut all = Vec::new();
+            let read = reader.read_to_end(&mut all).await;
+            read.expect("to the end");
+            assert!(all == expected, "{} bytes came", all.len());
+            task.await;
+        });
+    }
+
+    #[test]
+    fn a_pipe_whose_other_end_goes_wakes_whoever_waits() {
+        in_every_runtime(|_| async {
+            let (mut reader, writer) = async_pipe();
+            assert!(poll_once(reader.readable()).await.is_none());
+            let (read, ()) = zip(reader.read(&mut [0; 4]), async { drop(writer) }).await;
+            assert_eq!(read.expect("the end"), 0);
+
+            let (reader, mut writer) = async_pipe();
+            let chunk = vec![0; 1 << 16];
+            while poll_once(writer.write(&chunk)).await.is_some() {}
+            let (written, ()) = zip(writer.write(&chunk), async { drop(reader) }).await;
+            let error = written.expect_err("nobody reads");
+            assert_eq!(error.kind(), ErrorKind::BrokenPipe);
+        });
+    }
+
+    #[test]
+    fn a_datagram_socket_of_the_standard_librarys_works() {
+        in_every_runtime(|_| async {
+            let (near, far) = UnixDatagram::pair().expect("two sockets");
+            let (near, far) = (
+                Async::new(near).expect("a socket"),
+                Async::new(far).expect("a socket"),
+            );
+            let sending = async {
+                for number in 0..1_000_u32 {
+                    let bytes = number.to_le_bytes();
+                    let sent = far.write_with(|far| far.send(&bytes)).await;
+                    assert_eq!(sent.expect("it is received"), 4);
+                }
+            };
+            let receiving = async {
+                for number in 0..1_000_u32 {
+                    let mut bytes = [0; 8];
+                    let read = near.read_with(|near| near.recv(&mut bytes)).await;
+                    assert_eq!(read.expect("it is sent"), 4);
+                    assert_eq!(bytes[..4], number.to_le_bytes());
+                }
+            };
+            zip(sending, receiving).await;
+        });
+    }
+
+    #[test]
+    fn a_regular_file_is_an_error_that_points_to_unblock() {
+        in_every_runtime(|_| async {
+            for path in ["Cargo.toml", "src"] {
+                let open = || File::open(path).expect("the tests run at the crate's root");
+                for result in [Async::new(open()), Async::new_nonblocking(open())] {
+                    let error = result.expect_err("it cannot be waited for");
+                    assert_eq!(error.kind(), ErrorKind::PermissionDenied);
+                    let words = error.to_string();
+                    assert!(words.contains("unblock"), "{words}");
+                }
+            }
+            let mut text = String::new();
+            let mut file = polder::io::Unblock::new(File::open("Cargo.toml").expect("a file"));
+            let read = file.read_to_string(&mut text).await;
+            read.expect("that is the way");
+            assert!(text.contains("polder"));
+        });
+    }
+
+    /// Some backends cannot wait for it, and it never has to be waited for.
+    #[test]
+    fn what_is_always_ready_never_hangs() {
+        in_every_runtime(|_| async {
+            let mut zero = Async::new(File::open("/dev/zero").expect("it is everywhere"))
+                .expect("it is no regular file");
+            come(&zero).await;
+            let mut bytes = [1; 16];
+            zero.read_exact(&mut bytes).await.expect("nothing but");
+            assert_eq!(bytes, [0; 16]);
+            let null = File::create("/dev/null").expect("it is everywhere");
+            let mut null = Async::new(null).expect("it is no regular file");
+            null.writable().await.expect("always");
+            null.write_all(&bytes).await.expect("it takes all");
+        });
+    }
+
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    mod linux {
+        use super::*;
+        use rustix::fs::inotify;
+        use rustix::time::{
+            Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+            timerfd_settime,
+        };
+
+        #[test]
+        fn an_inotify_tells_of_files() {
+            in_every_runtime(|backend| async move {
+                let name = format!("polder-inotify-{}-{backend}", std::process::id());
+                let directory = std::env::temp_dir().join(name);
+                std::fs::create_dir(&directory).expect("a directory of our own");
+                let watch = inotify::init(inotify::CreateFlags::CLOEXEC).expect("a descriptor");
+                inotify::add_watch(&watch, &directory, inotify::WatchFlags::CREATE)
+                    .expect("it can be watched");
+                let mut watch = Async::new(File::from(watch)).expect("it can be waited for");
+                let mut event = [0; 512];
+                assert!(poll_once(watch.read(&mut event)).await.is_none());
+                for name in ["first", "second"] {
+                    let path = directory.join(name);
+                    let writing = polder::unblock(move || std::fs::write(path, "x"));
+                    let (read, written) = zip(watch.read(&mut event), writing).await;
+                    written.expect("a file is made");
+                    // A header of 16 bytes, and the name.
+                    let bytes = &event[16..read.expect("an event")];
+                    assert!(bytes.starts_with(name.as_bytes()), "{bytes:?}");
+                }
+                std::fs::remove_dir_all(&directory).expect("it is ours");
+            });
+        }
+
+        #[test]
+        fn a_timerfd_ticks() {
+            in_every_runtime(|_| async {
+                let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC);
+                let timer = Async::new(timer.expect("a descriptor")).expect("it can be waited for");
+                let period = Timespec {
+                    tv_sec: 0,
+                    tv_nsec: 2_000_000,
+                };
+                let times = Itimerspec {
+                    it_interval: period,
+                    it_value: period,
+                };
+                timerfd_settime(timer.get_ref(), TimerfdTimerFlags::empty(), &times)
+                    .expect("it is set");
+                let start = std::time::Instant::now();
+                let mut ticks = 0;
+                while ticks < 10 {
+                    let mut count = [0; 8];
+                    let read = timer
+                        .read_with(|it| Ok(rustix::io::read(it, &mut count)?))
+                        .await;
+                    assert_eq!(read.expect("it ticks"), 8);
+                    ticks += u64::from_ne_bytes(count);
+                }
+                let elapsed = start.elapsed();
+                assert!(elapsed >= Duration::from_millis(20), "{ticks}: {elapsed:?}");
+            });
+        }
+    }
+}

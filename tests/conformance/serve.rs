@@ -1,0 +1,593 @@
+//! `net::serve`: the loop that accepts.
+
+use std::future::IntoFuture;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use polder::TaskSet;
+use polder::event::Latch;
+use polder::future::{or, yield_now, zip};
+use polder::io::{AsyncReadExt, AsyncWriteExt, copy};
+use polder::net::{TcpListener, TcpStream, serve};
+
+use crate::support::{in_every_runtime, on_every_backend, sized};
+
+async fn listen() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("it has one");
+    (listener, address)
+}
+
+async fn echo(mut stream: TcpStream) {
+    let (reader, writer) = stream.split();
+    let _ = copy(reader, writer).await; // A client may go as it likes.
+}
+
+/// A client that says something, hears it back, and ends.
+async fn client(address: SocketAddr, word: &str) {
+    let mut stream = TcpStream::connect(address).await.expect("it listens");
+    stream.write_all(word.as_bytes()).await.expect("it reads");
+    stream.shutdown(Shutdown::Write).expect("it is connected");
+    let mut back = String::new();
+    let read = stream.read_to_string(&mut back).await;
+    read.expect("it is served");
+    assert_eq!(back, word);
+}
+
+#[test]
+fn clients_are_served_until_it_is_told_to_stop_and_counted() {
+    in_every_runtime(|backend| async move {
+        let clients = sized(backend, 1_000);
+        let (listener, address) = listen().await;
+        let stop = Latch::new();
+        let server = serve(listener, |stream, _| echo(stream)).until(stop.wait());
+        let all = async {
+            for round in 0..10 {
+                let mut set = TaskSet::new();
+                for n in 0..clients / 10 {
+                    set.spawn(async move { client(address, &format!("{round} {n}")).await });
+                }
+                while set.join_next().await.is_some() {}
+            }
+            stop.set();
+        };
+        let (summary, ()) = zip(server.into_future(), all).await;
+        let summary = summary.expect("it was told to stop");
+        assert_eq!(summary.accepted, clients as u64 / 10 * 10);
+        assert_eq!(summary.finished + summary.cancelled, summary.accepted);
+        assert!((1..=clients / 10).contains(&summary.most_at_once));
+        assert_eq!((summary.panicked, summary.errors), (0, 0));
+        let refused = TcpStream::connect(address).await;
+        refused.expect_err("nobody listens there any more");
+    });
+}
+
+#[test]
+fn a_limit_stops_accepting_and_loses_nobody() {
+    in_every_runtime(|_| async {
+        const CLIENTS: usize = 40;
+        let (listener, address) = listen().await;
+        let stop = Latch::new();
+        let now_and_most = Arc::new((AtomicUsize::new(0), AtomicUsize::new(0)));
+        let handler = {
+            let counts = now_and_most.clone();
+            move |stream, _| {
+                let counts = counts.clone();
+                async move {
+                    let now = counts.0.fetch_add(1, Ordering::SeqCst) + 1;
+                    counts.1.fetch_max(now, Ordering::SeqCst);
+                    echo(stream).await;
+                    counts.0.fetch_sub(1, Ordering::SeqCst);
+                }
+            }
+        };
+        let server = serve(listener, handler).limit(3).until(stop.wait());
+        let all = async {
+            let mut set = TaskSet::new();
+            for n in 0..CLIENTS {
+                set.spawn(async move { client(address, &n.to_string()).await });
+            }
+            while set.join_next().await.is_some() {}
+            stop.set();
+        };
+        let (summary, ()) = zip(server.into_future(), all).await;
+        let summary = summary.expect("it was told to stop");
+        assert_eq!(summary.accepted, CLIENTS as u64);
+        assert_eq!(summary.most_at_once, 3);
+        assert_eq!(now_and_most.1.load(Ordering::SeqCst), 3);
+
+        let (listener, _) = listen().await;
+        let error = serve(listener, |stream, _| echo(stream)).limit(0).await;
+        let error = error.expect_err("nobody would ever be served");
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    });
+}
+
+#[test]
+fn in_the_grace_period_connections_finish_and_the_rest_is_cancelled_after_it() {
+    in_every_runtime(|_| async {
+        const GRACE: Duration = Duration::from_millis(300);
+        let (listener, address) = listen().await;
+        let stop = Latch::new();
+        let server = serve(listener, |stream, _| echo(stream))
+            .until(stop.wait())
+            .grace(GRACE);
+        let all = async {
+            let mut quick = TcpStream::connect(address).await.expect("it listens");
+            let mut slow = TcpStream::connect(address).await.expect("it listens");
+            for stream in [&mut quick, &mut slow] {
+                stream.write_all(b"x").await.expect("it is served");
+                stream.read_exact(&mut [0]).await.expect("it is served");
+            }
+            let start = Instant::now();
+            stop.set();
+            quick.write_all(b"y").await.expect("it is served still");
+            quick
+                .read_exact(&mut [0])
+                .await
+                .expect("it is served still");
+            drop(quick);
+            assert!(matches!(slow.read(&mut [0]).await, Ok(0) | Err(_)));
+            start.elapsed()
+        };
+        let (summary, took) = zip(server.into_future(), all).await;
+        let summary = summary.expect("it was told to stop");
+        assert_eq!((summary.finished, summary.cancelled), (1, 1));
+        assert!(took >= GRACE, "cancelled after {took:?}");
+    });
+}
+
+#[test]
+fn it_ends_as_soon_as_the_last_connection_has_ended() {
+    in_every_runtime(|_| async {
+        let (listener, address) = listen().await;
+        let stop = Latch::new();
+        let server = serve(listener, |stream, _| echo(stream))
+            .until(stop.wait())
+            .grace(Duration::MAX);
+        let all = async {
+            let mut stream = TcpStream::connect(address).await.expect("it listens");
+            stream.write_all(b"x").await.expect("it is served");
+            stream.read_exact(&mut [0]).await.expect("it is served");
+            stop.set();
+            for _ in 0..3 {
+                yield_now().await;
+            }
+        };
+        let (summary, ()) = zip(server.into_future(), all).await;
+        assert_eq!(summary.expect("it was told to stop").finished, 1);
+    });
+}
+
+#[test]
+fn without_a_grace_period_connections_are_cancelled_at_once() {
+    in_every_runtime(|_| async {
+        let (listener, address) = listen().await;
+        let stop = Latch::new();
+        let server = serve(listener, |stream, _| echo(stream)).until(stop.wait());
+        let all = async {
+            let mut stream = TcpStream::connect(address).await.expect("it listens");
+            stream.write_all(b"x").await.expect("it is served");
+            stream.read_exact(&mut [0]).await.expect("it is served");
+            stop.set();
+            assert!(matches!(stream.read(&mut [0]).await, Ok(0) | Err(_)));
+        };
+        let (summary, ()) = zip(server.into_future(), all).await;
+        assert_eq!(summary.expect("it was told to stop").cancelled, 1);
+    });
+}
+
+#[test]
+fn a_panicking_handler_costs_only_its_connection() {
+    in_every_runtime(|_| async {
+        let (listener, address) = listen().await;
+        let stop = Latch::new();
+        let mut count = 0;
+        let handler = move |mut stream: TcpStream, _| {
+            count += 1;
+            if count == 1 {
+                std::panic::resume_unwind(Box::new("before there is a future"));
+            }
+            async move {
+                let mut byte = [0];
+                let _ = stream.read(&mut byte).await;
+                if byte == *b"!" {
+                    std::panic::resume_unwind(Box::new("in the future"));
+                }
+                stream.write_all(&byte).await.expect("the client is there");
+            }
+        };
+        let server = serve(listener, handler)
+            .until(stop.wait())
+            .grace(Duration::MAX);
+        let all = async {
+            for word in [b".", b"!"] {
+                let mut stream = TcpStream::connect(address).await.expect("it listens");
+                let _ = stream.write_all(word).await;
+                assert!(matches!(stream.read(&mut [0]).await, Ok(0) | Err(_)));
+            }
+            let mut stream = TcpStream::connect(address).await.expect("it listens");
+            stream.write_all(b"x").await.expect("it goes on");
+            stream.read_exact(&mut [0]).await.expect("it goes on");
+            stop.set();
+        };
+        let (summary, ()) = zip(server.into_future(), all).await;
+        let summary = summary.expect("it was told to stop");
+        assert_eq!((summary.accepted, summary.panicked), (3, 2));
+        assert_eq!(summary.finished, 1);
+    });
+}
+
+#[test]
+fn dropping_it_cancels_its_connections_and_closes_the_listener() {
+    in_every_runtime(|_| async {
+        let (listener, address) = listen().await;
+        let server = serve(listener, |stream, _| echo(stream)).into_future();
+        let all = async {
+            let mut stream = TcpStream::connect(address).await.expect("it listens");
+            stream.write_all(b"x").await.expect("it is served");
+            stream.read_exact(&mut [0]).await.expect("it is served");
+            Ok(stream)
+        };
+        let server = async { Err(server.await) };
+        let mut stream = or(all, server).await.expect("it serves for ever");
+        assert!(matches!(stream.read(&mut [0]).await, Ok(0) | Err(_)));
+        let refused = TcpStream::connect(address).await;
+        refused.expect_err("nobody listens there any more");
+    });
+}
+
+/// Nobody who was accepted is forgotten, whenever it stops.
+#[test]
+fn whoever_was_accepted_is_served_also_while_it_stops() {
+    in_every_runtime(|backend| async move {
+        for round in 0..sized(backend, 50) {
+            let (listener, address) = listen().await;
+            let (stop, begun) = (Latch::new(), Arc::new(AtomicUsize::new(0)));
+            let handler = {
+                let begun = begun.clone();
+                move |stream: TcpStream, _| {
+                    begun.fetch_add(1, Ordering::SeqCst);
+                    echo(stream)
+                }
+            };
+            let server = serve(listener, handler)
+                .until(stop.wait())
+                .grace(Duration::MAX);
+            let all = async {
+                let mut set = TaskSet::new();
+                for _ in 0..20 {
+                    set.spawn(async move {
+                        let mut stream = TcpStream::connect(address).await.ok()?;
+                        stream.write_all(b"hello").await.ok()?;
+                        stream.read_exact(&mut [0; 5]).await.ok()
+                    });
+                }
+                for _ in 0..round % 7 {
+                    yield_now().await;
+                }
+                stop.set();
+                let mut served = 0;
+                while let Some(result) = set.join_next().await {
+                    served += u64::from(result.is_some());
+                }
+                served
+            };
+            let (summary, served) = zip(server.into_future(), all).await;
+            let summary = summary.expect("it was told to stop");
+            assert_eq!(summary.accepted, begun.load(Ordering::SeqCst) as u64);
+            assert_eq!(summary.finished, summary.accepted, "{summary:?}");
+            assert_eq!(served, summary.accepted, "{summary:?}");
+        }
+    });
+}
+
+/// With several workers, connections are spread over them.
+#[test]
+fn connections_are_served_by_several_workers() {
+    on_every_backend(|backend| {
+        let runtime = polder::Runtime::builder()
+            .backend(backend)
+            .workers(2)
+            .build();
+        let runtime = runtime.expect("two workers");
+        runtime.block_on(async {
+            let (listener, address) = listen().await;
+            let (stop, begun) = (Latch::new(), Arc::new(AtomicUsize::new(0)));
+            let threads = Arc::new(std::sync::Mutex::new(std::collections::HashSet::new()));
+            let handler = {
+                let (begun, threads) = (begun.clone(), threads.clone());
+                move |stream: TcpStream, _| {
+                    let (begun, threads) = (begun.clone(), threads.clone());
+                    async move {
+                        begun.fetch_add(1, Ordering::SeqCst);
+                        let thread = std::thread::current().id();
+                        threads.lock().expect("nobody panics").insert(thread);
+                        echo(stream).await;
+                    }
+                }
+            };
+            let server = serve(listener, handler)
+                .until(stop.wait())
+                .grace(Duration::MAX);
+            let all = async {
+                let mut streams = Vec::new();
+                for _ in 0..50 {
+                    let mut stream = TcpStream::connect(address).await.expect("it listens");
+                    stream.write_all(b"x").await.expect("it is served");
+                    stream.read_exact(&mut [0]).await.expect("it is served");
+                    streams.push(stream);
+                }
+                stop.set();
+            };
+            let (summary, ()) = zip(server.into_future(), all).await;
+            let summary = summary.expect("it was told to stop");
+            assert_eq!((summary.accepted, summary.finished), (50, 50));
+            assert_eq!(begun.load(Ordering::SeqCst), 50);
+            assert_eq!(threads.lock().expect("nobody panics").len(), 2);
+        });
+    });
+}
+
+/// Clients of the standard library's, on threads: what a server meets.
+#[test]
+fn clients_that_vanish_harm_nobody() {
+    in_every_runtime(|_| async {
+        let (listener, address) = listen().await;
+        let stop = Latch::new();
+        let server = serve(listener, |stream, _| echo(stream))
+            .until(stop.wait())
+            .grace(Duration::MAX);
+        let all = async {
+            let clients = polder::unblock(move || {
+                for n in 0..50 {
+                    let stream = std::net::TcpStream::connect(address).expect("it listens");
+                    if n % 2 == 0 {
+                        let linger =
+                            socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO));
+                        linger.expect("an option is set"); // A reset.
+                    }
+                }
+                let mut stream = std::net::TcpStream::connect(address).expect("it listens");
+                stream.write_all(b"x").expect("it is served");
+                stream.read_exact(&mut [0]).expect("it is served");
+            });
+            clients.await;
+            stop.set();
+        };
+        let (summary, ()) = zip(server.into_future(), all).await;
+        let summary = summary.expect("it was told to stop");
+        assert_eq!(summary.finished, summary.accepted, "{summary:?}");
+    });
+}
+
+/// With Unix's numbers.
+#[cfg(unix)]
+mod errors {
+    use super::*;
+    use std::collections::VecDeque;
+    use std::future::pending;
+    use std::io;
+    use std::sync::Mutex;
+
+    use polder::net::Listener;
+    use polder::time::sleep;
+    use polder::{Event, Timer};
+
+    /// A listener that does what it is told.
+    #[derive(Default)]
+    struct Script {
+        /// What comes next; nothing, once this is empty.
+        turns: Mutex<VecDeque<io::Result<u32>>>,
+        attempts: Arc<AtomicUsize>,
+    }
+
+    impl Script {
+        fn new(turns: impl IntoIterator<Item = io::Result<u32>>) -> Script {
+            Script {
+                turns: Mutex::new(turns.into_iter().collect()),
+                attempts: Arc::default(),
+            }
+        }
+    }
+
+    impl Listener for Script {
+        type Stream = u32;
+        type Address = ();
+
+        async fn accept(&self) -> io::Result<(u32, ())> {
+            self.attempts.fetch_add(1, Ordering::SeqCst);
+            let turn = self.turns.lock().expect("nobody panics").pop_front();
+            match turn {
+                Some(result) => result.map(|stream| (stream, ())),
+                None => pending().await,
+            }
+        }
+    }
+
+    fn system(code: i32) -> io::Result<u32> {
+        Err(io::Error::from_raw_os_error(code))
+    }
+
+    /// accept(2) of Linux, "Error handling", and what a firewall says.
+    #[test]
+    fn errors_about_one_connection_are_passed_over_at_once() {
+        in_every_runtime(|_| async {
+            let errors = [
+                libc::ECONNABORTED,
+                libc::EPROTO,
+                libc::EPERM,
+                libc::ENETDOWN,
+                libc::ENOPROTOOPT,
+                libc::EHOSTDOWN,
+                libc::EHOSTUNREACH,
+                libc::EOPNOTSUPP,
+                libc::ENETUNREACH,
+                libc::ETIMEDOUT,
+                libc::EINTR,
+            ];
+            let mut turns = Vec::new();
+            for error in errors {
+                turns.extend([system(error), system(error), Ok(1)]);
+            }
+            let (done, told) = (Arc::new(Event::new()), Mutex::new(Vec::new()));
+            let handled = Arc::new(AtomicUsize::new(0));
+            let handler = {
+                let (done, handled) = (done.clone(), handled.clone());
+                move |_, ()| {
+                    if handled.fetch_add(1, Ordering::SeqCst) + 1 == errors.len() {
+                        done.set();
+                    }
+                    async {}
+                }
+            };
+            let start = Instant::now();
+            let summary = serve(Script::new(turns), handler)
+                .until(done.wait())
+                .grace(Duration::MAX)
+                .on_error(|error| {
+                    told.lock()
+                        .expect("nobody panics")
+                        .extend(error.raw_os_error())
+                })
+                .await
+                .expect("it was told to stop");
+            let took = start.elapsed();
+            assert_eq!(summary.finished, errors.len() as u64);
+            assert_eq!(summary.errors, 2 * errors.len() as u64);
+            // Once for two in a row.
+            assert_eq!(*told.lock().expect("nobody panics"), errors);
+            assert!(took < Duration::from_secs(10), "it took {took:?}");
+        });
+    }
+
+    #[test]
+    fn when_something_has_run_out_it_rests_and_goes_on_by_itself() {
+        in_every_runtime(|_| async {
+            for code in [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM] {
+                let turns = (0..12).map(|_| system(code)).chain([Ok(1)]);
+                let (done, mut told) = (Arc::new(Event::new()), 0);
+                let handler = {
+                    let done = done.clone();
+                    move |_, ()| {
+                        done.set();
+                        async {}
+                    }
+                };
+                let start = Instant::now();
+                let summary = serve(Script::new(turns), handler)
+                    .until(done.wait())
+                    .grace(Duration::MAX)
+                    .on_error(|_| told += 1)
+                    .await
+                    .expect("it was told to stop");
+                let took = start.elapsed();
+                assert_eq!((summary.errors, summary.finished), (12, 1));
+                assert_eq!(told, 1, "the same error is told once");
+                // 1 + 2 + 4 + … + 32 + 6 × 50 ms.
+                assert!(took >= Duration::from_millis(363), "no rest: {took:?}");
+            }
+        });
+    }
+
+    /// No event would tell that there are descriptors again, but an own connection that ends does.
+    #[test]
+    fn a_connection_that_ends_ends_the_rest() {
+        in_every_runtime(|_| async {
+            let many = (0..10).map(|_| system(libc::EMFILE));
+            let script = Script::new([Ok(1)].into_iter().chain(many).chain((100..120).map(Ok)));
+            let attempts = script.attempts.clone();
+            let (end, last) = (Arc::new(Event::new()), Arc::new(Event::new()));
+            let handler = {
+                let (end, last) = (end.clone(), last.clone());
+                move |number, ()| {
+                    let (end, last) = (end.clone(), last.clone());
+                    async move {
+                        match number {
+                            1 => end.wait().await,
+                            119 => last.set(),
+                            _ => {}
+                        }
+                    }
+                }
+            };
+            let server = serve(script, handler)
+                .until(last.wait())
+                .grace(Duration::MAX);
+            let all = async {
+                while attempts.load(Ordering::SeqCst) < 3 {
+                    Timer::after(Duration::from_millis(1)).await;
+                }
+                let before = attempts.load(Ordering::SeqCst);
+                end.set();
+                // Without the clock.
+                for _ in 0..100 {
+                    if attempts.load(Ordering::SeqCst) > before {
+                        return;
+                    }
+                    yield_now().await;
+                }
+                panic!("it still rests");
+            };
+            let (summary, ()) = zip(server.into_future(), all).await;
+            let summary = summary.expect("it was told to stop");
+            assert_eq!((summary.accepted, summary.errors), (21, 10));
+        });
+    }
+
+    /// Errors that are each about one connection may have a lasting reason all the same.
+    #[test]
+    fn errors_without_end_do_not_make_the_loop_spin() {
+        in_every_runtime(|_| async {
+            for code in [libc::EPERM, libc::ENETDOWN, libc::EMFILE] {
+                let script = Script::new((0..1_000_000).map(|_| system(code)));
+                let attempts = script.attempts.clone();
+                let start = Instant::now();
+                let end = sleep(Duration::from_millis(200));
+                let server = serve(script, |_, ()| async {}).until(end);
+                let summary = server.await.expect("it was told to stop");
+                let took = start.elapsed();
+                let attempts = attempts.load(Ordering::SeqCst);
+                assert_eq!(summary.errors, attempts as u64);
+                // 16 at once, 6 in the first 63 ms, then one in 50 ms.
+                let most = 16 + 7 + took.as_millis() as usize / 50;
+                assert!(attempts <= most, "{attempts} attempts in {took:?}");
+                assert!(attempts >= 3, "{attempts} attempts in {took:?}");
+            }
+        });
+    }
+
+    #[test]
+    fn what_is_no_listener_ends_it_after_the_grace_period() {
+        in_every_runtime(|_| async {
+            for code in [libc::EBADF, libc::EINVAL, libc::ENOTSOCK] {
+                let finished = Arc::new(AtomicUsize::new(0));
+                let handler = {
+                    let finished = finished.clone();
+                    move |_, ()| {
+                        let finished = finished.clone();
+                        async move {
+                            Timer::after(Duration::from_millis(5)).await;
+                            finished.fetch_add(1, Ordering::SeqCst);
+                        }
+                    }
+                };
+                let script = Script::new([Ok(1), Ok(2), system(code)]);
+                let error = serve(script, handler).grace(Duration::MAX).await;
+                let error = error.expect_err("it cannot go on");
+                assert_eq!(error.raw_os_error(), Some(code));
+                assert_eq!(finished.load(Ordering::SeqCst), 2);
+            }
+            // A real one: a socket that does not listen.
+            let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
+            let socket = std::net::TcpListener::from(socket.expect("a descriptor"));
+            let listener = TcpListener::try_from(socket).expect("it is a TCP socket");
+            let error = serve(listener, |stream, _| echo(stream)).await;
+            let error = error.expect_err("it does not listen");
+            assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        });
+    }
+}

@@ -1,0 +1,321 @@
+//! `TaskSet`: tasks that end together.
+
+use std::cell::Cell;
+use std::future::pending;
+use std::panic::resume_unwind;
+use std::process::Output;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use polder::event::Latch;
+use polder::future::{poll_once, yield_now};
+use polder::stream::StreamExt;
+use polder::{Event, TaskSet, Timer};
+
+use crate::child::in_children;
+use crate::support::{in_every_runtime, on_every_backend, runtime, sized};
+
+/// Counts what is dropped.
+struct Dropped(Arc<AtomicUsize>);
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn outputs_come_as_tasks_end_and_then_none() {
+    in_every_runtime(|_| async {
+        let mut set = TaskSet::new();
+        assert!(set.is_empty());
+        assert_eq!(set.join_next().await, None);
+        let events: Vec<_> = (0..3).map(|_| Arc::new(Event::new())).collect();
+        for (n, event) in events.iter().cloned().enumerate() {
+            set.spawn(async move {
+                event.wait().await;
+                n
+            });
+        }
+        assert_eq!(set.len(), 3);
+        for n in [2, 0, 1] {
+            assert!(poll_once(set.join_next()).await.is_none());
+            events[n].set();
+            assert_eq!(set.join_next().await, Some(n));
+        }
+        assert_eq!(set.join_next().await, None);
+        // Once more, as a stream.
+        for n in 0..5 {
+            set.spawn(async move { n });
+        }
+        let mut all: Vec<usize> = (&mut set).collect().await;
+        all.sort_unstable();
+        assert_eq!(all, [0, 1, 2, 3, 4]);
+        assert!(set.is_empty());
+    });
+}
+
+#[test]
+fn a_panic_is_passed_on_and_the_others_go_on() {
+    in_every_runtime(|_| async {
+        let mut set = TaskSet::new();
+        set.spawn(async { resume_unwind(Box::new("bad luck")) });
+        set.spawn(async { 5 });
+        let first = set.join_next_result().await.expect("two are left");
+        let panic = first.expect_err("it panicked");
+        assert_eq!(panic.downcast_ref::<&str>(), Some(&"bad luck"));
+        assert_eq!(set.join_next().await, Some(5));
+
+        set.spawn(async { resume_unwind(Box::new("again")) });
+        let task = polder::spawn(async move { set.join_next().await });
+        let waiting = std::panic::AssertUnwindSafe(task);
+        let panic = polder::future::FutureExt::catch_unwind(waiting).await;
+        let panic = panic.expect_err("it reaches whoever joins");
+        assert_eq!(panic.downcast_ref::<&str>(), Some(&"again"));
+    });
+}
+
+#[test]
+fn a_panic_that_nobody_takes_is_reported() {
+    let judge = |_, output: &Output| {
+        let words = String::from_utf8_lossy(&output.stderr);
+        let told = words.matches("nobody awaits it: unread").count();
+        assert_eq!(told, 2, "{words}");
+    };
+    let rule = |backend| {
+        runtime(backend).block_on(async {
+            let mut set = TaskSet::<()>::new();
+            set.spawn(async { resume_unwind(Box::new("unread")) });
+            yield_now().await;
+            drop(set);
+            let mut set = TaskSet::<()>::new();
+            set.spawn(async { resume_unwind(Box::new("unread")) });
+            set.detach_all();
+            yield_now().await;
+            yield_now().await;
+        });
+    };
+    in_children(
+        "taskset::a_panic_that_nobody_takes_is_reported",
+        rule,
+        judge,
+    );
+}
+
+#[test]
+fn dropping_a_set_cancels_its_tasks() {
+    on_every_backend(|backend| {
+        let runtime = runtime(backend);
+        let dropped = Arc::new(AtomicUsize::new(0));
+        let mut set = TaskSet::new();
+        runtime.block_on(async {
+            for _ in 0..10 {
+                let guard = Dropped(dropped.clone());
+                set.spawn(async move {
+                    pending::<()>().await;
+                    drop(guard);
+                });
+            }
+            yield_now().await;
+        });
+        assert_eq!(dropped.load(Ordering::SeqCst), 0);
+        drop(set);
+        runtime.run(); // Until no task is left.
+        assert_eq!(dropped.load(Ordering::SeqCst), 10);
+    });
+}
+
+#[test]
+fn cancel_all_waits_until_the_futures_are_dropped_and_keeps_what_was_done() {
+    in_every_runtime(|_| async {
+        let dropped = Arc::new(AtomicUsize::new(0));
+        let mut set = TaskSet::new();
+        for n in 0..10 {
+            let guard = Dropped(dropped.clone());
+            set.spawn(async move {
+                let _guard = guard;
+                match n {
+                    3 | 7 => n,
+                    _ => pending().await,
+                }
+            });
+        }
+        while dropped.load(Ordering::SeqCst) < 2 {
+            yield_now().await;
+        }
+        assert_eq!(set.cancel_all().await, 8);
+        assert_eq!(dropped.load(Ordering::SeqCst), 10);
+        assert_eq!(set.len(), 2);
+        assert_eq!(set.join_next().await, Some(3));
+        assert_eq!(set.join_next().await, Some(7));
+        assert_eq!(set.join_next().await, None);
+        assert_eq!(set.cancel_all().await, 0);
+        set.spawn(async { 1 });
+        assert_eq!(set.join_next().await, Some(1));
+        // Given up after the first poll, it has cancelled them all the same.
+        set.spawn(pending());
+        let _ = poll_once(set.cancel_all()).await;
+        assert_eq!(set.join_next().await, None);
+    });
+}
+
+#[test]
+fn detached_tasks_run_on() {
+    on_every_backend(|backend| {
+        let runtime = runtime(backend);
+        let done = Arc::new(AtomicUsize::new(0));
+        runtime.block_on(async {
+            let mut set = TaskSet::new();
+            for n in 0..3 {
+                let done = Dropped(done.clone());
+                set.spawn(async move {
+                    Timer::after(Duration::from_millis(n)).await;
+                    done // Dropped with the output.
+                });
+            }
+            set.detach_all();
+        });
+        runtime.run();
+        assert_eq!(done.load(Ordering::SeqCst), 3);
+    });
+}
+
+/// What it holds is free when its end is told.
+#[test]
+fn a_task_is_joined_after_its_future_was_dropped() {
+    in_every_runtime(|_| async {
+        let dropped = Arc::new(AtomicUsize::new(0));
+        let mut set = TaskSet::new();
+        for round in 1..=100 {
+            let guard = Dropped(dropped.clone());
+            set.spawn(async move {
+                if round % 3 == 0 {
+                    resume_unwind(Box::new(round));
+                }
+                yield_now().await;
+                let _ = &guard; // It is held until here.
+            });
+            let joined = set.join_next_result().await.expect("there is one");
+            assert_eq!(joined.is_err(), round % 3 == 0);
+            assert_eq!(dropped.load(Ordering::SeqCst), round);
+        }
+    });
+}
+
+#[test]
+fn local_tasks_need_not_be_send() {
+    in_every_runtime(|_| async {
+        let sum = Rc::new(Cell::new(0));
+        let mut set = TaskSet::new();
+        for n in 1..=4 {
+            let sum = sum.clone();
+            set.spawn_local(async move {
+                sum.set(sum.get() + n);
+                sum
+            });
+        }
+        while let Some(same) = set.join_next().await {
+            assert!(Rc::ptr_eq(&same, &sum));
+        }
+        assert_eq!(sum.get(), 10);
+    });
+}
+
+#[test]
+fn tasks_whose_runtime_has_ended_are_passed_over() {
+    on_every_backend(|backend| {
+        let mut set = TaskSet::new();
+        runtime(backend).block_on(async {
+            set.spawn(pending::<u8>());
+            yield_now().await;
+            set.spawn(pending());
+        });
+        assert_eq!(set.len(), 2);
+        runtime(backend).block_on(async {
+            set.spawn(async { 1 });
+            assert_eq!(set.join_next().await, Some(1));
+            assert_eq!(set.join_next().await, None);
+        });
+    });
+}
+
+#[test]
+fn a_set_is_joined_on_another_thread_than_its_tasks_run() {
+    on_every_backend(|backend| {
+        let mut set = TaskSet::new();
+        let go = Arc::new(Latch::new());
+        // The background runtime's, since this thread drives none.
+        for n in 0..200_u64 {
+            let go = go.clone();
+            set.spawn(async move {
+                go.wait().await;
+                n
+            });
+        }
+        let sum = runtime(backend).block_on(async {
+            assert!(poll_once(set.join_next()).await.is_none());
+            go.set();
+            let mut sum = 0;
+            while let Some(n) = set.join_next().await {
+                sum += n;
+            }
+            sum
+        });
+        assert_eq!(sum, 199 * 200 / 2);
+    });
+}
+
+/// Each end costs the same, however many tasks still run.
+#[test]
+fn tens_of_thousands_end_one_by_one() {
+    in_every_runtime(|backend| async move {
+        let count = sized(backend, 50_000);
+        let mut set = TaskSet::new();
+        let (sender, receiver) = async_channel::unbounded::<usize>();
+        for _ in 0..count {
+            let receiver = receiver.clone();
+            set.spawn(async move { receiver.recv().await.expect("there is one for each") });
+        }
+        for n in 0..count {
+            sender.try_send(n).expect("they wait");
+            assert_eq!(set.join_next().await, Some(n));
+        }
+        assert_eq!(set.join_next().await, None);
+    });
+}
+
+/// With several workers, tasks end on all of them at once.
+#[test]
+fn every_end_is_told_once_whichever_worker_it_comes_from() {
+    on_every_backend(|backend| {
+        let runtime = polder::Runtime::builder()
+            .backend(backend)
+            .workers(3)
+            .build();
+        let count = sized(backend, 20_000);
+        runtime.expect("three workers").block_on(async {
+            let mut set = TaskSet::new();
+            for n in 0..count {
+                set.spawn(async move {
+                    if n % 2 == 0 {
+                        yield_now().await;
+                    }
+                    n
+                });
+            }
+            let mut told = vec![false; count];
+            for _ in 0..count / 2 {
+                let n = set.join_next().await.expect("half of them are left");
+                assert!(!std::mem::replace(&mut told[n], true), "{n} is told twice");
+            }
+            let cancelled = set.cancel_all().await;
+            while let Some(n) = set.join_next().await {
+                assert!(!std::mem::replace(&mut told[n], true), "{n} is told twice");
+            }
+            let told = told.into_iter().filter(|told| *told).count();
+            assert_eq!(told + cancelled, count);
+        });
+    });
+}
