@@ -129,7 +129,7 @@ impl TcpListener {
     ///
     /// What the system says.
     pub fn ttl(&self) -> io::Result<u32> {
-        self.0.options().ttl_v4()
+        self.0.option(|socket| socket.ttl_v4())
     }
 
     /// Sets [`ttl`](Self::ttl).
@@ -138,7 +138,7 @@ impl TcpListener {
     ///
     /// What the system says.
     pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
-        self.0.options().set_ttl_v4(ttl)
+        self.0.option(|socket| socket.set_ttl_v4(ttl))
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a socket asks of the world: connect, accept, try to read, try to write, wait until it is
+//! What a socket asks of the world: bind, connect, accept, try to read, try to write, wait until it is
 //! worth another try, and its addresses and options. Every socket in `net` asks here, and nothing else
 //! there asks the kernel but the resolver (`addresses`); this is the place where another world than
 //! the kernel's would answer.
@@ -182,7 +182,21 @@ impl Socket {
         self.io.source().descriptor()
     }
 
-    pub(super) fn options(&self) -> SockRef<'_> {
+    /// Reads or sets an option.
+    pub(super) fn option<T>(
+        &self,
+        option: impl FnOnce(&SockRef<'_>) -> io::Result<T>,
+    ) -> io::Result<T> {
+        option(&self.options())
+    }
+
+    /// Who is at the other end of a Unix socket: user, group, and process where the system tells.
+    #[cfg(unix)]
+    pub(super) fn peer_cred(&self) -> io::Result<(u32, u32, Option<i32>)> {
+        sys::peer_cred(self.descriptor())
+    }
+
+    fn options(&self) -> SockRef<'_> {
         SockRef::from(self.descriptor())
     }
 

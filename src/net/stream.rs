@@ -167,7 +167,7 @@ impl TcpStream {
     ///
     /// What the system says.
     pub fn nodelay(&self) -> io::Result<bool> {
-        self.0.options().tcp_nodelay()
+        self.0.option(|socket| socket.tcp_nodelay())
     }
 
     /// Sets [`nodelay`](Self::nodelay).
@@ -176,7 +176,7 @@ impl TcpStream {
     ///
     /// What the system says.
     pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
-        self.0.options().set_tcp_nodelay(nodelay)
+        self.0.option(|socket| socket.set_tcp_nodelay(nodelay))
     }
 
     /// How many hops packets may take.
@@ -185,7 +185,7 @@ impl TcpStream {
     ///
     /// What the system says.
     pub fn ttl(&self) -> io::Result<u32> {
-        self.0.options().ttl_v4()
+        self.0.option(|socket| socket.ttl_v4())
     }
 
     /// Sets [`ttl`](Self::ttl).
@@ -194,7 +194,7 @@ impl TcpStream {
     ///
     /// What the system says.
     pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
-        self.0.options().set_ttl_v4(ttl)
+        self.0.option(|socket| socket.set_ttl_v4(ttl))
     }
 
     /// Both directions, borrowed: for one task that reads and writes at once.

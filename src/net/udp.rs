@@ -220,7 +220,7 @@ impl UdpSocket {
     ///
     /// What the system says, of this option as of those below.
     pub fn broadcast(&self) -> io::Result<bool> {
-        self.0.options().broadcast()
+        self.0.option(|socket| socket.broadcast())
     }
 
     /// Sets [`broadcast`](Self::broadcast).
@@ -229,7 +229,7 @@ impl UdpSocket {
     ///
     /// What the system says.
     pub fn set_broadcast(&self, broadcast: bool) -> io::Result<()> {
-        self.0.options().set_broadcast(broadcast)
+        self.0.option(|socket| socket.set_broadcast(broadcast))
     }
 
     /// Whether multicast datagrams that are sent here come back to this machine (`IP_MULTICAST_LOOP`).
@@ -239,7 +239,7 @@ impl UdpSocket {
     ///
     /// What the system says.
     pub fn multicast_loop_v4(&self) -> io::Result<bool> {
-        self.0.options().multicast_loop_v4()
+        self.0.option(|socket| socket.multicast_loop_v4())
     }
 
     /// Sets [`multicast_loop_v4`](Self::multicast_loop_v4).
@@ -248,7 +248,8 @@ impl UdpSocket {
     ///
     /// What the system says.
     pub fn set_multicast_loop_v4(&self, come_back: bool) -> io::Result<()> {
-        self.0.options().set_multicast_loop_v4(come_back)
+        self.0
+            .option(|socket| socket.set_multicast_loop_v4(come_back))
     }
 
     /// How many hops multicast datagrams may take (`IP_MULTICAST_TTL`): 1, unless it was set.
@@ -257,7 +258,7 @@ impl UdpSocket {
     ///
     /// What the system says.
     pub fn multicast_ttl_v4(&self) -> io::Result<u32> {
-        self.0.options().multicast_ttl_v4()
+        self.0.option(|socket| socket.multicast_ttl_v4())
     }
 
     /// Sets [`multicast_ttl_v4`](Self::multicast_ttl_v4).
@@ -266,7 +267,7 @@ impl UdpSocket {
     ///
     /// What the system says.
     pub fn set_multicast_ttl_v4(&self, ttl: u32) -> io::Result<()> {
-        self.0.options().set_multicast_ttl_v4(ttl)
+        self.0.option(|socket| socket.set_multicast_ttl_v4(ttl))
     }
 
     /// Whether multicast datagrams that are sent here come back to this machine
@@ -276,7 +277,7 @@ impl UdpSocket {
     ///
     /// What the system says.
     pub fn multicast_loop_v6(&self) -> io::Result<bool> {
-        self.0.options().multicast_loop_v6()
+        self.0.option(|socket| socket.multicast_loop_v6())
     }
 
     /// Sets [`multicast_loop_v6`](Self::multicast_loop_v6).
@@ -285,7 +286,8 @@ impl UdpSocket {
     ///
     /// What the system says.
     pub fn set_multicast_loop_v6(&self, come_back: bool) -> io::Result<()> {
-        self.0.options().set_multicast_loop_v6(come_back)
+        self.0
+            .option(|socket| socket.set_multicast_loop_v6(come_back))
     }
 
     /// How many hops datagrams may take (`IP_TTL`).
@@ -294,7 +296,7 @@ impl UdpSocket {
     ///
     /// What the system says.
     pub fn ttl(&self) -> io::Result<u32> {
-        self.0.options().ttl_v4()
+        self.0.option(|socket| socket.ttl_v4())
     }
 
     /// Sets [`ttl`](Self::ttl).
@@ -303,7 +305,7 @@ impl UdpSocket {
     ///
     /// What the system says.
     pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
-        self.0.options().set_ttl_v4(ttl)
+        self.0.option(|socket| socket.set_ttl_v4(ttl))
     }
 
     /// Receives what is sent to the group `multiaddr` on the interface that has the address
@@ -326,7 +328,8 @@ impl UdpSocket {
     ///
     /// What the system says, for instance that the address is no group's.
     pub fn join_multicast_v4(&self, multiaddr: Ipv4Addr, interface: Ipv4Addr) -> io::Result<()> {
-        (self.0.options()).join_multicast_v4(&multiaddr, &interface)
+        self.0
+            .option(|socket| socket.join_multicast_v4(&multiaddr, &interface))
     }
 
     /// Leaves a group that was [joined](Self::join_multicast_v4).
@@ -335,7 +338,8 @@ impl UdpSocket {
     ///
     /// What the system says, for instance that it was not joined.
     pub fn leave_multicast_v4(&self, multiaddr: Ipv4Addr, interface: Ipv4Addr) -> io::Result<()> {
-        (self.0.options()).leave_multicast_v4(&multiaddr, &interface)
+        self.0
+            .option(|socket| socket.leave_multicast_v4(&multiaddr, &interface))
     }
 
     /// Receives what is sent to the group `multiaddr` on the interface with the index `interface`, or on
@@ -345,7 +349,8 @@ impl UdpSocket {
     ///
     /// What the system says, for instance that the address is no group's.
     pub fn join_multicast_v6(&self, multiaddr: &Ipv6Addr, interface: u32) -> io::Result<()> {
-        self.0.options().join_multicast_v6(multiaddr, interface)
+        self.0
+            .option(|socket| socket.join_multicast_v6(multiaddr, interface))
     }
 
     /// Leaves a group that was [joined](Self::join_multicast_v6).
@@ -354,7 +359,8 @@ impl UdpSocket {
     ///
     /// What the system says, for instance that it was not joined.
     pub fn leave_multicast_v6(&self, multiaddr: &Ipv6Addr, interface: u32) -> io::Result<()> {
-        self.0.options().leave_multicast_v6(multiaddr, interface)
+        self.0
+            .option(|socket| socket.leave_multicast_v6(multiaddr, interface))
     }
 }
 

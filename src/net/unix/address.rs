@@ -10,7 +10,7 @@ use std::path::Path;
 
 use socket2::SockAddr;
 
-use crate::sys::{self, OwnedDescriptor};
+use crate::net::socket::Socket;
 
 #[cfg(target_os = "android")]
 use std::os::android::net::SocketAddrExt;
@@ -56,8 +56,8 @@ pub struct UCred {
 }
 
 impl UCred {
-    pub(super) fn of(socket: &OwnedDescriptor) -> io::Result<UCred> {
-        let (uid, gid, pid) = sys::peer_cred(socket)?;
+    pub(super) fn of(socket: &Socket) -> io::Result<UCred> {
+        let (uid, gid, pid) = socket.peer_cred()?;
         Ok(UCred { uid, gid, pid })
     }
 

@@ -212,7 +212,7 @@ impl UnixDatagram {
     ///
     /// What the system says; [`Unsupported`](io::ErrorKind::Unsupported) where it does not tell.
     pub fn peer_cred(&self) -> io::Result<UCred> {
-        UCred::of(self.0.descriptor())
+        UCred::of(&self.0)
     }
 
     /// Ends receiving, sending, or both. Whoever waits is woken.

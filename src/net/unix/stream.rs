@@ -172,7 +172,7 @@ impl UnixStream {
     ///
     /// The process is known on Linux and Android only. illumos and Solaris tell nothing.
     pub fn peer_cred(&self) -> io::Result<UCred> {
-        UCred::of(self.0.descriptor())
+        UCred::of(&self.0)
     }
 
     /// Reads without taking: the next read gives the same bytes again.

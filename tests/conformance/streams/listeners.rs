@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use polder::future;
 use polder::io::{AsyncReadExt, AsyncWriteExt};
-use polder::net::{Incoming, OwnedReadHalf, OwnedWriteHalf, TcpListener, TcpStream};
+use polder::net::{Incoming, OwnedReadHalf, OwnedWriteHalf, TcpListener, TcpStream, UdpSocket};
 use polder::stream::StreamExt;
 use polder::time::timeout;
 
@@ -355,6 +355,20 @@ const _: () = {
     movable::<Incoming<'static>>();
     movable::<OwnedReadHalf>();
     movable::<OwnedWriteHalf>();
+    movable::<UdpSocket>();
+};
+
+#[cfg(unix)]
+const _: () = {
+    use polder::net::unix;
+
+    const fn movable<T: Send + Sync + Unpin>() {}
+    movable::<unix::UnixStream>();
+    movable::<unix::UnixListener>();
+    movable::<unix::UnixDatagram>();
+    movable::<unix::Incoming<'static>>();
+    movable::<unix::OwnedReadHalf>();
+    movable::<unix::OwnedWriteHalf>();
 };
 
 #[test]
@@ -369,5 +383,19 @@ fn what_waits_for_a_socket_can_be_sent() {
         sent(TcpListener::bind("localhost:80"));
         sent(listener.accept());
         sent(stream.peek(&mut [0]));
+        sent(TcpStream::connect_timeout("localhost:80", Duration::MAX));
+        let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        sent(socket.connect("localhost:80"));
+        sent(socket.recv_from(&mut [0]));
+        sent(socket.send_to(&[0], "localhost:80"));
+        #[cfg(unix)]
+        {
+            use polder::net::unix::{UnixDatagram, UnixStream};
+
+            sent(UnixStream::connect("/nowhere"));
+            let socket = UnixDatagram::unbound().unwrap();
+            sent(socket.send_to(&[0], "/nowhere"));
+            sent(socket.recv_from(&mut [0]));
+        }
     });
 }

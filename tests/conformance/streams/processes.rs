@@ -7,11 +7,13 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output};
 use std::task::Poll;
+use std::time::Duration;
 
 use polder::Backend;
 use polder::future::poll_once;
-use polder::io::{AsyncReadExt, AsyncWriteExt};
-use polder::net::{TcpListener, TcpStream};
+use polder::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use polder::net::unix::{UnixDatagram, UnixStream};
+use polder::net::{TcpListener, TcpStream, UdpSocket};
 use socket2::{Domain, Socket, Type};
 
 use super::{Count, both, fill, pair, poll_future, poll_read, reset, some_turns};
@@ -198,7 +200,7 @@ fn a_plain_thread_is_told_that_there_are_no_descriptors_and_recovers() {
 }
 
 /// Writes to `stream`, in both ways, are errors.
-async fn writes_fail(stream: &mut TcpStream) {
+async fn writes_fail(stream: &mut (impl AsyncWrite + Unpin)) {
     for _ in 0..3 {
         let slices = [IoSlice::new(b"vec"), IoSlice::new(b"tored")];
         for error in [
@@ -249,6 +251,20 @@ fn a_write_to_a_peer_that_is_gone_is_an_error_and_no_signal() {
             drop(far);
             while near.write(b"x").await.is_ok() {}
             writes_fail(&mut near).await;
+            // The same of Unix sockets.
+            let (mut near, far) = super::unix::pair();
+            fill(&mut near, &count);
+            drop(far);
+            while near.write(b"x").await.is_ok() {}
+            writes_fail(&mut near).await;
+            let (mut near, _far) = super::unix::pair();
+            near.close().await.unwrap();
+            writes_fail(&mut near).await;
+            let (near, far) = UnixDatagram::pair().unwrap();
+            drop(far);
+            near.send(b"x").await.expect_err("nobody is there");
+            near.shutdown(net::Shutdown::Write).unwrap();
+            near.send(b"x").await.expect_err("sending has ended");
         };
         runtime(backend).block_on(rule);
         let (mut near, far) = pair();
@@ -302,8 +318,25 @@ async fn lives(refusing: SocketAddr, full: SocketAddr) {
     })
     .detach();
     some_turns().await;
-    // What is no socket.
+    // Given up, or refused, while others go on: datagrams and Unix sockets.
+    let udp = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    assert!(poll_once(udp.recv(&mut [0])).await.is_none());
+    UdpSocket::bind(udp.local_addr().unwrap())
+        .await
+        .unwrap_err();
+    let (datagrams, _far) = UnixDatagram::pair().unwrap();
+    assert!(poll_once(datagrams.recv(&mut [0])).await.is_none());
+    let (near, far) = UnixStream::pair().unwrap();
+    let (mut reader, mut writer) = near.into_split();
+    assert!(poll_once(reader.read(&mut [0])).await.is_none());
+    fill(&mut writer, &Count::new());
+    drop(far);
+    UnixStream::connect("/nowhere/at/all").await.unwrap_err();
+    let silent = TcpStream::connect_timeout(full, Duration::from_millis(1)).await;
+    silent.unwrap_err();
+    // What is no socket, or another one.
     drop(TcpStream::try_from(File::open().0));
+    UnixDatagram::try_from(OwnedFd::try_from(udp).unwrap()).unwrap_err();
 }
 
 #[test]
