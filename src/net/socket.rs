@@ -8,11 +8,13 @@
 //! is left with the source. Who succeeds 128 times within one poll of a task lets others run first.
 
 use std::future::Future;
-use std::io::{self, IoSlice, IoSliceMut, Read};
-use std::net::{Shutdown, SocketAddr};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::net::{Ipv4Addr, Shutdown, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockAddr, SockRef, Type};
 
@@ -20,60 +22,155 @@ use crate::reactor::{Direction, Io, Kind, Snapshot, Source, WaiterId};
 use crate::runtime::context;
 use crate::sys::{self, OwnedDescriptor};
 use crate::task::queue;
+use crate::time::Timer;
 
 /// How many connections may wait to be accepted. The system's own limit is below or at this (Linux:
 /// 4,096 since 5.4), and cuts it; where the queue is full, clients try again after a second.
 const BACKLOG: i32 = 4_096;
 
+/// How long a Unix connect waits when the listener's queue is full, at first and at most.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(32));
+
+/// The sockets that there are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Sort {
+    TcpStream,
+    TcpListener,
+    UdpSocket,
+    #[cfg(unix)]
+    UnixStream,
+    #[cfg(unix)]
+    UnixListener,
+    #[cfg(unix)]
+    UnixDatagram,
+}
+
+impl Sort {
+    /// How it is waited for.
+    fn kind(self) -> Kind {
+        match self {
+            Sort::TcpStream => Kind::TcpStream,
+            #[cfg(unix)]
+            Sort::UnixStream => Kind::UnixStream,
+            _ => Kind::Other,
+        }
+    }
+
+    /// What it accepts, if it is a listener; else itself.
+    fn accepted(self) -> Sort {
+        match self {
+            Sort::TcpListener => Sort::TcpStream,
+            #[cfg(unix)]
+            Sort::UnixListener => Sort::UnixStream,
+            other => other,
+        }
+    }
+
+    fn is_listener(self) -> bool {
+        self.accepted() != self
+    }
+
+    fn r#type(self) -> Type {
+        match self {
+            Sort::UdpSocket => Type::DGRAM,
+            #[cfg(unix)]
+            Sort::UnixDatagram => Type::DGRAM,
+            _ => Type::STREAM,
+        }
+    }
+
+    fn is_internet(self) -> bool {
+        matches!(self, Sort::TcpStream | Sort::TcpListener | Sort::UdpSocket)
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Sort::TcpStream => "a TCP stream",
+            Sort::TcpListener => "a TCP listener",
+            Sort::UdpSocket => "a UDP socket",
+            #[cfg(unix)]
+            Sort::UnixStream => "a Unix stream",
+            #[cfg(unix)]
+            Sort::UnixListener => "a Unix listener",
+            #[cfg(unix)]
+            Sort::UnixDatagram => "a Unix datagram socket",
+        }
+    }
+}
+
+/// Public only in name: nobody outside can say it. (It is what [`Stream`](super::stream::Stream) has.)
 #[derive(Clone, Debug)]
-pub(super) struct Socket {
+pub struct Socket {
     io: Io,
+    sort: Sort,
 }
 
 impl Socket {
     /// Takes over a socket that is non-blocking already.
-    fn new(descriptor: OwnedDescriptor, kind: Kind) -> Socket {
+    fn new(descriptor: OwnedDescriptor, sort: Sort) -> Socket {
         Socket {
-            io: Io::new(descriptor, kind),
+            io: Io::new(descriptor, sort.kind()),
+            sort,
         }
     }
 
-    /// Takes over a TCP socket as the standard library or somebody else made it. Anything else is
-    /// refused: how a socket is waited for depends on what it is.
-    pub(super) fn adopt(descriptor: OwnedDescriptor, kind: Kind) -> io::Result<Socket> {
+    /// Takes over a socket as the standard library or somebody else made it. What is not of this sort
+    /// is refused: how a socket is waited for depends on what it is.
+    pub(super) fn adopt(descriptor: OwnedDescriptor, sort: Sort) -> io::Result<Socket> {
         let socket = SockRef::from(&descriptor);
-        if socket.r#type()? != Type::STREAM || socket.local_addr()?.as_socket().is_none() {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "the descriptor is not a TCP socket's",
-            ));
+        prepare(&socket, sort)?;
+        // Of a datagram socket some systems cannot be asked that.
+        if sort.r#type() == Type::STREAM
+            && sys::is_listening(&descriptor).is_some_and(|listens| listens != sort.is_listener())
+        {
+            return Err(invalid(format!("the socket is not {}", sort.name())));
         }
-        socket.set_nonblocking(true)?;
-        sys::prepare(&socket)?;
-        Ok(Socket::new(descriptor, kind))
+        Ok(Socket::new(descriptor, sort))
     }
 
-    /// Listens at one address.
-    pub(super) fn listen(address: SocketAddr) -> io::Result<Socket> {
-        let socket = Socket::create(address)?;
+    /// Listens at one address; or, a datagram socket, receives there.
+    pub(super) fn bind(sort: Sort, address: &SockAddr) -> io::Result<Socket> {
+        let socket = create(sort, address.domain())?;
         // On Unix this lets a server start again at once; on Windows it would let another program
         // take the address away.
         #[cfg(unix)]
-        socket.set_reuse_address(true)?;
-        socket.bind(&SockAddr::from(address))?;
-        socket.listen(BACKLOG)?;
-        Ok(Socket::new(socket.into(), Kind::Listener))
+        if sort == Sort::TcpListener {
+            socket.set_reuse_address(true)?;
+        }
+        Socket::bind_created(socket, sort, address)
     }
 
-    /// A TCP socket that is non-blocking and close-on-exec.
-    fn create(address: SocketAddr) -> io::Result<socket2::Socket> {
-        let socket = socket2::Socket::new(
-            Domain::for_address(address),
-            Type::STREAM,
-            Some(Protocol::TCP),
-        )?;
-        socket.set_nonblocking(true)?;
-        Ok(socket)
+    /// The same for a socket that somebody else made, and gave its options.
+    pub(super) fn bind_with(
+        socket: socket2::Socket,
+        sort: Sort,
+        address: &SockAddr,
+    ) -> io::Result<Socket> {
+        prepare(&SockRef::from(&socket), sort)?;
+        Socket::bind_created(socket, sort, address)
+    }
+
+    fn bind_created(socket: socket2::Socket, sort: Sort, address: &SockAddr) -> io::Result<Socket> {
+        socket.bind(address)?;
+        if sort.is_listener() {
+            socket.listen(BACKLOG)?;
+        }
+        Ok(Socket::new(socket.into(), sort))
+    }
+
+    /// A socket without a name.
+    #[cfg(unix)]
+    pub(super) fn unbound(sort: Sort) -> io::Result<Socket> {
+        Ok(Socket::new(create(sort, Domain::UNIX)?.into(), sort))
+    }
+
+    /// Two Unix sockets that are connected with each other.
+    #[cfg(unix)]
+    pub(super) fn pair(sort: Sort) -> io::Result<(Socket, Socket)> {
+        let (a, b) = socket2::Socket::pair(Domain::UNIX, sort.r#type(), None)?;
+        a.set_nonblocking(true)?;
+        b.set_nonblocking(true)?;
+        Ok((Socket::new(a.into(), sort), Socket::new(b.into(), sort)))
     }
 
     /// Gives the socket back, non-blocking; a duplicate of it where clones share it.
@@ -85,50 +182,62 @@ impl Socket {
         self.io.source().descriptor()
     }
 
-    fn options(&self) -> SockRef<'_> {
+    pub(super) fn options(&self) -> SockRef<'_> {
         SockRef::from(self.descriptor())
     }
 
-    pub(super) fn local_addr(&self) -> io::Result<SocketAddr> {
-        internet(self.options().local_addr()?)
+    pub(super) fn local_addr(&self) -> io::Result<SockAddr> {
+        self.options().local_addr()
     }
 
-    pub(super) fn peer_addr(&self) -> io::Result<SocketAddr> {
-        internet(self.options().peer_addr()?)
+    pub(super) fn peer_addr(&self) -> io::Result<SockAddr> {
+        self.options().peer_addr()
     }
 
     pub(super) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         self.options().shutdown(how)?;
         // Not every kernel tells those who wait: completion ports under wine do not.
-        self.io.source().wake();
+        self.io.source().wake(how != Shutdown::Write);
         Ok(())
-    }
-
-    pub(super) fn nodelay(&self) -> io::Result<bool> {
-        self.options().tcp_nodelay()
-    }
-
-    pub(super) fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
-        self.options().set_tcp_nodelay(nodelay)
-    }
-
-    pub(super) fn ttl(&self) -> io::Result<u32> {
-        self.options().ttl_v4()
-    }
-
-    pub(super) fn set_ttl(&self, ttl: u32) -> io::Result<()> {
-        self.options().set_ttl_v4(ttl)
     }
 
     pub(super) fn shares_with(&self, other: &Socket) -> bool {
         Arc::ptr_eq(self.io.source(), other.io.source())
     }
 
-    /// Connects to one address.
-    pub(super) async fn connect(address: SocketAddr) -> io::Result<Socket> {
-        let socket = Socket::create(address)?;
-        let result = socket.connect(&SockAddr::from(address));
-        let socket = Socket::new(socket.into(), Kind::TcpStream);
+    /// Connects a stream to one address.
+    pub(super) async fn connect(sort: Sort, address: &SockAddr) -> io::Result<Socket> {
+        let socket = create(sort, address.domain())?;
+        Socket::connect_created(socket, sort, address).await
+    }
+
+    /// The same for a socket that somebody else made, and gave its options.
+    pub(super) async fn connect_with(
+        socket: socket2::Socket,
+        sort: Sort,
+        address: &SockAddr,
+    ) -> io::Result<Socket> {
+        prepare(&SockRef::from(&socket), sort)?;
+        Socket::connect_created(socket, sort, address).await
+    }
+
+    async fn connect_created(
+        socket: socket2::Socket,
+        sort: Sort,
+        address: &SockAddr,
+    ) -> io::Result<Socket> {
+        let (mut pause, longest) = PAUSES;
+        let result = loop {
+            match socket.connect(address) {
+                // The queue of a Unix listener is full, and no event tells when it no longer is.
+                Err(error) if !sort.is_internet() && is_would_block(&error) => {
+                    Timer::after(pause).await;
+                    pause = (pause * 2).min(longest);
+                }
+                other => break other,
+            }
+        };
+        let socket = Socket::new(socket.into(), sort);
         match result {
             Ok(()) => return Ok(socket),
             Err(error) if !sys::is_in_progress(&error) => return Err(error),
@@ -137,7 +246,7 @@ impl Socket {
         // Writable, or so we hope; then what the socket says; then whether there is a peer, since
         // the first two can be had from a socket that is not connected yet.
         socket
-            .run(Direction::Write, |socket| {
+            .run(Direction::Write, |socket, _| {
                 if let Some(error) = socket.take_error()? {
                     return Err(error);
                 }
@@ -157,9 +266,9 @@ impl Socket {
     }
 
     /// Waits for a connection. One that was given up by its peer in the queue is passed over.
-    pub(super) async fn accept(&self) -> io::Result<(Socket, SocketAddr)> {
+    pub(super) async fn accept(&self) -> io::Result<(Socket, SockAddr)> {
         let (descriptor, peer) = self
-            .run(Direction::Read, |_| {
+            .run(Direction::Read, |_, _| {
                 loop {
                     match sys::accept(self.descriptor()) {
                         Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
@@ -168,20 +277,100 @@ impl Socket {
                 }
             })
             .await?;
-        Ok((Socket::new(descriptor, Kind::TcpStream), peer))
+        Ok((Socket::new(descriptor, self.sort.accepted()), peer))
+    }
+
+    /// Says where what is sent from now on goes, and from where alone it comes: for datagrams.
+    pub(super) fn connect_to(&self, address: &SockAddr) -> io::Result<()> {
+        self.options().connect(address)
     }
 
     /// Reads without taking.
     pub(super) async fn peek(&self, bytes: &mut [u8]) -> io::Result<usize> {
-        self.run(Direction::Read, |socket| {
-            // SAFETY: `MaybeUninit<u8>` has the layout of `u8`, and `peek` promises to write
-            // nothing that is not initialised.
-            let bytes = unsafe {
-                &mut *(std::ptr::from_mut::<[u8]>(bytes) as *mut [std::mem::MaybeUninit<u8>])
-            };
-            socket.peek(bytes)
+        self.run(Direction::Read, |socket, _| socket.peek(to_fill(bytes)))
+            .await
+    }
+
+    /// [`peek`](Self::peek), and who sent it.
+    pub(super) async fn peek_from(&self, bytes: &mut [u8]) -> io::Result<(usize, SockAddr)> {
+        self.run(Direction::Read, |socket, _| {
+            socket.peek_from(to_fill(bytes))
         })
         .await
+    }
+
+    /// Takes one datagram.
+    pub(super) async fn recv(&self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.run(Direction::Read, |socket, seen| {
+            let received = socket.recv(to_fill(bytes));
+            self.or_ended(received, seen, || Ok(0))
+        })
+        .await
+    }
+
+    /// [`recv`](Self::recv), and who sent it.
+    pub(super) async fn recv_from(&self, bytes: &mut [u8]) -> io::Result<(usize, SockAddr)> {
+        self.run(Direction::Read, |socket, seen| {
+            let received = socket.recv_from(to_fill(bytes));
+            self.or_ended(received, seen, || Ok((0, nobody(self.sort)?)))
+        })
+        .await
+    }
+
+    /// Linux says of a datagram socket whose receiving was shut down that it would block, and of the same
+    /// that it is readable, for ever. It has ended.
+    fn or_ended<T>(
+        &self,
+        received: io::Result<T>,
+        seen: Snapshot,
+        nothing: impl FnOnce() -> io::Result<T>,
+    ) -> io::Result<T> {
+        match received {
+            Err(error)
+                if is_would_block(&error)
+                    && seen.has_news_beyond_data()
+                    && sys::has_ended(self.descriptor()) =>
+            {
+                nothing()
+            }
+            other => other,
+        }
+    }
+
+    /// Sends one datagram to whom it is connected to.
+    pub(super) async fn send(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.run(Direction::Write, |socket, _| {
+            socket.send_with_flags(bytes, sys::SEND_FLAGS)
+        })
+        .await
+    }
+
+    /// Sends one datagram to an address.
+    ///
+    /// A Unix socket may find its own buffer full, of which an event tells when it no longer is, or the
+    /// receiver's queue, of which none tells unless the two are connected (`unix_dgram_poll` in Linux):
+    /// there the timer does.
+    pub(super) async fn send_to(&self, bytes: &[u8], address: &SockAddr) -> io::Result<usize> {
+        let (mut pause, longest) = PAUSES;
+        loop {
+            let send = self.run(Direction::Write, |socket, _| {
+                match socket.send_to_with_flags(bytes, address, sys::SEND_FLAGS) {
+                    Err(error)
+                        if !self.sort.is_internet()
+                            && is_would_block(&error)
+                            && sys::has_room(self.descriptor()) =>
+                    {
+                        Ok(None)
+                    }
+                    result => result.map(Some),
+                }
+            });
+            if let Some(sent) = send.await? {
+                return Ok(sent);
+            }
+            Timer::after(pause).await;
+            pause = (pause * 2).min(longest);
+        }
     }
 
     #[inline]
@@ -190,6 +379,9 @@ impl Socket {
         cx: &mut Context<'_>,
         bytes: &mut [u8],
     ) -> Poll<io::Result<usize>> {
+        if !self.sort.is_internet() {
+            return self.poll_read_vectored(cx, &mut [IoSliceMut::new(bytes)]);
+        }
         let wanted = bytes.len();
         self.poll(cx, Direction::Read, self.io.id(), |socket, seen| {
             let read = sys::receive(socket, bytes)?;
@@ -208,8 +400,13 @@ impl Socket {
         let buffers = &mut buffers[..most];
         let wanted = buffers.iter().map(|buffer| buffer.len()).sum();
         self.poll(cx, Direction::Read, self.io.id(), |socket, seen| {
-            let read = (&mut &*SockRef::from(socket)).read_vectored(buffers)?;
-            self.was_short(seen, read, wanted);
+            let (read, alone) = match self.sort.is_internet() {
+                true => (sys::receive_vectored(socket, buffers)?, true),
+                false => sys::receive_alone(socket, buffers)?,
+            };
+            if alone {
+                self.was_short(seen, read, wanted);
+            }
             Ok(read)
         })
     }
@@ -240,6 +437,15 @@ impl Socket {
         })
     }
 
+    /// What closing a writer means: the other end sees the end of file. That it may have gone is no
+    /// failure.
+    pub(super) fn poll_close(&self) -> Poll<io::Result<()>> {
+        match self.shutdown(Shutdown::Write) {
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => Poll::Ready(Ok(())),
+            result => Poll::Ready(result),
+        }
+    }
+
     /// Runs an operation for one waiter: tries it whenever that is worth it, until it does not
     /// block.
     #[inline]
@@ -258,7 +464,8 @@ impl Socket {
                 match operation(source.descriptor(), seen) {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                         queue::refund();
-                        if direction == Direction::Read
+                        if self.sort == Sort::TcpStream
+                            && direction == Direction::Read
                             && seen.has_news_beyond_data()
                             && sys::is_readable_after_all(source.descriptor())
                         {
@@ -287,7 +494,7 @@ impl Socket {
     /// that is dropped leaves nothing behind.
     fn run<T, F>(&self, direction: Direction, operation: F) -> Run<'_, F>
     where
-        F: FnMut(&SockRef<'_>) -> io::Result<T>,
+        F: FnMut(&SockRef<'_>, Snapshot) -> io::Result<T>,
     {
         Run {
             socket: self,
@@ -298,13 +505,65 @@ impl Socket {
     }
 }
 
-fn internet(address: SockAddr) -> io::Result<SocketAddr> {
+pub(super) fn internet(address: SockAddr) -> io::Result<SocketAddr> {
     address.as_socket().ok_or_else(|| {
         io::Error::new(
             io::ErrorKind::InvalidData,
             "the socket has no internet address",
         )
     })
+}
+
+/// Makes a socket that is non-blocking and close-on-exec.
+fn create(sort: Sort, domain: Domain) -> io::Result<socket2::Socket> {
+    let protocol = match sort {
+        Sort::TcpStream | Sort::TcpListener => Some(Protocol::TCP),
+        Sort::UdpSocket => Some(Protocol::UDP),
+        #[cfg(unix)]
+        _ => None,
+    };
+    let socket = socket2::Socket::new(domain, sort.r#type(), protocol)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+/// Makes a socket that others made as [`create`] would, or refuses it.
+fn prepare(socket: &SockRef<'_>, sort: Sort) -> io::Result<()> {
+    let fits = match socket.local_addr().map(|address| address.domain()) {
+        Ok(domain) if sort.is_internet() => domain == Domain::IPV4 || domain == Domain::IPV6,
+        Ok(domain) => domain == Domain::UNIX,
+        // Windows says so of a socket that is not bound yet.
+        Err(error) if cfg!(windows) && error.kind() == io::ErrorKind::InvalidInput => true,
+        Err(error) => return Err(error),
+    };
+    if !fits || socket.r#type()? != sort.r#type() {
+        return Err(invalid(format!("the socket is not {}", sort.name())));
+    }
+    socket.set_nonblocking(true)?;
+    sys::prepare(socket)
+}
+
+/// The sender of nothing.
+fn nobody(sort: Sort) -> io::Result<SockAddr> {
+    match sort.is_internet() {
+        true => Ok(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)).into()),
+        false => SockAddr::unix(""),
+    }
+}
+
+/// A buffer as socket2 takes it.
+fn to_fill(bytes: &mut [u8]) -> &mut [MaybeUninit<u8>] {
+    // SAFETY: `MaybeUninit<u8>` has the layout of `u8`, and the methods that this is for promise to
+    // write nothing that is not initialised.
+    unsafe { &mut *(std::ptr::from_mut(bytes) as *mut [MaybeUninit<u8>]) }
+}
+
+fn invalid(words: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, words)
+}
+
+fn is_would_block(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::WouldBlock
 }
 
 /// Waits where the source is not registered yet, or with other workers' reactors only.
@@ -330,7 +589,7 @@ struct Run<'a, F> {
 /// Nothing in it is pinned.
 impl<F> Unpin for Run<'_, F> {}
 
-impl<T, F: FnMut(&SockRef<'_>) -> io::Result<T>> Future for Run<'_, F> {
+impl<T, F: FnMut(&SockRef<'_>, Snapshot) -> io::Result<T>> Future for Run<'_, F> {
     type Output = io::Result<T>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
@@ -341,8 +600,8 @@ impl<T, F: FnMut(&SockRef<'_>) -> io::Result<T>> Future for Run<'_, F> {
             operation,
         } = &mut *self;
         let id = *id.get_or_insert_with(|| socket.io.new_id());
-        socket.poll(cx, *direction, id, |socket, _| {
-            operation(&SockRef::from(socket))
+        socket.poll(cx, *direction, id, |socket, seen| {
+            operation(&SockRef::from(socket), seen)
         })
     }
 }

@@ -13,9 +13,11 @@
 //! registering reports what is ready already, so no event is lost on the way.
 //!
 //! **How it is registered.** With edges, a TCP stream for both directions and urgent data, at once
-//! and for good. Others for reading, and for writing from the first write that has to wait: a Unix
-//! or UDP socket reports each datagram that drained as an edge, a wake-up for nobody. What is lent, of
-//! which nothing is known, for what was waited for only.
+//! and for good. Others for reading, and for writing while somebody waits to write: a Unix or UDP
+//! socket reports each message that drained as an edge, a wake-up for nobody. So a write that has to
+//! wait arms it, and the first event that nobody waited to write for disarms it. (Not the first event
+//! at all: who fills a buffer once fills it again, and pays one system call for that, not two a time.)
+//! What is lent, of which nothing is known, is registered for what was waited for only.
 //!
 //! Without edges, for the directions that somebody waits for. Where there are levels, an event that
 //! wakes somebody leaves its direction armed, since most likely it is waited for again before the
@@ -42,8 +44,11 @@ use crate::sys::{self, AsDescriptor, BorrowedDescriptor, OwnedDescriptor};
 pub(crate) enum Kind {
     /// A TCP stream: its edges are few, and a short read says that it is drained.
     TcpStream,
-    /// A listening socket.
-    Listener,
+    /// A Unix stream: a short read says so too, unless something came along with the bytes.
+    #[cfg_attr(not(unix), allow(dead_code, reason = "there are none"))]
+    UnixStream,
+    /// A listener or a datagram socket: what was read says nothing of what is left.
+    Other,
     /// Anything at all, lent by its owner.
     Lent,
 }
@@ -146,12 +151,13 @@ impl Source {
     /// A stream's read in the state `seen` got less than it asked for. Where that shows that there
     /// is no more, clears readability, and so spares the attempt that would find out.
     ///
-    /// It shows that for TCP while neither an end nor urgent data was reported: with edges the end
-    /// of file makes no further one once it was reported together with the data, and a read stops
-    /// at the urgent mark. Where interest is armed again, arming looks again anyway.
+    /// It shows that for streams while neither an end nor urgent data was reported: with edges the
+    /// end of file makes no further one once it was reported together with the data, and a read stops
+    /// at the urgent mark. Where interest is armed again, arming looks again anyway. (A read of a Unix
+    /// stream also stops at a message that carried descriptors: such a read is not to be told here.)
     #[inline]
     pub(crate) fn drained_by_short_read(&self, seen: Snapshot) {
-        if self.kind == Kind::TcpStream && !seen.has_news_beyond_data() {
+        if self.kind != Kind::Other && !seen.has_news_beyond_data() {
             self.clear(Direction::Read, seen);
         }
     }
@@ -222,7 +228,8 @@ impl Source {
             }
             interest |= match self.kind {
                 Kind::TcpStream => Interest::READABLE | Interest::WRITABLE | Interest::PRIORITY,
-                Kind::Listener => Interest::READABLE,
+                Kind::UnixStream => Interest::READABLE | Interest::PRIORITY,
+                Kind::Other => Interest::READABLE,
                 Kind::Lent => Interest::NONE,
             };
         }
@@ -290,7 +297,11 @@ impl Source {
         wakers: &mut Vec<Waker>,
     ) {
         let mut slots = self.readiness.lock();
-        if reactor.mode() == Mode::Edge {
+        if reactor.mode() == Mode::Edge
+            && (self.kind == Kind::TcpStream
+                || !ready.intersects(Ready::WRITABLE)
+                || slots.is_waited(Direction::Write))
+        {
             self.readiness.deliver(&mut slots, ready, wakers);
             return;
         }
@@ -301,6 +312,8 @@ impl Source {
         let asked = match slots.homes.with(reactor) {
             Some(home) if home.token == token => {
                 let wanted = match reactor.mode() {
+                    // Room that nobody waited for: it is told with each message that drains.
+                    Mode::Edge => home.interest.without(Interest::WRITABLE),
                     // Whoever was woken most likely comes again; what nobody waited for is told
                     // again and again.
                     Mode::Level => home.interest.without(told(ready).without(before)),
@@ -325,11 +338,14 @@ impl Source {
         }
     }
 
-    /// Everyone who waits tries again.
-    pub(crate) fn wake(&self) {
+    /// Everyone who waits tries again; `ended`: for it is known that reading has ended.
+    pub(crate) fn wake(&self, ended: bool) {
         let mut wakers = Vec::new();
-        let both = Ready::READABLE | Ready::WRITABLE;
-        (self.readiness).deliver(&mut self.readiness.lock(), both, &mut wakers);
+        let mut ready = Ready::READABLE | Ready::WRITABLE;
+        if ended {
+            ready |= Ready::CLOSED;
+        }
+        (self.readiness).deliver(&mut self.readiness.lock(), ready, &mut wakers);
         wake_all(wakers);
     }
 

@@ -21,10 +21,3 @@ pub(crate) enum AfterAcceptError {
     /// It is not a listening socket, and never will be.
     End,
 }
-
-fn no_address() -> std::io::Error {
-    std::io::Error::new(
-        std::io::ErrorKind::InvalidData,
-        "the connection has no internet address",
-    )
-}

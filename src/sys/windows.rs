@@ -1,10 +1,9 @@
 //! Windows: a socket is a handle of its own kind.
 
-use std::io::{self, Read};
-use std::net::SocketAddr;
+use std::io::{self, IoSliceMut, Read};
 use std::os::windows::io::{AsRawSocket, AsSocket};
 
-use socket2::SockRef;
+use socket2::{SockAddr, SockRef};
 
 use super::AfterAcceptError;
 
@@ -60,6 +59,21 @@ pub(crate) const SEND_FLAGS: i32 = 0;
 
 pub(crate) fn receive(socket: &impl AsSocket, bytes: &mut [u8]) -> io::Result<usize> {
     (&mut &*SockRef::from(socket)).read(bytes)
+}
+
+pub(crate) fn receive_vectored(
+    socket: &impl AsSocket,
+    buffers: &mut [IoSliceMut<'_>],
+) -> io::Result<usize> {
+    (&mut &*SockRef::from(socket)).read_vectored(buffers)
+}
+
+/// For Unix streams, of which there are none.
+pub(crate) fn receive_alone(
+    socket: &impl AsSocket,
+    buffers: &mut [IoSliceMut<'_>],
+) -> io::Result<(usize, bool)> {
+    Ok((receive_vectored(socket, buffers)?, false))
 }
 
 pub(crate) fn send(socket: &impl AsSocket, bytes: &[u8]) -> io::Result<usize> {
@@ -136,16 +150,30 @@ pub(crate) fn after_accept_error(error: &io::Error) -> AfterAcceptError {
     }
 }
 
+/// For Unix sockets, of which there are none.
+pub(crate) fn has_room(_: &impl AsSocket) -> bool {
+    false
+}
+
+/// What a receive says of an empty socket is true.
+pub(crate) fn has_ended(_: &impl AsSocket) -> bool {
+    false
+}
+
 /// How many slices one vectored call may have: `IOV_MAX` where there is one (it is 1,024 on all of
 /// Linux, Apple's systems, the BSDs and illumos). More is an error, so the rest waits its turn.
 pub(crate) const MAX_SLICES: usize = 1_024;
 
 /// Accepts one connection, non-blocking and not inherited by children.
-pub(crate) fn accept(listener: &impl AsSocket) -> io::Result<(OwnedDescriptor, SocketAddr)> {
+pub(crate) fn accept(listener: &impl AsSocket) -> io::Result<(OwnedDescriptor, SockAddr)> {
     let (socket, address) = SockRef::from(listener).accept()?;
     socket.set_nonblocking(true)?;
-    let address = address.as_socket().ok_or_else(super::no_address)?;
     Ok((socket.into(), address))
+}
+
+/// Whether a socket listens: this is found out when it is used.
+pub(crate) fn is_listening(_: &impl AsSocket) -> Option<bool> {
+    None
 }
 
 /// What a socket needs that others made, besides being non-blocking: nothing.

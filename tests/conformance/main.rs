@@ -7,6 +7,7 @@
 
 mod async_io;
 mod child;
+mod connecting;
 mod descriptor;
 mod events;
 #[cfg(unix)]
@@ -22,3 +23,6 @@ mod support;
 mod tasks;
 mod taskset;
 mod time;
+mod udp;
+#[cfg(unix)]
+mod unix;
