@@ -26,6 +26,8 @@ use std::time::Duration;
 
 use super::listener::TcpListener;
 use super::stream::TcpStream;
+#[cfg(unix)]
+use super::unix::{self, UnixListener, UnixStream};
 use crate::sys::{AfterAcceptError, after_accept_error};
 use crate::task::TaskSet;
 use crate::time::{sleep, timeout};
@@ -62,6 +64,16 @@ impl Listener for TcpListener {
 
     async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         TcpListener::accept(self).await
+    }
+}
+
+#[cfg(unix)]
+impl Listener for UnixListener {
+    type Stream = UnixStream;
+    type Address = unix::SocketAddr;
+
+    async fn accept(&self) -> io::Result<(UnixStream, unix::SocketAddr)> {
+        UnixListener::accept(self).await
     }
 }
 

@@ -17,7 +17,7 @@
 //! socket reports each message that drained as an edge, a wake-up for nobody. So a write that has to
 //! wait arms it, and the first event that nobody waited to write for disarms it. (Not the first event
 //! at all: who fills a buffer once fills it again, and pays one system call for that, not two a time.)
-//! What is lent, of which nothing is known, for what was waited for only.
+//! What is lent, of which nothing is known, is registered for what was waited for only.
 //!
 //! Without edges, for the directions that somebody waits for. Where there are levels, an event that
 //! wakes somebody leaves its direction armed, since most likely it is waited for again before the

@@ -285,6 +285,40 @@ fn whoever_was_accepted_is_served_also_while_it_stops() {
     });
 }
 
+#[test]
+#[cfg(unix)]
+fn unix_sockets_are_served_too() {
+    use polder::net::unix::{UnixListener, UnixStream};
+
+    in_every_runtime(|backend| async move {
+        let name = format!("polder-serve-{}-{backend}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let _ = std::fs::remove_file(&path);
+        let listener = UnixListener::bind(&path).expect("a path of our own");
+        let stop = Latch::new();
+        let server = serve(listener, |mut stream: UnixStream, _| async move {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).await.expect("it is sent");
+            stream.write_all(&byte).await.expect("it is read");
+        })
+        .until(stop.wait())
+        .grace(Duration::MAX);
+        let all = async {
+            for byte in 0..20 {
+                let mut stream = UnixStream::connect(&path).await.expect("it listens");
+                stream.write_all(&[byte]).await.expect("it is served");
+                let mut back = [0];
+                stream.read_exact(&mut back).await.expect("it is served");
+                assert_eq!(back, [byte]);
+            }
+            stop.set();
+        };
+        let (summary, ()) = zip(server.into_future(), all).await;
+        assert_eq!(summary.expect("it was told to stop").finished, 20);
+        std::fs::remove_file(&path).expect("it is ours");
+    });
+}
+
 /// With several workers, connections are spread over them.
 #[test]
 fn connections_are_served_by_several_workers() {
@@ -581,13 +615,16 @@ mod errors {
                 assert_eq!(error.raw_os_error(), Some(code));
                 assert_eq!(finished.load(Ordering::SeqCst), 2);
             }
-            // A real one: a socket that does not listen.
-            let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
-            let socket = std::net::TcpListener::from(socket.expect("a descriptor"));
-            let listener = TcpListener::try_from(socket).expect("it is a TCP socket");
-            let error = serve(listener, |stream, _| echo(stream)).await;
-            let error = error.expect_err("it does not listen");
-            assert_eq!(error.kind(), ErrorKind::InvalidInput);
+            // A real one, which stops listening: Linux says EINVAL from then on.
+            #[cfg(target_os = "linux")]
+            {
+                let (listener, _) = listen().await;
+                let end = socket2::SockRef::from(&listener).shutdown(Shutdown::Both);
+                end.expect("a listener can be shut down");
+                let error = serve(listener, |stream, _| echo(stream)).await;
+                let error = error.expect_err("it does not listen");
+                assert_eq!(error.kind(), ErrorKind::InvalidInput);
+            }
         });
     }
 }
