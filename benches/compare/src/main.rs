@@ -1,0 +1,73 @@
+//! The same programs for polder, its peers and by hand, measured in one run.
+//!
+//! ```text
+//! cargo run --release --manifest-path benches/compare/Cargo.toml -- run
+//! ```
+//!
+//! Every measurement is a child process of its own (`compare measure GROUP WORKLOAD PROGRAM`), so
+//! that allocators, thread-locals and runtimes do not disturb each other, and so that a program that
+//! cannot run here is left out with a line that says why. The programs of a workload take turns
+//! (A B C A B C …), and what counts is the median over the rounds of each round's own ratio.
+
+mod clock;
+mod echo;
+mod group;
+mod peers;
+mod run;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use group::{Order, Outcome, groups};
+
+const USAGE: &str = "\
+compare run [--short] [--only GROUP[,GROUP]] [--workload TEXT] [--program TEXT] [--rounds N]
+            [--millis N] [--out FILE]
+    measures, prints, and writes the report
+compare list [--short]
+    what there is to measure
+compare measure GROUP WORKLOAD PROGRAM [--millis N]
+    one measurement, in this process: what `run` starts";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        ["run", options @ ..] => run::main(&run::Options::parse(options)),
+        ["list", options @ ..] => {
+            let options = run::Options::parse(options);
+            for group in groups() {
+                for workload in (group.workloads)(options.short) {
+                    let programs = workload.programs.join(" ");
+                    println!("{} {}: {programs}", group.name, workload.name);
+                }
+            }
+            ExitCode::SUCCESS
+        }
+        ["measure", group, workload, program, options @ ..] => {
+            let options = run::Options::parse(options);
+            measure(
+                group,
+                &Order {
+                    workload: (*workload).into(),
+                    program: (*program).into(),
+                    limit: Duration::from_millis(options.millis.unwrap_or(200)),
+                },
+            )
+        }
+        _ => {
+            eprintln!("{USAGE}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn measure(name: &str, order: &Order) -> ExitCode {
+    let Some(group) = groups().into_iter().find(|group| group.name == name) else {
+        eprintln!("there is no group {name:?}");
+        return ExitCode::from(2);
+    };
+    let outcome: Outcome = (group.measure)(order);
+    println!("{}", group::line(&outcome));
+    ExitCode::SUCCESS
+}
