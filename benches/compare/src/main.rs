@@ -12,6 +12,8 @@
 mod clock;
 mod echo;
 mod group;
+mod micro;
+mod pairs;
 mod peers;
 mod run;
 
