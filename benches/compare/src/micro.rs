@@ -20,6 +20,9 @@ use crate::peers;
 /// How many tasks, or timers, "many" are.
 pub const MANY: u64 = 10_000;
 
+/// How many tasks yield by turns.
+const TASKS: u64 = 100;
+
 /// No timer with it ever fires.
 pub const LONG: Duration = Duration::from_secs(1_000);
 
@@ -74,11 +77,18 @@ pub fn group() -> Group {
     }
 }
 
-const NANOS: &[Metric] = &[Metric {
-    key: "ns",
-    title: "ns each",
-    ratio: true,
-}];
+const NANOS: &[Metric] = &[
+    Metric {
+        key: "ns",
+        title: "ns each",
+        ratio: true,
+    },
+    Metric {
+        key: "cpu",
+        title: "CPU, ns each",
+        ratio: true,
+    },
+];
 
 const LATENESS: &[Metric] = &[
     Metric {
@@ -113,7 +123,8 @@ fn workloads(short: bool) -> Vec<Workload> {
     let rows = [
         ("spawn", "Spawn and await one", true),
         ("spawn-many", "Spawn 10,000, then await, each", true),
-        ("yield", "yield_now", false),
+        ("yield", "yield_now, one task", false),
+        ("yield-many", "yield_now, 100 tasks by turns", false),
         ("channel", "Ping-pong over a channel", false),
         ("own-channel", "Ping-pong over its own channel", false),
         ("oneshot", "Oneshot from a new task", true),
@@ -157,6 +168,7 @@ fn measure(order: &Order) -> Outcome {
 pub fn step(order: &Order) -> u64 {
     match order.workload.as_str() {
         "spawn-many" | "timer-reset" => MANY,
+        "yield-many" => TASKS,
         _ => 1,
     }
 }
@@ -197,6 +209,14 @@ fn of<P: Peer>(order: &Order) -> Ready {
         "yield" => Box::new(|count| measured(peer, async { peer.yields(count).await })),
         "channel" => Box::new(|count| channel(peer, count)),
         "own-channel" => peer.own_channel()?,
+        "yield-many" => Box::new(|count| {
+            measured(peer, async {
+                let tasks: Vec<_> = (0..TASKS).map(|_| peer.yields(count / TASKS)).collect();
+                for task in tasks {
+                    task.await;
+                }
+            })
+        }),
         "oneshot" => {
             (peer.own_oneshot()).unwrap_or_else(|| Box::new(|count| oneshots(peer, count)))
         }

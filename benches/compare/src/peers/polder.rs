@@ -1,17 +1,19 @@
 //! polder, on each backend.
 
 use std::future::{Future, poll_fn};
+use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
 use polder::io::{AsyncRead, AsyncWrite};
 use polder::net::TcpStream;
+use polder::net::unix::UnixStream;
 use polder::{Backend, Runtime, Timer};
 
 use super::futures_io::{ask, echo};
 use super::unavailable;
-use crate::clock::{Clock, Ready};
+use crate::clock::{Clock, Ready, Run};
 use crate::group::Skip;
 use crate::micro::{self, LONG, late};
 use crate::pairs::{Family, pair};
@@ -19,30 +21,33 @@ use crate::pairs::{Family, pair};
 pub fn pairs(family: Family, pairs: usize, backend: &str) -> Ready {
     let backend: Backend = (backend.parse()).map_err(|error| Skip(format!("{error}")))?;
     let runtime = (Runtime::builder().backend(backend).build()).map_err(unavailable("runtime"))?;
-    let ends = (0..pairs).map(|_| pair(family, true));
-    match family {
-        Family::Tcp => connected(
-            runtime,
-            ends.map(|(near, far)| (tcp(near.into()), tcp(far.into()))),
-        ),
-        Family::Unix => Err(Skip("polder has no Unix sockets yet".into())),
-    }
+    let ends: Vec<_> = (0..pairs).map(|_| pair(family, true)).collect();
+    Ok(match family {
+        Family::Tcp => connected(runtime, ends, tcp),
+        Family::Unix => connected(runtime, ends, unix),
+    })
 }
 
-fn tcp(stream: std::net::TcpStream) -> TcpStream {
+fn tcp(end: OwnedFd) -> TcpStream {
+    let stream = std::net::TcpStream::from(end);
     stream.try_into().expect("it is a socket")
 }
 
-fn connected<S>(runtime: Runtime, ends: impl Iterator<Item = (S, S)>) -> Ready
+fn unix(end: OwnedFd) -> UnixStream {
+    let stream = std::os::unix::net::UnixStream::from(end);
+    stream.try_into().expect("it is a socket")
+}
+
+fn connected<S>(runtime: Runtime, ends: Vec<(OwnedFd, OwnedFd)>, stream: fn(OwnedFd) -> S) -> Run
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let mut nears = Vec::new();
     for (near, far) in ends {
-        runtime.spawn(echo(far)).detach();
-        nears.push(near);
+        runtime.spawn(echo(stream(far))).detach();
+        nears.push(stream(near));
     }
-    Ok(Box::new(move |count| {
+    Box::new(move |count| {
         let each = count / nears.len() as u64;
         runtime.block_on(async {
             let clock = Clock::start();
@@ -54,7 +59,7 @@ where
             }
             clock.stop()
         })
-    }))
+    })
 }
 
 pub struct Spawn(Runtime);
