@@ -11,21 +11,31 @@
 
 mod clock;
 mod echo;
+mod goals;
 mod group;
+mod machine;
 mod micro;
 mod pairs;
 mod peers;
+mod plot;
+mod report;
+mod results;
 mod run;
 
 use std::process::ExitCode;
 use std::time::Duration;
 
 use group::{Order, Outcome, groups};
+use results::Results;
 
 const USAGE: &str = "\
 compare run [--short] [--only GROUP[,GROUP]] [--workload TEXT] [--program TEXT] [--rounds N]
             [--millis N] [--out FILE]
     measures, prints, and writes the report
+compare report [--short] [--out FILE]
+    writes the report from the results of earlier runs
+compare agree OLD NEW
+    whether the results of two runs (copies of results.json) agree within their spread
 compare list [--short]
     what there is to measure
 compare measure GROUP WORKLOAD PROGRAM [--millis N]
@@ -36,10 +46,25 @@ fn main() -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words.as_slice() {
         ["run", options @ ..] => run::main(&run::Options::parse(options)),
+        ["report", options @ ..] => {
+            let options = run::Options::parse(options);
+            let path = Results::path(options.short);
+            let written = path.and_then(|path| report::write(&Results::load(&path), &options));
+            match written {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => {
+                    eprintln!("{error}");
+                    ExitCode::FAILURE
+                }
+            }
+        }
+        ["agree", old, new] => {
+            run::agree(&Results::load(old.as_ref()), &Results::load(new.as_ref()))
+        }
         ["list", options @ ..] => {
             let options = run::Options::parse(options);
             for group in groups() {
-                for workload in (group.workloads)(options.short) {
+                for workload in options.workloads(&group) {
                     let programs = workload.programs.join(" ");
                     println!("{} {}: {programs}", group.name, workload.name);
                 }
