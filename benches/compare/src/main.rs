@@ -21,6 +21,7 @@ mod plot;
 mod report;
 mod results;
 mod run;
+mod workers;
 
 use std::process::ExitCode;
 use std::time::Duration;
