@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::{echo, micro, pairs, workers};
+use crate::{echo, instructions, micro, pairs, workers};
 
 /// A chapter of the report.
 pub struct Group {

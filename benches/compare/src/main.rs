@@ -13,6 +13,7 @@ mod clock;
 mod echo;
 mod goals;
 mod group;
+mod instructions;
 mod machine;
 mod micro;
 mod pairs;
@@ -40,7 +41,9 @@ compare agree OLD NEW
 compare list [--short]
     what there is to measure
 compare measure GROUP WORKLOAD PROGRAM [--millis N]
-    one measurement, in this process: what `run` starts";
+    one measurement, in this process: what `run` starts
+compare count WORKLOAD PROGRAM N
+    N operations of a workload of pairs or micro, and nothing else: for callgrind, strace, perf";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -82,6 +85,18 @@ fn main() -> ExitCode {
                     limit: Duration::from_millis(options.millis.unwrap_or(200)),
                 },
             )
+        }
+        ["count", workload, program, count] => {
+            let mut order = Order {
+                workload: (*workload).into(),
+                program: (*program).into(),
+                limit: Duration::ZERO,
+            };
+            if let Err(group::Skip(why)) = instructions::count(&mut order, run::count(count)) {
+                println!("skipped {why}");
+            }
+            // What other threads still do is not to be counted.
+            std::process::exit(0)
         }
         _ => {
             eprintln!("{USAGE}");
