@@ -12,6 +12,7 @@
 mod clock;
 mod echo;
 mod group;
+mod native;
 mod peers;
 mod run;
 
@@ -27,7 +28,11 @@ compare run [--short] [--only GROUP[,GROUP]] [--workload TEXT] [--program TEXT] 
 compare list [--short]
     what there is to measure
 compare measure GROUP WORKLOAD PROGRAM [--millis N]
-    one measurement, in this process: what `run` starts";
+    one measurement, in this process: what `run` starts
+compare serve PROGRAM BUFFER
+    an echo server on a port that it prints, until its input ends: what `measure echo` starts
+compare native
+    builds the peers in C and C++, where that can be";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -55,6 +60,14 @@ fn main() -> ExitCode {
                 },
             )
         }
+        ["serve", program, buffer] => match buffer.parse() {
+            Ok(buffer @ 1..) => echo::serve::main(program, buffer),
+            _ => {
+                eprintln!("{buffer} is no size of a buffer");
+                ExitCode::from(2)
+            }
+        },
+        ["native"] => native::main(),
         _ => {
             eprintln!("{USAGE}");
             ExitCode::from(2)
