@@ -3,17 +3,17 @@
 use std::fmt;
 use std::future::Future;
 use std::io;
+use std::marker::PhantomData;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use futures_lite::Stream;
+use socket2::SockAddr;
 
 use super::addresses::{AsyncToSocketAddrs, first_that_works};
-use super::socket::Socket;
+use super::socket::{Socket, Sort, internet};
 use super::stream::TcpStream;
-use crate::reactor::Kind;
-use crate::sys::{OwnedDescriptor, lend_descriptor};
+use super::traits::{Stream, converts};
 
 /// A socket that listens for TCP connections.
 ///
@@ -60,7 +60,7 @@ impl TcpListener {
     /// Giving up leaves nothing behind.
     pub async fn bind(address: impl AsyncToSocketAddrs) -> io::Result<TcpListener> {
         first_that_works(address, |address| async move {
-            Socket::listen(address).map(TcpListener)
+            Socket::listen(Sort::TcpListener, &address.into()).map(TcpListener)
         })
         .await
     }
@@ -80,7 +80,7 @@ impl TcpListener {
     /// Giving up loses no connection.
     pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         let (socket, peer) = self.0.accept().await?;
-        Ok((TcpStream::new(socket), peer))
+        Ok((Stream::from_socket(socket), internet(peer)?))
     }
 
     /// The connections as they come, without end. An error is an item; the next one may be a
@@ -101,10 +101,7 @@ impl TcpListener {
     /// # std::io::Result::Ok(())
     /// ```
     pub fn incoming(&self) -> Incoming<'_> {
-        Incoming {
-            listener: self,
-            accept: None,
-        }
+        Incoming::new(&self.0)
     }
 
     /// The address that it listens at: with the real port, where port 0 was asked for.
@@ -113,7 +110,7 @@ impl TcpListener {
     ///
     /// What the system says.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.0.local_addr()
+        internet(self.0.local_addr()?)
     }
 
     /// How many hops the packets of connections that are accepted may take.
@@ -122,7 +119,7 @@ impl TcpListener {
     ///
     /// What the system says.
     pub fn ttl(&self) -> io::Result<u32> {
-        self.0.ttl()
+        self.0.options().ttl_v4()
     }
 
     /// Sets [`ttl`](Self::ttl).
@@ -131,48 +128,11 @@ impl TcpListener {
     ///
     /// What the system says.
     pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
-        self.0.set_ttl(ttl)
+        self.0.options().set_ttl_v4(ttl)
     }
 }
 
-/// The standard library's listener, taken over, and made non-blocking.
-impl TryFrom<std::net::TcpListener> for TcpListener {
-    type Error = io::Error;
-
-    fn try_from(listener: std::net::TcpListener) -> io::Result<TcpListener> {
-        OwnedDescriptor::from(listener).try_into()
-    }
-}
-
-/// A descriptor from elsewhere, socket activation for instance: an error unless it is a TCP socket's.
-/// That it listens shows when it is used.
-impl TryFrom<OwnedDescriptor> for TcpListener {
-    type Error = io::Error;
-
-    fn try_from(descriptor: OwnedDescriptor) -> io::Result<TcpListener> {
-        Ok(TcpListener(Socket::adopt(descriptor, Kind::Listener)?))
-    }
-}
-
-/// The standard library's listener, which stays non-blocking. Clones that are left share it.
-impl TryFrom<TcpListener> for std::net::TcpListener {
-    type Error = io::Error;
-
-    fn try_from(listener: TcpListener) -> io::Result<std::net::TcpListener> {
-        Ok(listener.0.into_descriptor()?.into())
-    }
-}
-
-/// The descriptor, which stays non-blocking. Clones that are left share it.
-impl TryFrom<TcpListener> for OwnedDescriptor {
-    type Error = io::Error;
-
-    fn try_from(listener: TcpListener) -> io::Result<OwnedDescriptor> {
-        listener.0.into_descriptor()
-    }
-}
-
-lend_descriptor!(TcpListener, |listener| listener.0.descriptor());
+converts!(TcpListener, std::net::TcpListener, Sort::TcpListener);
 
 impl fmt::Debug for TcpListener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -182,18 +142,28 @@ impl fmt::Debug for TcpListener {
     }
 }
 
-/// The stream of connections of a [`TcpListener`]: see [`incoming`](TcpListener::incoming).
+/// The connections of a listener as they come: see [`TcpListener::incoming`].
 #[must_use = "streams do nothing unless they are polled"]
-pub struct Incoming<'a> {
-    listener: &'a TcpListener,
+pub struct Incoming<'a, S = TcpStream> {
+    listener: &'a Socket,
     accept: Option<Accept<'a>>,
+    streams: PhantomData<fn() -> S>,
 }
 
-type Accept<'a> =
-    Pin<Box<dyn Future<Output = io::Result<(TcpStream, SocketAddr)>> + Send + Sync + 'a>>;
+type Accept<'a> = Pin<Box<dyn Future<Output = io::Result<(Socket, SockAddr)>> + Send + Sync + 'a>>;
 
-impl Stream for Incoming<'_> {
-    type Item = io::Result<TcpStream>;
+impl<'a, S> Incoming<'a, S> {
+    pub(super) fn new(listener: &'a Socket) -> Incoming<'a, S> {
+        Incoming {
+            listener,
+            accept: None,
+            streams: PhantomData,
+        }
+    }
+}
+
+impl<S: Stream> futures_lite::Stream for Incoming<'_, S> {
+    type Item = io::Result<S>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let listener = self.listener;
@@ -202,11 +172,11 @@ impl Stream for Incoming<'_> {
             .get_or_insert_with(|| Box::pin(listener.accept()));
         let result = std::task::ready!(accept.as_mut().poll(cx));
         self.accept = None;
-        Poll::Ready(Some(result.map(|(stream, _)| stream)))
+        Poll::Ready(Some(result.map(|(socket, _)| S::from_socket(socket))))
     }
 }
 
-impl fmt::Debug for Incoming<'_> {
+impl<S> fmt::Debug for Incoming<'_, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Incoming").field(self.listener).finish()
     }

@@ -12,6 +12,9 @@ mod listener;
 mod socket;
 mod split;
 mod stream;
+mod traits;
+#[cfg(unix)]
+pub mod unix;
 
 pub use addresses::{AsyncToSocketAddrs, resolve};
 pub use listener::{Incoming, TcpListener};

@@ -8,11 +8,12 @@
 //! is left with the source. Who succeeds 128 times within one poll of a task lets others run first.
 
 use std::future::Future;
-use std::io::{self, IoSlice, IoSliceMut, Read};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{Shutdown, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockAddr, SockRef, Type};
 
@@ -20,60 +21,141 @@ use crate::reactor::{Direction, Io, Kind, Snapshot, Source, WaiterId};
 use crate::runtime::context;
 use crate::sys::{self, OwnedDescriptor};
 use crate::task::queue;
+use crate::time::Timer;
 
 /// How many connections may wait to be accepted. The system's own limit is below or at this (Linux:
 /// 4,096 since 5.4), and cuts it; where the queue is full, clients try again after a second.
 const BACKLOG: i32 = 4_096;
 
+/// How long a Unix connect waits when the listener's queue is full, at first and at most.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(32));
+
+/// The sockets that there are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Sort {
+    TcpStream,
+    TcpListener,
+    #[cfg(unix)]
+    UnixStream,
+    #[cfg(unix)]
+    UnixListener,
+}
+
+impl Sort {
+    /// How it is waited for.
+    fn kind(self) -> Kind {
+        match self {
+            Sort::TcpStream => Kind::TcpStream,
+            #[cfg(unix)]
+            Sort::UnixStream => Kind::UnixStream,
+            _ => Kind::Other,
+        }
+    }
+
+    /// What it accepts, if it is a listener; else itself.
+    fn accepted(self) -> Sort {
+        match self {
+            Sort::TcpListener => Sort::TcpStream,
+            #[cfg(unix)]
+            Sort::UnixListener => Sort::UnixStream,
+            other => other,
+        }
+    }
+
+    fn is_listener(self) -> bool {
+        self.accepted() != self
+    }
+
+    fn r#type(self) -> Type {
+        Type::STREAM
+    }
+
+    fn is_internet(self) -> bool {
+        matches!(self, Sort::TcpStream | Sort::TcpListener)
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Sort::TcpStream => "a TCP stream",
+            Sort::TcpListener => "a TCP listener",
+            #[cfg(unix)]
+            Sort::UnixStream => "a Unix stream",
+            #[cfg(unix)]
+            Sort::UnixListener => "a Unix listener",
+        }
+    }
+}
+
+/// Public only in name: nobody outside can say it. (It is what [`Stream`](super::stream::Stream) has.)
 #[derive(Clone, Debug)]
-pub(super) struct Socket {
+pub struct Socket {
     io: Io,
+    sort: Sort,
 }
 
 impl Socket {
     /// Takes over a socket that is non-blocking already.
-    fn new(descriptor: OwnedDescriptor, kind: Kind) -> Socket {
+    fn new(descriptor: OwnedDescriptor, sort: Sort) -> Socket {
         Socket {
-            io: Io::new(descriptor, kind),
+            io: Io::new(descriptor, sort.kind()),
+            sort,
         }
     }
 
-    /// Takes over a TCP socket as the standard library or somebody else made it. Anything else is
-    /// refused: how a socket is waited for depends on what it is.
-    pub(super) fn adopt(descriptor: OwnedDescriptor, kind: Kind) -> io::Result<Socket> {
+    /// Takes over a socket as the standard library or somebody else made it. What is not of this sort
+    /// is refused: how a socket is waited for depends on what it is.
+    pub(super) fn adopt(descriptor: OwnedDescriptor, sort: Sort) -> io::Result<Socket> {
         let socket = SockRef::from(&descriptor);
-        if socket.r#type()? != Type::STREAM || socket.local_addr()?.as_socket().is_none() {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "the descriptor is not a TCP socket's",
-            ));
+        let domain = socket.local_addr()?.domain();
+        let fits = match sort.is_internet() {
+            true => domain == Domain::IPV4 || domain == Domain::IPV6,
+            false => domain == Domain::UNIX,
+        };
+        if !fits || socket.r#type()? != sort.r#type() {
+            return Err(invalid(format!("the descriptor is not {}'s", sort.name())));
+        }
+        if sort.is_listener() && sys::is_listening(&descriptor) == Some(false) {
+            return Err(invalid(format!(
+                "the descriptor is {}'s, but does not listen",
+                sort.name()
+            )));
         }
         socket.set_nonblocking(true)?;
         sys::prepare(&socket)?;
-        Ok(Socket::new(descriptor, kind))
+        Ok(Socket::new(descriptor, sort))
     }
 
     /// Listens at one address.
-    pub(super) fn listen(address: SocketAddr) -> io::Result<Socket> {
-        let socket = Socket::create(address)?;
+    pub(super) fn listen(sort: Sort, address: &SockAddr) -> io::Result<Socket> {
+        let socket = Socket::create(sort, address)?;
         // On Unix this lets a server start again at once; on Windows it would let another program
         // take the address away.
-        #[cfg(unix)]
-        socket.set_reuse_address(true)?;
-        socket.bind(&SockAddr::from(address))?;
+        if cfg!(unix) && sort.is_internet() {
+            socket.set_reuse_address(true)?;
+        }
+        socket.bind(address)?;
         socket.listen(BACKLOG)?;
-        Ok(Socket::new(socket.into(), Kind::Listener))
+        Ok(Socket::new(socket.into(), sort))
     }
 
-    /// A TCP socket that is non-blocking and close-on-exec.
-    fn create(address: SocketAddr) -> io::Result<socket2::Socket> {
-        let socket = socket2::Socket::new(
-            Domain::for_address(address),
-            Type::STREAM,
-            Some(Protocol::TCP),
-        )?;
+    /// A socket that is non-blocking and close-on-exec.
+    fn create(sort: Sort, address: &SockAddr) -> io::Result<socket2::Socket> {
+        let protocol = match sort.is_internet() {
+            true => Some(Protocol::TCP),
+            false => None,
+        };
+        let socket = socket2::Socket::new(address.domain(), sort.r#type(), protocol)?;
         socket.set_nonblocking(true)?;
         Ok(socket)
+    }
+
+    /// Two Unix sockets that are connected with each other.
+    #[cfg(unix)]
+    pub(super) fn pair(sort: Sort) -> io::Result<(Socket, Socket)> {
+        let (a, b) = socket2::Socket::pair(Domain::UNIX, sort.r#type(), None)?;
+        a.set_nonblocking(true)?;
+        b.set_nonblocking(true)?;
+        Ok((Socket::new(a.into(), sort), Socket::new(b.into(), sort)))
     }
 
     /// Gives the socket back, non-blocking; a duplicate of it where clones share it.
@@ -85,16 +167,16 @@ impl Socket {
         self.io.source().descriptor()
     }
 
-    fn options(&self) -> SockRef<'_> {
+    pub(super) fn options(&self) -> SockRef<'_> {
         SockRef::from(self.descriptor())
     }
 
-    pub(super) fn local_addr(&self) -> io::Result<SocketAddr> {
-        internet(self.options().local_addr()?)
+    pub(super) fn local_addr(&self) -> io::Result<SockAddr> {
+        self.options().local_addr()
     }
 
-    pub(super) fn peer_addr(&self) -> io::Result<SocketAddr> {
-        internet(self.options().peer_addr()?)
+    pub(super) fn peer_addr(&self) -> io::Result<SockAddr> {
+        self.options().peer_addr()
     }
 
     pub(super) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
@@ -104,31 +186,25 @@ impl Socket {
         Ok(())
     }
 
-    pub(super) fn nodelay(&self) -> io::Result<bool> {
-        self.options().tcp_nodelay()
-    }
-
-    pub(super) fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
-        self.options().set_tcp_nodelay(nodelay)
-    }
-
-    pub(super) fn ttl(&self) -> io::Result<u32> {
-        self.options().ttl_v4()
-    }
-
-    pub(super) fn set_ttl(&self, ttl: u32) -> io::Result<()> {
-        self.options().set_ttl_v4(ttl)
-    }
-
     pub(super) fn shares_with(&self, other: &Socket) -> bool {
         Arc::ptr_eq(self.io.source(), other.io.source())
     }
 
-    /// Connects to one address.
-    pub(super) async fn connect(address: SocketAddr) -> io::Result<Socket> {
-        let socket = Socket::create(address)?;
-        let result = socket.connect(&SockAddr::from(address));
-        let socket = Socket::new(socket.into(), Kind::TcpStream);
+    /// Connects a stream to one address.
+    pub(super) async fn connect(sort: Sort, address: &SockAddr) -> io::Result<Socket> {
+        let socket = Socket::create(sort, address)?;
+        let (mut pause, longest) = PAUSES;
+        let result = loop {
+            match socket.connect(address) {
+                // The queue of a Unix listener is full, and no event tells when it no longer is.
+                Err(error) if !sort.is_internet() && is_would_block(&error) => {
+                    Timer::after(pause).await;
+                    pause = (pause * 2).min(longest);
+                }
+                other => break other,
+            }
+        };
+        let socket = Socket::new(socket.into(), sort);
         match result {
             Ok(()) => return Ok(socket),
             Err(error) if !sys::is_in_progress(&error) => return Err(error),
@@ -157,7 +233,7 @@ impl Socket {
     }
 
     /// Waits for a connection. One that was given up by its peer in the queue is passed over.
-    pub(super) async fn accept(&self) -> io::Result<(Socket, SocketAddr)> {
+    pub(super) async fn accept(&self) -> io::Result<(Socket, SockAddr)> {
         let (descriptor, peer) = self
             .run(Direction::Read, |_| {
                 loop {
@@ -168,7 +244,7 @@ impl Socket {
                 }
             })
             .await?;
-        Ok((Socket::new(descriptor, Kind::TcpStream), peer))
+        Ok((Socket::new(descriptor, self.sort.accepted()), peer))
     }
 
     /// Reads without taking.
@@ -190,6 +266,9 @@ impl Socket {
         cx: &mut Context<'_>,
         bytes: &mut [u8],
     ) -> Poll<io::Result<usize>> {
+        if !self.sort.is_internet() {
+            return self.poll_read_vectored(cx, &mut [IoSliceMut::new(bytes)]);
+        }
         let wanted = bytes.len();
         self.poll(cx, Direction::Read, self.io.id(), |socket, seen| {
             let read = sys::receive(socket, bytes)?;
@@ -208,8 +287,13 @@ impl Socket {
         let buffers = &mut buffers[..most];
         let wanted = buffers.iter().map(|buffer| buffer.len()).sum();
         self.poll(cx, Direction::Read, self.io.id(), |socket, seen| {
-            let read = (&mut &*SockRef::from(socket)).read_vectored(buffers)?;
-            self.was_short(seen, read, wanted);
+            let (read, alone) = match self.sort.is_internet() {
+                true => (sys::receive_vectored(socket, buffers)?, true),
+                false => sys::receive_alone(socket, buffers)?,
+            };
+            if alone {
+                self.was_short(seen, read, wanted);
+            }
             Ok(read)
         })
     }
@@ -238,6 +322,15 @@ impl Socket {
         self.poll(cx, Direction::Write, self.io.id(), |socket, _| {
             SockRef::from(socket).send_vectored_with_flags(buffers, sys::SEND_FLAGS)
         })
+    }
+
+    /// What closing a writer means: the other end sees the end of file. That it may have gone is no
+    /// failure.
+    pub(super) fn poll_close(&self) -> Poll<io::Result<()>> {
+        match self.shutdown(Shutdown::Write) {
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => Poll::Ready(Ok(())),
+            result => Poll::Ready(result),
+        }
     }
 
     /// Runs an operation for one waiter: tries it whenever that is worth it, until it does not
@@ -298,13 +391,21 @@ impl Socket {
     }
 }
 
-fn internet(address: SockAddr) -> io::Result<SocketAddr> {
+pub(super) fn internet(address: SockAddr) -> io::Result<SocketAddr> {
     address.as_socket().ok_or_else(|| {
         io::Error::new(
             io::ErrorKind::InvalidData,
             "the socket has no internet address",
         )
     })
+}
+
+fn invalid(words: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, words)
+}
+
+fn is_would_block(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::WouldBlock
 }
 
 /// Waits where the source is not registered yet, or with other workers' reactors only.

@@ -2,47 +2,43 @@
 
 use std::error::Error;
 use std::fmt;
-use std::io::{self, IoSlice, IoSliceMut};
 use std::net::Shutdown;
-use std::pin::Pin;
-use std::task::{Context, Poll};
-
-use futures_lite::{AsyncRead, AsyncWrite};
 
 use super::stream::TcpStream;
+use super::traits::{Stream, reads, writes};
 
-/// The reading direction of a [`TcpStream`], borrowed: see [`TcpStream::split`].
+/// The reading direction of a stream, borrowed: see [`TcpStream::split`].
 #[derive(Debug)]
-pub struct ReadHalf<'a>(&'a TcpStream);
+pub struct ReadHalf<'a, S: Stream = TcpStream>(&'a S);
 
-/// The writing direction of a [`TcpStream`], borrowed: see [`TcpStream::split`].
+/// The writing direction of a stream, borrowed: see [`TcpStream::split`].
 #[derive(Debug)]
-pub struct WriteHalf<'a>(&'a TcpStream);
+pub struct WriteHalf<'a, S: Stream = TcpStream>(&'a S);
 
-impl<'a> ReadHalf<'a> {
+impl<'a, S: Stream> ReadHalf<'a, S> {
     /// Takes the stream for itself, so that there is one reader and one writer of it.
-    pub(super) fn pair(stream: &'a mut TcpStream) -> (ReadHalf<'a>, WriteHalf<'a>) {
+    pub(super) fn pair(stream: &'a mut S) -> (ReadHalf<'a, S>, WriteHalf<'a, S>) {
         (ReadHalf(stream), WriteHalf(stream))
     }
 }
 
-/// The reading direction of a [`TcpStream`], owned: see [`TcpStream::into_split`].
+/// The reading direction of a stream, owned: see [`TcpStream::into_split`].
 #[derive(Debug)]
-pub struct OwnedReadHalf(TcpStream);
+pub struct OwnedReadHalf<S: Stream = TcpStream>(S);
 
-/// The writing direction of a [`TcpStream`], owned: see [`TcpStream::into_split`].
+/// The writing direction of a stream, owned: see [`TcpStream::into_split`].
 ///
 /// **Dropping it ends writing**: the other end sees the end of file, even if the reading half
 /// lives on.
 #[derive(Debug)]
-pub struct OwnedWriteHalf {
-    stream: TcpStream,
+pub struct OwnedWriteHalf<S: Stream = TcpStream> {
+    stream: S,
     /// Cleared when the halves are reunited.
     ends: bool,
 }
 
-impl OwnedReadHalf {
-    pub(super) fn pair(stream: TcpStream) -> (OwnedReadHalf, OwnedWriteHalf) {
+impl<S: Stream> OwnedReadHalf<S> {
+    pub(super) fn pair(stream: S) -> (OwnedReadHalf<S>, OwnedWriteHalf<S>) {
         let writer = OwnedWriteHalf {
             stream: stream.clone(),
             ends: true,
@@ -69,8 +65,8 @@ impl OwnedReadHalf {
     /// # Errors
     ///
     /// Gives both back where they are not halves of the same stream.
-    pub fn reunite(self, mut writer: OwnedWriteHalf) -> Result<TcpStream, ReuniteError> {
-        if !self.0.shares_with(&writer.stream) {
+    pub fn reunite(self, mut writer: OwnedWriteHalf<S>) -> Result<S, ReuniteError<S>> {
+        if !self.0.socket().shares_with(writer.stream.socket()) {
             return Err(ReuniteError(self, writer));
         }
         writer.ends = false;
@@ -78,94 +74,52 @@ impl OwnedReadHalf {
     }
 }
 
-impl Drop for OwnedWriteHalf {
+impl<S: Stream> Drop for OwnedWriteHalf<S> {
     fn drop(&mut self) {
         if self.ends {
             // The connection may have ended already.
-            let _ = self.stream.shutdown(Shutdown::Write);
+            let _ = self.stream.socket().shutdown(Shutdown::Write);
         }
     }
 }
 
 /// The two halves, given back: they belong to different streams.
 #[derive(Debug)]
-pub struct ReuniteError(pub OwnedReadHalf, pub OwnedWriteHalf);
+pub struct ReuniteError<S: Stream = TcpStream>(pub OwnedReadHalf<S>, pub OwnedWriteHalf<S>);
 
-impl fmt::Display for ReuniteError {
+impl<S: Stream> fmt::Display for ReuniteError<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the two halves belong to different streams")
     }
 }
 
-impl Error for ReuniteError {}
+impl<S: Stream + fmt::Debug> Error for ReuniteError<S> {}
 
-/// Both kinds of halves do what the stream does.
-macro_rules! halves {
-    ($reader:ty, $writer:ty, |$read:ident| $reading:expr, |$write:ident| $writing:expr) => {
-        impl AsyncRead for $reader {
-            fn poll_read(
-                self: Pin<&mut Self>,
-                cx: &mut Context<'_>,
-                bytes: &mut [u8],
-            ) -> Poll<io::Result<usize>> {
-                let $read = &*self;
-                $reading.poll_read(cx, bytes)
-            }
+reads!(['a, S: Stream] ReadHalf<'a, S>, |it| it.0.socket());
+reads!([S: Stream + Unpin] OwnedReadHalf<S>, |it| it.0.socket());
+writes!(['a, S: Stream] WriteHalf<'a, S>, |it| it.0.socket());
+writes!([S: Stream + Unpin] OwnedWriteHalf<S>, |it| it.stream.socket());
 
-            fn poll_read_vectored(
-                self: Pin<&mut Self>,
-                cx: &mut Context<'_>,
-                buffers: &mut [IoSliceMut<'_>],
-            ) -> Poll<io::Result<usize>> {
-                let $read = &*self;
-                $reading.poll_read_vectored(cx, buffers)
-            }
-        }
-
-        impl AsyncWrite for $writer {
-            fn poll_write(
-                self: Pin<&mut Self>,
-                cx: &mut Context<'_>,
-                bytes: &[u8],
-            ) -> Poll<io::Result<usize>> {
-                let $write = &*self;
-                $writing.poll_write(cx, bytes)
-            }
-
-            fn poll_write_vectored(
-                self: Pin<&mut Self>,
-                cx: &mut Context<'_>,
-                buffers: &[IoSlice<'_>],
-            ) -> Poll<io::Result<usize>> {
-                let $write = &*self;
-                $writing.poll_write_vectored(cx, buffers)
-            }
-
-            fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-                Poll::Ready(Ok(()))
-            }
-
-            fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-                let $write = &*self;
-                $writing.poll_close()
-            }
-        }
-
-        impl AsRef<TcpStream> for $reader {
-            fn as_ref(&self) -> &TcpStream {
-                let $read = self;
-                &$reading
-            }
-        }
-
-        impl AsRef<TcpStream> for $writer {
-            fn as_ref(&self) -> &TcpStream {
-                let $write = self;
-                &$writing
-            }
-        }
-    };
+impl<S: Stream> AsRef<S> for ReadHalf<'_, S> {
+    fn as_ref(&self) -> &S {
+        self.0
+    }
 }
 
-halves!(ReadHalf<'_>, WriteHalf<'_>, |it| it.0, |it| it.0);
-halves!(OwnedReadHalf, OwnedWriteHalf, |it| it.0, |it| it.stream);
+impl<S: Stream> AsRef<S> for WriteHalf<'_, S> {
+    fn as_ref(&self) -> &S {
+        self.0
+    }
+}
+
+impl<S: Stream> AsRef<S> for OwnedReadHalf<S> {
+    fn as_ref(&self) -> &S {
+        &self.0
+    }
+}
+
+impl<S: Stream> AsRef<S> for OwnedWriteHalf<S> {
+    fn as_ref(&self) -> &S {
+        &self.stream
+    }
+}

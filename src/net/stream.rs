@@ -1,22 +1,18 @@
 //! TCP connections.
 
 use std::fmt;
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io;
 use std::net::{Shutdown, SocketAddr};
-use std::pin::Pin;
-use std::task::{Context, Poll};
-
-use futures_lite::{AsyncRead, AsyncWrite};
 
 use super::addresses::{AsyncToSocketAddrs, first_that_works};
-use super::socket::Socket;
+use super::socket::{Socket, Sort, internet};
 use super::split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
-use crate::reactor::Kind;
-use crate::sys::{OwnedDescriptor, lend_descriptor};
+use super::traits::{Stream, converts, reads, writes};
 
 /// A TCP connection.
 ///
-/// Reading and writing come with [`AsyncRead`] and [`AsyncWrite`]. Clones share the connection, so
+/// Reading and writing come with [`AsyncRead`](crate::io::AsyncRead) and
+/// [`AsyncWrite`](crate::io::AsyncWrite). Clones share the connection, so
 /// that one task can read while another one writes; it is closed when the last one is dropped.
 ///
 /// # Examples
@@ -47,10 +43,6 @@ use crate::sys::{OwnedDescriptor, lend_descriptor};
 pub struct TcpStream(Socket);
 
 impl TcpStream {
-    pub(super) fn new(socket: Socket) -> TcpStream {
-        TcpStream(socket)
-    }
-
     /// Connects to the first of `address`'s addresses that answers.
     ///
     /// # Errors
@@ -63,9 +55,11 @@ impl TcpStream {
     ///
     /// Giving up closes the socket.
     pub async fn connect(address: impl AsyncToSocketAddrs) -> io::Result<TcpStream> {
-        first_that_works(address, Socket::connect)
-            .await
-            .map(TcpStream)
+        first_that_works(address, |address| async move {
+            Socket::connect(Sort::TcpStream, &address.into()).await
+        })
+        .await
+        .map(TcpStream)
     }
 
     /// This end's address.
@@ -74,7 +68,7 @@ impl TcpStream {
     ///
     /// What the system says.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.0.local_addr()
+        internet(self.0.local_addr()?)
     }
 
     /// The other end's address.
@@ -84,7 +78,7 @@ impl TcpStream {
     /// [`NotConnected`](io::ErrorKind::NotConnected) once the connection was reset, on some
     /// platforms.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        self.0.peer_addr()
+        internet(self.0.peer_addr()?)
     }
 
     /// Reads without taking: the next read gives the same bytes again.
@@ -116,7 +110,7 @@ impl TcpStream {
     ///
     /// What the system says.
     pub fn nodelay(&self) -> io::Result<bool> {
-        self.0.nodelay()
+        self.0.options().tcp_nodelay()
     }
 
     /// Sets [`nodelay`](Self::nodelay).
@@ -125,7 +119,7 @@ impl TcpStream {
     ///
     /// What the system says.
     pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
-        self.0.set_nodelay(nodelay)
+        self.0.options().set_tcp_nodelay(nodelay)
     }
 
     /// How many hops packets may take.
@@ -134,7 +128,7 @@ impl TcpStream {
     ///
     /// What the system says.
     pub fn ttl(&self) -> io::Result<u32> {
-        self.0.ttl()
+        self.0.options().ttl_v4()
     }
 
     /// Sets [`ttl`](Self::ttl).
@@ -143,7 +137,7 @@ impl TcpStream {
     ///
     /// What the system says.
     pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
-        self.0.set_ttl(ttl)
+        self.0.options().set_ttl_v4(ttl)
     }
 
     /// Both directions, borrowed: for one task that reads and writes at once.
@@ -171,137 +165,21 @@ impl TcpStream {
     pub fn into_split(self) -> (OwnedReadHalf, OwnedWriteHalf) {
         OwnedReadHalf::pair(self)
     }
+}
 
-    pub(super) fn shares_with(&self, other: &TcpStream) -> bool {
-        self.0.shares_with(&other.0)
+impl Stream for TcpStream {
+    fn from_socket(socket: Socket) -> TcpStream {
+        TcpStream(socket)
     }
 
-    #[inline]
-    pub(super) fn poll_read(
-        &self,
-        cx: &mut Context<'_>,
-        bytes: &mut [u8],
-    ) -> Poll<io::Result<usize>> {
-        self.0.poll_read(cx, bytes)
-    }
-
-    pub(super) fn poll_read_vectored(
-        &self,
-        cx: &mut Context<'_>,
-        buffers: &mut [IoSliceMut<'_>],
-    ) -> Poll<io::Result<usize>> {
-        self.0.poll_read_vectored(cx, buffers)
-    }
-
-    #[inline]
-    pub(super) fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.0.poll_write(cx, bytes)
-    }
-
-    pub(super) fn poll_write_vectored(
-        &self,
-        cx: &mut Context<'_>,
-        buffers: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        self.0.poll_write_vectored(cx, buffers)
-    }
-
-    /// What closing a writer means: the other end sees the end of file. That it may have gone is no
-    /// failure.
-    pub(super) fn poll_close(&self) -> Poll<io::Result<()>> {
-        match self.shutdown(Shutdown::Write) {
-            Err(error) if error.kind() == io::ErrorKind::NotConnected => Poll::Ready(Ok(())),
-            result => Poll::Ready(result),
-        }
+    fn socket(&self) -> &Socket {
+        &self.0
     }
 }
 
-impl AsyncRead for TcpStream {
-    #[inline]
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &mut [u8],
-    ) -> Poll<io::Result<usize>> {
-        TcpStream::poll_read(&self, cx, bytes)
-    }
-
-    fn poll_read_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffers: &mut [IoSliceMut<'_>],
-    ) -> Poll<io::Result<usize>> {
-        TcpStream::poll_read_vectored(&self, cx, buffers)
-    }
-}
-
-/// Nothing is buffered, so flushing is at once done. Closing ends writing.
-impl AsyncWrite for TcpStream {
-    #[inline]
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        TcpStream::poll_write(&self, cx, bytes)
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffers: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        TcpStream::poll_write_vectored(&self, cx, buffers)
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        TcpStream::poll_close(&self)
-    }
-}
-
-/// The standard library's stream, taken over, and made non-blocking.
-impl TryFrom<std::net::TcpStream> for TcpStream {
-    type Error = io::Error;
-
-    fn try_from(stream: std::net::TcpStream) -> io::Result<TcpStream> {
-        OwnedDescriptor::from(stream).try_into()
-    }
-}
-
-/// A descriptor from elsewhere: an error unless it is a TCP socket's. That it is connected shows when
-/// it is used.
-impl TryFrom<OwnedDescriptor> for TcpStream {
-    type Error = io::Error;
-
-    fn try_from(descriptor: OwnedDescriptor) -> io::Result<TcpStream> {
-        Ok(TcpStream(Socket::adopt(descriptor, Kind::TcpStream)?))
-    }
-}
-
-/// The standard library's stream, which stays non-blocking: `set_nonblocking(false)` if it is to
-/// block. Clones that are left share it.
-impl TryFrom<TcpStream> for std::net::TcpStream {
-    type Error = io::Error;
-
-    fn try_from(stream: TcpStream) -> io::Result<std::net::TcpStream> {
-        Ok(stream.0.into_descriptor()?.into())
-    }
-}
-
-/// The descriptor, which stays non-blocking. Clones that are left share it.
-impl TryFrom<TcpStream> for OwnedDescriptor {
-    type Error = io::Error;
-
-    fn try_from(stream: TcpStream) -> io::Result<OwnedDescriptor> {
-        stream.0.into_descriptor()
-    }
-}
-
-lend_descriptor!(TcpStream, |stream| stream.0.descriptor());
+reads!([] TcpStream, |it| it.0);
+writes!([] TcpStream, |it| it.0);
+converts!(TcpStream, std::net::TcpStream, Sort::TcpStream);
 
 impl fmt::Debug for TcpStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -12,8 +12,10 @@
 //! registering reports what is ready already, so no event is lost on the way.
 //!
 //! **How it is registered.** With edges, a TCP stream for both directions and urgent data, at once
-//! and for good. Others for reading, and for writing from the first write that has to wait: a Unix
-//! or UDP socket reports each datagram that drained as an edge, a wake-up for nobody.
+//! and for good. Others for reading, and for writing while somebody waits to write: a Unix or UDP
+//! socket reports each message that drained as an edge, a wake-up for nobody. So a write that has to
+//! wait arms it, and the first event that nobody waited to write for disarms it. (Not the first event
+//! at all: who fills a buffer once fills it again, and pays one system call for that, not two a time.)
 //!
 //! Without edges, for the directions that somebody waits for. Where there are levels, an event that
 //! wakes somebody leaves its direction armed, since most likely it is waited for again before the
@@ -39,8 +41,11 @@ use crate::sys::{AsDescriptor, OwnedDescriptor};
 pub(crate) enum Kind {
     /// A TCP stream: its edges are few, and a short read says that it is drained.
     TcpStream,
-    /// A listening socket.
-    Listener,
+    /// A Unix stream: a short read says so too, unless something came along with the bytes.
+    #[cfg_attr(not(unix), allow(dead_code, reason = "there are none"))]
+    UnixStream,
+    /// A listener or a datagram socket: what was read says nothing of what is left.
+    Other,
 }
 
 #[derive(Debug)]
@@ -131,12 +136,13 @@ impl Source {
     /// A stream's read in the state `seen` got less than it asked for. Where that shows that there
     /// is no more, clears readability, and so spares the attempt that would find out.
     ///
-    /// It shows that for TCP while neither an end nor urgent data was reported: with edges the end
-    /// of file makes no further one once it was reported together with the data, and a read stops
-    /// at the urgent mark. Where interest is armed again, arming looks again anyway.
+    /// It shows that for streams while neither an end nor urgent data was reported: with edges the
+    /// end of file makes no further one once it was reported together with the data, and a read stops
+    /// at the urgent mark. Where interest is armed again, arming looks again anyway. (A read of a Unix
+    /// stream also stops at a message that carried descriptors: such a read is not to be told here.)
     #[inline]
     pub(crate) fn drained_by_short_read(&self, seen: Snapshot) {
-        if self.kind == Kind::TcpStream && !seen.has_news_beyond_data() {
+        if self.kind != Kind::Other && !seen.has_news_beyond_data() {
             self.clear(Direction::Read, seen);
         }
     }
@@ -207,7 +213,8 @@ impl Source {
             }
             interest |= match self.kind {
                 Kind::TcpStream => Interest::READABLE | Interest::WRITABLE | Interest::PRIORITY,
-                Kind::Listener => Interest::READABLE,
+                Kind::UnixStream => Interest::READABLE | Interest::PRIORITY,
+                Kind::Other => Interest::READABLE,
             };
         }
         let result = match slots.homes.with(reactor) {
@@ -274,7 +281,11 @@ impl Source {
         wakers: &mut Vec<Waker>,
     ) {
         let mut slots = self.readiness.lock();
-        if reactor.mode() == Mode::Edge {
+        if reactor.mode() == Mode::Edge
+            && (self.kind == Kind::TcpStream
+                || !ready.intersects(Ready::WRITABLE)
+                || slots.is_waited(Direction::Write))
+        {
             self.readiness.deliver(&mut slots, ready, wakers);
             return;
         }
@@ -285,6 +296,8 @@ impl Source {
         let asked = match slots.homes.with(reactor) {
             Some(home) if home.token == token => {
                 let wanted = match reactor.mode() {
+                    // Room that nobody waited for: it is told with each message that drains.
+                    Mode::Edge => home.interest.without(Interest::WRITABLE),
                     // Whoever was woken most likely comes again; what nobody waited for is told
                     // again and again.
                     Mode::Level => home.interest.without(told(ready).without(before)),

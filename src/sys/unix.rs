@@ -1,12 +1,12 @@
 //! Unix: a socket is a file descriptor.
 
-use std::io;
+use std::io::{self, IoSliceMut, Read};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
 use rustix::event::Timespec;
-use socket2::SockRef;
+use socket2::{SockAddr, SockRef};
 
 pub(crate) use std::os::fd::{
     BorrowedFd as BorrowedDescriptor, OwnedFd as OwnedDescriptor, RawFd as RawDescriptor,
@@ -76,6 +76,40 @@ pub(crate) fn send(socket: &impl AsFd, bytes: &[u8]) -> io::Result<usize> {
     Ok(rustix::net::send(socket, bytes, flags)?)
 }
 
+/// Receives from a Unix stream; also whether that was all of it, if it was less than there is room for.
+///
+/// Linux ends a read behind a message that carried descriptors (`unix_stream_read_generic`), and with
+/// credentials on, between two writers. Both show as `MSG_CTRUNC` where there is no room for what came
+/// along. The descriptors are closed. This costs a third of the attempt that it spares; other systems
+/// end the read elsewhere, or do not say so.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub(crate) fn receive_alone(
+    socket: &impl AsFd,
+    buffers: &mut [IoSliceMut<'_>],
+) -> io::Result<(usize, bool)> {
+    use rustix::net::{RecvAncillaryBuffer, RecvFlags, ReturnFlags, recvmsg};
+
+    let mut no_room = RecvAncillaryBuffer::default();
+    let message = recvmsg(socket, buffers, &mut no_room, RecvFlags::empty())?;
+    Ok((message.bytes, !message.flags.contains(ReturnFlags::CTRUNC)))
+}
+
+/// See above: what is left is not known here.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+pub(crate) fn receive_alone(
+    socket: &impl AsFd,
+    buffers: &mut [IoSliceMut<'_>],
+) -> io::Result<(usize, bool)> {
+    Ok((receive_vectored(socket, buffers)?, false))
+}
+
+pub(crate) fn receive_vectored(
+    socket: &impl AsFd,
+    buffers: &mut [IoSliceMut<'_>],
+) -> io::Result<usize> {
+    (&mut &*SockRef::from(socket)).read_vectored(buffers)
+}
+
 /// A timeout as the kernel takes it. Where the platform's call takes milliseconds or microseconds only,
 /// rustix rounds up.
 pub(crate) fn timespec(duration: Duration) -> Timespec {
@@ -107,22 +141,115 @@ pub(crate) const MAX_SLICES: usize = 1_024;
 
 /// Accepts one connection, non-blocking and close-on-exec.
 #[cfg(not(target_vendor = "apple"))]
-pub(crate) fn accept(listener: &impl AsFd) -> io::Result<(OwnedDescriptor, SocketAddr)> {
+pub(crate) fn accept(listener: &impl AsFd) -> io::Result<(OwnedDescriptor, SockAddr)> {
     use rustix::net::{SocketFlags, acceptfrom_with};
 
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let (socket, address) = acceptfrom_with(listener, flags)?;
-    let address = address.and_then(|address| SocketAddr::try_from(address).ok());
-    Ok((socket, address.ok_or_else(super::no_address)?))
+    Ok((socket, sock_addr(address)?))
+}
+
+/// An address as rustix has it in socket2's form. Some systems give none for a Unix socket that has
+/// no name.
+#[cfg(not(target_vendor = "apple"))]
+fn sock_addr(address: Option<rustix::net::SocketAddrAny>) -> io::Result<SockAddr> {
+    use rustix::net::SocketAddrUnix;
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
+    let Some(address) = address else {
+        return SockAddr::unix("");
+    };
+    if let Ok(internet) = SocketAddr::try_from(address.clone()) {
+        return Ok(internet.into());
+    }
+    let unix = SocketAddrUnix::try_from(address)?;
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    if let Some(name) = unix.abstract_name() {
+        return SockAddr::unix(OsStr::from_bytes(&[&[0], name].concat()));
+    }
+    SockAddr::unix(OsStr::from_bytes(unix.path_bytes().unwrap_or_default()))
 }
 
 /// Apple's systems have no `accept4`, and a socket says for itself that it raises no signal.
 #[cfg(target_vendor = "apple")]
-pub(crate) fn accept(listener: &impl AsFd) -> io::Result<(OwnedDescriptor, SocketAddr)> {
+pub(crate) fn accept(listener: &impl AsFd) -> io::Result<(OwnedDescriptor, SockAddr)> {
     let (socket, address) = SockRef::from(listener).accept()?;
     socket.set_nonblocking(true)?;
-    let address = address.as_socket().ok_or_else(super::no_address)?;
     Ok((socket.into(), address))
+}
+
+/// Whether a socket listens, where the platform says so: Apple's systems do not.
+pub(crate) fn is_listening(socket: &impl AsFd) -> Option<bool> {
+    #[cfg(not(target_vendor = "apple"))]
+    return rustix::net::sockopt::socket_acceptconn(socket).ok();
+    #[cfg(target_vendor = "apple")]
+    return {
+        let _ = socket;
+        None
+    };
+}
+
+/// Who is at the other end of a Unix stream: user, group, and process where the system tells.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub(crate) fn peer_cred(socket: &impl AsFd) -> io::Result<(u32, u32, Option<i32>)> {
+    let mut it = libc::ucred {
+        pid: 0,
+        uid: 0,
+        gid: 0,
+    };
+    let mut length = size_of_val(&it) as libc::socklen_t;
+    // By hand, since rustix's process is never 0: the kernel's is, for one of another namespace.
+    //
+    // SAFETY: the descriptor is open while it is lent; the kernel writes at most `length` bytes, and any
+    // bytes are a valid `ucred`.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            std::ptr::from_mut(&mut it).cast(),
+            &mut length,
+        )
+    };
+    match result {
+        0 => Ok((it.uid, it.gid, Some(it.pid).filter(|pid| *pid != 0))),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// See above.
+#[cfg(any(
+    target_vendor = "apple",
+    target_os = "freebsd",
+    target_os = "dragonfly",
+    target_os = "netbsd",
+    target_os = "openbsd"
+))]
+pub(crate) fn peer_cred(socket: &impl AsFd) -> io::Result<(u32, u32, Option<i32>)> {
+    let (mut uid, mut gid) = (0, 0);
+    // SAFETY: the descriptor is open while it is lent, and the two numbers are there to be written.
+    match unsafe { libc::getpeereid(socket.as_fd().as_raw_fd(), &mut uid, &mut gid) } {
+        0 => Ok((uid, gid, None)),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// See above.
+#[cfg(not(any(
+    target_os = "linux",
+    target_os = "android",
+    target_vendor = "apple",
+    target_os = "freebsd",
+    target_os = "dragonfly",
+    target_os = "netbsd",
+    target_os = "openbsd"
+)))]
+pub(crate) fn peer_cred(_: &impl AsFd) -> io::Result<(u32, u32, Option<i32>)> {
+    Err(io::Error::new(
+        io::ErrorKind::Unsupported,
+        "this system does not tell who is at the other end of a Unix socket",
+    ))
 }
 
 /// What a socket needs that others made, besides being non-blocking.

@@ -1,10 +1,9 @@
 //! Windows: a socket is a handle of its own kind.
 
-use std::io::{self, Read};
-use std::net::SocketAddr;
+use std::io::{self, IoSliceMut, Read};
 use std::os::windows::io::{AsRawSocket, AsSocket};
 
-use socket2::SockRef;
+use socket2::{SockAddr, SockRef};
 
 pub(crate) use std::os::windows::io::{
     BorrowedSocket as BorrowedDescriptor, OwnedSocket as OwnedDescriptor,
@@ -60,6 +59,21 @@ pub(crate) fn receive(socket: &impl AsSocket, bytes: &mut [u8]) -> io::Result<us
     (&mut &*SockRef::from(socket)).read(bytes)
 }
 
+pub(crate) fn receive_vectored(
+    socket: &impl AsSocket,
+    buffers: &mut [IoSliceMut<'_>],
+) -> io::Result<usize> {
+    (&mut &*SockRef::from(socket)).read_vectored(buffers)
+}
+
+/// For Unix streams, of which there are none.
+pub(crate) fn receive_alone(
+    socket: &impl AsSocket,
+    buffers: &mut [IoSliceMut<'_>],
+) -> io::Result<(usize, bool)> {
+    Ok((receive_vectored(socket, buffers)?, false))
+}
+
 pub(crate) fn send(socket: &impl AsSocket, bytes: &[u8]) -> io::Result<usize> {
     SockRef::from(socket).send(bytes)
 }
@@ -74,11 +88,15 @@ pub(crate) fn is_readable_after_all(_: &impl AsSocket) -> bool {
 pub(crate) const MAX_SLICES: usize = 1_024;
 
 /// Accepts one connection, non-blocking and not inherited by children.
-pub(crate) fn accept(listener: &impl AsSocket) -> io::Result<(OwnedDescriptor, SocketAddr)> {
+pub(crate) fn accept(listener: &impl AsSocket) -> io::Result<(OwnedDescriptor, SockAddr)> {
     let (socket, address) = SockRef::from(listener).accept()?;
     socket.set_nonblocking(true)?;
-    let address = address.as_socket().ok_or_else(super::no_address)?;
     Ok((socket.into(), address))
+}
+
+/// Whether a socket listens: this is found out when it is used.
+pub(crate) fn is_listening(_: &impl AsSocket) -> Option<bool> {
+    None
 }
 
 /// What a socket needs that others made, besides being non-blocking: nothing.

@@ -19,3 +19,5 @@ mod streams;
 mod support;
 mod tasks;
 mod time;
+#[cfg(unix)]
+mod unix;

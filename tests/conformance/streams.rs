@@ -78,7 +78,7 @@ fn held_listener(backlog: i32) -> (net::TcpListener, net::SocketAddr, Socket) {
 
 /// A waker that counts; how many wakers there are is its `Arc`'s count.
 #[derive(Default)]
-struct Count(AtomicUsize);
+pub struct Count(AtomicUsize);
 
 impl Wake for Count {
     fn wake(self: Arc<Self>) {
@@ -87,35 +87,35 @@ impl Wake for Count {
 }
 
 impl Count {
-    fn new() -> Arc<Count> {
+    pub fn new() -> Arc<Count> {
         Arc::default()
     }
 
-    fn woken(&self) -> usize {
+    pub fn woken(&self) -> usize {
         self.0.load(Ordering::SeqCst)
     }
 
     /// Lets the loop go round until this was woken; the test's deadline is the limit.
-    async fn until_woken(&self) {
+    pub async fn until_woken(&self) {
         while self.woken() == 0 {
             yield_now().await;
         }
     }
 
     /// How many wakers of it somebody keeps.
-    fn kept(self: &Arc<Self>) -> usize {
+    pub fn kept(self: &Arc<Self>) -> usize {
         Arc::strong_count(self) - 1
     }
 }
 
 /// Lets the reactor look at the kernel a few times.
-async fn some_turns() {
+pub async fn some_turns() {
     for _ in 0..3 {
         yield_now().await;
     }
 }
 
-fn poll_read(
+pub fn poll_read(
     stream: &mut (impl AsyncRead + Unpin),
     count: &Arc<Count>,
     bytes: &mut [u8],
@@ -124,7 +124,7 @@ fn poll_read(
     Pin::new(stream).poll_read(&mut Context::from_waker(&waker), bytes)
 }
 
-fn poll_write(
+pub fn poll_write(
     stream: &mut (impl AsyncWrite + Unpin),
     count: &Arc<Count>,
     bytes: &[u8],
@@ -133,13 +133,13 @@ fn poll_write(
     Pin::new(stream).poll_write(&mut Context::from_waker(&waker), bytes)
 }
 
-fn poll_future<F: Future + Unpin>(future: &mut F, count: &Arc<Count>) -> Poll<F::Output> {
+pub fn poll_future<F: Future + Unpin>(future: &mut F, count: &Arc<Count>) -> Poll<F::Output> {
     let waker = Waker::from(count.clone());
     pin!(future).poll(&mut Context::from_waker(&waker))
 }
 
 /// Writes until the send buffer is full and `count` waits for room; how much went in.
-fn fill(stream: &mut (impl AsyncWrite + Unpin), count: &Arc<Count>) -> usize {
+pub fn fill(stream: &mut (impl AsyncWrite + Unpin), count: &Arc<Count>) -> usize {
     let chunk = vec![b'x'; 256 * 1024];
     let mut written = 0;
     while let Poll::Ready(result) = poll_write(stream, count, &chunk) {
@@ -149,7 +149,7 @@ fn fill(stream: &mut (impl AsyncWrite + Unpin), count: &Arc<Count>) -> usize {
 }
 
 /// A small generator of numbers (xorshift): random splits that are the same in every run.
-struct Random(u64);
+pub struct Random(u64);
 
 impl Random {
     fn new(seed: u64) -> Random {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::echo;
+use crate::{echo, micro, pairs};
 
 /// A chapter of the report.
 pub struct Group {
@@ -65,7 +65,7 @@ impl Order {
     }
 
     /// What to say where nothing knows of it.
-    pub fn unknown(&self) -> Outcome {
+    pub fn unknown<T>(&self) -> Result<T, Skip> {
         Err(Skip(format!(
             "{} has no program for {}",
             self.program, self.workload
@@ -117,5 +117,5 @@ pub fn parse(line: &str) -> Option<Outcome> {
 }
 
 pub fn groups() -> Vec<Group> {
-    vec![echo::group()]
+    vec![pairs::group(), echo::group(), micro::group()]
 }

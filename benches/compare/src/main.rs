@@ -12,7 +12,9 @@
 mod clock;
 mod echo;
 mod group;
+mod micro;
 mod native;
+mod pairs;
 mod peers;
 mod run;
 
@@ -38,7 +40,14 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words.as_slice() {
-        ["run", options @ ..] => run::main(&run::Options::parse(options)),
+        ["run", options @ ..] => {
+            let options = run::Options::parse(options);
+            // Nothing to be done in the middle of a measurement.
+            if !options.short {
+                native::main();
+            }
+            run::main(&options)
+        }
         ["list", options @ ..] => {
             let options = run::Options::parse(options);
             for group in groups() {

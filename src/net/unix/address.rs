@@ -1,0 +1,78 @@
+//! From paths and the standard library's addresses to the kernel's and back, and who a peer is.
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+use std::ffi::OsStr;
+use std::io;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::SocketAddr;
+use std::path::Path;
+
+use socket2::SockAddr;
+
+use crate::sys::{self, OwnedDescriptor};
+
+#[cfg(target_os = "android")]
+use std::os::android::net::SocketAddrExt;
+#[cfg(target_os = "linux")]
+use std::os::linux::net::SocketAddrExt;
+
+/// The address that a path is. The standard library finds what is wrong with one.
+pub(super) fn from_path(path: &Path) -> io::Result<SockAddr> {
+    match SocketAddr::from_pathname(path) {
+        Ok(_) => SockAddr::unix(path),
+        Err(error) => Err(io::Error::new(
+            error.kind(),
+            format!("{path:?} cannot be a Unix socket's: {error}"),
+        )),
+    }
+}
+
+/// To the kernel's form.
+pub(super) fn to_kernel(address: &SocketAddr) -> io::Result<SockAddr> {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    if let Some(name) = address.as_abstract_name() {
+        return SockAddr::unix(OsStr::from_bytes(&[&[0], name].concat()));
+    }
+    SockAddr::unix(address.as_pathname().unwrap_or(Path::new("")))
+}
+
+/// And back.
+pub(super) fn from_kernel(address: SockAddr) -> io::Result<SocketAddr> {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    if let Some(name) = address.as_abstract_namespace() {
+        return SocketAddr::from_abstract_name(name);
+    }
+    // The empty path is the address of a socket that has no name.
+    SocketAddr::from_pathname(address.as_pathname().unwrap_or(Path::new("")))
+}
+
+/// Who is at the other end: see [`UnixStream::peer_cred`](super::UnixStream::peer_cred).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct UCred {
+    uid: u32,
+    gid: u32,
+    pid: Option<i32>,
+}
+
+impl UCred {
+    pub(super) fn of(socket: &OwnedDescriptor) -> io::Result<UCred> {
+        let (uid, gid, pid) = sys::peer_cred(socket)?;
+        Ok(UCred { uid, gid, pid })
+    }
+
+    /// The user.
+    pub fn uid(&self) -> u32 {
+        self.uid
+    }
+
+    /// The user's group.
+    pub fn gid(&self) -> u32 {
+        self.gid
+    }
+
+    /// The process, where the system tells.
+    pub fn pid(&self) -> Option<i32> {
+        self.pid
+    }
+}

@@ -1,0 +1,227 @@
+//! Unix streams.
+
+use std::fmt;
+use std::io;
+use std::net::Shutdown;
+use std::os::unix::net::SocketAddr;
+use std::path::Path;
+
+use super::address::{UCred, from_kernel, from_path, to_kernel};
+use super::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
+use crate::net::socket::{Socket, Sort};
+use crate::net::traits::{Stream, converts, reads, writes};
+
+/// A connection between two processes of one machine, or within one.
+///
+/// Reading and writing come with [`AsyncRead`](crate::io::AsyncRead) and
+/// [`AsyncWrite`](crate::io::AsyncWrite). Clones share the connection, so that one task can read while
+/// another one writes; it is closed when the last one is dropped.
+///
+/// Descriptors that the other end sends along are closed by the reading; to get them, call `recvmsg` on
+/// the descriptor.
+///
+/// # Examples
+///
+/// ```
+/// use polder::io::{AsyncReadExt, AsyncWriteExt};
+/// use polder::net::unix::UnixStream;
+///
+/// polder::block_on(async {
+///     let (mut near, mut far) = UnixStream::pair()?;
+///     near.write_all(b"ping").await?;
+///     let mut bytes = [0; 4];
+///     far.read_exact(&mut bytes).await?;
+///     assert_eq!(&bytes, b"ping");
+///     std::io::Result::Ok(())
+/// })?;
+/// # std::io::Result::Ok(())
+/// ```
+///
+/// # Cancel safety
+///
+/// A single `read` or `write` that is given up has read or written nothing. Combinators that do
+/// several of them (`read_exact`, `write_all`) have done part of their work.
+#[derive(Clone)]
+pub struct UnixStream(Socket);
+
+impl UnixStream {
+    /// Connects to the listener at `path`.
+    ///
+    /// # Errors
+    ///
+    /// What the system says: [not found](io::ErrorKind::NotFound),
+    /// [refused](io::ErrorKind::ConnectionRefused) where nobody listens any more, and so on;
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for a path that is too long (about 100 bytes) or has
+    /// a NUL in it.
+    ///
+    /// # Platform notes
+    ///
+    /// Where the listener's queue is full, Linux says so and never tells when it no longer is: this
+    /// tries again every few milliseconds until it connects. Other systems refuse.
+    ///
+    /// # Cancel safety
+    ///
+    /// Giving up closes the socket.
+    pub async fn connect(path: impl AsRef<Path>) -> io::Result<UnixStream> {
+        let address = from_path(path.as_ref())?;
+        Socket::connect(Sort::UnixStream, &address)
+            .await
+            .map(UnixStream)
+    }
+
+    /// Connects to the listener at `address`, abstract ones included.
+    ///
+    /// ```
+    /// # #[cfg(target_os = "linux")] {
+    /// use polder::net::unix::{SocketAddr, UnixListener, UnixStream};
+    /// use std::os::linux::net::SocketAddrExt;
+    ///
+    /// polder::block_on(async {
+    ///     let name = format!("polder-example-{}", std::process::id());
+    ///     let address = SocketAddr::from_abstract_name(name)?;
+    ///     let listener = UnixListener::bind_addr(&address)?;
+    ///     let stream = UnixStream::connect_addr(&address).await?;
+    ///     assert!(stream.peer_addr()?.as_abstract_name().is_some());
+    ///     # drop(listener);
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # }
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As for [`connect`](Self::connect).
+    ///
+    /// # Cancel safety
+    ///
+    /// Giving up closes the socket.
+    pub async fn connect_addr(address: &SocketAddr) -> io::Result<UnixStream> {
+        let address = to_kernel(address)?;
+        Socket::connect(Sort::UnixStream, &address)
+            .await
+            .map(UnixStream)
+    }
+
+    /// Two streams that are connected with each other and have no name.
+    ///
+    /// # Errors
+    ///
+    /// What the system says, for instance that there are no descriptors left.
+    pub fn pair() -> io::Result<(UnixStream, UnixStream)> {
+        let (a, b) = Socket::pair(Sort::UnixStream)?;
+        Ok((UnixStream(a), UnixStream(b)))
+    }
+
+    /// This end's address: one that connects mostly has none.
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        from_kernel(self.0.local_addr()?)
+    }
+
+    /// The other end's address.
+    ///
+    /// # Errors
+    ///
+    /// [`NotConnected`](io::ErrorKind::NotConnected) once the other end has gone, on some platforms.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        from_kernel(self.0.peer_addr()?)
+    }
+
+    /// Who was at the other end when the connection was made: who connected, or who listened, or who
+    /// made the pair.
+    ///
+    /// ```
+    /// # #[cfg(target_os = "linux")] {
+    /// use polder::net::unix::UnixStream;
+    ///
+    /// let (near, _far) = UnixStream::pair()?;
+    /// assert_eq!(near.peer_cred()?.pid(), Some(std::process::id() as i32));
+    /// # }
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// What the system says; [`Unsupported`](io::ErrorKind::Unsupported) where it does not tell.
+    ///
+    /// # Platform notes
+    ///
+    /// The process is known on Linux and Android only. illumos and Solaris tell nothing.
+    pub fn peer_cred(&self) -> io::Result<UCred> {
+        UCred::of(self.0.descriptor())
+    }
+
+    /// Reads without taking: the next read gives the same bytes again.
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    ///
+    /// # Cancel safety
+    ///
+    /// Giving up loses nothing.
+    pub async fn peek(&self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.0.peek(bytes).await
+    }
+
+    /// Ends reading, writing, or both. The other end sees the end of file once writing has ended.
+    ///
+    /// # Errors
+    ///
+    /// [`NotConnected`](io::ErrorKind::NotConnected) where the connection has ended already, on
+    /// some platforms.
+    pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        self.0.shutdown(how)
+    }
+
+    /// Both directions, borrowed: for one task that reads and writes at once.
+    ///
+    /// ```
+    /// use polder::io::copy;
+    /// use polder::net::unix::UnixStream;
+    ///
+    /// # polder::block_on(async {
+    /// let (near, mut far) = UnixStream::pair()?;
+    /// # drop(near);
+    /// let (reader, writer) = far.split();
+    /// copy(reader, writer).await?; // an echo
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn split(&mut self) -> (ReadHalf<'_>, WriteHalf<'_>) {
+        ReadHalf::pair(self)
+    }
+
+    /// Both directions, owned: for two tasks. Dropping the writing half ends writing.
+    pub fn into_split(self) -> (OwnedReadHalf, OwnedWriteHalf) {
+        OwnedReadHalf::pair(self)
+    }
+}
+
+impl Stream for UnixStream {
+    fn from_socket(socket: Socket) -> UnixStream {
+        UnixStream(socket)
+    }
+
+    fn socket(&self) -> &Socket {
+        &self.0
+    }
+}
+
+reads!([] UnixStream, |it| it.0);
+writes!([] UnixStream, |it| it.0);
+converts!(UnixStream, std::os::unix::net::UnixStream, Sort::UnixStream);
+
+impl fmt::Debug for UnixStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UnixStream")
+            .field("local_addr", &self.local_addr().ok())
+            .field("peer_addr", &self.peer_addr().ok())
+            .finish()
+    }
+}
