@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::{echo, instructions, micro, pairs, workers};
+use crate::{echo, instructions, memory, micro, pairs, small, workers};
 
 /// A chapter of the report.
 pub struct Group {
@@ -122,5 +122,8 @@ pub fn groups() -> Vec<Group> {
         echo::group(),
         micro::group(),
         workers::group(),
+        memory::group(),
+        instructions::group(),
+        small::group(),
     ]
 }

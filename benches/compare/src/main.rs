@@ -15,13 +15,16 @@ mod goals;
 mod group;
 mod instructions;
 mod machine;
+mod memory;
 mod micro;
+mod native;
 mod pairs;
 mod peers;
 mod plot;
 mod report;
 mod results;
 mod run;
+mod small;
 mod workers;
 
 use std::process::ExitCode;
@@ -43,13 +46,24 @@ compare list [--short]
 compare measure GROUP WORKLOAD PROGRAM [--millis N]
     one measurement, in this process: what `run` starts
 compare count WORKLOAD PROGRAM N
-    N operations of a workload of pairs or micro, and nothing else: for callgrind, strace, perf";
+    N operations of a workload of pairs or micro, and nothing else: for callgrind, strace, perf
+compare serve PROGRAM BUFFER
+    an echo server on a port that it prints, until its input ends: what `measure echo` starts
+compare native
+    builds the peers in C and C++, where that can be";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words.as_slice() {
-        ["run", options @ ..] => run::main(&run::Options::parse(options)),
+        ["run", options @ ..] => {
+            let options = run::Options::parse(options);
+            // Nothing to be done in the middle of a measurement.
+            if !options.short {
+                native::main();
+            }
+            run::main(&options)
+        }
         ["report", options @ ..] => {
             let options = run::Options::parse(options);
             let path = Results::path(options.short);
@@ -98,6 +112,14 @@ fn main() -> ExitCode {
             // What other threads still do is not to be counted.
             std::process::exit(0)
         }
+        ["serve", program, buffer] => match buffer.parse() {
+            Ok(buffer @ 1..) => echo::serve::main(program, buffer),
+            _ => {
+                eprintln!("{buffer} is no size of a buffer");
+                ExitCode::from(2)
+            }
+        },
+        ["native"] => native::main(),
         _ => {
             eprintln!("{USAGE}");
             ExitCode::from(2)

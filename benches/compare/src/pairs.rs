@@ -10,6 +10,7 @@ use polder::Backend;
 
 use crate::clock::{Ready, nanos};
 use crate::group::{Group, Metric, Order, Skip, Workload};
+use crate::native;
 use crate::peers;
 
 /// What is sent.
@@ -37,6 +38,9 @@ pub fn group() -> Group {
                 one worker, `smol` its `LocalExecutor`.",
         workloads,
         measure: |order| {
+            if native::NAMES.contains(&order.program.as_str()) {
+                return native::measure(order);
+            }
             let mut run = ready(order)?;
             Ok(nanos(&mut run, order.number() as u64, order.limit))
         },
@@ -97,6 +101,8 @@ fn programs(pairs: usize, short: bool) -> Vec<String> {
             "compio-poll",
             "compio-uring",
             "glommio",
+            "asio",
+            "libuv",
         ],
     };
     programs.extend(peers.iter().map(|&peer| peer.into()));

@@ -32,7 +32,7 @@ pub fn ratios(tables: &[&Table], path: &Path, title: &str) -> io::Result<bool> {
                     })
                 })
                 .collect();
-            (!bars.is_empty()).then_some((table.title.as_str(), bars))
+            (!bars.is_empty()).then_some((table.workload.as_str(), bars))
         })
         .collect();
     if groups.is_empty() {
@@ -48,34 +48,36 @@ pub fn ratios(tables: &[&Table], path: &Path, title: &str) -> io::Result<bool> {
     Ok(true)
 }
 
-/// polder's are blue; the others take what is left, always the same.
-fn colour(programs: &[&str], program: &str) -> RGBColor {
-    const POLDER: [RGBColor; 4] = [
-        RGBColor(8, 81, 156),
-        RGBColor(66, 146, 198),
-        RGBColor(107, 174, 214),
-        RGBColor(158, 202, 225),
+/// A family of colours for each: polder's are blue.
+fn colour(program: &str) -> RGBColor {
+    const COLOURS: [(&str, RGBColor); 20] = [
+        ("polder", RGBColor(8, 81, 156)),
+        ("polder-epoll", RGBColor(8, 81, 156)),
+        ("polder-epoll-busy", RGBColor(49, 54, 149)),
+        ("polder-local", RGBColor(107, 174, 214)),
+        ("polder-poll", RGBColor(66, 146, 198)),
+        ("polder-polling", RGBColor(107, 174, 214)),
+        ("polder-select", RGBColor(158, 202, 225)),
+        ("raw-own", RGBColor(150, 150, 150)),
+        ("raw", RGBColor(110, 110, 110)),
+        ("tokio", RGBColor(230, 121, 36)),
+        ("tokio-local", RGBColor(250, 176, 110)),
+        ("tokio-mt", RGBColor(250, 176, 110)),
+        ("tokio-mt1", RGBColor(250, 176, 110)),
+        ("tokio-mt2", RGBColor(252, 212, 170)),
+        ("smol", RGBColor(76, 154, 77)),
+        ("compio-poll", RGBColor(226, 140, 138)),
+        ("monoio-legacy", RGBColor(206, 158, 200)),
+        ("glommio", RGBColor(120, 90, 60)),
+        ("asio", RGBColor(70, 170, 170)),
+        ("libuv", RGBColor(196, 176, 60)),
     ];
-    const OTHERS: [RGBColor; 10] = [
-        RGBColor(230, 121, 36),
-        RGBColor(250, 176, 110),
-        RGBColor(76, 154, 77),
-        RGBColor(170, 90, 160),
-        RGBColor(206, 158, 200),
-        RGBColor(176, 58, 56),
-        RGBColor(226, 140, 138),
-        RGBColor(120, 110, 100),
-        RGBColor(196, 176, 60),
-        RGBColor(70, 170, 170),
-    ];
-    let ours = |name: &&&str| name.starts_with("polder");
-    let place = |kind: bool| {
-        let same = programs.iter().filter(|name| ours(name) == kind);
-        same.take_while(|name| **name != program).count()
-    };
-    match program.starts_with("polder") {
-        true => POLDER[place(true) % POLDER.len()],
-        false => OTHERS[place(false) % OTHERS.len()],
+    match COLOURS.iter().find(|(name, _)| *name == program) {
+        Some((_, colour)) => *colour,
+        None if program.starts_with("monoio") => RGBColor(170, 90, 160),
+        None if program.starts_with("compio") => RGBColor(176, 58, 56),
+        None if program.starts_with("polder") => RGBColor(198, 219, 239),
+        None => RGBColor(200, 200, 200),
     }
 }
 
@@ -114,7 +116,7 @@ fn draw(
     let small = ("sans-serif", 13).into_font().color(&BLACK);
     for (place, program) in programs.iter().enumerate() {
         let (x, y) = (20 + (place % 6) as i32 * 160, 44 + (place / 6) as i32 * 22);
-        let fill = colour(programs, program).filled();
+        let fill = colour(program).filled();
         root.draw(&Rectangle::new([(x, y), (x + 12, y + 12)], fill))?;
         root.draw(&Text::new(program.to_string(), (x + 18, y), small.clone()))?;
     }
@@ -150,7 +152,7 @@ fn draw(
             let start = left;
             for bar in bars {
                 let top = bar.ratios.median.min(most);
-                let fill = colour(programs, bar.program).filled();
+                let fill = colour(bar.program).filled();
                 chart.draw_series([Rectangle::new(
                     [(left + 0.08, 0.0), (left + 0.92, top)],
                     fill,

@@ -191,7 +191,7 @@ fn detail(table: &Table, text: &mut String) {
         1 => "one round".into(),
         _ => format!("{rounds} rounds"),
     };
-    let _ = write!(text, "\n### {}\n\n", table.title);
+    let _ = write!(text, "\n### {} (`{}`)\n\n", table.title, table.workload);
     let mut lines = table.cells().into_iter();
     if let Some(head) = lines.next() {
         line(text, &head.iter().map(String::as_str).collect::<Vec<_>>());
