@@ -86,7 +86,7 @@ fn programs(pairs: usize, short: bool) -> Vec<String> {
         // These look through all descriptors in every wait: nobody does that with hundreds.
         let many = pairs > 50 && matches!(backend, Backend::Poll | Backend::Select);
         let other = backend != Backend::default();
-        if !many && !(short && other) {
+        if !(many || short && other) {
             programs.push(format!("polder-{backend}"));
         }
     }
