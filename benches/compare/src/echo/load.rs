@@ -13,6 +13,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
 use super::histogram::Histogram;
+use crate::clock;
 
 #[derive(Clone, Copy, Debug)]
 pub enum Load {
@@ -46,7 +47,9 @@ pub struct Phases<'a> {
 pub struct Measured {
     pub requests: u64,
     pub wall: Duration,
+    /// Of the server, and of this process.
     pub cpu: Duration,
+    pub own: Duration,
     pub latencies: Histogram,
 }
 
@@ -66,8 +69,8 @@ struct Count<'a> {
     phases: &'a Phases<'a>,
     /// The next step is at this time.
     until: Instant,
-    /// When it began, and what the server had used by then.
-    begun: Option<(Instant, Duration)>,
+    /// When it began, and what the server and this process had used by then.
+    begun: Option<(Instant, Duration, Duration)>,
     latencies: Histogram,
 }
 
@@ -91,11 +94,11 @@ impl<'a> Count<'a> {
         if now < self.until {
             return None;
         }
-        let cpu = (self.phases.cpu)();
+        let (cpu, own) = ((self.phases.cpu)(), clock::cpu());
         let now = Instant::now();
-        let Some((begin, before)) = self.begun else {
+        let Some((begin, before, own_before)) = self.begun else {
             self.latencies.clear();
-            self.begun = Some((now, cpu));
+            self.begun = Some((now, cpu, own));
             self.until = now + self.phases.limit;
             return None;
         };
@@ -103,6 +106,7 @@ impl<'a> Count<'a> {
             requests: self.latencies.total(),
             wall: now - begin,
             cpu: cpu - before,
+            own: own - own_before,
             latencies: std::mem::replace(&mut self.latencies, Histogram::new()),
         })
     }
