@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::{echo, micro, pairs};
+use crate::{echo, instructions, memory, micro, pairs, small, workers};
 
 /// A chapter of the report.
 pub struct Group {
@@ -117,5 +117,13 @@ pub fn parse(line: &str) -> Option<Outcome> {
 }
 
 pub fn groups() -> Vec<Group> {
-    vec![pairs::group(), echo::group(), micro::group()]
+    vec![
+        pairs::group(),
+        echo::group(),
+        micro::group(),
+        workers::group(),
+        memory::group(),
+        instructions::group(),
+        small::group(),
+    ]
 }

@@ -11,26 +11,42 @@
 
 mod clock;
 mod echo;
+mod goals;
 mod group;
+mod instructions;
+mod machine;
+mod memory;
 mod micro;
 mod native;
 mod pairs;
 mod peers;
+mod plot;
+mod report;
+mod results;
 mod run;
+mod small;
+mod workers;
 
 use std::process::ExitCode;
 use std::time::Duration;
 
 use group::{Order, Outcome, groups};
+use results::Results;
 
 const USAGE: &str = "\
 compare run [--short] [--only GROUP[,GROUP]] [--workload TEXT] [--program TEXT] [--rounds N]
             [--millis N] [--out FILE]
     measures, prints, and writes the report
+compare report [--short] [--out FILE]
+    writes the report from the results of earlier runs
+compare agree OLD NEW
+    whether the results of two runs (copies of results.json) agree within their spread
 compare list [--short]
     what there is to measure
 compare measure GROUP WORKLOAD PROGRAM [--millis N]
     one measurement, in this process: what `run` starts
+compare count WORKLOAD PROGRAM N
+    N operations of a workload of pairs or micro, and nothing else: for callgrind, strace, perf
 compare serve PROGRAM BUFFER
     an echo server on a port that it prints, until its input ends: what `measure echo` starts
 compare native
@@ -48,10 +64,25 @@ fn main() -> ExitCode {
             }
             run::main(&options)
         }
+        ["report", options @ ..] => {
+            let options = run::Options::parse(options);
+            let path = Results::path(options.short);
+            let written = path.and_then(|path| report::write(&Results::load(&path), &options));
+            match written {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => {
+                    eprintln!("{error}");
+                    ExitCode::FAILURE
+                }
+            }
+        }
+        ["agree", old, new] => {
+            run::agree(&Results::load(old.as_ref()), &Results::load(new.as_ref()))
+        }
         ["list", options @ ..] => {
             let options = run::Options::parse(options);
             for group in groups() {
-                for workload in (group.workloads)(options.short) {
+                for workload in options.workloads(&group) {
                     let programs = workload.programs.join(" ");
                     println!("{} {}: {programs}", group.name, workload.name);
                 }
@@ -68,6 +99,18 @@ fn main() -> ExitCode {
                     limit: Duration::from_millis(options.millis.unwrap_or(200)),
                 },
             )
+        }
+        ["count", workload, program, count] => {
+            let mut order = Order {
+                workload: (*workload).into(),
+                program: (*program).into(),
+                limit: Duration::ZERO,
+            };
+            if let Err(group::Skip(why)) = instructions::count(&mut order, run::count(count)) {
+                println!("skipped {why}");
+            }
+            // What other threads still do is not to be counted.
+            std::process::exit(0)
         }
         ["serve", program, buffer] => match buffer.parse() {
             Ok(buffer @ 1..) => echo::serve::main(program, buffer),

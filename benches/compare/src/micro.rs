@@ -14,7 +14,7 @@ use futures_channel::oneshot;
 use futures_lite::future::poll_once;
 
 use crate::clock::{Clock, Ready, Took, nanos};
-use crate::group::{Group, Metric, Order, Outcome, Skip, Values, Workload, values};
+use crate::group::{Group, Metric, Order, Outcome, Skip, Workload, values};
 use crate::peers;
 
 /// How many tasks, or timers, "many" are.

@@ -120,8 +120,8 @@ pub fn ready(order: &Order) -> Ready {
     match order.program.as_str() {
         "raw" => peers::raw::pairs(family, pairs, false),
         "raw-own" => peers::raw::pairs(family, pairs, true),
-        "tokio" => peers::tokio::pairs(family, pairs, false),
-        "tokio-mt" => peers::tokio::pairs(family, pairs, true),
+        "tokio" => peers::tokio::pairs(family, pairs, 0),
+        "tokio-mt" => peers::tokio::pairs(family, pairs, 1),
         "smol" => peers::smol::pairs(family, pairs),
         "monoio-legacy" => peers::monoio::pairs::<peers::monoio::Legacy>(family, pairs),
         "monoio-uring" => peers::monoio::pairs::<peers::monoio::Uring>(family, pairs),

@@ -7,7 +7,7 @@ mod cores;
 mod histogram;
 mod load;
 pub mod serve;
-mod server;
+pub mod server;
 
 use std::time::Duration;
 
@@ -258,7 +258,7 @@ fn measure(order: &Order) -> Outcome {
 }
 
 /// As many as the system allows: a thousand connections are more than many have by default.
-fn more_descriptors() {
+pub fn more_descriptors() {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,

@@ -42,6 +42,10 @@ impl Server {
         Ok(server)
     }
 
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// What it has used until now: all its threads, in user and in kernel mode.
     pub fn cpu(&self) -> Duration {
         let mut now = libc::timespec {

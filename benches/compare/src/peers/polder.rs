@@ -9,7 +9,7 @@ use std::time::Duration;
 use polder::io::{AsyncRead, AsyncWrite};
 use polder::net::TcpStream;
 use polder::net::unix::UnixStream;
-use polder::{Backend, Runtime, Timer};
+use polder::{Backend, Handle, Runtime, Timer};
 
 use super::futures_io::{ask, echo};
 use super::unavailable;
@@ -17,10 +17,30 @@ use crate::clock::{Clock, Ready, Run};
 use crate::group::Skip;
 use crate::micro::{self, LONG, late};
 use crate::pairs::{Family, pair};
+use crate::workers::{Pool, WORKERS};
 
 pub fn pairs(family: Family, pairs: usize, backend: &str) -> Ready {
     let backend: Backend = (backend.parse()).map_err(|error| Skip(format!("{error}")))?;
     let runtime = (Runtime::builder().backend(backend).build()).map_err(unavailable("runtime"))?;
+    pairs_on(runtime, family, pairs)
+}
+
+pub fn pairs_of_workers(family: Family, pairs: usize, workers: usize) -> Ready {
+    pairs_on(with_workers(workers)?, family, pairs)
+}
+
+#[cfg(feature = "workers")]
+fn with_workers(workers: usize) -> Result<Runtime, Skip> {
+    let runtime = Runtime::builder().workers(workers).build();
+    runtime.map_err(unavailable("runtime"))
+}
+
+#[cfg(not(feature = "workers"))]
+fn with_workers(_: usize) -> Result<Runtime, Skip> {
+    Err(Skip("built without the feature `workers`".into()))
+}
+
+fn pairs_on(runtime: Runtime, family: Family, pairs: usize) -> Ready {
     let ends: Vec<_> = (0..pairs).map(|_| pair(family, true)).collect();
     Ok(match family {
         Family::Tcp => connected(runtime, ends, tcp),
@@ -145,5 +165,34 @@ impl micro::Peer for SpawnLocal {
 
     fn resets(&self, many: u64) -> Result<Box<dyn FnMut()>, Skip> {
         self.0.resets(many)
+    }
+}
+
+pub struct Workers(Runtime);
+
+impl Pool for Workers {
+    type Handle = Handle;
+
+    fn new() -> Result<Self, Skip> {
+        with_workers(WORKERS).map(Workers)
+    }
+
+    fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
+        self.0.block_on(future)
+    }
+
+    fn handle(&self) -> Handle {
+        self.0.handle()
+    }
+
+    fn spawn<T: Send + 'static>(
+        handle: &Handle,
+        future: impl Future<Output = T> + Send + 'static,
+    ) -> impl Future<Output = T> {
+        handle.spawn(future)
+    }
+
+    fn detach(handle: &Handle, future: impl Future<Output = ()> + Send + 'static) {
+        handle.spawn(future).detach();
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::LocalSet;
 use tokio::time::{Instant, sleep};
@@ -18,23 +18,25 @@ use crate::clock::{Clock, Ready, Took};
 use crate::group::Skip;
 use crate::micro::{self, LONG, late};
 use crate::pairs::{BUFFER, Family, MESSAGE, pair};
+use crate::workers::{Pool, WORKERS};
 
 fn current_thread() -> Result<Runtime, Skip> {
     let runtime = Builder::new_current_thread().enable_all().build();
     runtime.map_err(unavailable("runtime"))
 }
 
-pub fn multi_thread(workers: usize) -> Result<Runtime, Skip> {
+fn multi_thread(workers: usize) -> Result<Runtime, Skip> {
     let runtime = (Builder::new_multi_thread().worker_threads(workers))
         .enable_all()
         .build();
     runtime.map_err(unavailable("runtime"))
 }
 
-pub fn pairs(family: Family, pairs: usize, multi: bool) -> Ready {
-    let runtime = match multi {
-        false => current_thread()?,
-        true => multi_thread(1)?,
+/// With no workers: on the current thread.
+pub fn pairs(family: Family, pairs: usize, workers: usize) -> Ready {
+    let runtime = match workers {
+        0 => current_thread()?,
+        _ => multi_thread(workers)?,
     };
     let ends: Vec<_> = (0..pairs).map(|_| pair(family, true)).collect();
     match family {
@@ -75,7 +77,7 @@ where
     }))
 }
 
-pub async fn echo(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<()> {
+async fn echo(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<()> {
     let mut buffer = [0; BUFFER];
     loop {
         let length = stream.read(&mut buffer).await?;
@@ -86,7 +88,7 @@ pub async fn echo(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result
     }
 }
 
-pub async fn ask<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, count: u64) -> io::Result<S> {
+async fn ask<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, count: u64) -> io::Result<S> {
     let mut buffer = [7; BUFFER];
     for _ in 0..count {
         stream.write_all(&buffer[..MESSAGE]).await?;
@@ -249,5 +251,35 @@ impl micro::Peer for Local {
 
     fn own_oneshot(&self) -> Option<Box<dyn FnMut(u64) -> Took + '_>> {
         Some(Box::new(|count| oneshots(self, count)))
+    }
+}
+
+pub struct Workers(Runtime);
+
+impl Pool for Workers {
+    type Handle = Handle;
+
+    fn new() -> Result<Self, Skip> {
+        multi_thread(WORKERS).map(Workers)
+    }
+
+    fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
+        self.0.block_on(future)
+    }
+
+    fn handle(&self) -> Handle {
+        self.0.handle().clone()
+    }
+
+    fn spawn<T: Send + 'static>(
+        handle: &Handle,
+        future: impl Future<Output = T> + Send + 'static,
+    ) -> impl Future<Output = T> {
+        let task = handle.spawn(future);
+        async { task.await.expect("it does not panic") }
+    }
+
+    fn detach(handle: &Handle, future: impl Future<Output = ()> + Send + 'static) {
+        handle.spawn(future);
     }
 }
