@@ -151,7 +151,7 @@ const WORK: &[Work] = &[
             size: 64,
         },
         buffer: SMALL,
-        short: false,
+        short: true,
         all: true,
     },
 ];
