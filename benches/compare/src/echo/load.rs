@@ -32,7 +32,7 @@ pub enum Load {
 const MOST_CONNECTS: u64 = 50_000;
 
 /// How long nothing may happen.
-const PATIENCE: Duration = Duration::from_secs(3);
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// When what happens counts, and who is told so.
 pub struct Phases<'a> {
@@ -102,6 +102,10 @@ impl<'a> Count<'a> {
             self.until = now + self.phases.limit;
             return None;
         };
+        if self.latencies.total() == 0 {
+            // A short one, on a busy machine.
+            return None;
+        }
         Some(Measured {
             requests: self.latencies.total(),
             wall: now - begin,
@@ -182,9 +186,18 @@ fn messages(
 ) -> io::Result<Measured> {
     assert!(size >= 16, "a message carries its number twice");
     let mut events = Events::new(phases.spin)?;
-    let mut connections = (0..connections)
-        .map(|place| Connection::new(place, window, size, port))
-        .collect::<io::Result<Vec<_>>>()?;
+    let mut opened = Vec::with_capacity(connections);
+    // No more at a time than any listener's queue holds.
+    while opened.len() < connections {
+        let from = opened.len();
+        for place in from..connections.min(from + 64) {
+            opened.push(Connection::new(place, window, size, port)?);
+        }
+        for connection in &mut opened[from..] {
+            connection.greeted()?;
+        }
+    }
+    let mut connections = opened;
     for (place, connection) in connections.iter_mut().enumerate() {
         events.add(connection.socket.as_raw_fd(), place)?;
         connection.owed = window;
@@ -226,9 +239,9 @@ struct Connection {
 }
 
 impl Connection {
-    /// Connected, accepted, and answered once.
+    /// Connected, and its first message sent.
     fn new(place: usize, window: usize, size: usize, port: u16) -> io::Result<Connection> {
-        let mut socket = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+        let socket = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
         socket.set_nodelay(true)?;
         socket.set_read_timeout(Some(PATIENCE))?;
         let outgoing: Vec<u8> = (0..window * size)
@@ -246,15 +259,19 @@ impl Connection {
             incoming: vec![0; window * size + 1],
             received: 0,
             outgoing,
-            socket: socket.try_clone()?,
+            socket,
         };
         connection.number(0, 0);
-        socket.write_all(&connection.outgoing[..size])?;
-        socket.read_exact(&mut connection.incoming[..size])?;
-        connection.check(0)?;
-        connection.awaited = 1;
-        socket.set_nonblocking(true)?;
+        connection.socket.write_all(&connection.outgoing[..size])?;
         Ok(connection)
+    }
+
+    /// Accepted, and answered once.
+    fn greeted(&mut self) -> io::Result<()> {
+        (self.socket).read_exact(&mut self.incoming[..self.size])?;
+        self.check(0)?;
+        self.awaited = 1;
+        self.socket.set_nonblocking(true)
     }
 
     /// A message begins and ends with its number.
