@@ -3,9 +3,11 @@
 //! A program is written once, against what a runtime calls spawning, yielding and sleeping
 //! ([`Peer`]), and compiled for each runtime.
 
+use std::cell::RefCell;
 use std::future::Future;
 use std::hint::black_box;
 use std::pin::pin;
+use std::rc::Rc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,7 +15,7 @@ use async_channel::{Receiver, Sender, bounded};
 use futures_channel::oneshot;
 use futures_lite::future::poll_once;
 
-use crate::clock::{Clock, Ready, Took, nanos};
+use crate::clock::{Clock, Ready, Run, Took, nanos};
 use crate::group::{Group, Metric, Order, Outcome, Skip, Workload, values};
 use crate::peers;
 
@@ -34,6 +36,9 @@ pub trait Peer: 'static {
 
     fn block_on<T>(&self, future: impl Future<Output = T>) -> T;
 
+    /// Runs `future` in a task of its own, on this thread.
+    fn run<T: Send + 'static>(&self, future: impl Future<Output = T> + 'static) -> T;
+
     fn spawn<T: Send + 'static>(
         &self,
         future: impl Future<Output = T> + Send + 'static,
@@ -51,12 +56,12 @@ pub trait Peer: 'static {
     fn resets(&self, many: u64) -> Result<Box<dyn FnMut()>, Skip>;
 
     /// There and back over a channel of the runtime's own, between two tasks.
-    fn own_channel(&self) -> Result<Box<dyn FnMut(u64) -> Took + '_>, Skip> {
+    fn own_channel(&'static self) -> Result<Run, Skip> {
         Err(Skip("has no channel of its own".into()))
     }
 
     /// There and back over a oneshot channel of its own, from a new task.
-    fn own_oneshot(&self) -> Option<Box<dyn FnMut(u64) -> Took + '_>> {
+    fn own_oneshot(&'static self) -> Option<Run> {
         None
     }
 }
@@ -66,7 +71,7 @@ pub fn group() -> Group {
         name: "micro",
         title: "Micro",
         about: "The small things, each by itself, in nanoseconds of wall-clock time; everything but \
-                the wake-up across threads stays on one thread. The channel is `async-channel`'s for \
+                the wake-up across threads stays on one thread, and is done by a task. The channel is `async-channel`'s for \
                 all, the oneshot `futures-channel`'s but for tokio, which has its own; `own channel` \
                 is `tokio::sync::mpsc` and glommio's `local_channel`. `polder` spawns with `spawn`, \
                 `polder-local` with `spawn_local`; `tokio` is the current-thread scheduler, \
@@ -209,8 +214,8 @@ fn of<P: Peer>(order: &Order) -> Ready {
         "yield" => Box::new(|count| measured(peer, async { peer.yields(count).await })),
         "channel" => Box::new(|count| channel(peer, count)),
         "own-channel" => peer.own_channel()?,
-        "yield-many" => Box::new(|count| {
-            measured(peer, async {
+        "yield-many" => Box::new(move |count| {
+            measured(peer, async move {
                 let tasks: Vec<_> = (0..TASKS).map(|_| peer.yields(count / TASKS)).collect();
                 for task in tasks {
                     task.await;
@@ -223,9 +228,11 @@ fn of<P: Peer>(order: &Order) -> Ready {
         "wake" => Box::new(|count| across(peer, count)),
         "timer" => Box::new(|count| timer(peer, count)),
         "timer-reset" => {
-            let mut resets = peer.resets(MANY)?;
+            let resets = Rc::new(RefCell::new(peer.resets(MANY)?));
             Box::new(move |count| {
-                measured(peer, async {
+                let resets = resets.clone();
+                measured(peer, async move {
+                    let mut resets = resets.borrow_mut();
                     for _ in 0..count / MANY {
                         resets();
                     }
@@ -244,26 +251,27 @@ pub async fn late<F: Future>(duration: Duration, sleep: impl FnOnce(Duration) ->
     until.elapsed()
 }
 
-/// Runs `future` and says what it took.
-pub fn measured<P: Peer>(peer: &P, future: impl Future<Output = ()>) -> Took {
-    peer.block_on(async {
+/// Runs `future` in a task, as most code is, and says what it took. (What is awaited by `block_on`
+/// itself costs tokio a system call each time.)
+pub fn measured<P: Peer>(peer: &P, future: impl Future<Output = ()> + 'static) -> Took {
+    peer.run(async {
         let clock = Clock::start();
         future.await;
         clock.stop()
     })
 }
 
-fn spawn<P: Peer>(peer: &P, count: u64) -> Took {
-    measured(peer, async {
+fn spawn<P: Peer>(peer: &'static P, count: u64) -> Took {
+    measured(peer, async move {
         for n in 0..count {
             black_box(peer.spawn(async move { n }).await);
         }
     })
 }
 
-fn spawn_many<P: Peer>(peer: &P, count: u64) -> Took {
+fn spawn_many<P: Peer>(peer: &'static P, count: u64) -> Took {
     let mut tasks = Vec::with_capacity(MANY as usize);
-    measured(peer, async {
+    measured(peer, async move {
         for _ in 0..count / MANY {
             tasks.extend((0..MANY).map(|n| peer.spawn(async move { n })));
             for task in tasks.drain(..) {
@@ -303,8 +311,8 @@ fn channel<P: Peer>(peer: &P, count: u64) -> Took {
     })
 }
 
-fn oneshots<P: Peer>(peer: &P, count: u64) -> Took {
-    measured(peer, async {
+fn oneshots<P: Peer>(peer: &'static P, count: u64) -> Took {
+    measured(peer, async move {
         for number in 0..count {
             let (sender, receiver) = oneshot::channel();
             let task = peer.spawn(async move { sender.send(number) });
@@ -314,8 +322,8 @@ fn oneshots<P: Peer>(peer: &P, count: u64) -> Took {
     })
 }
 
-fn timer<P: Peer>(peer: &P, count: u64) -> Took {
-    measured(peer, async {
+fn timer<P: Peer>(peer: &'static P, count: u64) -> Took {
+    measured(peer, async move {
         for _ in 0..count {
             assert!(poll_once(pin!(peer.sleep(LONG))).await.is_none());
         }
@@ -339,8 +347,7 @@ fn across<P: Peer>(peer: &P, count: u64) -> Took {
 fn timers<P: Peer>() -> Outcome {
     const TIMERS: u64 = 100_000;
     let peer: &'static P = Box::leak(Box::new(P::new()?));
-    let mut late = Vec::with_capacity(TIMERS as usize);
-    let took = peer.block_on(async {
+    let (took, mut late) = peer.run(async move {
         let clock = Clock::start();
         let mut tasks = Vec::with_capacity(TIMERS as usize);
         for number in 0..TIMERS {
@@ -348,10 +355,11 @@ fn timers<P: Peer>() -> Outcome {
             let micros = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) % 200_000;
             tasks.push(peer.sleeper(Duration::from_micros(micros)));
         }
+        let mut late = Vec::with_capacity(TIMERS as usize);
         for task in tasks {
             late.push(task.await);
         }
-        clock.stop()
+        (clock.stop(), late)
     });
     late.sort_unstable();
     let micros = |part: f64| {

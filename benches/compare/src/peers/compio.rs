@@ -112,6 +112,11 @@ impl micro::Peer for Peer {
         self.0.block_on(future)
     }
 
+    fn run<T: Send + 'static>(&self, future: impl Future<Output = T> + 'static) -> T {
+        let task = self.0.spawn(future);
+        self.0.block_on(task).expect("it does not panic")
+    }
+
     fn spawn<T: Send + 'static>(
         &self,
         future: impl Future<Output = T> + Send + 'static,

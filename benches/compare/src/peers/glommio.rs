@@ -13,7 +13,7 @@ use glommio::timer::{Timer, sleep};
 use glommio::{LocalExecutor, LocalExecutorBuilder, Placement};
 
 use super::futures_io::{ask, echo};
-use crate::clock::{Clock, Ready, Run, Took};
+use crate::clock::{Clock, Ready, Run};
 use crate::group::Skip;
 use crate::micro::{self, LONG, late};
 use crate::pairs::{Family, pair};
@@ -79,6 +79,10 @@ impl micro::Peer for Peer {
         self.0.run(future)
     }
 
+    fn run<T: Send + 'static>(&self, future: impl Future<Output = T> + 'static) -> T {
+        self.0.run(async { glommio::spawn_local(future).await })
+    }
+
     fn spawn<T: Send + 'static>(
         &self,
         future: impl Future<Output = T> + Send + 'static,
@@ -118,7 +122,7 @@ impl micro::Peer for Peer {
         }))
     }
 
-    fn own_channel(&self) -> Result<Box<dyn FnMut(u64) -> Took + '_>, Skip> {
+    fn own_channel(&'static self) -> Result<Run, Skip> {
         Ok(Box::new(|count| {
             self.block_on(async {
                 let (questions, questioned) = local_channel::new_bounded(1);

@@ -124,6 +124,10 @@ impl micro::Peer for Peer {
         self.0.borrow_mut().block_on(future)
     }
 
+    fn run<T: Send + 'static>(&self, future: impl Future<Output = T> + 'static) -> T {
+        self.block_on(async { monoio::spawn(future).await })
+    }
+
     fn spawn<T: Send + 'static>(
         &self,
         future: impl Future<Output = T> + Send + 'static,

@@ -93,6 +93,10 @@ impl micro::Peer for Spawn {
         self.0.block_on(future)
     }
 
+    fn run<T: Send + 'static>(&self, future: impl Future<Output = T> + 'static) -> T {
+        self.0.block_on(self.0.spawn_local(future))
+    }
+
     fn spawn<T: Send + 'static>(
         &self,
         future: impl Future<Output = T> + Send + 'static,
@@ -142,6 +146,10 @@ impl micro::Peer for SpawnLocal {
 
     fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
         self.0.block_on(future)
+    }
+
+    fn run<T: Send + 'static>(&self, future: impl Future<Output = T> + 'static) -> T {
+        self.0.run(future)
     }
 
     fn spawn<T: Send + 'static>(

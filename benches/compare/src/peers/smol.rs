@@ -74,6 +74,10 @@ impl micro::Peer for Local {
         smol::block_on(self.0.run(future))
     }
 
+    fn run<T: Send + 'static>(&self, future: impl Future<Output = T> + 'static) -> T {
+        self.block_on(self.0.spawn(future))
+    }
+
     fn spawn<T: Send + 'static>(
         &self,
         future: impl Future<Output = T> + Send + 'static,

@@ -3,7 +3,8 @@
 use std::future::{Future, poll_fn};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::task::Poll;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -14,7 +15,7 @@ use tokio::task::LocalSet;
 use tokio::time::{Instant, sleep};
 
 use super::unavailable;
-use crate::clock::{Clock, Ready, Took};
+use crate::clock::{Clock, Ready, Run, Took};
 use crate::group::Skip;
 use crate::micro::{self, LONG, late};
 use crate::pairs::{BUFFER, Family, MESSAGE, pair};
@@ -138,8 +139,8 @@ fn channel<P: micro::Peer>(peer: &P, count: u64) -> Took {
     })
 }
 
-fn oneshots<P: micro::Peer>(peer: &P, count: u64) -> Took {
-    micro::measured(peer, async {
+fn oneshots<P: micro::Peer>(peer: &'static P, count: u64) -> Took {
+    micro::measured(peer, async move {
         for number in 0..count {
             let (sender, receiver) = oneshot::channel();
             let task = peer.spawn(async move { sender.send(number) });
@@ -165,6 +166,21 @@ fn resets<P: micro::Peer>(peer: &P, many: u64) -> Box<dyn FnMut()> {
     })
 }
 
+/// A future that need not be `Send` in a task that must be.
+struct Here<F>(Pin<Box<F>>);
+
+// SAFETY: it is spawned only on a current-thread scheduler that one thread drives and drops, the one
+// that spawns.
+unsafe impl<F> Send for Here<F> {}
+
+impl<F: Future> Future for Here<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        self.0.as_mut().poll(cx)
+    }
+}
+
 pub struct CurrentThread(Runtime);
 
 impl micro::Peer for CurrentThread {
@@ -174,6 +190,11 @@ impl micro::Peer for CurrentThread {
 
     fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
         self.0.block_on(future)
+    }
+
+    fn run<T: Send + 'static>(&self, future: impl Future<Output = T> + 'static) -> T {
+        let task = self.0.spawn(Here(Box::pin(future)));
+        self.0.block_on(task).expect("it does not panic")
     }
 
     fn spawn<T: Send + 'static>(
@@ -200,11 +221,11 @@ impl micro::Peer for CurrentThread {
         Ok(resets(self, many))
     }
 
-    fn own_channel(&self) -> Result<Box<dyn FnMut(u64) -> Took + '_>, Skip> {
+    fn own_channel(&'static self) -> Result<Run, Skip> {
         Ok(Box::new(|count| channel(self, count)))
     }
 
-    fn own_oneshot(&self) -> Option<Box<dyn FnMut(u64) -> Took + '_>> {
+    fn own_oneshot(&'static self) -> Option<Run> {
         Some(Box::new(|count| oneshots(self, count)))
     }
 }
@@ -219,6 +240,11 @@ impl micro::Peer for Local {
 
     fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
         self.1.block_on(&self.0, future)
+    }
+
+    fn run<T: Send + 'static>(&self, future: impl Future<Output = T> + 'static) -> T {
+        let task = self.1.spawn_local(future);
+        self.block_on(task).expect("it does not panic")
     }
 
     fn spawn<T: Send + 'static>(
@@ -245,11 +271,11 @@ impl micro::Peer for Local {
         Ok(resets(self, many))
     }
 
-    fn own_channel(&self) -> Result<Box<dyn FnMut(u64) -> Took + '_>, Skip> {
+    fn own_channel(&'static self) -> Result<Run, Skip> {
         Ok(Box::new(|count| channel(self, count)))
     }
 
-    fn own_oneshot(&self) -> Option<Box<dyn FnMut(u64) -> Took + '_>> {
+    fn own_oneshot(&'static self) -> Option<Run> {
         Some(Box::new(|count| oneshots(self, count)))
     }
 }
