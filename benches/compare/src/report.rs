@@ -63,7 +63,9 @@ fn compose(
     }
     text.push_str(
         "\n## Goals\n\nA ratio is the median over the rounds of each round's own ratio; \
-        beside it stands between what the rounds were.\n\n",
+        beside it stands between what the rounds were. For *Pairs* and *Micro* it is the ratio of CPU \
+        times: where nothing sleeps they say the same as the clock, and still say it while others use \
+        the machine.\n\n",
     );
     text.push_str("| | polder | min – max | goal | |\n|---|--:|--:|---|---|\n");
     for goal in goals::found(results) {
