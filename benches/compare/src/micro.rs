@@ -211,7 +211,7 @@ fn of<P: Peer>(order: &Order) -> Ready {
     Ok(match order.workload.as_str() {
         "spawn" => Box::new(|count| spawn(peer, count)),
         "spawn-many" => Box::new(|count| spawn_many(peer, count)),
-        "yield" => Box::new(|count| measured(peer, async move { peer.yields(count).await })),
+        "yield" => Box::new(move |count| measured(peer, async move { peer.yields(count).await })),
         "channel" => Box::new(|count| channel(peer, count)),
         "own-channel" => peer.own_channel()?,
         "yield-many" => Box::new(move |count| {
