@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::group::{Group, Metric, Order, Outcome, Skip, Workload, values};
-use crate::{clock, micro, pairs};
+use crate::{micro, pairs};
 
 pub fn group() -> Group {
     Group {
@@ -21,9 +21,11 @@ pub fn group() -> Group {
 }
 
 /// Name, title, operations.
-const ROWS: [(&str, &str, u64); 9] = [
+const ROWS: [(&str, &str, u64); 11] = [
     ("tcp-1", "Round trip over TCP, one pair", 2_000),
     ("tcp-50", "Round trip over TCP, 50 pairs", 5_000),
+    ("unix-1", "Round trip over Unix sockets, one pair", 2_000),
+    ("unix-50", "Round trip over Unix sockets, 50 pairs", 5_000),
     ("spawn", "Spawn and await one", 20_000),
     ("spawn-many", "Spawn 10,000, then await, each", 20_000),
     ("yield-many", "yield_now, 100 tasks by turns", 50_000),
@@ -37,7 +39,7 @@ fn workloads(short: bool) -> Vec<Workload> {
     (ROWS.iter())
         .filter(|(name, ..)| !short || ["tcp-1", "spawn"].contains(name))
         .map(|(name, title, _)| {
-            let raw = name.starts_with("tcp").then_some("raw");
+            let raw = title.starts_with("Round trip").then_some("raw");
             let programs = raw.into_iter().chain(["polder", "tokio", "smol"]);
             Workload {
                 name: (*name).into(),
@@ -89,7 +91,10 @@ fn counted(order: &Order, count: u64) -> Result<f64, Skip> {
 
 /// What is counted: exactly so many operations, without warming up.
 pub fn count(order: &mut Order, count: u64) -> Result<(), Skip> {
-    let mut run = match order.workload.starts_with("tcp") {
+    let of_pairs = ["tcp-", "unix-"]
+        .iter()
+        .any(|family| order.workload.starts_with(family));
+    let mut run = match of_pairs {
         true => {
             if order.program == "polder" {
                 order.program = "polder-epoll".into();
@@ -98,6 +103,6 @@ pub fn count(order: &mut Order, count: u64) -> Result<(), Skip> {
         }
         false => micro::ready(order)?,
     };
-    let clock::Took { .. } = run(count);
+    run(count);
     Ok(())
 }

@@ -44,8 +44,21 @@ pub fn ratios(tables: &[&Table], path: &Path, title: &str) -> io::Result<bool> {
             programs.push(bar.program);
         }
     }
-    draw(&groups, &programs, path, title).map_err(|error| io::Error::other(error.to_string()))?;
+    let title = heading(tables, title);
+    draw(&groups, &programs, path, &title).map_err(|error| io::Error::other(error.to_string()))?;
     Ok(true)
+}
+
+/// What is drawn, in words.
+fn heading(tables: &[&Table], title: &str) -> String {
+    let of = |word: fn(&Table) -> &str| {
+        let mut words: Vec<&str> = tables.iter().map(|table| word(table)).collect();
+        words.dedup();
+        words.join(", ")
+    };
+    let what = of(|table| table.columns.first().map_or("", |column| &column.title));
+    let yardsticks = of(|table| &table.yardstick);
+    format!("{title}: {what}, as a ratio to {yardsticks} (medians, with the rounds' span)")
 }
 
 /// A family of colours for each: polder's are blue.
@@ -107,12 +120,8 @@ fn draw(
     let size = (1000, 48 + legend + 260 * rows.len() as u32);
     let root = SVGBackend::new(path, size).into_drawing_area();
     root.fill(&WHITE)?;
-    let heading = ("sans-serif", 20).into_font().color(&BLACK);
-    root.draw(&Text::new(
-        format!("{title}: ratios (medians, with the rounds' span)"),
-        (16, 12),
-        heading,
-    ))?;
+    let heading = ("sans-serif", 18).into_font().color(&BLACK);
+    root.draw(&Text::new(title.to_string(), (16, 12), heading))?;
     let small = ("sans-serif", 13).into_font().color(&BLACK);
     for (place, program) in programs.iter().enumerate() {
         let (x, y) = (20 + (place % 6) as i32 * 160, 44 + (place / 6) as i32 * 22);
