@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <boost/asio.hpp>
+#include <boost/version.hpp>
 
 #include <array>
 #include <vector>
@@ -17,6 +18,8 @@ using asio::detached;
 using asio::use_awaitable;
 using asio::ip::tcp;
 using local = asio::local::stream_protocol;
+
+static const char *version() { return "Boost " BOOST_LIB_VERSION; }
 
 static asio::io_context context(1);  // One thread: it may leave out what others would need.
 

@@ -3,6 +3,7 @@
  *
  *     asio serve 4096            prints "port N", serves until its standard input ends
  *     asio pairs tcp-50 200      prints "measured cpu=… ns=…"
+ *     asio version               prints what it was built from
  */
 #ifndef MEASURE_H
 #define MEASURE_H
@@ -86,6 +87,7 @@ static inline size_t number(const char *text) {
 }
 
 /* What the program has to provide. */
+static const char *version(void);
 static void serve(size_t buffer);
 static void prepare(int is_unix, size_t pairs);
 static void run(uint64_t count);
@@ -93,6 +95,10 @@ static void run(uint64_t count);
 int main(int count, char **words) {
     if (count == 3 && strcmp(words[1], "serve") == 0) {
         serve(number(words[2]));
+        return 0;
+    }
+    if (count == 2 && strcmp(words[1], "version") == 0) {
+        printf("%s, compiler %s\n", version(), __VERSION__);
         return 0;
     }
     const char *dash = count == 4 ? strrchr(words[2], '-') : NULL;

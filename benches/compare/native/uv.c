@@ -6,6 +6,8 @@
 
 #include "measure.h"
 
+static const char *version(void) { return uv_version_string(); }
+
 static uv_loop_t *loop;
 
 struct connection {

@@ -5,6 +5,8 @@ use std::fs;
 use std::process::Command;
 use std::thread;
 
+use crate::native;
+
 /// Names and values.
 pub fn machine() -> Vec<(String, String)> {
     let mut lines = vec![("Processor".into(), processor())];
@@ -75,5 +77,6 @@ pub fn versions() -> Vec<(String, String)> {
     if let Some((_, version)) = versions.first_mut() {
         *version = format!("{version} (commit {commit})");
     }
+    versions.extend(native::versions());
     versions
 }

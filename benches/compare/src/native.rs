@@ -107,6 +107,17 @@ fn built(name: &str) -> Result<PathBuf, Skip> {
     Ok(path)
 }
 
+/// Of what is built, the versions.
+pub fn versions() -> Vec<(String, String)> {
+    (NAMES.iter())
+        .filter_map(|name| {
+            let output = Command::new(built(name).ok()?).arg("version").output();
+            let said = String::from_utf8(output.ok()?.stdout).ok()?;
+            Some((name.to_string(), said.trim().to_string()))
+        })
+        .collect()
+}
+
 /// This process becomes the native program. Returns only where that failed.
 pub fn become_it(name: &str, arguments: &[&str]) -> ExitCode {
     let why = match built(name) {

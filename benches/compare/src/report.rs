@@ -124,7 +124,9 @@ page from the results that are there, and `agree OLD NEW` compares the results o
 Every measurement is a process of its own, which warms up, then measures once. The programs of a
 table take turns, so that what else the machine does hits all of them; a ratio is formed within a
 round. Times depend on the machine; **ratios are what to read**. All are built alike: cargo's release
-profile with one code generation unit a crate, without link-time optimisation.
+profile with one code generation unit a crate, without link-time optimisation. The peers in C and C++
+take part where the system's compiler and their headers are (Debian: `apt-get install g++
+libboost-dev libuv1-dev`), built with `-O2`.
 ";
 
 fn line(text: &mut String, cells: &[&str]) {

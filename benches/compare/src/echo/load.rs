@@ -13,6 +13,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
 use super::histogram::Histogram;
+use crate::clock;
 
 #[derive(Clone, Copy, Debug)]
 pub enum Load {
@@ -31,7 +32,7 @@ pub enum Load {
 const MOST_CONNECTS: u64 = 50_000;
 
 /// How long nothing may happen.
-const PATIENCE: Duration = Duration::from_secs(3);
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// When what happens counts, and who is told so.
 pub struct Phases<'a> {
@@ -46,7 +47,9 @@ pub struct Phases<'a> {
 pub struct Measured {
     pub requests: u64,
     pub wall: Duration,
+    /// Of the server, and of this process.
     pub cpu: Duration,
+    pub own: Duration,
     pub latencies: Histogram,
 }
 
@@ -66,8 +69,8 @@ struct Count<'a> {
     phases: &'a Phases<'a>,
     /// The next step is at this time.
     until: Instant,
-    /// When it began, and what the server had used by then.
-    begun: Option<(Instant, Duration)>,
+    /// When it began, and what the server and this process had used by then.
+    begun: Option<(Instant, Duration, Duration)>,
     latencies: Histogram,
 }
 
@@ -91,18 +94,23 @@ impl<'a> Count<'a> {
         if now < self.until {
             return None;
         }
-        let cpu = (self.phases.cpu)();
+        let (cpu, own) = ((self.phases.cpu)(), clock::cpu());
         let now = Instant::now();
-        let Some((begin, before)) = self.begun else {
+        let Some((begin, before, own_before)) = self.begun else {
             self.latencies.clear();
-            self.begun = Some((now, cpu));
+            self.begun = Some((now, cpu, own));
             self.until = now + self.phases.limit;
             return None;
         };
+        if self.latencies.total() == 0 {
+            // A short one, on a busy machine.
+            return None;
+        }
         Some(Measured {
             requests: self.latencies.total(),
             wall: now - begin,
             cpu: cpu - before,
+            own: own - own_before,
             latencies: std::mem::replace(&mut self.latencies, Histogram::new()),
         })
     }
@@ -178,9 +186,18 @@ fn messages(
 ) -> io::Result<Measured> {
     assert!(size >= 16, "a message carries its number twice");
     let mut events = Events::new(phases.spin)?;
-    let mut connections = (0..connections)
-        .map(|place| Connection::new(place, window, size, port))
-        .collect::<io::Result<Vec<_>>>()?;
+    let mut opened = Vec::with_capacity(connections);
+    // No more at a time than any listener's queue holds.
+    while opened.len() < connections {
+        let from = opened.len();
+        for place in from..connections.min(from + 64) {
+            opened.push(Connection::new(place, window, size, port)?);
+        }
+        for connection in &mut opened[from..] {
+            connection.greeted()?;
+        }
+    }
+    let mut connections = opened;
     for (place, connection) in connections.iter_mut().enumerate() {
         events.add(connection.socket.as_raw_fd(), place)?;
         connection.owed = window;
@@ -222,9 +239,9 @@ struct Connection {
 }
 
 impl Connection {
-    /// Connected, accepted, and answered once.
+    /// Connected, and its first message sent.
     fn new(place: usize, window: usize, size: usize, port: u16) -> io::Result<Connection> {
-        let mut socket = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+        let socket = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
         socket.set_nodelay(true)?;
         socket.set_read_timeout(Some(PATIENCE))?;
         let outgoing: Vec<u8> = (0..window * size)
@@ -242,15 +259,19 @@ impl Connection {
             incoming: vec![0; window * size + 1],
             received: 0,
             outgoing,
-            socket: socket.try_clone()?,
+            socket,
         };
         connection.number(0, 0);
-        socket.write_all(&connection.outgoing[..size])?;
-        socket.read_exact(&mut connection.incoming[..size])?;
-        connection.check(0)?;
-        connection.awaited = 1;
-        socket.set_nonblocking(true)?;
+        connection.socket.write_all(&connection.outgoing[..size])?;
         Ok(connection)
+    }
+
+    /// Accepted, and answered once.
+    fn greeted(&mut self) -> io::Result<()> {
+        (self.socket).read_exact(&mut self.incoming[..self.size])?;
+        self.check(0)?;
+        self.awaited = 1;
+        self.socket.set_nonblocking(true)
     }
 
     /// A message begins and ends with its number.

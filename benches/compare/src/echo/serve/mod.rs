@@ -38,7 +38,7 @@ pub fn main(program: &str, buffer: usize) -> ExitCode {
         std::process::exit(0);
     });
     let Err(error) = serve(program, buffer);
-    println!("skipped {program}: {error}");
+    println!("skipped {error}");
     ExitCode::SUCCESS
 }
 
