@@ -3,8 +3,11 @@
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, ToSocketAddrs};
+use std::time::Duration;
 
+use crate::reactor::now;
 use crate::task::unblock;
+use crate::time::timeout;
 
 /// What can be turned into socket addresses: addresses, pairs of host and port, and text of the
 /// form `"host:port"`.
@@ -111,12 +114,44 @@ where
             Err(error) => last = Some(error),
         }
     }
-    Err(last.unwrap_or_else(|| {
-        io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "the list of addresses is empty",
-        )
-    }))
+    Err(last.unwrap_or_else(no_addresses))
+}
+
+/// The same within `limit`, of which each address gets an equal share of what is left.
+pub(super) async fn first_that_works_within<T, F>(
+    limit: Duration,
+    host: impl AsyncToSocketAddrs,
+    mut attempt: impl FnMut(SocketAddr) -> F,
+) -> io::Result<T>
+where
+    F: Future<Output = io::Result<T>>,
+{
+    let start = now();
+    let left = || limit.saturating_sub(now().duration_since(start));
+    let late = |what: std::fmt::Arguments<'_>, time: Duration| {
+        io::Error::new(io::ErrorKind::TimedOut, format!("{what} within {time:?}"))
+    };
+    let addresses = match timeout(limit, resolve(host)).await {
+        Ok(addresses) => addresses?,
+        Err(_) => return Err(late(format_args!("the name was not resolved"), limit)),
+    };
+    let mut result = Err(no_addresses());
+    for (tried, address) in addresses.iter().enumerate() {
+        let share = left() / u32::try_from(addresses.len() - tried).unwrap_or(u32::MAX);
+        result = match timeout(share, attempt(*address)).await {
+            Ok(Ok(it)) => return Ok(it),
+            Ok(error) => error,
+            Err(_) => Err(late(format_args!("{address} did not answer"), share)),
+        };
+    }
+    result
+}
+
+fn no_addresses() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::InvalidInput,
+        "the list of addresses is empty",
+    )
 }
 
 macro_rules! addresses {

@@ -60,9 +60,19 @@ impl TcpListener {
     /// Giving up leaves nothing behind.
     pub async fn bind(address: impl AsyncToSocketAddrs) -> io::Result<TcpListener> {
         first_that_works(address, |address| async move {
-            Socket::listen(Sort::TcpListener, &address.into()).map(TcpListener)
+            Socket::bind(Sort::TcpListener, &address.into()).map(TcpListener)
         })
         .await
+    }
+
+    /// [`bind`](Self::bind) for a socket that was given its options before: see [the
+    /// module](crate::net).
+    ///
+    /// # Errors
+    ///
+    /// What the system says; [`InvalidInput`](io::ErrorKind::InvalidInput) if it is not a TCP socket.
+    pub fn bind_with(socket: socket2::Socket, address: SocketAddr) -> io::Result<TcpListener> {
+        Socket::bind_with(socket, Sort::TcpListener, &address.into()).map(TcpListener)
     }
 
     /// Waits for a connection.

@@ -1,4 +1,4 @@
-//! Sockets: TCP, and the resolving of names.
+//! Sockets: TCP, UDP, [Unix sockets](unix), and the resolving of names.
 //!
 //! Names and behaviour are those of `async-net`. Streams speak the futures-io traits
 //! ([`AsyncRead`](crate::io::AsyncRead) and [`AsyncWrite`](crate::io::AsyncWrite)), so the
@@ -7,12 +7,50 @@
 //! A socket can be made, used and dropped on any thread, inside a runtime or not. It belongs to
 //! none: whichever worker waits for it watches it.
 
+//! # Options before anything is bound or connected
+//!
+//! A socket made with [`socket2`], which is here again under its name, can be given any option there is,
+//! and is then handed over: to `bind_with` or `connect_with`, or, bound and connected by the caller, by
+//! `try_from`. So socket2's version (0.6) is part of this crate's interface. To set an option later,
+//! `socket2::SockRef::from` takes a reference to any socket.
+//!
+//! ```
+//! use polder::net::socket2::{Domain, Socket, Type};
+//! use polder::net::{SocketAddr, TcpListener, TcpStream};
+//!
+//! polder::block_on(async {
+//!     let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
+//!
+//!     // Two listeners at one port: the system shares connections out between them.
+//!     let listener = |address| {
+//!         let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+//!         # #[cfg(not(any(windows, target_os = "illumos", target_os = "solaris")))]
+//!         socket.set_reuse_port(true)?;
+//!         TcpListener::bind_with(socket, address)
+//!     };
+//!     let first = listener(any)?;
+//!     let address = first.local_addr()?;
+//!     # #[cfg(not(any(windows, target_os = "illumos", target_os = "solaris")))]
+//!     let second = listener(address)?;
+//!
+//!     // A connection from a certain address, with probes while it is idle.
+//!     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+//!     socket.set_keepalive(true)?;
+//!     socket.bind(&any.into())?;
+//!     let stream = TcpStream::connect_with(socket, address).await?;
+//!     assert_eq!(stream.peer_addr()?, address);
+//!     std::io::Result::Ok(())
+//! })?;
+//! # std::io::Result::Ok(())
+//! ```
+
 mod addresses;
 mod listener;
 mod socket;
 mod split;
 mod stream;
 mod traits;
+mod udp;
 #[cfg(unix)]
 pub mod unix;
 
@@ -21,3 +59,6 @@ pub use listener::{Incoming, TcpListener};
 pub use split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, WriteHalf};
 pub use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, SocketAddrV4, SocketAddrV6};
 pub use stream::TcpStream;
+pub use udp::UdpSocket;
+
+pub use socket2;

@@ -9,7 +9,8 @@
 
 use std::future::Future;
 use std::io::{self, IoSlice, IoSliceMut};
-use std::net::{Shutdown, SocketAddr};
+use std::mem::MaybeUninit;
+use std::net::{Ipv4Addr, Shutdown, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
@@ -35,10 +36,13 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_m
 pub(super) enum Sort {
     TcpStream,
     TcpListener,
+    UdpSocket,
     #[cfg(unix)]
     UnixStream,
     #[cfg(unix)]
     UnixListener,
+    #[cfg(unix)]
+    UnixDatagram,
 }
 
 impl Sort {
@@ -67,21 +71,29 @@ impl Sort {
     }
 
     fn r#type(self) -> Type {
-        Type::STREAM
+        match self {
+            Sort::UdpSocket => Type::DGRAM,
+            #[cfg(unix)]
+            Sort::UnixDatagram => Type::DGRAM,
+            _ => Type::STREAM,
+        }
     }
 
     fn is_internet(self) -> bool {
-        matches!(self, Sort::TcpStream | Sort::TcpListener)
+        matches!(self, Sort::TcpStream | Sort::TcpListener | Sort::UdpSocket)
     }
 
     fn name(self) -> &'static str {
         match self {
             Sort::TcpStream => "a TCP stream",
             Sort::TcpListener => "a TCP listener",
+            Sort::UdpSocket => "a UDP socket",
             #[cfg(unix)]
             Sort::UnixStream => "a Unix stream",
             #[cfg(unix)]
             Sort::UnixListener => "a Unix listener",
+            #[cfg(unix)]
+            Sort::UnixDatagram => "a Unix datagram socket",
         }
     }
 }
@@ -106,47 +118,50 @@ impl Socket {
     /// is refused: how a socket is waited for depends on what it is.
     pub(super) fn adopt(descriptor: OwnedDescriptor, sort: Sort) -> io::Result<Socket> {
         let socket = SockRef::from(&descriptor);
-        let domain = socket.local_addr()?.domain();
-        let fits = match sort.is_internet() {
-            true => domain == Domain::IPV4 || domain == Domain::IPV6,
-            false => domain == Domain::UNIX,
-        };
-        if !fits || socket.r#type()? != sort.r#type() {
-            return Err(invalid(format!("the descriptor is not {}'s", sort.name())));
+        prepare(&socket, sort)?;
+        // Of a datagram socket some systems cannot be asked that.
+        if sort.r#type() == Type::STREAM
+            && sys::is_listening(&descriptor).is_some_and(|listens| listens != sort.is_listener())
+        {
+            return Err(invalid(format!("the socket is not {}", sort.name())));
         }
-        if sort.is_listener() && sys::is_listening(&descriptor) == Some(false) {
-            return Err(invalid(format!(
-                "the descriptor is {}'s, but does not listen",
-                sort.name()
-            )));
-        }
-        socket.set_nonblocking(true)?;
-        sys::prepare(&socket)?;
         Ok(Socket::new(descriptor, sort))
     }
 
-    /// Listens at one address.
-    pub(super) fn listen(sort: Sort, address: &SockAddr) -> io::Result<Socket> {
-        let socket = Socket::create(sort, address)?;
+    /// Listens at one address; or, a datagram socket, receives there.
+    pub(super) fn bind(sort: Sort, address: &SockAddr) -> io::Result<Socket> {
+        let socket = create(sort, address.domain())?;
         // On Unix this lets a server start again at once; on Windows it would let another program
         // take the address away.
-        if cfg!(unix) && sort.is_internet() {
+        #[cfg(unix)]
+        if sort == Sort::TcpListener {
             socket.set_reuse_address(true)?;
         }
+        Socket::bind_created(socket, sort, address)
+    }
+
+    /// The same for a socket that somebody else made, and gave its options.
+    pub(super) fn bind_with(
+        socket: socket2::Socket,
+        sort: Sort,
+        address: &SockAddr,
+    ) -> io::Result<Socket> {
+        prepare(&SockRef::from(&socket), sort)?;
+        Socket::bind_created(socket, sort, address)
+    }
+
+    fn bind_created(socket: socket2::Socket, sort: Sort, address: &SockAddr) -> io::Result<Socket> {
         socket.bind(address)?;
-        socket.listen(BACKLOG)?;
+        if sort.is_listener() {
+            socket.listen(BACKLOG)?;
+        }
         Ok(Socket::new(socket.into(), sort))
     }
 
-    /// A socket that is non-blocking and close-on-exec.
-    fn create(sort: Sort, address: &SockAddr) -> io::Result<socket2::Socket> {
-        let protocol = match sort.is_internet() {
-            true => Some(Protocol::TCP),
-            false => None,
-        };
-        let socket = socket2::Socket::new(address.domain(), sort.r#type(), protocol)?;
-        socket.set_nonblocking(true)?;
-        Ok(socket)
+    /// A socket without a name.
+    #[cfg(unix)]
+    pub(super) fn unbound(sort: Sort) -> io::Result<Socket> {
+        Ok(Socket::new(create(sort, Domain::UNIX)?.into(), sort))
     }
 
     /// Two Unix sockets that are connected with each other.
@@ -182,7 +197,7 @@ impl Socket {
     pub(super) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         self.options().shutdown(how)?;
         // Not every kernel tells those who wait: completion ports under wine do not.
-        self.io.source().wake();
+        self.io.source().wake(how != Shutdown::Write);
         Ok(())
     }
 
@@ -192,7 +207,25 @@ impl Socket {
 
     /// Connects a stream to one address.
     pub(super) async fn connect(sort: Sort, address: &SockAddr) -> io::Result<Socket> {
-        let socket = Socket::create(sort, address)?;
+        let socket = create(sort, address.domain())?;
+        Socket::connect_created(socket, sort, address).await
+    }
+
+    /// The same for a socket that somebody else made, and gave its options.
+    pub(super) async fn connect_with(
+        socket: socket2::Socket,
+        sort: Sort,
+        address: &SockAddr,
+    ) -> io::Result<Socket> {
+        prepare(&SockRef::from(&socket), sort)?;
+        Socket::connect_created(socket, sort, address).await
+    }
+
+    async fn connect_created(
+        socket: socket2::Socket,
+        sort: Sort,
+        address: &SockAddr,
+    ) -> io::Result<Socket> {
         let (mut pause, longest) = PAUSES;
         let result = loop {
             match socket.connect(address) {
@@ -213,7 +246,7 @@ impl Socket {
         // Writable, or so we hope; then what the socket says; then whether there is a peer, since
         // the first two can be had from a socket that is not connected yet.
         socket
-            .run(Direction::Write, |socket| {
+            .run(Direction::Write, |socket, _| {
                 if let Some(error) = socket.take_error()? {
                     return Err(error);
                 }
@@ -235,7 +268,7 @@ impl Socket {
     /// Waits for a connection. One that was given up by its peer in the queue is passed over.
     pub(super) async fn accept(&self) -> io::Result<(Socket, SockAddr)> {
         let (descriptor, peer) = self
-            .run(Direction::Read, |_| {
+            .run(Direction::Read, |_, _| {
                 loop {
                     match sys::accept(self.descriptor()) {
                         Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
@@ -247,17 +280,97 @@ impl Socket {
         Ok((Socket::new(descriptor, self.sort.accepted()), peer))
     }
 
+    /// Says where what is sent from now on goes, and from where alone it comes: for datagrams.
+    pub(super) fn connect_to(&self, address: &SockAddr) -> io::Result<()> {
+        self.options().connect(address)
+    }
+
     /// Reads without taking.
     pub(super) async fn peek(&self, bytes: &mut [u8]) -> io::Result<usize> {
-        self.run(Direction::Read, |socket| {
-            // SAFETY: `MaybeUninit<u8>` has the layout of `u8`, and `peek` promises to write
-            // nothing that is not initialised.
-            let bytes = unsafe {
-                &mut *(std::ptr::from_mut::<[u8]>(bytes) as *mut [std::mem::MaybeUninit<u8>])
-            };
-            socket.peek(bytes)
+        self.run(Direction::Read, |socket, _| socket.peek(to_fill(bytes)))
+            .await
+    }
+
+    /// [`peek`](Self::peek), and who sent it.
+    pub(super) async fn peek_from(&self, bytes: &mut [u8]) -> io::Result<(usize, SockAddr)> {
+        self.run(Direction::Read, |socket, _| {
+            socket.peek_from(to_fill(bytes))
         })
         .await
+    }
+
+    /// Takes one datagram.
+    pub(super) async fn recv(&self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.run(Direction::Read, |socket, seen| {
+            let received = socket.recv(to_fill(bytes));
+            self.or_ended(received, seen, || Ok(0))
+        })
+        .await
+    }
+
+    /// [`recv`](Self::recv), and who sent it.
+    pub(super) async fn recv_from(&self, bytes: &mut [u8]) -> io::Result<(usize, SockAddr)> {
+        self.run(Direction::Read, |socket, seen| {
+            let received = socket.recv_from(to_fill(bytes));
+            self.or_ended(received, seen, || Ok((0, nobody(self.sort)?)))
+        })
+        .await
+    }
+
+    /// Linux says of a datagram socket whose receiving was shut down that it would block, and of the same
+    /// that it is readable, for ever. It has ended.
+    fn or_ended<T>(
+        &self,
+        received: io::Result<T>,
+        seen: Snapshot,
+        nothing: impl FnOnce() -> io::Result<T>,
+    ) -> io::Result<T> {
+        match received {
+            Err(error)
+                if is_would_block(&error)
+                    && seen.has_news_beyond_data()
+                    && sys::has_ended(self.descriptor()) =>
+            {
+                nothing()
+            }
+            other => other,
+        }
+    }
+
+    /// Sends one datagram to whom it is connected to.
+    pub(super) async fn send(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.run(Direction::Write, |socket, _| {
+            socket.send_with_flags(bytes, sys::SEND_FLAGS)
+        })
+        .await
+    }
+
+    /// Sends one datagram to an address.
+    ///
+    /// A Unix socket may find its own buffer full, of which an event tells when it no longer is, or the
+    /// receiver's queue, of which none tells unless the two are connected (`unix_dgram_poll` in Linux):
+    /// there the timer does.
+    pub(super) async fn send_to(&self, bytes: &[u8], address: &SockAddr) -> io::Result<usize> {
+        let (mut pause, longest) = PAUSES;
+        loop {
+            let send = self.run(Direction::Write, |socket, _| {
+                match socket.send_to_with_flags(bytes, address, sys::SEND_FLAGS) {
+                    Err(error)
+                        if !self.sort.is_internet()
+                            && is_would_block(&error)
+                            && sys::has_room(self.descriptor()) =>
+                    {
+                        Ok(None)
+                    }
+                    result => result.map(Some),
+                }
+            });
+            if let Some(sent) = send.await? {
+                return Ok(sent);
+            }
+            Timer::after(pause).await;
+            pause = (pause * 2).min(longest);
+        }
     }
 
     #[inline]
@@ -351,7 +464,8 @@ impl Socket {
                 match operation(source.descriptor(), seen) {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                         queue::refund();
-                        if direction == Direction::Read
+                        if self.sort == Sort::TcpStream
+                            && direction == Direction::Read
                             && seen.has_news_beyond_data()
                             && sys::is_readable_after_all(source.descriptor())
                         {
@@ -380,7 +494,7 @@ impl Socket {
     /// that is dropped leaves nothing behind.
     fn run<T, F>(&self, direction: Direction, operation: F) -> Run<'_, F>
     where
-        F: FnMut(&SockRef<'_>) -> io::Result<T>,
+        F: FnMut(&SockRef<'_>, Snapshot) -> io::Result<T>,
     {
         Run {
             socket: self,
@@ -398,6 +512,50 @@ pub(super) fn internet(address: SockAddr) -> io::Result<SocketAddr> {
             "the socket has no internet address",
         )
     })
+}
+
+/// Makes a socket that is non-blocking and close-on-exec.
+fn create(sort: Sort, domain: Domain) -> io::Result<socket2::Socket> {
+    let protocol = match sort {
+        Sort::TcpStream | Sort::TcpListener => Some(Protocol::TCP),
+        Sort::UdpSocket => Some(Protocol::UDP),
+        #[cfg(unix)]
+        _ => None,
+    };
+    let socket = socket2::Socket::new(domain, sort.r#type(), protocol)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+/// Makes a socket that others made as [`create`] would, or refuses it.
+fn prepare(socket: &SockRef<'_>, sort: Sort) -> io::Result<()> {
+    let fits = match socket.local_addr().map(|address| address.domain()) {
+        Ok(domain) if sort.is_internet() => domain == Domain::IPV4 || domain == Domain::IPV6,
+        Ok(domain) => domain == Domain::UNIX,
+        // Windows says so of a socket that is not bound yet.
+        Err(error) if cfg!(windows) && error.kind() == io::ErrorKind::InvalidInput => true,
+        Err(error) => return Err(error),
+    };
+    if !fits || socket.r#type()? != sort.r#type() {
+        return Err(invalid(format!("the socket is not {}", sort.name())));
+    }
+    socket.set_nonblocking(true)?;
+    sys::prepare(socket)
+}
+
+/// The sender of nothing.
+fn nobody(sort: Sort) -> io::Result<SockAddr> {
+    match sort.is_internet() {
+        true => Ok(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)).into()),
+        false => SockAddr::unix(""),
+    }
+}
+
+/// A buffer as socket2 takes it.
+fn to_fill(bytes: &mut [u8]) -> &mut [MaybeUninit<u8>] {
+    // SAFETY: `MaybeUninit<u8>` has the layout of `u8`, and the methods that this is for promise to
+    // write nothing that is not initialised.
+    unsafe { &mut *(std::ptr::from_mut(bytes) as *mut [MaybeUninit<u8>]) }
 }
 
 fn invalid(words: String) -> io::Error {
@@ -431,7 +589,7 @@ struct Run<'a, F> {
 /// Nothing in it is pinned.
 impl<F> Unpin for Run<'_, F> {}
 
-impl<T, F: FnMut(&SockRef<'_>) -> io::Result<T>> Future for Run<'_, F> {
+impl<T, F: FnMut(&SockRef<'_>, Snapshot) -> io::Result<T>> Future for Run<'_, F> {
     type Output = io::Result<T>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
@@ -442,8 +600,8 @@ impl<T, F: FnMut(&SockRef<'_>) -> io::Result<T>> Future for Run<'_, F> {
             operation,
         } = &mut *self;
         let id = *id.get_or_insert_with(|| socket.io.new_id());
-        socket.poll(cx, *direction, id, |socket, _| {
-            operation(&SockRef::from(socket))
+        socket.poll(cx, *direction, id, |socket, seen| {
+            operation(&SockRef::from(socket), seen)
         })
     }
 }

@@ -3,8 +3,9 @@
 use std::fmt;
 use std::io;
 use std::net::{Shutdown, SocketAddr};
+use std::time::Duration;
 
-use super::addresses::{AsyncToSocketAddrs, first_that_works};
+use super::addresses::{AsyncToSocketAddrs, first_that_works, first_that_works_within};
 use super::socket::{Socket, Sort, internet};
 use super::split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 use super::traits::{Stream, converts, reads, writes};
@@ -60,6 +61,62 @@ impl TcpStream {
         })
         .await
         .map(TcpStream)
+    }
+
+    /// Connects to the first of `address`'s addresses that answers, and gives up after `duration`, in
+    /// which names are resolved too. Each address is given an equal share of the time that is left, so
+    /// that one that does not answer leaves some to the others.
+    ///
+    /// ```
+    /// use polder::net::{TcpListener, TcpStream};
+    /// use std::time::Duration;
+    ///
+    /// polder::block_on(async {
+    ///     let listener = TcpListener::bind("127.0.0.1:0").await?;
+    ///     let address = listener.local_addr()?;
+    ///     let stream = TcpStream::connect_timeout(address, Duration::from_secs(5)).await?;
+    ///     assert_eq!(stream.peer_addr()?, address);
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As for [`connect`](Self::connect); [`TimedOut`](io::ErrorKind::TimedOut) if the last address had
+    /// not answered, or the name was not resolved in time.
+    ///
+    /// # Cancel safety
+    ///
+    /// Giving up closes the socket.
+    pub async fn connect_timeout(
+        address: impl AsyncToSocketAddrs,
+        duration: Duration,
+    ) -> io::Result<TcpStream> {
+        first_that_works_within(duration, address, |address| async move {
+            Socket::connect(Sort::TcpStream, &address.into()).await
+        })
+        .await
+        .map(TcpStream)
+    }
+
+    /// Connects a socket that was given its options before, and perhaps an address of its own: see [the
+    /// module](crate::net).
+    ///
+    /// # Errors
+    ///
+    /// What the system says; [`InvalidInput`](io::ErrorKind::InvalidInput) if it is not a TCP socket.
+    ///
+    /// # Cancel safety
+    ///
+    /// Giving up closes the socket.
+    pub async fn connect_with(
+        socket: socket2::Socket,
+        address: SocketAddr,
+    ) -> io::Result<TcpStream> {
+        Socket::connect_with(socket, Sort::TcpStream, &address.into())
+            .await
+            .map(TcpStream)
     }
 
     /// This end's address.

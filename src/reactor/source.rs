@@ -322,11 +322,14 @@ impl Source {
         }
     }
 
-    /// Everyone who waits tries again.
-    pub(crate) fn wake(&self) {
+    /// Everyone who waits tries again; `ended`: for it is known that reading has ended.
+    pub(crate) fn wake(&self, ended: bool) {
         let mut wakers = Vec::new();
-        let both = Ready::READABLE | Ready::WRITABLE;
-        (self.readiness).deliver(&mut self.readiness.lock(), both, &mut wakers);
+        let mut ready = Ready::READABLE | Ready::WRITABLE;
+        if ended {
+            ready |= Ready::CLOSED;
+        }
+        (self.readiness).deliver(&mut self.readiness.lock(), ready, &mut wakers);
         wake_all(wakers);
     }
 

@@ -1,11 +1,10 @@
 //! Unix: a socket is a file descriptor.
 
 use std::io::{self, IoSliceMut, Read};
-use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
-use rustix::event::Timespec;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::{SockAddr, SockRef};
 
 pub(crate) use std::os::fd::{
@@ -80,18 +79,28 @@ pub(crate) fn send(socket: &impl AsFd, bytes: &[u8]) -> io::Result<usize> {
 ///
 /// Linux ends a read behind a message that carried descriptors (`unix_stream_read_generic`), and with
 /// credentials on, between two writers. Both show as `MSG_CTRUNC` where there is no room for what came
-/// along. The descriptors are closed. This costs a third of the attempt that it spares; other systems
-/// end the read elsewhere, or do not say so.
+/// along. (The descriptors are closed.) Asking so costs half of the attempt that it spares: 82 ns beside
+/// 178 on Linux 6.18; asking with FIONREAD costs 154. Other systems end the read elsewhere, or do not say
+/// so.
+///
+/// This is the system call itself, since rustix would ask for the peer's address too.
 #[cfg(any(target_os = "linux", target_os = "android"))]
+#[inline]
 pub(crate) fn receive_alone(
     socket: &impl AsFd,
     buffers: &mut [IoSliceMut<'_>],
 ) -> io::Result<(usize, bool)> {
-    use rustix::net::{RecvAncillaryBuffer, RecvFlags, ReturnFlags, recvmsg};
-
-    let mut no_room = RecvAncillaryBuffer::default();
-    let message = recvmsg(socket, buffers, &mut no_room, RecvFlags::empty())?;
-    Ok((message.bytes, !message.flags.contains(ReturnFlags::CTRUNC)))
+    // SAFETY: all zero is a valid `msghdr`: no address, no slices, no room for what comes along.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = buffers.as_mut_ptr().cast();
+    message.msg_iovlen = buffers.len() as _;
+    // SAFETY: the descriptor is open while it is lent; an `IoSliceMut` has the layout of an `iovec`, by
+    // its documentation, and what the kernel writes goes to the bytes that these lend.
+    let read = unsafe { libc::recvmsg(socket.as_fd().as_raw_fd(), &mut message, 0) };
+    match usize::try_from(read) {
+        Ok(read) => Ok((read, message.msg_flags & libc::MSG_CTRUNC == 0)),
+        Err(_) => Err(io::Error::last_os_error()),
+    }
 }
 
 /// See above: what is left is not known here.
@@ -124,15 +133,32 @@ pub(crate) fn timespec(duration: Duration) -> Timespec {
 /// no edge tells of it again. Poll looks at the bytes.
 #[cold]
 pub(crate) fn is_readable_after_all(socket: &impl AsFd) -> bool {
-    use rustix::event::{PollFd, PollFlags, poll};
+    cfg!(any(target_os = "linux", target_os = "android")) && is_now(socket, PollFlags::IN)
+}
 
-    if !cfg!(any(target_os = "linux", target_os = "android")) {
-        return false;
-    }
-    let mut asked = [PollFd::new(socket, PollFlags::IN)];
+/// Whether a socket's own buffer has room, although a send has said that it would block.
+#[cold]
+pub(crate) fn has_room(socket: &impl AsFd) -> bool {
+    is_now(socket, PollFlags::OUT)
+}
+
+/// Whether receiving was shut down, although a receive has said that it would block: Linux, datagrams.
+#[cold]
+pub(crate) fn has_ended(socket: &impl AsFd) -> bool {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    return is_now(socket, PollFlags::RDHUP);
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    return {
+        let _ = socket;
+        false
+    };
+}
+
+fn is_now(socket: &impl AsFd, what: PollFlags) -> bool {
+    let mut asked = [PollFd::new(socket, what)];
     let at_once = timespec(Duration::ZERO);
     rustix::io::retry_on_intr(|| poll(&mut asked, Some(&at_once))).is_ok_and(|ready| ready > 0)
-        && asked[0].revents().contains(PollFlags::IN)
+        && asked[0].revents().contains(what)
 }
 
 /// How many slices one vectored call may have: `IOV_MAX` where there is one (it is 1,024 on all of
@@ -155,6 +181,7 @@ pub(crate) fn accept(listener: &impl AsFd) -> io::Result<(OwnedDescriptor, SockA
 fn sock_addr(address: Option<rustix::net::SocketAddrAny>) -> io::Result<SockAddr> {
     use rustix::net::SocketAddrUnix;
     use std::ffi::OsStr;
+    use std::net::SocketAddr;
     use std::os::unix::ffi::OsStrExt;
 
     let Some(address) = address else {
@@ -165,7 +192,7 @@ fn sock_addr(address: Option<rustix::net::SocketAddrAny>) -> io::Result<SockAddr
     }
     let unix = SocketAddrUnix::try_from(address)?;
     #[cfg(any(target_os = "linux", target_os = "android"))]
-    if let Some(name) = unix.abstract_name() {
+    if let Some(name) = unix.abstract_name().filter(|name| !name.is_empty()) {
         return SockAddr::unix(OsStr::from_bytes(&[&[0], name].concat()));
     }
     SockAddr::unix(OsStr::from_bytes(unix.path_bytes().unwrap_or_default()))

@@ -83,6 +83,16 @@ pub(crate) fn is_readable_after_all(_: &impl AsSocket) -> bool {
     false
 }
 
+/// For Unix sockets, of which there are none.
+pub(crate) fn has_room(_: &impl AsSocket) -> bool {
+    false
+}
+
+/// What a receive says of an empty socket is true.
+pub(crate) fn has_ended(_: &impl AsSocket) -> bool {
+    false
+}
+
 /// How many slices one vectored call may have: `IOV_MAX` where there is one (it is 1,024 on all of
 /// Linux, Apple's systems, the BSDs and illumos). More is an error, so the rest waits its turn.
 pub(crate) const MAX_SLICES: usize = 1_024;

@@ -6,6 +6,7 @@
 //! kernel; no test depends on another one.
 
 mod child;
+mod connecting;
 mod descriptor;
 mod events;
 #[cfg(unix)]
@@ -19,5 +20,6 @@ mod streams;
 mod support;
 mod tasks;
 mod time;
+mod udp;
 #[cfg(unix)]
 mod unix;

@@ -1,4 +1,5 @@
-//! Rules 24 to 32 and 36, and rules 4 to 12, 23a and 35 as far as a stream or a listener shows them.
+//! Rules 24 to 32 and 36, and rules 4 to 12, 23a and 35 as far as a stream or a listener shows them. All
+//! but what is peculiar to TCP is run with Unix streams too.
 //!
 //! The other end is the standard library's, blocking, wherever what the kernel does in between
 //! matters: its calls happen when they are written. Where two polls and an event must come in one
@@ -11,25 +12,30 @@ mod listeners;
 #[cfg(unix)]
 mod processes;
 mod transfer;
+#[cfg(unix)]
+pub mod unix;
 mod urgent;
 mod waiting;
 
 use std::io;
 use std::net;
+pub use std::net::TcpStream as StdStream;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
 
+use polder::Runtime;
 use polder::future::yield_now;
 use polder::io::{AsyncRead, AsyncWrite};
-use polder::net::TcpStream;
+pub use polder::net::{OwnedReadHalf, OwnedWriteHalf, TcpStream as Stream};
 use socket2::{Domain, SockRef, Socket, Type};
 
 /// The two ends of a connection, as the standard library has them.
-fn std_pair() -> (net::TcpStream, net::TcpStream) {
+fn std_pair() -> (StdStream, StdStream) {
     let listener = net::TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
-    let near = net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let near = StdStream::connect(listener.local_addr().unwrap()).unwrap();
     // Another test's client cannot come in between: it does not know the port.
     let (far, _) = listener.accept().unwrap();
     near.set_nodelay(true).unwrap();
@@ -38,19 +44,19 @@ fn std_pair() -> (net::TcpStream, net::TcpStream) {
 }
 
 /// Our end of a connection, and the other one as the standard library's.
-fn pair() -> (TcpStream, net::TcpStream) {
+fn pair() -> (Stream, StdStream) {
     let (near, far) = std_pair();
     (near.try_into().unwrap(), far)
 }
 
 /// Both ends ours.
-fn both() -> (TcpStream, TcpStream) {
+fn both() -> (Stream, Stream) {
     let (near, far) = std_pair();
     (near.try_into().unwrap(), far.try_into().unwrap())
 }
 
 /// Closes the connection with a reset instead of an end.
-fn reset(stream: net::TcpStream) {
+fn reset(stream: StdStream) {
     SockRef::from(&stream)
         .set_linger(Some(std::time::Duration::ZERO))
         .unwrap();
@@ -58,7 +64,7 @@ fn reset(stream: net::TcpStream) {
 
 /// A listener, where it is, and a socket that keeps the port from others: so that what connects there
 /// is refused, and not taken by another test, once the listener is closed.
-fn held_listener(backlog: i32) -> (net::TcpListener, net::SocketAddr, Socket) {
+pub fn held_listener(backlog: i32) -> (net::TcpListener, net::SocketAddr, Socket) {
     let bound = |address: net::SocketAddr| {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         // Windows and illumos let two bind that only say this, as long as one of them listens.
@@ -74,6 +80,11 @@ fn held_listener(backlog: i32) -> (net::TcpListener, net::SocketAddr, Socket) {
     let holder = bound(address);
     listener.listen(backlog).unwrap();
     (listener.into(), address, holder)
+}
+
+/// Some containers have no `::1`.
+pub fn has_ipv6() -> bool {
+    net::TcpListener::bind((net::Ipv6Addr::LOCALHOST, 0)).is_ok()
 }
 
 /// A waker that counts; how many wakers there are is its `Arc`'s count.
@@ -115,6 +126,20 @@ pub async fn some_turns() {
     }
 }
 
+/// That the loop sleeps on while `send` sends something and the other end takes it: after the first
+/// time, which may have to tell the kernel that nobody waits for room any more.
+pub fn assert_no_wake_up(runtime: &Runtime, mut send: impl FnMut()) {
+    send();
+    runtime.turn(Duration::ZERO);
+    let pause = Duration::from_millis(5);
+    for _ in 0..5 {
+        send();
+        let start = Instant::now();
+        assert!(!runtime.turn(pause), "somebody was woken");
+        assert!(start.elapsed() >= pause, "the loop came round for nobody");
+    }
+}
+
 pub fn poll_read(
     stream: &mut (impl AsyncRead + Unpin),
     count: &Arc<Count>,
@@ -152,12 +177,12 @@ pub fn fill(stream: &mut (impl AsyncWrite + Unpin), count: &Arc<Count>) -> usize
 pub struct Random(u64);
 
 impl Random {
-    fn new(seed: u64) -> Random {
+    pub fn new(seed: u64) -> Random {
         Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
     /// From 0 to `end` - 1.
-    fn below(&mut self, end: usize) -> usize {
+    pub fn below(&mut self, end: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -165,7 +190,7 @@ impl Random {
     }
 
     /// From 1 to `end`; small numbers are as likely as large ones.
-    fn size(&mut self, end: usize) -> usize {
+    pub fn size(&mut self, end: usize) -> usize {
         let bits = usize::BITS - end.leading_zeros();
         let limit = 1 << (1 + self.below(bits as usize));
         1 + self.below(limit.min(end))

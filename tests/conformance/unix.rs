@@ -1,22 +1,66 @@
 //! Rules 13, 23a, 23b and 34: what is peculiar to Unix sockets. What they share with TCP is with
 //! `streams`, which runs over both.
 
-use std::io::{IoSlice, Write};
+use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::os::unix::net;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use polder::future::{poll_once, zip};
 use polder::io::{AsyncReadExt, AsyncWriteExt};
-use polder::net::unix::UnixStream;
+use polder::net::unix::{SocketAddr, UnixDatagram, UnixListener, UnixStream};
+use polder::stream::StreamExt;
 use polder::time::timeout;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use socket2::{Domain, SockAddr, Socket, Type};
 
-use crate::streams::{Count, poll_read};
-use crate::support::in_every_runtime;
+use crate::descriptor::{Owned, is_inherited, is_nonblocking, number_of};
+use crate::streams::{
+    Count, Random, assert_no_wake_up, fill, poll_future, poll_read, poll_write, some_turns, unix,
+};
+use crate::support::{in_every_runtime, on_every_backend, runtime};
 
 /// Far more than any wake needs.
 const SOON: Duration = Duration::from_secs(10);
+
+/// A path that nobody else has, in a directory that goes with it.
+struct Place(PathBuf);
+
+impl Place {
+    fn new() -> Place {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("polder-{}-{number}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
+        std::fs::create_dir(&directory).expect("there is room for a directory");
+        Place(directory)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// An abstract name that nobody else has.
+#[cfg(target_os = "linux")]
+fn abstract_address() -> SocketAddr {
+    use std::os::linux::net::SocketAddrExt;
+
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    // A NUL in it is a byte like others.
+    let name = format!("polder\0{}-{number}", std::process::id());
+    SocketAddr::from_abstract_name(name).unwrap()
+}
 
 /// Sends `bytes`, and a descriptor along with them.
 fn send_with_descriptor(stream: &net::UnixStream, bytes: &[u8]) {
@@ -29,28 +73,661 @@ fn send_with_descriptor(stream: &net::UnixStream, bytes: &[u8]) {
     assert_eq!(sent, bytes.len());
 }
 
+/// Reads `length` bytes, as many at once as there are.
+async fn read_pieces(near: &mut UnixStream, length: usize, vectored: bool) -> Vec<u8> {
+    let mut bytes = [0; 64];
+    let mut got = Vec::new();
+    while got.len() < length {
+        let (a, b) = bytes.split_at_mut(7);
+        let mut slices = [a, b].map(std::io::IoSliceMut::new);
+        let read = match vectored {
+            true => timeout(SOON, near.read_vectored(&mut slices)).await,
+            false => timeout(SOON, near.read(&mut bytes)).await,
+        };
+        let read = read.expect("it has arrived").unwrap();
+        assert_ne!(read, 0);
+        got.extend_from_slice(&bytes[..read]);
+    }
+    got
+}
+
 #[test]
-fn rights_between_two_writes_lose_nothing() {
+fn descriptors_between_two_writes_lose_nothing() {
     in_every_runtime(|_| async {
-        let (near, far) = net::UnixStream::pair().unwrap();
-        let mut near = UnixStream::try_from(near).unwrap();
-        for _ in 0..3 {
-            // One event for all three.
+        for vectored in [false, true] {
+            let (mut near, far) = unix::pair();
+            for _ in 0..3 {
+                // One event for all three.
+                let count = Count::new();
+                assert!(poll_read(&mut near, &count, &mut [0; 64]).is_pending());
+                (&far).write_all(b"first").unwrap();
+                send_with_descriptor(&far, b"second");
+                (&far).write_all(b"third").unwrap();
+                count.until_woken().await;
+                let got = read_pieces(&mut near, 16, vectored).await;
+                assert_eq!(got, b"firstsecondthird");
+            }
+        }
+    });
+}
+
+/// The writer's pieces and the reader's room are random, and some pieces carry a descriptor.
+#[test]
+fn random_pieces_some_with_descriptors_lose_nothing() {
+    in_every_runtime(|_| async {
+        let (mut near, far) = unix::pair();
+        let mut random = Random::new(11);
+        let mut sent = 0u32;
+        let mut got = 0u32;
+        for _ in 0..300 {
+            let count = Count::new();
+            let mut bytes = [0; 200];
+            assert!(poll_read(&mut near, &count, &mut bytes).is_pending());
+            for _ in 0..random.size(4) {
+                let piece: Vec<u8> = (0..random.size(30))
+                    .map(|_| {
+                        sent += 1;
+                        sent as u8
+                    })
+                    .collect();
+                match random.below(3) {
+                    0 => send_with_descriptor(&far, &piece),
+                    _ => (&far).write_all(&piece).unwrap(),
+                }
+            }
+            count.until_woken().await;
+            while got < sent {
+                let room = random.size(bytes.len());
+                let read = timeout(SOON, near.read(&mut bytes[..room])).await;
+                let read = read.expect("it has arrived").unwrap();
+                for byte in &bytes[..read] {
+                    got += 1;
+                    assert_eq!(*byte, got as u8);
+                }
+            }
+        }
+    });
+}
+
+/// With credentials on, a read ends where another writer begins.
+#[cfg(target_os = "linux")]
+#[test]
+fn credentials_between_two_writes_lose_nothing() {
+    in_every_runtime(|_| async {
+        let (mut near, far) = unix::pair();
+        socket2::SockRef::from(&near).set_passcred(true).unwrap();
+        let count = Count::new();
+        assert!(poll_read(&mut near, &count, &mut [0; 64]).is_pending());
+        (&far).write_all(b"first").unwrap();
+        let mut child = std::process::Command::new("/bin/echo");
+        let status = child.arg("other").stdout(Owned::from(far)).status();
+        assert!(status.expect("there is an echo").success());
+        drop(child); // It holds a duplicate.
+        count.until_woken().await;
+        let got = read_pieces(&mut near, 11, false).await;
+        assert_eq!(got, b"firstother\n");
+        assert_eq!(near.read(&mut [0; 64]).await.unwrap(), 0);
+    });
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn urgent_data_of_a_unix_stream_loses_nothing() {
+    in_every_runtime(|_| async {
+        for after_the_first_event in [false, true] {
+            let (mut near, far) = unix::pair();
+            let far = Socket::from(Owned::from(far));
             let count = Count::new();
             assert!(poll_read(&mut near, &count, &mut [0; 64]).is_pending());
-            (&far).write_all(b"first").unwrap();
-            send_with_descriptor(&far, b"second");
-            (&far).write_all(b"third").unwrap();
-            count.until_woken().await;
-            let mut bytes = [0; 64];
-            let mut got = Vec::new();
-            while got.len() < 16 {
-                let read = timeout(SOON, near.read(&mut bytes)).await;
-                let read = read.expect("it has arrived").unwrap();
-                got.extend_from_slice(&bytes[..read]);
+            assert_eq!(far.send(b"first").unwrap(), 5);
+            if after_the_first_event {
+                count.until_woken().await;
             }
-            assert_eq!(got, b"firstsecondthird");
+            // Linux before 5.15 has no such thing.
+            let Ok(1) = far.send_out_of_band(b"!") else {
+                return;
+            };
+            assert_eq!(far.send(b"second").unwrap(), 6);
+            count.until_woken().await;
+            let got = read_pieces(&mut near, 11, false).await;
+            assert_eq!(got, b"firstsecond");
+            assert!(poll_once(near.read(&mut [0; 64])).await.is_none());
+            // With nothing behind it.
+            let count = Count::new();
+            assert!(poll_read(&mut near, &count, &mut [0; 64]).is_pending());
+            assert_eq!(far.send_out_of_band(b"!").unwrap(), 1);
+            some_turns().await;
+            assert!(poll_once(near.read(&mut [0; 64])).await.is_none());
+            assert_eq!(far.send(b"third").unwrap(), 5);
+            assert_eq!(read_pieces(&mut near, 5, false).await, b"third");
         }
-        near.write_all(b"x").await.unwrap();
+    });
+}
+
+#[test]
+fn sending_on_a_unix_stream_wakes_nobody_for_nothing() {
+    on_every_backend(|backend| {
+        let runtime = runtime(backend);
+        let (mut near, mut far) = unix::pair();
+        let mut bytes = vec![0; 1 << 20];
+        // Registered, for reading at least.
+        runtime.block_on(async {
+            assert!(poll_once(near.read(&mut bytes)).await.is_none());
+        });
+        for after_a_write_that_waited in [false, true] {
+            if after_a_write_that_waited {
+                far.set_nonblocking(true).unwrap();
+                runtime.block_on(async {
+                    let count = Count::new();
+                    fill(&mut near, &count);
+                    while count.woken() == 0 {
+                        while far.read(&mut bytes).is_ok() {}
+                        polder::future::yield_now().await;
+                    }
+                    while far.read(&mut bytes).is_ok() {}
+                });
+                far.set_nonblocking(false).unwrap();
+            }
+            assert_no_wake_up(&runtime, || {
+                let count = Count::new();
+                assert!(poll_write(&mut near, &count, b"message").is_ready());
+                far.read_exact(&mut bytes[..7]).unwrap();
+            });
+        }
+    });
+}
+
+#[test]
+fn sending_a_unix_datagram_wakes_nobody_for_nothing() {
+    on_every_backend(|backend| {
+        let runtime = runtime(backend);
+        let (near, far) = net::UnixDatagram::pair().unwrap();
+        let near = UnixDatagram::try_from(near).unwrap();
+        let mut bytes = [0; 64];
+        runtime.block_on(async {
+            assert!(poll_once(near.recv(&mut bytes)).await.is_none());
+        });
+        for after_a_send_that_waited in [false, true] {
+            if after_a_send_that_waited {
+                runtime.block_on(async {
+                    let mut sent = 0;
+                    let mut pending = loop {
+                        let mut send = Box::pin(near.send(b"fill"));
+                        match poll_in_turns(&mut send).await {
+                            Some(result) => assert_eq!(result.unwrap(), 4),
+                            None => break send,
+                        }
+                        sent += 1;
+                    };
+                    let count = Count::new();
+                    assert!(poll_future(&mut pending, &count).is_pending());
+                    for _ in 0..sent {
+                        far.recv(&mut bytes).unwrap();
+                    }
+                    count.until_woken().await;
+                });
+            }
+            assert_no_wake_up(&runtime, || {
+                let count = Count::new();
+                let mut send = Box::pin(near.send(b"message"));
+                assert!(poll_future(&mut send, &count).is_ready());
+                assert_eq!(far.recv(&mut bytes).unwrap(), 7);
+            });
+        }
+    });
+}
+
+/// Clients that find the queue full wait, and all connect; so does one that was given up meanwhile.
+#[test]
+fn a_connect_to_a_full_unix_listener_waits_until_there_is_room() {
+    in_every_runtime(|_| async {
+        let place = Place::new();
+        let path = place.path("listener");
+        let listener = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+        listener.bind(&SockAddr::unix(&path).unwrap()).unwrap();
+        listener.listen(1).unwrap();
+        let listener = UnixListener::try_from(listener).unwrap();
+
+        let mut connected = Vec::new();
+        let mut waiting = Vec::new();
+        while waiting.len() < 3 {
+            let mut connect = Box::pin(UnixStream::connect(path.clone()));
+            match poll_once(&mut connect).await {
+                Some(Ok(stream)) => connected.push(stream),
+                // The BSDs and Apple's systems refuse.
+                Some(Err(error)) if !cfg!(any(target_os = "linux", target_os = "android")) => {
+                    assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+                    return;
+                }
+                Some(Err(error)) => panic!("it is to wait: {error}"),
+                None => waiting.push(connect),
+            }
+        }
+        assert!(connected.len() >= 2, "{}", connected.len());
+        // One is given up, and leaves nothing in the queue.
+        drop(waiting.pop());
+        let expected = connected.len() + waiting.len();
+        let clients = waiting.into_iter().map(polder::spawn_local);
+        let clients: Vec<_> = clients.collect();
+        for _ in 0..expected {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            stream.write_all(b"x").await.unwrap();
+        }
+        for client in clients {
+            connected.push(client.await.expect("there was room in the end"));
+        }
+        for stream in &mut connected {
+            stream.read_exact(&mut [0]).await.unwrap();
+        }
+        assert!(poll_once(listener.accept()).await.is_none());
+    });
+}
+
+#[test]
+fn a_connect_that_waits_for_a_listener_that_goes_is_refused() {
+    in_every_runtime(|_| async {
+        let place = Place::new();
+        let path = place.path("listener");
+        let listener = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+        listener.bind(&SockAddr::unix(&path).unwrap()).unwrap();
+        listener.listen(0).unwrap();
+        let mut held = Vec::new();
+        let mut connect = loop {
+            let mut connect = Box::pin(UnixStream::connect(&path));
+            match poll_once(&mut connect).await {
+                Some(Ok(stream)) => held.push(stream),
+                Some(Err(_)) => return,
+                None => break connect,
+            }
+        };
+        drop(listener);
+        let error = timeout(SOON, &mut connect).await.expect("it ends");
+        let error = error.expect_err("nobody listens");
+        assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+    });
+}
+
+async fn talk(near: &mut UnixStream, far: &mut UnixStream) {
+    let mut bytes = [0; 4];
+    let (read, written) = zip(far.read_exact(&mut bytes), near.write_all(b"ping")).await;
+    read.and(written).unwrap();
+    assert_eq!(&bytes, b"ping");
+    far.write_all(b"pong").await.unwrap();
+    near.read_exact(&mut bytes).await.unwrap();
+    assert_eq!(&bytes, b"pong");
+}
+
+#[test]
+fn streams_connect_by_path() {
+    in_every_runtime(|_| async {
+        let place = Place::new();
+        let path = place.path("listener");
+        let listener = UnixListener::bind(&path).unwrap();
+        assert_eq!(listener.local_addr().unwrap().as_pathname(), Some(&*path));
+        let mut accept = Box::pin(listener.accept());
+        assert!(poll_once(&mut accept).await.is_none());
+        let mut near = UnixStream::connect(&path).await.unwrap();
+        let (mut far, peer) = accept.await.unwrap();
+        assert!(peer.is_unnamed(), "{peer:?}");
+        assert!(near.local_addr().unwrap().is_unnamed());
+        assert_eq!(near.peer_addr().unwrap().as_pathname(), Some(&*path));
+        assert_eq!(far.local_addr().unwrap().as_pathname(), Some(&*path));
+        talk(&mut near, &mut far).await;
+
+        // One with a name of its own.
+        let own = place.path("client");
+        let socket = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+        socket.bind(&SockAddr::unix(&own).unwrap()).unwrap();
+        let address = SocketAddr::from_pathname(&path).unwrap();
+        let mut near = UnixStream::connect_with(socket, &address).await.unwrap();
+        let (mut far, peer) = listener.accept().await.unwrap();
+        assert_eq!(peer.as_pathname(), Some(&*own));
+        assert_ne!(is_nonblocking(&near), Some(false));
+        talk(&mut near, &mut far).await;
+
+        // As they come.
+        let _client = UnixStream::connect_addr(&address).await.unwrap();
+        assert!(listener.incoming().next().await.unwrap().is_ok());
+
+        // In use, until the file is removed: also when nobody listens any more.
+        let error = UnixListener::bind(&path).expect_err("it is in use");
+        assert_eq!(error.kind(), ErrorKind::AddrInUse);
+        drop(listener);
+        assert!(path.exists(), "the file stays");
+        let error = UnixStream::connect(&path)
+            .await
+            .expect_err("nobody listens");
+        assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+        UnixListener::bind(&path).expect_err("it is in use still");
+        std::fs::remove_file(&path).unwrap();
+        let error = UnixStream::connect(&path)
+            .await
+            .expect_err("there is no file");
+        assert_eq!(error.kind(), ErrorKind::NotFound);
+        let _listener = UnixListener::bind(&path).expect("it is free");
+    });
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn streams_and_datagrams_have_abstract_names() {
+    use std::ffi::OsStr;
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::ffi::OsStrExt;
+
+    in_every_runtime(|_| async {
+        let address = abstract_address();
+        let name = address.as_abstract_name();
+        let listener = UnixListener::bind_addr(&address).unwrap();
+        let local = listener.local_addr().unwrap();
+        assert_eq!(local.as_abstract_name(), name);
+        let socket = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+        let own = abstract_address();
+        let own_name = own.as_abstract_name().unwrap();
+        let own_path = [&[0], own_name].concat();
+        let own_address = SockAddr::unix(OsStr::from_bytes(&own_path)).unwrap();
+        socket.bind(&own_address).unwrap();
+        let mut near = UnixStream::connect_with(socket, &address).await.unwrap();
+        let (mut far, peer) = listener.accept().await.unwrap();
+        assert_eq!(peer.as_abstract_name(), Some(own_name));
+        assert_eq!(near.peer_addr().unwrap().as_abstract_name(), name);
+        talk(&mut near, &mut far).await;
+        UnixListener::bind_addr(&address).expect_err("it is in use");
+
+        let address = abstract_address();
+        let receiver = UnixDatagram::bind_addr(&address).unwrap();
+        let own = abstract_address();
+        let sender = UnixDatagram::bind_addr(&own).unwrap();
+        sender.send_to_addr(b"one", &address).await.unwrap();
+        sender.connect_addr(&address).unwrap();
+        sender.send(b"two").await.unwrap();
+        let mut bytes = [0; 64];
+        for expected in [b"one", b"two"] {
+            let (length, peer) = receiver.recv_from(&mut bytes).await.unwrap();
+            assert_eq!(&bytes[..length], expected);
+            assert_eq!(peer.as_abstract_name(), own.as_abstract_name());
+        }
+    });
+}
+
+#[test]
+fn pairs_have_no_name_and_are_close_on_exec() {
+    in_every_runtime(|_| async {
+        let (mut near, mut far) = UnixStream::pair().unwrap();
+        talk(&mut near, &mut far).await;
+        let datagrams = UnixDatagram::pair().unwrap();
+        for address in [
+            near.local_addr(),
+            near.peer_addr(),
+            datagrams.0.local_addr(),
+            datagrams.1.peer_addr(),
+        ] {
+            let address = address.unwrap();
+            assert!(address.is_unnamed(), "{address:?}");
+        }
+        assert!(!is_inherited(&near) && !is_inherited(&datagrams.0));
+        assert_ne!(is_nonblocking(&near), Some(false));
+        assert_ne!(is_nonblocking(&datagrams.0), Some(false));
+        let (mut reader, writer) = near.into_split();
+        drop(writer);
+        assert_eq!(far.read(&mut [0]).await.unwrap(), 0);
+        far.write_all(b"x").await.unwrap();
+        reader.read_exact(&mut [0]).await.unwrap();
+    });
+}
+
+#[test]
+fn a_peer_says_who_it_is_or_that_the_system_does_not_tell() {
+    in_every_runtime(|_| async {
+        let linux = cfg!(any(target_os = "linux", target_os = "android"));
+        let (near, _far) = UnixStream::pair().unwrap();
+        let peer = match near.peer_cred() {
+            Ok(peer) => peer,
+            Err(error) if error.kind() == ErrorKind::Unsupported && !linux => return,
+            Err(error) => panic!("{error}"),
+        };
+        // SAFETY: these only look.
+        let (uid, gid) = unsafe { (libc::geteuid(), libc::getegid()) };
+        assert_eq!((peer.uid(), peer.gid()), (uid, gid));
+        let this = std::process::id() as i32;
+        assert_eq!(peer.pid().unwrap_or(this), this);
+        assert_eq!(peer.pid().is_some(), linux);
+    });
+}
+
+#[test]
+fn a_path_that_is_too_long_or_has_a_nul_is_an_error() {
+    in_every_runtime(|_| async {
+        let long = "x".repeat(200);
+        for path in [Path::new(&long), Path::new("a\0b"), Path::new("\0ab")] {
+            let unbound = UnixDatagram::unbound().unwrap();
+            for error in [
+                UnixListener::bind(path).map(drop),
+                UnixDatagram::bind(path).map(drop),
+                UnixStream::connect(path).await.map(drop),
+                unbound.connect(path),
+                unbound.send_to(b"x", path).await.map(drop),
+            ] {
+                let error = error.expect_err("it is no path of a socket");
+                assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+                assert!(error.to_string().contains("Unix socket"), "{error}");
+            }
+        }
+        // The longest that fits.
+        let place = Place::new();
+        let longest = 107 - place.0.as_os_str().len() - 1;
+        if cfg!(target_os = "linux") {
+            let path = place.path(&"x".repeat(longest));
+            let _listener = UnixListener::bind(&path).unwrap();
+            let stream = UnixStream::connect(&path).await.unwrap();
+            assert_eq!(stream.peer_addr().unwrap().as_pathname(), Some(&*path));
+            UnixListener::bind(place.path(&"x".repeat(longest + 1))).unwrap_err();
+        }
+        // Whatever else the system says.
+        UnixListener::bind("/nowhere/at/all").unwrap_err();
+        UnixStream::connect("/dev/null").await.unwrap_err();
+        UnixStream::connect("").await.unwrap_err();
+    });
+}
+
+#[test]
+fn unix_datagrams_are_sent_and_received() {
+    in_every_runtime(|_| async {
+        let place = Place::new();
+        let (path, own) = (place.path("receiver"), place.path("sender"));
+        let receiver = UnixDatagram::bind(&path).unwrap();
+        let sender = UnixDatagram::bind(&own).unwrap();
+        let mut bytes = [0; 64];
+        {
+            let mut receive = Box::pin(receiver.recv_from(&mut bytes));
+            assert!(poll_once(&mut receive).await.is_none());
+            assert_eq!(sender.send_to(b"to a path", &path).await.unwrap(), 9);
+            let (length, peer) = receive.await.unwrap();
+            assert_eq!(length, 9);
+            assert_eq!(peer.as_pathname(), Some(&*own));
+        }
+        assert_eq!(&bytes[..9], b"to a path");
+
+        // What comes together with another comes; one without bytes too; what is too long is cut.
+        sender.connect(&path).unwrap();
+        assert_eq!(sender.peer_addr().unwrap().as_pathname(), Some(&*path));
+        for datagram in [&b"first"[..], b"", b"a longer one", b"last"] {
+            sender.send(datagram).await.unwrap();
+        }
+        assert_eq!(receiver.recv(&mut bytes).await.unwrap(), 5);
+        assert_eq!(receiver.recv(&mut bytes).await.unwrap(), 0);
+        assert_eq!(receiver.recv(&mut bytes[..8]).await.unwrap(), 8);
+        assert_eq!(&bytes[..8], b"a longer");
+        assert_eq!(receiver.recv(&mut bytes).await.unwrap(), 4);
+
+        // Nobody can answer a socket without a name.
+        let nobody = UnixDatagram::unbound().unwrap();
+        nobody.send(b"x").await.expect_err("to whom?");
+        nobody.send_to(b"x", &path).await.unwrap();
+        let (_, peer) = receiver.recv_from(&mut bytes).await.unwrap();
+        assert!(peer.is_unnamed(), "{peer:?}");
+
+        drop(receiver);
+        let error = sender.send(b"x").await.expect_err("it is gone");
+        assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+        nobody.send_to(b"x", &path).await.expect_err("likewise");
+    });
+}
+
+/// `None` if it waits, and not only until others have had their turn.
+async fn poll_in_turns<T>(mut future: impl Future<Output = T> + Unpin) -> Option<T> {
+    for _ in 0..2 {
+        if let Some(done) = poll_once(&mut future).await {
+            return Some(done);
+        }
+        some_turns().await;
+    }
+    None
+}
+
+/// Whether the two are connected with each other, one with the other, or not at all: the kernel tells of
+/// room in the first two cases only.
+#[test]
+fn a_datagram_for_which_there_is_no_room_waits_until_there_is() {
+    in_every_runtime(|_| async {
+        let place = Place::new();
+        let path = place.path("receiver");
+        for way in ["a pair", "connected", "by address"] {
+            let (sender, receiver) = match way {
+                "a pair" => UnixDatagram::pair().unwrap(),
+                _ => {
+                    let _ = std::fs::remove_file(&path);
+                    let receiver = UnixDatagram::bind(&path).unwrap();
+                    let sender = UnixDatagram::unbound().unwrap();
+                    if way == "connected" {
+                        sender.connect(&path).unwrap();
+                    }
+                    (sender, receiver)
+                }
+            };
+            let send = async |number: u32| {
+                let bytes = number.to_ne_bytes();
+                match way {
+                    "by address" => sender.send_to(&bytes, &path).await,
+                    _ => sender.send(&bytes).await,
+                }
+            };
+            let mut sent = 0;
+            let mut pending = loop {
+                let mut send = Box::pin(send(sent));
+                match poll_in_turns(&mut send).await {
+                    Some(Ok(_)) => sent += 1,
+                    // The BSDs and Apple's systems do not wait.
+                    Some(Err(error)) if error.raw_os_error() == Some(libc::ENOBUFS) => return,
+                    Some(Err(error)) => panic!("{way}: {error}"),
+                    None => break send,
+                }
+            };
+            some_turns().await;
+            assert!(poll_once(&mut pending).await.is_none(), "{way}: no room");
+            let mut bytes = [0; 8];
+            let receive = async {
+                for number in 0..sent {
+                    assert_eq!(receiver.recv(&mut bytes).await.unwrap(), 4);
+                    assert_eq!(bytes[..4], number.to_ne_bytes());
+                }
+                let last = timeout(SOON, receiver.recv(&mut bytes)).await;
+                assert_eq!(last.expect("it is sent").unwrap(), 4);
+                assert_eq!(bytes[..4], sent.to_ne_bytes());
+            };
+            let (sent, ()) = zip(pending, receive).await;
+            assert_eq!(sent.unwrap(), 4, "{way}");
+        }
+    });
+}
+
+#[test]
+fn tasks_send_and_receive_on_one_unix_datagram_socket_at_once() {
+    in_every_runtime(|_| async {
+        let (near, far) = UnixDatagram::pair().unwrap();
+        let echo = polder::spawn(async move {
+            let mut bytes = [0; 8];
+            for _ in 0..400 {
+                let length = far.recv(&mut bytes).await.unwrap();
+                far.send(&bytes[..length]).await.unwrap();
+            }
+        });
+        let receivers: Vec<_> = (0..4)
+            .map(|_| {
+                let near = near.clone();
+                polder::spawn(async move {
+                    let mut sum = 0;
+                    for _ in 0..100 {
+                        let mut bytes = [0; 8];
+                        assert_eq!(near.recv(&mut bytes).await.unwrap(), 8);
+                        sum += u64::from_ne_bytes(bytes);
+                    }
+                    sum
+                })
+            })
+            .collect();
+        for number in 0..400u64 {
+            near.send(&number.to_ne_bytes()).await.unwrap();
+        }
+        let mut sum = 0;
+        for receiver in receivers {
+            sum += receiver.await;
+        }
+        assert_eq!(sum, 399 * 400 / 2);
+        echo.await;
+    });
+}
+
+#[test]
+fn a_unix_datagram_socket_that_is_shut_down_wakes_who_waits() {
+    in_every_runtime(|_| async {
+        let (near, _far) = UnixDatagram::pair().unwrap();
+        let count = Count::new();
+        let mut bytes = [0; 8];
+        let mut receive = Box::pin(near.recv(&mut bytes));
+        assert!(poll_future(&mut receive, &count).is_pending());
+        near.shutdown(std::net::Shutdown::Both).unwrap();
+        count.until_woken().await;
+        assert_eq!(receive.await.unwrap(), 0);
+        let (length, nobody) = near.recv_from(&mut [0; 8]).await.unwrap();
+        assert!(length == 0 && nobody.is_unnamed());
+        near.send(b"x").await.expect_err("sending has ended");
+    });
+}
+
+#[test]
+fn std_unix_sockets_come_and_go_and_keep_working() {
+    in_every_runtime(|_| async {
+        let place = Place::new();
+        let path = place.path("listener");
+        let listener = net::UnixListener::bind(&path).unwrap();
+        let number = number_of(&listener);
+        let listener = UnixListener::try_from(listener).unwrap();
+        assert_ne!(is_nonblocking(&listener), Some(false));
+        let client = net::UnixStream::connect(&path).unwrap();
+        let mut near = UnixStream::try_from(client).unwrap();
+        let (mut far, _) = listener.accept().await.unwrap();
+        talk(&mut near, &mut far).await;
+        let mut std = net::UnixStream::try_from(near).unwrap();
+        std.set_nonblocking(false).unwrap();
+        far.write_all(b"x").await.unwrap();
+        std.read_exact(&mut [0]).unwrap();
+        let mut near = UnixStream::try_from(Owned::from(std)).unwrap();
+        talk(&mut near, &mut far).await;
+        let std = net::UnixListener::try_from(listener).unwrap();
+        assert_eq!(number_of(&std), number);
+
+        let (a, b) = net::UnixDatagram::pair().unwrap();
+        let a = UnixDatagram::try_from(a).unwrap();
+        let mut bytes = [0; 8];
+        {
+            let mut receive = Box::pin(a.recv(&mut bytes));
+            assert!(poll_once(&mut receive).await.is_none());
+            b.send(b"x").unwrap();
+            assert_eq!(receive.await.unwrap(), 1);
+        }
+        let a = net::UnixDatagram::try_from(a).unwrap();
+        let error = a.recv(&mut bytes).expect_err("it stays so");
+        assert_eq!(error.kind(), ErrorKind::WouldBlock);
     });
 }

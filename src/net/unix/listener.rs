@@ -51,7 +51,7 @@ impl UnixListener {
     /// 100 bytes) or has a NUL in it.
     pub fn bind(path: impl AsRef<Path>) -> io::Result<UnixListener> {
         let address = from_path(path.as_ref())?;
-        Socket::listen(Sort::UnixListener, &address).map(UnixListener)
+        Socket::bind(Sort::UnixListener, &address).map(UnixListener)
     }
 
     /// Listens at `address`, abstract ones included: see [`UnixStream::connect_addr`].
@@ -61,7 +61,18 @@ impl UnixListener {
     /// As for [`bind`](Self::bind).
     pub fn bind_addr(address: &SocketAddr) -> io::Result<UnixListener> {
         let address = to_kernel(address)?;
-        Socket::listen(Sort::UnixListener, &address).map(UnixListener)
+        Socket::bind(Sort::UnixListener, &address).map(UnixListener)
+    }
+
+    /// [`bind_addr`](Self::bind_addr) for a socket that was given its options before.
+    ///
+    /// # Errors
+    ///
+    /// As for [`bind`](Self::bind); [`InvalidInput`](io::ErrorKind::InvalidInput) if it is not such a
+    /// socket.
+    pub fn bind_with(socket: socket2::Socket, address: &SocketAddr) -> io::Result<UnixListener> {
+        let address = to_kernel(address)?;
+        Socket::bind_with(socket, Sort::UnixListener, &address).map(UnixListener)
     }
 
     /// Waits for a connection.

@@ -4,10 +4,12 @@
 //! the standard library's, so `std::os::linux::net::SocketAddrExt` makes abstract ones.
 
 mod address;
+mod datagram;
 mod listener;
 mod stream;
 
 pub use address::UCred;
+pub use datagram::UnixDatagram;
 pub use listener::UnixListener;
 pub use std::os::unix::net::SocketAddr;
 pub use stream::UnixStream;

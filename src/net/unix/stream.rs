@@ -103,6 +103,26 @@ impl UnixStream {
             .map(UnixStream)
     }
 
+    /// Connects a socket that was given its options before, and perhaps an address of its own.
+    ///
+    /// # Errors
+    ///
+    /// As for [`connect`](Self::connect); [`InvalidInput`](io::ErrorKind::InvalidInput) if it is not a
+    /// Unix stream's socket.
+    ///
+    /// # Cancel safety
+    ///
+    /// Giving up closes the socket.
+    pub async fn connect_with(
+        socket: socket2::Socket,
+        address: &SocketAddr,
+    ) -> io::Result<UnixStream> {
+        let address = to_kernel(address)?;
+        Socket::connect_with(socket, Sort::UnixStream, &address)
+            .await
+            .map(UnixStream)
+    }
+
     /// Two streams that are connected with each other and have no name.
     ///
     /// # Errors

@@ -11,7 +11,7 @@ use polder::net::{AsyncToSocketAddrs, TcpListener, TcpStream, resolve};
 use polder::time::timeout;
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::{held_listener, some_turns};
+use super::{has_ipv6, held_listener, some_turns};
 use crate::support::{LIMIT, in_every_runtime, on_every_backend, passed, runtime, within};
 
 /// An address that refuses for as long as the socket lives: bound, so that nobody else gets it, and
@@ -27,11 +27,6 @@ fn refusing(ip: impl Into<std::net::IpAddr>) -> (Socket, SocketAddr) {
     socket.bind(&address.into()).unwrap();
     let address = socket.local_addr().unwrap().as_socket().unwrap();
     (socket, address)
-}
-
-/// Some containers have no `::1`.
-fn has_ipv6() -> bool {
-    std::net::TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok()
 }
 
 async fn reaches(listener: &TcpListener, address: impl AsyncToSocketAddrs) {

@@ -1,21 +1,20 @@
 //! Rules 1 and 4 to 10, as a stream shows them: ends, halves of ends, resets.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{self, Shutdown};
+use std::net::Shutdown;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use polder::future::poll_once;
 use polder::io::{AsyncReadExt, AsyncWriteExt};
-use polder::net::TcpStream;
 use polder::{Runtime, future};
 
-use super::{Count, fill, pair, poll_read, reset, some_turns};
+use super::{Count, StdStream, Stream, fill, pair, poll_read, reset, some_turns};
 use crate::descriptor::{has_ended, tells_no_end_behind_data};
 use crate::support::{eventually, in_every_runtime, on_every_backend, runtime};
 
 /// Waits until the kernel has the peer's end of file.
-fn end_has_arrived(stream: &TcpStream) {
+fn end_has_arrived(stream: &Stream) {
     let start = Instant::now();
     eventually("the end arrives", || {
         has_ended(stream).unwrap() || tells_no_end_behind_data() && start.elapsed() > GRACE
@@ -285,7 +284,7 @@ fn a_reset_wakes_a_reader_and_a_writer_that_wait() {
 fn an_end_that_nobody_waits_for_does_not_make_the_loop_spin() {
     on_every_backend(|backend| {
         let runtime = runtime(backend);
-        type End = fn(net::TcpStream);
+        type End = fn(StdStream);
         let ends: [(&str, End); 3] = [
             ("an end", drop),
             ("a reset", reset),
@@ -311,6 +310,8 @@ fn errors_are_told_and_the_loop_goes_on() {
     in_every_runtime(|_| async {
         let (mut near, far) = pair();
         let mut bytes = [0; 4];
+        // What it leaves unread makes a Unix stream's end a reset.
+        near.write_all(b"unread").await.unwrap();
         let mut read = near.read(&mut bytes);
         assert!(poll_once(&mut read).await.is_none());
         reset(far);

@@ -1,4 +1,4 @@
-//! Rules 25 and 31: accepting.
+//! Rules 25 and 31: accepting; and what is checked of the types at compile time.
 
 use std::io::{Read, Write};
 use std::net;
@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use polder::future;
 use polder::io::{AsyncReadExt, AsyncWriteExt};
-use polder::net::{TcpListener, TcpStream};
+use polder::net::{Incoming, OwnedReadHalf, OwnedWriteHalf, TcpListener, TcpStream};
 use polder::stream::StreamExt;
 use polder::time::timeout;
 
-use super::{Count, held_listener, poll_future, some_turns};
+use super::{Count, held_listener, pair, poll_future, some_turns};
 use crate::support::{in_every_runtime, on_every_backend, runtime, sized};
 
 /// A listener, and where it is.
@@ -291,5 +291,83 @@ fn of_many_waiters_that_go_the_last_is_woken() {
             assert_eq!(count.woken(), usize::from(index == 25), "waiter {index}");
         }
         last.await.unwrap();
+    });
+}
+
+#[test]
+fn many_connections_all_echo() {
+    on_every_backend(|backend| {
+        let connections = sized(backend, 1_000);
+        #[cfg(unix)]
+        super::processes::allow_descriptors(2 * 1_000 + 500);
+        runtime(backend).block_on(async move {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap();
+            let server = polder::spawn(async move {
+                loop {
+                    let (stream, _) = listener.accept().await.expect("there are descriptors");
+                    polder::spawn(async move {
+                        let (mut reader, mut writer) = stream.into_split();
+                        polder::io::copy(&mut reader, &mut writer).await.unwrap();
+                    })
+                    .detach();
+                }
+            });
+            let mut streams = Vec::new();
+            for _ in 0..connections {
+                let mut stream = TcpStream::connect(address).await.unwrap();
+                // Accepted, before the next one: what overflows the listener's queue would be
+                // asked to come again in a second.
+                stream.write_all(b"?").await.unwrap();
+                stream.read_exact(&mut [0]).await.unwrap();
+                streams.push(stream);
+            }
+            let clients: Vec<_> = streams
+                .into_iter()
+                .enumerate()
+                .map(|(number, mut stream)| {
+                    polder::spawn(async move {
+                        for round in 0..3 {
+                            let sent = [number as u8, (number >> 8) as u8, round];
+                            let mut got = [0; 3];
+                            stream.write_all(&sent).await.unwrap();
+                            stream.read_exact(&mut got).await.unwrap();
+                            assert_eq!(sent, got);
+                        }
+                        stream
+                    })
+                })
+                .collect();
+            for client in clients {
+                let mut stream = client.await;
+                stream.close().await.unwrap();
+                assert_eq!(stream.read(&mut [0]).await.unwrap(), 0);
+            }
+            server.cancel().await;
+        });
+    });
+}
+
+const _: () = {
+    const fn movable<T: Send + Sync + Unpin>() {}
+    movable::<TcpStream>();
+    movable::<TcpListener>();
+    movable::<Incoming<'static>>();
+    movable::<OwnedReadHalf>();
+    movable::<OwnedWriteHalf>();
+};
+
+#[test]
+fn what_waits_for_a_socket_can_be_sent() {
+    fn sent<T: Send>(future: T) {
+        drop(future);
+    }
+    in_every_runtime(|_| async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (stream, _far) = pair();
+        sent(TcpStream::connect("localhost:80"));
+        sent(TcpListener::bind("localhost:80"));
+        sent(listener.accept());
+        sent(stream.peek(&mut [0]));
     });
 }

@@ -1,7 +1,6 @@
 //! Rules 29 and 30: who waits, who is woken, and what is left behind.
 
 use std::io::{Read, Write};
-use std::net;
 use std::sync::mpsc;
 use std::task::Poll;
 use std::thread;
@@ -9,11 +8,10 @@ use std::time::Duration;
 
 use polder::future::{poll_once, yield_now};
 use polder::io::{AsyncReadExt, AsyncWriteExt};
-use polder::net::{Incoming, OwnedReadHalf, OwnedWriteHalf, TcpListener, TcpStream};
 use polder::time::timeout;
 use polder::{Backend, Runtime};
 
-use super::{Count, both, fill, pair, poll_read, poll_write, some_turns};
+use super::{Count, StdStream, Stream, both, fill, pair, poll_read, poll_write, reset, some_turns};
 use crate::support::{LIMIT, in_every_runtime, on_every_backend, runtime, within};
 
 /// Far more than any wake needs, and less than the rule's own deadline: so that what was lost is
@@ -21,7 +19,7 @@ use crate::support::{LIMIT, in_every_runtime, on_every_backend, runtime, within}
 const SOON: Duration = Duration::from_secs(10);
 
 /// Reads what is there, without waiting.
-fn drain(stream: &mut net::TcpStream) -> usize {
+fn drain(stream: &mut StdStream) -> usize {
     stream.set_nonblocking(true).unwrap();
     let mut buffer = vec![0; 1 << 18];
     let mut drained = 0;
@@ -254,36 +252,12 @@ fn a_reader_in_another_task_outlives_the_handle_that_it_was_cloned_from() {
     });
 }
 
-const _: () = {
-    const fn movable<T: Send + Sync + Unpin>() {}
-    movable::<TcpStream>();
-    movable::<TcpListener>();
-    movable::<Incoming<'static>>();
-    movable::<OwnedReadHalf>();
-    movable::<OwnedWriteHalf>();
-};
-
-#[test]
-fn what_waits_for_a_socket_can_be_sent() {
-    fn sent<T: Send>(future: T) {
-        drop(future);
-    }
-    in_every_runtime(|_| async {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (stream, _far) = pair();
-        sent(TcpStream::connect("localhost:80"));
-        sent(TcpListener::bind("localhost:80"));
-        sent(listener.accept());
-        sent(stream.peek(&mut [0]));
-    });
-}
-
 /// Passes a stream, in the middle of waiting, from runtime to runtime, each on a thread of its
 /// own, of every pair of backends, and to a thread with none.
 #[test]
 fn a_stream_moves_between_threads_with_different_runtimes() {
     /// Waits on `stream` in `runtime`, in vain.
-    fn wait_in(runtime: Option<&Runtime>, stream: &mut TcpStream) {
+    fn wait_in(runtime: Option<&Runtime>, stream: &mut Stream) {
         let wait = async {
             let mut byte = [0];
             assert!(poll_once(stream.read(&mut byte)).await.is_none());
@@ -492,12 +466,12 @@ fn a_wait_goes_on_when_another_waiters_runtime_falls_idle() {
 fn streams_closed_by_another_thread_disturb_nobody_who_waits() {
     on_every_backend(|backend| {
         let rounds = crate::support::sized(backend, 200);
-        let (sender, receiver) = mpsc::channel::<(TcpStream, net::TcpStream)>();
+        let (sender, receiver) = mpsc::channel::<(Stream, StdStream)>();
         let closer = thread::spawn(move || {
             for (number, (near, mut far)) in receiver.into_iter().enumerate() {
                 match number % 3 {
                     0 => far.write_all(b"late").unwrap(),
-                    1 => super::reset(far),
+                    1 => reset(far),
                     _ => {}
                 }
                 drop(near);

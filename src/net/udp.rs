@@ -1,0 +1,370 @@
+//! UDP.
+
+use std::fmt;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use super::addresses::{AsyncToSocketAddrs, first_that_works};
+use super::socket::{Socket, Sort, internet};
+use super::traits::converts;
+
+/// A UDP socket.
+///
+/// Everything takes `&self`, and any number of tasks may send and receive at once: each datagram goes to
+/// one of those who wait. Clones share the socket; it is closed when the last one is dropped.
+///
+/// # Examples
+///
+/// ```
+/// use polder::net::UdpSocket;
+///
+/// polder::block_on(async {
+///     let server = UdpSocket::bind("127.0.0.1:0").await?;
+///     let client = UdpSocket::bind("127.0.0.1:0").await?;
+///
+///     client.send_to(b"ping", server.local_addr()?).await?;
+///     let mut bytes = [0; 64];
+///     let (length, peer) = server.recv_from(&mut bytes).await?;
+///     assert_eq!(&bytes[..length], b"ping");
+///     assert_eq!(peer, client.local_addr()?);
+///     std::io::Result::Ok(())
+/// })?;
+/// # std::io::Result::Ok(())
+/// ```
+///
+/// # Cancel safety
+///
+/// A receive that is given up has taken no datagram, and a send has sent none.
+///
+/// # Platform notes
+///
+/// * A datagram that is longer than the buffer is cut; the rest is lost. On Windows that is an error
+///   (`WSAEMSGSIZE`) too, with the beginning in the buffer.
+/// * That nobody listened where a datagram went is an error of a later call: of a connected
+///   socket's on Unix ([refused](io::ErrorKind::ConnectionRefused)), of any socket's receive on Windows
+///   ([reset](io::ErrorKind::ConnectionReset)). A server that goes on after it is not harmed.
+#[derive(Clone)]
+pub struct UdpSocket(Socket);
+
+impl UdpSocket {
+    /// Receives at the first of `address`'s addresses that can be had. Port 0 asks the system for a free
+    /// one.
+    ///
+    /// # Errors
+    ///
+    /// What the system says of the last address tried, for instance that it is
+    /// [in use](io::ErrorKind::AddrInUse); [`InvalidInput`](io::ErrorKind::InvalidInput) for an
+    /// empty list and for text that is no address.
+    ///
+    /// # Cancel safety
+    ///
+    /// Giving up leaves nothing behind.
+    pub async fn bind(address: impl AsyncToSocketAddrs) -> io::Result<UdpSocket> {
+        first_that_works(address, |address| async move {
+            Socket::bind(Sort::UdpSocket, &address.into()).map(UdpSocket)
+        })
+        .await
+    }
+
+    /// [`bind`](Self::bind) for a socket that was given its options before.
+    ///
+    /// ```
+    /// use polder::net::UdpSocket;
+    /// use polder::net::socket2::{Domain, Socket, Type};
+    ///
+    /// let socket = Socket::new(Domain::IPV4, Type::DGRAM, None)?;
+    /// socket.set_recv_buffer_size(1 << 16)?;
+    /// let socket = UdpSocket::bind_with(socket, "127.0.0.1:0".parse().unwrap())?;
+    /// assert_ne!(socket.local_addr()?.port(), 0);
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// What the system says; [`InvalidInput`](io::ErrorKind::InvalidInput) if it is not a UDP socket.
+    pub fn bind_with(socket: socket2::Socket, address: SocketAddr) -> io::Result<UdpSocket> {
+        Socket::bind_with(socket, Sort::UdpSocket, &address.into()).map(UdpSocket)
+    }
+
+    /// Says to whom [`send`](Self::send) sends, and that only its datagrams are received: the first of
+    /// `address`'s addresses that the system takes. Nothing is sent. It can be changed by connecting
+    /// again.
+    ///
+    /// # Errors
+    ///
+    /// What the system says of the last address tried; [`InvalidInput`](io::ErrorKind::InvalidInput) for
+    /// an empty list and for text that is no address.
+    ///
+    /// # Cancel safety
+    ///
+    /// Giving up leaves the socket as it was.
+    pub async fn connect(&self, address: impl AsyncToSocketAddrs) -> io::Result<()> {
+        first_that_works(address, |address| async move {
+            self.0.connect_to(&address.into())
+        })
+        .await
+    }
+
+    /// Waits for a datagram: how long it is, and who sent it.
+    ///
+    /// # Errors
+    ///
+    /// What the system says: see the platform notes above.
+    ///
+    /// # Cancel safety
+    ///
+    /// Giving up loses no datagram.
+    pub async fn recv_from(&self, bytes: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        let (length, peer) = self.0.recv_from(bytes).await?;
+        Ok((length, internet(peer)?))
+    }
+
+    /// Waits for a datagram without taking it: the next receive gives the same one again.
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    ///
+    /// # Cancel safety
+    ///
+    /// Giving up loses no datagram.
+    pub async fn peek_from(&self, bytes: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        let (length, peer) = self.0.peek_from(bytes).await?;
+        Ok((length, internet(peer)?))
+    }
+
+    /// Sends a datagram to the first of `address`'s addresses that the system takes; waits while the
+    /// socket's buffer is full.
+    ///
+    /// # Errors
+    ///
+    /// What the system says of the last address tried, for instance that the datagram is too long;
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for an empty list and for text that is no address.
+    ///
+    /// # Cancel safety
+    ///
+    /// Giving up sends nothing.
+    pub async fn send_to(
+        &self,
+        bytes: &[u8],
+        address: impl AsyncToSocketAddrs,
+    ) -> io::Result<usize> {
+        first_that_works(address, |address| async move {
+            self.0.send_to(bytes, &address.into()).await
+        })
+        .await
+    }
+
+    /// Waits for a datagram from the peer that this is [connected](Self::connect) to; from anyone if
+    /// it is not.
+    ///
+    /// # Errors
+    ///
+    /// What the system says: see the platform notes above.
+    ///
+    /// # Cancel safety
+    ///
+    /// Giving up loses no datagram.
+    pub async fn recv(&self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.0.recv(bytes).await
+    }
+
+    /// [`recv`](Self::recv) without taking the datagram.
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    ///
+    /// # Cancel safety
+    ///
+    /// Giving up loses no datagram.
+    pub async fn peek(&self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.0.peek(bytes).await
+    }
+
+    /// Sends a datagram to the peer that this is [connected](Self::connect) to; waits while the socket's
+    /// buffer is full.
+    ///
+    /// # Errors
+    ///
+    /// What the system says: without a peer, that there is none.
+    ///
+    /// # Cancel safety
+    ///
+    /// Giving up sends nothing.
+    pub async fn send(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.send(bytes).await
+    }
+
+    /// The address that it receives at: with the real port, where port 0 was asked for.
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        internet(self.0.local_addr()?)
+    }
+
+    /// The peer that it is [connected](Self::connect) to.
+    ///
+    /// # Errors
+    ///
+    /// [`NotConnected`](io::ErrorKind::NotConnected) if there is none.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        internet(self.0.peer_addr()?)
+    }
+
+    /// Whether it may send to broadcast addresses (`SO_BROADCAST`).
+    ///
+    /// # Errors
+    ///
+    /// What the system says, of this option as of those below.
+    pub fn broadcast(&self) -> io::Result<bool> {
+        self.0.options().broadcast()
+    }
+
+    /// Sets [`broadcast`](Self::broadcast).
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    pub fn set_broadcast(&self, broadcast: bool) -> io::Result<()> {
+        self.0.options().set_broadcast(broadcast)
+    }
+
+    /// Whether multicast datagrams that are sent here come back to this machine (`IP_MULTICAST_LOOP`).
+    /// On Windows it is the receiver's option.
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    pub fn multicast_loop_v4(&self) -> io::Result<bool> {
+        self.0.options().multicast_loop_v4()
+    }
+
+    /// Sets [`multicast_loop_v4`](Self::multicast_loop_v4).
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    pub fn set_multicast_loop_v4(&self, come_back: bool) -> io::Result<()> {
+        self.0.options().set_multicast_loop_v4(come_back)
+    }
+
+    /// How many hops multicast datagrams may take (`IP_MULTICAST_TTL`): 1, unless it was set.
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    pub fn multicast_ttl_v4(&self) -> io::Result<u32> {
+        self.0.options().multicast_ttl_v4()
+    }
+
+    /// Sets [`multicast_ttl_v4`](Self::multicast_ttl_v4).
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    pub fn set_multicast_ttl_v4(&self, ttl: u32) -> io::Result<()> {
+        self.0.options().set_multicast_ttl_v4(ttl)
+    }
+
+    /// Whether multicast datagrams that are sent here come back to this machine
+    /// (`IPV6_MULTICAST_LOOP`). On Windows it is the receiver's option.
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    pub fn multicast_loop_v6(&self) -> io::Result<bool> {
+        self.0.options().multicast_loop_v6()
+    }
+
+    /// Sets [`multicast_loop_v6`](Self::multicast_loop_v6).
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    pub fn set_multicast_loop_v6(&self, come_back: bool) -> io::Result<()> {
+        self.0.options().set_multicast_loop_v6(come_back)
+    }
+
+    /// How many hops datagrams may take (`IP_TTL`).
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    pub fn ttl(&self) -> io::Result<u32> {
+        self.0.options().ttl_v4()
+    }
+
+    /// Sets [`ttl`](Self::ttl).
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
+        self.0.options().set_ttl_v4(ttl)
+    }
+
+    /// Receives what is sent to the group `multiaddr` on the interface that has the address
+    /// `interface`, or on one that the system chooses if that is 0.0.0.0.
+    ///
+    /// ```
+    /// use polder::net::{Ipv4Addr, UdpSocket};
+    ///
+    /// polder::block_on(async {
+    ///     let socket = UdpSocket::bind("0.0.0.0:0").await?;
+    ///     let group = Ipv4Addr::new(224, 0, 0, 250);
+    ///     socket.join_multicast_v4(group, Ipv4Addr::LOCALHOST)?;
+    ///     socket.leave_multicast_v4(group, Ipv4Addr::LOCALHOST)?;
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// What the system says, for instance that the address is no group's.
+    pub fn join_multicast_v4(&self, multiaddr: Ipv4Addr, interface: Ipv4Addr) -> io::Result<()> {
+        (self.0.options()).join_multicast_v4(&multiaddr, &interface)
+    }
+
+    /// Leaves a group that was [joined](Self::join_multicast_v4).
+    ///
+    /// # Errors
+    ///
+    /// What the system says, for instance that it was not joined.
+    pub fn leave_multicast_v4(&self, multiaddr: Ipv4Addr, interface: Ipv4Addr) -> io::Result<()> {
+        (self.0.options()).leave_multicast_v4(&multiaddr, &interface)
+    }
+
+    /// Receives what is sent to the group `multiaddr` on the interface with the index `interface`, or on
+    /// one that the system chooses if that is 0.
+    ///
+    /// # Errors
+    ///
+    /// What the system says, for instance that the address is no group's.
+    pub fn join_multicast_v6(&self, multiaddr: &Ipv6Addr, interface: u32) -> io::Result<()> {
+        self.0.options().join_multicast_v6(multiaddr, interface)
+    }
+
+    /// Leaves a group that was [joined](Self::join_multicast_v6).
+    ///
+    /// # Errors
+    ///
+    /// What the system says, for instance that it was not joined.
+    pub fn leave_multicast_v6(&self, multiaddr: &Ipv6Addr, interface: u32) -> io::Result<()> {
+        self.0.options().leave_multicast_v6(multiaddr, interface)
+    }
+}
+
+converts!(UdpSocket, std::net::UdpSocket, Sort::UdpSocket);
+
+impl fmt::Debug for UdpSocket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UdpSocket")
+            .field("local_addr", &self.local_addr().ok())
+            .field("peer_addr", &self.peer_addr().ok())
+            .finish()
+    }
+}

@@ -1,0 +1,241 @@
+//! Unix datagrams.
+
+use std::fmt;
+use std::io;
+use std::net::Shutdown;
+use std::os::unix::net::SocketAddr;
+use std::path::Path;
+
+use super::address::{UCred, from_kernel, from_path, to_kernel};
+use crate::net::socket::{Socket, Sort};
+use crate::net::traits::converts;
+
+/// A Unix datagram socket: messages between processes of one machine, neither lost nor reordered.
+///
+/// Everything takes `&self`, and any number of tasks may send and receive at once: each datagram goes to
+/// one of those who wait. Clones share the socket; it is closed when the last one is dropped. **The
+/// file at its path stays**, as the standard library leaves it.
+///
+/// # Examples
+///
+/// ```
+/// use polder::net::unix::UnixDatagram;
+///
+/// polder::block_on(async {
+///     let (near, far) = UnixDatagram::pair()?;
+///     near.send(b"ping").await?;
+///     let mut bytes = [0; 64];
+///     let length = far.recv(&mut bytes).await?;
+///     assert_eq!(&bytes[..length], b"ping");
+///     std::io::Result::Ok(())
+/// })?;
+/// # std::io::Result::Ok(())
+/// ```
+///
+/// # Cancel safety
+///
+/// A receive that is given up has taken no datagram, and a send has sent none.
+///
+/// # Platform notes
+///
+/// A datagram that is longer than the buffer is cut; the rest is lost. Where the receiver's queue is full,
+/// a send waits on Linux (a socket that is not connected to the receiver tries again every few
+/// milliseconds), and is an error (`ENOBUFS`) on the BSDs and Apple's systems.
+#[derive(Clone)]
+pub struct UnixDatagram(Socket);
+
+impl UnixDatagram {
+    /// Receives at `path`, where it makes a file.
+    ///
+    /// # Errors
+    ///
+    /// What the system says: [in use](io::ErrorKind::AddrInUse) where the file is there already;
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for a path that is too long (about 100 bytes) or has
+    /// a NUL in it.
+    pub fn bind(path: impl AsRef<Path>) -> io::Result<UnixDatagram> {
+        let address = from_path(path.as_ref())?;
+        Socket::bind(Sort::UnixDatagram, &address).map(UnixDatagram)
+    }
+
+    /// Receives at `address`, abstract ones included.
+    ///
+    /// # Errors
+    ///
+    /// As for [`bind`](Self::bind).
+    pub fn bind_addr(address: &SocketAddr) -> io::Result<UnixDatagram> {
+        let address = to_kernel(address)?;
+        Socket::bind(Sort::UnixDatagram, &address).map(UnixDatagram)
+    }
+
+    /// [`bind_addr`](Self::bind_addr) for a socket that was given its options before.
+    ///
+    /// # Errors
+    ///
+    /// As for [`bind`](Self::bind); [`InvalidInput`](io::ErrorKind::InvalidInput) if it is not such a
+    /// socket.
+    pub fn bind_with(socket: socket2::Socket, address: &SocketAddr) -> io::Result<UnixDatagram> {
+        let address = to_kernel(address)?;
+        Socket::bind_with(socket, Sort::UnixDatagram, &address).map(UnixDatagram)
+    }
+
+    /// A socket without a name: it can send, and nobody can answer.
+    ///
+    /// # Errors
+    ///
+    /// What the system says, for instance that there are no descriptors left.
+    pub fn unbound() -> io::Result<UnixDatagram> {
+        Socket::unbound(Sort::UnixDatagram).map(UnixDatagram)
+    }
+
+    /// Two sockets that are connected with each other and have no name.
+    ///
+    /// # Errors
+    ///
+    /// What the system says, for instance that there are no descriptors left.
+    pub fn pair() -> io::Result<(UnixDatagram, UnixDatagram)> {
+        let (a, b) = Socket::pair(Sort::UnixDatagram)?;
+        Ok((UnixDatagram(a), UnixDatagram(b)))
+    }
+
+    /// Says to whom [`send`](Self::send) sends, and that only its datagrams are received.
+    ///
+    /// # Errors
+    ///
+    /// What the system says: [not found](io::ErrorKind::NotFound),
+    /// [refused](io::ErrorKind::ConnectionRefused) where the receiver is gone, and so on;
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) as for [`bind`](Self::bind).
+    pub fn connect(&self, path: impl AsRef<Path>) -> io::Result<()> {
+        self.0.connect_to(&from_path(path.as_ref())?)
+    }
+
+    /// [`connect`](Self::connect), to abstract addresses too.
+    ///
+    /// # Errors
+    ///
+    /// As for [`connect`](Self::connect).
+    pub fn connect_addr(&self, address: &SocketAddr) -> io::Result<()> {
+        self.0.connect_to(&to_kernel(address)?)
+    }
+
+    /// Waits for a datagram: how long it is, and who sent it.
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    ///
+    /// # Cancel safety
+    ///
+    /// Giving up loses no datagram.
+    pub async fn recv_from(&self, bytes: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        let (length, peer) = self.0.recv_from(bytes).await?;
+        Ok((length, from_kernel(peer)?))
+    }
+
+    /// Waits for a datagram.
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    ///
+    /// # Cancel safety
+    ///
+    /// Giving up loses no datagram.
+    pub async fn recv(&self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.0.recv(bytes).await
+    }
+
+    /// Sends a datagram to the socket at `path`; waits while there is no room for it.
+    ///
+    /// # Errors
+    ///
+    /// What the system says, for instance that the datagram is too long, or as for
+    /// [`connect`](Self::connect).
+    ///
+    /// # Cancel safety
+    ///
+    /// Giving up sends nothing.
+    pub async fn send_to(&self, bytes: &[u8], path: impl AsRef<Path>) -> io::Result<usize> {
+        let address = from_path(path.as_ref())?;
+        self.0.send_to(bytes, &address).await
+    }
+
+    /// [`send_to`](Self::send_to), to abstract addresses too.
+    ///
+    /// # Errors
+    ///
+    /// As for [`send_to`](Self::send_to).
+    ///
+    /// # Cancel safety
+    ///
+    /// Giving up sends nothing.
+    pub async fn send_to_addr(&self, bytes: &[u8], address: &SocketAddr) -> io::Result<usize> {
+        let address = to_kernel(address)?;
+        self.0.send_to(bytes, &address).await
+    }
+
+    /// Sends a datagram to the peer that this is [connected](Self::connect) to; waits while there is no
+    /// room for it.
+    ///
+    /// # Errors
+    ///
+    /// What the system says: without a peer, that there is none.
+    ///
+    /// # Cancel safety
+    ///
+    /// Giving up sends nothing.
+    pub async fn send(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.send(bytes).await
+    }
+
+    /// The address that it receives at.
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        from_kernel(self.0.local_addr()?)
+    }
+
+    /// The peer that it is [connected](Self::connect) to.
+    ///
+    /// # Errors
+    ///
+    /// [`NotConnected`](io::ErrorKind::NotConnected) if there is none.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        from_kernel(self.0.peer_addr()?)
+    }
+
+    /// Who made the [pair](Self::pair) that this belongs to: see
+    /// [`UnixStream::peer_cred`](super::UnixStream::peer_cred).
+    ///
+    /// # Errors
+    ///
+    /// What the system says; [`Unsupported`](io::ErrorKind::Unsupported) where it does not tell.
+    pub fn peer_cred(&self) -> io::Result<UCred> {
+        UCred::of(self.0.descriptor())
+    }
+
+    /// Ends receiving, sending, or both. Whoever waits is woken.
+    ///
+    /// # Errors
+    ///
+    /// [`NotConnected`](io::ErrorKind::NotConnected) without a peer, on some platforms.
+    pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        self.0.shutdown(how)
+    }
+}
+
+converts!(
+    UnixDatagram,
+    std::os::unix::net::UnixDatagram,
+    Sort::UnixDatagram
+);
+
+impl fmt::Debug for UnixDatagram {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UnixDatagram")
+            .field("local_addr", &self.local_addr().ok())
+            .field("peer_addr", &self.peer_addr().ok())
+            .finish()
+    }
+}

@@ -1,0 +1,279 @@
+//! Sockets that were prepared elsewhere, descriptors of every kind, and connecting within a limit: rules
+//! 12, 24 and 32 as far as those are concerned.
+
+use std::io::ErrorKind;
+use std::net::{self, Ipv4Addr, SocketAddr};
+use std::thread;
+use std::time::Duration;
+
+use polder::Backend;
+use polder::io::{AsyncReadExt, AsyncWriteExt};
+use polder::net::{TcpListener, TcpStream, UdpSocket};
+use socket2::{Domain, SockRef, Socket, Type};
+
+use crate::descriptor::{Owned, is_inherited, is_nonblocking};
+use crate::streams::held_listener;
+use crate::support::{LIMIT, in_every_runtime, passed, runtime, within};
+
+const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+fn stream() -> Socket {
+    Socket::new(Domain::IPV4, Type::STREAM, None).unwrap()
+}
+
+fn datagrams() -> Socket {
+    Socket::new(Domain::IPV4, Type::DGRAM, None).unwrap()
+}
+
+#[test]
+fn a_socket_that_was_prepared_listens_and_connects_with_its_options() {
+    in_every_runtime(|_| async {
+        let socket = stream();
+        socket.set_recv_buffer_size(1 << 16).unwrap();
+        let size = socket.recv_buffer_size().unwrap();
+        let listener = TcpListener::bind_with(socket, ANY).unwrap();
+        let address = listener.local_addr().unwrap();
+        assert_eq!(SockRef::from(&listener).recv_buffer_size().unwrap(), size);
+
+        let socket = stream();
+        socket.set_keepalive(true).unwrap();
+        socket.bind(&ANY.into()).unwrap();
+        let own = socket.local_addr().unwrap().as_socket().unwrap();
+        let mut near = TcpStream::connect_with(socket, address).await.unwrap();
+        assert!(SockRef::from(&near).keepalive().unwrap());
+        let (mut far, peer) = listener.accept().await.unwrap();
+        assert_eq!(peer, own);
+        near.write_all(b"x").await.unwrap();
+        far.read_exact(&mut [0]).await.unwrap();
+
+        for socket in [Owned::try_from(near).unwrap(), listener.try_into().unwrap()] {
+            assert!(!is_inherited(&socket));
+            assert_ne!(is_nonblocking(&socket), Some(false));
+        }
+        let socket = datagrams();
+        socket.set_broadcast(true).unwrap();
+        let socket = UdpSocket::bind_with(socket, ANY).unwrap();
+        assert!(socket.broadcast().unwrap());
+    });
+}
+
+#[cfg(not(any(windows, target_os = "illumos", target_os = "solaris")))]
+#[test]
+fn two_listeners_that_were_prepared_to_share_a_port_do() {
+    in_every_runtime(|_| async {
+        let shared = |address| {
+            let socket = stream();
+            socket.set_reuse_port(true).unwrap();
+            TcpListener::bind_with(socket, address)
+        };
+        let first = shared(ANY).unwrap();
+        let address = first.local_addr().unwrap();
+        let _second = shared(address).expect("it is shared");
+        let error = TcpListener::bind_with(stream(), address).expect_err("not with that one");
+        assert_eq!(error.kind(), ErrorKind::AddrInUse);
+    });
+}
+
+#[test]
+fn sockets_that_are_bound_listening_or_connected_already_are_taken_over() {
+    in_every_runtime(|_| async {
+        let socket = stream();
+        socket.bind(&ANY.into()).unwrap();
+        socket.listen(5).unwrap();
+        let listener = TcpListener::try_from(socket).unwrap();
+        let address = listener.local_addr().unwrap();
+        let socket = stream();
+        socket.connect(&address.into()).unwrap();
+        let near = TcpStream::try_from(socket).unwrap();
+        let (_, peer) = listener.accept().await.unwrap();
+        assert_eq!(near.local_addr().unwrap(), peer);
+
+        let socket = datagrams();
+        socket.bind(&ANY.into()).unwrap();
+        let socket = UdpSocket::try_from(socket).unwrap();
+        socket
+            .send_to(b"x", socket.local_addr().unwrap())
+            .await
+            .unwrap();
+        assert_eq!(socket.recv(&mut [0; 4]).await.unwrap(), 1);
+    });
+}
+
+/// Every kind of descriptor offered to every kind of socket.
+#[test]
+fn a_descriptor_is_taken_over_by_its_own_kind_of_socket_only() {
+    type Take = fn(Owned) -> Result<(), std::io::Error>;
+    type Make = fn() -> Owned;
+    fn take<T: TryFrom<Owned, Error = std::io::Error>>(descriptor: Owned) -> std::io::Result<()> {
+        T::try_from(descriptor).map(drop)
+    }
+    #[cfg_attr(not(unix), expect(unused_mut, reason = "there are more on Unix"))]
+    let mut kinds: Vec<(&str, Make, Take)> = vec![
+        (
+            "a TCP stream",
+            || {
+                let listener = net::TcpListener::bind(ANY).unwrap();
+                let stream = net::TcpStream::connect(listener.local_addr().unwrap());
+                stream.unwrap().into()
+            },
+            take::<TcpStream>,
+        ),
+        (
+            "a TCP listener",
+            || net::TcpListener::bind(ANY).unwrap().into(),
+            take::<TcpListener>,
+        ),
+        (
+            "a UDP socket",
+            || net::UdpSocket::bind(ANY).unwrap().into(),
+            take::<UdpSocket>,
+        ),
+    ];
+    #[cfg(unix)]
+    {
+        use polder::net::unix::{UnixDatagram, UnixListener, UnixStream};
+        use std::os::unix::net;
+
+        kinds.push((
+            "a Unix stream",
+            || net::UnixStream::pair().unwrap().0.into(),
+            take::<UnixStream>,
+        ));
+        kinds.push((
+            "a Unix listener",
+            || {
+                let path = std::env::temp_dir().join(format!("polder-kind-{}", std::process::id()));
+                let listener = net::UnixListener::bind(&path).unwrap();
+                std::fs::remove_file(path).unwrap();
+                listener.into()
+            },
+            take::<UnixListener>,
+        ));
+        kinds.push((
+            "a Unix datagram socket",
+            || net::UnixDatagram::unbound().unwrap().into(),
+            take::<UnixDatagram>,
+        ));
+    }
+    // Whether a socket listens cannot be asked everywhere.
+    let like = |kind: &str| kind.replace("listener", "stream");
+    let tells = !cfg!(any(windows, target_vendor = "apple"));
+    for (offered, make, _) in &kinds {
+        for (wanted, _, take) in &kinds {
+            let result = take(make());
+            if offered == wanted {
+                result.unwrap_or_else(|error| panic!("{offered}: {error}"));
+            } else if tells || like(offered) != like(wanted) {
+                let error = result.expect_err("they are not the same");
+                assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+                assert!(error.to_string().contains(wanted), "{error}");
+            }
+        }
+        #[cfg(unix)]
+        for (wanted, _, take) in &kinds {
+            let file = std::fs::File::open("/dev/null").unwrap();
+            let error = take(file.into()).expect_err("it is no socket");
+            assert!(!error.to_string().is_empty(), "{wanted}");
+        }
+    }
+}
+
+#[test]
+fn sockets_of_the_wrong_kind_cannot_be_bound_or_connected() {
+    in_every_runtime(|_| async {
+        let listener = TcpListener::bind(ANY).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        for error in [
+            TcpListener::bind_with(datagrams(), ANY).map(drop),
+            TcpStream::connect_with(datagrams(), address)
+                .await
+                .map(drop),
+            UdpSocket::bind_with(stream(), ANY).map(drop),
+        ] {
+            let error = error.expect_err("it is of another kind");
+            assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+            assert!(error.to_string().contains("the socket is not a"), "{error}");
+        }
+        // The right kind, and an address of another family.
+        let six: SocketAddr = "[::1]:1".parse().unwrap();
+        TcpListener::bind_with(stream(), six).expect_err("another family");
+        (TcpStream::connect_with(stream(), six).await).expect_err("another family");
+        // One that listens, or is connected.
+        let socket = Socket::from(Owned::try_from(listener).unwrap());
+        (TcpStream::connect_with(socket, address).await).expect_err("it listens");
+    });
+}
+
+/// A listener whose queue is full: what connects to it is not answered.
+fn silent() -> (SocketAddr, impl Sized) {
+    let (listener, address, holder) = held_listener(0);
+    let first = net::TcpStream::connect(address).unwrap();
+    (address, (listener, holder, first))
+}
+
+/// On all backends at once, since it takes the time that it gives the silent ones.
+#[test]
+fn a_connect_with_a_limit_gives_each_address_its_share() {
+    fn rule(backend: Backend) {
+        runtime(backend).block_on(async {
+            let (silent, _held) = silent();
+            let listener = TcpListener::bind(ANY).await.unwrap();
+            let address = listener.local_addr().unwrap();
+            // Bound, and not listening.
+            let refusing = stream();
+            refusing.bind(&ANY.into()).unwrap();
+            let refused = refusing.local_addr().unwrap().as_socket().unwrap();
+
+            let limit = Duration::from_secs(2);
+            let list = [refused, silent, address];
+            let stream = TcpStream::connect_timeout(list, limit).await;
+            let stream = stream.expect("the last has its share of the time");
+            assert_eq!(stream.peer_addr().unwrap(), address);
+
+            let limit = Duration::from_millis(100);
+            for list in [vec![silent], vec![refused, silent], vec![silent, silent]] {
+                let error = TcpStream::connect_timeout(list, limit).await;
+                let error = error.expect_err("nobody answers");
+                assert_eq!(error.kind(), ErrorKind::TimedOut);
+                let words = error.to_string();
+                assert!(words.contains(&silent.to_string()), "{words}");
+            }
+            let error = TcpStream::connect_timeout(silent, Duration::ZERO).await;
+            assert_eq!(error.unwrap_err().kind(), ErrorKind::TimedOut);
+
+            // No limit that is in the way.
+            let stream = TcpStream::connect_timeout(address, Duration::MAX).await;
+            assert_eq!(stream.unwrap().peer_addr().unwrap(), address);
+            let error = TcpStream::connect_timeout([silent, refused], limit).await;
+            assert_eq!(error.unwrap_err().kind(), ErrorKind::ConnectionRefused);
+            for bad in ["", "localhost", "localhost:x"] {
+                let error = TcpStream::connect_timeout(bad, Duration::MAX).await;
+                assert_eq!(error.unwrap_err().kind(), ErrorKind::InvalidInput);
+            }
+            let error = TcpStream::connect_timeout(Vec::new(), limit).await;
+            assert_eq!(error.unwrap_err().kind(), ErrorKind::InvalidInput);
+        });
+    }
+    thread::scope(|scope| {
+        for backend in Backend::available() {
+            scope.spawn(move || within(LIMIT, &format!("on {backend}"), move || rule(backend)));
+        }
+    });
+    Backend::available().into_iter().for_each(passed);
+}
+
+#[test]
+fn a_name_that_nobody_can_have_is_an_error_that_tells_it() {
+    in_every_runtime(|_| async {
+        // Longer than a part of a name can be: no server is asked.
+        let host = "x".repeat(64);
+        for error in [
+            TcpStream::connect((host.as_str(), 80)).await.map(drop),
+            UdpSocket::bind(format!("{host}:80")).await.map(drop),
+            polder::net::resolve((host.clone(), 80)).await.map(drop),
+        ] {
+            let words = error.expect_err("nobody has it").to_string();
+            assert!(words.contains(&format!("resolve {host:?}: ")), "{words}");
+        }
+    });
+}

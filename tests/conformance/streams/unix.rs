@@ -1,0 +1,30 @@
+//! What all streams must do, once more: the same tests, of Unix streams.
+
+pub use polder::net::unix::{OwnedReadHalf, OwnedWriteHalf, UnixStream as Stream};
+pub use std::os::unix::net::UnixStream as StdStream;
+
+use super::{Count, Random, fill, poll_future, poll_read, poll_write, some_turns};
+
+#[expect(clippy::duplicate_mod, reason = "of another kind of stream")]
+#[path = "ends.rs"]
+mod ends;
+#[expect(clippy::duplicate_mod, reason = "of another kind of stream")]
+#[path = "transfer.rs"]
+mod transfer;
+#[expect(clippy::duplicate_mod, reason = "of another kind of stream")]
+#[path = "waiting.rs"]
+mod waiting;
+
+pub fn pair() -> (Stream, StdStream) {
+    let (near, far) = StdStream::pair().unwrap();
+    (near.try_into().unwrap(), far)
+}
+
+fn both() -> (Stream, Stream) {
+    Stream::pair().unwrap()
+}
+
+/// It is a reset if something was left unread, and an end otherwise.
+fn reset(stream: StdStream) {
+    drop(stream);
+}

@@ -1,0 +1,425 @@
+//! Rule 33, and rules 23a and 23b as far as UDP is concerned.
+
+use std::io::ErrorKind;
+use std::net::{self, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use polder::future::{poll_once, zip};
+use polder::net::UdpSocket;
+use polder::time::timeout;
+use socket2::{Domain, SockRef, Socket, Type};
+
+use crate::descriptor::{Owned, is_inherited, is_nonblocking, number_of};
+use crate::streams::{Count, assert_no_wake_up, has_ipv6, poll_future, some_turns};
+use crate::support::{in_every_runtime, on_every_backend, runtime, sized};
+
+/// Far more than any datagram needs over loopback.
+const SOON: Duration = Duration::from_secs(10);
+
+/// A socket, and where it is.
+async fn bound() -> (UdpSocket, SocketAddr) {
+    let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let address = socket.local_addr().unwrap();
+    (socket, address)
+}
+
+/// Two that are connected with each other.
+async fn both() -> (UdpSocket, UdpSocket) {
+    let ((near, near_address), (far, far_address)) = (bound().await, bound().await);
+    near.connect(far_address).await.unwrap();
+    far.connect(near_address).await.unwrap();
+    (near, far)
+}
+
+#[test]
+fn datagrams_are_sent_and_received_with_their_senders() {
+    in_every_runtime(|_| async {
+        let ((near, near_address), (far, far_address)) = (bound().await, bound().await);
+        assert_ne!(near_address.port(), 0);
+        let mut bytes = [0; 64];
+        {
+            let mut receive = Box::pin(far.recv_from(&mut bytes));
+            assert!(poll_once(&mut receive).await.is_none());
+            assert_eq!(near.send_to(b"ping", far_address).await.unwrap(), 4);
+            assert_eq!(receive.await.unwrap(), (4, near_address));
+        }
+        assert_eq!(&bytes[..4], b"ping");
+        // By name too, and one without bytes.
+        let name = format!("127.0.0.1:{}", near_address.port());
+        assert_eq!(far.send_to(b"", name).await.unwrap(), 0);
+        assert_eq!(near.recv_from(&mut bytes).await.unwrap(), (0, far_address));
+        if has_ipv6() {
+            let near = UdpSocket::bind("[::1]:0").await.unwrap();
+            let far = UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)).await.unwrap();
+            let far_address = far.local_addr().unwrap();
+            near.send_to(b"six", far_address).await.unwrap();
+            let received = far.recv_from(&mut bytes).await.unwrap();
+            assert_eq!(received, (3, near.local_addr().unwrap()));
+        }
+    });
+}
+
+#[test]
+fn connected_sockets_send_to_their_peer_and_hear_nobody_else() {
+    in_every_runtime(|_| async {
+        let (near, near_address) = bound().await;
+        let error = near.send(b"x").await.expect_err("to whom?");
+        assert!(!error.to_string().is_empty());
+        let error = near.peer_addr().expect_err("there is none");
+        assert_eq!(error.kind(), ErrorKind::NotConnected);
+        let ((far, far_address), (other, _)) = (bound().await, bound().await);
+        near.connect(far_address).await.unwrap();
+        assert_eq!(near.peer_addr().unwrap(), far_address);
+        other.send_to(b"not for it", near_address).await.unwrap();
+        far.send_to(b"for it", near_address).await.unwrap();
+        let mut bytes = [0; 64];
+        assert_eq!(near.recv(&mut bytes).await.unwrap(), 6);
+        near.send(b"reply").await.unwrap();
+        let received = far.recv_from(&mut bytes).await.unwrap();
+        assert_eq!(received, (5, near_address));
+        // Somebody else from now on, while it is registered.
+        assert!(poll_once(near.recv(&mut bytes)).await.is_none());
+        let (third, third_address) = bound().await;
+        near.connect(&[third_address][..]).await.unwrap();
+        near.send(b"hello").await.unwrap();
+        assert_eq!(third.recv(&mut bytes).await.unwrap(), 5);
+    });
+}
+
+#[test]
+fn peek_keeps_the_datagram_and_its_sender() {
+    in_every_runtime(|_| async {
+        let ((near, near_address), (far, far_address)) = (bound().await, bound().await);
+        let mut bytes = [0; 64];
+        {
+            let mut peek = Box::pin(far.peek_from(&mut bytes));
+            assert!(poll_once(&mut peek).await.is_none());
+            near.send_to(b"first", far_address).await.unwrap();
+            assert_eq!(peek.await.unwrap(), (5, near_address));
+        }
+        assert_eq!(&bytes[..5], b"first");
+        near.send_to(b"second", far_address).await.unwrap();
+        let again = far.peek_from(&mut bytes).await.unwrap();
+        assert_eq!(again, (5, near_address));
+        assert_eq!(far.peek(&mut bytes).await.unwrap(), 5);
+        let taken = far.recv_from(&mut bytes).await.unwrap();
+        assert_eq!(taken, (5, near_address));
+        assert_eq!(far.peek(&mut bytes).await.unwrap(), 6);
+        assert_eq!(far.recv(&mut bytes).await.unwrap(), 6);
+        assert_eq!(&bytes[..6], b"second");
+    });
+}
+
+/// Several that came with one event: each read is shorter than its buffer, and says nothing of the rest.
+#[test]
+fn datagrams_that_come_together_are_all_received() {
+    in_every_runtime(|_| async {
+        let ((near, _), (far, far_address)) = (bound().await, bound().await);
+        for _ in 0..3 {
+            let count = Count::new();
+            let mut bytes = [0; 64];
+            {
+                let mut receive = Box::pin(far.recv(&mut bytes));
+                assert!(poll_future(&mut receive, &count).is_pending());
+            }
+            // What was given up is woken by nobody, and the socket is still watched.
+            for number in 1..=5 {
+                near.send_to(&[b'x'; 5][..number], far_address)
+                    .await
+                    .unwrap();
+            }
+            some_turns().await;
+            for number in 1..=5 {
+                let received = timeout(SOON, far.recv(&mut bytes)).await;
+                assert_eq!(received.expect("it has arrived").unwrap(), number);
+            }
+        }
+    });
+}
+
+#[test]
+fn a_datagram_that_is_too_long_for_the_buffer_is_cut_as_the_platform_does() {
+    in_every_runtime(|_| async {
+        let ((near, near_address), (far, far_address)) = (bound().await, bound().await);
+        let mut bytes = [0; 4];
+        for _ in 0..2 {
+            near.send_to(b"longer than four", far_address)
+                .await
+                .unwrap();
+        }
+        near.send_to(b"next", far_address).await.unwrap();
+        for _ in 0..2 {
+            match far.recv_from(&mut bytes).await {
+                Ok(received) => assert_eq!(received, (4, near_address)),
+                Err(_) if cfg!(windows) => {}
+                Err(error) => panic!("{error}"),
+            }
+            assert_eq!(&bytes, b"long");
+        }
+        assert_eq!(far.recv(&mut bytes).await.unwrap(), 4, "the rest is lost");
+        assert_eq!(&bytes, b"next");
+        let error = near.send_to(&[0; 70_000], far_address).await;
+        assert!(!error.expect_err("it is too long").to_string().is_empty());
+    });
+}
+
+#[test]
+fn a_peer_that_is_not_there_is_an_error_and_the_socket_goes_on() {
+    in_every_runtime(|_| async {
+        let ((near, near_address), (gone, gone_address)) = (bound().await, bound().await);
+        near.connect(gone_address).await.unwrap();
+        drop(gone);
+        near.send(b"x").await.unwrap();
+        let mut bytes = [0; 4];
+        if cfg!(any(target_os = "linux", target_os = "android")) {
+            let error = timeout(SOON, near.recv(&mut bytes)).await;
+            let error = error.expect("it is told").expect_err("nobody is there");
+            assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+        }
+        let (far, far_address) = bound().await;
+        near.connect(far_address).await.unwrap();
+        near.send(b"x").await.unwrap();
+        let (_, peer) = far.recv_from(&mut bytes).await.unwrap();
+        assert_eq!(peer, near_address);
+        far.send_to(b"y", peer).await.unwrap();
+        assert_eq!(near.recv(&mut bytes).await.unwrap(), 1);
+    });
+}
+
+#[test]
+fn tasks_send_and_receive_on_one_udp_socket_at_once() {
+    on_every_backend(|backend| {
+        // In small waves: a datagram for which the buffer has no room is lost.
+        const WAVE: usize = 16;
+        let waves = sized(backend, 200);
+        runtime(backend).block_on(async move {
+            let (near, far) = both().await;
+            let echo = polder::spawn(async move {
+                let mut bytes = [0; 8];
+                for _ in 0..WAVE * waves {
+                    let length = far.recv(&mut bytes).await.unwrap();
+                    far.send(&bytes[..length]).await.unwrap();
+                }
+            });
+            let mut sum = 0;
+            for wave in 0..waves {
+                let tasks: Vec<_> = (0..WAVE)
+                    .map(|number| {
+                        let (sender, receiver) = (near.clone(), near.clone());
+                        let number = (wave * WAVE + number) as u64;
+                        let receive = polder::spawn(async move {
+                            let mut bytes = [0; 8];
+                            assert_eq!(receiver.recv(&mut bytes).await.unwrap(), 8);
+                            u64::from_ne_bytes(bytes)
+                        });
+                        let send = polder::spawn(async move {
+                            sender.send(&number.to_ne_bytes()).await.unwrap();
+                        });
+                        (send, receive)
+                    })
+                    .collect();
+                for (send, receive) in tasks {
+                    send.await;
+                    sum += receive.await;
+                }
+            }
+            let last = (WAVE * waves) as u64;
+            assert_eq!(sum, last * (last - 1) / 2);
+            echo.await;
+        });
+    });
+}
+
+/// By reference, without clones: two futures of one task, and one that gives up.
+#[test]
+fn one_udp_socket_is_received_from_and_sent_to_by_reference() {
+    in_every_runtime(|_| async {
+        let (near, far) = both().await;
+        let (mut a, mut b, mut c) = ([0; 4], [0; 4], [0; 4]);
+        let counts = [Count::new(), Count::new(), Count::new()];
+        {
+            let mut first = Box::pin(near.recv(&mut a));
+            let mut second = Box::pin(near.recv(&mut b));
+            let mut third = Box::pin(near.recv(&mut c));
+            assert!(poll_future(&mut first, &counts[0]).is_pending());
+            assert!(poll_future(&mut second, &counts[1]).is_pending());
+            assert!(poll_future(&mut third, &counts[2]).is_pending());
+            drop(first);
+            assert_eq!(counts[0].kept(), 0, "what gives up leaves no waker");
+            far.send(b"a").await.unwrap();
+            far.send(b"bb").await.unwrap();
+            let (second, third) = zip(second, third).await;
+            assert_eq!(second.unwrap() + third.unwrap(), 3);
+        }
+        assert_eq!(counts[0].woken(), 0);
+        let (sent, received) = zip(near.send(b"x"), far.recv(&mut a)).await;
+        assert_eq!((sent.unwrap(), received.unwrap()), (1, 1));
+    });
+}
+
+#[test]
+fn sending_on_a_udp_socket_wakes_nobody_for_nothing() {
+    on_every_backend(|backend| {
+        let runtime = runtime(backend);
+        let far = net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let address = far.local_addr().unwrap();
+        let mut bytes = [0; 64];
+        let near = runtime.block_on(async {
+            let (near, _) = bound().await;
+            // Registered.
+            assert!(poll_once(near.recv(&mut [0; 4])).await.is_none());
+            near
+        });
+        assert_no_wake_up(&runtime, || {
+            let count = Count::new();
+            let mut send = Box::pin(near.send_to(b"message", address));
+            assert!(poll_future(&mut send, &count).is_ready());
+            assert_eq!(far.recv(&mut bytes).unwrap(), 7);
+        });
+    });
+}
+
+#[test]
+fn multicast_reaches_those_who_joined() {
+    in_every_runtime(|_| async {
+        let group = Ipv4Addr::new(224, 0, 0, 251);
+        let receiver = UdpSocket::bind("0.0.0.0:0").await.unwrap();
+        let port = receiver.local_addr().unwrap().port();
+        let (sender, sender_address) = bound().await;
+        sender.set_multicast_loop_v4(true).unwrap();
+        assert!(sender.multicast_loop_v4().unwrap());
+        sender.set_multicast_ttl_v4(3).unwrap();
+        assert_eq!(sender.multicast_ttl_v4().unwrap(), 3);
+        SockRef::from(&sender)
+            .set_multicast_if_v4(&Ipv4Addr::LOCALHOST)
+            .unwrap();
+        receiver
+            .join_multicast_v4(group, Ipv4Addr::LOCALHOST)
+            .unwrap();
+        // Loopback may be an interface that takes no multicast.
+        if sender.send_to(b"to all", (group, port)).await.is_ok() {
+            let mut bytes = [0; 64];
+            let received = timeout(SOON, receiver.recv_from(&mut bytes)).await;
+            let received = received.expect("it is in the group").unwrap();
+            assert_eq!(received, (6, sender_address));
+        }
+        receiver
+            .leave_multicast_v4(group, Ipv4Addr::LOCALHOST)
+            .unwrap();
+        receiver
+            .leave_multicast_v4(group, Ipv4Addr::LOCALHOST)
+            .expect_err("it has left");
+        receiver
+            .join_multicast_v4(Ipv4Addr::LOCALHOST, Ipv4Addr::LOCALHOST)
+            .expect_err("no group");
+        if has_ipv6() {
+            let socket = UdpSocket::bind("[::]:0").await.unwrap();
+            socket.set_multicast_loop_v6(false).unwrap();
+            assert!(!socket.multicast_loop_v6().unwrap());
+            socket
+                .join_multicast_v6(&Ipv6Addr::LOCALHOST, 0)
+                .expect_err("no group");
+            let group = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0xfb);
+            if socket.join_multicast_v6(&group, 0).is_ok() {
+                socket.leave_multicast_v6(&group, 0).unwrap();
+            }
+        }
+    });
+}
+
+#[test]
+fn broadcast_and_ttl_are_options() {
+    in_every_runtime(|_| async {
+        let (socket, _) = bound().await;
+        assert!(!socket.broadcast().unwrap());
+        // Loopback's own broadcast address is refused without the option.
+        #[cfg(target_os = "linux")]
+        {
+            let error = socket.send_to(b"x", "127.255.255.255:9").await;
+            let error = error.expect_err("it may not");
+            assert_eq!(error.kind(), ErrorKind::PermissionDenied);
+        }
+        socket.set_broadcast(true).unwrap();
+        assert!(socket.broadcast().unwrap());
+        #[cfg(target_os = "linux")]
+        {
+            let all = net::UdpSocket::bind("0.0.0.0:0").unwrap();
+            let port = all.local_addr().unwrap().port();
+            let all = UdpSocket::try_from(all).unwrap();
+            let broadcast = (Ipv4Addr::new(127, 255, 255, 255), port);
+            socket.send_to(b"all", broadcast).await.unwrap();
+            let received = timeout(SOON, all.recv(&mut [0; 8])).await;
+            assert_eq!(received.expect("it is for everyone").unwrap(), 3);
+        }
+        socket.set_ttl(7).unwrap();
+        assert_eq!(socket.ttl().unwrap(), 7);
+    });
+}
+
+#[test]
+fn a_std_udp_socket_comes_and_goes_and_keeps_working() {
+    in_every_runtime(|_| async {
+        let std = net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let number = number_of(&std);
+        let socket = UdpSocket::try_from(std).unwrap();
+        assert_ne!(is_nonblocking(&socket), Some(false), "it was made so");
+        let (far, far_address) = bound().await;
+        assert!(!is_inherited(&socket) && !is_inherited(&far));
+        assert_ne!(is_nonblocking(&far), Some(false));
+        let mut bytes = [0; 8];
+        assert!(poll_once(socket.recv(&mut bytes)).await.is_none());
+        socket.send_to(b"x", far_address).await.unwrap();
+        let (_, address) = far.recv_from(&mut bytes).await.unwrap();
+
+        let std = net::UdpSocket::try_from(socket).unwrap();
+        assert_eq!(number_of(&std), number);
+        let error = std.recv(&mut bytes).expect_err("it stays so");
+        assert_eq!(error.kind(), ErrorKind::WouldBlock);
+        std.set_nonblocking(false).unwrap();
+        far.send_to(b"y", address).await.unwrap();
+        assert_eq!(std.recv(&mut bytes).unwrap(), 1);
+
+        let socket = UdpSocket::try_from(Owned::from(std)).unwrap();
+        let clone = socket.clone();
+        far.send_to(b"z", address).await.unwrap();
+        assert_eq!(clone.recv(&mut bytes).await.unwrap(), 1);
+    });
+}
+
+#[test]
+fn bad_addresses_of_udp_sockets_are_errors_with_words() {
+    in_every_runtime(|_| async {
+        let (socket, address) = bound().await;
+        for (error, kind) in [
+            (
+                UdpSocket::bind(address).await.map(drop),
+                ErrorKind::AddrInUse,
+            ),
+            (
+                UdpSocket::bind(Vec::new()).await.map(drop),
+                ErrorKind::InvalidInput,
+            ),
+            (
+                UdpSocket::bind("no port").await.map(drop),
+                ErrorKind::InvalidInput,
+            ),
+            (socket.connect("127.0.0.1").await, ErrorKind::InvalidInput),
+            (
+                socket.send_to(b"x", "").await.map(drop),
+                ErrorKind::InvalidInput,
+            ),
+            (
+                UdpSocket::bind_with(
+                    Socket::new(Domain::IPV4, Type::STREAM, None).unwrap(),
+                    address,
+                )
+                .map(drop),
+                ErrorKind::InvalidInput,
+            ),
+        ] {
+            let error = error.expect_err("it is bad");
+            assert_eq!(error.kind(), kind, "{error}");
+            assert!(error.to_string().len() > 10, "{error}");
+        }
+    });
+}
