@@ -121,6 +121,21 @@ impl Reactor {
         }
     }
 
+    /// Whether the worker sleeps, or is about to.
+    #[inline]
+    pub(crate) fn is_parked(&self) -> bool {
+        self.parking.is_parked()
+    }
+
+    /// Wakes the worker if it sleeps; false if it does not.
+    pub(crate) fn try_unpark(&self) -> bool {
+        let asleep = self.parking.unpark();
+        if asleep {
+            self.notify();
+        }
+        asleep
+    }
+
     /// Wakes the current or the next wait in any case.
     #[cold]
     pub(crate) fn notify(&self) {

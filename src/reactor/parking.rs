@@ -26,7 +26,10 @@ const RUNNING: u8 = 0;
 const PARKED: u8 = 1;
 const NOTIFIED: u8 = 2;
 
+/// On cache lines of its own: other threads read it with each wake, and what stands beside it the
+/// worker writes in each turn.
 #[derive(Debug)]
+#[repr(align(128))]
 pub(crate) struct Parking(AtomicU8);
 
 impl Parking {
@@ -57,7 +60,14 @@ impl Parking {
         // A `NOTIFIED` that is overwritten is a notification that the poller keeps: at worst the
         // next wait returns at once. `Relaxed`, since what was put somewhere is found through the
         // lock or the queue that holds it.
-        self.0.store(RUNNING, Ordering::Relaxed);
+        if self.0.load(Ordering::Relaxed) != RUNNING {
+            self.0.store(RUNNING, Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_parked(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == PARKED
     }
 
     /// There is something for the worker, where it will look. True if the caller has to notify

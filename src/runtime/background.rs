@@ -6,33 +6,33 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 use std::thread;
 
 use super::Runtime;
-use crate::task::queue::Home;
+use crate::task::team::Team;
 
-static BACKGROUND: OnceLock<Arc<Home>> = OnceLock::new();
+static BACKGROUND: OnceLock<Arc<Team>> = OnceLock::new();
 
 /// Held while starting, so that one thread does.
 static STARTING: Mutex<()> = Mutex::new(());
 
-/// The background runtime's worker.
+/// The background runtime: a team of one.
 ///
 /// # Errors
 ///
 /// Where it cannot be started, for want of descriptors or threads. The next call tries again.
-pub(crate) fn home() -> io::Result<&'static Arc<Home>> {
+pub(crate) fn team() -> io::Result<&'static Arc<Team>> {
     match BACKGROUND.get() {
-        Some(home) if home.reactor.is_closed() => Err(io::Error::other(
+        Some(team) if team.is_closing() => Err(io::Error::other(
             "the background runtime has ended: its thread panicked",
         )),
-        Some(home) => Ok(home),
+        Some(team) => Ok(team),
         None => start(),
     }
 }
 
 #[cold]
-fn start() -> io::Result<&'static Arc<Home>> {
+fn start() -> io::Result<&'static Arc<Team>> {
     let _starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(home) = BACKGROUND.get() {
-        return Ok(home);
+    if let Some(team) = BACKGROUND.get() {
+        return Ok(team);
     }
     // A runtime is driven by the thread that makes it.
     let (sender, receiver) = mpsc::sync_channel(1);
@@ -46,11 +46,11 @@ fn start() -> io::Result<&'static Arc<Home>> {
                     return;
                 }
             };
-            let _ = sender.send(Ok(runtime.worker.home().clone()));
+            let _ = sender.send(Ok(runtime.team().clone()));
             runtime.block_on(std::future::pending::<()>())
         })?;
-    let home = receiver
+    let team = receiver
         .recv()
         .map_err(|_| io::Error::other("the background runtime did not start"))??;
-    Ok(BACKGROUND.get_or_init(|| home))
+    Ok(BACKGROUND.get_or_init(|| team))
 }

@@ -20,7 +20,10 @@ pub(crate) fn with_reactor<R>(f: impl FnOnce(&Arc<Reactor>) -> R) -> io::Result<
     // A clone, so that nothing is borrowed while `f` runs: it may drop wakers, and their destructors
     // may do anything.
     match queue::current() {
-        Some(local) if !local.home.reactor.is_closed() => Ok(f(&local.home.reactor)),
-        _ => Ok(f(&background::home()?.reactor)),
+        Some(local) if !local.home().reactor.is_closed() => Ok(f(&local.home().reactor)),
+        _ => {
+            let team = background::team()?;
+            Ok(f(&team.home(team.front()).reactor))
+        }
     }
 }

@@ -4,11 +4,13 @@
 //! A [`Runtime`] is for those that choose a [`Backend`], drive the loop themselves, or keep tasks
 //! between two calls.
 //!
-//! A runtime has a queue, a reactor and a heap of deadlines, all of one thread: the one that made
-//! it, which drives it and drops it. Other threads reach it through a [`Handle`].
+//! A runtime has a worker: a queue, a reactor and a heap of deadlines, all of one thread, the one that
+//! made it, which drives it and drops it. Other threads reach it through a [`Handle`]. With
+//! [`Builder::workers`] it has more of them, on threads of their own, which run what is spawned.
 
 mod background;
 mod builder;
+mod busy;
 pub(crate) mod context;
 mod worker;
 
@@ -18,13 +20,15 @@ use std::io;
 use std::panic::Location;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::poller::{Backend, Poller};
+use crate::poller::Backend;
 use crate::reactor::now;
 use crate::sys::BorrowedDescriptor;
-use crate::task::{self, Task, queue};
-use queue::Home;
+use crate::task::queue::{self, Local};
+use crate::task::{self, Task};
+use task::team::Team;
 use worker::Worker;
 
 pub use builder::Builder;
@@ -32,12 +36,14 @@ pub use builder::Builder;
 /// Runs futures, and what they spawn, on the thread that made it.
 ///
 /// A runtime is driven by [`block_on`](Self::block_on), [`run`](Self::run) and
-/// [`turn`](Self::turn); tasks make progress only while it is. It is neither `Send` nor `Sync`:
+/// [`turn`](Self::turn); tasks make progress only while it is. (With [several
+/// workers](Builder::workers), those that are spawned always do, on the workers' threads.) It is neither `Send` nor `Sync`:
 /// that is what lets [`spawn_local`](Self::spawn_local) take any future. [`handle`](Self::handle)
 /// gives other threads a way in.
 ///
-/// **Dropping a runtime drops every task**, on this thread. Sockets and timers that live on belong
-/// to the next runtime that waits for them.
+/// **Dropping a runtime drops every task**, on this thread or that of its worker, and waits for one
+/// that another worker is just running. Sockets and timers that live on belong to the next runtime that
+/// waits for them.
 ///
 /// # Examples
 ///
@@ -50,7 +56,10 @@ pub use builder::Builder;
 /// # std::io::Result::Ok(())
 /// ```
 pub struct Runtime {
+    /// The front of its team.
     pub(crate) worker: Rc<Worker>,
+    /// The members' threads.
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl Runtime {
@@ -63,15 +72,13 @@ impl Runtime {
         Builder::new().build()
     }
 
-    /// A builder, to choose the backend.
+    /// A builder, to choose the backend and the number of workers.
     pub fn builder() -> Builder {
         Builder::new()
     }
 
-    fn with(poller: Poller) -> Runtime {
-        Runtime {
-            worker: Rc::new(Worker::new(poller)),
-        }
+    pub(crate) fn team(&self) -> &Arc<Team> {
+        self.worker.team()
     }
 
     /// Drives the runtime until `future` is done, and gives its output. Tasks that are not done by
@@ -99,13 +106,14 @@ impl Runtime {
     ///
     /// If the kernel can no longer be waited on.
     pub fn run(&self) {
-        self.worker.run();
+        self.worker.run(None);
     }
 
     /// Drives the runtime for one round: waits until there is something to do, at most for
     /// `timeout` (`None`: however long it takes), and does some of it. True if there was anything.
     ///
-    /// With [`Duration::ZERO`] it never blocks.
+    /// With [`Duration::ZERO`] it never blocks. With [several workers](Builder::workers) it is about
+    /// what this thread runs: what the others do does not end the wait.
     ///
     /// ```
     /// use std::time::Duration;
@@ -125,14 +133,15 @@ impl Runtime {
         self.worker.turn(timeout.into())
     }
 
-    /// Spawns a task. It runs while the runtime is driven.
+    /// Spawns a task. It runs while the runtime is driven; with [several
+    /// workers](Builder::workers), on one of their threads, always.
     #[track_caller]
     pub fn spawn<F>(&self, future: F) -> Task<F::Output>
     where
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        spawn_on(self.worker.home(), future, Location::caller())
+        spawn_on(self.team(), future, Location::caller())
     }
 
     /// Spawns a task whose future need not be `Send`: it stays on this thread.
@@ -143,19 +152,24 @@ impl Runtime {
         F::Output: 'static,
     {
         // SAFETY: a runtime stays on the thread of its worker.
-        unsafe { spawn_local_on(self.worker.home(), future, Location::caller()) }
+        unsafe { spawn_local_on(&self.worker.local, future, Location::caller()) }
     }
 
     /// A handle to spawn with, from any thread.
     pub fn handle(&self) -> Handle {
         Handle {
-            home: self.worker.home().clone(),
+            team: self.team().clone(),
         }
     }
 
     /// Which backend it waits with.
     pub fn backend(&self) -> Backend {
-        self.worker.home().reactor.poller().backend()
+        self.worker.reactor().poller().backend()
+    }
+
+    /// How many threads run what is spawned.
+    pub fn workers(&self) -> usize {
+        self.team().workers()
     }
 
     /// A descriptor that is readable when [`turn`](Self::turn) has something to do, so that a
@@ -200,7 +214,8 @@ impl Runtime {
     }
 
     /// Drives the runtime until no task is left, at most for `timeout`, and drops it. Returns how
-    /// many tasks were cancelled.
+    /// many tasks were cancelled. (As every drop of a runtime it waits for tasks that other workers are
+    /// just running.)
     ///
     /// # Panics
     ///
@@ -216,21 +231,14 @@ impl Runtime {
     /// # std::io::Result::Ok(())
     /// ```
     pub fn shutdown(self, timeout: Duration) -> usize {
-        let deadline = now().checked_add(timeout);
-        while self.worker.home().live_tasks() > 0 {
-            let left = deadline.map(|d| d.saturating_duration_since(now()));
-            if left == Some(Duration::ZERO) {
-                break;
-            }
-            self.turn(left);
-        }
-        self.worker.home().live_tasks()
+        self.worker.run(now().checked_add(timeout));
+        self.team().live_tasks()
     }
 }
 
 impl Drop for Runtime {
     fn drop(&mut self) {
-        self.worker.close();
+        self.worker.close(self.threads.drain(..));
     }
 }
 
@@ -238,7 +246,8 @@ impl fmt::Debug for Runtime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Runtime")
             .field("backend", &self.backend())
-            .field("tasks", &self.worker.home().live_tasks())
+            .field("workers", &self.workers())
+            .field("tasks", &self.team().live_tasks())
             .field("spawned_at", &Sites(self.worker.local.live_sites()))
             .finish()
     }
@@ -270,7 +279,7 @@ impl fmt::Debug for Sites {
 /// ```
 #[derive(Clone)]
 pub struct Handle {
-    home: Arc<Home>,
+    team: Arc<Team>,
 }
 
 impl Handle {
@@ -282,14 +291,14 @@ impl Handle {
     /// Where the background runtime is needed and cannot be started.
     pub fn current() -> Handle {
         Handle::try_current().unwrap_or_else(|| Handle {
-            home: background().clone(),
+            team: background().clone(),
         })
     }
 
     /// The handle of the runtime that this thread drives, if it drives one.
     pub fn try_current() -> Option<Handle> {
         queue::with_current(|local| Handle {
-            home: local.home.clone(),
+            team: local.team.clone(),
         })
     }
 
@@ -300,14 +309,14 @@ impl Handle {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        spawn_on(&self.home, future, Location::caller())
+        spawn_on(&self.team, future, Location::caller())
     }
 }
 
 impl fmt::Debug for Handle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Handle")
-            .field("tasks", &self.home.live_tasks())
+            .field("tasks", &self.team.live_tasks())
             .finish()
     }
 }
@@ -381,7 +390,7 @@ where
 {
     let site = Location::caller();
     match queue::current() {
-        Some(local) => spawn_on(&local.home, future, site),
+        Some(local) => spawn_on(&local.team, future, site),
         None => spawn_on(background(), future, site),
     }
 }
@@ -415,7 +424,7 @@ where
 {
     match queue::current() {
         // SAFETY: the current worker is this thread's.
-        Some(local) => unsafe { spawn_local_on(&local.home, future, Location::caller()) },
+        Some(local) => unsafe { spawn_local_on(&local, future, Location::caller()) },
         None => panic!(
             "polder::spawn_local: this thread drives no runtime; \
              call it within polder::block_on, or use Runtime::spawn_local"
@@ -423,22 +432,21 @@ where
     }
 }
 
-fn spawn_on<F>(home: &Arc<Home>, future: F, site: &'static Location<'static>) -> Task<F::Output>
+fn spawn_on<F>(team: &Arc<Team>, future: F, site: &'static Location<'static>) -> Task<F::Output>
 where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    // SAFETY: the future is `Send`.
-    let (runnable, task) = unsafe { task::new(home, future, site) };
-    home.start(runnable);
+    let (runnable, task) = task::new(team, future, site);
+    team.start(runnable);
     task
 }
 
 /// # Safety
 ///
-/// The caller is on the thread of `home`'s worker.
+/// The caller is on the thread of `local`'s worker.
 unsafe fn spawn_local_on<F>(
-    home: &Arc<Home>,
+    local: &Local,
     future: F,
     site: &'static Location<'static>,
 ) -> Task<F::Output>
@@ -447,14 +455,14 @@ where
     F::Output: 'static,
 {
     // SAFETY: the caller's promise.
-    let (runnable, task) = unsafe { task::new(home, future, site) };
-    home.start(runnable);
+    let (runnable, task) = unsafe { task::new_at(&local.team, local.place, future, site) };
+    local.team.start(runnable);
     task
 }
 
-fn background() -> &'static Arc<Home> {
-    match background::home() {
-        Ok(home) => home,
+fn background() -> &'static Arc<Team> {
+    match background::team() {
+        Ok(team) => team,
         Err(error) => panic!("polder: the background runtime cannot be started: {error}"),
     }
 }

@@ -8,6 +8,11 @@
 //!   looks without sleeping. It wakes whose sources and deadlines are ready. Then those that yielded
 //!   are ready again: a loop of yields cannot get ahead of the poll.
 //!
+//! Between two tasks of its own a member of a team (see [`team`](crate::task::team)) starts one that
+//! nobody has started yet, now and then, or whenever it has none of its own.
+//!
+//! Before it sleeps a worker may poll for a while: see [`busy`](super::busy).
+//!
 //! No clock is read when no timer is pending. The kernel is not asked when there are tasks to run
 //! and no source is registered: there is nothing that it could say.
 //!
@@ -16,14 +21,16 @@
 //! current worker it is not: they go through the inbox and notify. Each drive ends by arming the
 //! earliest deadline in the kernel, and by a notification of its own if tasks are left.
 //!
-//! **Closing** ([`Worker::close`]), in phases:
+//! **Closing**, in phases:
 //!
-//! 1. Mark: tasks spawned from here on are cancelled at once.
-//! 2. Drop every runnable that is queued, and with it its future; wake every other live task, so
-//!    that it is queued too. On this thread, with this worker current, so that destructors may wake,
-//!    spawn, and use sockets and timers.
-//! 3. Until no live task is left: one whose wake is on its way arrives in the inbox.
-//! 4. Close the reactor: sockets and timers that live on elsewhere are sent there.
+//! 1. Mark: tasks spawned from here on are cancelled at once, and members leave their loop.
+//! 2. Each worker, on its own thread ([`drop_tasks`](Worker::drop_tasks)), drops every runnable that is
+//!    queued, and with it its future, and wakes every other live task, so that it is queued too; until
+//!    none is left: one whose wake is on its way arrives in the inbox. The worker is current
+//!    meanwhile, so that destructors may wake, spawn, and use sockets and timers. Then it closes its
+//!    reactor: sockets and timers that live on elsewhere are sent there.
+//! 3. The front waits for the members' threads, and drops what never started. (Only a thread of none
+//!    of them may still be about to hand over a task; it is waited for.)
 
 use std::cell::Cell;
 use std::future::Future;
@@ -32,43 +39,58 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
-use std::time::Duration;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
-use crate::poller::Poller;
-use crate::reactor::{Driver, Reactor};
+use super::busy::Busy;
+use crate::reactor::{Driver, Reactor, now};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sys::BorrowedDescriptor;
-use crate::task::queue::{self, Home, Local};
+use crate::task::Runnable;
+use crate::task::queue::{self, Backlog, Local, PATIENCE};
+use crate::task::team::{Home, Team};
 
 /// Tasks run between two looks at the kernel. From 32 to 64 a look costs nothing that can be
 /// measured beside them (Linux 6.18), and none of them waits for long.
 const RUNS: usize = 64;
+
+/// A member with tasks of its own starts another one every so many runs.
+const START_EVERY: usize = 8;
 
 pub(crate) struct Worker {
     pub(crate) local: Rc<Local>,
     /// Taken for the length of a wait. A turn within a turn makes its own.
     driver: Cell<Option<Box<Driver>>>,
     embedded: Cell<bool>,
+    busy: Busy,
+    /// Counts a member's runs.
+    runs: Cell<usize>,
 }
 
 impl Worker {
-    pub(crate) fn new(poller: Poller) -> Worker {
-        let home = Arc::new(Home::new(Reactor::new(poller)));
+    pub(crate) fn new(team: Arc<Team>, place: usize, busy_poll: Duration) -> Worker {
         Worker {
-            local: Rc::new(Local::new(home)),
+            local: Rc::new(Local::new(team, place)),
             driver: Cell::default(),
             embedded: Cell::new(false),
+            busy: Busy::new(busy_poll),
+            runs: Cell::new(0),
         }
     }
 
     #[inline]
-    pub(crate) fn home(&self) -> &Arc<Home> {
-        &self.local.home
+    pub(crate) fn team(&self) -> &Arc<Team> {
+        &self.local.team
     }
 
     #[inline]
-    fn reactor(&self) -> &Reactor {
-        &self.local.home.reactor
+    fn home(&self) -> &Home {
+        self.local.home()
+    }
+
+    #[inline]
+    pub(crate) fn reactor(&self) -> &Reactor {
+        &self.home().reactor
     }
 
     /// Drives the worker until `future` is done.
@@ -76,7 +98,7 @@ impl Worker {
         let _driving = self.drive();
         let main = Arc::new(Main {
             woken: AtomicBool::new(true),
-            home: self.home().clone(),
+            reactor: self.home().reactor.clone(),
         });
         let waker = Waker::from(main.clone());
         let mut cx = Context::from_waker(&waker);
@@ -96,49 +118,63 @@ impl Worker {
                     break;
                 }
             }
-            self.pause(None, Some(&main));
+            self.pause(None, || main.woken.load(Ordering::Relaxed));
         }
     }
 
-    /// Drives the worker until no task is left.
-    pub(crate) fn run(&self) {
+    /// Drives the worker until its team has no task left, or `deadline` has come.
+    pub(crate) fn run(&self, deadline: Option<Instant>) {
+        /// Not longer than this lasts, whatever happens.
+        struct Watch<'a>(&'a Team);
+        impl Drop for Watch<'_> {
+            fn drop(&mut self) {
+                self.0.stop_watching();
+            }
+        }
         let _driving = self.drive();
+        let team = &**self.team();
+        let _watch = Watch(team);
+        team.watch();
         loop {
             self.run_ready();
-            if self.home().live_tasks() == 0 {
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(now()));
+            if team.live_tasks() == 0 || left == Some(Duration::ZERO) {
                 return;
             }
-            self.pause(None, None);
+            self.pause(left, || team.live_tasks() == 0);
         }
     }
 
     /// Drives the worker for one turn. True if there was anything to do.
     pub(crate) fn turn(&self, timeout: Option<Duration>) -> bool {
         let _driving = self.drive();
-        self.pause(timeout, None) | self.run_ready()
+        self.pause(timeout, || false) | self.run_ready()
     }
 
-    /// True if anything was woken.
-    fn pause(&self, timeout: Option<Duration>, main: Option<&Main>) -> bool {
+    /// Drives a member of a team until the team closes.
+    pub(crate) fn serve(&self) {
+        let _driving = self.drive();
+        while !self.team().is_closing() {
+            self.run_ready();
+            self.pause(None, || self.team().is_closing());
+        }
+        self.drop_tasks();
+        self.reactor().close();
+    }
+
+    /// Sleeps unless there is something to do, or `must_stay` says so. True if anything was woken.
+    fn pause(&self, timeout: Option<Duration>, must_stay: impl Fn() -> bool) -> bool {
         let local = &*self.local;
         let reactor = self.reactor();
         let mut driver = self.driver.take().unwrap_or_default();
-        let main_woken = || main.is_some_and(|main| main.woken.load(Ordering::Relaxed));
         let mut any = false;
-        // The last look, in each place that another thread may have put something: the inbox, the
-        // flag, and, in `next_timeout`, the deadlines.
-        let nothing_came = || {
-            reactor.park();
-            !local.home.has_mail() && !main_woken() && !self.is_closed_empty()
-        };
-        let may_sleep = !local.has_work() && !main_woken() && timeout != Some(Duration::ZERO);
-        if may_sleep && nothing_came() {
-            let timeout = match (timeout, reactor.next_timeout()) {
-                (Some(a), Some(b)) => Some(a.min(b)),
-                (a, b) => a.or(b),
+        let may_sleep = !local.has_work() && !must_stay() && timeout != Some(Duration::ZERO);
+        let slept = may_sleep
+            && match self.busy.is_on() {
+                true => self.sleep_reluctantly(&mut driver, timeout, must_stay, &mut any),
+                false => self.sleep(&mut driver, timeout, must_stay, &mut any),
             };
-            any |= wait(reactor, &mut driver, timeout);
-        } else if reactor.has_sources() || self.embedded.get() {
+        if !slept && (reactor.has_sources() || self.embedded.get()) {
             any |= wait(reactor, &mut driver, Some(Duration::ZERO));
         }
         reactor.resume();
@@ -146,12 +182,107 @@ impl Worker {
         self.driver.set(Some(driver));
         local.take_mail();
         local.release_yielded();
+        if local.is_member() {
+            if local.answer_the_search() {
+                self.runs.set(0);
+            }
+            local.wait_for_others();
+        }
         any
     }
 
-    /// While closing, the last live task may end on another thread, the one that spawned it.
-    fn is_closed_empty(&self) -> bool {
-        self.home().is_closing() && self.home().live_tasks() == 0
+    /// Waits until there is something to do; false if there is by now. `any` tells whether something
+    /// was woken.
+    #[inline]
+    fn sleep(
+        &self,
+        driver: &mut Driver,
+        timeout: Option<Duration>,
+        must_stay: impl Fn() -> bool,
+        any: &mut bool,
+    ) -> bool {
+        let local = &*self.local;
+        let reactor = self.reactor();
+        reactor.park();
+        // The last look, in each place where another thread may have put something: the inbox, the
+        // tasks that have not started, the search's mark, what `must_stay` looks at, and, in
+        // `next_timeout`, the deadlines.
+        if local.home().has_mail() || must_stay() {
+            return false;
+        }
+        let earliest = |a: Option<Duration>, b| a.into_iter().chain(b).min();
+        let timeout = earliest(timeout, reactor.next_timeout());
+        if !local.is_member() {
+            *any |= wait(reactor, driver, timeout);
+            return true;
+        }
+        if local.team.is_coming(local.place) {
+            return false;
+        }
+        match local.backlog() {
+            Backlog::Mine => return false,
+            Backlog::None => {
+                local.team.before_sleep();
+                *any |= wait(reactor, driver, timeout);
+            }
+            Backlog::Others => {
+                local.home().set_patient(true);
+                local.team.wake_one();
+                *any |= wait(reactor, driver, earliest(timeout, Some(PATIENCE)));
+                local.home().set_patient(false);
+            }
+        }
+        true
+    }
+
+    /// [`sleep`](Self::sleep), after polling for a while where that pays; and learns whether it does.
+    fn sleep_reluctantly(
+        &self,
+        driver: &mut Driver,
+        timeout: Option<Duration>,
+        must_stay: impl Fn() -> bool,
+        any: &mut bool,
+    ) -> bool {
+        let start = now();
+        let slept = (self.busy.is_eager()
+            && !self.local.team.is_crowded()
+            && self.poll_busily(driver, start, timeout, &must_stay, any))
+            || self.sleep(driver, timeout, must_stay, any);
+        self.busy.learn(start.elapsed());
+        slept
+    }
+
+    /// Looks again and again; false if that was in vain. Meanwhile the worker counts as awake: what
+    /// others send, it sees.
+    fn poll_busily(
+        &self,
+        driver: &mut Driver,
+        start: Instant,
+        timeout: Option<Duration>,
+        must_stay: impl Fn() -> bool,
+        any: &mut bool,
+    ) -> bool {
+        let local = &*self.local;
+        let reactor = self.reactor();
+        loop {
+            if reactor.has_sources() && wait(reactor, driver, Some(Duration::ZERO)) {
+                *any = true;
+                return true;
+            }
+            let is_due = reactor.next_timeout() == Some(Duration::ZERO);
+            if is_due || local.home().has_mail() || must_stay() || local.backlog() == Backlog::Mine
+            {
+                return true;
+            }
+            let idle = start.elapsed();
+            if timeout.is_some_and(|timeout| idle >= timeout) {
+                return true;
+            }
+            if idle >= self.busy.limit() {
+                return false;
+            }
+            std::hint::spin_loop();
+        }
     }
 
     /// True if there was any.
@@ -162,13 +293,30 @@ impl Worker {
     /// Runs the next ready task; false if there is none.
     #[inline]
     fn run_next(&self) -> bool {
-        match self.local.pop() {
+        match self.next() {
             None => false,
             Some(runnable) => {
                 self.local.renew_budget();
                 runnable.run();
+                if self.local.is_member() {
+                    self.local.tell_what_was_spawned();
+                }
                 true
             }
+        }
+    }
+
+    #[inline]
+    fn next(&self) -> Option<Runnable> {
+        let local = &*self.local;
+        if !local.is_member() {
+            return local.pop();
+        }
+        let count = self.runs.get();
+        self.runs.set(count.wrapping_add(1));
+        match count % START_EVERY == START_EVERY - 1 {
+            true => local.take_fresh().or_else(|| local.pop()),
+            false => local.pop().or_else(|| local.take_fresh()),
         }
     }
 
@@ -191,12 +339,17 @@ impl Worker {
 
     /// Makes this the thread's current worker.
     fn drive(&self) -> Driving<'_> {
-        if self.embedded.get() {
-            self.reactor().resume();
-        }
+        self.reactor().resume();
         Driving {
             worker: self,
             _entered: queue::enter(&self.local),
+        }
+    }
+
+    /// The front of a team is not awake while nobody drives it: see [`Team::is_crowded`].
+    pub(crate) fn rest(&self) {
+        if self.team().workers() > 1 {
+            self.reactor().park();
         }
     }
 
@@ -213,33 +366,55 @@ impl Worker {
             .expect("a poller with a descriptor takes a deadline");
     }
 
-    /// Drops every task, and lets go of every socket and timer. What is left is what handles keep:
-    /// memory and the poller.
-    pub(crate) fn close(&self) {
+    /// Ends the team, whose front this is and whose members run on `threads`: drops every task, and
+    /// lets go of every socket and timer. What is left is what handles keep: memory and the pollers.
+    pub(crate) fn close(&self, threads: impl IntoIterator<Item = JoinHandle<()>>) {
         self.embedded.set(false);
         let _driving = self.drive();
-        let home = self.home();
-        home.start_closing();
+        let team = self.team();
+        team.start_closing();
+        self.drop_tasks();
+        let mut broken = false;
+        for thread in threads {
+            // A member panics only if it cannot wait; its tasks are never dropped then.
+            broken |= thread.join().is_err();
+        }
         loop {
-            self.local.take_mail();
-            self.local.release_yielded();
-            while let Some(runnable) = self.local.pop() {
+            while let Some(runnable) = team.take_fresh() {
+                drop(runnable);
+            }
+            self.drop_tasks();
+            if broken || team.live_tasks() == 0 {
+                break;
+            }
+            // A spawner on a foreign thread is about to see the mark.
+            self.pause(None, || team.live_tasks() == 0 || team.has_fresh());
+        }
+        self.reactor().close();
+    }
+
+    /// Drops every task that lives here.
+    fn drop_tasks(&self) {
+        let local = &*self.local;
+        loop {
+            local.take_mail();
+            local.release_yielded();
+            while let Some(runnable) = local.pop() {
                 drop(runnable);
             }
             // Those that were polled before; destructors may not add any, since nothing runs.
-            for (_, live) in self.local.take_live() {
+            for (_, live) in local.take_live() {
                 live.waker.wake();
             }
-            if self.local.has_work() {
+            if local.has_work() {
                 continue;
             }
-            if home.live_tasks() == 0 {
-                break;
+            if local.adopted() == 0 {
+                return;
             }
-            // A wake is under way on another thread, or a spawner is about to see the mark.
-            self.pause(None, None);
+            // A wake is under way on another thread.
+            self.pause(None, || false);
         }
-        home.reactor.close();
     }
 }
 
@@ -265,6 +440,8 @@ impl Drop for Driving<'_> {
     fn drop(&mut self) {
         if self.worker.embedded.get() {
             self.worker.settle();
+        } else {
+            self.worker.rest();
         }
     }
 }
@@ -272,7 +449,7 @@ impl Drop for Driving<'_> {
 /// The future that `block_on` was given: no task, but woken like one.
 struct Main {
     woken: AtomicBool,
-    home: Arc<Home>,
+    reactor: Arc<Reactor>,
 }
 
 impl Wake for Main {
@@ -284,6 +461,6 @@ impl Wake for Main {
     fn wake_by_ref(self: &Arc<Self>) {
         // First the flag, then the unparking, whose fence stands between: see `reactor::parking`.
         self.woken.store(true, Ordering::Release);
-        self.home.reactor.unpark();
+        self.reactor.unpark();
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! The task itself (its state, its waker, its one allocation) is `async_task`'s. Around the user's
 //! future lies a [`Body`], which does three things: it enters the task in its worker's list of live
-//! tasks at the first poll, and takes it out when the future is dropped; it catches a panic of the
+//! tasks if the first poll does not end it, and takes it out when the future is dropped; it catches a panic of the
 //! future, which becomes the task's [`Outcome`]; and it contains a panic of the future's destructor.
 //!
 //! **Where a future lives.** A task's `home` is a worker. Its runnable is run and dropped by that
@@ -12,7 +12,10 @@
 //! live future is gone, and a future that was never polled is dropped by its spawner, who may.)
 
 mod blocking;
+mod inbox;
 pub(crate) mod queue;
+mod search;
+pub(crate) mod team;
 
 use std::any::Any;
 use std::fmt;
@@ -26,26 +29,60 @@ use std::task::{Context, Poll};
 use async_task::{Builder, FallibleTask, WithInfo};
 use pin_project_lite::pin_project;
 
-use queue::Home;
+use crate::sync::atomic::{AtomicUsize, Ordering};
+use team::Team;
 
 pub use blocking::unblock;
 
 /// What every task carries, beside its future.
 #[derive(Debug)]
 pub(crate) struct Meta {
-    pub(crate) home: Arc<Home>,
+    team: Arc<Team>,
+    /// Which of the team's workers is the task's home; [`team::NOWHERE`] until a worker takes it.
+    /// Written once at most, before the first poll, and so before there is any waker: whoever has one
+    /// got it, by whatever means, from a thread that knew.
+    place: AtomicUsize,
     site: &'static Location<'static>,
+}
+
+impl Meta {
+    #[inline]
+    fn place(&self) -> usize {
+        self.place.load(Ordering::Relaxed)
+    }
+
+    /// A worker takes a task that has not started.
+    #[inline]
+    fn settle(&self, place: usize) {
+        self.place.store(place, Ordering::Relaxed);
+    }
 }
 
 pub(crate) type Runnable = async_task::Runnable<Meta>;
 
-/// Makes a task of `home`. The runnable is not scheduled yet.
+/// Makes a task that may run on any worker of `team`. The runnable is not scheduled yet.
+pub(crate) fn new<F>(
+    team: &Arc<Team>,
+    future: F,
+    site: &'static Location<'static>,
+) -> (Runnable, Task<F::Output>)
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    // SAFETY: the future is `Send`.
+    unsafe { new_at(team, team.birthplace(), future, site) }
+}
+
+/// Makes a task of the worker that this thread drives at `place` in `team`, or owns without driving
+/// it. The runnable is not scheduled yet.
 ///
 /// # Safety
 ///
-/// Unless `future` is `Send`, the caller is on the thread of `home`'s worker.
-pub(crate) unsafe fn new<F>(
-    home: &Arc<Home>,
+/// Unless `future` is `Send`, `place` is that of a worker of this thread.
+pub(crate) unsafe fn new_at<F>(
+    team: &Arc<Team>,
+    place: usize,
     future: F,
     site: &'static Location<'static>,
 ) -> (Runnable, Task<F::Output>)
@@ -53,14 +90,15 @@ where
     F: Future + 'static,
     F::Output: 'static,
 {
-    home.count_task();
+    queue::count(team);
     let meta = Meta {
-        home: home.clone(),
+        team: team.clone(),
+        place: AtomicUsize::new(place),
         site,
     };
     let body = |meta| Body {
         meta,
-        place: None,
+        entry: None,
         future: Some(future),
     };
     // SAFETY: async-task asks four things of an unchecked spawn.
@@ -84,8 +122,9 @@ pin_project! {
     /// The user's future, and its entry in the list of live tasks.
     struct Body<'a, F> {
         meta: &'a Meta,
-        // Where the task stands in its worker's list of live tasks, from its first poll on.
-        place: Option<usize>,
+        // Where the task stands in its worker's list of live tasks, once it has to be found there:
+        // from the end of its first poll on.
+        entry: Option<usize>,
         // `None` only while dropping.
         #[pin]
         future: Option<F>,
@@ -95,7 +134,7 @@ pin_project! {
         fn drop(this: Pin<&mut Self>) {
             let mut this = this.project();
             contain(|| this.future.set(None));
-            this.meta.home.uncount_task(*this.place);
+            queue::end(this.meta, *this.entry);
         }
     }
 }
@@ -106,12 +145,14 @@ impl<F: Future> Future for Body<'_, F> {
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        if this.place.is_none() {
-            *this.place = queue::adopt(this.meta, cx.waker());
-        }
         let future = this.future.as_pin_mut().expect("it is taken only by drop");
         let result = match catch_unwind(AssertUnwindSafe(|| future.poll(cx))) {
-            Ok(Poll::Pending) => return Poll::Pending,
+            Ok(Poll::Pending) => {
+                if this.entry.is_none() {
+                    *this.entry = queue::adopt(this.meta, cx.waker());
+                }
+                return Poll::Pending;
+            }
             Ok(Poll::Ready(value)) => Ok(value),
             Err(panic) => Err(panic),
         };

@@ -1,21 +1,15 @@
-//! The two halves of a worker's queue, and how a wake finds its way to it.
+//! A worker's own queues, and how a wake finds its way there.
 //!
-//! * [`Home`] is the half that every thread can reach: the inbox, the number of live tasks, and the
-//!   reactor through which the worker is woken.
-//! * [`Local`] is the half that is the worker's own: the ready tasks, those that yielded, the list
-//!   of live tasks, the cooperation budget. While a thread drives a worker, `Local` is its *current*
-//!   one.
+//! [`Local`] is the half of a worker that is its thread's own: the ready tasks, those that yielded,
+//! the list of live tasks, the cooperation budget. While a thread drives a worker, `Local` is its
+//! *current* one. The other half, which every thread can reach, is the [`Home`](super::team::Home) in
+//! its [`Team`].
 //!
 //! **A wake** ([`schedule`]) whose home is current goes straight to `Local`'s queue: no atomic, no
-//! system call. From anywhere else it goes to the inbox, and the worker is unparked; the head of
-//! `reactor::parking` says why it is not lost. A thread that owns a worker without driving it (a
-//! foreign loop between two turns) counts as anywhere else.
-//!
-//! **Closing.** `live` counts the tasks whose futures exist. A spawner counts its task, and *then*
-//! looks whether the home is closing; the closing worker marks that, and *then* waits for `live`
-//! to become zero; both are sequentially consistent. So either the spawner sees the mark and drops
-//! its future itself, or the worker sees the task and waits for it to arrive in the inbox. It does
-//! not look at whether queues are empty: a foreign thread may be about to push.
+//! system call. From anywhere else it goes to the home's inbox, and the worker is unparked; the head
+//! of `reactor::parking` says why it is not lost. A thread that owns a worker without driving it (a
+//! foreign loop between two turns) counts as anywhere else. A task that has no home yet goes to its
+//! team's queue: see [`team`](super::team).
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -24,156 +18,38 @@ use std::panic::Location;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
 
 use async_task::ScheduleInfo;
-use concurrent_queue::{ConcurrentQueue, PushError};
 use slab::Slab;
 
+use super::team::{Home, NOWHERE, SHARE, Team};
 use super::{Meta, Runnable};
-use crate::reactor::{Reactor, replace_driven};
-use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-
-/// The half of a worker that every thread can reach.
-#[derive(Debug)]
-pub(crate) struct Home {
-    pub(crate) reactor: Arc<Reactor>,
-    inbox: Inbox,
-    live: AtomicUsize,
-    closing: AtomicBool,
-}
-
-impl Home {
-    pub(crate) fn new(reactor: Reactor) -> Home {
-        Home {
-            reactor: Arc::new(reactor),
-            inbox: Inbox::new(),
-            live: AtomicUsize::new(0),
-            closing: AtomicBool::new(false),
-        }
-    }
-
-    /// How many tasks have a future.
-    #[inline]
-    pub(crate) fn live_tasks(&self) -> usize {
-        self.live.load(Ordering::SeqCst)
-    }
-
-    pub(super) fn count_task(&self) {
-        self.live.fetch_add(1, Ordering::SeqCst);
-    }
-
-    /// A task's future is gone.
-    pub(super) fn uncount_task(self: &Arc<Self>, place: Option<usize>) {
-        if let Some(place) = place {
-            // On the home's thread, like every drop of a future that was polled. When the worker
-            // closes, the list has been taken.
-            with_current(|local| {
-                if Arc::ptr_eq(&local.home, self) {
-                    let removed = local.live.borrow_mut().try_remove(place);
-                    drop(removed);
-                }
-            });
-        }
-        self.live.fetch_sub(1, Ordering::SeqCst);
-        if self.is_closing() {
-            self.reactor.unpark();
-        }
-    }
-
-    pub(crate) fn is_closing(&self) -> bool {
-        self.closing.load(Ordering::SeqCst)
-    }
-
-    /// From here on tasks that are spawned are cancelled at once.
-    pub(crate) fn start_closing(&self) {
-        self.closing.store(true, Ordering::SeqCst);
-    }
-
-    /// Hands a new task's runnable to the worker; dropped, and so cancelled, if that is closing.
-    pub(crate) fn start(&self, runnable: Runnable) {
-        match self.is_closing() {
-            true => drop(runnable),
-            false => runnable.schedule(),
-        }
-    }
-
-    #[inline]
-    pub(crate) fn has_mail(&self) -> bool {
-        !self.inbox.is_empty()
-    }
-}
-
-/// Wakes and tasks from other threads.
-///
-/// A ring that is made once, so that a wake allocates nothing, and a list for when it is full. Once
-/// something is in the list, everything goes there until the worker has emptied it, so that what
-/// one thread sends stays in order.
-#[derive(Debug)]
-struct Inbox {
-    ring: ConcurrentQueue<Runnable>,
-    list: Mutex<VecDeque<Runnable>>,
-    listed: AtomicUsize,
-}
-
-/// Wakes from elsewhere that fit between two looks of the worker without a lock. 4 KiB a worker.
-const RING: usize = 256;
-
-impl Inbox {
-    fn new() -> Inbox {
-        Inbox {
-            ring: ConcurrentQueue::bounded(RING),
-            list: Mutex::new(VecDeque::new()),
-            listed: AtomicUsize::new(0),
-        }
-    }
-
-    fn push(&self, runnable: Runnable) {
-        let mut runnable = runnable;
-        if self.listed.load(Ordering::Relaxed) == 0 {
-            match self.ring.push(runnable) {
-                Ok(()) => return,
-                Err(PushError::Full(back) | PushError::Closed(back)) => runnable = back,
-            }
-        }
-        let mut list = self.list.lock();
-        list.push_back(runnable);
-        self.listed.store(list.len(), Ordering::Release);
-    }
-
-    /// Read after the fence in `Parking::park`, and written before the one in `unpark`.
-    #[inline]
-    fn is_empty(&self) -> bool {
-        self.ring.is_empty() && self.listed.load(Ordering::Relaxed) == 0
-    }
-
-    #[inline]
-    fn drain(&self, into: &mut VecDeque<Runnable>) {
-        if self.is_empty() {
-            return;
-        }
-        into.extend(self.ring.try_iter().take(RING));
-        if self.listed.load(Ordering::Acquire) > 0 {
-            let mut list = self.list.lock();
-            // What is in the ring by now came before what is in the list.
-            into.extend(self.ring.try_iter().take(RING));
-            into.append(&mut list);
-            self.listed.store(0, Ordering::Release);
-        }
-    }
-}
+use crate::reactor::{Reactor, now, replace_driven};
 
 /// The half of a worker that is its thread's own.
 #[derive(Debug)]
 pub(crate) struct Local {
-    pub(crate) home: Arc<Home>,
+    pub(crate) team: Arc<Team>,
+    /// Which of the team's homes this is.
+    pub(crate) place: usize,
+    /// Whether this worker shares what is spawned with others.
+    is_member: bool,
     ready: RefCell<VecDeque<Runnable>>,
     /// Woke themselves while they ran: run again only after the reactor had its turn.
     yielded: RefCell<VecDeque<Runnable>>,
-    /// Every task that was polled and still has its future.
+    /// Every task that was polled and still has its future, but for one that is in its first poll.
     live: RefCell<Slab<Live>>,
+    /// Tasks whose home this is.
+    adopted: Cell<usize>,
     /// What the running task may still do; below zero, how often it was refused.
     budget: Cell<i32>,
+    /// How many tasks this worker may start before it looks at the others' loads again.
+    may_start: Cell<usize>,
+    /// While it leaves tasks to others.
+    waiting: Cell<Option<Waiting>>,
+    /// Whether the running task has spawned one that nobody was woken for.
+    has_spawned: Cell<bool>,
 }
 
 /// Operations of one task that may succeed in one poll. Enough to drain what a turn brings, few
@@ -191,14 +67,153 @@ pub(crate) struct Live {
 /// allocates. Larger queues grow once.
 const QUEUE: usize = 64;
 
+/// How long a member leaves tasks to those that have fewer: longer than these need to wake up and to
+/// come by, short beside what it would take them to come from a computation.
+pub(crate) const PATIENCE: Duration = Duration::from_millis(1);
+
+/// Since when a member leaves tasks to others, and how many it starts when it has waited enough.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    since: Instant,
+    grant: usize,
+}
+
+/// What a member can do about tasks that have not started.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Backlog {
+    None,
+    /// Take one.
+    Mine,
+    /// Leave them to members that have fewer tasks.
+    Others,
+}
+
 impl Local {
-    pub(crate) fn new(home: Arc<Home>) -> Local {
+    pub(crate) fn new(team: Arc<Team>, place: usize) -> Local {
         Local {
-            home,
+            is_member: place != team.front(),
+            team,
+            place,
             ready: RefCell::new(VecDeque::with_capacity(QUEUE)),
             yielded: RefCell::new(VecDeque::with_capacity(QUEUE)),
             live: RefCell::default(),
+            adopted: Cell::new(0),
             budget: Cell::new(BUDGET),
+            may_start: Cell::new(0),
+            waiting: Cell::new(None),
+            has_spawned: Cell::new(false),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn home(&self) -> &Home {
+        self.team.home(self.place)
+    }
+
+    #[inline]
+    pub(crate) fn is_member(&self) -> bool {
+        self.is_member
+    }
+
+    /// Whether a task's home is here.
+    #[inline]
+    fn is_home_of(&self, meta: &Meta) -> bool {
+        Arc::ptr_eq(&self.team, &meta.team) && self.place == meta.place()
+    }
+
+    /// How many tasks live here, started ones only.
+    #[inline]
+    pub(crate) fn adopted(&self) -> usize {
+        self.adopted.get()
+    }
+
+    fn set_adopted(&self, adopted: usize) {
+        self.adopted.set(adopted);
+        self.home().set_load(adopted);
+    }
+
+    /// What there is to do about tasks that have not started.
+    pub(crate) fn backlog(&self) -> Backlog {
+        if !self.is_member || !self.team.has_fresh() || self.team.is_closing() {
+            return Backlog::None;
+        }
+        if self.may_start.get() == 0 {
+            match self.team.share(self.place) {
+                0 => return Backlog::Others,
+                share => self.may_start.set(share),
+            }
+            self.waiting.set(None);
+        }
+        Backlog::Mine
+    }
+
+    /// Between two runs: what is left to others that are too long in coming, this worker starts itself,
+    /// one task at first and twice as many each time.
+    #[inline]
+    pub(crate) fn wait_for_others(&self) {
+        match self.backlog() {
+            Backlog::None => return self.waiting.set(None),
+            Backlog::Mine => return,
+            Backlog::Others => {}
+        }
+        let waiting = match self.waiting.get() {
+            Some(waiting) => waiting,
+            None => Waiting {
+                since: now(),
+                grant: 1,
+            },
+        };
+        self.waiting
+            .set(Some(match waiting.since.elapsed() < PATIENCE {
+                true => waiting,
+                false => {
+                    self.may_start.set(waiting.grant);
+                    Waiting {
+                        since: now(),
+                        grant: (waiting.grant * 2).min(SHARE),
+                    }
+                }
+            }));
+    }
+
+    /// If this worker is on its way to the backlog, it has come. True if it has taken a task, which is
+    /// to be run at once: nobody else can any more.
+    #[inline]
+    pub(crate) fn answer_the_search(&self) -> bool {
+        if !self.team.is_coming(self.place) {
+            return false;
+        }
+        let runnable = self.take_fresh();
+        let has_taken = runnable.is_some();
+        if let Some(runnable) = runnable {
+            self.ready.borrow_mut().push_front(runnable);
+        }
+        self.team.arrive(self.place);
+        has_taken
+    }
+
+    /// Takes a task that has not started, if that is this worker's business. Here is its home from now
+    /// on.
+    #[inline]
+    pub(crate) fn take_fresh(&self) -> Option<Runnable> {
+        if self.backlog() != Backlog::Mine {
+            return None;
+        }
+        let runnable = self.team.take_fresh()?;
+        self.may_start.set(self.may_start.get() - 1);
+        runnable.metadata().settle(self.place);
+        if self.team.has_fresh() {
+            self.team.wake_one();
+        }
+        Some(runnable)
+    }
+
+    /// The running task has returned: what it spawned, and this worker will not run next, is told to
+    /// others.
+    #[inline]
+    pub(crate) fn tell_what_was_spawned(&self) {
+        if self.has_spawned.take() && !self.ready.borrow().is_empty() {
+            self.team.wake_one();
         }
     }
 
@@ -216,7 +231,7 @@ impl Local {
     /// Takes over what other threads sent.
     #[inline]
     pub(crate) fn take_mail(&self) {
-        self.home.inbox.drain(&mut self.ready.borrow_mut());
+        self.home().inbox.drain(&mut self.ready.borrow_mut());
     }
 
     /// The reactor had its turn: those that yielded are ready again.
@@ -224,7 +239,11 @@ impl Local {
     pub(crate) fn release_yielded(&self) {
         let mut yielded = self.yielded.borrow_mut();
         if !yielded.is_empty() {
-            self.ready.borrow_mut().append(&mut yielded);
+            let mut ready = self.ready.borrow_mut();
+            match ready.is_empty() {
+                true => std::mem::swap(&mut *ready, &mut *yielded),
+                false => ready.append(&mut yielded),
+            }
         }
     }
 
@@ -273,11 +292,6 @@ pub(crate) fn current() -> Option<Rc<Local>> {
     with_current(Rc::clone)
 }
 
-#[inline]
-pub(crate) fn is_current(home: &Arc<Home>) -> bool {
-    home.reactor.is_driven_here()
-}
-
 /// Makes a worker the current one until it is dropped; then the one before is again.
 #[derive(Debug)]
 pub(crate) struct Entered {
@@ -287,9 +301,15 @@ pub(crate) struct Entered {
 }
 
 pub(crate) fn enter(local: &Rc<Local>) -> Entered {
+    // Within a task of a member: that one will not return soon to run what it has spawned.
+    with_current(|outer| {
+        if outer.is_member && outer.has_spawned.take() {
+            outer.team.wake_one();
+        }
+    });
     Entered {
         before: exchange(Some(local.clone())),
-        driven: replace_driven(Arc::as_ptr(&local.home.reactor)),
+        driven: replace_driven(Arc::as_ptr(&local.home().reactor)),
     }
 }
 
@@ -308,29 +328,98 @@ fn exchange(current: Option<Rc<Local>>) -> Option<Rc<Local>> {
 /// How every wake, from any thread, gets its task run. `async-task` calls it at most once until
 /// the task has run.
 pub(super) fn schedule(runnable: Runnable, info: ScheduleInfo) {
-    let home = &runnable.metadata().home;
-    if is_current(home) {
-        with_current(|local| match info.woken_while_running {
-            true => local.yielded.borrow_mut().push_back(runnable),
-            false => local.push(runnable),
-        });
-        return;
+    let elsewhere = CURRENT.with(|current| match &**current.borrow() {
+        Some(local) if local.is_home_of(runnable.metadata()) => {
+            match info.woken_while_running {
+                true => local.yielded.borrow_mut().push_back(runnable),
+                false => local.push(runnable),
+            }
+            None
+        }
+        _ => Some(runnable),
+    });
+    if let Some(runnable) = elsewhere {
+        send(runnable);
     }
-    // Once it is in the inbox the task may run and be gone.
-    let home = home.clone();
-    home.inbox.push(runnable);
-    home.reactor.unpark();
 }
 
-/// Enters a task that is polled for the first time in its worker's list; its place there.
+/// To another worker's home, or, without one yet, to all of its team.
+fn send(runnable: Runnable) {
+    // Once it is in a queue the task may run and be gone, and with it its share of the team. This
+    // thread's own share serves as well, and spares counting, on a cache line that all workers want.
+    // What follows runs nobody else's code, so the current worker may stay borrowed.
+    CURRENT.with(|current| match &**current.borrow() {
+        Some(local) if Arc::ptr_eq(&local.team, &runnable.metadata().team) => {
+            let is_spawned = hand_over(&local.team, runnable);
+            // The first one that a member's task spawns it most likely takes itself, when that task
+            // returns.
+            if is_spawned && (!local.is_member || local.has_spawned.replace(true)) {
+                local.team.wake_one();
+            }
+        }
+        _ => {
+            let team = runnable.metadata().team.clone();
+            if hand_over(&team, runnable) {
+                team.wake_one();
+            }
+        }
+    });
+}
+
+/// True if it has no home yet, and one of `team`, whose task it is, is to be woken for it.
+fn hand_over(team: &Team, runnable: Runnable) -> bool {
+    let place = runnable.metadata().place();
+    if place != NOWHERE {
+        let home = team.home(place);
+        home.inbox.push(runnable);
+        home.reactor.unpark();
+        return false;
+    }
+    team.add_fresh(runnable);
+    if team.is_closing() {
+        // The members have gone, and the front waits for just this one: see "Closing" in `team`.
+        team.home(team.front()).reactor.unpark();
+        return false;
+    }
+    true
+}
+
+/// Counts a task of `team` that is made.
+pub(super) fn count(team: &Arc<Team>) {
+    team.count(place_in(team));
+}
+
+/// The place in `team` of the worker that this thread drives.
+#[inline]
+fn place_in(team: &Arc<Team>) -> Option<usize> {
+    with_current(|local| Arc::ptr_eq(&local.team, team).then_some(local.place)).flatten()
+}
+
+/// Enters a task that was polled for the first time in its worker's list; its entry there.
 pub(super) fn adopt(meta: &Meta, waker: &Waker) -> Option<usize> {
     with_current(|local| {
-        debug_assert!(Arc::ptr_eq(&local.home, &meta.home), "a task runs at home");
+        debug_assert!(local.is_home_of(meta), "a task runs at home");
+        local.set_adopted(local.adopted.get() + 1);
         local.live.borrow_mut().insert(Live {
             waker: waker.clone(),
             site: meta.site,
         })
     })
+}
+
+/// A task's future is gone: takes it out of the list, and counts it. One that was polled ends on its
+/// home's thread, one that was not may end anywhere.
+pub(super) fn end(meta: &Meta, entry: Option<usize>) {
+    let place = with_current(|local| {
+        if let (Some(entry), true) = (entry, local.is_home_of(meta)) {
+            local.set_adopted(local.adopted.get() - 1);
+            // When the worker closes, the list has been taken.
+            let removed = local.live.borrow_mut().try_remove(entry);
+            drop(removed);
+        }
+        Arc::ptr_eq(&local.team, &meta.team).then_some(local.place)
+    });
+    meta.team.uncount(place.flatten());
 }
 
 /// To be called before an operation that can succeed at once; [`refund`] if it does not. `Pending`

@@ -1,0 +1,103 @@
+//! Whether to poll for a while before sleeping: what [`Builder::busy_poll`](super::Builder::busy_poll)
+//! asks for.
+//!
+//! Sleeping and being woken costs tens of microseconds on a virtual machine, more than a small
+//! request takes. A worker that expects something soon does better to look again and again with a
+//! zero timeout. It expects that while most of its recent idle times were no longer than the limit:
+//! each short one raises a score, each long one lowers it by more, and only with some score does it
+//! poll. Idle times are measured whether or not it polls, so that it finds out by itself when to
+//! begin and when to stop.
+//!
+//! Touched by its worker only. Switched off (a limit of zero) it costs one comparison for each sleep.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+#[derive(Debug)]
+pub(super) struct Busy {
+    limit: Duration,
+    score: Cell<u8>,
+}
+
+/// Polling begins at this score: two short idle times in a row.
+const EAGER: u8 = 2;
+
+/// No score is higher, so that a burst that ends is soon forgotten: after two long idle times.
+const HIGHEST: u8 = 7;
+
+/// What a long idle time costs. Where less than three of four are short, more time would be polled
+/// away than gained.
+const LOSS: u8 = 3;
+
+impl Busy {
+    pub(super) fn new(limit: Duration) -> Busy {
+        Busy {
+            limit,
+            score: Cell::new(0),
+        }
+    }
+
+    #[inline]
+    pub(super) fn is_on(&self) -> bool {
+        !self.limit.is_zero()
+    }
+
+    /// How long to poll.
+    pub(super) fn limit(&self) -> Duration {
+        self.limit
+    }
+
+    /// Whether polling pays.
+    pub(super) fn is_eager(&self) -> bool {
+        self.score.get() >= EAGER
+    }
+
+    /// Something came after so long a time, or nothing did.
+    pub(super) fn learn(&self, idle: Duration) {
+        let score = self.score.get();
+        self.score.set(match idle <= self.limit {
+            true => (score + 1).min(HIGHEST),
+            false => score.saturating_sub(LOSS),
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHORT: Duration = Duration::from_micros(20);
+    const LONG: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn polling_begins_after_short_idle_times_and_ends_after_long_ones() {
+        let busy = Busy::new(Duration::from_micros(50));
+        assert!(!busy.is_eager());
+        busy.learn(SHORT);
+        busy.learn(SHORT);
+        assert!(busy.is_eager());
+        for _ in 0..1_000 {
+            busy.learn(SHORT);
+        }
+        busy.learn(LONG);
+        assert!(busy.is_eager(), "one long one is an exception");
+        busy.learn(LONG);
+        assert!(!busy.is_eager(), "two are not");
+    }
+
+    #[test]
+    fn mixed_idle_times_are_not_polled_away() {
+        let busy = Busy::new(Duration::from_micros(50));
+        let mut polled = 0;
+        for round in 0..1_000 {
+            polled += u32::from(busy.is_eager());
+            busy.learn(if round % 2 == 0 { SHORT } else { LONG });
+        }
+        assert_eq!(polled, 0);
+    }
+
+    #[test]
+    fn it_is_off_by_default() {
+        assert!(!Busy::new(Duration::ZERO).is_on());
+    }
+}
