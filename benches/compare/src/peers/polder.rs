@@ -29,15 +29,9 @@ pub fn pairs_of_workers(family: Family, pairs: usize, workers: usize) -> Ready {
     pairs_on(with_workers(workers)?, family, pairs)
 }
 
-#[cfg(feature = "workers")]
 fn with_workers(workers: usize) -> Result<Runtime, Skip> {
     let runtime = Runtime::builder().workers(workers).build();
     runtime.map_err(unavailable("runtime"))
-}
-
-#[cfg(not(feature = "workers"))]
-fn with_workers(_: usize) -> Result<Runtime, Skip> {
-    Err(Skip("built without the feature `workers`".into()))
 }
 
 fn pairs_on(runtime: Runtime, family: Family, pairs: usize) -> Ready {

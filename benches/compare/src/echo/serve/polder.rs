@@ -11,10 +11,7 @@ pub fn serve(name: &str, buffer: usize) -> io::Result<Never> {
     let builder = Runtime::builder();
     let (name, builder) = match name.strip_suffix("-busy") {
         None => (name, builder),
-        #[cfg(feature = "busy-poll")]
         Some(name) => (name, builder.busy_poll(super::BUSY)),
-        #[cfg(not(feature = "busy-poll"))]
-        Some(_) => return Err(io::Error::other("built without the feature busy-poll")),
     };
     let runtime = builder.backend(name.parse::<Backend>()?).build()?;
     runtime.block_on(async {
