@@ -1,0 +1,26 @@
+use std::io;
+
+use polder::io::{AsyncReadExt, AsyncWriteExt};
+use polder::net::{TcpListener, TcpStream};
+
+fn main() -> io::Result<()> {
+    polder::block_on(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        println!("{}", listener.local_addr()?);
+        loop {
+            let (stream, _) = listener.accept().await?;
+            polder::spawn(echo(stream)).detach();
+        }
+    })
+}
+
+async fn echo(mut stream: TcpStream) -> io::Result<()> {
+    let mut buffer = [0; 1024];
+    loop {
+        let length = stream.read(&mut buffer).await?;
+        if length == 0 {
+            return Ok(());
+        }
+        stream.write_all(&buffer[..length]).await?;
+    }
+}

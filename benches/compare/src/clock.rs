@@ -1,0 +1,81 @@
+//! Measuring: how long so many operations take, and how many fit into a measurement.
+//!
+//! A child does one thing, so the CPU time of its whole process is what that thing costs.
+
+use std::time::{Duration, Instant};
+
+use crate::group::{Skip, Values, values};
+
+/// What something took.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Took {
+    pub wall: Duration,
+    /// Of this process, in user and in kernel mode.
+    pub cpu: Duration,
+}
+
+/// Starts measuring.
+pub struct Clock {
+    wall: Instant,
+    cpu: Duration,
+}
+
+impl Clock {
+    pub fn start() -> Clock {
+        let cpu = cpu();
+        Clock {
+            wall: Instant::now(),
+            cpu,
+        }
+    }
+
+    pub fn stop(self) -> Took {
+        Took {
+            wall: self.wall.elapsed(),
+            cpu: cpu() - self.cpu,
+        }
+    }
+}
+
+/// CPU time of this process until now.
+pub fn cpu() -> Duration {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the kernel writes one `timespec`.
+    let result = unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut now) };
+    assert_eq!(result, 0, "every Unix has a process clock");
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}
+
+/// Does so many operations, and says what they took.
+pub type Run = Box<dyn FnMut(u64) -> Took>;
+
+/// A program made ready, or why that cannot be.
+pub type Ready = Result<Run, Skip>;
+
+/// How many operations a measurement takes: asked in growing numbers, which warms up as well. The
+/// numbers are multiples of `step`.
+pub fn fit(run: &mut Run, step: u64, limit: Duration) -> u64 {
+    let mut count = step;
+    loop {
+        let took = run(count).wall.max(Duration::from_nanos(1));
+        let fits = count as f64 * limit.as_secs_f64() / took.as_secs_f64();
+        if took * 4 >= limit {
+            return (fits as u64).max(1).next_multiple_of(step);
+        }
+        count = (count * 8)
+            .min(fits as u64 / 2)
+            .max(1)
+            .next_multiple_of(step);
+    }
+}
+
+/// `ns` and `cpu` an operation.
+pub fn nanos(run: &mut Run, step: u64, limit: Duration) -> Values {
+    let count = fit(run, step, limit);
+    let took = run(count);
+    let each = |took: Duration| took.as_nanos() as f64 / count as f64;
+    values([("ns", each(took.wall)), ("cpu", each(took.cpu))])
+}

@@ -1,0 +1,82 @@
+//! Where it was measured, and what: as much as helps to read the figures, and nothing that names
+//! the machine.
+
+use std::fs;
+use std::process::Command;
+use std::thread;
+
+use crate::native;
+
+/// Names and values.
+pub fn machine() -> Vec<(String, String)> {
+    let mut lines = vec![("Processor".into(), processor())];
+    if let Ok(cores) = thread::available_parallelism() {
+        lines.push(("Cores".into(), cores.to_string()));
+    }
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    // What a builder appended says nothing to others.
+    let release = release.trim().split('-').next().unwrap_or_default();
+    lines.push(("Kernel".into(), format!("Linux {release}")));
+    lines.push(("Compiler".into(), first_line("rustc", &["--version"])));
+    lines
+}
+
+fn processor() -> String {
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let virtual_machine = text
+        .lines()
+        .any(|line| line.starts_with("flags") && line.contains(" hypervisor"));
+    let model = (text.lines())
+        .find_map(|line| line.strip_prefix("model name")?.split_once(':'))
+        .map_or("unknown", |(_, model)| model.trim());
+    match virtual_machine {
+        true => format!("{model}, in a virtual machine"),
+        false => model.into(),
+    }
+}
+
+fn first_line(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output();
+    let text = output.map_or(String::new(), |output| {
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    });
+    text.lines().next().unwrap_or("unknown").to_string()
+}
+
+/// The versions of what is compared, as the lock file has them; of polder, its commit too.
+pub fn versions() -> Vec<(String, String)> {
+    const NAMES: [&str; 13] = [
+        "polder",
+        "tokio",
+        "mio",
+        "smol",
+        "async-io",
+        "async-executor",
+        "async-task",
+        "async-channel",
+        "monoio",
+        "compio",
+        "compio-driver",
+        "glommio",
+        "futures-channel",
+    ];
+    let lock = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.lock");
+    let lock = fs::read_to_string(lock).unwrap_or_default();
+    let mut versions = Vec::new();
+    for name in NAMES {
+        let head = format!("name = \"{name}\"\nversion = \"");
+        let found: Vec<&str> = (lock.split(&head).skip(1))
+            .filter_map(|rest| rest.split('"').next())
+            .collect();
+        if !found.is_empty() {
+            versions.push((name.to_string(), found.join(", ")));
+        }
+    }
+    let folder = env!("CARGO_MANIFEST_DIR");
+    let commit = first_line("git", &["-C", folder, "rev-parse", "--short", "HEAD"]);
+    if let Some((_, version)) = versions.first_mut() {
+        *version = format!("{version} (commit {commit})");
+    }
+    versions.extend(native::versions());
+    versions
+}

@@ -1,0 +1,374 @@
+//! The small things, each by itself: what spawning, yielding, waking, a channel and timers cost.
+//!
+//! A program is written once, against what a runtime calls spawning, yielding and sleeping
+//! ([`Peer`]), and compiled for each runtime.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::hint::black_box;
+use std::pin::pin;
+use std::rc::Rc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use async_channel::{Receiver, Sender, bounded};
+use futures_channel::oneshot;
+use futures_lite::future::poll_once;
+
+use crate::clock::{Clock, Ready, Run, Took, nanos};
+use crate::group::{Group, Metric, Order, Outcome, Skip, Workload, values};
+use crate::peers;
+
+/// How many tasks, or timers, "many" are.
+pub const MANY: u64 = 10_000;
+
+/// How many tasks yield by turns.
+const TASKS: u64 = 100;
+
+/// No timer with it ever fires.
+pub const LONG: Duration = Duration::from_secs(1_000);
+
+/// What a runtime calls these things.
+pub trait Peer: 'static {
+    fn new() -> Result<Self, Skip>
+    where
+        Self: Sized;
+
+    fn block_on<T>(&self, future: impl Future<Output = T>) -> T;
+
+    /// Runs `future` in a task of its own, on this thread.
+    fn run<T: Send + 'static>(&self, future: impl Future<Output = T> + 'static) -> T;
+
+    fn spawn<T: Send + 'static>(
+        &self,
+        future: impl Future<Output = T> + Send + 'static,
+    ) -> impl Future<Output = T>;
+
+    /// Spawns a task that yields so many times.
+    fn yields(&self, count: u64) -> impl Future<Output = ()>;
+
+    fn sleep(&self, duration: Duration) -> impl Future;
+
+    /// Spawns a task that sleeps that long, and says how late it was.
+    fn sleeper(&self, duration: Duration) -> impl Future<Output = Duration>;
+
+    /// Sets so many timers, and gives what pushes each of them back once.
+    fn resets(&self, many: u64) -> Result<Box<dyn FnMut()>, Skip>;
+
+    /// There and back over a channel of the runtime's own, between two tasks.
+    fn own_channel(&'static self) -> Result<Run, Skip> {
+        Err(Skip("has no channel of its own".into()))
+    }
+
+    /// There and back over a oneshot channel of its own, from a new task.
+    fn own_oneshot(&'static self) -> Option<Run> {
+        None
+    }
+}
+
+pub fn group() -> Group {
+    Group {
+        name: "micro",
+        title: "Micro",
+        about: "The small things, each by itself, in nanoseconds of wall-clock time; everything but \
+                the wake-up across threads stays on one thread, and is done by a task. The channel is `async-channel`'s for \
+                all, the oneshot `futures-channel`'s but for tokio, which has its own; `own channel` \
+                is `tokio::sync::mpsc` and glommio's `local_channel`. `polder` spawns with `spawn`, \
+                `polder-local` with `spawn_local`; `tokio` is the current-thread scheduler, \
+                `tokio-local` a `LocalSet` on it; `smol` is its `LocalExecutor` with async-io's \
+                timers; monoio and compio run on io_uring.",
+        workloads,
+        measure,
+    }
+}
+
+const NANOS: &[Metric] = &[
+    Metric {
+        key: "ns",
+        title: "ns each",
+        ratio: true,
+    },
+    Metric {
+        key: "cpu",
+        title: "CPU, ns each",
+        ratio: true,
+    },
+];
+
+const LATENESS: &[Metric] = &[
+    Metric {
+        key: "p50",
+        title: "p50, µs",
+        ratio: true,
+    },
+    Metric {
+        key: "p99",
+        title: "p99, µs",
+        ratio: false,
+    },
+    Metric {
+        key: "cpu",
+        title: "CPU, ms",
+        ratio: true,
+    },
+];
+
+const PROGRAMS: [&str; 8] = [
+    "polder",
+    "polder-local",
+    "tokio",
+    "tokio-local",
+    "smol",
+    "monoio",
+    "compio",
+    "glommio",
+];
+
+fn workloads(short: bool) -> Vec<Workload> {
+    let rows = [
+        ("spawn", "Spawn and await one", true),
+        ("spawn-many", "Spawn 10,000, then await, each", true),
+        ("yield", "yield_now, one task", false),
+        ("yield-many", "yield_now, 100 tasks by turns", false),
+        ("channel", "Ping-pong over a channel", false),
+        ("own-channel", "Ping-pong over its own channel", false),
+        ("oneshot", "Oneshot from a new task", true),
+        ("wake", "Wake-up across threads, there and back", false),
+        ("timer", "Timer made, polled once, dropped", false),
+        ("timer-reset", "Timer reset, among 10,000", false),
+        ("timers", "100,000 timers of 0 to 200 ms: lateness", false),
+    ];
+    (rows.into_iter())
+        // Whether spawning itself is what counts: only then `polder-local` is another program.
+        .map(|(name, title, spawns)| Workload {
+            name: name.into(),
+            title: title.into(),
+            programs: (PROGRAMS.iter())
+                .filter(|&&program| spawns || program != "polder-local")
+                .filter(|&&program| !short || !["monoio", "compio", "glommio"].contains(&program))
+                .filter(|&&program| match name {
+                    "own-channel" => ["tokio", "tokio-local", "glommio"].contains(&program),
+                    _ => true,
+                })
+                .map(|&program| program.into())
+                .collect(),
+            yardstick: "tokio".into(),
+            metrics: if name == "timers" { LATENESS } else { NANOS },
+            limit: Duration::from_millis(if short { 50 } else { 150 }),
+            deadline: Duration::from_secs(30),
+            rounds: None,
+        })
+        .collect()
+}
+
+fn measure(order: &Order) -> Outcome {
+    if order.workload == "timers" {
+        return lateness(order);
+    }
+    let mut run = ready(order)?;
+    Ok(nanos(&mut run, step(order), order.limit))
+}
+
+/// Operations come in multiples of that many.
+pub fn step(order: &Order) -> u64 {
+    match order.workload.as_str() {
+        "spawn-many" | "timer-reset" => MANY,
+        "yield-many" => TASKS,
+        _ => 1,
+    }
+}
+
+pub fn ready(order: &Order) -> Ready {
+    match order.program.as_str() {
+        "polder" => of::<peers::polder::Spawn>(order),
+        "polder-local" => of::<peers::polder::SpawnLocal>(order),
+        "tokio" => of::<peers::tokio::CurrentThread>(order),
+        "tokio-local" => of::<peers::tokio::Local>(order),
+        "smol" => of::<peers::smol::Local>(order),
+        "monoio" => of::<peers::monoio::Peer>(order),
+        "compio" => of::<peers::compio::Peer>(order),
+        "glommio" => of::<peers::glommio::Peer>(order),
+        _ => order.unknown(),
+    }
+}
+
+fn lateness(order: &Order) -> Outcome {
+    match order.program.as_str() {
+        "polder" => timers::<peers::polder::Spawn>(),
+        "tokio" => timers::<peers::tokio::CurrentThread>(),
+        "tokio-local" => timers::<peers::tokio::Local>(),
+        "smol" => timers::<peers::smol::Local>(),
+        "monoio" => timers::<peers::monoio::Peer>(),
+        "compio" => timers::<peers::compio::Peer>(),
+        "glommio" => timers::<peers::glommio::Peer>(),
+        _ => order.unknown(),
+    }
+}
+
+fn of<P: Peer>(order: &Order) -> Ready {
+    // Lives as long as the process.
+    let peer: &'static P = Box::leak(Box::new(P::new()?));
+    Ok(match order.workload.as_str() {
+        "spawn" => Box::new(|count| spawn(peer, count)),
+        "spawn-many" => Box::new(|count| spawn_many(peer, count)),
+        "yield" => Box::new(move |count| measured(peer, async move { peer.yields(count).await })),
+        "channel" => Box::new(|count| channel(peer, count)),
+        "own-channel" => peer.own_channel()?,
+        "yield-many" => Box::new(move |count| {
+            measured(peer, async move {
+                let tasks: Vec<_> = (0..TASKS).map(|_| peer.yields(count / TASKS)).collect();
+                for task in tasks {
+                    task.await;
+                }
+            })
+        }),
+        "oneshot" => {
+            (peer.own_oneshot()).unwrap_or_else(|| Box::new(|count| oneshots(peer, count)))
+        }
+        "wake" => Box::new(|count| across(peer, count)),
+        "timer" => Box::new(|count| timer(peer, count)),
+        "timer-reset" => {
+            let resets = Rc::new(RefCell::new(peer.resets(MANY)?));
+            Box::new(move |count| {
+                let resets = resets.clone();
+                measured(peer, async move {
+                    let mut resets = resets.borrow_mut();
+                    for _ in 0..count / MANY {
+                        resets();
+                    }
+                })
+            })
+        }
+        _ => return order.unknown(),
+    })
+}
+
+/// Sleeps by `sleep`, and says how late that was.
+pub async fn late<F: Future>(duration: Duration, sleep: impl FnOnce(Duration) -> F) -> Duration {
+    // Counted from when the task first runs, not from when it was spawned.
+    let until = Instant::now() + duration;
+    sleep(duration).await;
+    until.elapsed()
+}
+
+/// Runs `future` in a task, as most code is, and says what it took. (What is awaited by `block_on`
+/// itself costs tokio a system call each time.)
+pub fn measured<P: Peer>(peer: &P, future: impl Future<Output = ()> + 'static) -> Took {
+    peer.run(async {
+        let clock = Clock::start();
+        future.await;
+        clock.stop()
+    })
+}
+
+fn spawn<P: Peer>(peer: &'static P, count: u64) -> Took {
+    measured(peer, async move {
+        for n in 0..count {
+            black_box(peer.spawn(async move { n }).await);
+        }
+    })
+}
+
+fn spawn_many<P: Peer>(peer: &'static P, count: u64) -> Took {
+    let mut tasks = Vec::with_capacity(MANY as usize);
+    measured(peer, async move {
+        for _ in 0..count / MANY {
+            tasks.extend((0..MANY).map(|n| peer.spawn(async move { n })));
+            for task in tasks.drain(..) {
+                black_box(task.await);
+            }
+        }
+    })
+}
+
+pub async fn answer(receiver: Receiver<u64>, sender: Sender<u64>) {
+    while let Ok(number) = receiver.recv().await {
+        if sender.send(number + 1).await.is_err() {
+            return;
+        }
+    }
+}
+
+pub async fn ask(sender: Sender<u64>, receiver: Receiver<u64>, count: u64) {
+    for number in 0..count {
+        sender.send(number).await.expect("the other side is there");
+        let answer = receiver.recv().await.expect("the other side is there");
+        assert_eq!(answer, number + 1);
+    }
+}
+
+/// There and back, between two tasks.
+fn channel<P: Peer>(peer: &P, count: u64) -> Took {
+    let (questions, questioned) = bounded(1);
+    let (answers, answered) = bounded(1);
+    peer.block_on(async {
+        let other = peer.spawn(answer(questioned, answers));
+        let clock = Clock::start();
+        peer.spawn(ask(questions, answered, count)).await;
+        let took = clock.stop();
+        other.await;
+        took
+    })
+}
+
+fn oneshots<P: Peer>(peer: &'static P, count: u64) -> Took {
+    measured(peer, async move {
+        for number in 0..count {
+            let (sender, receiver) = oneshot::channel();
+            let task = peer.spawn(async move { sender.send(number) });
+            black_box(receiver.await.expect("it is sent"));
+            task.await.expect("it is received");
+        }
+    })
+}
+
+fn timer<P: Peer>(peer: &'static P, count: u64) -> Took {
+    measured(peer, async move {
+        for _ in 0..count {
+            assert!(poll_once(pin!(peer.sleep(LONG))).await.is_none());
+        }
+    })
+}
+
+/// There and back between two threads that sleep meanwhile.
+fn across<P: Peer>(peer: &P, count: u64) -> Took {
+    let (questions, questioned) = bounded(1);
+    let (answers, answered) = bounded(1);
+    let other = thread::spawn(move || {
+        let peer = P::new().unwrap_or_else(|Skip(why)| panic!("{why}"));
+        peer.block_on(answer(questioned, answers));
+    });
+    let took = measured(peer, ask(questions, answered, count));
+    other.join().expect("it only answers");
+    took
+}
+
+/// How late many timers are, each in a task of its own.
+fn timers<P: Peer>() -> Outcome {
+    const TIMERS: u64 = 100_000;
+    let peer: &'static P = Box::leak(Box::new(P::new()?));
+    let (took, mut late) = peer.run(async move {
+        let clock = Clock::start();
+        let mut tasks = Vec::with_capacity(TIMERS as usize);
+        for number in 0..TIMERS {
+            // Spread evenly, in an order that is none.
+            let micros = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) % 200_000;
+            tasks.push(peer.sleeper(Duration::from_micros(micros)));
+        }
+        let mut late = Vec::with_capacity(TIMERS as usize);
+        for task in tasks {
+            late.push(task.await);
+        }
+        (clock.stop(), late)
+    });
+    late.sort_unstable();
+    let micros = |part: f64| {
+        let place = ((late.len() - 1) as f64 * part) as usize;
+        late[place].as_nanos() as f64 / 1e3
+    };
+    Ok(values([
+        ("p50", micros(0.50)),
+        ("p99", micros(0.99)),
+        ("cpu", took.cpu.as_secs_f64() * 1e3),
+    ]))
+}

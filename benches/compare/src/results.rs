@@ -1,0 +1,256 @@
+//! What was measured, as a file, so that groups may be measured again alone and the report written
+//! anew; and the medians and ratios of it.
+
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use serde::{Deserialize, Serialize};
+
+use crate::group::{Values, Workload, groups};
+
+#[derive(Default, Serialize, Deserialize)]
+pub struct Results {
+    pub tables: Vec<Table>,
+}
+
+/// One workload, done by several programs.
+#[derive(Serialize, Deserialize)]
+pub struct Table {
+    pub group: String,
+    pub workload: String,
+    pub title: String,
+    pub yardstick: String,
+    pub columns: Vec<Column>,
+    pub rows: Vec<Row>,
+}
+
+#[derive(Clone, Serialize, Deserialize)]
+pub struct Column {
+    pub key: String,
+    pub title: String,
+    pub ratio: bool,
+}
+
+/// One program.
+#[derive(Serialize, Deserialize)]
+pub struct Row {
+    pub program: String,
+    /// What it gave, round by round; nothing where it broke off.
+    pub rounds: Vec<Option<Values>>,
+    /// Why it was left out.
+    pub skipped: Option<String>,
+}
+
+/// A median, and between what the rounds were.
+#[derive(Clone, Copy)]
+pub struct Spread {
+    pub median: f64,
+    pub least: f64,
+    pub most: f64,
+}
+
+impl Spread {
+    fn of(mut values: Vec<f64>) -> Option<Spread> {
+        values.sort_by(f64::total_cmp);
+        let middle = values.len() / 2;
+        let median = match values.len() {
+            0 => return None,
+            odd if odd % 2 == 1 => values[middle],
+            _ => (values[middle - 1] + values[middle]) / 2.0,
+        };
+        Some(Spread {
+            median,
+            least: values[0],
+            most: values[values.len() - 1],
+        })
+    }
+}
+
+impl Row {
+    pub fn new(program: &str) -> Row {
+        Row {
+            program: program.into(),
+            rounds: Vec::new(),
+            skipped: None,
+        }
+    }
+
+    fn get(&self, round: usize, key: &str) -> Option<f64> {
+        self.rounds.get(round)?.as_ref()?.get(key).copied()
+    }
+
+    pub fn values(&self, key: &str) -> Option<Spread> {
+        Spread::of(
+            (0..self.rounds.len())
+                .filter_map(|round| self.get(round, key))
+                .collect(),
+        )
+    }
+
+    /// To another's, round by round.
+    pub fn ratios(&self, to: &Row, key: &str) -> Option<Spread> {
+        let ratio = |round| Some(self.get(round, key)? / to.get(round, key)?);
+        let ratios = (0..self.rounds.len()).filter_map(ratio);
+        Spread::of(ratios.filter(|ratio| ratio.is_finite()).collect())
+    }
+}
+
+impl Table {
+    pub fn new(group: &str, workload: &Workload) -> Table {
+        Table {
+            group: group.into(),
+            workload: workload.name.clone(),
+            title: workload.title.clone(),
+            yardstick: workload.yardstick.clone(),
+            columns: (workload.metrics.iter())
+                .map(|metric| Column {
+                    key: metric.key.into(),
+                    title: metric.title.into(),
+                    ratio: metric.ratio,
+                })
+                .collect(),
+            rows: (workload.programs.iter())
+                .map(|program| Row::new(program))
+                .collect(),
+        }
+    }
+
+    pub fn row(&self, program: &str) -> Option<&Row> {
+        self.rows.iter().find(|row| row.program == program)
+    }
+
+    /// What the others are compared with, if it gave anything.
+    pub fn yardstick(&self) -> Option<&Row> {
+        self.row(&self.yardstick)
+    }
+
+    /// Lines of words: the head first. What a program did not give is a dash.
+    pub fn cells(&self) -> Vec<Vec<String>> {
+        let mut head = vec![String::new()];
+        for column in &self.columns {
+            head.push(column.title.clone());
+            if column.ratio {
+                head.push(format!("ratio to {}", self.yardstick));
+                head.push("min – max".into());
+            }
+        }
+        let mut lines = vec![head];
+        for row in self.rows.iter().filter(|row| row.skipped.is_none()) {
+            let mut line = vec![row.program.clone()];
+            for column in &self.columns {
+                let values = row.values(&column.key);
+                line.push(values.map_or("–".into(), |values| number(values.median)));
+                if column.ratio {
+                    let ratios =
+                        (self.yardstick()).and_then(|yardstick| row.ratios(yardstick, &column.key));
+                    line.push(ratios.map_or("–".into(), |ratios| ratio(ratios.median)));
+                    line.push(ratios.map_or("–".into(), span));
+                }
+            }
+            lines.push(line);
+        }
+        lines
+    }
+
+    /// What is missing, and why.
+    pub fn remarks(&self) -> Vec<String> {
+        let mut remarks = Vec::new();
+        for row in &self.rows {
+            let broken = row.rounds.iter().filter(|round| round.is_none()).count();
+            if let Some(why) = &row.skipped {
+                remarks.push(format!("{}: {why}", row.program));
+            } else if broken > 0 {
+                let rounds = row.rounds.len();
+                let program = &row.program;
+                remarks.push(format!(
+                    "{program}: gave nothing in {broken} of {rounds} rounds"
+                ));
+            }
+        }
+        remarks
+    }
+}
+
+impl Results {
+    /// Beside the program itself, in cargo's target directory.
+    pub fn folder() -> io::Result<PathBuf> {
+        let program = std::env::current_exe()?;
+        let target = program.ancestors().nth(2).unwrap_or(Path::new("."));
+        Ok(target.join("compare"))
+    }
+
+    pub fn path(short: bool) -> io::Result<PathBuf> {
+        let name = if short { "short.json" } else { "results.json" };
+        Ok(Results::folder()?.join(name))
+    }
+
+    /// What is there; nothing, if nothing is or if it is of another kind.
+    pub fn load(path: &Path) -> Results {
+        let text = fs::read_to_string(path).unwrap_or_default();
+        serde_json::from_str(&text).unwrap_or_default()
+    }
+
+    pub fn save(&self, path: &Path) -> io::Result<()> {
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        fs::write(path, serde_json::to_string_pretty(self)?)
+    }
+
+    /// In place of what was there of that workload.
+    pub fn put(&mut self, table: Table) {
+        let same = |old: &&mut Table| old.group == table.group && old.workload == table.workload;
+        match self.tables.iter_mut().find(same) {
+            Some(old) => *old = table,
+            None => self.tables.push(table),
+        }
+        let order: Vec<_> = groups()
+            .iter()
+            .flat_map(|group| {
+                ((group.workloads)(false).into_iter())
+                    .map(|workload| (group.name.to_string(), workload.name))
+            })
+            .collect();
+        self.tables.sort_by_key(|table| {
+            let place = (order.iter())
+                .position(|(group, name)| *group == table.group && *name == table.workload);
+            place.unwrap_or(usize::MAX)
+        });
+    }
+
+    pub fn table(&self, group: &str, workload: &str) -> Option<&Table> {
+        (self.tables.iter()).find(|table| table.group == group && table.workload == workload)
+    }
+}
+
+/// With as many digits as say something.
+pub fn number(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0".into(),
+        small if small < 10.0 => format!("{value:.2}"),
+        middle if middle < 100.0 => format!("{value:.1}"),
+        _ => {
+            let digits = format!("{:.0}", value.abs());
+            let mut text = String::from(if value < 0.0 { "-" } else { "" });
+            for (place, digit) in digits.chars().enumerate() {
+                if place > 0 && (digits.len() - place) % 3 == 0 {
+                    text.push(',');
+                }
+                text.push(digit);
+            }
+            text
+        }
+    }
+}
+
+pub fn ratio(value: f64) -> String {
+    match value.abs() {
+        tiny if tiny < 0.1 => format!("{value:.4}"),
+        large if large >= 100.0 => number(value),
+        _ => format!("{value:.3}"),
+    }
+}
+
+pub fn span(spread: Spread) -> String {
+    format!("{} – {}", ratio(spread.least), ratio(spread.most))
+}

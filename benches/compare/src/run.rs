@@ -1,0 +1,344 @@
+//! Runs the children in turns, each with a deadline, and keeps what they say.
+
+use std::io::{IsTerminal, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::group::{self, Group, Outcome, Skip, Workload, groups};
+use crate::report;
+use crate::results::{Results, Row, Table, number, ratio};
+
+/// How many rounds, if nothing else is said: in full, and in short.
+const ROUNDS: [usize; 2] = [9, 3];
+
+#[derive(Default)]
+pub struct Options {
+    pub short: bool,
+    pub only: Option<Vec<String>>,
+    pub workload: Option<String>,
+    pub program: Option<String>,
+    pub rounds: Option<usize>,
+    pub millis: Option<u64>,
+    pub out: Option<String>,
+}
+
+impl Options {
+    /// Explains itself and exits where the words make no sense.
+    pub fn parse(words: &[&str]) -> Options {
+        let mut options = Options::default();
+        let mut words = words.iter();
+        while let Some(&word) = words.next() {
+            let mut value = || match words.next() {
+                Some(value) => value.to_string(),
+                None => wrong(&format!("{word} wants a value")),
+            };
+            match word {
+                "--short" => options.short = true,
+                "--only" => options.only = Some(value().split(',').map(String::from).collect()),
+                "--workload" => options.workload = Some(value()),
+                "--program" => options.program = Some(value()),
+                "--rounds" => options.rounds = Some(count(&value()) as usize),
+                "--millis" => options.millis = Some(count(&value())),
+                "--out" => options.out = Some(value()),
+                _ => wrong(&format!("{word} is no option")),
+            }
+        }
+        if let Some(name) = (options.only.iter().flatten())
+            .find(|name| !groups().iter().any(|group| group.name == **name))
+        {
+            wrong(&format!("there is no group {name}"));
+        }
+        options
+    }
+
+    /// What is wanted of a group.
+    pub fn workloads(&self, group: &Group) -> Vec<Workload> {
+        let named = |only: &Vec<String>| only.iter().any(|name| name == group.name);
+        if !self.only.as_ref().is_none_or(named) {
+            return Vec::new();
+        }
+        let wanted = |text: &Option<String>, name: &str| {
+            (text.as_ref()).is_none_or(|text| name.contains(text.as_str()))
+        };
+        let mut workloads = (group.workloads)(self.short);
+        workloads.retain(|workload| wanted(&self.workload, &workload.name));
+        for workload in &mut workloads {
+            let yardstick = workload.yardstick.clone();
+            (workload.programs)
+                .retain(|program| *program == yardstick || wanted(&self.program, program));
+        }
+        workloads
+    }
+
+    fn rounds(&self, workload: &Workload) -> usize {
+        let rounds = self.rounds.unwrap_or(ROUNDS[usize::from(self.short)]);
+        workload.rounds.map_or(rounds, |most| rounds.min(most))
+    }
+}
+
+pub fn count(text: &str) -> u64 {
+    (text.parse().ok())
+        .filter(|&number| number > 0)
+        .unwrap_or_else(|| wrong(&format!("{text} is no number above zero")))
+}
+
+fn wrong(what: &str) -> ! {
+    eprintln!("{what}\n{}", crate::USAGE);
+    std::process::exit(2)
+}
+
+pub fn main(options: &Options) -> ExitCode {
+    match run(options) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(options: &Options) -> std::io::Result<()> {
+    let path = Results::path(options.short)?;
+    let mut results = Results::load(&path);
+    let wanted: Vec<(Group, Vec<Workload>)> = (groups().into_iter())
+        .map(|group| {
+            let workloads = options.workloads(&group);
+            (group, workloads)
+        })
+        .collect();
+    let children = (wanted.iter().flat_map(|(_, workloads)| workloads))
+        .map(|workload| workload.programs.len() * options.rounds(workload))
+        .sum();
+    let mut progress = Progress::new(children);
+    for (group, workloads) in &wanted {
+        for workload in workloads {
+            let table = measure(group, workload, options, &mut progress)?;
+            progress.clear();
+            print(&table);
+            // A part of the programs says nothing about the others.
+            if options.program.is_none() {
+                results.put(table);
+                results.save(&path)?;
+            }
+        }
+    }
+    if options.program.is_none() {
+        report::write(&results, options)?;
+    }
+    Ok(())
+}
+
+/// All rounds of one workload.
+fn measure(
+    group: &Group,
+    workload: &Workload,
+    options: &Options,
+    progress: &mut Progress,
+) -> std::io::Result<Table> {
+    let mut table = Table::new(group.name, workload);
+    let rounds = options.rounds(workload);
+    let limit = options.millis.map_or(workload.limit, Duration::from_millis);
+    for round in 0..rounds {
+        for row in &mut table.rows {
+            progress.show(&format!(
+                "{} {}, round {} of {rounds}: {}",
+                group.name,
+                workload.name,
+                round + 1,
+                row.program
+            ));
+            progress.done += 1;
+            if row.skipped.is_none() {
+                once(group, workload, row, limit)?;
+            }
+        }
+    }
+    Ok(table)
+}
+
+/// One measurement, in a process of its own.
+fn once(group: &Group, workload: &Workload, row: &mut Row, limit: Duration) -> std::io::Result<()> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command
+        .args(["measure", group.name, &workload.name, &row.program])
+        .arg("--millis")
+        .arg(limit.as_millis().to_string());
+    let said = said(&mut command, workload.deadline);
+    match said.and_then(|said| result(&said)) {
+        Ok(Ok(values)) => row.rounds.push(Some(values)),
+        Ok(Err(Skip(why))) => row.skipped = Some(why),
+        Err(why) => {
+            eprintln!("\r{} {} {}: {why}", group.name, workload.name, row.program);
+            row.rounds.push(None);
+            // It would do so again, and every time takes its deadline.
+            if row.rounds.iter().filter(|round| round.is_none()).count() == 2 {
+                row.skipped = Some(why);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn result(said: &str) -> Result<Outcome, String> {
+    (said.lines().last())
+        .and_then(group::parse)
+        .ok_or("it gave no result".into())
+}
+
+/// What a child prints until it ends, unless that takes too long: then it is ended, with what it
+/// started.
+pub fn said(command: &mut Command, deadline: Duration) -> Result<String, String> {
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        // With what it starts itself, it can be ended as one.
+        .process_group(0)
+        .spawn()
+        .map_err(|error| error.to_string())?;
+    let said = read(&mut child, deadline);
+    // Whatever happened, it and what it started are gone after this. It was not waited for, so the
+    // number is still its own.
+    // SAFETY: a system call without pointers.
+    unsafe { libc::kill(-(child.id() as i32), libc::SIGKILL) };
+    let status = child.wait().map_err(|error| error.to_string())?;
+    match said {
+        None => Err(format!("ended after {deadline:?}: it hung")),
+        Some(said) if said.is_empty() => Err(format!("{status}")),
+        Some(said) => Ok(said),
+    }
+}
+
+fn read(child: &mut Child, deadline: Duration) -> Option<String> {
+    let mut stdout = child.stdout.take()?;
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || {
+        let mut text = String::new();
+        let read = stdout.read_to_string(&mut text);
+        let _ = sender.send(read.map(|_| text));
+    });
+    receiver.recv_timeout(deadline).ok()?.ok()
+}
+
+/// A line on standard error that says how far it is: rewritten on a terminal, else now and then.
+struct Progress {
+    start: Instant,
+    said: Option<Instant>,
+    done: usize,
+    all: usize,
+}
+
+impl Progress {
+    fn new(all: usize) -> Progress {
+        Progress {
+            start: Instant::now(),
+            said: None,
+            done: 0,
+            all,
+        }
+    }
+
+    fn show(&mut self, what: &str) {
+        let terminal = std::io::stderr().is_terminal();
+        let often = Duration::from_secs(if terminal { 0 } else { 5 });
+        if self.said.is_some_and(|said| said.elapsed() < often) {
+            return;
+        }
+        self.said = Some(Instant::now());
+        let spent = self.start.elapsed().as_secs();
+        let percent = self.done * 100 / self.all.max(1);
+        let line = format!(
+            "[{percent:>3} %, {:>2}:{:02}] {what}",
+            spent / 60,
+            spent % 60
+        );
+        match terminal {
+            true => eprint!("\r\x1b[K{line}"),
+            false => eprintln!("{line}"),
+        }
+        let _ = std::io::stderr().flush();
+    }
+
+    fn clear(&self) {
+        if std::io::stderr().is_terminal() {
+            eprint!("\r\x1b[K");
+        }
+    }
+}
+
+/// A table for a terminal.
+fn print(table: &Table) {
+    let lines = table.cells();
+    let columns = lines[0].len();
+    let widths: Vec<usize> = (0..columns)
+        .map(|column| {
+            (lines.iter().map(|line| line[column].chars().count()))
+                .max()
+                .unwrap_or(0)
+        })
+        .collect();
+    println!("{}: {}", table.group, table.title);
+    for line in lines {
+        print!("  {:<1$}", line[0], widths[0]);
+        for (cell, width) in line.iter().zip(&widths).skip(1) {
+            print!("  {cell:>width$}");
+        }
+        println!();
+    }
+    for remark in table.remarks() {
+        println!("  ({remark})");
+    }
+    println!();
+}
+
+/// Whether two runs agree: for each ratio, what the rounds of one lie between overlaps with what
+/// those of the other do, or the medians are within a percent of each other, where what is counted
+/// is nearly exact.
+pub fn agree(old: &Results, new: &Results) -> ExitCode {
+    let (mut agreed, mut all) = (0, 0);
+    for table in &new.tables {
+        let Some(before) = old.table(&table.group, &table.workload) else {
+            continue;
+        };
+        for column in table.columns.iter().filter(|column| column.ratio) {
+            let others = |row: &&Row| row.program != table.yardstick;
+            for row in table.rows.iter().filter(others) {
+                let of = |table: &Table| {
+                    let row = table.row(&row.program)?;
+                    row.ratios(table.yardstick()?, &column.key)
+                };
+                let (Some(old), Some(new)) = (of(before), of(table)) else {
+                    continue;
+                };
+                all += 1;
+                let exact = (new.median / old.median - 1.0).abs() < 0.01;
+                if exact || old.least <= new.most && new.least <= old.most {
+                    agreed += 1;
+                } else {
+                    println!(
+                        "{} {} {}, {}: {} ({} – {}), then {} ({} – {})",
+                        table.group,
+                        table.workload,
+                        row.program,
+                        column.title,
+                        ratio(old.median),
+                        number(old.least),
+                        number(old.most),
+                        ratio(new.median),
+                        number(new.least),
+                        number(new.most)
+                    );
+                }
+            }
+        }
+    }
+    println!(
+        "{agreed} of {all} ratios agree: their spreads overlap, or they differ by less than 1 %"
+    );
+    match agreed == all {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    }
+}

@@ -1,0 +1,122 @@
+//! How small a program is: what it takes to compile an echo server from nothing, how large it is,
+//! and how many crates are in it.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+use std::{fs, io};
+
+use crate::group::{Group, Metric, Order, Outcome, Skip, Workload, values};
+use crate::results::Results;
+
+const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/small");
+
+const PROGRAMS: [&str; 3] = ["polder", "tokio", "smol"];
+
+pub fn group() -> Group {
+    Group {
+        name: "small",
+        title: "Small",
+        about: "The same echo server as a package of its own (`benches/compare/small`), built in \
+                cargo's release profile with nothing built before and everything downloaded. The \
+                size is that of the stripped program; crates are those in `cargo tree` for this \
+                platform, without the program itself and without those that only run while it is \
+                built. tokio has the features `io-util`, `net` and `rt`.",
+        workloads: |short| {
+            let workload = Workload {
+                name: "echo".into(),
+                title: "An echo server".into(),
+                programs: PROGRAMS.map(String::from).into(),
+                yardstick: "tokio".into(),
+                metrics: &[
+                    Metric {
+                        key: "seconds",
+                        title: "seconds to compile",
+                        ratio: true,
+                    },
+                    Metric {
+                        key: "kib",
+                        title: "KiB",
+                        ratio: true,
+                    },
+                    Metric {
+                        key: "crates",
+                        title: "crates",
+                        ratio: true,
+                    },
+                ],
+                limit: Duration::from_millis(1),
+                deadline: Duration::from_secs(300),
+                rounds: Some(3),
+            };
+            // Compiling takes long.
+            if short { Vec::new() } else { vec![workload] }
+        },
+        measure,
+    }
+}
+
+fn measure(order: &Order) -> Outcome {
+    let program = order.program.as_str();
+    if !PROGRAMS.contains(&program) {
+        return order.unknown();
+    }
+    let failed = |error: io::Error| Skip(error.to_string());
+    cargo("fetch", program, &[])?;
+    let target = Results::folder()
+        .map_err(failed)?
+        .join("small")
+        .join(program);
+    if target.exists() {
+        fs::remove_dir_all(&target).map_err(failed)?;
+    }
+    let start = Instant::now();
+    let place = target.to_string_lossy();
+    cargo(
+        "build",
+        program,
+        &["--release", "--offline", "--target-dir", &place],
+    )?;
+    let seconds = start.elapsed().as_secs_f64();
+    let built = target.join("release").join(format!("echo-{program}"));
+    let size = fs::metadata(&built).map_err(failed)?.len();
+    let _ = fs::remove_dir_all(&target);
+    Ok(values([
+        ("seconds", seconds),
+        ("kib", size as f64 / 1024.0),
+        ("crates", crates(program)? as f64),
+    ]))
+}
+
+/// Those that are linked.
+fn crates(program: &str) -> Result<usize, Skip> {
+    let options = [
+        "--offline",
+        "--edges",
+        "normal,no-proc-macro",
+        "--prefix",
+        "none",
+    ];
+    let tree = cargo("tree", program, &options)?;
+    let names: BTreeSet<&str> = (tree.lines())
+        .filter_map(|line| line.split(" (").next())
+        .filter(|line| !line.is_empty())
+        .collect();
+    Ok(names.len() - 1)
+}
+
+/// What it prints.
+fn cargo(command: &str, program: &str, options: &[&str]) -> Result<String, Skip> {
+    let manifest = Path::new(SOURCES).join(program).join("Cargo.toml");
+    let output = Command::new("cargo")
+        .args([command, "--quiet", "--manifest-path"])
+        .arg(manifest)
+        .args(options)
+        .output()
+        .map_err(|error| Skip(format!("cargo: {error}")))?;
+    match output.status.success() {
+        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+        false => Err(Skip(format!("cargo {command}: {}", output.status))),
+    }
+}

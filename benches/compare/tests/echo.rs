@@ -1,0 +1,91 @@
+//! Every echo server, on every load, for a moment each: that what is measured works.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+const COMPARE: &str = env!("CARGO_BIN_EXE_compare");
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The workloads of the group, each with its programs.
+fn list() -> Vec<(String, Vec<String>)> {
+    let output = Command::new(COMPARE).arg("list").output();
+    let said = String::from_utf8(output.expect("it starts").stdout).expect("it is text");
+    (said.lines())
+        .filter_map(|line| line.strip_prefix("echo ")?.split_once(": "))
+        .map(|(name, programs)| {
+            let programs = programs.split(' ').map(String::from).collect();
+            (name.to_string(), programs)
+        })
+        .collect()
+}
+
+#[test]
+fn every_server_answers_every_load_right() {
+    for (workload, programs) in list() {
+        for program in programs {
+            let output = Command::new(COMPARE)
+                .args(["measure", "echo", &workload, &program, "--millis", "20"])
+                .output()
+                .expect("it starts");
+            let said = String::from_utf8_lossy(&output.stdout);
+            let last = said.lines().last().unwrap_or_default();
+            assert!(
+                last.starts_with("measured ") && !last.contains("NaN")
+                    || last.starts_with("skipped "),
+                "{workload} {program}: {}: {last} {}",
+                output.status,
+                String::from_utf8_lossy(&output.stderr)
+            );
+            println!("{workload} {program}: {last}");
+        }
+    }
+}
+
+/// More than all buffers hold, sent before anything is read; then the end.
+#[test]
+fn what_is_read_late_is_all_there_and_the_server_ends_with_its_input() {
+    let message: Vec<u8> = (0..16 << 20)
+        .map(|at: u32| (at.wrapping_mul(2_654_435_761) >> 24) as u8)
+        .collect();
+    for program in &list()[0].1 {
+        let mut server = Command::new(COMPARE)
+            .args(["serve", program, "4096"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("it starts");
+        let stdin = server.stdin.take();
+        let mut line = String::new();
+        BufReader::new(server.stdout.take().expect("it was asked for"))
+            .read_line(&mut line)
+            .expect("it says something");
+        match line.trim_end().strip_prefix("port ") {
+            Some(port) => {
+                let port: u16 = port.parse().expect("a port is a number");
+                let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
+                stream.set_read_timeout(Some(PATIENCE)).expect("it has one");
+                let mut other = stream.try_clone().expect("there are descriptors left");
+                let answer = thread::scope(|scope| {
+                    scope.spawn(|| {
+                        other.write_all(&message).expect("the server reads");
+                        other.shutdown(Shutdown::Write).expect("it is connected");
+                    });
+                    // Until everything is full; a moment too short only makes the test easier.
+                    thread::sleep(Duration::from_millis(100));
+                    let mut answer = Vec::new();
+                    stream.read_to_end(&mut answer).expect("the server writes");
+                    answer
+                });
+                assert!(answer == message, "{program} sent something else back");
+            }
+            None => assert!(line.starts_with("skipped "), "{program}: {line}"),
+        }
+        drop(stdin);
+        let status = server.wait().expect("nobody else waits for it");
+        assert!(status.success(), "{program}: {status}");
+    }
+}
