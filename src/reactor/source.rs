@@ -157,7 +157,8 @@ impl Source {
     /// stream also stops at a message that carried descriptors: such a read is not to be told here.)
     #[inline]
     pub(crate) fn drained_by_short_read(&self, seen: Snapshot) {
-        if self.kind != Kind::Other && !seen.has_news_beyond_data() {
+        let is_stream = matches!(self.kind, Kind::TcpStream | Kind::UnixStream);
+        if is_stream && !seen.has_news_beyond_data() {
             self.clear(Direction::Read, seen);
         }
     }

@@ -173,13 +173,15 @@ impl Team {
         }
     }
 
-    /// Whether the workers that are awake take all the cores: then none is to be kept for nothing.
+    /// Whether the workers that are awake are more than the cores they may use: then none of these is to be
+    /// kept for nothing. (That another process wants the one core that is left shows in how long things
+    /// take.)
     pub(crate) fn is_crowded(&self) -> bool {
         // Asked once: it takes a look at several files.
         static CORES: OnceLock<usize> = OnceLock::new();
         let cores = *CORES.get_or_init(|| thread::available_parallelism().map_or(1, NonZero::get));
         let awake = self.homes.iter().filter(|home| !home.reactor.is_parked());
-        cores == 1 || awake.count() > cores
+        awake.count() > cores
     }
 
     // Counting.
