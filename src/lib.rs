@@ -61,7 +61,7 @@
 #![deny(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 #![cfg_attr(loom, allow(dead_code, unused_imports))]
 
-// Under loom only what synchronises is built: pollers, readiness, parking.
+// Under loom only what synchronises is built: pollers, readiness, parking, who is woken for tasks.
 #[cfg(not(loom))]
 pub mod event;
 #[cfg(not(loom))]
@@ -85,6 +85,10 @@ mod sync;
 mod sys;
 #[cfg(not(loom))]
 mod task;
+#[cfg(loom)]
+mod task {
+    mod search;
+}
 #[cfg(not(loom))]
 pub mod time;
 

@@ -11,7 +11,7 @@ use std::time::Instant;
 use super::Reactor;
 use super::deadlines::{Fired, Key};
 use super::driver::{self, Stray};
-use crate::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A timer's place, given up when dropped.
 #[derive(Debug)]

@@ -17,7 +17,7 @@
 mod alarm;
 mod deadlines;
 mod driver;
-mod parking;
+pub(crate) mod parking;
 mod readiness;
 mod source;
 
@@ -149,9 +149,10 @@ impl Reactor {
         self.parking.park();
     }
 
+    /// The worker is awake. True if somebody has woken it.
     #[inline]
-    pub(crate) fn resume(&self) {
-        self.parking.resume();
+    pub(crate) fn resume(&self) -> bool {
+        self.parking.resume()
     }
 
     // Driving.

@@ -54,15 +54,15 @@ impl Parking {
         }
     }
 
-    /// The worker is awake, or has found something and does not sleep.
+    /// The worker is awake, or has found something and does not sleep. True if somebody had taken it on
+    /// to notify it: then what that one wrote before is seen from here on, and whoever comes later
+    /// fails to.
     #[inline]
-    pub(crate) fn resume(&self) {
-        // A `NOTIFIED` that is overwritten is a notification that the poller keeps: at worst the
-        // next wait returns at once. `Relaxed`, since what was put somewhere is found through the
-        // lock or the queue that holds it.
-        if self.0.load(Ordering::Relaxed) != RUNNING {
-            self.0.store(RUNNING, Ordering::Relaxed);
-        }
+    pub(crate) fn resume(&self) -> bool {
+        // Nobody but the worker leaves this state. A `NOTIFIED` that is overwritten is a notification
+        // that the poller keeps: at worst the next wait returns at once.
+        self.0.load(Ordering::Relaxed) != RUNNING
+            && self.0.swap(RUNNING, Ordering::Acquire) == NOTIFIED
     }
 
     #[inline]
@@ -78,7 +78,7 @@ impl Parking {
         self.0.load(Ordering::Relaxed) == PARKED
             && self
                 .0
-                .compare_exchange(PARKED, NOTIFIED, Ordering::Relaxed, Ordering::Relaxed)
+                .compare_exchange(PARKED, NOTIFIED, Ordering::Release, Ordering::Relaxed)
                 .is_ok()
     }
 }

@@ -175,17 +175,29 @@ impl Worker {
         if !slept && (reactor.has_sources() || self.embedded.get()) {
             any |= self.wait(Some(Duration::ZERO));
         }
-        reactor.resume();
+        let is_wanted = reactor.resume() && local.is_member() && local.team.is_coming(local.place);
         any |= self.driver.fire();
         local.take_mail();
         local.release_yielded();
         if local.is_member() {
-            if local.answer_the_search() {
-                self.runs.set(0);
+            if is_wanted {
+                self.come();
             }
             local.wait_for_others();
         }
         any
+    }
+
+    /// It was woken for tasks that have not started: takes one, and lets the next worker be woken.
+    #[cold]
+    fn come(&self) {
+        let local = &*self.local;
+        if let Some(runnable) = local.take_fresh() {
+            // Nobody else can have it any more, so it is the first that runs here.
+            local.push_front(runnable);
+            self.runs.set(0);
+        }
+        local.team.arrive(local.place);
     }
 
     /// Waits until there is something to do; false if there is by now. `any` tells whether something
@@ -201,8 +213,8 @@ impl Worker {
         let reactor = self.reactor();
         reactor.park();
         // The last look, in each place where another thread may have put something: the inbox, the
-        // tasks that have not started, the search's mark, what `must_stay` looks at, and, in
-        // `next_timeout`, the deadlines.
+        // tasks that have not started, what `must_stay` looks at, and, in `next_timeout`, the
+        // deadlines.
         if local.home().has_mail() || must_stay() {
             return false;
         }
@@ -211,9 +223,6 @@ impl Worker {
         if !local.is_member() {
             *any |= self.wait(timeout);
             return true;
-        }
-        if local.team.is_coming(local.place) {
-            return false;
         }
         match local.backlog() {
             Backlog::Mine => return false,

@@ -176,22 +176,6 @@ impl Local {
             }));
     }
 
-    /// If this worker is on its way to the backlog, it has come. True if it has taken a task, which is
-    /// to be run at once: nobody else can any more.
-    #[inline]
-    pub(crate) fn answer_the_search(&self) -> bool {
-        if !self.team.is_coming(self.place) {
-            return false;
-        }
-        let runnable = self.take_fresh();
-        let has_taken = runnable.is_some();
-        if let Some(runnable) = runnable {
-            self.ready.borrow_mut().push_front(runnable);
-        }
-        self.team.arrive(self.place);
-        has_taken
-    }
-
     /// Takes a task that has not started, if that is this worker's business. Here is its home from now
     /// on.
     #[inline]
@@ -220,6 +204,11 @@ impl Local {
     #[inline]
     pub(crate) fn push(&self, runnable: Runnable) {
         self.ready.borrow_mut().push_back(runnable);
+    }
+
+    #[inline]
+    pub(crate) fn push_front(&self, runnable: Runnable) {
+        self.ready.borrow_mut().push_front(runnable);
     }
 
     /// The next task to run: the one place where the order is decided.

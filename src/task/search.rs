@@ -14,12 +14,10 @@
 //! whom it has chosen (that one woke by itself), it takes back the mark and starts over. `loom` checks
 //! this below.
 //!
-//! **Why no mark is left.** Whoever is chosen looks at the mark whenever it is awake again, and in its
-//! last look before it sleeps. It may have been about to sleep, or woken by something else, when it was
-//! chosen, and the notification may go into a wait that ends anyway. But choosing sets the mark, then
-//! has a fence, and then takes the sleeper's state from parked to notified. Either that comes before the
-//! sleeper parks the next time, and then its last look, after the fence of parking, sees the mark;
-//! or it takes the state of that next sleep, and the notification is for it.
+//! The one that is woken learns of it when it resumes, whatever ended its wait, and also if it did not
+//! wait in the end: [`resume`](crate::reactor::parking::Parking::resume) is one exchange,
+//! so either it sees that it was notified, and with that the mark, or it comes first, and the other
+//! one fails to wake it.
 
 use crate::sync::atomic::{AtomicUsize, Ordering, fence};
 
@@ -54,7 +52,6 @@ impl Search {
         loop {
             fence(Ordering::SeqCst);
             let Some(place) = crew.sleeper() else { return };
-            // `wake` begins with a fence, as every unparking does.
             if !crew.has_backlog() || !self.replace(0, place + 1) || crew.wake(place) {
                 return;
             }
@@ -79,5 +76,235 @@ impl Search {
         (self.coming)
             .compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed)
             .is_ok()
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use crate::reactor::parking::Parking;
+    use crate::sync::Mutex;
+    use loom::sync::Arc;
+
+    /// Workers that do nothing but start tasks, with pollers that are reduced to their promise: a
+    /// notification ends the current or else the next wait, also one that does not sleep.
+    struct World {
+        search: Search,
+        /// How many tasks have not started.
+        backlog: AtomicUsize,
+        /// How many still have to start. Whoever starts the last lets the workers go.
+        left: AtomicUsize,
+        /// Whether the tasks block their workers until all have started.
+        meet: bool,
+        workers: Vec<Worker>,
+    }
+
+    struct Worker {
+        parking: Parking,
+        notified: Mutex<bool>,
+        woken: loom::sync::Condvar,
+    }
+
+    impl Worker {
+        fn notify(&self) {
+            *self.notified.lock() = true;
+            self.woken.notify_one();
+        }
+
+        fn wait(&self) {
+            let mut notified = self.notified.lock();
+            while !*notified {
+                notified = self.woken.wait(notified).unwrap();
+            }
+            *notified = false;
+        }
+
+        /// A look at the poller without sleep consumes a notification.
+        fn look(&self) {
+            *self.notified.lock() = false;
+        }
+    }
+
+    impl Crew for World {
+        fn has_backlog(&self) -> bool {
+            self.backlog.load(Ordering::Relaxed) > 0
+        }
+
+        fn sleeper(&self) -> Option<usize> {
+            (self.workers.iter()).position(|worker| worker.parking.is_parked())
+        }
+
+        fn wake(&self, place: usize) -> bool {
+            let asleep = self.workers[place].parking.unpark();
+            if asleep {
+                self.workers[place].notify();
+            }
+            asleep
+        }
+    }
+
+    impl World {
+        fn new(workers: usize, tasks: usize, meet: bool) -> Arc<World> {
+            Arc::new(World {
+                search: Search::new(),
+                backlog: AtomicUsize::new(0),
+                left: AtomicUsize::new(tasks),
+                meet,
+                workers: (0..workers)
+                    .map(|_| Worker {
+                        parking: Parking::new(),
+                        notified: Mutex::new(false),
+                        woken: loom::sync::Condvar::new(),
+                    })
+                    .collect(),
+            })
+        }
+
+        fn spawn(&self) {
+            self.backlog.fetch_add(1, Ordering::Release);
+            self.search.wake_one(self);
+        }
+
+        /// Something that has nothing to do with the backlog wakes a worker.
+        fn disturb(&self, place: usize) {
+            let worker = &self.workers[place];
+            if worker.parking.unpark() {
+                worker.notify();
+            }
+        }
+
+        fn take(&self) -> bool {
+            let mut backlog = self.backlog.load(Ordering::Relaxed);
+            while backlog > 0 {
+                match self.backlog.compare_exchange(
+                    backlog,
+                    backlog - 1,
+                    Ordering::Acquire,
+                    Ordering::Relaxed,
+                ) {
+                    Ok(_) => {
+                        if backlog > 1 {
+                            self.search.wake_one(self);
+                        }
+                        return true;
+                    }
+                    Err(now) => backlog = now,
+                }
+            }
+            false
+        }
+
+        fn start(&self, place: usize) {
+            if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+                for worker in &self.workers {
+                    worker.notify();
+                }
+            }
+            if self.meet {
+                // The worker is in the middle of a task, and hears of nothing but the end.
+                while !self.is_over() {
+                    self.workers[place].wait();
+                }
+            }
+        }
+
+        fn is_over(&self) -> bool {
+            self.left.load(Ordering::Acquire) == 0
+        }
+
+        /// As `runtime::worker` does it. Loom fails the model where everybody sleeps for ever.
+        fn work(&self, place: usize) {
+            let worker = &self.workers[place];
+            while !self.is_over() {
+                while self.take() {
+                    self.start(place);
+                }
+                worker.parking.park();
+                match self.has_backlog() || self.is_over() {
+                    true => worker.look(),
+                    false => worker.wait(),
+                }
+                if worker.parking.resume() && self.search.is_coming(place) {
+                    let took = self.take();
+                    self.search.arrive(place, self);
+                    if took {
+                        self.start(place);
+                    }
+                }
+            }
+        }
+    }
+
+    fn check(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(preemptions);
+        builder.check(model);
+    }
+
+    /// Runs workers, each on a thread, against what `others` do on threads of their own.
+    fn run<const N: usize>(world: &Arc<World>, others: [fn(&World); N]) {
+        let mut threads: Vec<_> = (others.into_iter())
+            .map(|other| {
+                let world = world.clone();
+                loom::thread::spawn(move || other(&world))
+            })
+            .collect();
+        for place in 1..world.workers.len() {
+            let world = world.clone();
+            threads.push(loom::thread::spawn(move || world.work(place)));
+        }
+        world.work(0);
+        for thread in threads {
+            thread.join().unwrap();
+        }
+    }
+
+    #[test]
+    fn no_task_is_left_lying_while_a_worker_sleeps() {
+        check(4, || {
+            let world = World::new(1, 2, false);
+            run(
+                &world,
+                [|world: &World| {
+                    world.spawn();
+                    world.spawn();
+                }],
+            );
+        });
+    }
+
+    #[test]
+    fn nor_where_the_worker_is_woken_by_other_things_at_the_same_moment() {
+        check(3, || {
+            let world = World::new(1, 2, false);
+            let spawner: fn(&World) = |world| {
+                world.spawn();
+                world.spawn();
+            };
+            run(&world, [spawner, |world| world.disturb(0)]);
+        });
+    }
+
+    #[test]
+    fn nor_by_two_spawners() {
+        check(3, || {
+            let world = World::new(1, 2, false);
+            run(&world, [World::spawn as fn(&World), World::spawn]);
+        });
+    }
+
+    /// Each of two tasks blocks its worker until the other has started.
+    #[test]
+    fn two_tasks_start_on_two_workers() {
+        check(2, || {
+            let world = World::new(2, 2, true);
+            run(
+                &world,
+                [|world: &World| {
+                    world.spawn();
+                    world.spawn();
+                }],
+            );
+        });
     }
 }
