@@ -19,3 +19,4 @@ mod streams;
 mod support;
 mod tasks;
 mod time;
+mod workers;

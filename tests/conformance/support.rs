@@ -55,6 +55,18 @@ pub fn on_every_backend_alone(rule: impl Fn(Backend) + Clone + Send + 'static) {
     }
 }
 
+/// Runs `rule` on every backend of this machine, with several workers: how many, it is told.
+pub fn on_every_backend_with_several(rule: impl Fn(Backend, usize) + Clone + Send + 'static) {
+    for backend in Backend::available() {
+        for workers in SEVERAL {
+            let rule = rule.clone();
+            let rule = move |backend| rule(backend, workers);
+            run(&rule, backend, workers);
+        }
+        passed(backend);
+    }
+}
+
 /// Runs `rule` with so many workers; whether it has made a runtime.
 fn run(
     rule: &(impl Fn(Backend) + Clone + Send + 'static),
