@@ -329,6 +329,64 @@ fn a_worker_that_is_stuck_keeps_no_new_task_from_the_others() {
     });
 }
 
+/// Also from a worker that never has nothing to do, and from which the others' lack of tasks should
+/// keep some.
+#[test]
+fn a_worker_that_is_stuck_keeps_no_new_task_from_one_that_is_always_busy() {
+    on_every_backend_with_several(|backend, workers| {
+        let runtime = runtime_of(backend, workers);
+        let (free, stuck) = mpsc::channel::<()>();
+        let stuck = Arc::new(Mutex::new(stuck));
+        let stop = Arc::new(AtomicBool::new(false));
+        let all = spread(&runtime, |index| {
+            let (stuck, stop) = (stuck.clone(), stop.clone());
+            async move {
+                if index > 0 {
+                    let _ = stuck.lock().unwrap().recv();
+                }
+                while !stop.load(SeqCst) {
+                    future::yield_now().await;
+                }
+            }
+        });
+        let (started, latch) = (Arc::new(AtomicUsize::new(0)), Arc::new(Latch::new()));
+        let staying: Vec<_> = (0..100)
+            .map(|_| {
+                let (started, latch) = (started.clone(), latch.clone());
+                runtime.spawn(async move {
+                    started.fetch_add(1, SeqCst);
+                    latch.wait().await;
+                })
+            })
+            .collect();
+        eventually("all have started", || started.load(SeqCst) == 100);
+        latch.set();
+        runtime.block_on(join_all(staying));
+        stop.store(true, SeqCst);
+        drop(free);
+        runtime.block_on(join_all(all));
+    });
+}
+
+/// The first task that a task spawns is told to nobody while that one runs, unless it drives
+/// another runtime.
+#[test]
+fn a_nested_block_on_may_wait_for_a_task_of_the_outer_runtime() {
+    on_every_backend_with_several(|backend, workers| {
+        let runtime = runtime_of(backend, workers);
+        for _ in 0..sized(backend, 200) {
+            let task = runtime.spawn(async {
+                let inner = polder::spawn(async { here() });
+                polder::block_on(async { inner.await != here() })
+            });
+            assert!(
+                runtime.block_on(task),
+                "it ran on a worker that was blocked"
+            );
+        }
+    });
+}
+
 /// What is left is taken by those that come free, also after workers were woken by other things at
 /// the same moment: see the head of `src/task/search.rs`.
 #[test]
@@ -356,7 +414,7 @@ fn no_new_task_is_left_lying_while_workers_are_woken_by_other_things() {
         })
         .into_iter()
         .for_each(Task::detach);
-        let rounds = sized(backend, 5_000);
+        let rounds = sized(backend, 1_000);
         let barrier = Arc::new(Barrier::new(2));
         let stop = Arc::new(AtomicBool::new(false));
         let disturber = {
