@@ -21,7 +21,10 @@ const PATIENCE: Duration = Duration::from_secs(20);
 fn wakes() -> usize {
     match std::env::var("POLDER_SOAK") {
         Ok(count) => count.parse().expect("POLDER_SOAK is a number of wakes"),
-        Err(_) => 50_000,
+        Err(_) => match cfg!(tsan) {
+            false => 50_000,
+            true => 10_000,
+        },
     }
 }
 

@@ -175,10 +175,14 @@ pub fn runtime_of(backend: Backend, workers: usize) -> Runtime {
 /// Heavy rules run at full size on the platform's default backend with one worker, and at a tenth
 /// elsewhere.
 pub fn sized(backend: Backend, full: usize) -> usize {
-    match backend == Backend::default() && WORKERS.get() == 1 {
-        true => full,
-        false => (full / 10).max(1),
-    }
+    share(backend == Backend::default() && WORKERS.get() == 1, full)
+}
+
+/// All of it or a tenth; of either a tenth again where a sanitizer makes everything ten times slower.
+pub fn share(all: bool, full: usize) -> usize {
+    let part = if all { full } else { full / 10 };
+    let part = if cfg!(tsan) { part / 10 } else { part };
+    part.max(1)
 }
 
 /// Lets others run until `condition` holds, whichever thread they run on.

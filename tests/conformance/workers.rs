@@ -26,14 +26,13 @@ use crate::child::in_children;
 use crate::probe::{
     Alive, Mailbox, OnDrop, Signal, hold, join_all, own_waker, poll_with, tcp_pair,
 };
-use crate::support::{LIMIT, eventually, message, on_every_backend_with_several, runtime_of};
+use crate::support::{
+    LIMIT, eventually, message, on_every_backend_with_several, runtime_of, share,
+};
 
 /// At full size on the default backend, at a tenth elsewhere: there is no run with one worker here.
 fn sized(backend: Backend, full: usize) -> usize {
-    match backend == Backend::default() {
-        true => full,
-        false => (full / 10).max(1),
-    }
+    share(backend == Backend::default(), full)
 }
 
 /// Runs one of each of these futures on each worker: they wait for each other, on their threads,
@@ -416,15 +415,11 @@ fn no_new_task_is_left_lying_while_workers_are_woken_by_other_things() {
         .for_each(Task::detach);
         let rounds = sized(backend, 1_000);
         let barrier = Arc::new(Barrier::new(2));
-        let stop = Arc::new(AtomicBool::new(false));
         let disturber = {
-            let (signals, barrier, stop) = (signals.clone(), barrier.clone(), stop.clone());
+            let (signals, barrier) = (signals.clone(), barrier.clone());
             thread::spawn(move || {
-                loop {
+                for _ in 0..rounds {
                     barrier.wait();
-                    if stop.load(SeqCst) {
-                        return;
-                    }
                     for _ in 0..3 {
                         signals.iter().for_each(|signal| signal.send(()));
                         thread::yield_now();
@@ -457,8 +452,6 @@ fn no_new_task_is_left_lying_while_workers_are_woken_by_other_things() {
                     "a new task lies there, and all sleep, round {round}"
                 );
             }
-            stop.store(true, SeqCst);
-            barrier.wait();
         });
         let result = spawner.join();
         if let Err(panic) = result {
