@@ -8,7 +8,7 @@ use std::time::Duration;
 use polder::event::{Event, Latch};
 use polder::{Runtime, future};
 
-use crate::support::{in_every_runtime, on_every_backend, runtime};
+use crate::support::{in_every_runtime, in_every_runtime_alone, on_every_backend, runtime};
 
 #[test]
 fn a_set_before_the_wait_is_kept_and_two_are_one() {
@@ -53,7 +53,7 @@ fn a_set_from_another_thread_wakes_a_runtime_that_sleeps() {
 
 #[test]
 fn each_set_releases_one_waiter_in_the_order_in_which_they_came() {
-    in_every_runtime(async |_| {
+    in_every_runtime_alone(async |_| {
         let event = Arc::new(Event::new());
         let released = Arc::new(std::sync::Mutex::new(Vec::new()));
         let tasks: Vec<_> = (0..5)

@@ -26,3 +26,4 @@ mod time;
 mod udp;
 #[cfg(unix)]
 mod unix;
+mod workers;

@@ -10,7 +10,7 @@ use crate::child::in_children;
 use crate::support::LIMIT;
 
 /// Lets this process have `needed` descriptors.
-fn allow(needed: libc::rlim_t) {
+pub fn allow(needed: libc::rlim_t) {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,

@@ -48,7 +48,11 @@ impl<T> Mailbox<T> {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.0.lock().unwrap().things.is_empty()
+        self.count() == 0
+    }
+
+    pub fn count(&self) -> usize {
+        self.0.lock().unwrap().things.len()
     }
 
     pub fn poll_receive(&self, cx: &mut Context<'_>) -> Poll<T> {

@@ -23,7 +23,9 @@ use crate::descriptor::{is_readable, wait_until_readable};
 use crate::probe::{
     Alive, Mailbox, OnDrop, Signal, hold, join_all, own_waker, poll_with, tcp_pair,
 };
-use crate::support::{LIMIT, eventually, on_every_backend, runtime, sized, within};
+use crate::support::{
+    LIMIT, eventually, on_every_backend, on_every_backend_alone, runtime, sized, until, within,
+};
 
 /// Counts its wakes.
 #[derive(Default)]
@@ -437,9 +439,7 @@ fn a_waker_may_be_called_when_its_runtime_is_gone() {
         }
         runtime.block_on(async {
             wakers.send(own_waker().await);
-            for _ in 0..3 {
-                future::yield_now().await;
-            }
+            until("all have begun", || wakers.count() == 3).await;
         });
         drop(runtime);
         let wakers: Vec<_> = std::iter::from_fn(|| wakers.try_receive()).collect();
@@ -681,7 +681,7 @@ fn blocking(stream: &mut TcpStream) -> std::net::TcpStream {
 
 #[test]
 fn a_turn_without_a_limit_sleeps_until_there_is_something_to_do() {
-    on_every_backend(|backend| {
+    on_every_backend_alone(|backend| {
         let runtime = runtime(backend);
         let happened = Arc::new(AtomicBool::new(false));
         let (mut stream, mut peer) = runtime.block_on(tcp_pair());
@@ -785,7 +785,7 @@ fn foreign_loop(runtime: &Runtime, mut done: impl FnMut() -> bool) -> usize {
 
 #[test]
 fn a_foreign_loop_drives_sockets_and_timers() {
-    on_every_backend(|backend| {
+    on_every_backend_alone(|backend| {
         let runtime = runtime(backend);
         // Queued before the descriptor is asked for.
         let task = runtime.spawn(async {
@@ -819,7 +819,7 @@ fn a_foreign_loop_drives_sockets_and_timers() {
 
 #[test]
 fn a_foreign_loop_is_told_of_spawns_and_wakes_from_any_thread() {
-    on_every_backend(|backend| {
+    on_every_backend_alone(|backend| {
         let runtime = runtime(backend);
         let signal = Signal::default();
         let done = |task: Task<()>| foreign_loop(&runtime, || task.is_finished());
@@ -864,7 +864,7 @@ fn a_foreign_loop_is_told_of_spawns_and_wakes_from_any_thread() {
 
 #[test]
 fn a_foreign_loop_runs_more_tasks_than_one_turn_does() {
-    on_every_backend(|backend| {
+    on_every_backend_alone(|backend| {
         let runtime = runtime(backend);
         let _ = runtime.descriptor();
         let count = Rc::new(Cell::new(0));
@@ -898,7 +898,7 @@ fn a_foreign_loop_runs_more_tasks_than_one_turn_does() {
 
 #[test]
 fn the_descriptor_is_quiet_while_there_is_nothing_to_do() {
-    on_every_backend(|backend| {
+    on_every_backend_alone(|backend| {
         if !has_descriptor(backend) {
             return;
         }
@@ -956,7 +956,7 @@ fn embedding_begins_within_a_task_and_survives_nested_turns() {
 
 #[test]
 fn next_timeout_says_how_long_a_foreign_loop_may_sleep() {
-    on_every_backend(|backend| {
+    on_every_backend_alone(|backend| {
         let runtime = runtime(backend);
         assert_eq!(runtime.next_timeout(), None);
         let task = runtime.spawn(async {
@@ -1585,7 +1585,7 @@ fn a_runtime_is_driven_while_a_thread_ends() {
 
 #[test]
 fn a_leaked_runtime_harms_nothing() {
-    on_every_backend(|backend| {
+    on_every_backend_alone(|backend| {
         let leaked = runtime(backend);
         let alive = Alive::default();
         let (mut stream, mut peer, timer) = leaked.block_on(async {

@@ -1,9 +1,15 @@
-//! How a rule is run: on every backend, each on a thread of its own, against a deadline.
+//! How a rule is run: on every backend, with one worker and with several, each on a thread of its own,
+//! against a deadline.
+//!
+//! A rule makes its runtimes by [`runtime`], on the thread that it is called on: that is where the
+//! number of workers is kept. Rules that speak of the thread that drives, or of the order in which it
+//! does things, say that one worker is meant: [`on_every_backend_alone`].
 //!
 //! Two variables of the environment change that: with `POLDER_STORM` every rule runs in a [`storm`]
 //! of signals, with `POLDER_RULES` what has passed is written down: see [`passed`].
 
 use std::any::Any;
+use std::cell::Cell;
 use std::fs::OpenOptions;
 use std::future::Future;
 use std::io::Write;
@@ -17,21 +23,83 @@ use polder::{Backend, Runtime};
 /// there to turn a lost wake-up into a failure.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-/// Runs `rule` on every backend of this machine, one after the other.
+/// With how many workers rules run, beside one, on the default backend and on `poll`.
+const SEVERAL: [usize; 2] = [2, 4];
+
+thread_local! {
+    /// How many workers the runtimes have that the rule on this thread makes.
+    static WORKERS: Cell<usize> = const { Cell::new(1) };
+    /// Whether it has made any.
+    static USES_RUNTIMES: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `rule` on every backend of this machine, one after the other; where it makes runtimes, with
+/// several workers too.
 pub fn on_every_backend(rule: impl Fn(Backend) + Clone + Send + 'static) {
     for backend in Backend::available() {
-        let rule = rule.clone();
-        within(LIMIT, &format!("on {backend}"), move || rule(backend));
+        let uses_runtimes = run(&rule, backend, 1);
+        if uses_runtimes && (backend == Backend::default() || backend.name() == "poll") {
+            for workers in SEVERAL {
+                run(&rule, backend, workers);
+            }
+        }
         passed(backend);
     }
 }
 
-/// Runs `rule`, given as a future, in a fresh runtime on every backend.
+/// Runs `rule` on every backend of this machine, with one worker: the thread that drives.
+pub fn on_every_backend_alone(rule: impl Fn(Backend) + Clone + Send + 'static) {
+    for backend in Backend::available() {
+        run(&rule, backend, 1);
+        passed(backend);
+    }
+}
+
+/// Runs `rule` on every backend of this machine, with several workers: how many, it is told.
+pub fn on_every_backend_with_several(rule: impl Fn(Backend, usize) + Clone + Send + 'static) {
+    for backend in Backend::available() {
+        for workers in SEVERAL {
+            let rule = rule.clone();
+            let rule = move |backend| rule(backend, workers);
+            run(&rule, backend, workers);
+        }
+        passed(backend);
+    }
+}
+
+/// Runs `rule` with so many workers; whether it has made a runtime.
+fn run(
+    rule: &(impl Fn(Backend) + Clone + Send + 'static),
+    backend: Backend,
+    workers: usize,
+) -> bool {
+    let rule = rule.clone();
+    let what = match workers {
+        1 => format!("on {backend}"),
+        _ => format!("on {backend} with {workers} workers"),
+    };
+    within(LIMIT, &what, move || {
+        WORKERS.set(workers);
+        rule(backend);
+        USES_RUNTIMES.get()
+    })
+}
+
+/// Runs `rule`, given as a future, in a fresh runtime on every backend, with one worker and with
+/// several.
 pub fn in_every_runtime<F>(rule: impl Fn(Backend) -> F + Clone + Send + 'static)
 where
     F: Future<Output = ()>,
 {
     on_every_backend(move |backend| runtime(backend).block_on(rule(backend)));
+}
+
+/// As [`in_every_runtime`], with one worker.
+pub fn in_every_runtime_alone<F>(rule: impl Fn(Backend) -> F + Clone + Send + 'static)
+where
+    F: Future<Output = ()>,
+{
+    on_every_backend_alone(move |backend| runtime(backend).block_on(rule(backend)));
 }
 
 /// Runs `f` on a thread of its own; panics, with words, if it does or if it takes too long.
@@ -90,18 +158,41 @@ pub fn message(panic: &(dyn Any + Send)) -> &str {
         .unwrap_or("a panic without words")
 }
 
+/// A runtime with as many workers as the rule on this thread is run with.
 pub fn runtime(backend: Backend) -> Runtime {
+    USES_RUNTIMES.set(true);
+    runtime_of(backend, WORKERS.get())
+}
+
+pub fn runtime_of(backend: Backend, workers: usize) -> Runtime {
     Runtime::builder()
         .backend(backend)
+        .workers(workers)
         .build()
         .expect("an available backend can be opened")
 }
 
-/// Heavy rules run at full size on the platform's default backend, and at a tenth elsewhere.
+/// Heavy rules run at full size on the platform's default backend with one worker, and at a tenth
+/// elsewhere.
 pub fn sized(backend: Backend, full: usize) -> usize {
-    match backend == Backend::default() {
-        true => full,
-        false => (full / 10).max(1),
+    share(backend == Backend::default() && WORKERS.get() == 1, full)
+}
+
+/// All of it or a tenth; of either a tenth again where a sanitizer makes everything ten times slower.
+pub fn share(all: bool, full: usize) -> usize {
+    let part = if all { full } else { full / 10 };
+    let part = if cfg!(tsan) { part / 10 } else { part };
+    part.max(1)
+}
+
+/// Lets others run until `condition` holds, whichever thread they run on.
+pub async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < LIMIT, "{what}: not so after {LIMIT:?}");
+        for _ in 0..3 {
+            polder::future::yield_now().await;
+        }
     }
 }
 

@@ -21,13 +21,16 @@ use crate::child::in_children;
 use crate::probe::{
     Alive, Mailbox, OnDrop, Signal, hold, join_all, own_waker, poll_with, tcp_pair,
 };
-use crate::support::{eventually, in_every_runtime, message, on_every_backend, runtime, sized};
+use crate::support::{
+    eventually, in_every_runtime, in_every_runtime_alone, message, on_every_backend,
+    on_every_backend_alone, runtime, sized, until,
+};
 
 // 44: driven, and reached from other threads.
 
 #[test]
 fn spawned_work_runs_only_while_the_runtime_is_driven() {
-    on_every_backend(|backend| {
+    on_every_backend_alone(|backend| {
         let runtime = runtime(backend);
         let step = Arc::new(AtomicUsize::new(0));
         let task = runtime.spawn({
@@ -189,7 +192,7 @@ fn ten_thousand_spawns_from_each_of_eight_threads_all_run() {
 
 #[test]
 fn what_one_thread_spawns_starts_in_its_order() {
-    on_every_backend(|backend| {
+    on_every_backend_alone(|backend| {
         let runtime = runtime(backend);
         let each = sized(backend, 20_000);
         // By thread: how many have started.
@@ -576,7 +579,7 @@ async fn a_few_turns() {
 
 #[test]
 fn dropping_a_task_drops_its_future_promptly() {
-    in_every_runtime(|_| async {
+    in_every_runtime_alone(|_| async {
         let alive = Alive::default();
         let (mut stream, _peer) = tcp_pair().await;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -629,7 +632,7 @@ fn dropping_a_task_drops_its_future_promptly() {
 
 #[test]
 fn a_future_is_dropped_at_home_wherever_its_task_is_cancelled() {
-    on_every_backend(|backend| {
+    on_every_backend_alone(|backend| {
         let runtime = runtime(backend);
         let home = thread::current().id();
         for begun in [false, true] {
@@ -688,7 +691,7 @@ fn cancel_waits_until_the_future_is_dropped() {
             assert_eq!(alive.count(), 0);
             // What is done gives its output.
             let task = polder::spawn(async { 3 });
-            a_few_turns().await;
+            until("it is done", || task.is_finished()).await;
             assert_eq!(task.cancel().await, Some(3));
         });
         // From another thread.
@@ -849,7 +852,7 @@ fn a_panic_in_an_outputs_destructor_is_contained() {
 
 #[test]
 fn is_finished_tells_done_cancelled_and_panicked() {
-    in_every_runtime(|_| async {
+    in_every_runtime_alone(|_| async {
         let task = polder::spawn(async {});
         assert!(!task.is_finished());
         a_few_turns().await;
@@ -872,7 +875,7 @@ fn a_fallible_task_gives_none_where_a_task_would_panic() {
         let kept = first.spawn(hold(()));
         let fallible = first.spawn_local(hold(())).fallible();
         let done = first.spawn(async { 2 });
-        first.turn(Duration::ZERO);
+        first.block_on(until("it is done", || done.is_finished()));
         drop(first);
         let second = runtime(backend);
         assert_eq!(second.block_on(fallible), None);
@@ -884,9 +887,8 @@ fn a_fallible_task_gives_none_where_a_task_would_panic() {
         let alive = Alive::default();
         second.block_on(async {
             drop(polder::spawn(hold(alive.guard())).fallible());
-            a_few_turns().await;
+            until("it is dropped", || alive.count() == 0).await;
         });
-        assert_eq!(alive.count(), 0);
     });
 }
 
@@ -932,16 +934,21 @@ fn a_local_task_gives_what_cannot_be_sent() {
 #[test]
 fn a_task_moves_into_another_task() {
     in_every_runtime(|_| async {
-        let inner = polder::spawn(async {
-            sleep(Duration::from_millis(1)).await;
-            5
+        let signal = Signal::default();
+        let mut polled = polder::spawn({
+            let signal = signal.clone();
+            async move {
+                signal.receive().await;
+                5
+            }
         });
-        let mut polled = inner;
         // Polled here first: whoever awaits it last is the one who is told.
         assert!(future::poll_once(&mut polled).await.is_none());
         let outer = polder::spawn(async move {
             polder::spawn(polled).await + polder::spawn_local(async { 1 }).await
         });
+        a_few_turns().await;
+        signal.send(());
         assert_eq!(outer.await, 6);
         // And goes with it.
         let alive = Alive::default();
@@ -949,8 +956,7 @@ fn a_task_moves_into_another_task() {
         let outer = polder::spawn(inner);
         a_few_turns().await;
         drop(outer);
-        a_few_turns().await;
-        assert_eq!(alive.count(), 0);
+        until("both are dropped", || alive.count() == 0).await;
     });
 }
 

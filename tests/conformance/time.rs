@@ -252,7 +252,7 @@ async fn in_time(rule: impl AsyncFn(Instant) -> bool) {
 
 #[test]
 fn equal_deadlines_fire_in_the_order_they_were_set() {
-    in_every_runtime(|_| {
+    in_every_runtime_alone(|_| {
         in_time(async |deadline| {
             let log = Arc::new(Mutex::new(Vec::new()));
             let late = Arc::new(AtomicBool::new(false));
@@ -401,7 +401,7 @@ fn deadlines_too_far_away_never_panic() {
                 polder::unblock(|| thread::sleep(ms(1))).await;
             });
             // And with a limit of its own.
-            runtime.spawn(async {}).detach();
+            runtime.spawn_local(async {}).detach();
             assert!(runtime.turn(duration));
         }
     });
@@ -1163,7 +1163,7 @@ fn timers_that_many_threads_set_at_once_fire_for_the_last_of_it() {
 /// A foreign loop that has gone to sleep learns of it, too.
 #[test]
 fn a_timer_that_is_set_nearer_between_turns_makes_the_descriptor_readable() {
-    on_every_backend(|backend| {
+    on_every_backend_alone(|backend| {
         let runtime = runtime(backend);
         let mut random = Random(51);
         let Ok(descriptor) = runtime.descriptor() else {

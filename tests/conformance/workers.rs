@@ -1,0 +1,1323 @@
+//! Several workers: rule 56, and what an attacker and a newcomer would try.
+//!
+//! (Most other rules are run with several workers too: see [`support`](crate::support).) Where a
+//! rule needs tasks on workers that it knows, it [`spread`]s them.
+
+use std::cell::Cell;
+use std::collections::{HashMap, HashSet};
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Barrier, Mutex, mpsc};
+use std::task::{Context, Poll, Waker};
+use std::thread::{self, ThreadId};
+use std::time::{Duration, Instant};
+
+use futures_lite::FutureExt;
+use polder::event::Latch;
+use polder::io::{AsyncReadExt, AsyncWriteExt};
+use polder::net::{TcpListener, TcpStream};
+use polder::time::{sleep, timeout};
+use polder::{Backend, Event, Handle, Runtime, Task, Timer, future};
+
+use crate::child::in_children;
+use crate::probe::{
+    Alive, Mailbox, OnDrop, Signal, hold, join_all, own_waker, poll_with, tcp_pair,
+};
+use crate::support::{
+    LIMIT, eventually, message, on_every_backend_with_several, runtime_of, share,
+};
+
+/// At full size on the default backend, at a tenth elsewhere: there is no run with one worker here.
+fn sized(backend: Backend, full: usize) -> usize {
+    share(backend == Backend::default(), full)
+}
+
+/// Runs one of each of these futures on each worker: they wait for each other, on their threads,
+/// before they begin.
+fn spread<F>(runtime: &Runtime, future: impl Fn(usize) -> F) -> Vec<Task<F::Output>>
+where
+    F: Future + Send + 'static,
+    F::Output: Send,
+{
+    let workers = runtime.workers();
+    let barrier = Arc::new(Barrier::new(workers));
+    (0..workers)
+        .map(|index| {
+            let (barrier, future) = (barrier.clone(), future(index));
+            runtime.spawn(async move {
+                barrier.wait();
+                future.await
+            })
+        })
+        .collect()
+}
+
+fn here() -> ThreadId {
+    thread::current().id()
+}
+
+// 56: homes.
+
+/// Notes when it is polled or dropped anywhere but where it was polled first.
+struct AtHome<F> {
+    future: Pin<Box<F>>,
+    home: Option<ThreadId>,
+    strays: Arc<AtomicUsize>,
+}
+
+impl<F: Future> AtHome<F> {
+    fn new(future: F, strays: &Arc<AtomicUsize>) -> AtHome<F> {
+        AtHome {
+            future: Box::pin(future),
+            home: None,
+            strays: strays.clone(),
+        }
+    }
+}
+
+impl<F: Future> Future for AtHome<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        if *self.home.get_or_insert(here()) != here() {
+            self.strays.fetch_add(1, SeqCst);
+        }
+        self.future.as_mut().poll(cx)
+    }
+}
+
+impl<F> Drop for AtHome<F> {
+    fn drop(&mut self) {
+        if self.home.is_some_and(|home| home != here()) {
+            self.strays.fetch_add(1, SeqCst);
+        }
+    }
+}
+
+#[test]
+fn a_future_is_polled_and_dropped_only_at_home() {
+    on_every_backend_with_several(|backend, workers| {
+        let runtime = runtime_of(backend, workers);
+        let strays = Arc::new(AtomicUsize::new(0));
+        let alive = Alive::default();
+        let signals: Arc<Vec<Signal>> = Arc::new((0..40).map(|_| Signal::default()).collect());
+        let tasks: Mailbox<Task<()>> = Mailbox::default();
+        let stop = Arc::new(AtomicBool::new(false));
+        // From two plain threads, and from one task on each worker: wakes, and cancels.
+        let disturb = {
+            let (signals, tasks) = (signals.clone(), tasks.clone());
+            move |round: usize| {
+                signals[round * 7 % signals.len()].send(());
+                if round % 5 == 0 {
+                    drop(tasks.try_receive());
+                }
+            }
+        };
+        let threads: Vec<_> = (0..2)
+            .map(|_| {
+                let (disturb, stop) = (disturb.clone(), stop.clone());
+                thread::spawn(move || {
+                    for round in 0.. {
+                        if stop.load(SeqCst) {
+                            break;
+                        }
+                        disturb(round);
+                    }
+                })
+            })
+            .collect();
+        let disturbers = spread(&runtime, |index| {
+            let (disturb, stop) = (disturb.clone(), stop.clone());
+            async move {
+                let mut round = index;
+                while !stop.load(SeqCst) {
+                    round += 1;
+                    disturb(round);
+                    future::yield_now().await;
+                }
+            }
+        });
+        runtime.block_on(async {
+            for round in 0..sized(backend, 4_000) {
+                let (signals, guard) = (signals.clone(), alive.guard());
+                let future = async move {
+                    let _guard = guard;
+                    for step in 0..round % 4 {
+                        signals[(round + step) % signals.len()].receive().await;
+                    }
+                    if round % 3 == 0 {
+                        sleep(Duration::from_micros(50)).await;
+                    }
+                };
+                tasks.send(polder::spawn(AtHome::new(future, &strays)));
+                // Not more of them than can be had at once.
+                if tasks.count() > 500 {
+                    drop(tasks.try_receive());
+                }
+                if round % 8 == 0 {
+                    future::yield_now().await;
+                }
+            }
+            while let Some(task) = tasks.try_receive() {
+                task.cancel().await;
+            }
+            stop.store(true, SeqCst);
+            join_all(disturbers).await;
+        });
+        runtime.run();
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        assert_eq!(strays.load(SeqCst), 0, "polls or drops away from home");
+        assert_eq!(alive.count(), 0);
+    });
+}
+
+#[test]
+fn block_ons_future_and_local_tasks_stay_on_the_thread_that_drives() {
+    on_every_backend_with_several(|backend, workers| {
+        let runtime = runtime_of(backend, workers);
+        let home = here();
+        let strays = Arc::new(AtomicUsize::new(0));
+        let questions = Mailbox::<usize>::default();
+        let answers = Mailbox::<usize>::default();
+        let echoes = spread(&runtime, |_| {
+            let (questions, answers) = (questions.clone(), answers.clone());
+            async move {
+                loop {
+                    match questions.receive().await {
+                        0 => return here(),
+                        n => answers.send(n),
+                    }
+                }
+            }
+        });
+        let shared = Rc::new(Cell::new(0));
+        let local = runtime.spawn_local(AtHome::new(
+            {
+                let (questions, answers, shared) =
+                    (questions.clone(), answers.clone(), shared.clone());
+                async move {
+                    for _ in 0..200 {
+                        questions.send(1);
+                        shared.set(shared.get() + answers.receive().await);
+                        assert_eq!(here(), home);
+                    }
+                }
+            },
+            &strays,
+        ));
+        runtime.block_on(AtHome::new(
+            async {
+                local.await;
+                for _ in 0..200 {
+                    questions.send(1);
+                    shared.set(shared.get() + answers.receive().await);
+                    assert_eq!(here(), home);
+                    // One that a task of a worker spawns locally stays there.
+                    if shared.get() % 20 == 0 {
+                        polder::spawn(async {
+                            let outer = here();
+                            let inner = polder::spawn_local(async {
+                                let _not_sent = Rc::new(());
+                                future::yield_now().await;
+                                here()
+                            });
+                            assert_eq!(inner.await, outer);
+                        })
+                        .await;
+                    }
+                }
+                for _ in 0..workers {
+                    questions.send(0);
+                }
+                let threads: HashSet<_> = join_all(echoes).await.into_iter().collect();
+                assert_eq!(threads.len(), workers, "each worker is a thread");
+                assert!(
+                    !threads.contains(&home),
+                    "tasks run on the workers' threads"
+                );
+            },
+            &strays,
+        ));
+        assert_eq!((shared.get(), strays.load(SeqCst)), (400, 0));
+    });
+}
+
+// 56: sharing out.
+
+#[test]
+fn as_many_tasks_as_there_are_workers_block_their_threads_at_once() {
+    on_every_backend_with_several(|backend, workers| {
+        let runtime = runtime_of(backend, workers);
+        let handle = runtime.handle();
+        for round in 0..sized(backend, 300) {
+            let barrier = Arc::new(Barrier::new(workers));
+            let block = move |handle: Handle| {
+                let tasks: Vec<_> = (0..workers)
+                    .map(|_| {
+                        let barrier = barrier.clone();
+                        handle.spawn(async move { barrier.wait().is_leader() })
+                    })
+                    .collect();
+                join_all(tasks)
+            };
+            // Spawned by the future that drives, by a plain thread, by a task.
+            let leaders = match round % 3 {
+                0 => runtime.block_on(block(handle.clone())),
+                1 => {
+                    let handle = handle.clone();
+                    let thread =
+                        thread::spawn(move || futures_lite::future::block_on(block(handle)));
+                    thread.join().unwrap()
+                }
+                _ => {
+                    let handle = handle.clone();
+                    runtime.block_on(runtime.spawn(async move { block(handle).await }))
+                }
+            };
+            assert_eq!(leaders.iter().filter(|leader| **leader).count(), 1);
+        }
+    });
+}
+
+#[test]
+fn a_worker_that_is_stuck_keeps_no_new_task_from_the_others() {
+    on_every_backend_with_several(|backend, workers| {
+        let runtime = runtime_of(backend, workers);
+        // All but one are stuck.
+        let (free, stuck) = mpsc::channel::<()>();
+        let stuck = Arc::new(Mutex::new(stuck));
+        let begun = Arc::new(AtomicUsize::new(0));
+        let computations: Vec<_> = (1..workers)
+            .map(|_| {
+                let (stuck, begun) = (stuck.clone(), begun.clone());
+                runtime.spawn(async move {
+                    begun.fetch_add(1, SeqCst);
+                    // Whoever has the lock waits for the end, and the others for the lock.
+                    let _ = stuck.lock().unwrap().recv();
+                })
+            })
+            .collect();
+        eventually("all but one are stuck", || {
+            begun.load(SeqCst) == workers - 1
+        });
+        // Short ones.
+        runtime.block_on(async {
+            join_all((0..200).map(|index| polder::spawn(async move { index }))).await;
+        });
+        // Ones that stay, which the others will never take.
+        let (started, latch) = (Arc::new(AtomicUsize::new(0)), Arc::new(Latch::new()));
+        let staying: Vec<_> = (0..60)
+            .map(|_| {
+                let (started, latch) = (started.clone(), latch.clone());
+                runtime.spawn(async move {
+                    started.fetch_add(1, SeqCst);
+                    latch.wait().await;
+                })
+            })
+            .collect();
+        eventually("all have started", || started.load(SeqCst) == 60);
+        latch.set();
+        runtime.block_on(join_all(staying));
+        drop(free);
+        runtime.block_on(join_all(computations));
+    });
+}
+
+/// Also from a worker that never has nothing to do, and from which the others' lack of tasks should
+/// keep some.
+#[test]
+fn a_worker_that_is_stuck_keeps_no_new_task_from_one_that_is_always_busy() {
+    on_every_backend_with_several(|backend, workers| {
+        let runtime = runtime_of(backend, workers);
+        let (free, stuck) = mpsc::channel::<()>();
+        let stuck = Arc::new(Mutex::new(stuck));
+        let stop = Arc::new(AtomicBool::new(false));
+        let all = spread(&runtime, |index| {
+            let (stuck, stop) = (stuck.clone(), stop.clone());
+            async move {
+                if index > 0 {
+                    let _ = stuck.lock().unwrap().recv();
+                }
+                while !stop.load(SeqCst) {
+                    future::yield_now().await;
+                }
+            }
+        });
+        let (started, latch) = (Arc::new(AtomicUsize::new(0)), Arc::new(Latch::new()));
+        let staying: Vec<_> = (0..100)
+            .map(|_| {
+                let (started, latch) = (started.clone(), latch.clone());
+                runtime.spawn(async move {
+                    started.fetch_add(1, SeqCst);
+                    latch.wait().await;
+                })
+            })
+            .collect();
+        eventually("all have started", || started.load(SeqCst) == 100);
+        latch.set();
+        runtime.block_on(join_all(staying));
+        stop.store(true, SeqCst);
+        drop(free);
+        runtime.block_on(join_all(all));
+    });
+}
+
+/// The first task that a task spawns is told to nobody while that one runs, unless it drives
+/// another runtime.
+#[test]
+fn a_nested_block_on_may_wait_for_a_task_of_the_outer_runtime() {
+    on_every_backend_with_several(|backend, workers| {
+        let runtime = runtime_of(backend, workers);
+        for _ in 0..sized(backend, 200) {
+            let task = runtime.spawn(async {
+                let inner = polder::spawn(async { here() });
+                polder::block_on(async { inner.await != here() })
+            });
+            assert!(
+                runtime.block_on(task),
+                "it ran on a worker that was blocked"
+            );
+        }
+    });
+}
+
+/// What is left is taken by those that come free, also after workers were woken by other things at
+/// the same moment: see the head of `src/task/search.rs`.
+#[test]
+fn no_new_task_is_left_lying_while_workers_are_woken_by_other_things() {
+    on_every_backend_with_several(|backend, workers| {
+        let runtime = runtime_of(backend, workers);
+        let signals: Arc<Vec<Signal>> = Arc::new((0..workers).map(|_| Signal::default()).collect());
+        let echoes = Arc::new(AtomicUsize::new(0));
+        // On each worker a task that is woken from elsewhere, and a socket, so that it looks at
+        // the kernel between two runs.
+        spread(&runtime, |index| {
+            let (signals, echoes) = (signals.clone(), echoes.clone());
+            async move {
+                let (mut stream, _peer) = tcp_pair().await;
+                let mut byte = [0];
+                let read = stream.read(&mut byte);
+                let answer = async {
+                    loop {
+                        signals[index].receive().await;
+                        echoes.fetch_add(1, SeqCst);
+                    }
+                };
+                future::zip(read, answer).await.1
+            }
+        })
+        .into_iter()
+        .for_each(Task::detach);
+        let rounds = sized(backend, 1_000);
+        let barrier = Arc::new(Barrier::new(2));
+        let disturber = {
+            let (signals, barrier) = (signals.clone(), barrier.clone());
+            thread::spawn(move || {
+                for _ in 0..rounds {
+                    barrier.wait();
+                    for _ in 0..3 {
+                        signals.iter().for_each(|signal| signal.send(()));
+                        thread::yield_now();
+                    }
+                }
+            })
+        };
+        let handle = runtime.handle();
+        let spawner = thread::spawn(move || {
+            for round in 0..rounds {
+                barrier.wait();
+                // While the others are woken; and then when they are not.
+                for _ in 0..4 {
+                    handle.spawn(async {}).detach();
+                }
+                let (sender, receiver) = mpsc::channel();
+                handle
+                    .spawn(async move { sender.send(()).unwrap() })
+                    .detach();
+                let come = receiver.recv_timeout(LIMIT / 2);
+                assert!(come.is_ok(), "a new task lies there, round {round}");
+                let (sender, receiver) = mpsc::channel();
+                thread::yield_now();
+                handle
+                    .spawn(async move { sender.send(()).unwrap() })
+                    .detach();
+                let come = receiver.recv_timeout(LIMIT / 2);
+                assert!(
+                    come.is_ok(),
+                    "a new task lies there, and all sleep, round {round}"
+                );
+            }
+        });
+        let result = spawner.join();
+        if let Err(panic) = result {
+            panic!("{}", message(&*panic));
+        }
+        disturber.join().unwrap();
+        assert!(echoes.load(SeqCst) > 0);
+    });
+}
+
+#[cfg(unix)]
+#[test]
+fn a_thousand_connections_that_one_task_accepts_are_spread_evenly() {
+    const ME: &str = "workers::a_thousand_connections_that_one_task_accepts_are_spread_evenly";
+    const CLIENTS: usize = 1_000;
+    let rule = |backend| {
+        crate::numbers::allow(2 * CLIENTS as u64 + 100);
+        let runtime = runtime_of(backend, 4);
+        let homes = Arc::new(Mutex::new(HashMap::<ThreadId, usize>::new()));
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let listener = TcpListener::try_from(listener).unwrap();
+        let count = homes.clone();
+        runtime
+            .spawn(async move {
+                loop {
+                    let mut stream = listener.accept().await.unwrap().0;
+                    let homes = count.clone();
+                    polder::spawn(async move {
+                        *homes.lock().unwrap().entry(here()).or_default() += 1;
+                        let mut byte = [0];
+                        while stream.read(&mut byte).await.unwrap() > 0 {
+                            stream.write_all(&byte).await.unwrap();
+                        }
+                    })
+                    .detach();
+                }
+            })
+            .detach();
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|index| {
+                use std::io::{Read, Write};
+                let mut client = std::net::TcpStream::connect(address).unwrap();
+                // Some speak at once, most are silent.
+                if index % 10 == 0 {
+                    client.write_all(b"x").unwrap();
+                    client.read_exact(&mut [0]).unwrap();
+                }
+                client
+            })
+            .collect();
+        let sum = || homes.lock().unwrap().values().sum::<usize>();
+        eventually("all are served", || sum() == CLIENTS);
+        let homes = homes.lock().unwrap().clone();
+        let even = CLIENTS / 4;
+        assert!(
+            homes.len() == 4 && (homes.values()).all(|count| count.abs_diff(even) * 4 <= even),
+            "on {backend}: {homes:?}"
+        );
+        drop(clients);
+    };
+    in_children(ME, rule, |_, _| {});
+}
+
+/// How often the threads called `name`… have gone to sleep.
+#[cfg(target_os = "linux")]
+fn sleeps(name: &str) -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let read = |path: std::path::PathBuf| std::fs::read_to_string(path).unwrap_or_default();
+    tasks
+        .map(|task| task.unwrap().path())
+        .filter(|task| read(task.join("comm")).starts_with(name))
+        .map(|task| {
+            let status = read(task.join("status"));
+            let line = (status.lines())
+                .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))
+                .expect("the kernel counts");
+            line.trim().parse::<usize>().unwrap()
+        })
+        .sum()
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn one_worker_is_woken_for_one_task_and_no_herd() {
+    on_every_backend_with_several(|backend, workers| {
+        const ROUNDS: usize = 300;
+        // Threads' names are cut after 15 bytes.
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let name = format!("herd{}", NUMBER.fetch_add(1, SeqCst));
+        let runtime = Runtime::builder()
+            .backend(backend)
+            .workers(workers)
+            .name(&*name)
+            .build()
+            .unwrap();
+        runtime.block_on(join_all(spread(&runtime, |_| async {})));
+        let name = name + "-";
+        let before = sleeps(&name);
+        for _ in 0..ROUNDS {
+            let (sender, receiver) = mpsc::channel();
+            runtime
+                .spawn(async move { sender.send(()).unwrap() })
+                .detach();
+            receiver.recv().unwrap();
+            // Long enough, mostly, for it to be asleep again.
+            thread::sleep(Duration::from_micros(100));
+        }
+        let sleeps = sleeps(&name) - before;
+        // One each; all of them would be as many as there are workers. (A busy machine makes it
+        // fewer, a storm of signals more.)
+        assert!(
+            sleeps < ROUNDS * 7 / 4 || std::env::var_os("POLDER_STORM").is_some(),
+            "the workers slept {sleeps} times for {ROUNDS} tasks"
+        );
+    });
+}
+
+// The end of a run.
+
+#[test]
+fn run_returns_exactly_when_the_last_task_of_all_workers_has_ended() {
+    on_every_backend_with_several(|backend, workers| {
+        fn tree(depth: usize, done: Arc<AtomicUsize>) -> future::Boxed<()> {
+            Box::pin(async move {
+                for _ in 0..depth {
+                    polder::spawn(tree(depth - 1, done.clone())).detach();
+                }
+                done.fetch_add(1, SeqCst);
+            })
+        }
+        let runtime = runtime_of(backend, workers);
+        let done = Arc::new(AtomicUsize::new(0));
+        // Small, and often: the last one ends while the front goes to sleep.
+        for round in 0..sized(backend, 20_000) {
+            // 1, 2, 5: all that the tree has.
+            let depth = round % 3;
+            runtime.spawn(tree(depth, done.clone())).detach();
+            if round % 4 == 0 {
+                let done = done.clone();
+                runtime
+                    .spawn_local(async move {
+                        done.fetch_add(1, SeqCst);
+                    })
+                    .detach();
+            }
+            runtime.run();
+            let expected = [1, 2, 5][depth] + usize::from(round % 4 == 0);
+            assert_eq!(done.swap(0, SeqCst), expected, "round {round}");
+        }
+        // Large: 1 + 6 + 6·5 + … tasks.
+        runtime.spawn(tree(6, done.clone())).detach();
+        runtime.run();
+        assert_eq!(done.swap(0, SeqCst), 1_957);
+        // From outside as well, each while a task waits for it.
+        for _ in 0..sized(backend, 300) {
+            let thread = {
+                let (handle, done, signal) = (runtime.handle(), done.clone(), Signal::default());
+                let waits = signal.clone();
+                runtime.spawn(async move { waits.receive().await }).detach();
+                thread::spawn(move || {
+                    handle.spawn(tree(2, done)).detach();
+                    signal.send(());
+                })
+            };
+            runtime.run();
+            assert_eq!(done.swap(0, SeqCst), 5);
+            thread.join().unwrap();
+        }
+    });
+}
+
+#[test]
+fn shutdown_of_several_workers_lets_tasks_finish_and_counts_those_that_did_not() {
+    on_every_backend_with_several(|backend, workers| {
+        let alive = Alive::default();
+        let done = Arc::new(AtomicUsize::new(0));
+        let fill = |sleepers: usize, endless: usize| {
+            let runtime = runtime_of(backend, workers);
+            for _ in 0..sleepers {
+                let (done, guard) = (done.clone(), alive.guard());
+                runtime
+                    .spawn(async move {
+                        let _guard = guard;
+                        sleep(Duration::from_millis(1)).await;
+                        polder::spawn(async move { done.fetch_add(1, SeqCst) }).detach();
+                    })
+                    .detach();
+            }
+            for index in 0..endless {
+                match index % 2 {
+                    0 => runtime.spawn(hold(alive.guard())).detach(),
+                    _ => runtime.spawn_local(hold(alive.guard())).detach(),
+                }
+            }
+            runtime
+        };
+        assert_eq!(fill(20, 0).shutdown(Duration::MAX), 0);
+        assert_eq!((done.swap(0, SeqCst), alive.count()), (20, 0));
+        let start = Instant::now();
+        let limit = Duration::from_millis(200);
+        assert_eq!(fill(20, 5).shutdown(limit), 5);
+        assert!(start.elapsed() >= limit, "it did not wait");
+        assert_eq!((done.swap(0, SeqCst), alive.count()), (20, 0));
+        assert_eq!(fill(0, 6).shutdown(Duration::ZERO), 6);
+        // Always ready.
+        let runtime = runtime_of(backend, workers);
+        for _ in 0..workers {
+            runtime
+                .spawn(async {
+                    loop {
+                        future::yield_now().await;
+                    }
+                })
+                .detach();
+        }
+        assert_eq!(runtime.shutdown(Duration::from_millis(2)), workers);
+        assert_eq!(alive.count(), 0);
+    });
+}
+
+/// A runtime that ends in the middle of everything; what lives on works in another.
+fn end_in_the_middle(backend: Backend, workers: usize, round: usize) {
+    let runtime = runtime_of(backend, workers);
+    let alive = Alive::default();
+    let stop = Arc::new(AtomicBool::new(false));
+    let wakers = Mailbox::<Waker>::default();
+    let tasks = Mailbox::<Task<()>>::default();
+    let survivors = Mailbox::<(TcpStream, TcpStream, Timer)>::default();
+    for index in 0..3 * workers {
+        let (guard, inner) = (alive.guard(), alive.clone());
+        let (wakers, survivors) = (wakers.clone(), survivors.clone());
+        let handle = runtime.handle();
+        let spawns = OnDrop(move || {
+            handle.spawn(hold(inner.guard())).detach();
+            if Handle::try_current().is_some() {
+                polder::spawn_local(hold(inner.guard())).detach();
+                polder::spawn(hold(inner.guard())).detach();
+            }
+        });
+        let task = runtime.spawn(async move {
+            let _things = (guard, spawns);
+            wakers.send(own_waker().await);
+            let (mut a, b) = tcp_pair().await;
+            let mut timer = Timer::after(Duration::from_millis(1));
+            let _ = poll_with(&mut timer, Waker::noop());
+            let _ = poll_with(&mut a.read(&mut [0]), Waker::noop());
+            match index % 3 {
+                0 => survivors.send((a, b, timer)),
+                1 => drop(timeout(Duration::from_secs(3_600), a.read(&mut [0])).await),
+                _ => loop {
+                    future::yield_now().await;
+                },
+            }
+            hold((a_pair_of_wakes(wakers), timer_of_an_hour())).await
+        });
+        match index % 2 {
+            0 => task.detach(),
+            _ => tasks.send(task),
+        }
+    }
+    let threads: Vec<_> = (0..2)
+        .map(|_| {
+            let (handle, alive, stop) = (runtime.handle(), alive.clone(), stop.clone());
+            let (wakers, tasks) = (wakers.clone(), tasks.clone());
+            thread::spawn(move || {
+                while !stop.load(SeqCst) {
+                    let guard = alive.guard();
+                    handle.spawn(hold(guard)).detach();
+                    if let Some(waker) = wakers.try_receive() {
+                        waker.wake_by_ref();
+                        wakers.send(waker);
+                    }
+                    drop(tasks.try_receive());
+                    // Otherwise memory fills while the workers wait for a processor.
+                    thread::yield_now();
+                }
+            })
+        })
+        .collect();
+    match round % 4 {
+        0 => {}
+        1 => drop(runtime.turn(Duration::ZERO)),
+        2 => runtime.block_on(async {
+            future::yield_now().await;
+        }),
+        _ => runtime.block_on(sleep(Duration::from_micros(200))),
+    }
+    drop(runtime);
+    stop.store(true, SeqCst);
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    while tasks.try_receive().is_some() {}
+    wakers.try_receive().into_iter().for_each(Waker::wake);
+    assert_eq!(alive.count(), 0, "futures outlive their runtime");
+    // Sockets and timers live on in another runtime.
+    runtime_of(backend, 1 + round % 2).block_on(async {
+        while let Some((mut a, mut b, timer)) = survivors.try_receive() {
+            let mut byte = [0];
+            let both = future::zip(a.read_exact(&mut byte), b.write_all(b"x")).await;
+            assert!(both.0.is_ok() && both.1.is_ok(), "{both:?}");
+            assert_eq!(byte, *b"x");
+            timer.await;
+        }
+    });
+}
+
+/// Wakes others when it is dropped.
+fn a_pair_of_wakes(wakers: Mailbox<Waker>) -> OnDrop<impl FnMut()> {
+    OnDrop(move || {
+        for _ in 0..2 {
+            if let Some(waker) = wakers.try_receive() {
+                waker.wake_by_ref();
+                wakers.send(waker);
+            }
+        }
+    })
+}
+
+fn timer_of_an_hour() -> Timer {
+    let mut timer = Timer::after(Duration::from_secs(3_600));
+    let _ = poll_with(&mut timer, Waker::noop());
+    timer
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn hundreds_of_ends_in_the_middle_of_everything_leave_no_descriptor_thread_or_memory() {
+    const ME: &str = "workers::hundreds_of_ends_in_the_middle_of_everything_leave_no_descriptor_thread_or_memory";
+    fn entries(path: &str) -> usize {
+        std::fs::read_dir(path).unwrap().count()
+    }
+    fn resident() -> usize {
+        let text = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let words = line.unwrap().trim().trim_end_matches(" kB");
+        words.parse::<usize>().unwrap() * 1_024
+    }
+    let rule = |backend| {
+        let one = |round: usize| end_in_the_middle(backend, 2 + 2 * (round / 4 % 2), round);
+        let left = || [entries("/proc/self/fd"), entries("/proc/self/task")];
+        (0..40).for_each(one);
+        let (before, memory) = (left(), resident());
+        (0..sized(backend, 400)).for_each(one);
+        // A thread that was joined may still be listed for a moment.
+        eventually("descriptors and threads are gone", || left() == before);
+        let more = resident().saturating_sub(memory);
+        // Each has two to five pollers, queues and threads.
+        assert!(more < 8_000_000, "{more} bytes more memory");
+    };
+    in_children(ME, rule, |_, _| {});
+}
+
+// What goes wrong in one place.
+
+#[test]
+fn a_panic_in_a_task_harms_no_worker() {
+    on_every_backend_with_several(|backend, workers| {
+        let runtime = runtime_of(backend, workers);
+        runtime.block_on(async {
+            for _ in 0..5 {
+                let tasks = spread(&runtime, |_| async {
+                    sleep(Duration::from_micros(100)).await;
+                    panic!("on purpose");
+                });
+                for task in tasks {
+                    let task: Task<()> = task;
+                    let panic = AssertUnwindSafe(task).catch_unwind().await.unwrap_err();
+                    assert_eq!(message(&*panic), "on purpose");
+                }
+                // All are still there.
+                join_all(spread(&runtime, |_| async {
+                    sleep(Duration::from_micros(100)).await;
+                }))
+                .await;
+            }
+        });
+    });
+}
+
+#[test]
+fn numbers_of_workers_and_names_that_cannot_be_are_errors_with_words() {
+    on_every_backend_with_several(|backend, _| {
+        let error = |workers: usize, name: &str| {
+            let builder = Runtime::builder().backend(backend).workers(workers);
+            let error = builder.name(name).build().expect_err("it cannot be");
+            assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
+            error.to_string()
+        };
+        assert!(error(0, "x").contains("workers, not 0"));
+        assert!(error(100_000, "x").contains("not 100000"));
+        assert!(
+            error(usize::MAX, "x").contains("not 18446744073709551615")
+                || !cfg!(target_pointer_width = "64")
+        );
+        assert!(error(2, "a\0b").contains("NUL"));
+        assert!(error(1, "\0").contains("NUL"));
+        // A long one is cut by the kernel, and none is none.
+        for name in [
+            "a name that no kernel takes as it is, long and wide",
+            "",
+            "ñ—ß",
+        ] {
+            let runtime = Runtime::builder().backend(backend).workers(2).name(name);
+            let runtime = runtime.build().unwrap();
+            let task = runtime.spawn(async { thread::current().name().map(String::from) });
+            let number = runtime.block_on(task).unwrap();
+            assert!(number == format!("{name}-0") || number == format!("{name}-1"));
+        }
+    });
+}
+
+#[cfg(target_os = "linux")]
+fn limit(resource: libc::__rlimit_resource_t, to: usize) {
+    let limit = libc::rlimit {
+        rlim_cur: to as libc::rlim_t,
+        rlim_max: libc::RLIM_INFINITY,
+    };
+    // Only what is now allowed changes.
+    let mut now = limit;
+    // SAFETY: the kernel writes one `rlimit`, and reads one.
+    let result = unsafe {
+        libc::getrlimit(resource, &mut now);
+        now.rlim_cur = limit.rlim_cur.min(now.rlim_max);
+        libc::setrlimit(resource, &now)
+    };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+}
+
+#[cfg(target_os = "linux")]
+fn entries(path: &str) -> usize {
+    std::fs::read_dir(path).unwrap().count()
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn build_without_enough_descriptors_is_an_error_that_leaks_nothing() {
+    const ME: &str = "workers::build_without_enough_descriptors_is_an_error_that_leaks_nothing";
+    let rule = |backend| {
+        let left = || [entries("/proc/self/fd"), entries("/proc/self/task")];
+        drop(runtime_of(backend, 3));
+        let before = left();
+        let mut failed = 0;
+        for most in 3.. {
+            limit(libc::RLIMIT_NOFILE, most);
+            let result = Runtime::builder().backend(backend).workers(3).build();
+            limit(libc::RLIMIT_NOFILE, 1_024);
+            match result {
+                Ok(runtime) => {
+                    assert_eq!(runtime.block_on(runtime.spawn(async { 1 })), 1);
+                    break;
+                }
+                Err(error) => {
+                    failed += 1;
+                    let code = error.raw_os_error();
+                    assert_eq!(code, Some(libc::EMFILE), "{error}");
+                }
+            }
+            eventually("what was begun is gone", || left() == before);
+        }
+        assert!((4..100).contains(&failed), "it failed {failed} times");
+        eventually("all is gone", || left() == before);
+    };
+    in_children(ME, rule, |_, _| {});
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn build_without_enough_threads_is_an_error_that_leaks_nothing() {
+    const ME: &str = "workers::build_without_enough_threads_is_an_error_that_leaks_nothing";
+    let rule = |backend| {
+        let left = || [entries("/proc/self/fd"), entries("/proc/self/task")];
+        drop(runtime_of(backend, 3));
+        let before = left();
+        // No limit holds for root. For one whom nobody else is, this process's threads count alone.
+        // SAFETY: numbers only; it is a process of its own.
+        let alone = unsafe { libc::geteuid() == 0 && libc::setuid(54_321) == 0 };
+        let most = if alone { before[1] + 3 } else { 1 };
+        let mut failed = 0;
+        for threads in 1..=most {
+            limit(libc::RLIMIT_NPROC, threads);
+            let result = Runtime::builder().backend(backend).workers(3).build();
+            match result {
+                Ok(runtime) => assert_eq!(runtime.block_on(runtime.spawn(async { 1 })), 1),
+                Err(error) => {
+                    failed += 1;
+                    assert_eq!(error.raw_os_error(), Some(libc::EAGAIN), "{error}");
+                }
+            }
+            eventually("what was begun is gone", || left() == before);
+        }
+        assert!(
+            failed >= most.saturating_sub(1).max(1),
+            "it failed {failed} times of {most}"
+        );
+    };
+    in_children(ME, rule, |_, _| {});
+}
+
+// Runtimes within, beside and after each other.
+
+#[test]
+fn runtimes_of_several_workers_are_made_inside_tasks_of_others() {
+    on_every_backend_with_several(|backend, workers| {
+        let outer = runtime_of(backend, workers);
+        let within = move |index: usize| {
+            let inner = runtime_of(backend, workers);
+            assert!(Handle::try_current().is_some());
+            let outer_thread = here();
+            let sum = inner.block_on(async {
+                assert_eq!(here(), outer_thread);
+                let tasks = (0..10).map(|n| {
+                    polder::spawn(async move {
+                        sleep(Duration::from_micros(100)).await;
+                        assert_ne!(here(), outer_thread, "it belongs to the inner one");
+                        n
+                    })
+                });
+                join_all(tasks).await.into_iter().sum::<usize>()
+            });
+            // It goes while the outer one is at work, or is driven to its end.
+            inner.spawn(hold(())).detach();
+            match index % 2 {
+                0 => drop(inner),
+                _ => assert_eq!(inner.shutdown(Duration::ZERO), 1),
+            }
+            sum
+        };
+        let tasks = spread(&outer, |index| async move {
+            let sum = within(index);
+            future::yield_now().await;
+            sum + polder::spawn(async { 1 }).await
+        });
+        let sums = outer.block_on(join_all(tasks));
+        assert_eq!(sums, vec![46; workers]);
+    });
+}
+
+#[test]
+fn a_nested_block_on_inside_a_workers_task_drives_its_own() {
+    on_every_backend_with_several(|backend, workers| {
+        let runtime = runtime_of(backend, workers);
+        let tasks = spread(&runtime, |_| async {
+            let thread = here();
+            polder::block_on(async {
+                let (mut a, mut b) = tcp_pair().await;
+                let echo = polder::spawn_local(async move {
+                    let mut byte = [0];
+                    b.read_exact(&mut byte).await.unwrap();
+                    b.write_all(&byte).await.unwrap();
+                });
+                sleep(Duration::from_micros(100)).await;
+                a.write_all(b"x").await.unwrap();
+                a.read_exact(&mut [0]).await.unwrap();
+                echo.await;
+                assert_eq!(here(), thread);
+            });
+            assert_eq!(polder::spawn_local(async { here() }).await, thread);
+        });
+        runtime.block_on(join_all(tasks));
+    });
+}
+
+#[test]
+fn handles_spawn_from_plain_threads_and_after_the_end() {
+    on_every_backend_with_several(|backend, workers| {
+        let runtime = runtime_of(backend, workers);
+        let alive = Alive::default();
+        let threads: Vec<_> = (0..4)
+            .map(|index| {
+                let (handle, alive) = (runtime.handle(), alive.clone());
+                thread::spawn(move || {
+                    // Nobody drives: the workers run it all the same.
+                    let task = handle.spawn(async move {
+                        assert_eq!(polder::spawn(async { 1 }).await, 1);
+                        assert!(Handle::try_current().is_some());
+                        index
+                    });
+                    assert_eq!(futures_lite::future::block_on(task), index);
+                    handle.spawn(hold(alive.guard())).detach();
+                    handle
+                })
+            })
+            .collect();
+        let handles: Vec<_> = threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .collect();
+        assert_eq!(alive.count(), 4);
+        let kept = runtime.spawn(hold(alive.guard()));
+        drop(runtime);
+        assert_eq!(alive.count(), 0);
+        assert!(kept.is_finished());
+        for handle in handles {
+            let late = handle.spawn(hold(alive.guard()));
+            assert_eq!(alive.count(), 0, "it is cancelled at once");
+            assert!(futures_lite::future::block_on(late.fallible()).is_none());
+        }
+    });
+}
+
+// What goes from worker to worker.
+
+#[test]
+fn tasks_await_tasks_of_other_workers() {
+    on_every_backend_with_several(|backend, workers| {
+        let runtime = runtime_of(backend, workers);
+        for _ in 0..sized(backend, 50) {
+            // Each waits for the one before it, on another worker.
+            let slots: Arc<Vec<Mailbox<Task<usize>>>> =
+                Arc::new((0..=workers).map(|_| Mailbox::default()).collect());
+            let tasks = spread(&runtime, |index| {
+                let slots = slots.clone();
+                async move { slots[index].receive().await.await + 1 }
+            });
+            for (slot, task) in slots[1..].iter().zip(tasks) {
+                slot.send(task);
+            }
+            slots[0].send(runtime.spawn(async {
+                sleep(Duration::from_micros(10)).await;
+                0
+            }));
+            let last = runtime.block_on(slots[workers].receive());
+            assert_eq!(runtime.block_on(last), workers);
+        }
+        // Cancelled from another worker.
+        let alive = Alive::default();
+        let (tasks, cancel) = (
+            Mailbox::<Task<()>>::default(),
+            Mailbox::<Task<()>>::default(),
+        );
+        let (from, to) = (tasks.clone(), cancel.clone());
+        let held = alive.clone();
+        let both = spread(&runtime, move |index| {
+            let (from, to, held) = (from.clone(), to.clone(), held.clone());
+            async move {
+                if index == 0 {
+                    from.send(polder::spawn_local(hold(held.guard())));
+                } else if index == 1 {
+                    let task = from.receive().await;
+                    assert!(task.cancel().await.is_none());
+                    assert_eq!(held.count(), 0, "cancel returned too early");
+                    to.send(polder::spawn(async {}));
+                }
+            }
+        });
+        runtime.block_on(join_all(both));
+        runtime.block_on(async { cancel.receive().await.await });
+        drop(tasks);
+    });
+}
+
+#[test]
+fn a_stream_goes_round_the_workers_and_loses_nothing() {
+    on_every_backend_with_several(|backend, workers| {
+        let runtime = runtime_of(backend, workers);
+        let rounds = sized(backend, 300);
+        let slots: Arc<Vec<Mailbox<TcpStream>>> =
+            Arc::new((0..workers).map(|_| Mailbox::default()).collect());
+        let (wandering, mut peer) = runtime.block_on(tcp_pair());
+        // Each reads a byte, answers, and hands the stream on.
+        let hands = spread(&runtime, |index| {
+            let slots = slots.clone();
+            async move {
+                for _ in 0..rounds {
+                    let mut stream = slots[index].receive().await;
+                    let mut byte = [0];
+                    stream.read_exact(&mut byte).await.unwrap();
+                    stream.write_all(&byte).await.unwrap();
+                    slots[(index + 1) % slots.len()].send(stream);
+                }
+            }
+        });
+        slots[0].send(wandering);
+        let talk = runtime.spawn(async move {
+            let mut byte = [0];
+            for round in 0..rounds * workers {
+                // At once, or when the reader has gone to sleep on its worker.
+                if round % 16 == 0 {
+                    sleep(Duration::from_micros(50)).await;
+                }
+                peer.write_all(&[round as u8]).await.unwrap();
+                peer.read_exact(&mut byte).await.unwrap();
+                assert_eq!(byte, [round as u8]);
+            }
+        });
+        runtime.block_on(async {
+            talk.await;
+            join_all(hands).await;
+        });
+    });
+}
+
+#[test]
+fn two_tasks_on_two_workers_read_and_write_one_stream() {
+    on_every_backend_with_several(|backend, workers| {
+        async fn write(mut stream: TcpStream, mut left: usize) {
+            let bytes = [7; 10_000];
+            while left > 0 {
+                let n = left.min(bytes.len());
+                stream.write_all(&bytes[..n]).await.unwrap();
+                left -= n;
+            }
+        }
+        async fn read(mut stream: TcpStream, mut left: usize) {
+            let mut bytes = [0; 10_000];
+            while left > 0 {
+                let n = left.min(bytes.len());
+                stream.read_exact(&mut bytes[..n]).await.unwrap();
+                left -= n;
+            }
+        }
+        let runtime = runtime_of(backend, workers);
+        let total = sized(backend, 4_000_000);
+        let (a, b) = runtime.block_on(tcp_pair());
+        // With two workers each writes to one end and reads from the other; with four each does one
+        // of the four things.
+        let tasks = spread(&runtime, |index| {
+            let (a, b) = (a.clone(), b.clone());
+            async move {
+                match (workers, index) {
+                    (2, 0) => drop(future::zip(write(a, total), read(b, total)).await),
+                    (2, 1) => drop(future::zip(write(b, total), read(a, total)).await),
+                    (_, 0) => write(a, total).await,
+                    (_, 1) => write(b, total).await,
+                    (_, 2) => read(a, total).await,
+                    _ => read(b, total).await,
+                }
+            }
+        });
+        runtime.block_on(join_all(tasks));
+    });
+}
+
+#[test]
+fn timers_set_on_one_worker_fire_on_another() {
+    on_every_backend_with_several(|backend, workers| {
+        let runtime = runtime_of(backend, workers);
+        let slots: Arc<Vec<Mailbox<(Timer, Instant)>>> =
+            Arc::new((0..workers).map(|_| Mailbox::default()).collect());
+        let rounds = sized(backend, 100);
+        let tasks = spread(&runtime, |index| {
+            let slots = slots.clone();
+            async move {
+                for round in 0..rounds {
+                    let after = Duration::from_micros(200 * (round as u64 % 3));
+                    let due = Instant::now() + after;
+                    let mut timer = Timer::at(due);
+                    if round % 2 == 0 {
+                        let _ = future::poll_once(&mut timer).await;
+                        // It may have fired by now; then it is another one.
+                        timer.set_at(due);
+                    }
+                    slots[(index + 1) % slots.len()].send((timer, due));
+                    let (timer, due) = slots[index].receive().await;
+                    timer.await;
+                    assert!(Instant::now() >= due, "it was early");
+                }
+            }
+        });
+        runtime.block_on(join_all(tasks));
+    });
+}
+
+// Many.
+
+#[test]
+fn tasks_that_wait_for_their_own_children_go_deep() {
+    on_every_backend_with_several(|backend, workers| {
+        fn fibonacci(n: usize) -> future::Boxed<usize> {
+            Box::pin(async move {
+                match n {
+                    0 | 1 => n,
+                    _ => {
+                        let one = polder::spawn(fibonacci(n - 1));
+                        let other = polder::spawn(fibonacci(n - 2));
+                        one.await + other.await
+                    }
+                }
+            })
+        }
+        fn chain(depth: usize) -> future::Boxed<usize> {
+            Box::pin(async move {
+                match depth {
+                    0 => 0,
+                    _ => 1 + polder::spawn(chain(depth - 1)).await,
+                }
+            })
+        }
+        let runtime = runtime_of(backend, workers);
+        assert_eq!(runtime.block_on(fibonacci(12)), 144);
+        assert_eq!(runtime.block_on(runtime.spawn(fibonacci(15))), 610);
+        let depth = sized(backend, 20_000);
+        assert_eq!(runtime.block_on(runtime.spawn(chain(depth))), depth);
+        assert_eq!(runtime.shutdown(Duration::ZERO), 0);
+    });
+}
+
+#[test]
+fn a_storm_of_spawns_from_four_threads_and_every_worker_all_runs() {
+    on_every_backend_with_several(|backend, workers| {
+        let runtime = runtime_of(backend, workers);
+        let each = sized(backend, 5_000);
+        let done = Arc::new(AtomicUsize::new(0));
+        let begin = Arc::new(Barrier::new(4));
+        let storm = {
+            let done = done.clone();
+            move |handle: &Handle, count: usize| {
+                for index in 0..count {
+                    let done = done.clone();
+                    let task = handle.spawn(async move {
+                        if index % 16 == 0 {
+                            future::yield_now().await;
+                        }
+                        done.fetch_add(1, SeqCst);
+                    });
+                    // Cancelled at once, or awaited by nobody.
+                    match index % 8 {
+                        0 => drop(handle.spawn(async {})),
+                        _ => {}
+                    }
+                    task.detach();
+                }
+            }
+        };
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                let (handle, begin, storm) = (runtime.handle(), begin.clone(), storm.clone());
+                thread::spawn(move || {
+                    begin.wait();
+                    storm(&handle, each);
+                })
+            })
+            .collect();
+        let tasks = spread(&runtime, |_| {
+            let storm = storm.clone();
+            async move { storm(&Handle::current(), each) }
+        });
+        runtime.block_on(join_all(tasks));
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        runtime.run();
+        assert_eq!(done.load(SeqCst), (4 + workers) * each);
+    });
+}
+
+/// A task may be set going by an event of another worker's, by each in turn.
+#[test]
+fn events_go_round_the_workers() {
+    on_every_backend_with_several(|backend, workers| {
+        let runtime = runtime_of(backend, workers);
+        let rounds = sized(backend, 3_000);
+        let events: Arc<Vec<Event>> = Arc::new((0..workers).map(|_| Event::new()).collect());
+        let tasks = spread(&runtime, |index| {
+            let events = events.clone();
+            async move {
+                for _ in 0..rounds {
+                    events[index].wait().await;
+                    events[(index + 1) % events.len()].set();
+                }
+            }
+        });
+        events[0].set();
+        runtime.block_on(join_all(tasks));
+        assert!(events[0].is_set(), "it came round");
+    });
+}
