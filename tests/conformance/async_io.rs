@@ -14,7 +14,7 @@ use polder::future::{poll_once, zip};
 use polder::io::{AsyncReadExt, AsyncWriteExt};
 use polder::{Async, Timer};
 
-use crate::support::{in_every_runtime, on_every_backend, runtime};
+use crate::support::{in_every_runtime, on_every_backend, on_every_backend_alone, runtime};
 
 /// Counts its wakes.
 #[derive(Default)]
@@ -216,7 +216,7 @@ fn an_operation_that_never_wants_what_is_there_does_not_hold_the_loop() {
 #[test]
 fn tasks_that_poll_one_source_neither_lose_nor_wake_each_other() {
     const TASKS: usize = 20;
-    on_every_backend(|backend| {
+    on_every_backend_alone(|backend| {
         let runtime = runtime(backend);
         let (near, mut far) = pair();
         let near = Arc::new(near);

@@ -14,7 +14,7 @@ use polder::io::{AsyncReadExt, AsyncWriteExt, copy};
 use polder::net::{TcpListener, TcpStream, serve};
 use polder::time::sleep;
 
-use crate::support::{in_every_runtime, on_every_backend, sized};
+use crate::support::{in_every_runtime, in_every_runtime_alone, on_every_backend, sized};
 
 async fn listen() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
@@ -538,7 +538,7 @@ mod errors {
     /// No event would tell that there are descriptors again, but an own connection that ends does.
     #[test]
     fn a_connection_that_ends_ends_the_rest() {
-        in_every_runtime(|_| async {
+        in_every_runtime_alone(|_| async {
             let many = (0..10).map(|_| system(libc::EMFILE));
             let script = Script::new([Ok(1)].into_iter().chain(many).chain((100..120).map(Ok)));
             let attempts = script.attempts.clone();
