@@ -33,6 +33,7 @@ pub(crate) struct Local {
     pub(crate) team: Arc<Team>,
     /// Which of the team's homes this is.
     pub(crate) place: usize,
+    home: Arc<Home>,
     /// Whether this worker shares what is spawned with others.
     is_member: bool,
     ready: RefCell<VecDeque<Runnable>>,
@@ -92,6 +93,7 @@ impl Local {
     pub(crate) fn new(team: Arc<Team>, place: usize) -> Local {
         Local {
             is_member: place != team.front(),
+            home: team.home(place).clone(),
             team,
             place,
             ready: RefCell::new(VecDeque::with_capacity(QUEUE)),
@@ -107,7 +109,7 @@ impl Local {
 
     #[inline]
     pub(crate) fn home(&self) -> &Home {
-        self.team.home(self.place)
+        &self.home
     }
 
     #[inline]

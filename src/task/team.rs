@@ -60,7 +60,7 @@ pub(super) const SHARE: usize = 64;
 
 #[derive(Debug)]
 pub(crate) struct Team {
-    homes: Box<[Home]>,
+    homes: Box<[Arc<Home>]>,
     /// Tasks that have not started. Unused without members.
     fresh: ConcurrentQueue<Runnable>,
     search: Search,
@@ -122,13 +122,15 @@ pub(super) const NOWHERE: usize = usize::MAX;
 impl Team {
     /// The last reactor is the front's.
     pub(crate) fn new(reactors: impl IntoIterator<Item = Arc<Reactor>>) -> Team {
-        let homes: Box<[Home]> = (reactors.into_iter())
-            .map(|reactor| Home {
-                reactor,
-                inbox: Inbox::new(),
-                tally: Tally::default(),
-                load: AtomicUsize::new(0),
-                patient: AtomicBool::new(false),
+        let homes: Box<[Arc<Home>]> = (reactors.into_iter())
+            .map(|reactor| {
+                Arc::new(Home {
+                    reactor,
+                    inbox: Inbox::new(),
+                    tally: Tally::default(),
+                    load: AtomicUsize::new(0),
+                    patient: AtomicBool::new(false),
+                })
             })
             .collect();
         assert!(!homes.is_empty(), "a team has a front");
@@ -143,7 +145,7 @@ impl Team {
     }
 
     #[inline]
-    pub(crate) fn home(&self, place: usize) -> &Home {
+    pub(crate) fn home(&self, place: usize) -> &Arc<Home> {
         &self.homes[place]
     }
 
@@ -155,7 +157,7 @@ impl Team {
 
     /// Those that share what is spawned.
     #[inline]
-    fn members(&self) -> &[Home] {
+    fn members(&self) -> &[Arc<Home>] {
         &self.homes[..self.front()]
     }
 
@@ -290,7 +292,7 @@ impl Team {
 
     /// How many tasks the member at `place` may start, as things stand.
     pub(super) fn share(&self, place: usize) -> usize {
-        let load = |home: &Home| home.load.load(Ordering::Relaxed);
+        let load = |home: &Arc<Home>| home.load.load(Ordering::Relaxed);
         let least = self.members().iter().map(load).min().unwrap_or(0);
         (least + STEP)
             .saturating_sub(load(&self.homes[place]))
