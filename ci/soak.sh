@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Very many wakes between threads, none of which may be lost: see tests/soak.rs. An argument is how
-# many; 100,000,000 of them take a quarter of an hour, the default half a minute.
+# many; 100,000,000 of them take about five minutes, the default less than half a minute.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
