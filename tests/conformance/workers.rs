@@ -337,9 +337,11 @@ fn a_worker_that_is_stuck_keeps_no_new_task_from_one_that_is_always_busy() {
         let (free, stuck) = mpsc::channel::<()>();
         let stuck = Arc::new(Mutex::new(stuck));
         let stop = Arc::new(AtomicBool::new(false));
+        let running = Arc::new(AtomicUsize::new(0));
         let all = spread(&runtime, |index| {
-            let (stuck, stop) = (stuck.clone(), stop.clone());
+            let (stuck, stop, running) = (stuck.clone(), stop.clone(), running.clone());
             async move {
+                running.fetch_add(1, SeqCst);
                 if index > 0 {
                     let _ = stuck.lock().unwrap().recv();
                 }
@@ -348,6 +350,8 @@ fn a_worker_that_is_stuck_keeps_no_new_task_from_one_that_is_always_busy() {
                 }
             }
         });
+        // Tasks need not start in the order in which they were spawned.
+        eventually("they are stuck", || running.load(SeqCst) == workers);
         let (started, latch) = (Arc::new(AtomicUsize::new(0)), Arc::new(Latch::new()));
         let staying: Vec<_> = (0..100)
             .map(|_| {
