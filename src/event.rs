@@ -85,6 +85,13 @@ impl Event {
     }
 
     /// Takes back a signal that nobody has consumed. Whoever was released already stays so.
+    ///
+    /// ```
+    /// let event = polder::Event::new();
+    /// event.set();
+    /// event.reset();
+    /// assert!(!event.is_set());
+    /// ```
     pub fn reset(&self) {
         self.0.lock().set = false;
     }
@@ -95,6 +102,20 @@ impl Event {
     }
 
     /// Waits for the signal, and consumes it.
+    ///
+    /// ```
+    /// use polder::Event;
+    /// use std::sync::Arc;
+    ///
+    /// polder::block_on(async {
+    ///     let event = Arc::new(Event::new());
+    ///     let other = event.clone();
+    ///     let thread = std::thread::spawn(move || other.set());
+    ///     event.wait().await;
+    ///     assert!(!event.is_set()); // It is consumed.
+    ///     thread.join().unwrap();
+    /// });
+    /// ```
     ///
     /// # Cancel safety
     ///
@@ -212,6 +233,14 @@ impl Latch {
     }
 
     /// Sets it, for good.
+    ///
+    /// ```
+    /// let latch = polder::event::Latch::new();
+    /// assert!(!latch.is_set());
+    /// latch.set();
+    /// latch.set(); // Once more changes nothing.
+    /// assert!(latch.is_set());
+    /// ```
     pub fn set(&self) {
         let waiting = {
             let mut state = self.0.lock();

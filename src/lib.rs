@@ -37,15 +37,50 @@
 //!
 //! # Where to go
 //!
-//! * [`block_on`], [`spawn`], [`spawn_local`], [`unblock`], [`TaskSet`]: running futures. [`Runtime`]
-//!   for those who choose a backend or drive the loop themselves.
-//! * [`net`], [`time`], [`event`], [`signal`]: what there is to wait for; [`Async`] for anything else that
-//!   has a descriptor. [`net::serve()`] for servers.
-//! * [`io`], [`future`], [`stream`]: the traits and combinators of futures-lite.
-//! * [`poller`]: what waits for the kernel, on its own, for those who write their own loop.
+//! * **Running futures:** [`block_on`], [`spawn`], [`spawn_local`]; [`unblock`] for what blocks or
+//!   computes; [`TaskSet`] for tasks that belong together and end together.
+//! * **Sockets:** [`net`] has TCP, UDP and, on Unix, [Unix sockets](net::unix); [`net::serve()`] is an
+//!   accept loop with a limit, back-off and a graceful end.
+//! * **Anything else that has a descriptor** (pipes, inotify, another library's sockets): [`Async`]. Files
+//!   and the standard streams: [`io::Unblock`].
+//! * **Time, events, signals:** [`time`] ([`Timer`], sleeping, timeouts, intervals), [`event`]
+//!   ([`Event`], [`event::Latch`]), [`signal`].
+//! * **A runtime of one's own:** [`Runtime`] chooses a [`Backend`], is driven turn by turn within a foreign
+//!   loop, or has [several workers](runtime::Builder::workers):
+//!
+//!   ```
+//!   use polder::{Backend, Runtime};
+//!
+//!   let runtime = Runtime::builder().backend(Backend::Poll).workers(2).build()?;
+//!   let tasks: Vec<_> = (0..4).map(|n| runtime.spawn(async move { n * n })).collect();
+//!   let squares = runtime.block_on(async {
+//!       let mut squares = Vec::new();
+//!       for task in tasks {
+//!           squares.push(task.await);
+//!       }
+//!       squares
+//!   });
+//!   assert_eq!(squares, [0, 1, 4, 9]);
+//!   # std::io::Result::Ok(())
+//!   ```
+//! * **Traits and combinators:** [`io`], [`future`], [`stream`] are futures-lite's.
+//! * **What waits for the kernel, on its own:** [`poller`], for those who write their own loop.
 //!
 //! Names and behaviour follow `smol`, `async-io` and `async-net`, and the traits are futures-io's,
-//! so that what the ecosystem has for them works as it is.
+//! so that what the ecosystem has for them works as it is. In the repository's folder `docs` are a table for
+//! those who come from smol, async-std or tokio (`MIGRATING.md`), a comparison with these and others,
+//! with when not to use polder (`COMPARE.md`), what each platform does (`PLATFORM.md`), and how it all
+//! works (`DESIGN.md`).
+//!
+//! # Features
+//!
+//! There is no Cargo feature to choose: all of it is there, and what waits for the kernel is chosen at run
+//! time.
+//!
+//! # Errors
+//!
+//! What cannot be done is an [`std::io::Error`] with words that say what was tried: an unknown host, a path
+//! that is too long or has a NUL in it, an empty list of addresses, a backend that the platform lacks.
 //!
 //! # Things that may surprise
 //!

@@ -312,6 +312,15 @@ impl<T> Async<T> {
 
     /// Gives the value back, which stays non-blocking.
     ///
+    /// ```
+    /// use polder::Async;
+    ///
+    /// let watched = Async::new(std::net::UdpSocket::bind("127.0.0.1:0")?)?;
+    /// let socket = watched.into_inner()?;
+    /// socket.set_nonblocking(false)?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// None at present; the type is async-io's.
@@ -363,6 +372,19 @@ impl<T> Async<T> {
     }
 
     /// [`readable`](Self::readable), as a future that borrows nothing.
+    ///
+    /// ```
+    /// use polder::Async;
+    /// use std::net::UdpSocket;
+    /// use std::sync::Arc;
+    ///
+    /// let (near, far) = (UdpSocket::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?);
+    /// let near = Arc::new(Async::new(near)?);
+    /// let waits = polder::spawn(near.clone().readable_owned());
+    /// far.send_to(b"hello", near.get_ref().local_addr()?)?;
+    /// polder::block_on(waits)?;
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn readable_owned(self: Arc<Self>) -> ReadableOwned<T> {
         ReadableOwned(Wait::new(self, Direction::Read))
     }
@@ -432,6 +454,21 @@ impl<T> Async<T> {
 
     /// Calls `operation`, again whenever the descriptor becomes writable, until it gives something
     /// else than [`WouldBlock`](io::ErrorKind::WouldBlock): see [`read_with`](Self::read_with).
+    ///
+    /// ```
+    /// use polder::Async;
+    /// use std::net::UdpSocket;
+    ///
+    /// let (near, far) = (UdpSocket::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?);
+    /// let address = far.local_addr()?;
+    /// polder::block_on(async {
+    ///     let near = Async::new(near)?;
+    ///     near.write_with(|near| near.send_to(b"hello", address)).await
+    /// })?;
+    /// let mut bytes = [0; 8];
+    /// assert_eq!(far.recv(&mut bytes)?, 5);
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Errors
     ///

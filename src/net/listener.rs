@@ -49,6 +49,19 @@ impl TcpListener {
     /// Listens at the first of `address`'s addresses that can be had. Port 0 asks the system for
     /// a free one. On Unix the address can be used again at once after an earlier listener.
     ///
+    /// ```
+    /// use polder::net::TcpListener;
+    ///
+    /// polder::block_on(async {
+    ///     let listener = TcpListener::bind(("localhost", 0)).await?;
+    ///     assert_ne!(listener.local_addr()?.port(), 0);
+    ///     // Nobody else can have it.
+    ///     assert!(TcpListener::bind(listener.local_addr()?).await.is_err());
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// What the system says of the last address tried, for instance that it is
@@ -79,6 +92,19 @@ impl TcpListener {
     ///
     /// Any number of tasks may wait at once; each connection goes to one of them. A connection
     /// that its peer gave up in the queue is passed over.
+    ///
+    /// ```
+    /// use polder::net::{TcpListener, TcpStream};
+    ///
+    /// polder::block_on(async {
+    ///     let listener = TcpListener::bind("127.0.0.1:0").await?;
+    ///     let client = TcpStream::connect(listener.local_addr()?).await?;
+    ///     let (_server, from) = listener.accept().await?;
+    ///     assert_eq!(from, client.local_addr()?);
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Errors
     ///

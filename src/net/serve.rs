@@ -211,6 +211,21 @@ impl<'a, L, H, U> Serve<'a, L, H, U> {
 
     /// Is told when a connection cannot be accepted: once, and not for each attempt, as long as the
     /// reason is the same and none was accepted in between.
+    ///
+    /// ```
+    /// use polder::net::{TcpListener, serve};
+    ///
+    /// polder::block_on(async {
+    ///     let listener = TcpListener::bind("127.0.0.1:0").await?;
+    ///     let summary = serve(listener, |_stream, _peer| async {})
+    ///         .on_error(|error| eprintln!("no more connections for now: {error}"))
+    ///         .until(async {})
+    ///         .await?;
+    ///     assert_eq!(summary.errors, 0);
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn on_error(mut self, tell: impl FnMut(&io::Error) + Send + 'a) -> Self {
         self.on_error = Box::new(tell);
         self

@@ -140,6 +140,26 @@ impl TcpStream {
 
     /// Reads without taking: the next read gives the same bytes again.
     ///
+    /// ```
+    /// use polder::io::{AsyncReadExt, AsyncWriteExt};
+    ///
+    /// # use polder::net::{TcpListener, TcpStream};
+    /// # polder::block_on(async {
+    /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// # let mut near = TcpStream::connect(listener.local_addr()?).await?;
+    /// # let (mut far, _) = listener.accept().await?;
+    /// far.write_all(b"hello").await?;
+    /// let mut bytes = [0; 8];
+    /// let length = near.peek(&mut bytes).await?;
+    /// assert_eq!(bytes[0], b'h');
+    /// // It is still there.
+    /// let mut all = vec![0; length];
+    /// near.read_exact(&mut all).await?;
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// What the system says.
@@ -152,6 +172,23 @@ impl TcpStream {
     }
 
     /// Ends reading, writing, or both. The other end sees the end of file once writing has ended.
+    ///
+    /// ```
+    /// use polder::io::AsyncReadExt;
+    /// use polder::net::Shutdown;
+    ///
+    /// # use polder::net::{TcpListener, TcpStream};
+    /// # polder::block_on(async {
+    /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// # let near = TcpStream::connect(listener.local_addr()?).await?;
+    /// # let (mut far, _) = listener.accept().await?;
+    /// near.shutdown(Shutdown::Write)?;
+    /// let mut rest = Vec::new();
+    /// far.read_to_end(&mut rest).await?; // The end of file.
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -219,6 +256,29 @@ impl TcpStream {
     }
 
     /// Both directions, owned: for two tasks. Dropping the writing half ends writing.
+    ///
+    /// ```
+    /// use polder::io::{AsyncReadExt, AsyncWriteExt};
+    ///
+    /// # use polder::net::{TcpListener, TcpStream};
+    /// # polder::block_on(async {
+    /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// # let near = TcpStream::connect(listener.local_addr()?).await?;
+    /// # let (mut far, _) = listener.accept().await?;
+    /// let (mut reader, mut writer) = near.into_split();
+    /// let sender = polder::spawn(async move { writer.write_all(b"ping").await });
+    /// far.write_all(b"pong").await?;
+    /// let mut bytes = [0; 4];
+    /// reader.read_exact(&mut bytes).await?;
+    /// assert_eq!(&bytes, b"pong");
+    /// sender.await?; // Its half is dropped: the other end sees the end after these bytes.
+    /// let mut all = Vec::new();
+    /// far.read_to_end(&mut all).await?;
+    /// assert_eq!(all, b"ping");
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn into_split(self) -> (OwnedReadHalf, OwnedWriteHalf) {
         OwnedReadHalf::pair(self)
     }

@@ -90,6 +90,23 @@ impl UdpSocket {
     /// `address`'s addresses that the system takes. Nothing is sent. It can be changed by connecting
     /// again.
     ///
+    /// ```
+    /// use polder::net::UdpSocket;
+    ///
+    /// polder::block_on(async {
+    ///     let server = UdpSocket::bind("127.0.0.1:0").await?;
+    ///     let client = UdpSocket::bind("127.0.0.1:0").await?;
+    ///     client.connect(server.local_addr()?).await?;
+    ///     client.send(b"hello").await?;
+    ///     let mut bytes = [0; 8];
+    ///     let (length, from) = server.recv_from(&mut bytes).await?;
+    ///     assert_eq!(&bytes[..length], b"hello");
+    ///     assert_eq!(from, client.local_addr()?);
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// What the system says of the last address tried; [`InvalidInput`](io::ErrorKind::InvalidInput) for

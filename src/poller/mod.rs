@@ -72,6 +72,14 @@ use crate::sys::BorrowedDescriptor;
 pub use backend::Backend;
 
 /// What a source is called in events. Chosen by the caller, at will.
+///
+/// ```
+/// use polder::poller::Token;
+///
+/// // Whatever names a source in your loop: a place in a table, a generation and a place, a pointer.
+/// let token = Token(7);
+/// assert!(token < Token::RESERVED);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Token(pub u64);
 
@@ -337,6 +345,18 @@ impl<'a> IntoIterator for &'a Events {
 }
 
 /// What a backend can do beyond the contract. Values, so that a program can ask at run time.
+///
+/// ```
+/// use polder::Backend;
+/// use polder::poller::Poller;
+///
+/// for backend in Backend::available() {
+///     let has = Poller::new(backend)?.capabilities();
+///     println!("{backend}: edges {}, one-shot {}, levels {}", has.edge, has.one_shot, has.level);
+///     assert!(has.one_shot);
+/// }
+/// # std::io::Result::Ok(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Capabilities {
@@ -555,6 +575,18 @@ impl Poller {
     /// and replaces `events` with what is ready. Returns their number, which may be zero for each
     /// of these reasons.
     ///
+    /// ```
+    /// use polder::Backend;
+    /// use polder::poller::{Events, Poller};
+    /// use std::time::{Duration, Instant};
+    ///
+    /// let poller = Poller::new(Backend::default())?;
+    /// let (start, time) = (Instant::now(), Duration::from_millis(2));
+    /// poller.wait(&mut Events::new(), Some(time))?;
+    /// assert!(start.elapsed() >= time); // Nobody notified it, and nothing was registered.
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`ResourceBusy`](io::ErrorKind::ResourceBusy) while another thread waits on this poller.
@@ -603,6 +635,20 @@ impl Poller {
 
     /// Wakes the thread that waits, or else the next wait. Cheap when repeated: only the first
     /// after a wake-up calls the kernel.
+    ///
+    /// ```
+    /// use polder::Backend;
+    /// use polder::poller::{Events, Poller};
+    ///
+    /// let poller = Poller::new(Backend::default())?;
+    /// let mut events = Events::new();
+    /// std::thread::scope(|scope| {
+    ///     scope.spawn(|| poller.notify());
+    ///     poller.wait(&mut events, None) // Until it is notified, before or meanwhile.
+    /// })?;
+    /// assert!(events.is_empty());
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Errors
     ///

@@ -96,6 +96,13 @@ impl Builder {
     }
 
     /// What the workers' threads are called, followed by their number; `polder-worker` by default.
+    ///
+    /// ```
+    /// let runtime = polder::Runtime::builder().workers(2).name("busy bee").build()?;
+    /// let name = runtime.spawn(async { std::thread::current().name().map(str::to_owned) });
+    /// assert!(runtime.block_on(name).unwrap().starts_with("busy bee"));
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn name(mut self, name: impl Into<String>) -> Builder {
         self.name = Some(name.into());
         self

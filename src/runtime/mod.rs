@@ -73,6 +73,12 @@ impl Runtime {
     }
 
     /// A builder, to choose the backend and the number of workers.
+    ///
+    /// ```
+    /// let runtime = polder::Runtime::builder().name("example").build()?;
+    /// assert_eq!(runtime.workers(), 1);
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn builder() -> Builder {
         Builder::new()
     }
@@ -83,6 +89,12 @@ impl Runtime {
 
     /// Drives the runtime until `future` is done, and gives its output. Tasks that are not done by
     /// then stay, and go on when the runtime is driven again.
+    ///
+    /// ```
+    /// let runtime = polder::Runtime::new()?;
+    /// assert_eq!(runtime.block_on(async { 6 * 7 }), 42);
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Panics
     ///
@@ -135,6 +147,13 @@ impl Runtime {
 
     /// Spawns a task. It runs while the runtime is driven; with [several
     /// workers](Builder::workers), on one of their threads, always.
+    ///
+    /// ```
+    /// let runtime = polder::Runtime::new()?;
+    /// let task = runtime.spawn(async { "done" }); // It does not run yet.
+    /// assert_eq!(runtime.block_on(task), "done");
+    /// # std::io::Result::Ok(())
+    /// ```
     #[track_caller]
     pub fn spawn<F>(&self, future: F) -> Task<F::Output>
     where
@@ -145,6 +164,19 @@ impl Runtime {
     }
 
     /// Spawns a task whose future need not be `Send`: it stays on this thread.
+    ///
+    /// ```
+    /// use std::cell::Cell;
+    /// use std::rc::Rc;
+    ///
+    /// let runtime = polder::Runtime::new()?;
+    /// let seen = Rc::new(Cell::new(0));
+    /// let shared = seen.clone();
+    /// runtime.spawn_local(async move { shared.set(5) }).detach();
+    /// runtime.run();
+    /// assert_eq!(seen.get(), 5);
+    /// # std::io::Result::Ok(())
+    /// ```
     #[track_caller]
     pub fn spawn_local<F>(&self, future: F) -> Task<F::Output>
     where
@@ -163,6 +195,16 @@ impl Runtime {
     }
 
     /// Which backend it waits with.
+    ///
+    /// ```
+    /// use polder::{Backend, Runtime};
+    ///
+    /// for backend in Backend::available() {
+    ///     let runtime = Runtime::builder().backend(backend).build()?;
+    ///     assert_eq!(runtime.backend(), backend);
+    /// }
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn backend(&self) -> Backend {
         self.worker.reactor().poller().backend()
     }
@@ -209,6 +251,20 @@ impl Runtime {
     /// runtime's tasks and timers are concerned: zero if tasks are ready, `None` if only I/O or
     /// another thread can bring work. Neither of those two ends the sleep: turn as often as they
     /// may wait.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let runtime = polder::Runtime::new()?;
+    /// let task = runtime.spawn(polder::time::sleep(Duration::from_millis(5)));
+    /// while !task.is_finished() {
+    ///     // Here a foreign loop would wait for its own things, no longer than this.
+    ///     let most = runtime.next_timeout().unwrap_or(Duration::MAX);
+    ///     std::thread::sleep(most.min(Duration::from_millis(10)));
+    ///     runtime.turn(Duration::ZERO);
+    /// }
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn next_timeout(&self) -> Option<Duration> {
         self.worker.next_timeout()
     }
@@ -286,6 +342,15 @@ impl Handle {
     /// The handle of the runtime that this thread drives; of the background runtime, started if
     /// need be, on a plain thread.
     ///
+    /// ```
+    /// let task = polder::block_on(async {
+    ///     let here = polder::Handle::current();
+    ///     // A thread of its own would have the background runtime.
+    ///     std::thread::spawn(move || here.spawn(async { "back home" })).join().unwrap().await
+    /// });
+    /// assert_eq!(task, "back home");
+    /// ```
+    ///
     /// # Panics
     ///
     /// Where the background runtime is needed and cannot be started.
@@ -296,6 +361,11 @@ impl Handle {
     }
 
     /// The handle of the runtime that this thread drives, if it drives one.
+    ///
+    /// ```
+    /// assert!(polder::Handle::try_current().is_none());
+    /// polder::block_on(async { assert!(polder::Handle::try_current().is_some()) });
+    /// ```
     pub fn try_current() -> Option<Handle> {
         queue::with_current(|local| Handle {
             team: local.team.clone(),

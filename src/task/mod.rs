@@ -279,6 +279,17 @@ impl<T> Task<T> {
     ///
     /// Work given to [`unblock`] that has begun cannot be stopped: this waits for its end.
     ///
+    /// ```
+    /// polder::block_on(async {
+    ///     let endless = polder::spawn(std::future::pending::<()>());
+    ///     assert_eq!(endless.cancel().await, None);
+    ///
+    ///     let done = polder::spawn(async { 5 });
+    ///     polder::future::yield_now().await;
+    ///     assert_eq!(done.cancel().await, Some(5));
+    /// });
+    /// ```
+    ///
     /// # Panics
     ///
     /// If the task panicked before.
@@ -348,6 +359,17 @@ impl<T> fmt::Debug for Task<T> {
 }
 
 /// A [`Task`] whose output is `None` if it was cancelled. Dropping it cancels the task.
+///
+/// ```
+/// let runtime = polder::Runtime::new()?;
+/// let done = runtime.spawn(async { 5 }).fallible();
+/// assert_eq!(runtime.block_on(done), Some(5));
+///
+/// let late = runtime.spawn(async { 5 }).fallible();
+/// drop(runtime);
+/// assert_eq!(polder::block_on(late), None);
+/// # std::io::Result::Ok(())
+/// ```
 #[must_use = "dropping a task cancels it"]
 #[derive(Debug)]
 pub struct Fallible<T>(Task<T>);
@@ -359,6 +381,14 @@ impl<T> Fallible<T> {
     }
 
     /// As [`Task::cancel`].
+    ///
+    /// # Panics
+    ///
+    /// If the task panicked before.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Task::cancel`]: the task is cancelled all the same.
     pub async fn cancel(self) -> Option<T> {
         self.0.cancel().await
     }

@@ -123,6 +123,25 @@ impl<T> TaskSet<T> {
     /// Spawns a task of this set that stays on this thread, as
     /// [`polder::spawn_local`](crate::spawn_local) does.
     ///
+    /// ```
+    /// use polder::TaskSet;
+    /// use std::rc::Rc;
+    ///
+    /// polder::block_on(async {
+    ///     let shared = Rc::new(5);
+    ///     let mut tasks = TaskSet::new();
+    ///     for n in 0..3 {
+    ///         let shared = shared.clone();
+    ///         tasks.spawn_local(async move { *shared + n });
+    ///     }
+    ///     let mut sum = 0;
+    ///     while let Some(n) = tasks.join_next().await {
+    ///         sum += n;
+    ///     }
+    ///     assert_eq!(sum, 18);
+    /// });
+    /// ```
+    ///
     /// # Panics
     ///
     /// As [`polder::spawn_local`](crate::spawn_local): on a thread that drives no runtime.
@@ -241,6 +260,18 @@ impl<T> TaskSet<T> {
     /// Cancels every task, and waits until their futures are dropped. Gives their number.
     ///
     /// What had been done before stays to be joined.
+    ///
+    /// ```
+    /// polder::block_on(async {
+    ///     let mut tasks = polder::TaskSet::new();
+    ///     for _ in 0..3 {
+    ///         tasks.spawn(std::future::pending::<()>());
+    ///     }
+    ///     assert_eq!(tasks.len(), 3);
+    ///     assert_eq!(tasks.cancel_all().await, 3);
+    ///     assert!(tasks.is_empty());
+    /// });
+    /// ```
     ///
     /// # Cancel safety
     ///

@@ -44,6 +44,15 @@ pub fn interval(period: Duration) -> Interval {
 }
 
 /// Ticks at `start`, and then every `period`.
+///
+/// ```
+/// use polder::time::interval_at;
+/// use std::time::{Duration, Instant};
+///
+/// let start = Instant::now() + Duration::from_millis(2);
+/// let first = polder::block_on(async { interval_at(start, Duration::from_secs(1)).tick().await });
+/// assert_eq!(first, start);
+/// ```
 pub fn interval_at(start: Instant, period: Duration) -> Interval {
     Interval {
         next: Some(start),
@@ -69,6 +78,21 @@ pub struct Interval {
 
 impl Interval {
     /// Says what to do about missed ticks; [`MissedTicks::Burst`] unless this is called.
+    ///
+    /// ```
+    /// use polder::time::{MissedTicks, interval};
+    /// use std::time::Duration;
+    ///
+    /// polder::block_on(async {
+    ///     let period = Duration::from_millis(2);
+    ///     let mut ticks = interval(period).missed_ticks(MissedTicks::Delay);
+    ///     let first = ticks.tick().await;
+    ///     std::thread::sleep(3 * period);
+    ///     let late = ticks.tick().await;
+    ///     assert_eq!(late - first, period); // The tick that was due then,
+    ///     assert!(ticks.tick().await - first >= 4 * period); // and the next, a period from the late one.
+    /// });
+    /// ```
     pub fn missed_ticks(mut self, missed: MissedTicks) -> Interval {
         self.missed = missed;
         self
@@ -80,6 +104,10 @@ impl Interval {
     }
 
     /// Waits for the next tick, and gives the instant for which it was due.
+    ///
+    /// # Cancel safety
+    ///
+    /// Giving up loses no tick: the next call gives it.
     pub async fn tick(&mut self) -> Instant {
         poll_fn(|cx| self.poll_tick(cx)).await
     }

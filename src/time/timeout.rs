@@ -44,6 +44,15 @@ pub fn timeout<F: Future>(duration: Duration, future: F) -> Timeout<F> {
 }
 
 /// Gives `future` until `deadline` to be done. See [`timeout`].
+///
+/// ```
+/// use polder::time::timeout_at;
+/// use std::time::{Duration, Instant};
+///
+/// let deadline = Instant::now() + Duration::from_millis(2);
+/// let result = polder::block_on(timeout_at(deadline, std::future::pending::<()>()));
+/// assert!(result.is_err());
+/// ```
 pub fn timeout_at<F: Future>(deadline: Instant, future: F) -> Timeout<F> {
     Timeout {
         future,

@@ -96,6 +96,14 @@ impl Timer {
     }
 
     /// Fires once, at `instant`.
+    ///
+    /// ```
+    /// use polder::Timer;
+    /// use std::time::{Duration, Instant};
+    ///
+    /// let when = Instant::now() + Duration::from_millis(2);
+    /// assert_eq!(polder::block_on(Timer::at(when)), when);
+    /// ```
     pub fn at(instant: Instant) -> Timer {
         Timer::new(Some(instant), Duration::MAX)
     }
@@ -138,6 +146,17 @@ impl Timer {
     }
 
     /// Sets it to fire once, `duration` from now. Whoever waits for it waits for that.
+    ///
+    /// ```
+    /// use polder::Timer;
+    /// use std::time::Duration;
+    ///
+    /// polder::block_on(async {
+    ///     let mut idle = Timer::after(Duration::from_secs(3600));
+    ///     idle.set_after(Duration::from_millis(2));
+    ///     idle.await;
+    /// });
+    /// ```
     pub fn set_after(&mut self, duration: Duration) {
         self.set(now().checked_add(duration), Duration::MAX);
     }
@@ -158,6 +177,15 @@ impl Timer {
     }
 
     /// Sets it to never fire.
+    ///
+    /// ```
+    /// use polder::Timer;
+    /// use std::time::Duration;
+    ///
+    /// let mut timer = Timer::after(Duration::from_secs(1));
+    /// timer.clear();
+    /// assert!(!timer.will_fire());
+    /// ```
     pub fn clear(&mut self) {
         self.set(None, Duration::MAX);
     }

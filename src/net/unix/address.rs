@@ -48,6 +48,16 @@ pub(super) fn from_kernel(address: SockAddr) -> io::Result<SocketAddr> {
 }
 
 /// Who is at the other end: see [`UnixStream::peer_cred`](super::UnixStream::peer_cred).
+///
+/// ```
+/// use polder::net::unix::UnixStream;
+///
+/// let (near, far) = UnixStream::pair()?;
+/// // Both ends are this process.
+/// let (one, other) = (near.peer_cred()?, far.peer_cred()?);
+/// assert_eq!((one.uid(), one.gid()), (other.uid(), other.gid()));
+/// # std::io::Result::Ok(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct UCred {
     uid: u32,

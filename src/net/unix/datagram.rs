@@ -89,6 +89,19 @@ impl UnixDatagram {
 
     /// Two sockets that are connected with each other and have no name.
     ///
+    /// ```
+    /// use polder::net::unix::UnixDatagram;
+    ///
+    /// polder::block_on(async {
+    ///     let (near, far) = UnixDatagram::pair()?;
+    ///     near.send(b"hello").await?;
+    ///     let mut bytes = [0; 8];
+    ///     assert_eq!(far.recv(&mut bytes).await?, 5);
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// What the system says, for instance that there are no descriptors left.

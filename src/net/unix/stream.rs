@@ -125,6 +125,21 @@ impl UnixStream {
 
     /// Two streams that are connected with each other and have no name.
     ///
+    /// ```
+    /// use polder::io::{AsyncReadExt, AsyncWriteExt};
+    /// use polder::net::unix::UnixStream;
+    ///
+    /// polder::block_on(async {
+    ///     let (mut near, mut far) = UnixStream::pair()?;
+    ///     near.write_all(b"hello").await?;
+    ///     let mut bytes = [0; 5];
+    ///     far.read_exact(&mut bytes).await?;
+    ///     assert_eq!(&bytes, b"hello");
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// What the system says, for instance that there are no descriptors left.
