@@ -392,3 +392,10 @@ pub(crate) fn prepare(socket: &SockRef<'_>) -> io::Result<()> {
 pub(crate) fn is_in_progress(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINPROGRESS | libc::EINTR))
 }
+
+/// A descriptor that is always writable, for all that a poller says.
+#[cfg(all(feature = "async-io", not(loom)))]
+pub(crate) fn always_writable() -> io::Result<OwnedDescriptor> {
+    // The other end is closed, so that writing would fail at once.
+    Ok(std::os::unix::net::UnixStream::pair()?.0.into())
+}
