@@ -451,22 +451,17 @@ impl Selector for AsyncIo {
     }
 
     fn wait(&self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
-        let at_once = timeout == Some(Duration::ZERO);
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         self.arm_again(events);
-        let mut over = false;
+        let mut over = timeout == Some(Duration::ZERO);
+        if over {
+            self.look()?;
+        }
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
-            let notified = self.collect(events);
-            if over || !events.is_empty() || (notified && !at_once) {
+            if self.collect(events) || over || !events.is_empty() {
                 return Ok(());
             }
-            over = match at_once {
-                true => {
-                    self.look()?;
-                    true
-                }
-                false => self.sleep(deadline, |post| post.notified || !post.signals.is_empty()),
-            };
+            over = self.sleep(deadline, |post| post.notified || !post.signals.is_empty());
         }
     }
 
