@@ -8,4 +8,4 @@ cargo clippy --version >/dev/null 2>&1 || rustup component add clippy
 
 cargo fmt --check
 cargo clippy --all-targets -- -D warnings
-RUSTDOCFLAGS="-D warnings" cargo doc --no-deps
+RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --all-features

@@ -13,8 +13,8 @@ work=$(mktemp -d)
 trap 'rm -r "$work"' EXIT
 
 # A test that runs alone would have no thread of its own, and so no name.
-POLDER_RULES="$work/passed" cargo test --test conformance --test signals -- --test-threads=2
-cargo test --quiet --test conformance -- --list --format terse |
+POLDER_RULES="$work/passed" cargo test --all-features --test conformance --test signals -- --test-threads=2
+cargo test --quiet --all-features --test conformance -- --list --format terse |
     sed -n 's/: test$//p' >"$work/tests"
 
 awk -F'\t' -v tests="$work/tests" -v passed="$work/passed" '

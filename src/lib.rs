@@ -82,6 +82,18 @@
 //! What cannot be done is an [`std::io::Error`] with words that say what was tried: an unknown host, a path
 //! that is too long or has a NUL in it, an empty list of addresses, a backend that the platform lacks.
 //!
+//! # Features
+//!
+//! | feature | default | brings | and the dependencies |
+//! |---|:-:|---|---|
+//! | `net` | yes | [`net`]; and `blocking`, where names are resolved | socket2 |
+//! | `signal` | yes | [`signal`] | signal-hook |
+//! | `blocking` | yes | [`unblock`] and [`io::Unblock`] | blocking |
+//! | `async-io` | no | [`Backend::AsyncIo`]: one reactor for polder and for what stands on async-io | async-io |
+//!
+//! Without them (`default-features = false`) there are the loop, tasks and time: [`Runtime`],
+//! [`spawn`], [`TaskSet`], [`time`], [`event`], [`poller`], and [`Async`] for descriptors.
+//!
 //! # Things that may surprise
 //!
 //! * **Dropping a [`Task`] cancels it.** [`Task::detach`] lets it run.
@@ -95,6 +107,9 @@
 #![deny(missing_docs)]
 #![deny(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 #![cfg_attr(loom, allow(dead_code, unused_imports))]
+// What only sockets need of the rooms below them stays, and is not used.
+#![cfg_attr(not(feature = "net"), allow(dead_code, unused_imports, unused_macros))]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 // Under loom only what synchronises is built: pollers, readiness, parking, who is woken for tasks.
 #[cfg(not(loom))]
@@ -108,13 +123,13 @@ pub mod future {
 }
 #[cfg(not(loom))]
 pub mod io;
-#[cfg(not(loom))]
+#[cfg(all(feature = "net", not(loom)))]
 pub mod net;
 pub mod poller;
 mod reactor;
 #[cfg(not(loom))]
 pub mod runtime;
-#[cfg(not(loom))]
+#[cfg(all(feature = "signal", not(loom)))]
 pub mod signal;
 mod sync;
 mod sys;
@@ -136,12 +151,14 @@ pub use io::Async;
 pub use poller::Backend;
 #[cfg(not(loom))]
 pub use runtime::{Handle, Runtime, block_on, spawn, spawn_local};
+#[cfg(all(feature = "blocking", not(loom)))]
+pub use task::unblock;
 #[cfg(not(loom))]
-pub use task::{Fallible, Task, TaskSet, unblock};
+pub use task::{Fallible, Task, TaskSet};
 #[cfg(not(loom))]
 pub use time::Timer;
 
 /// The README's examples run too.
-#[cfg(all(doctest, unix))]
+#[cfg(all(doctest, unix, feature = "net", feature = "signal"))]
 #[doc = include_str!("../README.md")]
 pub mod readme {}

@@ -61,5 +61,6 @@ pub use adapter::{Async, IoSafe, Readable, ReadableOwned, Writable, WritableOwne
 ///   `flush` only.
 /// * For whole directories and much else on files there is the crate `async-fs`, which stands on the
 ///   same pool.
+#[cfg(feature = "blocking")]
 pub use blocking::Unblock;
 pub use futures_lite::io::*;

@@ -11,7 +11,7 @@ use super::book::Booked;
 /// A kernel interface that waits. A value, chosen at run time.
 ///
 /// Every backend has a name on every platform; [`available`](Self::available) lists those that can
-/// be opened here.
+/// be opened here. One that belongs to a feature which is off is not available, and no list names it.
 ///
 /// # Examples
 ///
@@ -43,6 +43,15 @@ pub enum Backend {
     /// [`Epoll`](Self::Epoll); it is there so that the adapter that serves kqueue, event ports and
     /// completion ports is tested on Linux too.
     Polling,
+    /// The reactor of the `async-io` crate: every platform, where polder's feature `async-io` is on.
+    /// For processes that use async-process, zbus, async-net or others of that family as well, so that
+    /// they have one reactor and not two.
+    ///
+    /// Slower than the platform's own, since async-io asks the kernel for one event at a time, and has
+    /// a helper thread that drives its reactor when nobody else does; often that is the one that hears
+    /// of an event. [`Capabilities`](super::Capabilities) say what else is missing: there are no edges,
+    /// no hints and no descriptor.
+    AsyncIo,
 }
 
 /// The environment variable that says which backend to use where a program does not.
@@ -50,7 +59,7 @@ const VARIABLE: &str = "POLDER_BACKEND";
 
 impl Backend {
     /// All backends, each platform's default before what it has besides.
-    const ALL: [Backend; 7] = [
+    const ALL: [Backend; 8] = [
         Backend::Epoll,
         Backend::Kqueue,
         Backend::EventPorts,
@@ -58,6 +67,7 @@ impl Backend {
         Backend::Poll,
         Backend::Select,
         Backend::Polling,
+        Backend::AsyncIo,
     ];
 
     /// The backends that can be opened on this machine, the default first.
@@ -87,6 +97,7 @@ impl Backend {
                 unix,
                 not(any(target_os = "illumos", target_os = "solaris"))
             )),
+            Backend::AsyncIo => cfg!(all(feature = "async-io", not(loom))),
         }
     }
 
@@ -100,6 +111,7 @@ impl Backend {
             Backend::Poll => "poll",
             Backend::Select => "select",
             Backend::Polling => "polling",
+            Backend::AsyncIo => "async-io",
         }
     }
 
@@ -131,6 +143,8 @@ impl Backend {
             Backend::Poll => Ok(Box::new(Booked::<super::poll::Array>::new()?)),
             #[cfg(all(unix, not(any(target_os = "illumos", target_os = "solaris"))))]
             Backend::Select => Ok(Box::new(Booked::<super::select::Sets>::new()?)),
+            #[cfg(all(feature = "async-io", not(loom)))]
+            Backend::AsyncIo => Ok(Box::new(super::async_io::AsyncIo::new()?)),
             // What is left and available is this platform's own.
             #[cfg(not(loom))]
             _ => Ok(Box::new(super::platform::Platform::new()?)),
@@ -140,13 +154,13 @@ impl Backend {
     }
 
     fn unavailable(self) -> io::Error {
+        let why = match self {
+            Backend::AsyncIo => "without polder's feature async-io".into(),
+            _ => format!("on {}", std::env::consts::OS),
+        };
         io::Error::new(
             io::ErrorKind::Unsupported,
-            format!(
-                "backend {self} is not available on {}; {}",
-                std::env::consts::OS,
-                list()
-            ),
+            format!("backend {self} is not available {why}; {}", list()),
         )
     }
 }

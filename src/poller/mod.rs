@@ -47,6 +47,8 @@
 //! and sources that own their descriptor would keep it from those who have to own it themselves.
 //! So the duty is stated, once, where it arises. No backend's *memory* safety depends on it.
 
+#[cfg(all(feature = "async-io", not(loom)))]
+mod async_io;
 mod backend;
 #[cfg(unix)]
 mod book;

@@ -1,12 +1,13 @@
 //! Windows: a socket is a handle of its own kind.
 
-use std::io::{self, IoSliceMut, Read};
+use std::io;
 use std::os::windows::io::{AsRawSocket, AsSocket};
 use std::time::Duration;
 
-use socket2::{SockAddr, SockRef};
-
-use super::AfterAcceptError;
+#[cfg(feature = "net")]
+mod net;
+#[cfg(feature = "net")]
+pub(crate) use net::*;
 
 pub(crate) use std::os::windows::io::{
     BorrowedSocket as BorrowedDescriptor, OwnedSocket as OwnedDescriptor,
@@ -55,47 +56,6 @@ macro_rules! lend_descriptor {
 }
 pub(crate) use lend_descriptor;
 
-/// There are no signals for a peer that is gone.
-pub(crate) const SEND_FLAGS: i32 = 0;
-
-pub(crate) fn receive(socket: &impl AsSocket, bytes: &mut [u8]) -> io::Result<usize> {
-    (&mut &*SockRef::from(socket)).read(bytes)
-}
-
-pub(crate) fn receive_vectored(
-    socket: &impl AsSocket,
-    buffers: &mut [IoSliceMut<'_>],
-) -> io::Result<usize> {
-    (&mut &*SockRef::from(socket)).read_vectored(buffers)
-}
-
-/// For Unix streams, of which there are none.
-pub(crate) fn receive_alone(
-    socket: &impl AsSocket,
-    buffers: &mut [IoSliceMut<'_>],
-) -> io::Result<(usize, bool)> {
-    Ok((receive_vectored(socket, buffers)?, false))
-}
-
-pub(crate) fn send(socket: &impl AsSocket, bytes: &[u8]) -> io::Result<usize> {
-    SockRef::from(socket).send(bytes)
-}
-
-/// What a read says of an empty socket is true.
-pub(crate) fn is_readable_after_all(_: &impl AsSocket) -> bool {
-    false
-}
-
-/// For Unix sockets, of which there are none.
-pub(crate) fn has_room(_: &impl AsSocket) -> bool {
-    false
-}
-
-/// What a receive says of an empty socket is true.
-pub(crate) fn has_ended(_: &impl AsSocket) -> bool {
-    false
-}
-
 /// What a public interface asks of whoever has a descriptor.
 pub(crate) use std::os::windows::io::AsSocket as HasDescriptor;
 
@@ -142,49 +102,20 @@ pub(crate) fn is_file(_: &impl AsSocket) -> io::Result<bool> {
 }
 
 pub(crate) fn set_nonblocking(socket: &impl AsSocket) -> io::Result<()> {
-    SockRef::from(socket).set_nonblocking(true)
-}
+    use windows_sys::Win32::Networking::WinSock::{FIONBIO, SOCKET, ioctlsocket};
 
-/// What an error of `accept` says of the next attempt.
-pub(crate) fn after_accept_error(error: &io::Error) -> AfterAcceptError {
-    use windows_sys::Win32::Networking::WinSock::{
-        WSA_NOT_ENOUGH_MEMORY, WSAEBADF, WSAEFAULT, WSAEINVAL, WSAEMFILE, WSAENOBUFS, WSAENOTSOCK,
-        WSANOTINITIALISED,
-    };
-
-    match error.raw_os_error() {
-        Some(WSAEMFILE | WSAENOBUFS | WSA_NOT_ENOUGH_MEMORY) => AfterAcceptError::Rest,
-        Some(WSAEBADF | WSAEFAULT | WSAEINVAL | WSAENOTSOCK | WSANOTINITIALISED) => {
-            AfterAcceptError::End
-        }
-        _ => AfterAcceptError::Again,
+    let mut on = 1;
+    // SAFETY: the socket is open while it is lent, and the number is there to be read.
+    match unsafe {
+        ioctlsocket(
+            socket.as_socket().as_raw_socket() as SOCKET,
+            FIONBIO,
+            &mut on,
+        )
+    } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
-}
-
-/// How many slices one vectored call may have: `IOV_MAX` where there is one (it is 1,024 on all of
-/// Linux, Apple's systems, the BSDs and illumos). More is an error, so the rest waits its turn.
-pub(crate) const MAX_SLICES: usize = 1_024;
-
-/// Accepts one connection, non-blocking and not inherited by children.
-pub(crate) fn accept(listener: &impl AsSocket) -> io::Result<(OwnedDescriptor, SockAddr)> {
-    let (socket, address) = SockRef::from(listener).accept()?;
-    socket.set_nonblocking(true)?;
-    Ok((socket.into(), address))
-}
-
-/// Whether a socket listens: this is found out when it is used.
-pub(crate) fn is_listening(_: &impl AsSocket) -> Option<bool> {
-    None
-}
-
-/// What a socket needs that others made, besides being non-blocking: nothing.
-pub(crate) fn prepare(_: &SockRef<'_>) -> io::Result<()> {
-    Ok(())
-}
-
-/// Whether an error says that a non-blocking connect has begun.
-pub(crate) fn is_in_progress(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::WouldBlock
 }
 
 /// See the other platforms' one.
@@ -198,4 +129,10 @@ pub(crate) fn precise_time() -> Option<Duration> {
 /// Likewise.
 pub(crate) fn coarse_time() -> Option<Duration> {
     None
+}
+
+/// A descriptor that is always writable, for all that a poller says.
+#[cfg(all(feature = "async-io", not(loom)))]
+pub(crate) fn always_writable() -> io::Result<OwnedDescriptor> {
+    Ok(std::net::UdpSocket::bind((std::net::Ipv4Addr::LOCALHOST, 0))?.into())
 }

@@ -11,6 +11,7 @@
 //! cannot be sent. (A home that has closed takes no runnable; but it closes only after its last
 //! live future is gone, and a future that was never polled is dropped by its spawner, who may.)
 
+#[cfg(feature = "blocking")]
 mod blocking;
 mod inbox;
 pub(crate) mod queue;
@@ -33,6 +34,7 @@ use pin_project_lite::pin_project;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use team::Team;
 
+#[cfg(feature = "blocking")]
 pub use blocking::unblock;
 pub use set::TaskSet;
 

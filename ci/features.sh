@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Every combination of features compiles without a warning, and what differs in the smallest and the
+# largest build is tested: without any feature the loop, with all the suite with async-io's reactor among
+# the backends. Takes cargo-hack from crates.io where it is missing.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+cache="${XDG_CACHE_HOME:-$HOME/.cache}/polder-ci"
+export PATH="$cache/tools/bin:$PATH"
+cargo hack --version 2>/dev/null || cargo install cargo-hack --locked --root "$cache/tools"
+
+# Flags of one's own mean a build of one's own.
+RUSTFLAGS="-D warnings" CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/features" \
+    cargo hack check --feature-powerset --lib
+
+cargo clippy --all-targets --no-default-features -- -D warnings
+cargo clippy --all-targets --all-features -- -D warnings
+cargo test --no-default-features --lib --tests
+cargo test --all-features --test conformance --test one_reactor --test platform --test smallest

@@ -1,0 +1,250 @@
+//! What only sockets need.
+
+use std::io::{self, IoSliceMut, Read};
+use std::os::fd::{AsFd, AsRawFd};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use socket2::{SockAddr, SockRef};
+
+use super::super::AfterAcceptError;
+use super::{OwnedDescriptor, timespec};
+
+/// For every vectored send: a peer that is gone is an error, never a signal.
+pub(crate) const SEND_FLAGS: libc::c_int = libc::MSG_NOSIGNAL;
+
+/// What every small message goes through. On Linux these are the system calls themselves, in line:
+/// libc's functions are calls through the dynamic linker's table, look at whether the thread can be
+/// cancelled, and hand errors over in a thread-local.
+#[inline]
+pub(crate) fn receive(socket: &impl AsFd, bytes: &mut [u8]) -> io::Result<usize> {
+    Ok(rustix::net::recv(socket, bytes, rustix::net::RecvFlags::empty())?.0)
+}
+
+/// See [`receive`].
+#[inline]
+pub(crate) fn send(socket: &impl AsFd, bytes: &[u8]) -> io::Result<usize> {
+    // Apple's systems have no such flag in rustix: see `prepare`.
+    #[cfg(target_vendor = "apple")]
+    let flags = rustix::net::SendFlags::empty();
+    #[cfg(not(target_vendor = "apple"))]
+    let flags = rustix::net::SendFlags::NOSIGNAL;
+    Ok(rustix::net::send(socket, bytes, flags)?)
+}
+
+/// Receives from a Unix stream; also whether that was all of it, if it was less than there is room for.
+///
+/// Linux ends a read behind a message that carried descriptors (`unix_stream_read_generic`), and with
+/// credentials on, between two writers. Both show as `MSG_CTRUNC` where there is no room for what came
+/// along. (The descriptors are closed.) Asking so costs half of the attempt that it spares: 82 ns beside
+/// 178 on Linux 6.18; asking with FIONREAD costs 154. Other systems end the read elsewhere, or do not say
+/// so.
+///
+/// This is the system call itself, since rustix would ask for the peer's address too.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+#[inline]
+pub(crate) fn receive_alone(
+    socket: &impl AsFd,
+    buffers: &mut [IoSliceMut<'_>],
+) -> io::Result<(usize, bool)> {
+    // SAFETY: all zero is a valid `msghdr`: no address, no slices, no room for what comes along.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = buffers.as_mut_ptr().cast();
+    message.msg_iovlen = buffers.len() as _;
+    // SAFETY: the descriptor is open while it is lent; an `IoSliceMut` has the layout of an `iovec`, by
+    // its documentation, and what the kernel writes goes to the bytes that these lend.
+    let read = unsafe { libc::recvmsg(socket.as_fd().as_raw_fd(), &mut message, 0) };
+    match usize::try_from(read) {
+        Ok(read) => Ok((read, message.msg_flags & libc::MSG_CTRUNC == 0)),
+        Err(_) => Err(io::Error::last_os_error()),
+    }
+}
+
+/// See above: what is left is not known here.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+pub(crate) fn receive_alone(
+    socket: &impl AsFd,
+    buffers: &mut [IoSliceMut<'_>],
+) -> io::Result<(usize, bool)> {
+    Ok((receive_vectored(socket, buffers)?, false))
+}
+
+pub(crate) fn receive_vectored(
+    socket: &impl AsFd,
+    buffers: &mut [IoSliceMut<'_>],
+) -> io::Result<usize> {
+    (&mut &*SockRef::from(socket)).read_vectored(buffers)
+}
+
+/// Whether there is something to read although a read has said that it would block. Linux says so
+/// at TCP's urgent mark while a signal is pending (`tcp_recvmsg`), whatever lies behind the mark, and
+/// no edge tells of it again. Poll looks at the bytes.
+#[cold]
+pub(crate) fn is_readable_after_all(socket: &impl AsFd) -> bool {
+    cfg!(any(target_os = "linux", target_os = "android")) && is_now(socket, PollFlags::IN)
+}
+
+/// Whether a socket's own buffer has room, although a send has said that it would block.
+#[cold]
+pub(crate) fn has_room(socket: &impl AsFd) -> bool {
+    is_now(socket, PollFlags::OUT)
+}
+
+/// Whether receiving was shut down, although a receive has said that it would block: Linux, datagrams.
+#[cold]
+pub(crate) fn has_ended(socket: &impl AsFd) -> bool {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    return is_now(socket, PollFlags::RDHUP);
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    return {
+        let _ = socket;
+        false
+    };
+}
+
+fn is_now(socket: &impl AsFd, what: PollFlags) -> bool {
+    let mut asked = [PollFd::new(socket, what)];
+    let at_once = timespec(Duration::ZERO);
+    rustix::io::retry_on_intr(|| poll(&mut asked, Some(&at_once))).is_ok_and(|ready| ready > 0)
+        && asked[0].revents().contains(what)
+}
+
+/// What an error of `accept` says of the next attempt.
+pub(crate) fn after_accept_error(error: &io::Error) -> AfterAcceptError {
+    match error.raw_os_error() {
+        Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => AfterAcceptError::Rest,
+        Some(libc::EBADF | libc::EINVAL | libc::ENOTSOCK | libc::EFAULT) => AfterAcceptError::End,
+        _ => AfterAcceptError::Again,
+    }
+}
+
+/// How many slices one vectored call may have: `IOV_MAX` where there is one (it is 1,024 on all of
+/// Linux, Apple's systems, the BSDs and illumos). More is an error, so the rest waits its turn.
+pub(crate) const MAX_SLICES: usize = 1_024;
+
+/// Accepts one connection, non-blocking and close-on-exec.
+#[cfg(not(target_vendor = "apple"))]
+pub(crate) fn accept(listener: &impl AsFd) -> io::Result<(OwnedDescriptor, SockAddr)> {
+    use rustix::net::{SocketFlags, acceptfrom_with};
+
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let (socket, address) = acceptfrom_with(listener, flags)?;
+    Ok((socket, sock_addr(address)?))
+}
+
+/// An address as rustix has it in socket2's form. Some systems give none for a Unix socket that has
+/// no name.
+#[cfg(not(target_vendor = "apple"))]
+fn sock_addr(address: Option<rustix::net::SocketAddrAny>) -> io::Result<SockAddr> {
+    use rustix::net::SocketAddrUnix;
+    use std::ffi::OsStr;
+    use std::net::SocketAddr;
+    use std::os::unix::ffi::OsStrExt;
+
+    let Some(address) = address else {
+        return SockAddr::unix("");
+    };
+    if let Ok(internet) = SocketAddr::try_from(address.clone()) {
+        return Ok(internet.into());
+    }
+    let unix = SocketAddrUnix::try_from(address)?;
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    if let Some(name) = unix.abstract_name().filter(|name| !name.is_empty()) {
+        return SockAddr::unix(OsStr::from_bytes(&[&[0], name].concat()));
+    }
+    SockAddr::unix(OsStr::from_bytes(unix.path_bytes().unwrap_or_default()))
+}
+
+/// Apple's systems have no `accept4`, and a socket says for itself that it raises no signal.
+#[cfg(target_vendor = "apple")]
+pub(crate) fn accept(listener: &impl AsFd) -> io::Result<(OwnedDescriptor, SockAddr)> {
+    let (socket, address) = SockRef::from(listener).accept()?;
+    socket.set_nonblocking(true)?;
+    Ok((socket.into(), address))
+}
+
+/// Whether a socket listens, where the platform says so: Apple's systems do not.
+pub(crate) fn is_listening(socket: &impl AsFd) -> Option<bool> {
+    #[cfg(not(target_vendor = "apple"))]
+    return rustix::net::sockopt::socket_acceptconn(socket).ok();
+    #[cfg(target_vendor = "apple")]
+    return {
+        let _ = socket;
+        None
+    };
+}
+
+/// Who is at the other end of a Unix stream: user, group, and process where the system tells.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub(crate) fn peer_cred(socket: &impl AsFd) -> io::Result<(u32, u32, Option<i32>)> {
+    let mut it = libc::ucred {
+        pid: 0,
+        uid: 0,
+        gid: 0,
+    };
+    let mut length = size_of_val(&it) as libc::socklen_t;
+    // By hand, since rustix's process is never 0: the kernel's is, for one of another namespace.
+    //
+    // SAFETY: the descriptor is open while it is lent; the kernel writes at most `length` bytes, and any
+    // bytes are a valid `ucred`.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            std::ptr::from_mut(&mut it).cast(),
+            &mut length,
+        )
+    };
+    match result {
+        0 => Ok((it.uid, it.gid, Some(it.pid).filter(|pid| *pid != 0))),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// See above.
+#[cfg(any(
+    target_vendor = "apple",
+    target_os = "freebsd",
+    target_os = "dragonfly",
+    target_os = "netbsd",
+    target_os = "openbsd"
+))]
+pub(crate) fn peer_cred(socket: &impl AsFd) -> io::Result<(u32, u32, Option<i32>)> {
+    let (mut uid, mut gid) = (0, 0);
+    // SAFETY: the descriptor is open while it is lent, and the two numbers are there to be written.
+    match unsafe { libc::getpeereid(socket.as_fd().as_raw_fd(), &mut uid, &mut gid) } {
+        0 => Ok((uid, gid, None)),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// See above.
+#[cfg(not(any(
+    target_os = "linux",
+    target_os = "android",
+    target_vendor = "apple",
+    target_os = "freebsd",
+    target_os = "dragonfly",
+    target_os = "netbsd",
+    target_os = "openbsd"
+)))]
+pub(crate) fn peer_cred(_: &impl AsFd) -> io::Result<(u32, u32, Option<i32>)> {
+    Err(io::Error::new(
+        io::ErrorKind::Unsupported,
+        "this system does not tell who is at the other end of a Unix socket",
+    ))
+}
+
+/// What a socket needs that others made, besides being non-blocking.
+pub(crate) fn prepare(socket: &SockRef<'_>) -> io::Result<()> {
+    #[cfg(target_vendor = "apple")]
+    socket.set_nosigpipe(true)?;
+    let _ = socket;
+    Ok(())
+}
+
+/// Whether an error says that a non-blocking connect has begun.
+pub(crate) fn is_in_progress(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EINPROGRESS | libc::EINTR))
+}

@@ -1,0 +1,163 @@
+//! With [`Backend::AsyncIo`], polder and the crates that stand on async-io share one reactor.
+
+use std::future::Future;
+use std::net::{TcpListener as StdListener, TcpStream as StdStream};
+use std::process::Stdio;
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use async_process::Command;
+use polder::io::{AsyncReadExt, AsyncWriteExt};
+use polder::net::{TcpListener, TcpStream};
+use polder::poller::Poller;
+use polder::{Backend, Runtime, Timer, future};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Runs `f` in a runtime on async-io's reactor, on a thread of its own, against a deadline.
+fn run<F: Future<Output = ()>>(f: impl FnOnce() -> F + Send + 'static) {
+    run_on(1, f);
+}
+
+fn run_on<F: Future<Output = ()>>(workers: usize, f: impl FnOnce() -> F + Send + 'static) {
+    let (sender, receiver) = mpsc::channel();
+    let thread = thread::spawn(move || {
+        let runtime = Runtime::builder().backend(Backend::AsyncIo);
+        let runtime = runtime.workers(workers).build();
+        runtime.expect("it is compiled in").block_on(f());
+        let _ = sender.send(());
+    });
+    match receiver.recv_timeout(LIMIT) {
+        Ok(()) => {}
+        Err(mpsc::RecvTimeoutError::Timeout) => {
+            panic!("not done after {LIMIT:?}: a wake-up was lost")
+        }
+        Err(mpsc::RecvTimeoutError::Disconnected) => {
+            std::panic::resume_unwind(thread.join().expect_err("it dropped its sender"))
+        }
+    }
+}
+
+/// This program, asked for something that it does at once.
+async fn child() {
+    let mut command = Command::new(std::env::current_exe().expect("this program's path"));
+    command.arg("--list").stdin(Stdio::null());
+    let output = command.output().await.expect("it runs");
+    assert!(output.status.success());
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("one_reactor_serves_both"), "{said}");
+}
+
+async fn echo() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = polder::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut bytes = [0; 5];
+        for _ in 0..100 {
+            stream.read_exact(&mut bytes).await.unwrap();
+            stream.write_all(&bytes).await.unwrap();
+        }
+    });
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let mut bytes = [0; 5];
+    for _ in 0..100 {
+        stream.write_all(b"hello").await.unwrap();
+        stream.read_exact(&mut bytes).await.unwrap();
+        assert_eq!(&bytes, b"hello");
+    }
+    server.await;
+}
+
+/// One epoll in this process, once every thread has seen that there can be one.
+#[cfg(target_os = "linux")]
+fn there_is_one_reactor() {
+    let start = Instant::now();
+    while reactors() != 1 {
+        assert!(start.elapsed() < LIMIT, "there are {} reactors", reactors());
+        thread::yield_now();
+    }
+}
+
+/// How many epolls there are in this process.
+#[cfg(target_os = "linux")]
+fn reactors() -> usize {
+    let list = std::fs::read_dir("/proc/self/fd").expect("the list of descriptors");
+    let is_epoll = |entry: &std::fs::DirEntry| {
+        std::fs::read_link(entry.path()).is_ok_and(|it| it.ends_with("anon_inode:[eventpoll]"))
+    };
+    list.filter_map(Result::ok).filter(is_epoll).count()
+}
+
+#[test]
+fn one_reactor_serves_both() {
+    run(|| async {
+        let start = Instant::now();
+        let theirs = async_io::Timer::after(Duration::from_millis(20));
+        let ours = Timer::after(Duration::from_millis(20));
+        let timers = future::zip(theirs, ours);
+        let work = future::zip(child(), echo());
+        future::zip(timers, work).await;
+        assert!(start.elapsed() >= Duration::from_millis(20));
+        #[cfg(target_os = "linux")]
+        there_is_one_reactor();
+    });
+}
+
+#[test]
+fn several_workers_share_it_too() {
+    run_on(3, || async {
+        let both = || polder::spawn(future::zip(child(), echo()));
+        let tasks: Vec<_> = (0..6).map(|_| both()).collect();
+        for task in tasks {
+            task.await;
+        }
+        #[cfg(target_os = "linux")]
+        there_is_one_reactor();
+    });
+}
+
+#[test]
+fn it_works_inside_async_ios_own_block_on() {
+    run(|| async {
+        async_io::block_on(async {
+            let runtime = Runtime::builder().backend(Backend::AsyncIo).build();
+            let runtime = runtime.expect("it is compiled in");
+            runtime.block_on(future::zip(child(), echo()));
+            async_io::Timer::after(Duration::from_millis(1)).await;
+        });
+    });
+}
+
+#[test]
+fn what_is_in_async_io_already_can_be_waited_for() {
+    run(|| async {
+        let listener = StdListener::bind("127.0.0.1:0").unwrap();
+        let mut peer = StdStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (stream, _) = listener.accept().unwrap();
+        let theirs = Arc::new(async_io::Async::new(stream).unwrap());
+        // Only lent: the same descriptor twice in one reactor.
+        let ours = polder::Async::new_nonblocking(theirs.clone()).unwrap();
+        let both = future::zip(theirs.readable(), ours.readable());
+        let peer = async {
+            Timer::after(Duration::from_millis(1)).await;
+            std::io::Write::write_all(&mut peer, b"x").unwrap();
+        };
+        let ((theirs_saw, ours_saw), ()) = future::zip(both, peer).await;
+        theirs_saw.unwrap();
+        ours_saw.unwrap();
+    });
+}
+
+#[test]
+fn its_exceptions_are_told() {
+    let poller = Poller::new(Backend::AsyncIo).expect("it is compiled in");
+    let can = poller.capabilities();
+    assert!(can.level && can.one_shot, "{can:?}");
+    assert!(!can.edge && !can.hints && !can.descriptor, "{can:?}");
+    assert_ne!(Backend::default(), Backend::AsyncIo, "only for who asks");
+    let runtime = Runtime::builder().backend(Backend::AsyncIo).build();
+    let error = runtime.unwrap().descriptor().map(drop).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::Unsupported);
+}

@@ -1,0 +1,44 @@
+//! What is there in the smallest build, without any feature: the loop, tasks and time.
+
+use std::io;
+use std::time::Duration;
+
+use polder::event::Latch;
+use polder::{Backend, Runtime, TaskSet, Timer};
+
+#[test]
+fn the_loop_tasks_and_time_need_no_feature() {
+    for backend in Backend::available() {
+        let runtime = Runtime::builder().backend(backend).build().unwrap();
+        runtime.block_on(async {
+            let latch = Latch::new();
+            let mut tasks = TaskSet::new();
+            tasks.spawn(async { Timer::after(Duration::from_millis(1)).await });
+            let task = polder::spawn_local(async move { latch.set() });
+            task.await;
+            assert!(tasks.join_next().await.is_some());
+        });
+    }
+}
+
+#[test]
+fn a_backend_whose_feature_is_off_is_named_where_it_is_asked_for_and_nowhere_else() {
+    let there = cfg!(feature = "async-io");
+    assert_eq!(Backend::AsyncIo.is_available(), there);
+    assert_eq!(Backend::available().contains(&Backend::AsyncIo), there);
+    let error = "fax".parse::<Backend>().unwrap_err().to_string();
+    assert_eq!(error.contains("async-io"), there, "{error}");
+    if !there {
+        for error in [
+            "async-io".parse::<Backend>().map(drop),
+            Runtime::builder()
+                .backend(Backend::AsyncIo)
+                .build()
+                .map(drop),
+        ] {
+            let error = error.unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::Unsupported, "{error}");
+            assert!(error.to_string().contains("feature async-io"), "{error}");
+        }
+    }
+}
