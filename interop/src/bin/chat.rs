@@ -71,9 +71,13 @@ impl Room {
         members.retain(|member, lines| *member == speaker || lines.try_send(line.clone()).is_ok());
     }
 
+    /// The newcomer's channel, with a welcome in it.
     fn enter(&self, peer: SocketAddr) -> Receiver<Line> {
         let (sender, receiver) = async_channel::bounded(CAPACITY);
-        self.0.lock().unwrap().insert(peer, sender);
+        let mut members = self.0.lock().unwrap();
+        let welcome = format!("* {} others are here\n", members.len());
+        sender.try_send(welcome.into()).expect("it is empty");
+        members.insert(peer, sender);
         receiver
     }
 

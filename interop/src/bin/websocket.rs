@@ -13,7 +13,7 @@ use async_tungstenite::tungstenite::{Error, Message};
 use async_tungstenite::{WebSocketStream, accept_async};
 use interop::{Arguments, Limited, say, told};
 use polder::event::Latch;
-use polder::net::{TcpStream, serve};
+use polder::net::{SocketAddr, TcpStream, serve};
 use polder::stream::StreamExt;
 use polder::time::timeout;
 use polder::{future, signal};
@@ -35,7 +35,7 @@ fn run(arguments: &Arguments) -> std::io::Result<()> {
         let listener = arguments.listen().await?;
         let summary = serve(listener, |stream, peer| {
             let stop = stop.clone();
-            async move { told(peer, client(stream, limit, &stop).await) }
+            async move { told(peer, client(stream, peer, limit, &stop).await) }
         })
         .limit(10_000)
         .until(async {
@@ -53,12 +53,18 @@ fn run(arguments: &Arguments) -> std::io::Result<()> {
     })
 }
 
-async fn client(stream: TcpStream, limit: Duration, stop: &Latch) -> Result<(), Error> {
+async fn client(
+    stream: TcpStream,
+    peer: SocketAddr,
+    limit: Duration,
+    stop: &Latch,
+) -> Result<(), Error> {
     stream.set_nodelay(true)?;
     let greeting = accept_async(Limited::new(stream, limit));
     let mut socket = timeout(limit, greeting)
         .await
         .map_err(std::io::Error::from)??;
+    say(format_args!("{peer} connected"));
     let stopped = async {
         stop.wait().await;
         None
