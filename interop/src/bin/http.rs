@@ -1,0 +1,50 @@
+//! An HTTP/1.1 server: hyper, on polder's sockets and timers.
+//!
+//! What it serves is in `src/http.rs`. Ctrl-C lets the answers that are on their way be finished.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use interop::{Arguments, Limited, http, say, told};
+use polder::event::Latch;
+use polder::net::serve;
+use polder::signal;
+
+const USAGE: &str = "http [ADDR] [--timeout-ms N] [--backend NAME]";
+
+/// How long answers may take after Ctrl-C.
+const GRACE: Duration = Duration::from_secs(5);
+
+fn main() -> ExitCode {
+    interop::main(USAGE, run)
+}
+
+fn run(arguments: &Arguments) -> std::io::Result<()> {
+    let limit = arguments.limit()?;
+    arguments.runtime()?.block_on(async {
+        let ctrl_c = signal::ctrl_c();
+        let stop = Arc::new(Latch::new());
+        let listener = arguments.listen().await?;
+        let summary = serve(listener, |stream, peer| {
+            let stop = stop.clone();
+            async move {
+                let stream = Limited::new(stream, limit);
+                told(peer, http::connection(stream, limit, stop.wait()).await);
+            }
+        })
+        .limit(10_000)
+        .until(async {
+            told("Ctrl-C", ctrl_c.await);
+            stop.set();
+        })
+        .grace(GRACE)
+        .on_error(|error| say(format_args!("cannot accept: {error}")))
+        .await?;
+        say(format_args!(
+            "stopped after {} connections",
+            summary.accepted
+        ));
+        Ok(())
+    })
+}

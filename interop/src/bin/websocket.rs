@@ -1,0 +1,109 @@
+//! A WebSocket server that sends back what it gets: async-tungstenite, on polder's sockets.
+//!
+//! Who says nothing for the time that `--timeout-ms` gives is asked for a sign of life, and cut off
+//! when none comes in that time again. Ctrl-C tells the clients that the server goes away.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_tungstenite::tungstenite::protocol::CloseFrame;
+use async_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use async_tungstenite::tungstenite::{Error, Message};
+use async_tungstenite::{WebSocketStream, accept_async};
+use interop::{Arguments, Limited, say, told};
+use polder::event::Latch;
+use polder::net::{SocketAddr, TcpStream, serve};
+use polder::stream::StreamExt;
+use polder::time::timeout;
+use polder::{future, signal};
+
+const USAGE: &str = "websocket [ADDR] [--timeout-ms N] [--backend NAME]";
+
+/// How long clients may take to say goodbye after Ctrl-C.
+const GRACE: Duration = Duration::from_secs(1);
+
+fn main() -> ExitCode {
+    interop::main(USAGE, run)
+}
+
+fn run(arguments: &Arguments) -> std::io::Result<()> {
+    let limit = arguments.limit()?;
+    arguments.runtime()?.block_on(async {
+        let ctrl_c = signal::ctrl_c();
+        let stop = Arc::new(Latch::new());
+        let listener = arguments.listen().await?;
+        let summary = serve(listener, |stream, peer| {
+            let stop = stop.clone();
+            async move { told(peer, client(stream, peer, limit, &stop).await) }
+        })
+        .limit(10_000)
+        .until(async {
+            told("Ctrl-C", ctrl_c.await);
+            stop.set();
+        })
+        .grace(GRACE)
+        .on_error(|error| say(format_args!("cannot accept: {error}")))
+        .await?;
+        say(format_args!(
+            "stopped after {} connections",
+            summary.accepted
+        ));
+        Ok(())
+    })
+}
+
+async fn client(
+    stream: TcpStream,
+    peer: SocketAddr,
+    limit: Duration,
+    stop: &Latch,
+) -> Result<(), Error> {
+    stream.set_nodelay(true)?;
+    let greeting = accept_async(Limited::new(stream, limit));
+    let mut socket = timeout(limit, greeting)
+        .await
+        .map_err(std::io::Error::from)??;
+    say(format_args!("{peer} connected"));
+    let stopped = async {
+        stop.wait().await;
+        None
+    };
+    if let Some(ended) = future::or(async { Some(echo(&mut socket, limit).await) }, stopped).await {
+        return ended;
+    }
+    let goodbye = CloseFrame {
+        code: CloseCode::Away,
+        reason: "the server stops".into(),
+    };
+    socket.close(Some(goodbye)).await?;
+    while socket.try_next().await?.is_some() {}
+    Ok(())
+}
+
+/// Sends back what comes, until the client closes the connection.
+async fn echo(
+    socket: &mut WebSocketStream<Limited<TcpStream>>,
+    limit: Duration,
+) -> Result<(), Error> {
+    let mut asked = false;
+    loop {
+        match timeout(limit, socket.try_next()).await {
+            Ok(message) => match message? {
+                Some(message @ (Message::Text(_) | Message::Binary(_))) => {
+                    socket.send(message).await?
+                }
+                // Pings and goodbyes have been answered already.
+                Some(_) => {}
+                None => return Ok(()),
+            },
+            Err(_) if !asked => {
+                asked = true;
+                socket.send(Message::Ping("?".into())).await?;
+                continue;
+            }
+            Err(elapsed) => return Err(std::io::Error::from(elapsed).into()),
+        }
+        asked = false;
+    }
+}

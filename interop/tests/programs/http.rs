@@ -1,0 +1,169 @@
+//! `http`: curl, wrk, and clients that stall.
+
+use std::io::{Read, Write};
+use std::time::{Duration, Instant};
+
+use polder::Backend;
+
+use crate::support::*;
+
+fn start(backend: Backend, arguments: &[&str]) -> Server {
+    Server::start(env!("CARGO_BIN_EXE_http"), backend, arguments)
+}
+
+#[test]
+fn curl_asks_three_times_over_one_connection() {
+    for backend in backends() {
+        let Some(mut curl) = curl() else { return };
+        let http = start(backend, &[]);
+        for _ in 0..3 {
+            curl.arg(http.url("/"));
+        }
+        curl.args(["--write-out", "%{num_connects}\n"]);
+        let expected = "hello from polder\n1\nhello from polder\n0\nhello from polder\n0\n";
+        assert_eq!(run(curl, "").well(), expected);
+        http.stops();
+    }
+}
+
+#[test]
+fn curl_gets_a_streamed_body_of_100_mb_byte_for_byte() {
+    for backend in backends() {
+        let Some(mut curl) = curl() else { return };
+        let http = start(backend, &[]);
+        curl.arg(http.url("/bytes/100000000"));
+        let (end, err, length) = piped(curl, drop, pattern_length);
+        assert!(end.success(), "{end}: {err}");
+        assert_eq!(length, 100_000_000);
+        http.stayed_small();
+        http.stops();
+    }
+}
+
+#[test]
+fn what_curl_sends_comes_back_while_it_is_being_sent() {
+    const SIZE: u64 = 20_000_000;
+    for backend in backends() {
+        let Some(mut curl) = curl() else { return };
+        let http = start(backend, &[]);
+        curl.args(["--upload-file", "-", "--request", "POST"]);
+        curl.arg(http.url("/echo"));
+        let write = |stdin| write_pattern(stdin, SIZE).expect("curl takes it");
+        let (end, err, length) = piped(curl, write, pattern_length);
+        assert!(end.success(), "{end}: {err}");
+        assert_eq!(length, SIZE);
+        http.stayed_small();
+        http.stops();
+    }
+}
+
+#[test]
+fn wrk_finds_no_errors() {
+    for backend in backends() {
+        let Some(mut wrk) = client("wrk") else { return };
+        let http = start(backend, &[]);
+        wrk.args(["--threads", "1", "--connections", "64", "--duration", "2s"]);
+        wrk.arg(http.url("/"));
+        let said = run(wrk, "").well();
+        for bad in ["Socket errors", "Non-2xx"] {
+            assert!(!said.contains(bad), "{said}");
+        }
+        let rate = said
+            .lines()
+            .find_map(|line| line.strip_prefix("Requests/sec:"));
+        let rate: f64 = rate.and_then(|rate| rate.trim().parse().ok()).expect(&said);
+        assert!(rate > 100.0, "{said}");
+        println!("{backend}: {rate} requests/s");
+        http.stops();
+    }
+}
+
+/// Each in its own way: nothing sent, half a head, half a body, nothing read, nothing after an answer.
+#[test]
+fn a_client_that_stalls_is_cut_off_and_others_are_served_meanwhile() {
+    const TIMEOUT: Duration = Duration::from_millis(300);
+    let stalls = [
+        "",
+        "GET / HTTP/1.1\r\nHost: lo",
+        "POST /count HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nhalf",
+        "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    ];
+    for backend in backends() {
+        let http = start(backend, &["--timeout-ms", "300"]);
+        let stalled = stalls.map(|head| {
+            let start = Instant::now();
+            let mut client = http.connect();
+            client.write_all(head.as_bytes()).expect("it takes this");
+            (head, client, start)
+        });
+        let mut deaf = http.connect();
+        deaf.write_all(b"GET /bytes/1000000000 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            .expect("it takes this");
+
+        let mut other = http.connect();
+        other
+            .write_all(b"GET / HTTP/1.0\r\n\r\n")
+            .expect("it takes this");
+        let mut answer = String::new();
+        other
+            .read_to_string(&mut answer)
+            .expect("an answer, and an end");
+        assert!(answer.ends_with("hello from polder\n"), "{answer:?}");
+
+        for (head, client, start) in stalled {
+            let after = cut_off(client, start);
+            assert!(after >= TIMEOUT, "on {backend}: {after:?} after {head:?}");
+        }
+        http.says("it has taken nothing for 300ms");
+        let mut rest = Vec::new();
+        // A reset, mostly.
+        let _ = deaf.read_to_end(&mut rest);
+        assert!(rest.len() < 1_000_000_000, "it was all sent");
+        http.stops();
+    }
+}
+
+#[test]
+fn after_ctrl_c_an_answer_that_is_on_its_way_is_finished_and_idle_connections_are_closed() {
+    for backend in backends() {
+        let mut http = start(backend, &[]);
+        let mut idle = http.connect();
+        idle.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            .expect("it takes this");
+        let mut answer = [0; 8];
+        idle.read_exact(&mut answer).expect("an answer");
+        let mut busy = http.connect();
+        busy.write_all(b"GET /bytes/50000000 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            .expect("it takes this");
+        let mut head = [0; 8];
+        busy.read_exact(&mut head).expect("an answer");
+
+        http.interrupt();
+        cut_off(idle, Instant::now());
+        let mut rest = Vec::new();
+        busy.read_to_end(&mut rest).expect("an end");
+        let end = rest.windows(4).position(|bytes| bytes == b"\r\n\r\n");
+        let body = &rest[end.expect("a head") + 4..];
+        assert_eq!(pattern_length(body), 50_000_000);
+        http.ended();
+    }
+}
+
+#[test]
+fn a_wrong_argument_gets_one_line_that_says_what_it_should_have_been() {
+    let wrong = [
+        (&["--timeout-ms", "soon"][..], "above 0, not \"soon\""),
+        (&["--timeout-ms"], "wants a value"),
+        (&["--fast"], "\"--fast\" is not expected"),
+        (&["--backend", "none"], "there is no backend \"none\""),
+        (&["nowhere"], "cannot listen on nowhere"),
+    ];
+    for (arguments, expected) in wrong {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_http"));
+        command.args(arguments);
+        let said = run(command, "");
+        assert_eq!(said.end.code(), Some(1), "{said:#?}");
+        assert!(said.err.contains(expected), "{said:#?}");
+        assert_eq!(said.err.lines().count(), 1, "{said:#?}");
+    }
+}

@@ -1,0 +1,12 @@
+//! The programs, each run on every backend that counts here and used by clients that know nothing of
+//! polder.
+
+#![cfg(unix)]
+
+mod chat;
+mod get;
+mod http;
+mod https;
+mod proxy;
+mod support;
+mod websocket;

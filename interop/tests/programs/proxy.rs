@@ -1,0 +1,128 @@
+//! `proxy`: curl through it, 1 GB, and ends that are passed on.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::thread;
+use std::time::Instant;
+
+use polder::Backend;
+
+use crate::support::*;
+
+fn start(to: impl ToString, backend: Backend) -> Server {
+    let to = to.to_string();
+    let arguments = ["--to", &to, "--timeout-ms", "1000"];
+    Server::start(env!("CARGO_BIN_EXE_proxy"), backend, &arguments)
+}
+
+/// A server of one's own behind the proxy: the client, and the connection that it got.
+fn connected(backend: Backend) -> (Server, TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let proxy = start(listener.local_addr().expect("an address"), backend);
+    let client = proxy.connect();
+    let (server, _) = listener.accept().expect("the proxy connects");
+    server.set_read_timeout(Some(LIMIT)).expect("a limit");
+    server.set_write_timeout(Some(LIMIT)).expect("a limit");
+    (proxy, client, server)
+}
+
+#[test]
+fn curl_gets_1_gb_through_it_and_its_memory_does_not_grow() {
+    for backend in backends() {
+        let Some(mut curl) = curl() else { return };
+        let http = Server::start(env!("CARGO_BIN_EXE_http"), backend, &[]);
+        let proxy = start(http.address, backend);
+        curl.args(["--output", "/dev/null", "--write-out", "%{size_download}"]);
+        curl.arg(proxy.url("/bytes/1000000000"));
+        assert_eq!(run(curl, "").well(), "1000000000");
+        proxy.stayed_small();
+        #[cfg(target_os = "linux")]
+        println!("{backend}: {} bytes of memory", proxy.memory());
+        proxy.stops();
+        http.stops();
+    }
+}
+
+#[test]
+fn curl_sends_and_gets_through_it_at_once_with_and_without_tls() {
+    const SIZE: u64 = 10_000_000;
+    for backend in backends() {
+        let Some(mut plain) = curl() else { return };
+        let http = Server::start(env!("CARGO_BIN_EXE_http"), backend, &[]);
+        let proxy = start(http.address, backend);
+        plain.arg(proxy.url("/echo"));
+        let (https, certificate) = super::https::start("proxy", backend, &[]);
+        let tls_proxy = start(https.address, backend);
+        let mut tls = curl().expect("it was there");
+        tls.args(["--cacert", &certificate]);
+        tls.arg(format!("https://{}/echo", tls_proxy.address));
+        for mut curl in [plain, tls] {
+            curl.args(["--upload-file", "-", "--request", "POST"]);
+            let write = |stdin| write_pattern(stdin, SIZE).expect("curl takes it");
+            let (end, err, length) = piped(curl, write, pattern_length);
+            assert!(end.success(), "{end}: {err}");
+            assert_eq!(length, SIZE);
+        }
+        for server in [proxy, tls_proxy, http, https] {
+            server.stops();
+        }
+    }
+}
+
+#[test]
+fn an_end_is_passed_on_and_the_other_direction_goes_on() {
+    const SIZE: u64 = 10_000_000;
+    for backend in backends() {
+        for client_first in [true, false] {
+            let (proxy, client, server) = connected(backend);
+            let (mut first, mut last) = match client_first {
+                true => (client, server),
+                false => (server, client),
+            };
+            first.write_all(b"that is all").expect("it takes this");
+            first.shutdown(Shutdown::Write).expect("half an end");
+            let mut said = String::new();
+            last.read_to_string(&mut said).expect("an end");
+            assert_eq!(said, "that is all");
+
+            let writer = thread::spawn(move || write_pattern(last, SIZE));
+            assert_eq!(pattern_length(first), SIZE);
+            writer.join().expect("a thread").expect("it takes all");
+            let expected = match client_first {
+                true => format!("11 bytes up, {SIZE} down"),
+                false => format!("{SIZE} bytes up, 11 down"),
+            };
+            proxy.says(&expected);
+            proxy.stops();
+        }
+    }
+}
+
+#[test]
+fn a_client_is_let_go_when_there_is_no_server_behind() {
+    for backend in backends() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let nobody = listener.local_addr().expect("an address");
+        drop(listener);
+        let proxy = start(nobody, backend);
+        cut_off(proxy.connect(), Instant::now());
+        proxy.says("refused");
+        proxy.stops();
+    }
+}
+
+#[test]
+fn a_side_that_takes_nothing_ends_the_connection_for_both() {
+    for backend in backends() {
+        let (proxy, client, server) = connected(backend);
+        // Neither reads; only one writes. More than all the buffers between them can hold.
+        let writer = thread::spawn(move || write_pattern(client, 1_000_000_000));
+        proxy.says("it has taken nothing for 1s");
+        writer
+            .join()
+            .expect("a thread")
+            .expect_err("it was cut off");
+        drop(server);
+        proxy.stops();
+    }
+}

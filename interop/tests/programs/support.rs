@@ -1,0 +1,311 @@
+//! Running a program and its clients. Whatever is waited for has a limit.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use interop::http::PATTERN;
+use polder::Backend;
+
+/// What any single step may take on a loaded machine; far beyond what one needs.
+pub const LIMIT: Duration = Duration::from_secs(60);
+
+/// How much a program may ever have in memory, whatever passes through it.
+#[cfg(target_os = "linux")]
+pub const MEMORY: usize = 32 << 20;
+
+/// Edges and what has none; elsewhere the platform's own.
+pub fn backends() -> Vec<Backend> {
+    match cfg!(target_os = "linux") {
+        true => vec![Backend::Epoll, Backend::Poll],
+        false => vec![Backend::default()],
+    }
+}
+
+/// The client of this name; `None`, with words, where it is not installed. With `INTEROP_CLIENTS` in
+/// the environment, as `ci/interop.sh` sets it, all have to be there.
+pub fn client(name: &str) -> Option<Command> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).any(|folder| folder.join(name).is_file());
+    found_or_told(name, found.then(|| Command::new(name)))
+}
+
+/// A python that has the package `websockets`.
+pub fn python_with_websockets() -> Option<Command> {
+    let knows = |python: &&str| {
+        let mut command = Command::new(python);
+        command.args(["-c", "import websockets"]);
+        command.stderr(Stdio::null());
+        command.status().is_ok_and(|end| end.success())
+    };
+    let python = ["python3", "/usr/bin/python3"].into_iter().find(knows);
+    found_or_told("python3 with websockets", python.map(Command::new))
+}
+
+fn found_or_told(name: &str, command: Option<Command>) -> Option<Command> {
+    if command.is_none() {
+        let text = format!("{name} is not there: what it would show is not tested");
+        assert!(std::env::var_os("INTEROP_CLIENTS").is_none(), "{text}");
+        eprintln!("{text}");
+    }
+    command
+}
+
+/// curl, which says what is wrong and nothing else.
+pub fn curl() -> Option<Command> {
+    let mut curl = client("curl")?;
+    curl.args(["--silent", "--show-error", "--max-time", "60"]);
+    // Settings and proxies of whoever runs this.
+    curl.env("CURL_HOME", "/nonexistent")
+        .env("HOME", "/nonexistent");
+    for name in ["http_proxy", "https_proxy", "all_proxy", "ALL_PROXY"] {
+        curl.env_remove(name);
+    }
+    Some(curl)
+}
+
+/// A process that does not outlive its test.
+struct Process(Child);
+
+impl Process {
+    fn start(command: &mut Command) -> Process {
+        let child = command.spawn();
+        Process(child.unwrap_or_else(|error| panic!("{command:?}: {error}")))
+    }
+
+    fn end(&mut self) -> ExitStatus {
+        let start = Instant::now();
+        loop {
+            if let Some(end) = self.0.try_wait().expect("it can be waited for") {
+                return end;
+            }
+            assert!(start.elapsed() < LIMIT, "still running after {LIMIT:?}");
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Does nothing where its end was seen already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What a command said and how it ended.
+#[derive(Debug)]
+pub struct Said {
+    pub end: ExitStatus,
+    pub out: String,
+    pub err: String,
+}
+
+impl Said {
+    pub fn well(self) -> String {
+        assert!(self.end.success(), "{self:#?}");
+        self.out
+    }
+}
+
+/// Runs `command` to its end, with `input` on its standard input.
+pub fn run(command: Command, input: &str) -> Said {
+    let input = input.to_owned();
+    let (end, err, out) = piped(
+        command,
+        move |mut stdin| drop(stdin.write_all(input.as_bytes())),
+        |mut stdout| {
+            let mut bytes = Vec::new();
+            stdout.read_to_end(&mut bytes).expect("it can be read");
+            String::from_utf8_lossy(&bytes).into_owned()
+        },
+    );
+    Said { end, out, err }
+}
+
+/// Runs `command` to its end, while `input` writes and `output` reads what passes through it.
+pub fn piped<T: Send + 'static>(
+    mut command: Command,
+    input: impl FnOnce(ChildStdin) + Send + 'static,
+    output: impl FnOnce(ChildStdout) -> T + Send + 'static,
+) -> (ExitStatus, String, T) {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    command.stderr(Stdio::piped());
+    let mut process = Process::start(&mut command);
+    let stdin = process.0.stdin.take().expect("it is piped");
+    let stdout = process.0.stdout.take().expect("it is piped");
+    let mut stderr = process.0.stderr.take().expect("it is piped");
+    let input = thread::spawn(move || input(stdin));
+    let output = thread::spawn(move || output(stdout));
+    let complaints = thread::spawn(move || {
+        let mut bytes = Vec::new();
+        stderr.read_to_end(&mut bytes).expect("it can be read");
+        String::from_utf8_lossy(&bytes).into_owned()
+    });
+    let end = process.end();
+    input.join().expect("the input is written");
+    let complaints = complaints.join().expect("a thread ends");
+    match output.join() {
+        Ok(output) => (end, complaints, output),
+        Err(_) => panic!("the output was wrong; it ended with {end} and said {complaints}"),
+    }
+}
+
+/// Counts the bytes of `/bytes/N`, and looks at each.
+pub fn pattern_length(mut stream: impl Read) -> u64 {
+    let mut buffer = vec![0; PATTERN.len()];
+    let mut length = 0_u64;
+    loop {
+        let at = (length % PATTERN.len() as u64) as usize;
+        let size = buffer.len() - at;
+        let read = stream.read(&mut buffer[..size]).expect("it can be read");
+        if read == 0 {
+            return length;
+        }
+        let same = buffer[..read] == PATTERN[at..at + read];
+        assert!(
+            same,
+            "a byte from {length} to {} is wrong",
+            length + read as u64
+        );
+        length += read as u64;
+    }
+}
+
+/// Writes `length` bytes of the same.
+pub fn write_pattern(mut stream: impl Write, length: u64) -> io::Result<()> {
+    let mut left = length;
+    while left > 0 {
+        let size = left.min(PATTERN.len() as u64);
+        stream.write_all(&PATTERN[..size as usize])?;
+        left -= size;
+    }
+    stream.flush()
+}
+
+/// A program that serves.
+pub struct Server {
+    process: Process,
+    lines: Receiver<String>,
+    pub address: SocketAddr,
+}
+
+impl Server {
+    pub fn start(binary: &str, backend: Backend, arguments: &[&str]) -> Server {
+        let mut command = program(binary, backend);
+        command.args(arguments).stdout(Stdio::piped());
+        let mut process = Process::start(&mut command);
+        let stdout = process.0.stdout.take().expect("it is piped");
+        let (sender, lines) = mpsc::channel();
+        thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                // What nobody waits for is no reason to leave the program with a full pipe.
+                let _ = sender.send(line);
+            }
+        });
+        let greeting = lines.recv_timeout(LIMIT).expect("it says where it listens");
+        let address = greeting
+            .strip_prefix("listening on ")
+            .and_then(|rest| rest.strip_suffix(&format!(" (backend {backend})")))
+            .and_then(|address| address.parse().ok())
+            .unwrap_or_else(|| panic!("no address and {backend} in {greeting:?}"));
+        Server {
+            process,
+            lines,
+            address,
+        }
+    }
+
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    pub fn connect(&self) -> TcpStream {
+        let client = TcpStream::connect_timeout(&self.address, LIMIT).expect("it takes clients");
+        client.set_read_timeout(Some(LIMIT)).expect("a limit");
+        client.set_write_timeout(Some(LIMIT)).expect("a limit");
+        client
+    }
+
+    /// Reads what it says until a line holds `part`.
+    pub fn says(&self, part: &str) -> String {
+        loop {
+            match self.lines.recv_timeout(LIMIT) {
+                Ok(line) if line.contains(part) => return line,
+                Ok(_) => {}
+                Err(error) => panic!("no line with {part:?}: {error}"),
+            }
+        }
+    }
+
+    /// The most memory that it has had at any time.
+    #[cfg(target_os = "linux")]
+    pub fn memory(&self) -> usize {
+        let status = format!("/proc/{}/status", self.process.0.id());
+        let status = std::fs::read_to_string(status).expect("it is still running");
+        let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let most = most.and_then(|most| most.trim().strip_suffix(" kB"));
+        let most: usize = most.and_then(|most| most.parse().ok()).expect("a size");
+        most * 1024
+    }
+
+    /// Memory does not grow with what passes through.
+    pub fn stayed_small(&self) {
+        #[cfg(target_os = "linux")]
+        {
+            let memory = self.memory();
+            assert!(memory < MEMORY, "it took {memory} bytes of memory");
+        }
+    }
+
+    /// Ctrl-C.
+    pub fn interrupt(&self) {
+        let id = libc::pid_t::try_from(self.process.0.id()).expect("an id fits");
+        // SAFETY: this sends a signal and touches no memory. The id is the child's still: nobody has
+        // seen its end.
+        let result = unsafe { libc::kill(id, libc::SIGINT) };
+        assert_eq!(result, 0, "{}", io::Error::last_os_error());
+    }
+
+    /// Ctrl-C: it says so last, and succeeds.
+    pub fn stops(mut self) {
+        self.interrupt();
+        self.ended();
+    }
+
+    pub fn ended(&mut self) {
+        self.says("stopped after");
+        let end = self.process.end();
+        assert!(end.success(), "{end}");
+    }
+}
+
+/// One of the programs, to be given arguments.
+pub fn program(binary: &str, backend: Backend) -> Command {
+    let mut command = Command::new(binary);
+    command.env_remove("POLDER_BACKEND").stdin(Stdio::null());
+    command.args(["--backend", backend.name()]);
+    command
+}
+
+/// How long after `start` the other side ended the connection; what it sent before is dropped.
+pub fn cut_off(mut client: impl Read, start: Instant) -> Duration {
+    let mut buffer = vec![0; 64 * 1024];
+    loop {
+        match client.read(&mut buffer) {
+            Ok(0) => return start.elapsed(),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return start.elapsed(),
+            Err(error) => panic!("not cut off: {error}"),
+        }
+    }
+}
+
+/// A file in the tests' own folder, for one backend.
+pub fn file(name: &str, backend: Backend) -> PathBuf {
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{backend}"))
+}
