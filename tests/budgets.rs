@@ -20,7 +20,7 @@ use polder::{Backend, Runtime, Timer, future, time};
 #[path = "conformance/support.rs"]
 #[allow(dead_code, reason = "made for the conformance suite")]
 mod support;
-use support::{LIMIT, in_every_runtime, within};
+use support::{LIMIT, in_every_runtime, in_every_runtime_alone, within};
 
 /// Counts the allocations of each thread.
 struct Counting;
@@ -190,7 +190,8 @@ fn setting_a_timer_anew_allocates_nothing() {
 
 #[test]
 fn a_spawn_allocates_once() {
-    in_every_runtime(async |backend| {
+    // (Where workers share what has not started, that queue takes memory for 31 tasks at once.)
+    in_every_runtime_alone(async |backend| {
         let counted = steady(1_000, || polder::spawn(async {})).await;
         assert!(counted <= 1_000, "{counted} in 1,000 spawns on {backend}");
         let counted = steady(1_000, || async {
