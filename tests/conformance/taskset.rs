@@ -15,7 +15,7 @@ use polder::stream::StreamExt;
 use polder::{Event, TaskSet, Timer};
 
 use crate::child::in_children;
-use crate::support::{in_every_runtime, on_every_backend, runtime, sized};
+use crate::support::{in_every_runtime, in_every_runtime_alone, on_every_backend, runtime, sized};
 
 /// Counts what is dropped.
 struct Dropped(Arc<AtomicUsize>);
@@ -59,7 +59,7 @@ fn outputs_come_as_tasks_end_and_then_none() {
 
 #[test]
 fn a_panic_is_passed_on_and_the_others_go_on() {
-    in_every_runtime(|_| async {
+    in_every_runtime_alone(|_| async {
         let mut set = TaskSet::new();
         set.spawn(async { resume_unwind(Box::new("bad luck")) });
         set.spawn(async { 5 });
