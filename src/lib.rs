@@ -49,6 +49,7 @@
 //!   loop, or has [several workers](runtime::Builder::workers):
 //!
 //!   ```
+//!   # #[cfg(unix)] {
 //!   use polder::{Backend, Runtime};
 //!
 //!   let runtime = Runtime::builder().backend(Backend::Poll).workers(2).build()?;
@@ -61,6 +62,7 @@
 //!       squares
 //!   });
 //!   assert_eq!(squares, [0, 1, 4, 9]);
+//!   # }
 //!   # std::io::Result::Ok(())
 //!   ```
 //! * **Traits and combinators:** [`io`], [`future`], [`stream`] are futures-lite's.

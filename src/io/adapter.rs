@@ -399,6 +399,19 @@ impl<T> Async<T> {
     ///
     /// Any number of tasks may do that at once: each is woken.
     ///
+    /// ```
+    /// use polder::Async;
+    /// use std::future::poll_fn;
+    /// use std::net::UdpSocket;
+    ///
+    /// let (near, far) = (UdpSocket::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?);
+    /// let near = Async::new(near)?;
+    /// far.send_to(b"hello", near.get_ref().local_addr()?)?;
+    /// polder::block_on(poll_fn(|cx| near.poll_readable(cx)))?;
+    /// assert_eq!(near.get_ref().recv(&mut [0; 8])?, 5);
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// As [`readable`](Self::readable).

@@ -178,6 +178,18 @@ pub struct Serve<'a, L, H, U = Pending<()>> {
 impl<'a, L, H, U> Serve<'a, L, H, U> {
     /// Serves at most so many connections at once. Others wait in the listener's queue meanwhile, and
     /// none of them is lost.
+    ///
+    /// ```
+    /// use polder::net::{TcpListener, serve};
+    ///
+    /// polder::block_on(async {
+    ///     let listener = TcpListener::bind("127.0.0.1:0").await?;
+    ///     let error = serve(listener, |_stream, _peer| async {}).limit(0).await.unwrap_err();
+    ///     assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn limit(mut self, limit: usize) -> Self {
         self.limit = limit;
         self
@@ -188,6 +200,22 @@ impl<'a, L, H, U> Serve<'a, L, H, U> {
     ///
     /// Connections that nobody has accepted by then are reset by the system. A clone of the
     /// listener keeps them waiting.
+    ///
+    /// ```
+    /// use polder::net::{TcpListener, serve};
+    /// use polder::time::sleep;
+    /// use std::time::Duration;
+    ///
+    /// polder::block_on(async {
+    ///     let listener = TcpListener::bind("127.0.0.1:0").await?;
+    ///     let summary = serve(listener, |_stream, _peer| async {})
+    ///         .until(sleep(Duration::from_millis(2)))
+    ///         .await?;
+    ///     assert_eq!(summary.accepted, 0);
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn until<V>(self, end: V) -> Serve<'a, L, H, V>
     where
         V: Future<Output = ()> + Send + 'a,

@@ -138,6 +138,21 @@ impl UdpSocket {
 
     /// Waits for a datagram without taking it: the next receive gives the same one again.
     ///
+    /// ```
+    /// use polder::net::UdpSocket;
+    ///
+    /// polder::block_on(async {
+    ///     let near = UdpSocket::bind("127.0.0.1:0").await?;
+    ///     let far = UdpSocket::bind("127.0.0.1:0").await?;
+    ///     near.send_to(b"hello", far.local_addr()?).await?;
+    ///     let mut bytes = [0; 8];
+    ///     let (length, from) = far.peek_from(&mut bytes).await?;
+    ///     assert_eq!(far.recv_from(&mut bytes).await?, (length, from)); // It was still there.
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// What the system says.

@@ -91,6 +91,16 @@ impl Token {
 }
 
 /// How long a source stays armed once it was reported.
+///
+/// ```
+/// use polder::Backend;
+/// use polder::poller::{Mode, Poller};
+///
+/// let has = Poller::new(Backend::default())?.capabilities();
+/// let best = if has.edge { Mode::Edge } else { Mode::OneShot };
+/// println!("{best:?}");
+/// # std::io::Result::Ok(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Mode {

@@ -188,6 +188,15 @@ impl Runtime {
     }
 
     /// A handle to spawn with, from any thread.
+    ///
+    /// ```
+    /// let runtime = polder::Runtime::new()?;
+    /// let handle = runtime.handle();
+    /// let thread = std::thread::spawn(move || handle.spawn(async { println!("from afar") }).detach());
+    /// thread.join().unwrap();
+    /// runtime.run();
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn handle(&self) -> Handle {
         Handle {
             team: self.team().clone(),

@@ -308,6 +308,15 @@ impl<T> Task<T> {
     }
 
     /// Whether the task is done, or cancelled.
+    ///
+    /// ```
+    /// let runtime = polder::Runtime::new()?;
+    /// let task = runtime.spawn(async { 5 });
+    /// assert!(!task.is_finished());
+    /// runtime.turn(std::time::Duration::ZERO);
+    /// assert!(task.is_finished());
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn is_finished(&self) -> bool {
         match &self.0 {
             Inner::Spawned(task) => task.is_finished(),

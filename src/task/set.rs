@@ -175,6 +175,15 @@ impl<T> TaskSet<T> {
     ///
     /// A task that was cancelled because its runtime ended is passed over.
     ///
+    /// ```
+    /// polder::block_on(async {
+    ///     let mut tasks = polder::TaskSet::new();
+    ///     tasks.spawn(async { 5 });
+    ///     assert_eq!(tasks.join_next().await, Some(5));
+    ///     assert_eq!(tasks.join_next().await, None);
+    /// });
+    /// ```
+    ///
     /// # Panics
     ///
     /// If the task did, with its panic. The others are not affected, and the next call goes on with
@@ -303,6 +312,17 @@ impl<T> TaskSet<T> {
     }
 
     /// Lets every task run on its own. What they give is dropped.
+    ///
+    /// ```
+    /// let runtime = polder::Runtime::new()?;
+    /// runtime.block_on(async {
+    ///     let mut tasks = polder::TaskSet::new();
+    ///     tasks.spawn(async { println!("nobody joins me") });
+    ///     tasks.detach_all();
+    /// });
+    /// runtime.run();
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn detach_all(mut self) {
         for task in self.tasks.drain().flatten() {
             task.detach();

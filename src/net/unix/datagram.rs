@@ -80,6 +80,24 @@ impl UnixDatagram {
 
     /// A socket without a name: it can send, and nobody can answer.
     ///
+    /// ```
+    /// # let path = std::env::temp_dir().join(format!("polder-unbound-{}", std::process::id()));
+    /// # let _ = std::fs::remove_file(&path);
+    /// use polder::net::unix::UnixDatagram;
+    ///
+    /// polder::block_on(async {
+    ///     let mailbox = UnixDatagram::bind(&path)?;
+    ///     UnixDatagram::unbound()?.send_to(b"hello", &path).await?;
+    ///     let mut bytes = [0; 8];
+    ///     let (length, from) = mailbox.recv_from(&mut bytes).await?;
+    ///     assert_eq!(&bytes[..length], b"hello");
+    ///     assert!(from.is_unnamed());
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::fs::remove_file(&path)?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// What the system says, for instance that there are no descriptors left.

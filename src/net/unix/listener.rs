@@ -94,6 +94,22 @@ impl UnixListener {
 
     /// The connections as they come, without end. An error is an item; the next one may be a
     /// connection again.
+    ///
+    /// ```
+    /// # let path = std::env::temp_dir().join(format!("polder-incoming-{}", std::process::id()));
+    /// # let _ = std::fs::remove_file(&path);
+    /// use polder::net::unix::{UnixListener, UnixStream};
+    /// use polder::stream::StreamExt;
+    ///
+    /// polder::block_on(async {
+    ///     let listener = UnixListener::bind(&path)?;
+    ///     let _client = UnixStream::connect(&path).await?;
+    ///     let _server = listener.incoming().next().await.expect("it has no end")?;
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::fs::remove_file(&path)?;
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn incoming(&self) -> Incoming<'_> {
         Incoming::new(&self.0)
     }
