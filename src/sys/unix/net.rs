@@ -1,7 +1,7 @@
 //! What only sockets need.
 
 use std::io::{self, IoSliceMut, Read};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -47,6 +47,8 @@ pub(crate) fn receive_alone(
     socket: &impl AsFd,
     buffers: &mut [IoSliceMut<'_>],
 ) -> io::Result<(usize, bool)> {
+    use std::os::fd::AsRawFd;
+
     // SAFETY: all zero is a valid `msghdr`: no address, no slices, no room for what comes along.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = buffers.as_mut_ptr().cast();
@@ -177,6 +179,8 @@ pub(crate) fn is_listening(socket: &impl AsFd) -> Option<bool> {
 /// Who is at the other end of a Unix stream: user, group, and process where the system tells.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) fn peer_cred(socket: &impl AsFd) -> io::Result<(u32, u32, Option<i32>)> {
+    use std::os::fd::AsRawFd;
+
     let mut it = libc::ucred {
         pid: 0,
         uid: 0,
@@ -211,6 +215,8 @@ pub(crate) fn peer_cred(socket: &impl AsFd) -> io::Result<(u32, u32, Option<i32>
     target_os = "openbsd"
 ))]
 pub(crate) fn peer_cred(socket: &impl AsFd) -> io::Result<(u32, u32, Option<i32>)> {
+    use std::os::fd::AsRawFd;
+
     let (mut uid, mut gid) = (0, 0);
     // SAFETY: the descriptor is open while it is lent, and the two numbers are there to be written.
     match unsafe { libc::getpeereid(socket.as_fd().as_raw_fd(), &mut uid, &mut gid) } {
