@@ -2,7 +2,8 @@
 //!
 //! Each client has one task each way. The one that reads puts lines into the others' channels; the one
 //! that writes takes them out of the client's own. A channel that is full belongs to somebody who does
-//! not read, and who is shown out, so that one client never keeps the others waiting.
+//! not keep up: it gets no more lines, and its client is shown out when the rest is written, or when
+//! nothing could be for the time that `--timeout-ms` gives. So one client never keeps the others waiting.
 
 use std::collections::HashMap;
 use std::io;
@@ -64,7 +65,7 @@ type Line = Arc<str>;
 struct Room(Mutex<HashMap<SocketAddr, Sender<Line>>>);
 
 impl Room {
-    /// To everyone but the speaker. Who does not keep up has to go.
+    /// To everyone but the speaker. Who does not keep up hears no more.
     fn say(&self, speaker: SocketAddr, line: String) {
         let line = Line::from(line);
         let mut members = self.0.lock().unwrap();

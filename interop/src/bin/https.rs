@@ -76,6 +76,6 @@ fn certified() -> Result<(TlsAcceptor, String), Box<dyn std::error::Error + Send
     let mut config = ServerConfig::builder()
         .with_no_client_auth()
         .with_single_cert(vec![made.cert.der().clone()], key)?;
-    config.alpn_protocols = vec![b"http/1.1".into()];
+    config.alpn_protocols = vec![b"http/1.1".into(), b"http/1.0".into()];
     Ok((Arc::new(config).into(), made.cert.pem()))
 }

@@ -32,7 +32,7 @@ async def echo(uri):
 async def silent(uri):
     async with websockets.connect(uri) as socket:
         # Five times as long as the server waits. Its questions are answered meanwhile.
-        await asyncio.sleep(1)
+        await asyncio.sleep(2.5)
         await socket.send("still here")
         assert await socket.recv() == "still here"
     print("well")

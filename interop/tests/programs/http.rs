@@ -81,7 +81,7 @@ fn wrk_finds_no_errors() {
 /// Each in its own way: nothing sent, half a head, half a body, nothing read, nothing after an answer.
 #[test]
 fn a_client_that_stalls_is_cut_off_and_others_are_served_meanwhile() {
-    const TIMEOUT: Duration = Duration::from_millis(300);
+    const TIMEOUT: Duration = Duration::from_secs(1);
     let stalls = [
         "",
         "GET / HTTP/1.1\r\nHost: lo",
@@ -89,7 +89,7 @@ fn a_client_that_stalls_is_cut_off_and_others_are_served_meanwhile() {
         "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
     ];
     for backend in backends() {
-        let http = start(backend, &["--timeout-ms", "300"]);
+        let http = start(backend, &["--timeout-ms", "1000"]);
         let stalled = stalls.map(|head| {
             let start = Instant::now();
             let mut client = http.connect();
@@ -114,7 +114,7 @@ fn a_client_that_stalls_is_cut_off_and_others_are_served_meanwhile() {
             let after = cut_off(client, start);
             assert!(after >= TIMEOUT, "on {backend}: {after:?} after {head:?}");
         }
-        http.says("it has taken nothing for 300ms");
+        http.says("it has taken nothing for 1s");
         let mut rest = Vec::new();
         // A reset, mostly.
         let _ = deaf.read_to_end(&mut rest);

@@ -9,16 +9,16 @@ use polder::Backend;
 
 use crate::support::*;
 
-fn start(to: impl ToString, backend: Backend) -> Server {
+fn start(to: impl ToString, backend: Backend, timeout: &str) -> Server {
     let to = to.to_string();
-    let arguments = ["--to", &to, "--timeout-ms", "1000"];
+    let arguments = ["--to", &to, "--timeout-ms", timeout];
     Server::start(env!("CARGO_BIN_EXE_proxy"), backend, &arguments)
 }
 
 /// A server of one's own behind the proxy: the client, and the connection that it got.
-fn connected(backend: Backend) -> (Server, TcpStream, TcpStream) {
+fn connected(backend: Backend, timeout: &str) -> (Server, TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let proxy = start(listener.local_addr().expect("an address"), backend);
+    let proxy = start(listener.local_addr().expect("an address"), backend, timeout);
     let client = proxy.connect();
     let (server, _) = listener.accept().expect("the proxy connects");
     server.set_read_timeout(Some(LIMIT)).expect("a limit");
@@ -31,7 +31,7 @@ fn curl_gets_1_gb_through_it_and_its_memory_does_not_grow() {
     for backend in backends() {
         let Some(mut curl) = curl() else { return };
         let http = Server::start(env!("CARGO_BIN_EXE_http"), backend, &[]);
-        let proxy = start(http.address, backend);
+        let proxy = start(http.address, backend, "10000");
         curl.args(["--output", "/dev/null", "--write-out", "%{size_download}"]);
         curl.arg(proxy.url("/bytes/1000000000"));
         assert_eq!(run(curl, "").well(), "1000000000");
@@ -49,10 +49,10 @@ fn curl_sends_and_gets_through_it_at_once_with_and_without_tls() {
     for backend in backends() {
         let Some(mut plain) = curl() else { return };
         let http = Server::start(env!("CARGO_BIN_EXE_http"), backend, &[]);
-        let proxy = start(http.address, backend);
+        let proxy = start(http.address, backend, "10000");
         plain.arg(proxy.url("/echo"));
         let (https, certificate) = super::https::start("proxy", backend, &[]);
-        let tls_proxy = start(https.address, backend);
+        let tls_proxy = start(https.address, backend, "10000");
         let mut tls = curl().expect("it was there");
         tls.args(["--cacert", &certificate]);
         tls.arg(format!("https://{}/echo", tls_proxy.address));
@@ -74,7 +74,7 @@ fn an_end_is_passed_on_and_the_other_direction_goes_on() {
     const SIZE: u64 = 10_000_000;
     for backend in backends() {
         for client_first in [true, false] {
-            let (proxy, client, server) = connected(backend);
+            let (proxy, client, server) = connected(backend, "10000");
             let (mut first, mut last) = match client_first {
                 true => (client, server),
                 false => (server, client),
@@ -104,7 +104,7 @@ fn a_client_is_let_go_when_there_is_no_server_behind() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let nobody = listener.local_addr().expect("an address");
         drop(listener);
-        let proxy = start(nobody, backend);
+        let proxy = start(nobody, backend, "10000");
         cut_off(proxy.connect(), Instant::now());
         proxy.says("refused");
         proxy.stops();
@@ -114,7 +114,7 @@ fn a_client_is_let_go_when_there_is_no_server_behind() {
 #[test]
 fn a_side_that_takes_nothing_ends_the_connection_for_both() {
     for backend in backends() {
-        let (proxy, client, server) = connected(backend);
+        let (proxy, client, server) = connected(backend, "1000");
         // Neither reads; only one writes. More than all the buffers between them can hold.
         let writer = thread::spawn(move || write_pattern(client, 1_000_000_000));
         proxy.says("it has taken nothing for 1s");

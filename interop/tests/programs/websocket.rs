@@ -35,7 +35,7 @@ fn python_gets_back_what_it_sends_from_50_connections_at_once() {
 #[test]
 fn python_is_asked_for_signs_of_life_while_it_is_silent_and_stays() {
     for backend in backends() {
-        let websocket = start(backend, &["--timeout-ms", "200"]);
+        let websocket = start(backend, &["--timeout-ms", "500"]);
         let Some(python) = python(&websocket, "silent") else {
             return;
         };
@@ -63,9 +63,9 @@ fn python_is_told_that_the_server_goes_away() {
 
 #[test]
 fn who_gives_no_sign_of_life_is_cut_off() {
-    const TIMEOUT: Duration = Duration::from_millis(200);
+    const TIMEOUT: Duration = Duration::from_millis(500);
     for backend in backends() {
-        let websocket = start(backend, &["--timeout-ms", "200"]);
+        let websocket = start(backend, &["--timeout-ms", "500"]);
         let start = Instant::now();
         let silent = websocket.connect();
         let after = cut_off(silent, start);
