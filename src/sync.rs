@@ -55,6 +55,14 @@ pub(crate) fn renew(old: &mut Waker, new: &Waker) -> Option<Waker> {
     }
 }
 
+/// Drops all of them, whose destructors may be anybody's, and panic, likewise.
+pub(crate) fn drop_all(wakers: impl IntoIterator<Item = Waker>) {
+    let mut wakers = wakers.into_iter();
+    while let Err(panic) = catch_unwind(AssertUnwindSafe(|| wakers.by_ref().for_each(drop))) {
+        std::mem::forget(panic);
+    }
+}
+
 /// Wakes all of them. A waker may be anybody's, and panic; that must not cost the others their wake,
 /// nor end the thread that serves them.
 #[inline]

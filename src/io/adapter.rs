@@ -34,7 +34,7 @@ use futures_lite::{AsyncRead, AsyncWrite};
 use crate::reactor::{Direction, Io, WaiterId};
 use crate::runtime::context;
 use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::atomic::{AtomicU8, Ordering};
 use crate::sys::{self, AsDescriptor, HasDescriptor, OwnedDescriptor};
 use crate::task::queue;
 
@@ -114,15 +114,30 @@ pub struct Async<T> {
 struct Watch {
     io: Io,
     /// Whoever waits by polling, by direction.
-    tasks: [Mutex<Vec<Arc<Task>>>; 2],
+    tasks: [Mutex<Tasks>; 2],
 }
+
+#[derive(Default)]
+struct Tasks {
+    list: Vec<Arc<Task>>,
+    /// At so many, those are looked for that are gone.
+    limit: usize,
+}
+
+/// Of a [`Task`]: it waits; it no longer waits, unless it polls again; it was woken to see whether it
+/// does.
+const WAITS: u8 = 0;
+const WOKEN: u8 = 1;
+const CALLED: u8 = 2;
+
+/// So many entries are no reason to look for those who have gone.
+const MANY: usize = 128;
 
 /// A task that polled: see the head of this file.
 struct Task {
     id: WaiterId,
     waker: Waker,
-    /// It no longer waits, unless it polls again.
-    woken: AtomicBool,
+    state: AtomicU8,
 }
 
 impl Wake for Task {
@@ -131,7 +146,7 @@ impl Wake for Task {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.woken.store(true, Ordering::Release);
+        let _ = (self.state).compare_exchange(WAITS, WOKEN, Ordering::AcqRel, Ordering::Acquire);
         self.waker.wake_by_ref();
     }
 }
@@ -174,38 +189,55 @@ impl Watch {
             let task = self.task(cx.waker(), direction);
             let left = self.leave(direction, task.id, &Waker::from(task.clone()));
             if !matches!(left, Ok(true)) {
-                task.woken.store(true, Ordering::Release); // It does not wait.
+                task.state.store(WOKEN, Ordering::Release); // It does not wait.
             }
             left
         })
     }
 
     /// The entry of whoever has this waker; entries of those who wait no longer are dropped.
+    ///
+    /// A task that gives up does not say so. So where there are many, all are woken, and those that have
+    /// not come again by the next time are gone.
     fn task(&self, waker: &Waker, direction: Direction) -> Arc<Task> {
         let mut gone = Vec::new(); // To be dropped outside the lock.
-        let mut found = None;
         let mut tasks = self.tasks[direction as usize].lock();
         let mut index = 0;
-        while let Some(task) = tasks.get(index) {
+        let mut found = None;
+        while let Some(task) = tasks.list.get(index) {
             if task.waker.will_wake(waker) {
                 // Within the lock, so that nobody else takes it for one that waits no longer.
-                task.woken.store(false, Ordering::Release);
+                task.state.store(WAITS, Ordering::Release);
                 found = Some(task.clone());
-            } else if task.woken.load(Ordering::Acquire) {
-                gone.push(tasks.swap_remove(index));
+            } else if task.state.load(Ordering::Acquire) == WOKEN {
+                gone.push(tasks.list.swap_remove(index));
                 continue;
             }
             index += 1;
         }
-        found.unwrap_or_else(|| {
-            let task = Arc::new(Task {
-                id: self.io.new_id(),
-                waker: waker.clone(),
-                woken: AtomicBool::new(false),
-            });
-            tasks.push(task.clone());
-            task
-        })
+        if let Some(task) = found {
+            return task;
+        }
+        let full = tasks.list.len() >= tasks.limit.max(MANY);
+        if full {
+            let all = std::mem::take(&mut tasks.list).into_iter();
+            let (called, left): (Vec<_>, Vec<_>) =
+                all.partition(|task| task.state.swap(CALLED, Ordering::AcqRel) == CALLED);
+            gone.extend(called);
+            tasks.limit = left.len() + (left.len() / 2).max(MANY);
+            tasks.list = left;
+        }
+        let task = Arc::new(Task {
+            id: self.io.new_id(),
+            waker: waker.clone(),
+            state: AtomicU8::new(WAITS),
+        });
+        tasks.list.push(task.clone());
+        drop(tasks);
+        if full {
+            self.io.source().wake(false);
+        }
+        task
     }
 
     /// Tries `operation` until it does not block.

@@ -22,7 +22,7 @@ use crate::reactor::{Direction, Io, Kind, Snapshot, Source, WaiterId};
 use crate::runtime::context;
 use crate::sys::{self, OwnedDescriptor};
 use crate::task::queue;
-use crate::time::Timer;
+use crate::time::{Timer, timeout};
 
 /// How many connections may wait to be accepted. The system's own limit is below or at this (Linux:
 /// 4,096 since 5.4), and cuts it; where the queue is full, clients try again after a second.
@@ -301,14 +301,18 @@ impl Socket {
 
     /// Reads without taking.
     pub(super) async fn peek(&self, bytes: &mut [u8]) -> io::Result<usize> {
-        self.run(Direction::Read, |socket, _| socket.peek(to_fill(bytes)))
-            .await
+        self.run(Direction::Read, |socket, seen| {
+            let peeked = socket.peek(to_fill(bytes));
+            self.or_ended(peeked, seen, || Ok(0))
+        })
+        .await
     }
 
     /// [`peek`](Self::peek), and who sent it.
     pub(super) async fn peek_from(&self, bytes: &mut [u8]) -> io::Result<(usize, SockAddr)> {
-        self.run(Direction::Read, |socket, _| {
-            socket.peek_from(to_fill(bytes))
+        self.run(Direction::Read, |socket, seen| {
+            let peeked = socket.peek_from(to_fill(bytes));
+            self.or_ended(peeked, seen, || Ok((0, nobody(self.sort)?)))
         })
         .await
     }
@@ -342,6 +346,7 @@ impl Socket {
         match received {
             Err(error)
                 if is_would_block(&error)
+                    && self.sort.r#type() == Type::DGRAM
                     && seen.has_news_beyond_data()
                     && sys::has_ended(self.descriptor()) =>
             {
@@ -365,24 +370,34 @@ impl Socket {
     /// receiver's queue, of which none tells unless the two are connected (`unix_dgram_poll` in Linux):
     /// there the timer does.
     pub(super) async fn send_to(&self, bytes: &[u8], address: &SockAddr) -> io::Result<usize> {
+        let attempt =
+            |socket: &SockRef<'_>| socket.send_to_with_flags(bytes, address, sys::SEND_FLAGS);
+        if self.sort.is_internet() {
+            return self
+                .run(Direction::Write, |socket, _| attempt(socket))
+                .await;
+        }
         let (mut pause, longest) = PAUSES;
         loop {
-            let send = self.run(Direction::Write, |socket, _| {
-                match socket.send_to_with_flags(bytes, address, sys::SEND_FLAGS) {
-                    Err(error)
-                        if !self.sort.is_internet()
-                            && is_would_block(&error)
-                            && sys::has_room(self.descriptor()) =>
-                    {
-                        Ok(None)
-                    }
-                    result => result.map(Some),
+            let send = self.run(Direction::Write, |socket, _| match attempt(socket) {
+                Err(error) if is_would_block(&error) && sys::has_room(self.descriptor()) => {
+                    Ok(None)
                 }
+                result => result.map(Some),
             });
-            if let Some(sent) = send.await? {
-                return Ok(sent);
+            match timeout(pause, send).await {
+                Ok(sent) => match sent? {
+                    Some(sent) => return Ok(sent),
+                    None => {
+                        Timer::after(pause).await;
+                    }
+                },
+                // What is known may be about another receiver, whom this is connected to.
+                Err(_) => match self.option(attempt) {
+                    Err(error) if is_would_block(&error) => {}
+                    result => return result,
+                },
             }
-            Timer::after(pause).await;
             pause = (pause * 2).min(longest);
         }
     }

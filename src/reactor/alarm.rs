@@ -62,19 +62,31 @@ impl Alarm {
     #[inline]
     pub(crate) fn look(&self, waker: &Waker) -> Look {
         match &self.home {
-            Home::Own(id) => match driver::with_own(*id, |own| own.set_waker(self.key, waker)) {
-                Some(Ok(_displaced)) => Look::Pending,
+            Home::Own(id) => match driver::with_own(*id, |own| own.wakes(self.key, waker)) {
+                Some(Ok(true)) => Look::Pending,
+                Some(Ok(false)) => self.renew(*id, waker.clone()),
                 Some(Err(Fired)) => Look::Fired,
                 None => Look::Elsewhere,
             },
             Home::Visitor(reactor) if reactor.is_closed() => Look::Elsewhere,
             Home::Visitor(reactor) => {
+                // Cloned outside the lock, and in vain most of the time: visitors are few.
+                let waker = waker.clone();
                 let result = reactor.visitors().set_waker(self.key, waker);
                 match result {
                     Ok(_displaced) => Look::Visiting,
                     Err(Fired) => Look::Fired,
                 }
             }
+        }
+    }
+
+    /// Another waker for an own one. What cloning it did may have changed everything.
+    fn renew(&self, id: u64, waker: Waker) -> Look {
+        match driver::with_own(id, |own| own.set_waker(self.key, waker)) {
+            Some(Ok(_displaced)) => Look::Pending,
+            Some(Err(Fired)) => Look::Fired,
+            None => Look::Elsewhere,
         }
     }
 

@@ -18,8 +18,6 @@
 use std::task::Waker;
 use std::time::Instant;
 
-use crate::sync::renew;
-
 #[derive(Debug, Default)]
 pub(crate) struct Deadlines {
     nodes: Vec<Node>,
@@ -50,7 +48,7 @@ struct Entry {
 
 /// A pending or fired timer's place. Its owner gives it up by [`remove`](Deadlines::remove), and does
 /// not use it again.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Key(u32);
 
 const NONE: u32 = u32::MAX;
@@ -118,15 +116,24 @@ impl Deadlines {
         )
     }
 
-    /// Replaces the waker of a pending timer, and hands back the one that it replaces; `Err` if it
-    /// has fired.
-    pub(crate) fn set_waker(&mut self, key: Key, waker: &Waker) -> Result<Option<Waker>, Fired> {
-        let entry = &mut self.entries[key.0 as usize];
-        match &mut entry.waker {
+    /// Whether a pending timer wakes `waker` already; `Err` if it has fired.
+    #[inline]
+    pub(crate) fn wakes(&self, key: Key, waker: &Waker) -> Result<bool, Fired> {
+        let entry = &self.entries[key.0 as usize];
+        match &entry.waker {
             _ if entry.node == NONE => Err(Fired),
-            Some(old) => Ok(renew(old, waker)),
+            Some(old) => Ok(old.will_wake(waker)),
             // It was taken when the timer fired before it was set anew.
-            none => Ok(none.replace(waker.clone())),
+            None => Ok(false),
+        }
+    }
+
+    /// Gives a pending timer a waker, and hands back the one that it replaces; `Err` if it has fired.
+    pub(crate) fn set_waker(&mut self, key: Key, waker: Waker) -> Result<Option<Waker>, Fired> {
+        let entry = &mut self.entries[key.0 as usize];
+        match entry.node {
+            NONE => Err(Fired),
+            _ => Ok(entry.waker.replace(waker)),
         }
     }
 
@@ -349,7 +356,7 @@ mod tests {
         expected.push(3);
         assert_eq!(bench.fire(4), []);
         assert_eq!(bench.fire(5), expected);
-        assert!(bench.deadlines.set_waker(keys[0], Waker::noop()).is_err());
+        assert!(bench.deadlines.wakes(keys[0], Waker::noop()).is_err());
     }
 
     #[test]
@@ -393,7 +400,7 @@ mod tests {
                         // A timer that has fired has no waker until it is polled.
                         bench.deadlines.reset(*key, bench.at(when));
                         let waker = bench.waker(name);
-                        bench.deadlines.set_waker(*key, &waker).unwrap();
+                        bench.deadlines.set_waker(*key, waker).unwrap();
                         (*old, *old_order) = (when, order);
                         model.insert((when, order, name));
                     }

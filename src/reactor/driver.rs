@@ -24,11 +24,13 @@ use std::time::{Duration, Instant};
 use super::deadlines::{Deadlines, Key};
 use super::{Reactor, now};
 use crate::poller::Events;
-use crate::sync::wake_all;
+use crate::sync::{drop_all, wake_all};
 
 pub(crate) struct Driver {
     reactor: Arc<Reactor>,
     deadlines: RefCell<Deadlines>,
+    /// Wakers of timers that were dropped elsewhere: to be dropped where anybody's code may run.
+    gone: RefCell<Vec<Waker>>,
     /// Taken for the length of a wait. A turn within a turn makes its own.
     scratch: Cell<Option<Box<Scratch>>>,
 }
@@ -79,12 +81,12 @@ pub(super) fn drives(reactor: &Reactor) -> bool {
 pub(super) fn with_own<R>(id: u64, f: impl FnOnce(&mut Deadlines) -> R) -> Option<R> {
     CURRENT.with(|current| {
         let current = current.borrow();
-        let driver = current.as_ref().filter(|driver| driver.reactor.id == id)?;
+        let driver = current
+            .as_ref()
+            .filter(|driver| driver.reactor.id == id && !driver.reactor.is_closed())?;
         if !driver.reactor.has_strays() {
             return Some(f(&mut driver.deadlines.borrow_mut()));
         }
-        let driver = driver.clone();
-        drop(current);
         driver.read_strays_now();
         Some(f(&mut driver.deadlines.borrow_mut()))
     })
@@ -95,6 +97,7 @@ impl Driver {
         Driver {
             reactor,
             deadlines: RefCell::new(Deadlines::new()),
+            gone: RefCell::default(),
             scratch: Cell::default(),
         }
     }
@@ -104,6 +107,9 @@ impl Driver {
     #[inline]
     pub(crate) fn next_timeout(&self) -> Option<Duration> {
         self.read_strays();
+        if !self.gone.borrow().is_empty() {
+            return Some(Duration::ZERO);
+        }
         match self.has_timers() {
             true => self.time_left(),
             false => None,
@@ -137,8 +143,18 @@ impl Driver {
     /// Wakes those whose timers are due. True if any was.
     #[inline]
     pub(crate) fn fire(&self) -> bool {
-        self.read_strays();
+        self.let_go();
         self.has_timers() && self.fire_at(now())
+    }
+
+    /// Drops the wakers of timers that were dropped elsewhere. Anybody's code may run, so not between
+    /// `park` and the wait.
+    #[inline]
+    pub(crate) fn let_go(&self) {
+        self.read_strays();
+        if !self.gone.borrow().is_empty() {
+            drop_all(self.gone.take());
+        }
     }
 
     fn fire_at(&self, now: Instant) -> bool {
@@ -163,6 +179,7 @@ impl Driver {
         self.reactor.close(&mut wakers);
         self.deadlines.borrow_mut().abandon(&mut wakers);
         wake(&mut wakers);
+        drop_all(self.gone.take());
     }
 
     /// Does what was said from elsewhere.
@@ -177,19 +194,15 @@ impl Driver {
     fn read_strays_now(&self) {
         let strays = self.reactor.take_strays();
         let mut deadlines = self.deadlines.borrow_mut();
-        let mut gone = Vec::new();
         for stray in strays {
             match stray {
-                Stray::Remove(key) => gone.extend(deadlines.remove(key)),
+                Stray::Remove(key) => self.gone.borrow_mut().extend(deadlines.remove(key)),
                 Stray::Reset(key, when) => {
                     deadlines.reset(key, when);
                 }
                 Stray::Suspend(key) => deadlines.suspend(key),
             }
         }
-        // Wakers are dropped outside: their destructors may do anything.
-        drop(deadlines);
-        drop(gone);
     }
 }
 

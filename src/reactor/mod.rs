@@ -217,7 +217,13 @@ impl Reactor {
         if self.is_closed() {
             return;
         }
-        strays.push(stray);
+        match (strays.last_mut(), &stray) {
+            // A timer that is pushed back again and again while nobody drives its worker.
+            (Some(Stray::Reset(last, earlier)), Stray::Reset(key, when)) if last == key => {
+                *earlier = *when;
+            }
+            _ => strays.push(stray),
+        }
         self.stray_count.store(strays.len(), Ordering::Relaxed);
         drop(strays);
         self.unpark();
@@ -308,6 +314,12 @@ impl Reactor {
         let source = table.remove(token);
         self.source_count.store(table.len(), Ordering::Relaxed);
         source
+    }
+}
+
+impl Drop for Reactor {
+    fn drop(&mut self) {
+        alarm::deregister(self.id);
     }
 }
 

@@ -223,10 +223,12 @@ impl Source {
         let mut slots = self.readiness.lock();
         let mut interest = interest(direction);
         let mode = reactor.mode();
+        let untold = !reactor.poller().capabilities().hints;
+        // Where interest is armed again, a stream need not know: see `drained_by_short_read`.
+        if untold && (mode == Mode::Edge || self.kind == Kind::Other) {
+            self.readiness.remember(&mut slots, Ready::UNTOLD);
+        }
         if mode == Mode::Edge {
-            if !reactor.poller().capabilities().hints {
-                self.readiness.remember(&mut slots, Ready::UNTOLD);
-            }
             interest |= match self.kind {
                 Kind::TcpStream => Interest::READABLE | Interest::WRITABLE | Interest::PRIORITY,
                 Kind::UnixStream => Interest::READABLE | Interest::PRIORITY,

@@ -73,7 +73,8 @@ impl Builder {
     /// for long belongs in [`unblock`](crate::unblock), or in several smaller tasks. (And a task that
     /// spawns another one and then blocks its thread until that is done, by other means than
     /// [`block_on`](crate::block_on), may wait for ever: the first task that it spawns before it
-    /// returns is left to its own worker.)
+    /// returns is left to its own worker. Likewise one that spawns another and computes for long keeps
+    /// that one waiting.)
     ///
     /// ```
     /// use polder::Runtime;
@@ -95,7 +96,8 @@ impl Builder {
         self
     }
 
-    /// What the workers' threads are called, followed by their number; `polder-worker` by default.
+    /// What the workers' threads are called, followed by their number; `polder` by default. (Linux shows
+    /// the first 15 bytes.)
     ///
     /// ```
     /// let runtime = polder::Runtime::builder().workers(2).name("busy bee").build()?;
@@ -151,7 +153,7 @@ impl Builder {
                 self.workers
             ));
         }
-        let name = self.name.as_deref().unwrap_or("polder-worker");
+        let name = self.name.as_deref().unwrap_or("polder");
         if name.contains('\0') {
             return invalid(format!("a thread's name has no NUL: {name:?}"));
         }

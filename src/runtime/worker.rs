@@ -29,8 +29,8 @@
 //!    none is left: one whose wake is on its way arrives in the inbox. The worker is current
 //!    meanwhile, so that destructors may wake, spawn, and use sockets and timers. Then it closes its
 //!    reactor: sockets and timers that live on elsewhere are sent there.
-//! 3. The front waits for the members' threads, and drops what never started. (Only a thread of none
-//!    of them may still be about to hand over a task; it is waited for.)
+//! 3. The front drops what never started, and waits until the members have left. (After that only a
+//!    foreign thread may still be about to hand over a task; it is waited for.)
 
 use std::cell::Cell;
 use std::future::Future;
@@ -44,7 +44,7 @@ use std::time::{Duration, Instant};
 
 use super::busy::Busy;
 use crate::reactor::{Driver, Reactor, now};
-use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::atomic::{AtomicBool, Ordering, fence};
 use crate::sys::BorrowedDescriptor;
 use crate::task::Runnable;
 use crate::task::queue::{self, Backlog, Local, PATIENCE};
@@ -152,6 +152,14 @@ impl Worker {
 
     /// Drives a member of a team until the team closes.
     pub(crate) fn serve(&self) {
+        /// Also if it panics: else the front would wait for ever.
+        struct Leaving<'a>(&'a Team);
+        impl Drop for Leaving<'_> {
+            fn drop(&mut self) {
+                self.0.leave();
+            }
+        }
+        let _leaving = Leaving(self.team());
         let _driving = self.drive();
         while !self.team().is_closing() {
             self.run_ready();
@@ -248,11 +256,13 @@ impl Worker {
         any: &mut bool,
     ) -> bool {
         let start = now();
-        let slept = (self.busy.is_eager()
-            && !self.local.team.is_crowded()
-            && self.poll_busily(start, timeout, &must_stay, any))
+        let slept = (self.busy.is_eager() && self.poll_busily(start, timeout, &must_stay, any))
             || self.sleep(timeout, must_stay, any);
-        self.busy.learn(start.elapsed());
+        let idle = start.elapsed();
+        // A timeout that ends in vain tells only that something is not that quick.
+        if timeout.is_none_or(|timeout| idle < timeout) || idle > self.busy.limit() {
+            self.busy.learn(idle);
+        }
         slept
     }
 
@@ -267,15 +277,23 @@ impl Worker {
     ) -> bool {
         let local = &*self.local;
         let reactor = self.reactor();
+        if local.is_member() {
+            fence(Ordering::SeqCst);
+            local.team.before_sleep();
+        }
         loop {
             if reactor.has_sources() && self.wait(Some(Duration::ZERO)) {
                 *any = true;
                 return true;
             }
             let is_due = self.driver.next_timeout() == Some(Duration::ZERO);
-            if is_due || local.home().has_mail() || must_stay() || local.backlog() == Backlog::Mine
-            {
+            let backlog = local.backlog();
+            if is_due || local.home().has_mail() || must_stay() || backlog == Backlog::Mine {
                 return true;
+            }
+            // Others are to be told of it, and it is not left to them for longer than `PATIENCE`.
+            if backlog == Backlog::Others || local.team.is_crowded() {
+                return false;
             }
             let idle = start.elapsed();
             if timeout.is_some_and(|timeout| idle >= timeout) {
@@ -338,6 +356,7 @@ impl Worker {
 
     /// How long a foreign loop may sleep. `None`: until the worker is notified.
     pub(crate) fn next_timeout(&self) -> Option<Duration> {
+        self.driver.let_go();
         match self.local.has_work() || self.home().has_mail() {
             true => Some(Duration::ZERO),
             false => self.driver.next_timeout(),
@@ -390,21 +409,22 @@ impl Worker {
         let team = self.team();
         team.start_closing();
         self.drop_tasks();
-        let mut broken = false;
-        for thread in threads {
-            // A member panics only if it cannot wait; its tasks are never dropped then.
-            broken |= thread.join().is_err();
-        }
+        let threads: Vec<_> = threads.into_iter().collect();
+        let is_over = || team.has_left(threads.len()) && team.live_tasks() == 0;
         loop {
+            // Meanwhile too: a member may be in the middle of a task that waits for one of these.
             while let Some(runnable) = team.take_fresh() {
                 drop(runnable);
             }
             self.drop_tasks();
-            if broken || team.live_tasks() == 0 {
+            if is_over() {
                 break;
             }
-            // A spawner on a foreign thread is about to see the mark.
-            self.pause(None, || team.live_tasks() == 0 || team.has_fresh());
+            // Members are at work yet, or a spawner on a foreign thread is about to see the mark.
+            self.pause(None, || team.has_fresh() || is_over());
+        }
+        for thread in threads {
+            let _ = thread.join(); // It has left.
         }
         self.driver.close();
     }

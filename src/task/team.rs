@@ -35,8 +35,8 @@
 //! consistent. So either the spawner sees the mark and drops its future itself, or the front sees the
 //! task and waits for it to arrive. It does not look at whether queues are empty: a foreign thread
 //! may be about to push; that one looks at the mark once more when it has pushed, and wakes the front.
-//! Spawners that are workers of the team need no such care: their threads are
-//! joined before the front counts.
+//! Spawners that are workers of the team need no such care: the front counts
+//! when they have left.
 
 use std::num::NonZero;
 use std::sync::{Arc, OnceLock};
@@ -55,7 +55,7 @@ use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 /// little: 16 of 250 connections a worker.
 const STEP: usize = 16;
 
-/// How many tasks a member starts before it looks at the others again.
+/// How many tasks a member starts at most that has waited for others in vain.
 pub(super) const SHARE: usize = 64;
 
 #[derive(Debug)]
@@ -66,6 +66,8 @@ pub(crate) struct Team {
     search: Search,
     outside: Tally,
     closing: AtomicBool,
+    /// Members that have ended.
+    left: AtomicUsize,
     /// How many wait for the last task to end.
     watched: AtomicUsize,
 }
@@ -140,6 +142,7 @@ impl Team {
             search: Search::new(),
             outside: Tally::default(),
             closing: AtomicBool::new(false),
+            left: AtomicUsize::new(0),
             watched: AtomicUsize::new(0),
         }
     }
@@ -261,6 +264,17 @@ impl Team {
         }
     }
 
+    /// A member ends.
+    pub(crate) fn leave(&self) {
+        self.left.fetch_add(1, Ordering::SeqCst);
+        self.homes[self.front()].reactor.unpark();
+    }
+
+    /// Whether so many members have ended.
+    pub(crate) fn has_left(&self, members: usize) -> bool {
+        self.left.load(Ordering::SeqCst) == members
+    }
+
     /// Schedules a new task for the first time; drops, and so cancels it, if the team is closing.
     #[inline]
     pub(crate) fn start(&self, runnable: Runnable) {
@@ -294,9 +308,7 @@ impl Team {
     pub(super) fn share(&self, place: usize) -> usize {
         let load = |home: &Arc<Home>| home.load.load(Ordering::Relaxed);
         let least = self.members().iter().map(load).min().unwrap_or(0);
-        (least + STEP)
-            .saturating_sub(load(&self.homes[place]))
-            .min(SHARE)
+        (least + STEP).saturating_sub(load(&self.homes[place]))
     }
 
     /// Wakes a sleeping member if there is a backlog, and none is on its way.

@@ -43,8 +43,10 @@ pub(super) fn from_kernel(address: SockAddr) -> io::Result<SocketAddr> {
     if let Some(name) = address.as_abstract_namespace() {
         return SocketAddr::from_abstract_name(name);
     }
-    // The empty path is the address of a socket that has no name.
-    SocketAddr::from_pathname(address.as_pathname().unwrap_or(Path::new("")))
+    // The empty path is the address of a socket that has no name. A path without a NUL at its end fits
+    // the kernel's form, and not what the standard library makes: no reason to lose what came from it.
+    let path = address.as_pathname().unwrap_or(Path::new(""));
+    SocketAddr::from_pathname(path).or_else(|_| SocketAddr::from_pathname(""))
 }
 
 /// Who is at the other end: see [`UnixStream::peer_cred`](super::UnixStream::peer_cred).

@@ -125,36 +125,27 @@ pub(crate) fn after_accept_error(error: &io::Error) -> AfterAcceptError {
 pub(crate) const MAX_SLICES: usize = 1_024;
 
 /// Accepts one connection, non-blocking and close-on-exec.
+///
+/// By hand: a path that fills `sun_path` to its last byte comes from Linux with a length beyond the
+/// structure (`unix_mkname_bsd`), and rustix 1.1.6 panics at it.
 #[cfg(not(target_vendor = "apple"))]
 pub(crate) fn accept(listener: &impl AsFd) -> io::Result<(OwnedDescriptor, SockAddr)> {
-    use rustix::net::{SocketFlags, acceptfrom_with};
+    use std::os::fd::{AsRawFd, FromRawFd};
 
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let (socket, address) = acceptfrom_with(listener, flags)?;
-    Ok((socket, sock_addr(address)?))
-}
-
-/// An address as rustix has it in socket2's form. Some systems give none for a Unix socket that has
-/// no name.
-#[cfg(not(target_vendor = "apple"))]
-fn sock_addr(address: Option<rustix::net::SocketAddrAny>) -> io::Result<SockAddr> {
-    use rustix::net::SocketAddrUnix;
-    use std::ffi::OsStr;
-    use std::net::SocketAddr;
-    use std::os::unix::ffi::OsStrExt;
-
-    let Some(address) = address else {
-        return SockAddr::unix("");
-    };
-    if let Ok(internet) = SocketAddr::try_from(address.clone()) {
-        return Ok(internet.into());
+    let (listener, flags) = (
+        listener.as_fd().as_raw_fd(),
+        libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK,
+    );
+    // SAFETY: the descriptor is open while it is lent; the kernel writes the address and its length,
+    // no more than there is room for; what it gives is a descriptor that is nobody's yet.
+    unsafe {
+        SockAddr::try_init(|address, length| {
+            match libc::accept4(listener, address.cast(), length, flags) {
+                -1 => Err(io::Error::last_os_error()),
+                socket => Ok(OwnedDescriptor::from_raw_fd(socket)),
+            }
+        })
     }
-    let unix = SocketAddrUnix::try_from(address)?;
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    if let Some(name) = unix.abstract_name().filter(|name| !name.is_empty()) {
-        return SockAddr::unix(OsStr::from_bytes(&[&[0], name].concat()));
-    }
-    SockAddr::unix(OsStr::from_bytes(unix.path_bytes().unwrap_or_default()))
 }
 
 /// Apple's systems have no `accept4`, and a socket says for itself that it raises no signal.
@@ -201,6 +192,8 @@ pub(crate) fn peer_cred(socket: &impl AsFd) -> io::Result<(u32, u32, Option<i32>
         )
     };
     match result {
+        // What Linux says of a socket that has no other end.
+        0 if it.uid == u32::MAX => Err(io::ErrorKind::NotConnected.into()),
         0 => Ok((it.uid, it.gid, Some(it.pid).filter(|pid| *pid != 0))),
         _ => Err(io::Error::last_os_error()),
     }
