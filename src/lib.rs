@@ -108,7 +108,7 @@
 
 #![deny(missing_docs)]
 #![deny(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
-#![cfg_attr(loom, allow(dead_code, unused_imports))]
+#![cfg_attr(loom, allow(dead_code, unused_imports, unused_macros))]
 // What only sockets need of the rooms below them stays, and is not used.
 #![cfg_attr(not(feature = "net"), allow(dead_code, unused_imports, unused_macros))]
 #![cfg_attr(docsrs, feature(doc_cfg))]
