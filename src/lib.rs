@@ -74,11 +74,6 @@
 //! with when not to use polder (`COMPARE.md`), what each platform does (`PLATFORM.md`), and how it all
 //! works (`DESIGN.md`).
 //!
-//! # Features
-//!
-//! There is no Cargo feature to choose: all of it is there, and what waits for the kernel is chosen at run
-//! time.
-//!
 //! # Errors
 //!
 //! What cannot be done is an [`std::io::Error`] with words that say what was tried: an unknown host, a path

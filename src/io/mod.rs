@@ -13,6 +13,8 @@
 //!   for; the standard streams can be files.
 
 mod adapter;
+#[cfg(feature = "net")]
+mod sockets;
 
 pub use adapter::{Async, IoSafe, Readable, ReadableOwned, Writable, WritableOwned};
 /// Something that blocks, made asynchronous: its operations run on the blocking pool, through a

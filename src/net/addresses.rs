@@ -71,6 +71,9 @@ pub(super) enum Addresses {
     Many(Vec<SocketAddr>),
 }
 
+/// What a host's name has at most (RFC 1035, 2.3.4): no resolver need be asked for more.
+const LONGEST_NAME: usize = 255;
+
 async fn lookup(host: &impl AsyncToSocketAddrs) -> io::Result<Addresses> {
     Ok(match host.parse()? {
         Parsed::One(address) => Addresses::One(address),
@@ -80,6 +83,12 @@ async fn lookup(host: &impl AsyncToSocketAddrs) -> io::Result<Addresses> {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
                 "cannot resolve \"\": a host has a name",
+            ));
+        }
+        Parsed::Name(host, _) if host.len() > LONGEST_NAME => {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "cannot resolve a host's name of more than 255 bytes",
             ));
         }
         Parsed::Name(host, port) => {

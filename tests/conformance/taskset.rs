@@ -129,7 +129,7 @@ fn dropping_a_set_cancels_its_tasks() {
 
 #[test]
 fn cancel_all_waits_until_the_futures_are_dropped_and_keeps_what_was_done() {
-    in_every_runtime(|_| async {
+    in_every_runtime_alone(|_| async {
         let dropped = Arc::new(AtomicUsize::new(0));
         let mut set = TaskSet::new();
         for n in 0..10 {
