@@ -544,6 +544,34 @@ mod unix {
             });
         }
 
+        /// A read gets one packet, however much it asks for: less than asked says nothing.
+        #[test]
+        fn packets_of_a_pipe_are_all_read() {
+            use rustix::pipe::{PipeFlags, pipe_with};
+
+            in_every_runtime(|_| async {
+                let (reader, mut writer) = pipe_with(PipeFlags::DIRECT)
+                    .map(|(reader, writer)| {
+                        let reader = Async::new(File::from(reader)).expect("it can be waited for");
+                        (reader, File::from(writer))
+                    })
+                    .expect("two descriptors");
+                let mut reader = reader;
+                let mut bytes = [0; 64];
+                // A pipe holds 16 of them.
+                for round in 1..=12_usize {
+                    assert!(poll_once(reader.read(&mut bytes)).await.is_none());
+                    for packet in 1..=round {
+                        std::io::Write::write_all(&mut writer, &vec![7; packet]).expect("room");
+                    }
+                    for packet in 1..=round {
+                        let read = reader.read(&mut bytes).await;
+                        assert_eq!(read.expect("it is there"), packet);
+                    }
+                }
+            });
+        }
+
         #[test]
         fn a_timerfd_ticks() {
             in_every_runtime(|_| async {
