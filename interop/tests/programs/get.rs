@@ -81,7 +81,8 @@ fn what_cannot_be_had_is_one_line_that_says_why() {
         let mut command = get(backend, &format!("https://{address}/"));
         command.args(["--timeout-ms", "1000"]);
         fails(command, "TLS: nothing for 1s");
-        drop(listener);
+
+        let (_port, address) = nobody();
         fails(get(backend, &format!("http://{address}/")), "connecting: ");
     }
 }
@@ -93,14 +94,8 @@ fn it_does_not_wait_for_ever_to_connect() {
     use std::net::TcpStream;
     use std::time::Duration;
 
-    use polder::net::socket2::{Domain, Socket, Type};
-
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
-    let any: std::net::SocketAddr = "127.0.0.1:0".parse().expect("an address");
-    socket.bind(&any.into()).expect("a port");
-    socket.listen(0).expect("a short queue");
-    let listener = TcpListener::from(socket);
-    let address = listener.local_addr().expect("an address");
+    let (listener, address) = nobody();
+    listener.listen(0).expect("a short queue");
     let mut waiting = Vec::new();
     while let Ok(stream) = TcpStream::connect_timeout(&address, Duration::from_millis(200)) {
         waiting.push(stream);

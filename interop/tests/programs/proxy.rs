@@ -101,10 +101,8 @@ fn an_end_is_passed_on_and_the_other_direction_goes_on() {
 #[test]
 fn a_client_is_let_go_when_there_is_no_server_behind() {
     for backend in backends() {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let nobody = listener.local_addr().expect("an address");
-        drop(listener);
-        let proxy = start(nobody, backend, "10000");
+        let (_port, address) = nobody();
+        let proxy = start(address, backend, "10000");
         cut_off(proxy.connect(), Instant::now());
         proxy.says("refused");
         proxy.stops();

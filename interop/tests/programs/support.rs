@@ -10,13 +10,14 @@ use std::time::{Duration, Instant};
 
 use interop::http::PATTERN;
 use polder::Backend;
+use polder::net::socket2::{Domain, Socket, Type};
 
 /// What any single step may take on a loaded machine; far beyond what one needs.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
 /// How much a program may ever have in memory, whatever passes through it.
 #[cfg(target_os = "linux")]
-pub const MEMORY: usize = 32 << 20;
+pub const MEMORY: usize = 16 << 20;
 
 /// Edges and what has none; elsewhere the platform's own.
 pub fn backends() -> Vec<Backend> {
@@ -282,6 +283,15 @@ impl Server {
         let end = self.process.end();
         assert!(end.success(), "{end}");
     }
+}
+
+/// An address at which nobody listens, for as long as the socket is kept: nobody else gets the port.
+pub fn nobody() -> (Socket, SocketAddr) {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    let any: SocketAddr = "127.0.0.1:0".parse().expect("an address");
+    socket.bind(&any.into()).expect("a port");
+    let address = socket.local_addr().expect("it is bound");
+    (socket, address.as_socket().expect("an IP address"))
 }
 
 /// One of the programs, to be given arguments.
