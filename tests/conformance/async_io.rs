@@ -365,6 +365,27 @@ fn a_wait_that_is_given_up_leaves_no_waker() {
     });
 }
 
+/// Nobody says that it gave up, where one polls; yet nobody's wakers pile up.
+#[test]
+fn pollers_that_gave_up_leave_few_wakers() {
+    on_every_backend(|backend| {
+        runtime(backend).block_on(async {
+            let (near, _far) = pair();
+            let counts: Vec<_> = (0..5_000).map(|_| Arc::<Count>::default()).collect();
+            for count in &counts {
+                let waker = Waker::from(count.clone());
+                let (mut near, mut byte) = (&near, [0]);
+                let mut read = near.read(&mut byte);
+                let polled = Pin::new(&mut read).poll(&mut Context::from_waker(&waker));
+                assert!(polled.is_pending());
+            }
+            let left = (counts.iter()).filter(|count| Arc::strong_count(count) > 1);
+            let left = left.count();
+            assert!(left < 1_000, "{left} wakers of nobody are left");
+        });
+    });
+}
+
 #[test]
 fn an_async_value_moves_between_runtimes_and_out() {
     on_every_backend(|backend| {

@@ -9,6 +9,7 @@ mod async_io;
 mod child;
 mod connecting;
 mod descriptor;
+mod endings;
 mod events;
 #[cfg(unix)]
 mod numbers;

@@ -20,6 +20,8 @@ use polder::time::{MissedTicks, Sleep, interval, interval_at};
 use polder::time::{sleep, sleep_until, timeout, timeout_at};
 use polder::{Backend, Handle, Runtime, Timer};
 
+#[cfg(target_os = "linux")]
+use super::child::in_children;
 use super::descriptor::wait_until_readable;
 use super::support::*;
 
@@ -1975,4 +1977,103 @@ fn printing_a_timer_does_not_disturb_its_runtime() {
         // It is still there to be woken.
         wait_for(asleep.handle.spawn(async {}));
     });
+}
+
+/// Each time it is polled, set or cleared where chance has it; then it is near, and fires for whoever
+/// polled it last.
+#[test]
+fn a_timer_that_is_set_elsewhere_fires_where_it_was_polled_last() {
+    #[derive(Clone, Copy)]
+    enum Place {
+        Runtime(usize),
+        Thread,
+    }
+    on_every_backend_alone(|backend| {
+        let runtimes = [runtime(backend), runtime(backend)];
+        let mut random = Random(54);
+        for _ in 0..sized(backend, 1_000) {
+            let mut timer = Timer::after(FAR);
+            let mut last = None;
+            for _ in 0..random.below(8) {
+                let count = Count::new();
+                match random.below(7) {
+                    place @ 0..=1 => {
+                        let place = place as usize;
+                        let _ = runtimes[place].block_on(async { poll_with(&mut timer, &count) });
+                        last = Some((Place::Runtime(place), count));
+                    }
+                    2 => {
+                        let _ = poll_with(&mut timer, &count);
+                        last = Some((Place::Thread, count));
+                    }
+                    3 => {
+                        let [outer, inner] = &runtimes;
+                        let _ = outer.block_on(async {
+                            inner.block_on(async { poll_with(&mut timer, &count) })
+                        });
+                        last = Some((Place::Runtime(1), count));
+                    }
+                    4 => timer.set_after(FAR),
+                    5 => timer.clear(),
+                    _ => {
+                        timer = on_a_thread(timer, |timer| {
+                            timer.set_after(FAR);
+                            timer.clear();
+                        });
+                    }
+                }
+            }
+            let Some((place, count)) = last else {
+                continue;
+            };
+            let due = Instant::now() + Duration::from_micros(300);
+            match random.below(3) {
+                0 => timer.set_at(due),
+                1 => runtimes[0].block_on(async { timer.set_at(due) }),
+                _ => timer = on_a_thread(timer, move |timer| timer.set_at(due)),
+            }
+            while count.get() == 0 {
+                match place {
+                    Place::Runtime(index) => drop(runtimes[index].turn(ms(50))),
+                    Place::Thread => thread::yield_now(),
+                }
+            }
+            // A wake may be for nothing, as where a timer moves; what the timer says is not.
+            assert_eq!(runtimes[0].block_on(timer), due);
+            assert!(Instant::now() >= due, "early");
+        }
+    });
+}
+
+/// Does something to a timer on a thread that has no runtime.
+fn on_a_thread(mut timer: Timer, f: impl FnOnce(&mut Timer) + Send + 'static) -> Timer {
+    let thread = thread::spawn(move || {
+        f(&mut timer);
+        timer
+    });
+    thread.join().expect("setting is safe")
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_timer_that_is_set_a_million_times_while_its_runtime_stands_still_takes_no_memory() {
+    const ME: &str =
+        "time::a_timer_that_is_set_a_million_times_while_its_runtime_stands_still_takes_no_memory";
+    fn resident() -> usize {
+        let text = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let words = line.unwrap().trim().trim_end_matches(" kB");
+        words.parse::<usize>().unwrap() * 1_024
+    }
+    let rule = |backend| {
+        let runtime = runtime(backend);
+        let mut timer = Timer::after(FAR);
+        runtime.block_on(async { assert!(poll_once(&mut timer).await.is_none()) });
+        (0..1_000).for_each(|_| timer.set_after(FAR));
+        let before = resident();
+        (0..sized(backend, 1_000_000)).for_each(|_| timer.set_after(FAR));
+        let more = resident().saturating_sub(before);
+        assert!(more < 5_000_000, "{more} bytes more memory");
+    };
+    in_children(ME, rule, |_, _| {});
 }

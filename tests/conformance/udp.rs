@@ -423,3 +423,32 @@ fn bad_addresses_of_udp_sockets_are_errors_with_words() {
         }
     });
 }
+
+/// Linux wakes who waits, and says that it would block.
+#[cfg(target_os = "linux")]
+#[test]
+fn receiving_and_peeking_end_when_reading_is_shut_down() {
+    in_every_runtime(|_| async {
+        for waits in [false, true] {
+            for peeks in [false, true] {
+                let (socket, address) = bound().await;
+                socket.connect(address).await.unwrap();
+                let mut bytes = [0; 8];
+                let mut receive = Box::pin(async {
+                    match peeks {
+                        true => socket.peek(&mut bytes).await,
+                        false => socket.recv(&mut bytes).await,
+                    }
+                });
+                if waits {
+                    assert!(poll_once(&mut receive).await.is_none());
+                }
+                let end = SockRef::from(&socket).shutdown(net::Shutdown::Read);
+                end.unwrap();
+                let received = timeout(SOON, receive).await;
+                let received = received.expect("nothing can come any more");
+                assert_eq!(received.unwrap(), 0, "waits: {waits}, peeks: {peeks}");
+            }
+        }
+    });
+}

@@ -731,3 +731,147 @@ fn std_unix_sockets_come_and_go_and_keep_working() {
         assert_eq!(error.kind(), ErrorKind::WouldBlock);
     });
 }
+
+#[test]
+fn more_slices_than_the_kernel_takes_are_read_and_written() {
+    in_every_runtime(|_| async {
+        let (mut near, mut far) = UnixStream::pair().unwrap();
+        let sent = [7; 2_000];
+        let slices: Vec<_> = sent.chunks(1).map(IoSlice::new).collect();
+        let written = far.write_vectored(&slices).await.unwrap();
+        assert!(written > 0);
+        let mut bytes = [0; 2_000];
+        let mut slices: Vec<_> = bytes.chunks_mut(1).map(std::io::IoSliceMut::new).collect();
+        let read = near.read_vectored(&mut slices).await.unwrap();
+        assert!(read > 0 && read <= written, "{read} of {written}");
+        assert!(bytes[..read].iter().all(|byte| *byte == 7));
+    });
+}
+
+/// A socket at a path that fills the kernel's form to its last byte, without a NUL: Linux takes it, and
+/// the standard library makes no such address.
+#[cfg(target_os = "linux")]
+fn bound_to_the_last_byte(place: &Place, kind: Type) -> Socket {
+    use std::os::fd::AsRawFd;
+    use std::os::unix::ffi::OsStrExt;
+
+    let socket = Socket::new(Domain::UNIX, kind, None).unwrap();
+    let room = 108 - place.0.as_os_str().len() - 1;
+    let path = place.path(&"x".repeat(room));
+    let mut address = libc::sockaddr_un {
+        sun_family: libc::AF_UNIX as libc::sa_family_t,
+        sun_path: [0; 108],
+    };
+    for (to, from) in address.sun_path.iter_mut().zip(path.as_os_str().as_bytes()) {
+        *to = *from as libc::c_char;
+    }
+    let length = size_of_val(&address) as libc::socklen_t;
+    // SAFETY: the kernel reads the address, of that length, and keeps no pointer to it.
+    let result = unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length) };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+    socket
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_peer_at_a_path_that_fills_the_kernels_form_is_accepted() {
+    in_every_runtime(|_| async {
+        let place = Place::new();
+        let path = place.path("l");
+        let listener = UnixListener::bind(&path).unwrap();
+        let client = bound_to_the_last_byte(&place, Type::STREAM);
+        client.connect(&SockAddr::unix(&path).unwrap()).unwrap();
+        let accepted = timeout(SOON, listener.accept()).await;
+        let (mut near, _) = accepted.expect("it has connected").unwrap();
+        let mut far = UnixStream::try_from(Owned::from(client)).unwrap();
+        far.local_addr().unwrap();
+        near.peer_addr().unwrap();
+        talk(&mut near, &mut far).await;
+    });
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_datagram_from_a_path_that_fills_the_kernels_form_is_received() {
+    in_every_runtime(|_| async {
+        let place = Place::new();
+        let path = place.path("l");
+        let receiver = UnixDatagram::bind(&path).unwrap();
+        let sender = bound_to_the_last_byte(&place, Type::DGRAM);
+        let to = SockAddr::unix(&path).unwrap();
+        assert_eq!(sender.send_to(b"hello", &to).unwrap(), 5);
+        let mut bytes = [0; 8];
+        let received = timeout(SOON, receiver.recv_from(&mut bytes)).await;
+        let (length, _) = received.expect("it is sent").unwrap();
+        assert_eq!(bytes[..length], *b"hello");
+    });
+}
+
+/// Sends to a receiver until there is no room.
+#[cfg(target_os = "linux")]
+fn fill_receiver(path: &Path) {
+    let filler = net::UnixDatagram::unbound().unwrap();
+    filler.set_nonblocking(true).unwrap();
+    let error = loop {
+        if let Err(error) = filler.send_to(b"x", path) {
+            break error;
+        }
+    };
+    assert_eq!(error.kind(), ErrorKind::WouldBlock);
+}
+
+/// What the kernel tells of a socket's room is about the receiver that it is connected to.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_datagram_to_one_receiver_does_not_wait_for_another() {
+    in_every_runtime(|_| async {
+        for other_is_full in [false, true] {
+            let place = Place::new();
+            let (connected, other) = (place.path("connected"), place.path("other"));
+            let _full = UnixDatagram::bind(&connected).unwrap();
+            let receiver = UnixDatagram::bind(&other).unwrap();
+            fill_receiver(&connected);
+            if other_is_full {
+                fill_receiver(&other);
+            }
+            let sender = UnixDatagram::unbound().unwrap();
+            sender.connect(&connected).unwrap();
+            assert!(poll_once(sender.send(b"stuck")).await.is_none());
+            let mut send = Box::pin(timeout(SOON, sender.send_to(b"y", &other)));
+            if other_is_full {
+                assert!(poll_once(&mut send).await.is_none(), "there is no room");
+                receiver.recv(&mut [0; 8]).await.unwrap();
+            }
+            let sent = send.await.expect("this one has room");
+            assert_eq!(sent.unwrap(), 1);
+        }
+    });
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn abstract_names_of_any_length_and_bytes_are_names() {
+    use std::os::linux::net::SocketAddrExt;
+
+    in_every_runtime(|_| async {
+        let own = abstract_address();
+        let own = own.as_abstract_name().unwrap();
+        let longest = [own, &[b'z'; 107]].concat();
+        for name in [
+            &longest[..107],
+            &[own, &[0]].concat(),
+            &[own, &[0, 0]].concat(),
+        ] {
+            let address = SocketAddr::from_abstract_name(name).unwrap();
+            let listener = UnixListener::bind_addr(&address).unwrap();
+            assert_eq!(
+                listener.local_addr().unwrap().as_abstract_name(),
+                Some(name)
+            );
+            let mut far = UnixStream::connect_addr(&address).await.unwrap();
+            let (mut near, _) = listener.accept().await.unwrap();
+            assert_eq!(far.peer_addr().unwrap().as_abstract_name(), Some(name));
+            talk(&mut near, &mut far).await;
+        }
+    });
+}

@@ -925,6 +925,31 @@ fn build_without_enough_descriptors_is_an_error_that_leaks_nothing() {
 
 #[cfg(target_os = "linux")]
 #[test]
+fn builds_that_fail_again_and_again_leave_no_memory() {
+    const ME: &str = "workers::builds_that_fail_again_and_again_leave_no_memory";
+    fn resident() -> usize {
+        let text = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let words = line.unwrap().trim().trim_end_matches(" kB");
+        words.parse::<usize>().unwrap() * 1_024
+    }
+    let rule = |backend| {
+        let fail = || {
+            let result = Runtime::builder().backend(backend).workers(64).build();
+            result.expect_err("each worker has a descriptor");
+        };
+        limit(libc::RLIMIT_NOFILE, 40);
+        (0..100).for_each(|_| fail());
+        let before = resident();
+        (0..sized(backend, 2_000)).for_each(|_| fail());
+        let more = resident().saturating_sub(before);
+        assert!(more < 5_000_000, "{more} bytes more memory");
+    };
+    in_children(ME, rule, |_, _| {});
+}
+
+#[cfg(target_os = "linux")]
+#[test]
 fn build_without_enough_threads_is_an_error_that_leaks_nothing() {
     const ME: &str = "workers::build_without_enough_threads_is_an_error_that_leaks_nothing";
     let rule = |backend| {

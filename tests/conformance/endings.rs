@@ -1,0 +1,325 @@
+//! What ends, closes and is let go: wakers whose destructors and clones do more than they need to,
+//! runtimes that close while others wait, polling that ends in time.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, mpsc};
+use std::task::{Wake, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use polder::time::{sleep, timeout};
+use polder::{Backend, Event, Runtime, Task, Timer, future};
+
+use crate::descriptor::wait_until_readable;
+use crate::probe::poll_with;
+use crate::support::{
+    LIMIT, on_every_backend, on_every_backend_alone, on_every_backend_with_several, runtime,
+    runtime_of, share, sized,
+};
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// Between what it takes where all is well and how long a worker polls in these tests, with room on
+/// both sides.
+const LATE: Duration = Duration::from_secs(2);
+
+/// See [`LATE`].
+const BUSY: Duration = Duration::from_secs(10);
+
+/// A timer that is registered with this waker.
+fn timer_with(waker: impl Into<Waker>) -> Timer {
+    let mut timer = Timer::after(HOUR);
+    assert!(poll_with(&mut timer, &waker.into()).is_pending());
+    timer
+}
+
+/// Sets an event when its last waker is dropped.
+struct SetsOnDrop(Arc<Event>);
+
+impl Wake for SetsOnDrop {
+    fn wake(self: Arc<Self>) {}
+}
+
+impl Drop for SetsOnDrop {
+    fn drop(&mut self) {
+        self.0.set();
+    }
+}
+
+/// Another thread gives up a timer, and the thread that drives drops its waker: after its last look
+/// at what is ready, if it does so too late.
+#[test]
+fn a_waker_whose_destructor_wakes_a_task_does_not_leave_it_lying() {
+    on_every_backend_alone(|backend| {
+        runtime(backend).block_on(async {
+            let event = Arc::new(Event::new());
+            let timer = timer_with(Arc::new(SetsOnDrop(event.clone())));
+            let waits = polder::spawn(async move { event.wait().await });
+            future::yield_now().await;
+            future::yield_now().await;
+            thread::spawn(move || drop(timer)).join().unwrap();
+            waits.await;
+        });
+    });
+}
+
+#[test]
+fn a_waker_whose_destructor_wakes_a_task_tells_a_foreign_loop() {
+    on_every_backend_alone(|backend| {
+        let runtime = runtime(backend);
+        let Ok(descriptor) = runtime.descriptor() else {
+            return;
+        };
+        let event = Arc::new(Event::new());
+        let waits = runtime.spawn({
+            let event = event.clone();
+            async move { event.wait().await }
+        });
+        runtime.turn(Duration::ZERO);
+        runtime
+            .spawn(async move {
+                let timer = timer_with(Arc::new(SetsOnDrop(event)));
+                thread::spawn(move || drop(timer)).join().unwrap();
+            })
+            .detach();
+        while !waits.is_finished() {
+            wait_until_readable(descriptor);
+            runtime.turn(Duration::ZERO);
+        }
+    });
+}
+
+/// Panics when its last waker is dropped.
+struct PanicsOnDrop;
+
+impl Wake for PanicsOnDrop {
+    fn wake(self: Arc<Self>) {}
+}
+
+impl Drop for PanicsOnDrop {
+    fn drop(&mut self) {
+        panic!("a waker's destructor, on purpose");
+    }
+}
+
+#[test]
+fn a_waker_whose_destructor_panics_ends_no_worker() {
+    on_every_backend_with_several(|backend, workers| {
+        let runtime = runtime_of(backend, workers);
+        let (sender, receiver) = mpsc::channel();
+        let task = runtime.spawn(async move {
+            let timer = timer_with(Arc::new(PanicsOnDrop));
+            sender.send(timer).unwrap();
+            // The worker that this is on drops the waker in one of these.
+            for _ in 0..10 {
+                sleep(Duration::from_millis(5)).await;
+            }
+        });
+        drop(receiver.recv().unwrap());
+        let done = runtime.block_on(timeout(LIMIT / 2, task));
+        assert!(done.is_ok(), "the worker has gone, and its task with it");
+    });
+}
+
+/// All other workers are stuck, so nobody begins the task before the runtime closes, and nobody does
+/// afterwards.
+#[test]
+fn closing_does_not_wait_for_a_worker_that_waits_for_a_task_that_never_began() {
+    on_every_backend_with_several(|backend, workers| {
+        let runtime = runtime_of(backend, workers);
+        let (here, arrived) = mpsc::channel();
+        let free = Arc::new(AtomicBool::new(false));
+        for _ in 1..workers {
+            let (here, free) = (here.clone(), free.clone());
+            runtime
+                .spawn(async move {
+                    here.send(()).unwrap();
+                    while !free.load(SeqCst) {
+                        thread::sleep(Duration::from_millis(1));
+                    }
+                })
+                .detach();
+        }
+        (1..workers).for_each(|_| arrived.recv().unwrap());
+        runtime
+            .spawn(async move {
+                let never = polder::spawn(async {});
+                here.send(()).unwrap();
+                let _ = polder::block_on(never.fallible());
+            })
+            .detach();
+        arrived.recv().unwrap();
+        // While the runtime closes; at another time there would be nothing to see.
+        let frees = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(50));
+            free.store(true, SeqCst);
+        });
+        drop(runtime);
+        frees.join().unwrap();
+    });
+}
+
+#[test]
+fn runtimes_close_while_their_tasks_spawn_and_block_on_each_other() {
+    on_every_backend_with_several(|backend, workers| {
+        for round in 0..share(backend == Backend::default(), 200) as u64 {
+            let runtime = runtime_of(backend, workers);
+            for _ in 0..3 * workers {
+                runtime
+                    .spawn(async {
+                        for _ in 0..50 {
+                            let task = polder::spawn(async {});
+                            if polder::block_on(task.fallible()).is_none() {
+                                return;
+                            }
+                        }
+                    })
+                    .detach();
+            }
+            thread::sleep(Duration::from_micros(round % 40 * 20));
+            drop(runtime);
+        }
+    });
+}
+
+#[test]
+fn run_leaves_no_task_whether_tasks_await_or_detach_others() {
+    on_every_backend(|backend| {
+        let runtime = runtime(backend);
+        let ended = Arc::new(AtomicUsize::new(0));
+        for round in 0..sized(backend, 3_000) {
+            let tasks = round % 5 + 1;
+            ended.store(0, SeqCst);
+            for number in 0..tasks {
+                let ended = ended.clone();
+                runtime
+                    .spawn(async move {
+                        let inner: Task<()> = polder::spawn({
+                            let ended = ended.clone();
+                            async move {
+                                ended.fetch_add(1, SeqCst);
+                            }
+                        });
+                        if number % 2 == 0 {
+                            future::yield_now().await;
+                            inner.await;
+                        } else {
+                            inner.detach();
+                        }
+                        ended.fetch_add(1, SeqCst);
+                    })
+                    .detach();
+            }
+            runtime.run();
+            assert_eq!(ended.load(SeqCst), 2 * tasks, "in round {round}");
+        }
+    });
+}
+
+/// Polls a timer when it is woken, and keeps whether that was ready.
+#[derive(Default)]
+struct PollsInWake {
+    timer: Mutex<Option<Timer>>,
+    was_woken: AtomicBool,
+    was_ready: AtomicBool,
+}
+
+impl Wake for PollsInWake {
+    fn wake(self: Arc<Self>) {
+        self.was_woken.store(true, SeqCst);
+        if let Some(timer) = self.timer.lock().unwrap().as_mut() {
+            let ready = poll_with(timer, Waker::noop()).is_ready();
+            self.was_ready.fetch_or(ready, SeqCst);
+        }
+    }
+}
+
+#[test]
+fn a_timer_that_is_polled_while_its_runtime_closes_is_not_ready_early() {
+    on_every_backend(|backend| {
+        let polls = Arc::<PollsInWake>::default();
+        let runtime = runtime(backend);
+        runtime.block_on(async {
+            let timer = timer_with(polls.clone());
+            *polls.timer.lock().unwrap() = Some(timer);
+        });
+        drop(runtime);
+        assert!(polls.was_woken.load(SeqCst), "nobody was told of the end");
+        assert!(!polls.was_ready.load(SeqCst), "an hour early");
+        // It would keep itself alive.
+        drop(polls.timer.lock().unwrap().take());
+    });
+}
+
+/// Workers that have learnt to poll: idle times were short.
+fn busy(backend: Backend, workers: usize) -> Runtime {
+    let builder = Runtime::builder().backend(backend).workers(workers);
+    let runtime = builder.busy_poll(BUSY).build();
+    runtime.expect("an available backend can be opened")
+}
+
+async fn short_idle_times() {
+    for _ in 0..20 {
+        sleep(Duration::from_micros(100)).await;
+    }
+}
+
+#[test]
+fn a_worker_that_polls_for_long_keeps_no_task_to_itself() {
+    on_every_backend_with_several(|backend, workers| {
+        let runtime = busy(backend, workers);
+        let task = runtime.spawn(async {
+            for _ in 0..40 {
+                polder::spawn_local(std::future::pending::<()>()).detach();
+            }
+            short_idle_times().await;
+            let mut longest = Duration::ZERO;
+            for _ in 0..20 {
+                let start = Instant::now();
+                let begun = polder::spawn(async move { start.elapsed() }).await;
+                longest = longest.max(begun);
+            }
+            longest
+        });
+        let longest = runtime.block_on(task);
+        assert!(longest < LATE, "a task began after {longest:?}");
+    });
+}
+
+#[test]
+fn run_returns_in_time_though_workers_poll_for_long() {
+    on_every_backend_with_several(|backend, workers| {
+        let runtime = busy(backend, workers);
+        let (sender, end) = mpsc::channel();
+        runtime
+            .spawn(async move {
+                short_idle_times().await;
+                sender.send(Instant::now()).unwrap();
+            })
+            .detach();
+        runtime.run();
+        let late = end.try_recv().expect("run waits for all").elapsed();
+        assert!(late < LATE, "it returned {late:?} after the end");
+    });
+}
+
+/// A loop of its own, as a game has, in which nothing ever comes: no reason to spin.
+#[cfg(target_os = "linux")]
+#[test]
+fn turns_in_which_nothing_comes_do_not_teach_it_to_poll() {
+    fn used() -> Duration {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+    }
+    on_every_backend_alone(|backend| {
+        let builder = Runtime::builder().backend(backend);
+        let runtime = builder.busy_poll(Duration::from_millis(20)).build();
+        let runtime = runtime.expect("an available backend can be opened");
+        let (start, used_before) = (Instant::now(), used());
+        for _ in 0..20 {
+            runtime.turn(Duration::from_millis(16));
+        }
+        let (used, all) = (used() - used_before, start.elapsed());
+        assert!(used < all / 2, "{used:?} of {all:?} on the processor");
+    });
+}
