@@ -5,7 +5,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Builder;
 
 fn main() -> io::Result<()> {
-    let runtime = Builder::new_current_thread().enable_io().build()?;
+    let runtime = Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         println!("{}", listener.local_addr()?);
