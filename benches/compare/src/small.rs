@@ -22,7 +22,7 @@ pub fn group() -> Group {
                 cargo's release profile with nothing built before and everything downloaded. The \
                 size is that of the stripped program; crates are those in `cargo tree` for this \
                 platform, without the program itself and without those that only run while it is \
-                built. tokio has the features `io-util`, `net` and `rt`.",
+                built. tokio has the features `io-util`, `net`, `rt` and `time`.",
         workloads: |short| {
             let workload = Workload {
                 name: "echo".into(),
