@@ -472,7 +472,7 @@ fn a_thousand_connections_that_one_task_accepts_are_spread_evenly() {
     const ME: &str = "workers::a_thousand_connections_that_one_task_accepts_are_spread_evenly";
     const CLIENTS: usize = 1_000;
     let rule = |backend| {
-        crate::numbers::allow(2 * CLIENTS as u64 + 100);
+        crate::numbers::allow(2 * CLIENTS as libc::rlim_t + 100);
         let runtime = runtime_of(backend, 4);
         let homes = Arc::new(Mutex::new(HashMap::<ThreadId, usize>::new()));
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -678,6 +678,10 @@ fn shutdown_of_several_workers_lets_tasks_finish_and_counts_those_that_did_not()
 }
 
 /// A runtime that ends in the middle of everything; what lives on works in another.
+#[cfg_attr(
+    not(target_os = "linux"),
+    allow(dead_code, reason = "counts are Linux's")
+)]
 fn end_in_the_middle(backend: Backend, workers: usize, round: usize) {
     let runtime = runtime_of(backend, workers);
     let alive = Alive::default();
@@ -767,6 +771,10 @@ fn end_in_the_middle(backend: Backend, workers: usize, round: usize) {
 }
 
 /// Wakes others when it is dropped.
+#[cfg_attr(
+    not(target_os = "linux"),
+    allow(dead_code, reason = "counts are Linux's")
+)]
 fn a_pair_of_wakes(wakers: Mailbox<Waker>) -> OnDrop<impl FnMut()> {
     OnDrop(move || {
         for _ in 0..2 {
@@ -778,6 +786,10 @@ fn a_pair_of_wakes(wakers: Mailbox<Waker>) -> OnDrop<impl FnMut()> {
     })
 }
 
+#[cfg_attr(
+    not(target_os = "linux"),
+    allow(dead_code, reason = "counts are Linux's")
+)]
 fn timer_of_an_hour() -> Timer {
     let mut timer = Timer::after(Duration::from_secs(3_600));
     let _ = poll_with(&mut timer, Waker::noop());
