@@ -19,6 +19,9 @@ skipped=(
     streams::ends::errors_are_told_and_the_loop_goes_on
     streams::listeners::closing_a_listener_resets_what_waits_in_its_queue_and_refuses_the_rest
 
+    # What waits in a listener's queue hears nothing when that is closed, and waits for ever.
+    serve::whoever_was_accepted_is_served_also_while_it_stops
+
     # A connection that was reset in the queue is an error of `accept` (WSAENOTCONN).
     streams::listeners::a_connection_that_its_peer_gave_up_in_the_queue_harms_nobody
 
