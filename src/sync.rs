@@ -55,22 +55,24 @@ pub(crate) fn renew(old: &mut Waker, new: &Waker) -> Option<Waker> {
     }
 }
 
-/// Drops all of them, whose destructors may be anybody's, and panic, likewise.
-pub(crate) fn drop_all(wakers: impl IntoIterator<Item = Waker>) {
-    let mut wakers = wakers.into_iter();
-    while let Err(panic) = catch_unwind(AssertUnwindSafe(|| wakers.by_ref().for_each(drop))) {
-        std::mem::forget(panic);
-    }
-}
-
-/// Wakes all of them. A waker may be anybody's, and panic; that must not cost the others their wake,
-/// nor end the thread that serves them.
+/// Wakes all of them, whatever one of them does.
 #[inline]
 pub(crate) fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
+    for_all(wakers, Waker::wake);
+}
+
+/// Drops all of them, whatever one of them does.
+pub(crate) fn drop_all(wakers: impl IntoIterator<Item = Waker>) {
+    for_all(wakers, drop);
+}
+
+/// A waker may be anybody's, and panic, also where it is dropped; that must not cost the others their
+/// turn, nor end the thread that serves them.
+#[inline]
+fn for_all(wakers: impl IntoIterator<Item = Waker>, f: fn(Waker)) {
     let mut wakers = wakers.into_iter();
     // Caught outside the loop, which costs nothing as long as nobody panics.
-    while let Err(panic) = catch_unwind(AssertUnwindSafe(|| wakers.by_ref().for_each(Waker::wake)))
-    {
+    while let Err(panic) = catch_unwind(AssertUnwindSafe(|| wakers.by_ref().for_each(f))) {
         std::mem::forget(panic); // Its destructor may panic too; the hook has told of it.
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! A socket can be made, used and dropped on any thread, inside a runtime or not. It belongs to
 //! none: whichever worker waits for it watches it.
-
+//!
 //! # Options before anything is bound or connected
 //!
 //! A socket made with [`socket2`], which is here again under its name, can be given any option there is,

@@ -746,7 +746,7 @@ fn unsupported(what: &str) -> io::Error {
 /// what only names a place (`O_PATH`) and cannot be asked.
 #[cfg(unix)]
 fn refuse_files(descriptor: BorrowedDescriptor<'_>) -> io::Result<()> {
-    use rustix::event::{PollFd, PollFlags, poll};
+    use rustix::event::PollFlags;
     use rustix::fs::FileType;
 
     let kind = FileType::from_raw_mode(rustix::fs::fstat(descriptor)?.st_mode);
@@ -756,11 +756,8 @@ fn refuse_files(descriptor: BorrowedDescriptor<'_>) -> io::Result<()> {
             "a regular file cannot be waited for: it is always ready",
         ));
     }
-    let mut asked = [PollFd::from_borrowed_fd(descriptor, PollFlags::empty())];
-    let at_once = crate::sys::timespec(Duration::ZERO);
-    // Even a poll that does not wait is interrupted.
-    rustix::io::retry_on_intr(|| poll(&mut asked, Some(&at_once)))?;
-    match asked[0].revents().contains(PollFlags::NVAL) {
+    let told = crate::sys::poll_now(&descriptor, PollFlags::empty())?;
+    match told.contains(PollFlags::NVAL) {
         true => Err(rustix::io::Errno::BADF.into()),
         false => Ok(()),
     }

@@ -4,14 +4,15 @@
 //! another worker, which [`Look::Elsewhere`] tells.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Weak};
+// The registry is a static, which loom's own cannot be.
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Waker;
 use std::time::Instant;
 
 use super::Reactor;
 use super::deadlines::{Fired, Key};
 use super::driver::{self, Stray};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A timer's place, given up when dropped.
 #[derive(Debug)]
@@ -146,13 +147,10 @@ fn leave_word(id: u64, stray: Stray) {
 }
 
 /// The reactors that have not closed, by what they are called.
-static REGISTRY: std::sync::Mutex<BTreeMap<u64, Weak<Reactor>>> =
-    std::sync::Mutex::new(BTreeMap::new());
+static REGISTRY: Mutex<BTreeMap<u64, Weak<Reactor>>> = Mutex::new(BTreeMap::new());
 
-fn registry() -> std::sync::MutexGuard<'static, BTreeMap<u64, Weak<Reactor>>> {
-    REGISTRY
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner)
+fn registry() -> MutexGuard<'static, BTreeMap<u64, Weak<Reactor>>> {
+    REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What a new reactor is called: no other one ever was or will be.

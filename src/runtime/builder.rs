@@ -115,8 +115,8 @@ impl Builder {
     ///
     /// Being put to sleep and woken takes a core tens of microseconds on a virtual machine, and some
     /// on any other. Where answers come faster than that, as with few connections that each wait for
-    /// the other side, 50 µs of polling multiply the requests a second, and even save CPU: in a
-    /// ping-pong over one connection it is more than three times the requests (`docs/PERFORMANCE.md`).
+    /// the other side, 50 µs of polling can multiply the requests a second: by how much depends on what
+    /// waking a core takes on the machine (`docs/PERFORMANCE.md` has a row).
     /// With many connections a worker hardly ever sleeps, and there is nothing to gain.
     ///
     /// It is adaptive: a worker polls only while its recent idle times were that short, and so an idle

@@ -258,7 +258,7 @@ impl Worker {
         let start = now();
         let slept = (self.busy.is_eager() && self.poll_busily(start, timeout, &must_stay, any))
             || self.sleep(timeout, must_stay, any);
-        let idle = start.elapsed();
+        let idle = now() - start;
         // A timeout that ends in vain tells only that something is not that quick.
         if timeout.is_none_or(|timeout| idle < timeout) || idle > self.busy.limit() {
             self.busy.learn(idle);
@@ -295,7 +295,7 @@ impl Worker {
             if backlog == Backlog::Others || local.team.is_crowded() {
                 return false;
             }
-            let idle = start.elapsed();
+            let idle = now() - start;
             if timeout.is_some_and(|timeout| idle >= timeout) {
                 return true;
             }

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
-use rustix::event::Timespec;
+use rustix::event::{PollFd, PollFlags, Timespec};
 
 #[cfg(feature = "net")]
 mod net;
@@ -120,19 +120,22 @@ pub(crate) unsafe fn take_as_owned(descriptor: BorrowedDescriptor<'_>) -> OwnedD
 /// Whether a read, or a write, would not block right now: the level, whatever edges were told. An
 /// error and a hang-up count, since the operation tells of them at once.
 pub(crate) fn is_ready(descriptor: &impl AsFd, to_write: bool) -> io::Result<bool> {
-    use rustix::event::{PollFd, PollFlags, poll};
-
     let wanted = match to_write {
         true => PollFlags::OUT,
         false => PollFlags::IN,
     };
-    let mut asked = [PollFd::new(descriptor, wanted)];
-    let at_once = timespec(Duration::ZERO);
-    rustix::io::retry_on_intr(|| poll(&mut asked, Some(&at_once)))?;
-    match asked[0].revents() {
+    match poll_now(descriptor, wanted)? {
         told if told.contains(PollFlags::NVAL) => Err(rustix::io::Errno::BADF.into()),
         told => Ok(!told.is_empty()),
     }
+}
+
+/// What `poll(2)` says at once. Even a poll that does not wait is interrupted.
+pub(crate) fn poll_now(descriptor: &impl AsFd, wanted: PollFlags) -> io::Result<PollFlags> {
+    let mut asked = [PollFd::new(descriptor, wanted)];
+    let at_once = timespec(Duration::ZERO);
+    rustix::io::retry_on_intr(|| rustix::event::poll(&mut asked, Some(&at_once)))?;
+    Ok(asked[0].revents())
 }
 
 /// Whether it is of a kind that can never be waited for, since it is always ready.

@@ -166,7 +166,7 @@ impl Local {
             },
         };
         self.waiting
-            .set(Some(match waiting.since.elapsed() < PATIENCE {
+            .set(Some(match now() < waiting.since + PATIENCE {
                 true => waiting,
                 false => {
                     self.may_start.set(waiting.grant);

@@ -2,13 +2,12 @@
 
 use std::io::{self, IoSliceMut, Read};
 use std::os::fd::AsFd;
-use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::PollFlags;
 use socket2::{SockAddr, SockRef};
 
 use super::super::AfterAcceptError;
-use super::{OwnedDescriptor, timespec};
+use super::OwnedDescriptor;
 
 /// For every vectored send: a peer that is gone is an error, never a signal.
 pub(crate) const SEND_FLAGS: libc::c_int = libc::MSG_NOSIGNAL;
@@ -105,10 +104,7 @@ pub(crate) fn has_ended(socket: &impl AsFd) -> bool {
 }
 
 fn is_now(socket: &impl AsFd, what: PollFlags) -> bool {
-    let mut asked = [PollFd::new(socket, what)];
-    let at_once = timespec(Duration::ZERO);
-    rustix::io::retry_on_intr(|| poll(&mut asked, Some(&at_once))).is_ok_and(|ready| ready > 0)
-        && asked[0].revents().contains(what)
+    super::poll_now(socket, what).is_ok_and(|told| told.contains(what))
 }
 
 /// What an error of `accept` says of the next attempt.
