@@ -68,7 +68,8 @@ fn clients_are_served_until_it_is_told_to_stop_and_counted() {
         let summary = summary.expect("it was told to stop");
         assert_eq!(summary.accepted, clients as u64 / 10 * 10);
         assert_eq!(summary.finished + summary.cancelled, summary.accepted);
-        assert!((1..=clients / 10).contains(&summary.most_at_once));
+        // Not a round's number: a client may be through before its task at the server has ended.
+        assert!((1..=clients).contains(&summary.most_at_once));
         assert_eq!((summary.panicked, summary.errors), (0, 0));
         nobody_listens(address).await;
     });
