@@ -24,13 +24,13 @@
 //! A direction starts ready: nothing is known, so the first operation tries.
 //!
 //! Each waiter has an identity, [`WaiterId`]: a handle to the socket, or a future of ours. A waiter
-//! that comes again replaces its waker instead of adding one, and one that goes takes it along. The
-//! first waiter of each direction has a place of its own; the rare others share a list.
+//! that comes again replaces its waker instead of adding one, and one that goes takes it along.
+//! Nearly always there is one at most, who has a place of its own; the rare others share a list.
 
 use std::task::Waker;
 
 use crate::poller::Ready;
-use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use crate::sync::{Mutex, MutexGuard, renew};
 
 /// Which side of a source an operation belongs to.
@@ -61,7 +61,7 @@ pub(crate) struct WaiterId(pub(crate) u32);
 pub(crate) struct Snapshot {
     events: u32,
     spent: u32,
-    news: u32,
+    news: u8,
 }
 
 impl Snapshot {
@@ -92,22 +92,36 @@ pub(crate) struct Readiness<R> {
     /// By direction. Written by whoever has tried.
     spent: [AtomicU32; 2],
     /// What of [`NEWS`] was ever reported. Written under the lock.
-    news: AtomicU32,
+    news: AtomicU8,
     slots: Mutex<Slots<R>>,
 }
 
 /// What the lock protects. `homes` is the owner's.
 #[derive(Debug)]
 pub(crate) struct Slots<R> {
-    ids: [WaiterId; 2],
-    first: [Option<Waker>; 2],
-    /// Boxed, since nearly every source goes without.
+    first: Option<Waiter>,
+    /// Those who came while there was a first, in their order. Boxed, since nearly every source goes
+    /// without.
     #[expect(
         clippy::box_collection,
         reason = "one word instead of three in every source"
     )]
-    more: Option<Box<Vec<(Direction, WaiterId, Waker)>>>,
+    more: Option<Box<Vec<Waiter>>>,
     pub(crate) homes: R,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    waker: Waker,
+    id: WaiterId,
+    direction: Direction,
+}
+
+impl Waiter {
+    #[inline]
+    fn is(&self, direction: Direction, id: WaiterId) -> bool {
+        self.direction == direction && self.id == id
+    }
 }
 
 impl<R> Readiness<R> {
@@ -115,10 +129,9 @@ impl<R> Readiness<R> {
         Readiness {
             events: [AtomicU32::new(1), AtomicU32::new(1)],
             spent: [AtomicU32::new(0), AtomicU32::new(0)],
-            news: AtomicU32::new(0),
+            news: AtomicU8::new(0),
             slots: Mutex::new(Slots {
-                ids: [WaiterId(0); 2],
-                first: [None, None],
+                first: None,
                 more: None,
                 homes,
             }),
@@ -182,118 +195,116 @@ impl<R> Readiness<R> {
     #[inline]
     pub(crate) fn remember(&self, _: &mut Slots<R>, ready: Ready) {
         if ready.0 & NEWS != 0 {
-            let news = self.news.load(Ordering::Relaxed) | u32::from(ready.0 & NEWS);
+            let news = self.news.load(Ordering::Relaxed) | (ready.0 & NEWS);
             self.news.store(news, Ordering::Relaxed);
         }
     }
 
     /// The waiter goes: its wakers are handed back, to be dropped outside the lock.
-    pub(crate) fn forget(&self, id: WaiterId) -> Vec<Waker> {
-        let mut gone = Vec::new();
+    pub(crate) fn forget(&self, id: WaiterId) -> [Option<Waker>; 2] {
         let mut slots = self.lock();
-        for side in 0..2 {
-            if slots.ids[side] == id {
-                gone.extend(slots.first[side].take());
-            }
-        }
-        if let Some(more) = &mut slots.more {
-            let mut index = 0;
-            while index < more.len() {
-                match more[index].1 == id {
-                    true => gone.push(more.swap_remove(index).2),
-                    false => index += 1,
-                }
-            }
-        }
-        gone
+        [Direction::Read, Direction::Write].map(|direction| slots.remove(direction, id))
     }
 }
 
 impl<R> Slots<R> {
+    fn all(&self) -> impl Iterator<Item = &Waiter> {
+        self.first
+            .iter()
+            .chain(self.more.iter().flat_map(|more| &**more))
+    }
+
     #[inline]
     fn leave(&mut self, direction: Direction, id: WaiterId, waker: &Waker) -> Option<Waker> {
-        let side = direction as usize;
-        match &mut self.first[side] {
-            None => {
-                self.first[side] = Some(waker.clone());
-                self.ids[side] = id;
-                // An earlier turn of this waiter may stand in the list.
-                match self.more {
-                    None => None,
-                    Some(_) => self.remove_from_list(direction, id),
-                }
+        match &mut self.first {
+            Some(first) if first.is(direction, id) => renew(&mut first.waker, waker),
+            None if self.more.is_none() => {
+                self.first = Some(Waiter {
+                    waker: waker.clone(),
+                    id,
+                    direction,
+                });
+                None
             }
-            Some(first) if self.ids[side] == id => renew(first, waker),
-            Some(_) => self.leave_in_list(direction, id, waker),
+            _ => self.leave_among_others(direction, id, waker),
         }
     }
 
     #[cold]
-    fn leave_in_list(
+    fn leave_among_others(
         &mut self,
         direction: Direction,
         id: WaiterId,
         waker: &Waker,
     ) -> Option<Waker> {
         let more = self.more.get_or_insert_default();
-        match more.iter_mut().find(|w| w.0 == direction && w.1 == id) {
-            Some((_, _, old)) => renew(old, waker),
-            None => {
-                more.push((direction, id, waker.clone()));
-                None
-            }
+        if let Some(own) = more.iter_mut().find(|own| own.is(direction, id)) {
+            return renew(&mut own.waker, waker);
         }
+        let own = Waiter {
+            waker: waker.clone(),
+            id,
+            direction,
+        };
+        match self.first {
+            None => self.first = Some(own),
+            Some(_) => more.push(own),
+        }
+        None
     }
 
-    #[cold]
-    fn remove_from_list(&mut self, direction: Direction, id: WaiterId) -> Option<Waker> {
-        let more = self.more.as_mut()?;
-        let index = more.iter().position(|w| w.0 == direction && w.1 == id)?;
-        Some(more.swap_remove(index).2)
+    fn remove(&mut self, direction: Direction, id: WaiterId) -> Option<Waker> {
+        let first = self.first.take_if(|first| first.is(direction, id));
+        let removed = first.or_else(|| {
+            let more = self.more.as_mut()?;
+            let index = more.iter().position(|own| own.is(direction, id))?;
+            Some(more.remove(index))
+        });
+        removed.map(|own| own.waker)
     }
 
-    /// Takes out the wakers of `direction`. Those in the list come before the first: it will be the
-    /// first again, and one that takes all there is (`accept`) would leave nothing to the others.
+    /// Takes out the wakers of `direction`. Who waited longest comes last: it will be the first again,
+    /// and one that takes all there is (`accept`) would leave nothing to the others.
     #[inline]
     pub(super) fn take(&mut self, direction: Direction, wakers: &mut Vec<Waker>) {
+        let longest = self.first.take_if(|first| first.direction == direction);
         if self.more.is_some() {
-            self.take_list(direction, wakers);
-        }
-        if let Some(first) = self.first[direction as usize].take() {
-            wakers.push(first);
+            self.take_others(direction, longest, wakers);
+        } else if let Some(longest) = longest {
+            wakers.push(longest.waker);
         }
     }
 
     #[cold]
-    fn take_list(&mut self, direction: Direction, wakers: &mut Vec<Waker>) {
+    fn take_others(
+        &mut self,
+        direction: Direction,
+        mut longest: Option<Waiter>,
+        wakers: &mut Vec<Waker>,
+    ) {
         let Some(more) = &mut self.more else { return };
-        for waiter in std::mem::take(&mut **more) {
-            match waiter.0 == direction {
-                true => wakers.push(waiter.2),
-                false => more.push(waiter),
+        for own in std::mem::take(&mut **more) {
+            if own.direction != direction {
+                more.push(own);
+            } else if longest.is_none() {
+                longest = Some(own);
+            } else {
+                wakers.push(own.waker);
             }
         }
+        wakers.extend(longest.map(|longest| longest.waker));
     }
 
     /// Whether anybody waits for `direction`.
     #[inline]
     pub(crate) fn is_waited(&self, direction: Direction) -> bool {
-        self.first[direction as usize].is_some()
-            || self
-                .more
-                .as_ref()
-                .is_some_and(|more| more.iter().any(|w| w.0 == direction))
+        self.all().any(|own| own.direction == direction)
     }
 
     /// Whether anybody waits but `id` in `direction`. (In the other direction a handle may have
     /// another user.)
     pub(crate) fn is_waited_by_others(&self, direction: Direction, id: WaiterId) -> bool {
-        let own = direction as usize;
-        (0..2).any(|side| self.first[side].is_some() && (side != own || self.ids[side] != id))
-            || self
-                .more
-                .as_ref()
-                .is_some_and(|more| more.iter().any(|w| w.0 != direction || w.1 != id))
+        self.all().any(|own| !own.is(direction, id))
     }
 }
 

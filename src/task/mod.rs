@@ -32,6 +32,7 @@ use async_task::{Builder, FallibleTask, WithInfo};
 use pin_project_lite::pin_project;
 
 use crate::sync::atomic::{AtomicUsize, Ordering};
+use queue::Entry;
 use team::Team;
 
 #[cfg(feature = "blocking")]
@@ -128,7 +129,7 @@ pin_project! {
         meta: &'a Meta,
         // Where the task stands in its worker's list of live tasks, once it has to be found there:
         // from the end of its first poll on.
-        entry: Option<usize>,
+        entry: Option<Entry>,
         // `None` only while dropping.
         #[pin]
         future: Option<F>,

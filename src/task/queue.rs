@@ -14,6 +14,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
+use std::num::NonZeroUsize;
 use std::panic::Location;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -384,26 +385,32 @@ fn place_in(team: &Arc<Team>) -> Option<usize> {
     with_current(|local| Arc::ptr_eq(&local.team, team).then_some(local.place)).flatten()
 }
 
+/// Where a task stands in its worker's list of live tasks: counted from one, so that a place for one
+/// that may not be there yet takes one word.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Entry(NonZeroUsize);
+
 /// Enters a task that was polled for the first time in its worker's list; its entry there.
-pub(super) fn adopt(meta: &Meta, waker: &Waker) -> Option<usize> {
+pub(super) fn adopt(meta: &Meta, waker: &Waker) -> Option<Entry> {
     with_current(|local| {
         debug_assert!(local.is_home_of(meta), "a task runs at home");
         local.set_adopted(local.adopted.get() + 1);
-        local.live.borrow_mut().insert(Live {
+        let index = local.live.borrow_mut().insert(Live {
             waker: waker.clone(),
             site: meta.site,
-        })
+        });
+        Entry(NonZeroUsize::MIN.saturating_add(index))
     })
 }
 
 /// A task's future is gone: takes it out of the list, and counts it. One that was polled ends on its
 /// home's thread, one that was not may end anywhere.
-pub(super) fn end(meta: &Meta, entry: Option<usize>) {
+pub(super) fn end(meta: &Meta, entry: Option<Entry>) {
     let place = with_current(|local| {
-        if let (Some(entry), true) = (entry, local.is_home_of(meta)) {
+        if let (Some(Entry(entry)), true) = (entry, local.is_home_of(meta)) {
             local.set_adopted(local.adopted.get() - 1);
             // When the worker closes, the list has been taken.
-            let removed = local.live.borrow_mut().try_remove(entry);
+            let removed = local.live.borrow_mut().try_remove(entry.get() - 1);
             drop(removed);
         }
         Arc::ptr_eq(&local.team, &meta.team).then_some(local.place)

@@ -2077,3 +2077,24 @@ fn a_timer_that_is_set_a_million_times_while_its_runtime_stands_still_takes_no_m
     };
     in_children(ME, rule, |_, _| {});
 }
+
+/// A deadline may want a descriptor of its own: without one it is met all the same.
+#[cfg(target_os = "linux")]
+#[test]
+fn timers_fire_though_no_descriptor_is_left() {
+    const ME: &str = "time::timers_fire_though_no_descriptor_is_left";
+    let rule = |backend| {
+        let runtime = runtime(backend);
+        super::workers::limit(libc::RLIMIT_NOFILE, 64);
+        let all: Vec<_> = std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).collect();
+        runtime.block_on(async {
+            for micros in [1, 700, 2_500] {
+                let (start, time) = (Instant::now(), Duration::from_micros(micros));
+                sleep(time).await;
+                assert!(start.elapsed() >= time, "it was early");
+            }
+        });
+        drop(all);
+    };
+    in_children(ME, rule, |_, _| {});
+}

@@ -884,7 +884,7 @@ fn numbers_of_workers_and_names_that_cannot_be_are_errors_with_words() {
 }
 
 #[cfg(target_os = "linux")]
-fn limit(resource: libc::__rlimit_resource_t, to: usize) {
+pub fn limit(resource: libc::__rlimit_resource_t, to: usize) {
     let limit = libc::rlimit {
         rlim_cur: to as libc::rlim_t,
         rlim_max: libc::RLIM_INFINITY,
