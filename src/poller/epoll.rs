@@ -1,14 +1,14 @@
 //! `epoll(7)`: Linux and Android. Level, one-shot and edges; one system call a wait.
 //!
 //! Two descriptors of our own live in the set, both watched for edges, so that neither is ever
-//! read: an eventfd for notifications, and a timerfd, made on first need, which is the timeout of every
-//! wait that has one.
+//! read: an eventfd for notifications, and a timerfd, made on first need, for the end of a wait.
 //!
-//! **Why a timerfd.** A timeout that is given to the call (`epoll_wait`, and `epoll_pwait2` since 5.11) the
-//! kernel may overdraw by the thread's timer slack, 50 µs if nobody has said otherwise, and by a thousandth
-//! of its length (`select_estimate_accuracy` in Linux's fs/select.c); a timerfd it does not. And it stays
-//! armed: a server whose earliest deadline is seconds away pays one system call for that, not something in
-//! each wait. It is also what a foreign loop can see ([`arm`](Epoll::arm)).
+//! **Timeouts.** What is given to the call (`epoll_wait`, and `epoll_pwait2` since 5.11) the kernel may
+//! overdraw by the thread's timer slack, 50 µs if nobody has said otherwise, or by a thousandth of its
+//! length, if that is more (`select_estimate_accuracy` in Linux's fs/select.c); a timerfd it does not. So
+//! the call's own timeout is used for what is far away, where it costs no further call, since nearly every
+//! such deadline is given up or pushed back; and ends early enough for the timerfd to do the rest. That is
+//! also what a foreign loop can see ([`arm`](Epoll::arm)).
 //!
 //! The kernel writes to a buffer that comes with the caller's [`Events`], and its set is all the shared
 //! state there is: nothing here needs a lock but the timerfd.
@@ -46,6 +46,9 @@ const TIMER: u64 = u64::MAX - 1;
 /// one that is asked for twice, a reading of the clock later, is the same. Of 100,000 timers within 200 ms
 /// the median is 14 µs late so, for less CPU than the kernel's own timeouts take with 35 (Linux 6.18).
 const GRID: Duration = Duration::from_micros(20);
+
+/// A timeout from here on is the call's own, but for its end.
+const LONG: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
 pub(super) struct Epoll {
@@ -181,17 +184,18 @@ impl Selector for Epoll {
         if buffer.is_empty() {
             buffer.resize_with(limit, MaybeUninit::uninit);
         }
-        let mut end = Duration::ZERO;
-        let call_timeout = match timeout {
-            Some(timeout) if !timeout.is_zero() => {
-                end = now().saturating_add(timeout);
-                match self.set_timer(Some(on_grid(end))) {
-                    Ok(()) => None,
-                    // No descriptor was left for one: whole milliseconds have to do.
-                    Err(_) => Some(in_millis(timeout)),
-                }
-            }
-            other => other,
+        let end = match timeout {
+            Some(timeout) if !timeout.is_zero() => Some(now().saturating_add(timeout)),
+            _ => None,
+        };
+        let call_timeout = match (timeout, end) {
+            (Some(timeout), Some(_)) if timeout >= LONG => Some(nearly(timeout)),
+            // If no descriptor is left for the timer, whole milliseconds have to do.
+            (Some(timeout), Some(end)) => match self.set_timer(Some(on_grid(end))) {
+                Ok(()) => None,
+                Err(_) => Some(in_millis(timeout)),
+            },
+            _ => timeout,
         };
         // Our own two descriptors take their places among the others; what does not fit this time
         // the kernel keeps for the next.
@@ -211,12 +215,14 @@ impl Selector for Epoll {
             let now = now();
             self.timer.lock().armed.take_if(|armed| *armed <= now);
         }
-        // A timer that was left over ends no wait, nor does a timeout that an `int` could not hold.
+        // What ends a wait before its time: a timer that was left over, or the call's own timeout.
         let is_for_nothing = list.is_empty() && !notified && (fired || nothing);
-        match is_for_nothing
-            && timeout != Some(Duration::ZERO)
-            && (timeout.is_none() || now() < end)
-        {
+        let is_early = match (timeout, end) {
+            (None, _) => is_for_nothing,
+            (Some(_), None) => false,
+            (Some(_), Some(end)) => is_for_nothing && now() < end,
+        };
+        match is_early {
             true => Err(Errno::INTR.into()),
             false => Ok(()),
         }
@@ -304,10 +310,20 @@ fn on_grid(end: Duration) -> Duration {
     }
 }
 
-/// A timeout as `epoll_wait` takes it: never shorter, unless it is longer than an `int` holds.
+/// A long timeout as `epoll_wait` takes it, less what that may overdraw, and as much again.
+fn nearly(timeout: Duration) -> Duration {
+    const MILLISECOND: Duration = Duration::from_millis(1);
+    whole_millis(timeout - timeout / 500 - MILLISECOND)
+}
+
+/// A short timeout as `epoll_wait` takes it: never shorter.
 fn in_millis(timeout: Duration) -> Duration {
-    let millis = timeout.as_nanos().div_ceil(1_000_000).min(i32::MAX as u128);
-    Duration::from_millis(millis as u64)
+    whole_millis(timeout + Duration::from_nanos(999_999))
+}
+
+/// So many as there are, and an `int` holds.
+fn whole_millis(timeout: Duration) -> Duration {
+    Duration::from_millis(timeout.as_millis().min(i32::MAX as u128) as u64)
 }
 
 fn now() -> Duration {
@@ -347,9 +363,26 @@ mod tests {
     }
 
     #[test]
-    fn a_timeout_in_milliseconds_is_never_shorter_unless_an_int_does_not_hold_it() {
+    fn a_long_timeout_is_neither_early_nor_overdrawn_by_the_call() {
+        let poller = super::super::Poller::new(crate::Backend::Epoll).unwrap();
+        let mut events = Events::new();
+        for timeout in [LONG, LONG * 2 + Duration::from_micros(1)] {
+            let start = Instant::now();
+            assert_eq!(poller.wait(&mut events, Some(timeout)).unwrap(), 0);
+            assert!(start.elapsed() >= timeout, "early for {timeout:?}");
+        }
+        for timeout in [LONG, Duration::from_secs(1), Duration::MAX] {
+            let call = nearly(timeout);
+            let overdrawn = (call / 1_000).max(Duration::from_micros(50));
+            assert!(call + overdrawn < timeout, "{timeout:?} would be late");
+        }
+        assert_eq!(nearly(Duration::MAX).as_millis(), i32::MAX as u128);
+    }
+
+    #[test]
+    fn a_short_timeout_in_milliseconds_is_never_shorter() {
         assert_eq!(in_millis(Duration::from_nanos(1)).as_millis(), 1);
         assert_eq!(in_millis(Duration::from_millis(7)).as_millis(), 7);
-        assert_eq!(in_millis(Duration::MAX).as_millis(), i32::MAX as u128);
+        assert_eq!(in_millis(LONG), LONG);
     }
 }

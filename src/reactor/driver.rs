@@ -27,6 +27,8 @@ use crate::poller::Events;
 use crate::sync::{drop_all, wake_all};
 
 pub(crate) struct Driver {
+    /// The reactor's, nearer at hand.
+    id: u64,
     reactor: Arc<Reactor>,
     deadlines: RefCell<Deadlines>,
     /// Wakers of timers that were dropped elsewhere: to be dropped where anybody's code may run.
@@ -83,11 +85,8 @@ pub(super) fn with_own<R>(id: u64, f: impl FnOnce(&mut Deadlines) -> R) -> Optio
         let current = current.borrow();
         let driver = current
             .as_ref()
-            .filter(|driver| driver.reactor.id == id && !driver.reactor.is_closed())?;
-        if !driver.reactor.has_strays() {
-            return Some(f(&mut driver.deadlines.borrow_mut()));
-        }
-        driver.read_strays_now();
+            .filter(|driver| driver.id == id && !driver.reactor.is_closed())?;
+        driver.read_strays();
         Some(f(&mut driver.deadlines.borrow_mut()))
     })
 }
@@ -95,6 +94,7 @@ pub(super) fn with_own<R>(id: u64, f: impl FnOnce(&mut Deadlines) -> R) -> Optio
 impl Driver {
     pub(crate) fn new(reactor: Arc<Reactor>) -> Driver {
         Driver {
+            id: reactor.id,
             reactor,
             deadlines: RefCell::new(Deadlines::new()),
             gone: RefCell::default(),

@@ -32,7 +32,7 @@ use async_task::{Builder, FallibleTask, WithInfo};
 use pin_project_lite::pin_project;
 
 use crate::sync::atomic::{AtomicUsize, Ordering};
-use queue::Entry;
+use queue::{Entry, Share};
 use team::Team;
 
 #[cfg(feature = "blocking")]
@@ -42,7 +42,7 @@ pub use set::TaskSet;
 /// What every task carries, beside its future.
 #[derive(Debug)]
 pub(crate) struct Meta {
-    team: Arc<Team>,
+    team: Share,
     /// Which of the team's workers is the task's home; [`team::NOWHERE`] until a worker takes it.
     /// Written once at most, before the first poll, and so before there is any waker: whoever has one
     /// got it, by whatever means, from a thread that knew.
@@ -95,9 +95,8 @@ where
     F: Future + 'static,
     F::Output: 'static,
 {
-    queue::count(team);
     let meta = Meta {
-        team: team.clone(),
+        team: queue::enlist(team),
         place: AtomicUsize::new(place),
         site,
     };

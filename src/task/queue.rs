@@ -15,6 +15,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
 use std::num::NonZeroUsize;
+use std::ops::Deref;
 use std::panic::Location;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -52,6 +53,8 @@ pub(crate) struct Local {
     waiting: Cell<Option<Waiting>>,
     /// Whether the running task has spawned one that nobody was woken for.
     has_spawned: Cell<bool>,
+    /// Shares of the team that tasks gave back.
+    shares: RefCell<Vec<Arc<Team>>>,
 }
 
 /// Operations of one task that may succeed in one poll. Enough to drain what a turn brings, few
@@ -105,6 +108,7 @@ impl Local {
             may_start: Cell::new(0),
             waiting: Cell::new(None),
             has_spawned: Cell::new(false),
+            shares: RefCell::default(),
         }
     }
 
@@ -348,7 +352,7 @@ fn send(runnable: Runnable) {
             }
         }
         _ => {
-            let team = runnable.metadata().team.clone();
+            let team = Arc::clone(&runnable.metadata().team);
             if hand_over(&team, runnable) {
                 team.wake_one();
             }
@@ -374,15 +378,50 @@ fn hand_over(team: &Team, runnable: Runnable) -> bool {
     true
 }
 
-/// Counts a task of `team` that is made.
-pub(super) fn count(team: &Arc<Team>) {
-    team.count(place_in(team));
+/// A task's share of its team. Given back, it is kept for the next task that is spawned there, which so
+/// touches no counter that all workers share.
+#[derive(Debug)]
+pub(super) struct Share(Option<Arc<Team>>);
+
+/// How many a worker keeps: enough for tasks that come and go, while shares are all that keeps a team.
+const SHARES: usize = 64;
+
+impl Deref for Share {
+    type Target = Arc<Team>;
+
+    #[inline]
+    fn deref(&self) -> &Arc<Team> {
+        self.0.as_ref().expect("only drop takes it")
+    }
 }
 
-/// The place in `team` of the worker that this thread drives.
-#[inline]
-fn place_in(team: &Arc<Team>) -> Option<usize> {
-    with_current(|local| Arc::ptr_eq(&local.team, team).then_some(local.place)).flatten()
+impl Drop for Share {
+    #[inline]
+    fn drop(&mut self) {
+        let Some(team) = self.0.take() else { return };
+        // What is left is dropped outside.
+        let _too_many = with_current(|local| {
+            let mut shares = local.shares.borrow_mut();
+            if !Arc::ptr_eq(&local.team, &team) || shares.len() >= SHARES {
+                return Some(team);
+            }
+            shares.push(team);
+            None
+        });
+    }
+}
+
+/// Counts a task of `team` that is made, and gives its share.
+pub(super) fn enlist(team: &Arc<Team>) -> Share {
+    let here = with_current(|local| {
+        Arc::ptr_eq(&local.team, team).then(|| (local.place, local.shares.borrow_mut().pop()))
+    });
+    let (place, share) = match here.flatten() {
+        Some((place, share)) => (Some(place), share),
+        None => (None, None),
+    };
+    team.count(place);
+    Share(Some(share.unwrap_or_else(|| team.clone())))
 }
 
 /// Where a task stands in its worker's list of live tasks: counted from one, so that a place for one

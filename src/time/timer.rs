@@ -204,6 +204,7 @@ impl Timer {
     }
 
     /// Gives it another deadline, and keeps whoever waits.
+    #[inline]
     fn move_to(&mut self, when: Option<Instant>) {
         self.when = when;
         self.moved = true;
