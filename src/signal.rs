@@ -54,6 +54,29 @@ pub fn ctrl_c() -> CtrlC {
 }
 
 /// The future of [`ctrl_c`].
+///
+/// It can be kept, and asked now and then.
+///
+/// ```
+/// use polder::future;
+///
+/// polder::block_on(async {
+///     let mut stop = polder::signal::ctrl_c();
+///     assert!(future::poll_once(&mut stop).await.is_none()); // Nobody has pressed the keys,
+///     signal_hook::low_level::raise(signal_hook::consts::SIGINT)?;
+///     stop.await?; // and here they have.
+///     std::io::Result::Ok(())
+/// })?;
+/// # std::io::Result::Ok(())
+/// ```
+///
+/// # Errors
+///
+/// When awaited, what the system said when the handler was to be installed.
+///
+/// # Cancel safety
+///
+/// Dropping it leaves nothing behind. A Ctrl-C that comes while it is kept is told by the next poll.
 #[must_use = "futures do nothing unless they are polled"]
 #[derive(Debug)]
 pub struct CtrlC {
@@ -130,6 +153,16 @@ pub struct Signals {
 
 impl Signals {
     /// Listens to `signals` from here on.
+    ///
+    /// ```
+    /// use polder::signal::{Signal, Signals};
+    /// use std::io::ErrorKind;
+    ///
+    /// let _stop = Signals::new([Signal::Int, Signal::Term])?;
+    /// // From here on neither ends the process. And what nobody can catch, nobody can wait for:
+    /// assert_eq!(Signals::new([Signal::Kill]).unwrap_err().kind(), ErrorKind::InvalidInput);
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Errors
     ///

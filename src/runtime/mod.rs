@@ -65,6 +65,15 @@ pub struct Runtime {
 impl Runtime {
     /// A runtime with the default [`Builder`].
     ///
+    /// ```
+    /// use polder::{Backend, Runtime};
+    ///
+    /// let runtime = Runtime::new()?;
+    /// assert_eq!(runtime.backend(), Backend::configured()?);
+    /// assert_eq!(runtime.workers(), 1);
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// See [`Builder::build`].
@@ -219,6 +228,14 @@ impl Runtime {
     }
 
     /// How many threads run what is spawned.
+    ///
+    /// ```
+    /// let runtime = polder::Runtime::builder().workers(2).build()?;
+    /// // One task for each of them.
+    /// let tasks: Vec<_> = (0..runtime.workers()).map(|n| runtime.spawn(async move { n })).collect();
+    /// assert_eq!(tasks.len(), 2);
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn workers(&self) -> usize {
         self.team().workers()
     }
@@ -382,6 +399,21 @@ impl Handle {
     }
 
     /// Spawns a task.
+    ///
+    /// It runs while the runtime is driven; with [several workers](Builder::workers), always. Where the
+    /// runtime has ended, it is cancelled at once.
+    ///
+    /// ```
+    /// let runtime = polder::Runtime::new()?;
+    /// let handle = runtime.handle();
+    /// let task = handle.spawn(async { 5 });
+    /// assert_eq!(runtime.block_on(task), 5);
+    ///
+    /// drop(runtime);
+    /// let late = handle.spawn(async { 5 }).fallible();
+    /// assert_eq!(polder::block_on(late), None);
+    /// # std::io::Result::Ok(())
+    /// ```
     #[track_caller]
     pub fn spawn<F>(&self, future: F) -> Task<F::Output>
     where

@@ -11,6 +11,30 @@ use super::timer::{Sleep, sleep_until};
 use crate::reactor::now;
 
 /// What an [`Interval`] does when its user came late.
+///
+/// Ticks are due at 0, 10, 20, … milliseconds, and the user who took the first one comes back after 35:
+///
+/// | | comes at once | and then |
+/// |---|---|---|
+/// | `Burst` | 10, 20, 30 | 40, 50, … |
+/// | `Delay` | 10 | 45, 55, … |
+/// | `Skip` | 10 | 40, 50, … |
+///
+/// ```
+/// use polder::time::{MissedTicks, interval};
+/// use std::time::Duration;
+///
+/// polder::block_on(async {
+///     let period = Duration::from_millis(2);
+///     let mut ticks = interval(period).missed_ticks(MissedTicks::Skip);
+///     let first = ticks.tick().await;
+///     std::thread::sleep(3 * period);
+///     assert_eq!(ticks.tick().await - first, period);
+///     let next = ticks.tick().await - first;
+///     assert!(next >= 3 * period); // What lay between is left out,
+///     assert_eq!(next.as_nanos() % period.as_nanos(), 0); // and the ticks stay where they were.
+/// });
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum MissedTicks {
     /// The missed ticks come at once, one after the other; the ticks stay where they were.
@@ -62,7 +86,21 @@ pub fn interval_at(start: Instant, period: Duration) -> Interval {
     }
 }
 
-/// See [`interval`].
+/// What [`interval`] and [`interval_at`] give: ticks, one after the other, without end.
+///
+/// It is also a [`Stream`] of them.
+///
+/// ```
+/// use polder::stream::StreamExt;
+/// use polder::time::interval;
+/// use std::time::Duration;
+///
+/// polder::block_on(async {
+///     let ticks = interval(Duration::from_millis(1));
+///     let three: Vec<_> = ticks.take(3).collect().await;
+///     assert_eq!(three[2] - three[0], Duration::from_millis(2));
+/// });
+/// ```
 ///
 /// # Cancel safety
 ///
@@ -99,11 +137,32 @@ impl Interval {
     }
 
     /// The time between ticks.
+    ///
+    /// ```
+    /// use polder::time::interval;
+    /// use std::time::Duration;
+    ///
+    /// let ticks = interval(Duration::from_secs(1));
+    /// assert_eq!(ticks.period(), Duration::from_secs(1));
+    /// ```
     pub fn period(&self) -> Duration {
         self.period
     }
 
     /// Waits for the next tick, and gives the instant for which it was due.
+    ///
+    /// ```
+    /// use polder::time::interval;
+    /// use std::time::{Duration, Instant};
+    ///
+    /// polder::block_on(async {
+    ///     let mut ticks = interval(Duration::from_millis(2));
+    ///     for _ in 0..3 {
+    ///         let due = ticks.tick().await;
+    ///         assert!(Instant::now() >= due);
+    ///     }
+    /// });
+    /// ```
     ///
     /// # Cancel safety
     ///
@@ -113,11 +172,37 @@ impl Interval {
     }
 
     /// Starts anew: the next tick comes one period from now.
+    ///
+    /// ```
+    /// use polder::time::interval_at;
+    /// use std::time::{Duration, Instant};
+    ///
+    /// polder::block_on(async {
+    ///     let period = Duration::from_millis(2);
+    ///     let mut ticks = interval_at(Instant::now() + Duration::from_secs(3600), period);
+    ///     let start = Instant::now();
+    ///     ticks.reset();
+    ///     assert!(ticks.tick().await >= start + period);
+    /// });
+    /// ```
     pub fn reset(&mut self) {
         self.set(now().checked_add(self.period));
     }
 
     /// The polling form of [`tick`](Self::tick).
+    ///
+    /// ```
+    /// use polder::time::interval;
+    /// use std::future::poll_fn;
+    /// use std::time::Duration;
+    ///
+    /// let mut ticks = interval(Duration::from_millis(2));
+    /// polder::block_on(async {
+    ///     let first = poll_fn(|cx| ticks.poll_tick(cx)).await;
+    ///     let second = poll_fn(|cx| ticks.poll_tick(cx)).await;
+    ///     assert_eq!(second - first, Duration::from_millis(2));
+    /// });
+    /// ```
     pub fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
         // Polled in any case, so that whoever waits is woken when it starts anew.
         std::task::ready!(Pin::new(&mut self.sleep).poll(cx));

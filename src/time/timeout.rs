@@ -62,6 +62,23 @@ pub fn timeout_at<F: Future>(deadline: Instant, future: F) -> Timeout<F> {
 
 pin_project! {
     /// The future of [`timeout`] and [`timeout_at`].
+    ///
+    /// ```
+    /// use polder::time::{Timeout, sleep, timeout};
+    /// use std::time::Duration;
+    ///
+    /// // Others can be told what they get.
+    /// fn soon<F: Future>(future: F) -> Timeout<F> {
+    ///     timeout(Duration::from_millis(2), future)
+    /// }
+    ///
+    /// let late = polder::block_on(soon(sleep(Duration::from_secs(3600))));
+    /// assert!(late.is_err());
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it drops the future, and leaves nothing behind.
     #[must_use = "futures do nothing unless they are polled"]
     #[derive(Debug)]
     pub struct Timeout<F> {
@@ -84,6 +101,17 @@ impl<F: Future> Future for Timeout<F> {
 }
 
 /// The time was over before the future was done.
+///
+/// ```
+/// use polder::time::timeout;
+/// use std::io::{Error, ErrorKind};
+/// use std::time::Duration;
+///
+/// let never = timeout(Duration::from_millis(2), std::future::pending::<()>());
+/// let elapsed = polder::block_on(never).unwrap_err();
+/// assert_eq!(elapsed.to_string(), "the time is over");
+/// assert_eq!(Error::from(elapsed).kind(), ErrorKind::TimedOut); // So `?` takes it.
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Elapsed(());
 
