@@ -46,6 +46,22 @@ pub struct TcpStream(Socket);
 impl TcpStream {
     /// Connects to the first of `address`'s addresses that answers.
     ///
+    /// ```
+    /// use polder::net::{TcpListener, TcpStream};
+    ///
+    /// polder::block_on(async {
+    ///     let listener = TcpListener::bind("127.0.0.1:0").await?;
+    ///     let address = listener.local_addr()?;
+    ///     let stream = TcpStream::connect(address).await?;
+    ///     assert_eq!(stream.peer_addr()?, address);
+    ///     // A host's name may stand there too.
+    ///     let stream = TcpStream::connect(("127.0.0.1", address.port())).await?;
+    ///     assert_eq!(stream.peer_addr()?, address);
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// What the system says of the last address tried: [refused](io::ErrorKind::ConnectionRefused),
@@ -103,6 +119,21 @@ impl TcpStream {
     /// Connects a socket that was given its options before, and perhaps an address of its own: see [the
     /// module](crate::net).
     ///
+    /// ```
+    /// use polder::net::socket2::{Domain, Socket, Type};
+    /// use polder::net::{TcpListener, TcpStream};
+    ///
+    /// polder::block_on(async {
+    ///     let listener = TcpListener::bind("127.0.0.1:0").await?;
+    ///     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    ///     socket.set_recv_buffer_size(1 << 16)?; // Counts only before connecting.
+    ///     let stream = TcpStream::connect_with(socket, listener.local_addr()?).await?;
+    ///     assert_eq!(stream.peer_addr()?, listener.local_addr()?);
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// What the system says; [`InvalidInput`](io::ErrorKind::InvalidInput) if it is not a TCP socket.
@@ -121,6 +152,19 @@ impl TcpStream {
 
     /// This end's address.
     ///
+    /// ```
+    /// # use polder::net::{TcpListener, TcpStream};
+    /// # polder::block_on(async {
+    /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// # let near = TcpStream::connect(listener.local_addr()?).await?;
+    /// # let (far, _) = listener.accept().await?;
+    /// assert_eq!(near.local_addr()?, far.peer_addr()?);
+    /// assert_eq!(far.local_addr()?, listener.local_addr()?); // The accepted one keeps its listener's.
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// What the system says.
@@ -129,6 +173,19 @@ impl TcpStream {
     }
 
     /// The other end's address.
+    ///
+    /// ```
+    /// # use polder::net::{TcpListener, TcpStream};
+    /// # polder::block_on(async {
+    /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// # let near = TcpStream::connect(listener.local_addr()?).await?;
+    /// # let (far, _) = listener.accept().await?;
+    /// assert_eq!(near.peer_addr()?, listener.local_addr()?);
+    /// assert_eq!(far.peer_addr()?, near.local_addr()?);
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -200,6 +257,18 @@ impl TcpStream {
 
     /// Whether small writes are sent at once (`TCP_NODELAY`).
     ///
+    /// ```
+    /// # use polder::net::{TcpListener, TcpStream};
+    /// # polder::block_on(async {
+    /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// # let near = TcpStream::connect(listener.local_addr()?).await?;
+    /// # let (_far, _) = listener.accept().await?;
+    /// assert!(!near.nodelay()?); // By default the system may gather them for a moment.
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// What the system says.
@@ -208,6 +277,19 @@ impl TcpStream {
     }
 
     /// Sets [`nodelay`](Self::nodelay).
+    ///
+    /// ```
+    /// # use polder::net::{TcpListener, TcpStream};
+    /// # polder::block_on(async {
+    /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// # let near = TcpStream::connect(listener.local_addr()?).await?;
+    /// # let (_far, _) = listener.accept().await?;
+    /// near.set_nodelay(true)?;
+    /// assert!(near.nodelay()?);
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -218,6 +300,18 @@ impl TcpStream {
 
     /// How many hops packets may take.
     ///
+    /// ```
+    /// # use polder::net::{TcpListener, TcpStream};
+    /// # polder::block_on(async {
+    /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// # let near = TcpStream::connect(listener.local_addr()?).await?;
+    /// # let (_far, _) = listener.accept().await?;
+    /// assert!(near.ttl()? > 1);
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// What the system says.
@@ -226,6 +320,19 @@ impl TcpStream {
     }
 
     /// Sets [`ttl`](Self::ttl).
+    ///
+    /// ```
+    /// # use polder::net::{TcpListener, TcpStream};
+    /// # polder::block_on(async {
+    /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// # let near = TcpStream::connect(listener.local_addr()?).await?;
+    /// # let (_far, _) = listener.accept().await?;
+    /// near.set_ttl(1)?; // No router passes its packets on.
+    /// assert_eq!(near.ttl()?, 1);
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Errors
     ///
