@@ -4,6 +4,26 @@
 //! Neither belongs to a runtime: both can be set, and waited for, on any thread and under any
 //! executor.
 //!
+//! ```
+//! use polder::event::{Event, Latch};
+//! use std::sync::Arc;
+//!
+//! let (work, stop) = (Arc::new(Event::new()), Arc::new(Latch::new()));
+//! let thread = std::thread::spawn({
+//!     let (work, stop) = (work.clone(), stop.clone());
+//!     move || {
+//!         work.set(); // For one of those who wait for it.
+//!         stop.set(); // For everyone, for good.
+//!     }
+//! });
+//! polder::block_on(async {
+//!     work.wait().await;
+//!     stop.wait().await;
+//! });
+//! assert!(!work.is_set() && stop.is_set());
+//! # thread.join().unwrap();
+//! ```
+//!
 //! The state of each is behind one lock, held for moments; wakers are called and dropped outside it.
 //! A waiter looks at the signal and leaves its waker under that lock, and whoever sets the signal
 //! takes the waker out under it, so no signal can fall between the two.

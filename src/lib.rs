@@ -114,6 +114,18 @@ pub mod event;
 #[cfg(not(loom))]
 pub mod future {
     //! The combinators of futures-lite again, with a [`block_on`] that drives sockets and timers.
+    //!
+    //! ```
+    //! use polder::future;
+    //! use polder::time::sleep;
+    //! use std::time::Duration;
+    //!
+    //! let first = future::block_on(future::race(
+    //!     async { sleep(Duration::from_millis(2)).await; "soon" },
+    //!     async { sleep(Duration::from_secs(3600)).await; "late" },
+    //! ));
+    //! assert_eq!(first, "soon");
+    //! ```
 
     pub use crate::block_on;
     pub use futures_lite::future::*;
@@ -141,6 +153,16 @@ pub mod time;
 
 #[cfg(not(loom))]
 pub use event::Event;
+/// The streams of futures-lite again. ([`Timer`], [`TaskSet`] and what listeners accept are streams.)
+///
+/// ```
+/// use polder::stream::{self, StreamExt};
+///
+/// polder::block_on(async {
+///     let squares = stream::iter(1..=3).map(|n| n * n);
+///     assert_eq!(squares.collect::<Vec<_>>().await, [1, 4, 9]);
+/// });
+/// ```
 #[cfg(not(loom))]
 pub use futures_lite::stream;
 #[cfg(not(loom))]

@@ -4,6 +4,20 @@
 //! whoever waits for them, in whatever runtime. It depends on no backend, and a program that asks for
 //! no signal has none of it.
 //!
+//! ```
+//! use polder::future;
+//! use polder::signal::ctrl_c;
+//!
+//! # async fn serve() { signal_hook::low_level::raise(2).unwrap(); std::future::pending().await }
+//! polder::block_on(async {
+//!     // Works until it is told to stop.
+//!     future::or(async { serve().await; Ok(()) }, ctrl_c()).await?;
+//!     println!("stopping");
+//!     std::io::Result::Ok(())
+//! })?;
+//! # std::io::Result::Ok(())
+//! ```
+//!
 //! A signal is counted by its handler itself, so that each listener knows what came since it was made.
 
 use std::fmt;
@@ -252,7 +266,18 @@ macro_rules! signals {
         /// A signal.
         ///
         /// All are there on every platform, so that a program names them everywhere; where one cannot
-        /// be had, listening to it is an error.
+        /// be had, listening to it is an error. It is shown under the C library's name.
+        ///
+        /// ```
+        /// use polder::signal::{Signal, Signals};
+        ///
+        /// assert_eq!(Signal::Term.to_string(), "SIGTERM");
+        /// let mut known = vec![Signal::Int, Signal::Term];
+        /// if cfg!(unix) {
+        ///     known.push(Signal::Hup);
+        /// }
+        /// assert!(Signals::new(known).is_ok());
+        /// ```
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         #[non_exhaustive]
         pub enum Signal {

@@ -83,8 +83,48 @@ const AT_ONCE: u32 = 16;
 /// ```
 pub trait Listener: Send + Sync {
     /// A connection.
+    ///
+    /// ```
+    /// use polder::io::AsyncWriteExt;
+    /// use polder::net::{Listener, TcpListener, TcpStream};
+    ///
+    /// /// For connections of every listener whose connections can be written to.
+    /// async fn refuse<L: Listener<Stream: AsyncWriteExt + Unpin>>(mut stream: L::Stream) {
+    ///     let _ = stream.write_all(b"not today").await;
+    /// }
+    ///
+    /// # polder::block_on(async {
+    /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// let mut client = TcpStream::connect(listener.local_addr()?).await?;
+    /// refuse::<TcpListener>(listener.accept().await?.0).await;
+    /// let mut text = String::new();
+    /// polder::io::AsyncReadExt::read_to_string(&mut client, &mut text).await?;
+    /// assert_eq!(text, "not today");
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
     type Stream: Send + 'static;
     /// What is known of whoever has connected.
+    ///
+    /// ```
+    /// use polder::net::{Listener, TcpListener, TcpStream};
+    /// use std::fmt::Debug;
+    ///
+    /// /// A line for the log.
+    /// fn line<L: Listener<Address: Debug>>(address: &L::Address) -> String {
+    ///     format!("from {address:?}")
+    /// }
+    ///
+    /// # polder::block_on(async {
+    /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// let client = TcpStream::connect(listener.local_addr()?).await?;
+    /// let (_server, address) = listener.accept().await?;
+    /// assert_eq!(line::<TcpListener>(&address), format!("from {}", client.local_addr()?));
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
     type Address: Send + 'static;
 
     /// Waits for a connection.

@@ -5,6 +5,40 @@
 //! calls [`notify`](Poller::notify). It knows descriptors and tokens, nothing of tasks: the runtime
 //! stands on it, and so can a loop of your own.
 //!
+//! ```
+//! # #[cfg(unix)] {
+//! use polder::Backend;
+//! use polder::poller::{Events, Interest, Mode, Poller, Token};
+//! use std::io::{Read, Write};
+//! use std::os::fd::AsFd;
+//! use std::os::unix::net::UnixStream;
+//!
+//! let poller = Poller::new(Backend::default())?;
+//! let (mut ours, mut theirs) = UnixStream::pair()?;
+//! ours.set_nonblocking(true)?;
+//! // SAFETY: `ours` is deregistered below, before it is closed.
+//! unsafe { poller.register(ours.as_fd(), Token(1), Interest::READABLE, Mode::OneShot)? };
+//! theirs.write_all(b"a word, and the end")?;
+//! drop(theirs);
+//!
+//! let (mut events, mut bytes) = (Events::new(), [0; 64]);
+//! 'read: loop {
+//!     poller.wait(&mut events, None)?;
+//!     for event in events.iter().filter(|event| event.is_readable()) {
+//!         match ours.read(&mut bytes) {
+//!             Ok(0) => break 'read,
+//!             Ok(length) => println!("{length} bytes"),
+//!             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+//!             Err(error) => return Err(error),
+//!         }
+//!         poller.modify(ours.as_fd(), event.token(), Interest::READABLE, Mode::OneShot)?;
+//!     }
+//! }
+//! poller.deregister(ours.as_fd())?;
+//! # }
+//! # std::io::Result::Ok(())
+//! ```
+//!
 //! # The contract
 //!
 //! What every backend keeps, and what a caller may build on:

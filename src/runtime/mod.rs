@@ -7,6 +7,21 @@
 //! A runtime has a worker: a queue, a reactor and a heap of deadlines, all of one thread, the one that
 //! made it, which drives it and drops it. Other threads reach it through a [`Handle`]. With
 //! [`Builder::workers`] it has more of them, on threads of their own, which run what is spawned.
+//!
+//! ```
+//! use polder::runtime::Runtime;
+//! use polder::time::sleep;
+//! use std::time::Duration;
+//!
+//! let runtime = Runtime::builder().name("example").build()?;
+//! let handle = runtime.handle();
+//! std::thread::spawn(move || handle.spawn(sleep(Duration::from_millis(2))).detach())
+//!     .join()
+//!     .unwrap();
+//! assert_eq!(runtime.block_on(async { 6 * 7 }), 42); // The task from afar goes on meanwhile,
+//! runtime.run(); // and here until it is done.
+//! # std::io::Result::Ok(())
+//! ```
 
 mod background;
 mod builder;
