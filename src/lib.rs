@@ -6,6 +6,7 @@
 //! the environment variable `POLDER_BACKEND`, or as the platform's best.
 //!
 //! ```
+//! # #[cfg(feature = "net")] {
 //! use polder::io::{AsyncReadExt, AsyncWriteExt, copy};
 //! use polder::net::{TcpListener, TcpStream};
 //!
@@ -32,6 +33,7 @@
 //!     assert_eq!(&bytes, b"hello");
 //!     std::io::Result::Ok(())
 //! })?;
+//! # }
 //! # std::io::Result::Ok(())
 //! ```
 //!

@@ -66,11 +66,12 @@ impl TcpListener {
     ///
     /// What the system says of the last address tried, for instance that it is
     /// [in use](io::ErrorKind::AddrInUse); [`InvalidInput`](io::ErrorKind::InvalidInput) for an
-    /// empty list and for text that is no address.
+    /// empty list and for text that is no address; what [`resolve`](super::resolve) says of a name.
     ///
     /// # Cancel safety
     ///
-    /// Giving up leaves nothing behind.
+    /// Giving up leaves nothing behind, but, where a name is looked up, what
+    /// [`resolve`](super::resolve) does.
     pub async fn bind(address: impl AsyncToSocketAddrs) -> io::Result<TcpListener> {
         first_that_works(address, |address| async move {
             Socket::bind(Sort::TcpListener, &address.into()).map(TcpListener)
@@ -177,7 +178,10 @@ impl TcpListener {
         internet(self.0.local_addr()?)
     }
 
-    /// How many hops the packets of connections that are accepted may take.
+    /// How many hops the packets of connections that are accepted may take (`IP_TTL`).
+    ///
+    /// What an IPv6 socket makes of that is the system's: Linux takes it, for the IPv4 packets that such a
+    /// socket may send. The hops of IPv6 packets are set through `socket2::SockRef::from`.
     ///
     /// ```
     /// use polder::net::TcpListener;

@@ -66,11 +66,12 @@ impl TcpStream {
     ///
     /// What the system says of the last address tried: [refused](io::ErrorKind::ConnectionRefused),
     /// [timed out](io::ErrorKind::TimedOut) and so on; [`InvalidInput`](io::ErrorKind::InvalidInput)
-    /// for an empty list and for text that is no address.
+    /// for an empty list and for text that is no address; what [`resolve`](super::resolve) says of a
+    /// name.
     ///
     /// # Cancel safety
     ///
-    /// Giving up closes the socket.
+    /// Giving up closes the socket. For a name that is looked up, see [`resolve`](super::resolve).
     pub async fn connect(address: impl AsyncToSocketAddrs) -> io::Result<TcpStream> {
         first_that_works(address, |address| async move {
             Socket::connect(Sort::TcpStream, &address.into()).await
@@ -104,7 +105,7 @@ impl TcpStream {
     ///
     /// # Cancel safety
     ///
-    /// Giving up closes the socket.
+    /// Giving up closes the socket. For a name that is looked up, see [`resolve`](super::resolve).
     pub async fn connect_timeout(
         address: impl AsyncToSocketAddrs,
         duration: Duration,
@@ -189,8 +190,8 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// [`NotConnected`](io::ErrorKind::NotConnected) once the connection was reset, on some
-    /// platforms.
+    /// [`NotConnected`](io::ErrorKind::NotConnected) once the connection was reset, or has ended in both
+    /// directions, on some platforms (Linux among them).
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         internet(self.0.peer_addr()?)
     }
@@ -298,7 +299,10 @@ impl TcpStream {
         self.0.option(|socket| socket.set_tcp_nodelay(nodelay))
     }
 
-    /// How many hops packets may take.
+    /// How many hops packets may take (`IP_TTL`).
+    ///
+    /// What an IPv6 socket makes of that is the system's: Linux takes it, for the IPv4 packets that such a
+    /// socket may send. The hops of IPv6 packets are set through `socket2::SockRef::from`.
     ///
     /// ```
     /// # use polder::net::{TcpListener, TcpStream};

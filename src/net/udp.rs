@@ -67,11 +67,12 @@ impl UdpSocket {
     ///
     /// What the system says of the last address tried, for instance that it is
     /// [in use](io::ErrorKind::AddrInUse); [`InvalidInput`](io::ErrorKind::InvalidInput) for an
-    /// empty list and for text that is no address.
+    /// empty list and for text that is no address; what [`resolve`](super::resolve) says of a name.
     ///
     /// # Cancel safety
     ///
-    /// Giving up leaves nothing behind.
+    /// Giving up leaves nothing behind, but, where a name is looked up, what
+    /// [`resolve`](super::resolve) does.
     pub async fn bind(address: impl AsyncToSocketAddrs) -> io::Result<UdpSocket> {
         first_that_works(address, |address| async move {
             Socket::bind(Sort::UdpSocket, &address.into()).map(UdpSocket)
@@ -123,11 +124,12 @@ impl UdpSocket {
     /// # Errors
     ///
     /// What the system says of the last address tried; [`InvalidInput`](io::ErrorKind::InvalidInput) for
-    /// an empty list and for text that is no address.
+    /// an empty list and for text that is no address; what [`resolve`](super::resolve) says of a name.
     ///
     /// # Cancel safety
     ///
-    /// Giving up leaves the socket as it was.
+    /// Giving up leaves the socket as it was. For a name that is looked up, see
+    /// [`resolve`](super::resolve).
     pub async fn connect(&self, address: impl AsyncToSocketAddrs) -> io::Result<()> {
         first_that_works(address, |address| async move {
             self.0.connect_to(&address.into())
@@ -217,11 +219,12 @@ impl UdpSocket {
     /// # Errors
     ///
     /// What the system says of the last address tried, for instance that the datagram is too long;
-    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for an empty list and for text that is no address.
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for an empty list and for text that is no address;
+    /// what [`resolve`](super::resolve) says of a name.
     ///
     /// # Cancel safety
     ///
-    /// Giving up sends nothing.
+    /// Giving up sends nothing. For a name that is looked up, see [`resolve`](super::resolve).
     pub async fn send_to(
         &self,
         bytes: &[u8],
@@ -529,6 +532,9 @@ impl UdpSocket {
     }
 
     /// How many hops datagrams may take (`IP_TTL`).
+    ///
+    /// What an IPv6 socket makes of that is the system's: Linux takes it, for the IPv4 packets that such a
+    /// socket may send. The hops of IPv6 packets are set through `socket2::SockRef::from`.
     ///
     /// ```
     /// # use polder::net::UdpSocket;

@@ -1031,7 +1031,8 @@ impl Poller {
     ///
     /// # Errors
     ///
-    /// [`ResourceBusy`](io::ErrorKind::ResourceBusy) while another thread waits on this poller.
+    /// [`ResourceBusy`](io::ErrorKind::ResourceBusy) while another thread waits on this poller; otherwise
+    /// what the kernel says, for instance that it is short of memory.
     pub fn wait(&self, events: &mut Events, timeout: Option<Duration>) -> io::Result<usize> {
         if self.waiting.swap(true, Ordering::Acquire) {
             return Err(busy());

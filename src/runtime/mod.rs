@@ -178,6 +178,10 @@ impl Runtime {
     /// assert_eq!(runtime.block_on(task), "done");
     /// # std::io::Result::Ok(())
     /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the [`Task`] cancels it.
     #[track_caller]
     pub fn spawn<F>(&self, future: F) -> Task<F::Output>
     where
@@ -201,6 +205,10 @@ impl Runtime {
     /// assert_eq!(seen.get(), 5);
     /// # std::io::Result::Ok(())
     /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the [`Task`] cancels it.
     #[track_caller]
     pub fn spawn_local<F>(&self, future: F) -> Task<F::Output>
     where
@@ -314,10 +322,6 @@ impl Runtime {
     /// many tasks were cancelled. (As every drop of a runtime it waits for tasks that other workers are
     /// just running.)
     ///
-    /// # Panics
-    ///
-    /// If the kernel can no longer be waited on.
-    ///
     /// ```
     /// use std::time::Duration;
     ///
@@ -327,6 +331,10 @@ impl Runtime {
     /// assert_eq!(runtime.shutdown(Duration::from_millis(10)), 1);
     /// # std::io::Result::Ok(())
     /// ```
+    ///
+    /// # Panics
+    ///
+    /// If the kernel can no longer be waited on.
     pub fn shutdown(self, timeout: Duration) -> usize {
         self.worker.run(now().checked_add(timeout));
         self.team().live_tasks()
@@ -429,6 +437,10 @@ impl Handle {
     /// assert_eq!(polder::block_on(late), None);
     /// # std::io::Result::Ok(())
     /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the [`Task`] cancels it.
     #[track_caller]
     pub fn spawn<F>(&self, future: F) -> Task<F::Output>
     where
@@ -508,6 +520,10 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
 /// # Panics
 ///
 /// Where the background runtime is needed and cannot be started.
+///
+/// # Cancel safety
+///
+/// Dropping the [`Task`] cancels it.
 #[track_caller]
 pub fn spawn<F>(future: F) -> Task<F::Output>
 where
@@ -542,6 +558,10 @@ where
 ///
 /// On a thread that drives no runtime: there is nothing that could run the task *here*. Use it
 /// within [`block_on`], or [`Runtime::spawn_local`].
+///
+/// # Cancel safety
+///
+/// Dropping the [`Task`] cancels it.
 #[track_caller]
 pub fn spawn_local<F>(future: F) -> Task<F::Output>
 where

@@ -381,6 +381,14 @@ impl<T> fmt::Debug for Task<T> {
 /// assert_eq!(polder::block_on(late), None);
 /// # std::io::Result::Ok(())
 /// ```
+///
+/// # Panics
+///
+/// Awaiting it panics if the task did.
+///
+/// # Cancel safety
+///
+/// Polling it through `&mut` and giving up loses nothing; dropping it cancels the task.
 #[must_use = "dropping a task cancels it"]
 #[derive(Debug)]
 pub struct Fallible<T>(Task<T>);

@@ -60,6 +60,11 @@ use crate::sync::{Mutex, renew, wake_all};
 /// dropping the set, the other parts. Who wants to go on uses
 /// [`join_next_result`](Self::join_next_result). A panic that nobody takes is reported on standard
 /// error.
+///
+/// # Cancel safety
+///
+/// Giving up a wait for the next output loses none, also where the set is used as a stream; dropping the
+/// set cancels its tasks.
 pub struct TaskSet<T> {
     /// Those that were not joined yet. `None`: to be cancelled.
     tasks: Slab<Option<Task<()>>>,
@@ -232,6 +237,10 @@ impl<T> TaskSet<T> {
     /// });
     /// ```
     ///
+    /// # Errors
+    ///
+    /// What the task panicked with.
+    ///
     /// # Cancel safety
     ///
     /// Giving up loses no output.
@@ -276,6 +285,10 @@ impl<T> TaskSet<T> {
     ///     assert_eq!(result.unwrap_err().downcast_ref(), Some(&"bad luck"));
     /// });
     /// ```
+    ///
+    /// # Errors
+    ///
+    /// What the task panicked with.
     pub fn poll_join_next_result(
         &mut self,
         cx: &mut Context<'_>,

@@ -48,7 +48,8 @@ pub enum MissedTicks {
 
 /// Ticks now, and then every `period`.
 ///
-/// (A [`Timer::interval`](crate::Timer::interval) fires for the first time after a period.)
+/// (A [`Timer::interval`](crate::Timer::interval) fires for the first time after a period.) With a period
+/// of zero there is a tick whenever one is asked for.
 ///
 /// # Examples
 ///
@@ -63,6 +64,14 @@ pub enum MissedTicks {
 ///     assert_eq!(second - first, Duration::from_millis(2));
 /// });
 /// ```
+///
+/// # Panics
+///
+/// When awaited, as [`Timer`](crate::Timer).
+///
+/// # Cancel safety
+///
+/// As [`Interval`]: giving up loses no tick.
 pub fn interval(period: Duration) -> Interval {
     interval_at(now(), period)
 }
@@ -77,6 +86,14 @@ pub fn interval(period: Duration) -> Interval {
 /// let first = polder::block_on(async { interval_at(start, Duration::from_secs(1)).tick().await });
 /// assert_eq!(first, start);
 /// ```
+///
+/// # Panics
+///
+/// When awaited, as [`Timer`](crate::Timer).
+///
+/// # Cancel safety
+///
+/// As [`Interval`]: giving up loses no tick.
 pub fn interval_at(start: Instant, period: Duration) -> Interval {
     Interval {
         next: Some(start),
@@ -163,6 +180,10 @@ impl Interval {
     ///     }
     /// });
     /// ```
+    ///
+    /// # Panics
+    ///
+    /// As [`Timer`](crate::Timer).
     ///
     /// # Cancel safety
     ///

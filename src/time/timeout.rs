@@ -33,9 +33,14 @@ use super::timer::{Sleep, sleep, sleep_until};
 ///
 /// [`Elapsed`], which turns into an [`io::Error`] of kind [`TimedOut`](io::ErrorKind::TimedOut).
 ///
+/// # Panics
+///
+/// When awaited, as [`Timer`](crate::Timer).
+///
 /// # Cancel safety
 ///
-/// `future` is dropped when the time is over, or when the timeout is.
+/// `future` is dropped with the timeout: once that was awaited, whether or not the time was over, or when
+/// it is given up. A timeout that is polled by reference keeps it.
 pub fn timeout<F: Future>(duration: Duration, future: F) -> Timeout<F> {
     Timeout {
         future,
@@ -53,6 +58,18 @@ pub fn timeout<F: Future>(duration: Duration, future: F) -> Timeout<F> {
 /// let result = polder::block_on(timeout_at(deadline, std::future::pending::<()>()));
 /// assert!(result.is_err());
 /// ```
+///
+/// # Errors
+///
+/// As [`timeout`].
+///
+/// # Panics
+///
+/// When awaited, as [`Timer`](crate::Timer).
+///
+/// # Cancel safety
+///
+/// As [`timeout`].
 pub fn timeout_at<F: Future>(deadline: Instant, future: F) -> Timeout<F> {
     Timeout {
         future,

@@ -388,6 +388,14 @@ impl Stream for Timer {
 ///
 /// polder::block_on(polder::time::sleep(Duration::from_millis(1)));
 /// ```
+///
+/// # Panics
+///
+/// When awaited, as [`Timer`].
+///
+/// # Cancel safety
+///
+/// As [`Sleep`]: giving up leaves nothing behind.
 pub fn sleep(duration: Duration) -> Sleep {
     Sleep(Timer::after(duration))
 }
@@ -401,6 +409,14 @@ pub fn sleep(duration: Duration) -> Sleep {
 /// polder::block_on(polder::time::sleep_until(deadline));
 /// assert!(Instant::now() >= deadline);
 /// ```
+///
+/// # Panics
+///
+/// When awaited, as [`Timer`].
+///
+/// # Cancel safety
+///
+/// As [`Sleep`]: giving up leaves nothing behind.
 pub fn sleep_until(deadline: Instant) -> Sleep {
     Sleep(Timer::at(deadline))
 }
@@ -424,6 +440,10 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
 /// # Cancel safety
 ///
 /// Dropping it leaves nothing behind; polled by reference, it keeps its deadline.
+///
+/// # Panics
+///
+/// As [`Timer`].
 #[must_use = "futures do nothing unless they are polled"]
 #[derive(Debug)]
 pub struct Sleep(Timer);

@@ -106,7 +106,7 @@ impl UCred {
         self.gid
     }
 
-    /// The process, where the system tells.
+    /// The process, where the system tells: Linux does, unless it is one of another PID namespace.
     ///
     /// ```
     /// # #[cfg(not(any(target_os = "illumos", target_os = "solaris")))] {

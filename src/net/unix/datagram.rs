@@ -41,6 +41,9 @@ use crate::net::traits::converts;
 /// A datagram that is longer than the buffer is cut; the rest is lost. Where the receiver's queue is full,
 /// a send waits on Linux (a socket that is not connected to the receiver tries again every few
 /// milliseconds), and is an error (`ENOBUFS`) on the BSDs and Apple's systems.
+///
+/// That the peer has gone, Linux tells the next send ([refused](io::ErrorKind::ConnectionRefused)), and
+/// not whoever waits for a datagram.
 #[derive(Clone)]
 pub struct UnixDatagram(Socket);
 
@@ -432,7 +435,8 @@ impl UnixDatagram {
     ///
     /// # Errors
     ///
-    /// What the system says; [`Unsupported`](io::ErrorKind::Unsupported) where it does not tell.
+    /// What the system says, [`NotConnected`](io::ErrorKind::NotConnected) on Linux of a socket that is not
+    /// of a pair; [`Unsupported`](io::ErrorKind::Unsupported) where it does not tell.
     pub fn peer_cred(&self) -> io::Result<UCred> {
         UCred::of(&self.0)
     }
