@@ -4,6 +4,26 @@
 //! Neither belongs to a runtime: both can be set, and waited for, on any thread and under any
 //! executor.
 //!
+//! ```
+//! use polder::event::{Event, Latch};
+//! use std::sync::Arc;
+//!
+//! let (work, stop) = (Arc::new(Event::new()), Arc::new(Latch::new()));
+//! let thread = std::thread::spawn({
+//!     let (work, stop) = (work.clone(), stop.clone());
+//!     move || {
+//!         work.set(); // For one of those who wait for it.
+//!         stop.set(); // For everyone, for good.
+//!     }
+//! });
+//! polder::block_on(async {
+//!     work.wait().await;
+//!     stop.wait().await;
+//! });
+//! assert!(!work.is_set() && stop.is_set());
+//! # thread.join().unwrap();
+//! ```
+//!
 //! The state of each is behind one lock, held for moments; wakers are called and dropped outside it.
 //! A waiter looks at the signal and leaves its waker under that lock, and whoever sets the signal
 //! takes the waker out under it, so no signal can fall between the two.
@@ -72,11 +92,29 @@ impl EventState {
 
 impl Event {
     /// An event that is not signalled.
+    ///
+    /// ```
+    /// use polder::Event;
+    ///
+    /// static STARTED: std::sync::LazyLock<Event> = std::sync::LazyLock::new(Event::new);
+    ///
+    /// assert!(!STARTED.is_set());
+    /// std::thread::spawn(|| STARTED.set());
+    /// polder::block_on(STARTED.wait());
+    /// ```
     pub fn new() -> Event {
         Event::default()
     }
 
     /// Signals it: releases the one who has waited longest, or else whoever comes next.
+    ///
+    /// ```
+    /// let event = polder::Event::new();
+    /// event.set();
+    /// event.set(); // It is signalled already: one wait consumes both.
+    /// polder::block_on(event.wait());
+    /// assert!(!event.is_set());
+    /// ```
     pub fn set(&self) {
         let waker = self.0.lock().set();
         if let Some(waker) = waker {
@@ -97,6 +135,16 @@ impl Event {
     }
 
     /// Whether it is signalled, and nobody has consumed that yet.
+    ///
+    /// ```
+    /// polder::block_on(async {
+    ///     let event = polder::Event::new();
+    ///     event.set();
+    ///     assert!(event.is_set());
+    ///     event.wait().await;
+    ///     assert!(!event.is_set());
+    /// });
+    /// ```
     pub fn is_set(&self) -> bool {
         self.0.lock().set
     }
@@ -137,6 +185,26 @@ impl fmt::Debug for Event {
 }
 
 /// The future of [`Event::wait`].
+///
+/// It stands in the queue from its first poll on, until it is done or dropped.
+///
+/// ```
+/// use polder::{Event, future};
+///
+/// polder::block_on(async {
+///     let event = Event::new();
+///     let (mut first, mut second) = (event.wait(), event.wait());
+///     assert!(future::poll_once(&mut first).await.is_none());
+///     assert!(future::poll_once(&mut second).await.is_none());
+///     event.set(); // It releases the first,
+///     drop(first); // which gives up, and passes the signal on.
+///     second.await;
+/// });
+/// ```
+///
+/// # Cancel safety
+///
+/// One that is dropped after it was released passes the signal on.
 #[must_use = "futures do nothing unless they are polled"]
 #[derive(Debug)]
 pub struct EventWait<'a> {
@@ -228,6 +296,18 @@ struct LatchState {
 
 impl Latch {
     /// A latch that is not set.
+    ///
+    /// ```
+    /// use polder::event::Latch;
+    ///
+    /// let stop = Latch::new();
+    /// assert!(!stop.is_set());
+    /// polder::block_on(async {
+    ///     let all = polder::future::zip(stop.wait(), stop.wait());
+    ///     stop.set();
+    ///     all.await;
+    /// });
+    /// ```
     pub fn new() -> Latch {
         Latch::default()
     }
@@ -251,11 +331,39 @@ impl Latch {
     }
 
     /// Whether it is set.
+    ///
+    /// ```
+    /// use polder::event::Latch;
+    ///
+    /// let stop = Latch::new();
+    /// let mut rounds = 0;
+    /// while !stop.is_set() {
+    ///     rounds += 1; // A part of what is long in computing.
+    ///     if rounds == 3 {
+    ///         stop.set();
+    ///     }
+    /// }
+    /// assert_eq!(rounds, 3);
+    /// ```
     pub fn is_set(&self) -> bool {
         self.0.lock().set
     }
 
     /// Waits until it is set.
+    ///
+    /// ```
+    /// use polder::event::Latch;
+    /// use std::sync::Arc;
+    ///
+    /// polder::block_on(async {
+    ///     let ready = Arc::new(Latch::new());
+    ///     let other = ready.clone();
+    ///     let thread = std::thread::spawn(move || other.set());
+    ///     ready.wait().await;
+    ///     assert!(ready.is_set()); // And stays so.
+    ///     thread.join().unwrap();
+    /// });
+    /// ```
     ///
     /// # Cancel safety
     ///
@@ -277,6 +385,23 @@ impl fmt::Debug for Latch {
 }
 
 /// The future of [`Latch::wait`].
+///
+/// ```
+/// use polder::event::Latch;
+/// use polder::future;
+///
+/// polder::block_on(async {
+///     let stop = Latch::new();
+///     let mut stopped = stop.wait();
+///     assert!(future::poll_once(&mut stopped).await.is_none());
+///     stop.set();
+///     assert!(future::poll_once(&mut stopped).await.is_some());
+/// });
+/// ```
+///
+/// # Cancel safety
+///
+/// Dropping it leaves nothing behind.
 #[must_use = "futures do nothing unless they are polled"]
 #[derive(Debug)]
 pub struct LatchWait<'a> {

@@ -6,6 +6,7 @@
 //! the environment variable `POLDER_BACKEND`, or as the platform's best.
 //!
 //! ```
+//! # #[cfg(feature = "net")] {
 //! use polder::io::{AsyncReadExt, AsyncWriteExt, copy};
 //! use polder::net::{TcpListener, TcpStream};
 //!
@@ -32,6 +33,7 @@
 //!     assert_eq!(&bytes, b"hello");
 //!     std::io::Result::Ok(())
 //! })?;
+//! # }
 //! # std::io::Result::Ok(())
 //! ```
 //!
@@ -114,6 +116,18 @@ pub mod event;
 #[cfg(not(loom))]
 pub mod future {
     //! The combinators of futures-lite again, with a [`block_on`] that drives sockets and timers.
+    //!
+    //! ```
+    //! use polder::future;
+    //! use polder::time::sleep;
+    //! use std::time::Duration;
+    //!
+    //! let first = future::block_on(future::race(
+    //!     async { sleep(Duration::from_millis(2)).await; "soon" },
+    //!     async { sleep(Duration::from_secs(3600)).await; "late" },
+    //! ));
+    //! assert_eq!(first, "soon");
+    //! ```
 
     pub use crate::block_on;
     pub use futures_lite::future::*;
@@ -141,6 +155,16 @@ pub mod time;
 
 #[cfg(not(loom))]
 pub use event::Event;
+/// The streams of futures-lite again. ([`Timer`], [`TaskSet`] and what listeners accept are streams.)
+///
+/// ```
+/// use polder::stream::{self, StreamExt};
+///
+/// polder::block_on(async {
+///     let squares = stream::iter(1..=3).map(|n| n * n);
+///     assert_eq!(squares.collect::<Vec<_>>().await, [1, 4, 9]);
+/// });
+/// ```
 #[cfg(not(loom))]
 pub use futures_lite::stream;
 #[cfg(not(loom))]

@@ -4,6 +4,20 @@
 //! whoever waits for them, in whatever runtime. It depends on no backend, and a program that asks for
 //! no signal has none of it.
 //!
+//! ```
+//! use polder::future;
+//! use polder::signal::ctrl_c;
+//!
+//! # async fn serve() { signal_hook::low_level::raise(2).unwrap(); std::future::pending().await }
+//! polder::block_on(async {
+//!     // Works until it is told to stop.
+//!     future::or(async { serve().await; Ok(()) }, ctrl_c()).await?;
+//!     println!("stopping");
+//!     std::io::Result::Ok(())
+//! })?;
+//! # std::io::Result::Ok(())
+//! ```
+//!
 //! A signal is counted by its handler itself, so that each listener knows what came since it was made.
 
 use std::fmt;
@@ -54,6 +68,29 @@ pub fn ctrl_c() -> CtrlC {
 }
 
 /// The future of [`ctrl_c`].
+///
+/// It can be kept, and asked now and then.
+///
+/// ```
+/// use polder::future;
+///
+/// polder::block_on(async {
+///     let mut stop = polder::signal::ctrl_c();
+///     assert!(future::poll_once(&mut stop).await.is_none()); // Nobody has pressed the keys,
+///     signal_hook::low_level::raise(signal_hook::consts::SIGINT)?;
+///     stop.await?; // and here they have.
+///     std::io::Result::Ok(())
+/// })?;
+/// # std::io::Result::Ok(())
+/// ```
+///
+/// # Errors
+///
+/// When awaited, what the system said when the handler was to be installed.
+///
+/// # Cancel safety
+///
+/// Dropping it leaves nothing behind. A Ctrl-C that comes while it is kept is told by the next poll.
 #[must_use = "futures do nothing unless they are polled"]
 #[derive(Debug)]
 pub struct CtrlC {
@@ -130,6 +167,16 @@ pub struct Signals {
 
 impl Signals {
     /// Listens to `signals` from here on.
+    ///
+    /// ```
+    /// use polder::signal::{Signal, Signals};
+    /// use std::io::ErrorKind;
+    ///
+    /// let _stop = Signals::new([Signal::Int, Signal::Term])?;
+    /// // From here on neither ends the process. And what nobody can catch, nobody can wait for:
+    /// assert_eq!(Signals::new([Signal::Kill]).unwrap_err().kind(), ErrorKind::InvalidInput);
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -219,7 +266,18 @@ macro_rules! signals {
         /// A signal.
         ///
         /// All are there on every platform, so that a program names them everywhere; where one cannot
-        /// be had, listening to it is an error.
+        /// be had, listening to it is an error. It is shown under the C library's name.
+        ///
+        /// ```
+        /// use polder::signal::{Signal, Signals};
+        ///
+        /// assert_eq!(Signal::Term.to_string(), "SIGTERM");
+        /// let mut known = vec![Signal::Int, Signal::Term];
+        /// if cfg!(unix) {
+        ///     known.push(Signal::Hup);
+        /// }
+        /// assert!(Signals::new(known).is_ok());
+        /// ```
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         #[non_exhaustive]
         pub enum Signal {

@@ -94,6 +94,33 @@ use crate::task::queue;
 /// # std::io::Result::Ok(())
 /// ```
 ///
+/// # One descriptor, one `Async`
+///
+/// To wait for a descriptor in several places, share its `Async`, in an [`Arc`] for instance. Two of them
+/// with the same descriptor (a borrowed one, or one in an `Arc`) are two registrations of it, and a worker
+/// takes one: where the first waits, or has waited and lives, a wait of the second is
+/// [`AlreadyExists`](io::ErrorKind::AlreadyExists) on every backend. The first goes on undisturbed. So
+/// does what need not wait, with either of them. A duplicate (`try_clone`) is a descriptor of its own.
+///
+/// ```
+/// use polder::{Async, future};
+/// use std::io::ErrorKind;
+/// use std::net::UdpSocket;
+/// use std::sync::Arc;
+///
+/// let socket = Arc::new(UdpSocket::bind("127.0.0.1:0")?);
+/// let (one, other) = (Async::new(socket.clone())?, Async::new(socket.clone())?);
+/// polder::block_on(async {
+///     assert!(future::poll_once(one.readable()).await.is_none()); // It waits.
+///     let error = other.readable().await.unwrap_err();
+///     assert_eq!(error.kind(), ErrorKind::AlreadyExists);
+///     drop(one); // Then the other one can have it.
+///     assert!(future::poll_once(other.readable()).await.is_none());
+///     std::io::Result::Ok(())
+/// })?;
+/// # std::io::Result::Ok(())
+/// ```
+///
 /// # Files and standard streams
 ///
 /// A regular file is always ready, and still takes its time: it is an error here, and is read through
@@ -299,6 +326,19 @@ impl<T: HasDescriptor + 'static> Async<T> {
     /// Takes `inner` over, which is non-blocking already. If it is not, operations may block the
     /// thread, and everything else that it runs.
     ///
+    /// ```
+    /// use polder::Async;
+    /// use std::net::UdpSocket;
+    ///
+    /// let (near, far) = (UdpSocket::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?);
+    /// near.set_nonblocking(true)?;
+    /// let near = Async::new_nonblocking(near)?;
+    /// far.send_to(b"hello", near.get_ref().local_addr()?)?;
+    /// let length = polder::block_on(near.read_with(|near| near.recv(&mut [0; 8])))?;
+    /// assert_eq!(length, 5);
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// As [`new`](Self::new).
@@ -329,11 +369,39 @@ impl<T> Async<T> {
     /// The value inside.
     ///
     /// Reading from it, or writing to it, is fine: no wait depends on who does that.
+    ///
+    /// ```
+    /// use polder::Async;
+    /// use std::net::UdpSocket;
+    ///
+    /// let socket = Async::new(UdpSocket::bind("127.0.0.1:0")?)?;
+    /// socket.get_ref().set_broadcast(true)?; // Whatever it has methods for.
+    /// assert!(socket.get_ref().broadcast()?);
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn get_ref(&self) -> &T {
         &self.inner
     }
 
     /// The value inside, to be changed.
+    ///
+    /// ```
+    /// # #[cfg(unix)] {
+    /// use polder::Async;
+    /// use std::io::{Read, Write};
+    /// use std::os::unix::net::UnixStream;
+    ///
+    /// let (near, mut far) = UnixStream::pair()?;
+    /// let mut near = Async::new(near)?;
+    /// far.write_all(b"hello")?;
+    /// polder::block_on(near.readable())?;
+    /// let mut bytes = [0; 5];
+    /// // SAFETY: reading leaves the descriptor where it is.
+    /// unsafe { near.get_mut() }.read_exact(&mut bytes)?;
+    /// assert_eq!(&bytes, b"hello");
+    /// # }
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Safety
     ///
@@ -389,7 +457,9 @@ impl<T> Async<T> {
     ///
     /// # Errors
     ///
-    /// When awaited: where the backend cannot wait for this descriptor, or no more of them.
+    /// When awaited: where the backend cannot wait for this descriptor, or no more of them;
+    /// [`AlreadyExists`](io::ErrorKind::AlreadyExists) where another `Async` with the same descriptor is
+    /// [waited for on this worker](Async#one-descriptor-one-async).
     ///
     /// # Cancel safety
     ///
@@ -398,7 +468,29 @@ impl<T> Async<T> {
         Readable(Wait::new(self, Direction::Read))
     }
 
-    /// Waits until the descriptor is writable: see [`readable`](Self::readable).
+    /// Waits until the descriptor is writable: until a write would not block, or would fail.
+    ///
+    /// It is writable as long as there is room, however often this is asked.
+    ///
+    /// ```
+    /// use polder::Async;
+    /// use std::net::UdpSocket;
+    ///
+    /// let (near, far) = (UdpSocket::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?);
+    /// let near = Async::new(near)?;
+    /// polder::block_on(near.writable())?;
+    /// near.get_ref().send_to(b"hello", far.local_addr()?)?; // There is room for it.
+    /// assert_eq!(far.recv(&mut [0; 8])?, 5);
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`readable`](Self::readable).
+    ///
+    /// # Cancel safety
+    ///
+    /// Giving up leaves nothing behind.
     pub fn writable(&self) -> Writable<'_, T> {
         Writable(Wait::new(self, Direction::Write))
     }
@@ -417,11 +509,39 @@ impl<T> Async<T> {
     /// polder::block_on(waits)?;
     /// # std::io::Result::Ok(())
     /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`readable`](Self::readable).
+    ///
+    /// # Cancel safety
+    ///
+    /// Giving up leaves nothing behind.
     pub fn readable_owned(self: Arc<Self>) -> ReadableOwned<T> {
         ReadableOwned(Wait::new(self, Direction::Read))
     }
 
     /// [`writable`](Self::writable), as a future that borrows nothing.
+    ///
+    /// ```
+    /// use polder::Async;
+    /// use std::net::UdpSocket;
+    /// use std::sync::Arc;
+    ///
+    /// let socket = Arc::new(Async::new(UdpSocket::bind("127.0.0.1:0")?)?);
+    /// let room = polder::spawn(socket.clone().writable_owned());
+    /// polder::block_on(room)?;
+    /// assert!(socket.get_ref().send_to(b"hello", socket.get_ref().local_addr()?).is_ok());
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`readable`](Self::readable).
+    ///
+    /// # Cancel safety
+    ///
+    /// Giving up leaves nothing behind.
     pub fn writable_owned(self: Arc<Self>) -> WritableOwned<T> {
         WritableOwned(Wait::new(self, Direction::Write))
     }
@@ -453,6 +573,19 @@ impl<T> Async<T> {
 
     /// [`writable`](Self::writable), for functions that poll: see
     /// [`poll_readable`](Self::poll_readable).
+    ///
+    /// ```
+    /// use polder::Async;
+    /// use std::future::poll_fn;
+    /// use std::net::UdpSocket;
+    ///
+    /// let (near, far) = (UdpSocket::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?);
+    /// let near = Async::new(near)?;
+    /// polder::block_on(poll_fn(|cx| near.poll_writable(cx)))?;
+    /// near.get_ref().send_to(b"hello", far.local_addr()?)?;
+    /// assert_eq!(far.recv(&mut [0; 8])?, 5);
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -531,7 +664,28 @@ impl<T> Async<T> {
 
     /// [`read_with`](Self::read_with), for an operation that changes the value.
     ///
+    /// ```
+    /// # #[cfg(unix)] {
+    /// use polder::Async;
+    /// use std::io::{Read, Write};
+    /// use std::os::unix::net::UnixStream;
+    ///
+    /// let (near, mut far) = UnixStream::pair()?;
+    /// let mut near = Async::new(near)?;
+    /// far.write_all(b"hello")?;
+    /// let mut bytes = [0; 8];
+    /// // SAFETY: reading leaves the descriptor where it is.
+    /// let read = unsafe { near.read_with_mut(|near| near.read(&mut bytes)) };
+    /// assert_eq!(polder::block_on(read)?, 5);
+    /// # }
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
     /// # Errors
+    ///
+    /// As [`read_with`](Self::read_with).
+    ///
+    /// # Cancel safety
     ///
     /// As [`read_with`](Self::read_with).
     ///
@@ -548,7 +702,27 @@ impl<T> Async<T> {
 
     /// [`write_with`](Self::write_with), for an operation that changes the value.
     ///
+    /// ```
+    /// # #[cfg(unix)] {
+    /// use polder::Async;
+    /// use std::io::{Read, Write};
+    /// use std::os::unix::net::UnixStream;
+    ///
+    /// let (near, mut far) = UnixStream::pair()?;
+    /// let mut near = Async::new(near)?;
+    /// // SAFETY: writing leaves the descriptor where it is.
+    /// let write = unsafe { near.write_with_mut(|near| near.write(b"hello")) };
+    /// assert_eq!(polder::block_on(write)?, 5);
+    /// assert_eq!(far.read(&mut [0; 8])?, 5);
+    /// # }
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
     /// # Errors
+    ///
+    /// As [`write_with`](Self::write_with).
+    ///
+    /// # Cancel safety
     ///
     /// As [`write_with`](Self::write_with).
     ///
@@ -650,18 +824,93 @@ impl<W: Watched> Drop for Wait<W> {
 }
 
 /// The future of [`Async::readable`].
+///
+/// ```
+/// use polder::{Async, future};
+/// use std::net::UdpSocket;
+///
+/// let (near, far) = (UdpSocket::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?);
+/// let near = Async::new(near)?;
+/// polder::block_on(async {
+///     let mut readable = near.readable();
+///     assert!(future::poll_once(&mut readable).await.is_none()); // It waits,
+///     far.send_to(b"hello", near.get_ref().local_addr()?)?;
+///     readable.await // and ends when there is something.
+/// })?;
+/// # std::io::Result::Ok(())
+/// ```
+///
+/// # Cancel safety
+///
+/// Dropping it leaves nothing behind.
 #[must_use = "futures do nothing unless they are polled"]
 pub struct Readable<'a, T>(Wait<&'a Async<T>>);
 
 /// The future of [`Async::writable`].
+///
+/// ```
+/// use polder::{Async, future};
+/// use std::net::UdpSocket;
+///
+/// let socket = Async::new(UdpSocket::bind("127.0.0.1:0")?)?;
+/// let room = polder::block_on(future::poll_once(socket.writable()));
+/// assert!(matches!(room, Some(Ok(())))); // At once: its buffer is empty.
+/// # std::io::Result::Ok(())
+/// ```
+///
+/// # Cancel safety
+///
+/// Dropping it leaves nothing behind.
 #[must_use = "futures do nothing unless they are polled"]
 pub struct Writable<'a, T>(Wait<&'a Async<T>>);
 
 /// The future of [`Async::readable_owned`].
+///
+/// ```
+/// use polder::Async;
+/// use polder::io::ReadableOwned;
+/// use std::net::UdpSocket;
+/// use std::sync::Arc;
+///
+/// // Can be kept beside what it waits for.
+/// struct Mailbox {
+///     socket: Arc<Async<UdpSocket>>,
+///     mail: ReadableOwned<UdpSocket>,
+/// }
+///
+/// let socket = Arc::new(Async::new(UdpSocket::bind("127.0.0.1:0")?)?);
+/// let mailbox = Mailbox { mail: socket.clone().readable_owned(), socket };
+/// let socket = mailbox.socket.get_ref();
+/// socket.send_to(b"hello", socket.local_addr()?)?;
+/// polder::block_on(mailbox.mail)?;
+/// assert_eq!(socket.recv(&mut [0; 8])?, 5);
+/// # std::io::Result::Ok(())
+/// ```
+///
+/// # Cancel safety
+///
+/// Dropping it leaves nothing behind.
 #[must_use = "futures do nothing unless they are polled"]
 pub struct ReadableOwned<T>(Wait<Arc<Async<T>>>);
 
 /// The future of [`Async::writable_owned`].
+///
+/// ```
+/// use polder::Async;
+/// use polder::io::WritableOwned;
+/// use std::net::UdpSocket;
+/// use std::sync::Arc;
+///
+/// let socket = Arc::new(Async::new(UdpSocket::bind("127.0.0.1:0")?)?);
+/// let room: WritableOwned<UdpSocket> = socket.writable_owned();
+/// let thread = std::thread::spawn(|| polder::block_on(room)); // It borrows nothing.
+/// thread.join().unwrap()?;
+/// # std::io::Result::Ok(())
+/// ```
+///
+/// # Cancel safety
+///
+/// Dropping it leaves nothing behind.
 #[must_use = "futures do nothing unless they are polled"]
 pub struct WritableOwned<T>(Wait<Arc<Async<T>>>);
 
@@ -700,6 +949,41 @@ waiting! {
 /// registered. An [`Async`] of what promises not to do that is [`AsyncRead`] and [`AsyncWrite`].
 /// What makes no such promise has [`Async::read_with`]; and where `&T` is `Read` or `Write`, as it is
 /// for most of the standard library's types, `&Async<T>` is `AsyncRead` or `AsyncWrite` in any case.
+///
+/// ```
+/// # #[cfg(unix)] {
+/// use polder::Async;
+/// use polder::io::{AsyncWriteExt, IoSafe};
+/// use std::io::Write;
+/// use std::os::fd::{AsFd, BorrowedFd};
+///
+/// struct Counted(std::fs::File, usize);
+///
+/// impl Write for Counted {
+///     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+///         let written = self.0.write(bytes)?;
+///         self.1 += written;
+///         Ok(written)
+///     }
+///     # fn flush(&mut self) -> std::io::Result<()> { Ok(()) }
+/// }
+/// # impl AsFd for Counted {
+/// #     fn as_fd(&self) -> BorrowedFd<'_> {
+/// #         self.0.as_fd()
+/// #     }
+/// # }
+///
+/// // SAFETY: its only method that writes leaves the file where it is.
+/// unsafe impl IoSafe for Counted {}
+///
+/// let (reader, writer) = rustix::pipe::pipe()?;
+/// let mut writer = Async::new(Counted(writer.into(), 0))?;
+/// polder::block_on(writer.write_all(b"hello"))?; // It is `AsyncWrite`.
+/// assert_eq!(writer.get_ref().1, 5);
+/// # drop(reader);
+/// # }
+/// # std::io::Result::Ok(())
+/// ```
 ///
 /// # Safety
 ///

@@ -4,6 +4,17 @@
 //! The traits and combinators are futures-lite's, again, so that a program needs no second
 //! dependency.
 //!
+//! ```
+//! use polder::io::{AsyncBufReadExt, BufReader, Cursor};
+//! use polder::stream::StreamExt;
+//!
+//! // Whatever can be read: a socket, a pipe, a file in an `Unblock`, or, as here, bytes.
+//! let bytes = Cursor::new("one\ntwo\n");
+//! let lines = polder::block_on(BufReader::new(bytes).lines().try_collect::<_, _, Vec<_>>())?;
+//! assert_eq!(lines, ["one", "two"]);
+//! # std::io::Result::Ok(())
+//! ```
+//!
 //! # Which one for what
 //!
 //! * Sockets: [`crate::net`].

@@ -45,6 +45,21 @@ impl Async<TcpListener> {
 
     /// The next connection, and where it comes from.
     ///
+    /// ```
+    /// use polder::Async;
+    /// use std::net::{TcpListener, TcpStream};
+    ///
+    /// polder::block_on(async {
+    ///     let listener = Async::<TcpListener>::bind(([127, 0, 0, 1], 0))?;
+    ///     let address = listener.get_ref().local_addr()?;
+    ///     let client = Async::<TcpStream>::connect(address).await?;
+    ///     let (_server, from) = listener.accept().await?;
+    ///     assert_eq!(from, client.get_ref().local_addr()?);
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// As [`net::TcpListener::accept`](crate::net::TcpListener::accept).
@@ -58,6 +73,27 @@ impl Async<TcpListener> {
     }
 
     /// Connections, one after the other, without end.
+    ///
+    /// ```
+    /// use polder::Async;
+    /// use polder::stream::StreamExt;
+    /// use std::net::{TcpListener, TcpStream};
+    /// use std::pin::pin;
+    ///
+    /// polder::block_on(async {
+    ///     let listener = Async::<TcpListener>::bind(([127, 0, 0, 1], 0))?;
+    ///     let client = TcpStream::connect(listener.get_ref().local_addr()?)?;
+    ///     let mut incoming = pin!(listener.incoming());
+    ///     let server = incoming.next().await.expect("it has no end")?;
+    ///     assert_eq!(server.get_ref().peer_addr()?, client.local_addr()?);
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// Giving up a wait, or dropping the stream, loses no connection.
     pub fn incoming(&self) -> impl Stream<Item = io::Result<Async<TcpStream>>> + Send + '_ {
         stream::unfold(self, |listener| async move {
             Some((listener.accept().await.map(|(it, _)| it), listener))
@@ -67,6 +103,25 @@ impl Async<TcpListener> {
 
 impl Async<TcpStream> {
     /// Connects to `address`.
+    ///
+    /// ```
+    /// use polder::Async;
+    /// use polder::io::AsyncWriteExt;
+    /// use std::io::Read;
+    /// use std::net::{TcpListener, TcpStream};
+    ///
+    /// polder::block_on(async {
+    ///     let listener = TcpListener::bind("127.0.0.1:0")?;
+    ///     let mut client = Async::<TcpStream>::connect(listener.local_addr()?).await?;
+    ///     client.write_all(b"hello").await?;
+    ///     drop(client);
+    ///     let mut text = String::new();
+    ///     listener.accept()?.0.read_to_string(&mut text)?;
+    ///     assert_eq!(text, "hello");
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -81,6 +136,26 @@ impl Async<TcpStream> {
     }
 
     /// Reads without consuming.
+    ///
+    /// ```
+    /// use polder::Async;
+    /// use polder::io::AsyncReadExt;
+    /// use std::io::Write;
+    /// use std::net::{TcpListener, TcpStream};
+    ///
+    /// polder::block_on(async {
+    ///     let listener = TcpListener::bind("127.0.0.1:0")?;
+    ///     let mut near = Async::<TcpStream>::connect(listener.local_addr()?).await?;
+    ///     listener.accept()?.0.write_all(b"hello")?; // And closes it.
+    ///     let mut first = [0];
+    ///     assert_eq!((near.peek(&mut first).await?, first), (1, *b"h"));
+    ///     let mut text = String::new();
+    ///     near.read_to_string(&mut text).await?; // It is still there.
+    ///     assert_eq!(text, "hello");
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -97,6 +172,18 @@ impl Async<TcpStream> {
 impl Async<UdpSocket> {
     /// Binds to `address`; port 0 asks the system for a free one.
     ///
+    /// ```
+    /// use polder::Async;
+    /// use std::net::UdpSocket;
+    ///
+    /// let socket = Async::<UdpSocket>::bind(([127, 0, 0, 1], 0))?;
+    /// let address = socket.get_ref().local_addr()?;
+    /// assert_ne!(address.port(), 0);
+    /// let taken = Async::<UdpSocket>::bind(address).unwrap_err();
+    /// assert_eq!(taken.kind(), std::io::ErrorKind::AddrInUse);
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// What the system says.
@@ -105,6 +192,23 @@ impl Async<UdpSocket> {
     }
 
     /// Receives one datagram, and who sent it; what `bytes` has no room for is lost.
+    ///
+    /// ```
+    /// use polder::Async;
+    /// use std::net::UdpSocket;
+    ///
+    /// polder::block_on(async {
+    ///     let near = Async::<UdpSocket>::bind(([127, 0, 0, 1], 0))?;
+    ///     let far = Async::<UdpSocket>::bind(([127, 0, 0, 1], 0))?;
+    ///     far.send_to(b"hello", near.get_ref().local_addr()?).await?;
+    ///     let mut bytes = [0; 8];
+    ///     let (length, from) = near.recv_from(&mut bytes).await?;
+    ///     assert_eq!(&bytes[..length], b"hello");
+    ///     assert_eq!(from, far.get_ref().local_addr()?);
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -119,6 +223,22 @@ impl Async<UdpSocket> {
 
     /// As [`recv_from`](Self::recv_from), without consuming it.
     ///
+    /// ```
+    /// use polder::Async;
+    /// use std::net::UdpSocket;
+    ///
+    /// polder::block_on(async {
+    ///     let near = Async::<UdpSocket>::bind(([127, 0, 0, 1], 0))?;
+    ///     let far = Async::<UdpSocket>::bind(([127, 0, 0, 1], 0))?;
+    ///     far.send_to(b"hello", near.get_ref().local_addr()?).await?;
+    ///     let mut bytes = [0; 8];
+    ///     let seen = near.peek_from(&mut bytes).await?;
+    ///     assert_eq!(near.recv_from(&mut bytes).await?, seen); // It was still there.
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// What the system says.
@@ -131,6 +251,21 @@ impl Async<UdpSocket> {
     }
 
     /// Sends one datagram.
+    ///
+    /// ```
+    /// use polder::Async;
+    /// use std::net::UdpSocket;
+    ///
+    /// polder::block_on(async {
+    ///     let near = Async::<UdpSocket>::bind(([127, 0, 0, 1], 0))?;
+    ///     let far = Async::<UdpSocket>::bind(([127, 0, 0, 1], 0))?;
+    ///     let sent = near.send_to(b"hello", far.get_ref().local_addr()?).await?;
+    ///     let (received, _from) = far.recv_from(&mut [0; 8]).await?;
+    ///     assert_eq!((sent, received), (5, 5));
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -146,6 +281,23 @@ impl Async<UdpSocket> {
 
     /// Receives one datagram from where the socket is connected to.
     ///
+    /// ```
+    /// use polder::Async;
+    /// use std::net::UdpSocket;
+    ///
+    /// polder::block_on(async {
+    ///     let near = Async::<UdpSocket>::bind(([127, 0, 0, 1], 0))?;
+    ///     let far = Async::<UdpSocket>::bind(([127, 0, 0, 1], 0))?;
+    ///     near.get_ref().connect(far.get_ref().local_addr()?)?;
+    ///     far.send_to(b"hello", near.get_ref().local_addr()?).await?;
+    ///     let mut bytes = [0; 8];
+    ///     let length = near.recv(&mut bytes).await?;
+    ///     assert_eq!(&bytes[..length], b"hello");
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// What the system says.
@@ -159,6 +311,23 @@ impl Async<UdpSocket> {
 
     /// As [`recv`](Self::recv), without consuming it.
     ///
+    /// ```
+    /// use polder::Async;
+    /// use std::net::UdpSocket;
+    ///
+    /// polder::block_on(async {
+    ///     let near = Async::<UdpSocket>::bind(([127, 0, 0, 1], 0))?;
+    ///     let far = Async::<UdpSocket>::bind(([127, 0, 0, 1], 0))?;
+    ///     near.get_ref().connect(far.get_ref().local_addr()?)?;
+    ///     far.send_to(b"hello", near.get_ref().local_addr()?).await?;
+    ///     let mut bytes = [0; 8];
+    ///     assert_eq!(near.peek(&mut bytes).await?, 5);
+    ///     assert_eq!(near.recv(&mut bytes).await?, 5); // It was still there.
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// What the system says.
@@ -171,6 +340,22 @@ impl Async<UdpSocket> {
     }
 
     /// Sends one datagram to where the socket is connected to.
+    ///
+    /// ```
+    /// use polder::Async;
+    /// use std::net::UdpSocket;
+    ///
+    /// polder::block_on(async {
+    ///     let near = Async::<UdpSocket>::bind(([127, 0, 0, 1], 0))?;
+    ///     let far = Async::<UdpSocket>::bind(([127, 0, 0, 1], 0))?;
+    ///     near.get_ref().connect(far.get_ref().local_addr()?)?;
+    ///     near.send(b"hello").await?;
+    ///     let (length, from) = far.recv_from(&mut [0; 8]).await?;
+    ///     assert_eq!((length, from), (5, near.get_ref().local_addr()?));
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -188,6 +373,22 @@ impl Async<UdpSocket> {
 impl Async<unix::UnixListener> {
     /// Listens at `path`.
     ///
+    /// ```
+    /// # let path = std::env::temp_dir().join(format!("polder-async-listen-{}", std::process::id()));
+    /// # let _ = std::fs::remove_file(&path);
+    /// use polder::Async;
+    /// use std::os::unix::net::UnixListener;
+    ///
+    /// polder::block_on(async {
+    ///     let listener = Async::<UnixListener>::bind(&path)?;
+    ///     let address = listener.get_ref().local_addr()?;
+    ///     assert_eq!(address.as_pathname(), Some(path.as_path()));
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::fs::remove_file(&path)?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// What the system says: a path in use, too long, or with a NUL in it.
@@ -196,6 +397,23 @@ impl Async<unix::UnixListener> {
     }
 
     /// The next connection, and where it comes from.
+    ///
+    /// ```
+    /// # let path = std::env::temp_dir().join(format!("polder-async-accept-{}", std::process::id()));
+    /// # let _ = std::fs::remove_file(&path);
+    /// use polder::Async;
+    /// use std::os::unix::net::{UnixListener, UnixStream};
+    ///
+    /// polder::block_on(async {
+    ///     let listener = Async::<UnixListener>::bind(&path)?;
+    ///     let _client = Async::<UnixStream>::connect(&path).await?;
+    ///     let (_server, from) = listener.accept().await?;
+    ///     assert!(from.is_unnamed()); // The client has bound its end to nothing.
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::fs::remove_file(&path)?;
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -210,6 +428,30 @@ impl Async<unix::UnixListener> {
     }
 
     /// Connections, one after the other, without end.
+    ///
+    /// ```
+    /// # let path = std::env::temp_dir().join(format!("polder-async-incoming-{}", std::process::id()));
+    /// # let _ = std::fs::remove_file(&path);
+    /// use polder::Async;
+    /// use polder::stream::StreamExt;
+    /// use std::os::unix::net::{UnixListener, UnixStream};
+    /// use std::pin::pin;
+    ///
+    /// polder::block_on(async {
+    ///     let listener = Async::<UnixListener>::bind(&path)?;
+    ///     let _client = UnixStream::connect(&path)?;
+    ///     let mut incoming = pin!(listener.incoming());
+    ///     let server = incoming.next().await.expect("it has no end")?;
+    ///     server.writable().await?;
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::fs::remove_file(&path)?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// Giving up a wait, or dropping the stream, loses no connection.
     pub fn incoming(&self) -> impl Stream<Item = io::Result<Async<unix::UnixStream>>> + Send + '_ {
         stream::unfold(self, |listener| async move {
             Some((listener.accept().await.map(|(it, _)| it), listener))
@@ -220,6 +462,28 @@ impl Async<unix::UnixListener> {
 #[cfg(unix)]
 impl Async<unix::UnixStream> {
     /// Connects to `path`.
+    ///
+    /// ```
+    /// # let path = std::env::temp_dir().join(format!("polder-async-connect-{}", std::process::id()));
+    /// # let _ = std::fs::remove_file(&path);
+    /// use polder::Async;
+    /// use polder::io::AsyncWriteExt;
+    /// use std::io::Read;
+    /// use std::os::unix::net::{UnixListener, UnixStream};
+    ///
+    /// polder::block_on(async {
+    ///     let listener = UnixListener::bind(&path)?;
+    ///     let mut client = Async::<UnixStream>::connect(&path).await?;
+    ///     client.write_all(b"hello").await?;
+    ///     drop(client);
+    ///     let mut text = String::new();
+    ///     listener.accept()?.0.read_to_string(&mut text)?;
+    ///     assert_eq!(text, "hello");
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::fs::remove_file(&path)?;
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -235,6 +499,22 @@ impl Async<unix::UnixStream> {
 
     /// Two streams, connected with each other.
     ///
+    /// ```
+    /// use polder::Async;
+    /// use polder::io::{AsyncReadExt, AsyncWriteExt};
+    /// use std::os::unix::net::UnixStream;
+    ///
+    /// polder::block_on(async {
+    ///     let (mut near, mut far) = Async::<UnixStream>::pair()?;
+    ///     near.write_all(b"hello").await?;
+    ///     let mut bytes = [0; 5];
+    ///     far.read_exact(&mut bytes).await?;
+    ///     assert_eq!(&bytes, b"hello");
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// What the system says.
@@ -248,6 +528,22 @@ impl Async<unix::UnixStream> {
 impl Async<unix::UnixDatagram> {
     /// Binds to `path`.
     ///
+    /// ```
+    /// # let path = std::env::temp_dir().join(format!("polder-async-mailbox-{}", std::process::id()));
+    /// # let _ = std::fs::remove_file(&path);
+    /// use polder::Async;
+    /// use std::os::unix::net::UnixDatagram;
+    ///
+    /// polder::block_on(async {
+    ///     let mailbox = Async::<UnixDatagram>::bind(&path)?;
+    ///     Async::<UnixDatagram>::unbound()?.send_to(b"hello", &path).await?;
+    ///     assert_eq!(mailbox.recv(&mut [0; 8]).await?, 5);
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::fs::remove_file(&path)?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// What the system says.
@@ -256,6 +552,24 @@ impl Async<unix::UnixDatagram> {
     }
 
     /// A socket that is bound to nothing.
+    ///
+    /// ```
+    /// # let path = std::env::temp_dir().join(format!("polder-async-unbound-{}", std::process::id()));
+    /// # let _ = std::fs::remove_file(&path);
+    /// use polder::Async;
+    /// use std::os::unix::net::UnixDatagram;
+    ///
+    /// polder::block_on(async {
+    ///     let mailbox = Async::<UnixDatagram>::bind(&path)?;
+    ///     let sender = Async::<UnixDatagram>::unbound()?;
+    ///     sender.send_to(b"hello", &path).await?;
+    ///     let (_length, from) = mailbox.recv_from(&mut [0; 8]).await?;
+    ///     assert!(from.is_unnamed()); // Nobody can answer.
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::fs::remove_file(&path)?;
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -266,6 +580,22 @@ impl Async<unix::UnixDatagram> {
 
     /// Two sockets, connected with each other.
     ///
+    /// ```
+    /// use polder::Async;
+    /// use std::os::unix::net::UnixDatagram;
+    ///
+    /// polder::block_on(async {
+    ///     let (near, far) = Async::<UnixDatagram>::pair()?;
+    ///     near.send(b"one").await?;
+    ///     near.send(b"three").await?;
+    ///     let mut bytes = [0; 8];
+    ///     assert_eq!(far.recv(&mut bytes).await?, 3); // One message at a time.
+    ///     assert_eq!(far.recv(&mut bytes).await?, 5);
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// What the system says.
@@ -275,6 +605,23 @@ impl Async<unix::UnixDatagram> {
     }
 
     /// Receives one datagram, and who sent it; what `bytes` has no room for is lost.
+    ///
+    /// ```
+    /// # let path = std::env::temp_dir().join(format!("polder-async-recv-from-{}", std::process::id()));
+    /// # let _ = std::fs::remove_file(&path);
+    /// use polder::Async;
+    /// use std::os::unix::net::UnixDatagram;
+    ///
+    /// polder::block_on(async {
+    ///     let mailbox = Async::<UnixDatagram>::bind(&path)?;
+    ///     mailbox.send_to(b"to myself", &path).await?;
+    ///     let (length, from) = mailbox.recv_from(&mut [0; 16]).await?;
+    ///     assert_eq!((length, from.as_pathname()), (9, Some(path.as_path())));
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::fs::remove_file(&path)?;
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -288,6 +635,24 @@ impl Async<unix::UnixDatagram> {
     }
 
     /// Sends one datagram.
+    ///
+    /// ```
+    /// # let path = std::env::temp_dir().join(format!("polder-async-send-to-{}", std::process::id()));
+    /// # let _ = std::fs::remove_file(&path);
+    /// use polder::Async;
+    /// use std::os::unix::net::UnixDatagram;
+    ///
+    /// polder::block_on(async {
+    ///     let sender = Async::<UnixDatagram>::unbound()?;
+    ///     assert!(sender.send_to(b"hello", &path).await.is_err()); // Nobody is there yet.
+    ///     let mailbox = Async::<UnixDatagram>::bind(&path)?;
+    ///     assert_eq!(sender.send_to(b"hello", &path).await?, 5);
+    ///     assert_eq!(mailbox.recv(&mut [0; 8]).await?, 5);
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::fs::remove_file(&path)?;
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -303,6 +668,21 @@ impl Async<unix::UnixDatagram> {
 
     /// Receives one datagram from where the socket is connected to.
     ///
+    /// ```
+    /// use polder::Async;
+    /// use std::os::unix::net::UnixDatagram;
+    ///
+    /// polder::block_on(async {
+    ///     let (near, far) = Async::<UnixDatagram>::pair()?;
+    ///     near.send(b"hello").await?;
+    ///     let mut bytes = [0; 8];
+    ///     let length = far.recv(&mut bytes).await?;
+    ///     assert_eq!(&bytes[..length], b"hello");
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// What the system says.
@@ -315,6 +695,21 @@ impl Async<unix::UnixDatagram> {
     }
 
     /// Sends one datagram to where the socket is connected to.
+    ///
+    /// ```
+    /// use polder::Async;
+    /// use std::os::unix::net::UnixDatagram;
+    ///
+    /// polder::block_on(async {
+    ///     let (near, far) = Async::<UnixDatagram>::pair()?;
+    ///     assert_eq!(near.send(b"hello").await?, 5);
+    ///     assert_eq!(far.recv(&mut [0; 8]).await?, 5);
+    ///     drop(far);
+    ///     assert!(near.send(b"hello").await.is_err()); // Nobody is left to receive it.
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Errors
     ///

@@ -15,6 +15,25 @@ use crate::time::timeout;
 /// Only names that are no addresses are looked up, on the blocking pool, so that the loop goes on.
 ///
 /// This trait is sealed: it is implemented for what `std::net::ToSocketAddrs` is.
+///
+/// ```
+/// use polder::net::{AsyncToSocketAddrs, Ipv4Addr, TcpListener, resolve};
+/// use std::io;
+///
+/// polder::block_on(async {
+///     async fn listen(address: impl AsyncToSocketAddrs) -> io::Result<TcpListener> {
+///         TcpListener::bind(address).await
+///     }
+///
+///     listen("127.0.0.1:0").await?;
+///     listen((Ipv4Addr::LOCALHOST, 0)).await?;
+///     listen(&resolve(("localhost", 0)).await?[..]).await?; // The first that can be had.
+///     let error = listen("127.0.0.1").await.unwrap_err(); // There is no port.
+///     assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+///     std::io::Result::Ok(())
+/// })?;
+/// # std::io::Result::Ok(())
+/// ```
 pub trait AsyncToSocketAddrs: sealed::Sealed {}
 
 pub(super) mod sealed {

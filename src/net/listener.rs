@@ -66,11 +66,12 @@ impl TcpListener {
     ///
     /// What the system says of the last address tried, for instance that it is
     /// [in use](io::ErrorKind::AddrInUse); [`InvalidInput`](io::ErrorKind::InvalidInput) for an
-    /// empty list and for text that is no address.
+    /// empty list and for text that is no address; what [`resolve`](super::resolve) says of a name.
     ///
     /// # Cancel safety
     ///
-    /// Giving up leaves nothing behind.
+    /// Giving up leaves nothing behind, but, where a name is looked up, what
+    /// [`resolve`](super::resolve) does.
     pub async fn bind(address: impl AsyncToSocketAddrs) -> io::Result<TcpListener> {
         first_that_works(address, |address| async move {
             Socket::bind(Sort::TcpListener, &address.into()).map(TcpListener)
@@ -80,6 +81,17 @@ impl TcpListener {
 
     /// [`bind`](Self::bind) for a socket that was given its options before: see [the
     /// module](crate::net).
+    ///
+    /// ```
+    /// use polder::net::TcpListener;
+    /// use polder::net::socket2::{Domain, Socket, Type};
+    ///
+    /// let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    /// socket.set_recv_buffer_size(1 << 16)?; // Connections inherit it.
+    /// let listener = TcpListener::bind_with(socket, "127.0.0.1:0".parse().unwrap())?;
+    /// assert_ne!(listener.local_addr()?.port(), 0);
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -136,11 +148,28 @@ impl TcpListener {
     /// })?;
     /// # std::io::Result::Ok(())
     /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Incoming`]: giving up loses no connection.
     pub fn incoming(&self) -> Incoming<'_> {
         Incoming::new(&self.0)
     }
 
     /// The address that it listens at: with the real port, where port 0 was asked for.
+    ///
+    /// ```
+    /// use polder::net::{IpAddr, Ipv4Addr, TcpListener};
+    ///
+    /// polder::block_on(async {
+    ///     let listener = TcpListener::bind("127.0.0.1:0").await?;
+    ///     let address = listener.local_addr()?;
+    ///     assert_eq!(address.ip(), IpAddr::V4(Ipv4Addr::LOCALHOST));
+    ///     assert_ne!(address.port(), 0);
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -149,7 +178,21 @@ impl TcpListener {
         internet(self.0.local_addr()?)
     }
 
-    /// How many hops the packets of connections that are accepted may take.
+    /// How many hops the packets of connections that are accepted may take (`IP_TTL`).
+    ///
+    /// What an IPv6 socket makes of that is the system's: Linux takes it, for the IPv4 packets that such a
+    /// socket may send. The hops of IPv6 packets are set through `socket2::SockRef::from`.
+    ///
+    /// ```
+    /// use polder::net::TcpListener;
+    ///
+    /// polder::block_on(async {
+    ///     let listener = TcpListener::bind("127.0.0.1:0").await?;
+    ///     assert!(listener.ttl()? > 1); // By default packets get out of the house.
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -159,6 +202,18 @@ impl TcpListener {
     }
 
     /// Sets [`ttl`](Self::ttl).
+    ///
+    /// ```
+    /// use polder::net::TcpListener;
+    ///
+    /// polder::block_on(async {
+    ///     let listener = TcpListener::bind("127.0.0.1:0").await?;
+    ///     listener.set_ttl(1)?; // Clients behind a router never hear from it.
+    ///     assert_eq!(listener.ttl()?, 1);
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -179,6 +234,26 @@ impl fmt::Debug for TcpListener {
 }
 
 /// The connections of a listener as they come: see [`TcpListener::incoming`].
+///
+/// ```
+/// use polder::net::{Incoming, TcpListener, TcpStream};
+/// use polder::stream::StreamExt;
+///
+/// polder::block_on(async {
+///     let listener = TcpListener::bind("127.0.0.1:0").await?;
+///     let address = listener.local_addr()?;
+///     let (_one, _other) = (TcpStream::connect(address).await?, TcpStream::connect(address).await?);
+///     let incoming: Incoming<'_> = listener.incoming();
+///     let streams: Vec<_> = incoming.take(2).collect().await;
+///     assert!(streams.iter().all(Result::is_ok));
+///     std::io::Result::Ok(())
+/// })?;
+/// # std::io::Result::Ok(())
+/// ```
+///
+/// # Cancel safety
+///
+/// Giving up a wait, or dropping the stream, loses no connection.
 #[must_use = "streams do nothing unless they are polled"]
 pub struct Incoming<'a, S = TcpStream> {
     listener: &'a Socket,

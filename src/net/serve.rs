@@ -43,17 +43,120 @@ const AT_ONCE: u32 = 16;
 /// What [`serve`] accepts connections from.
 ///
 /// It can be implemented for a listener that wraps another one.
+///
+/// ```
+/// use polder::event::Latch;
+/// use polder::net::{Listener, SocketAddr, TcpListener, TcpStream, serve};
+/// use std::io;
+/// use std::time::Duration;
+///
+/// polder::block_on(async {
+///     /// Its connections send small messages at once.
+///     struct Prompt(TcpListener);
+///
+///     impl Listener for Prompt {
+///         type Stream = TcpStream;
+///         type Address = SocketAddr;
+///
+///         async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+///             let (stream, address) = self.0.accept().await?;
+///             let _ = stream.set_nodelay(true); // One that has ended by now is no error of ours.
+///             Ok((stream, address))
+///         }
+///     }
+///
+///     let listener = Prompt(TcpListener::bind("127.0.0.1:0").await?);
+///     let _client = TcpStream::connect(listener.0.local_addr()?).await?;
+///     let stop = Latch::new();
+///     let summary = serve(listener, |stream, _peer| {
+///         assert!(stream.nodelay().unwrap());
+///         stop.set();
+///         async {}
+///     })
+///     .until(stop.wait())
+///     .grace(Duration::from_secs(5))
+///     .await?;
+///     assert_eq!(summary.finished, 1);
+///     std::io::Result::Ok(())
+/// })?;
+/// # std::io::Result::Ok(())
+/// ```
 pub trait Listener: Send + Sync {
     /// A connection.
+    ///
+    /// ```
+    /// use polder::io::AsyncWriteExt;
+    /// use polder::net::{Listener, TcpListener, TcpStream};
+    ///
+    /// /// For connections of every listener whose connections can be written to.
+    /// async fn refuse<L: Listener<Stream: AsyncWriteExt + Unpin>>(mut stream: L::Stream) {
+    ///     let _ = stream.write_all(b"not today").await;
+    /// }
+    ///
+    /// # polder::block_on(async {
+    /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// let mut client = TcpStream::connect(listener.local_addr()?).await?;
+    /// refuse::<TcpListener>(listener.accept().await?.0).await;
+    /// let mut text = String::new();
+    /// polder::io::AsyncReadExt::read_to_string(&mut client, &mut text).await?;
+    /// assert_eq!(text, "not today");
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
     type Stream: Send + 'static;
     /// What is known of whoever has connected.
+    ///
+    /// ```
+    /// use polder::net::{Listener, TcpListener, TcpStream};
+    /// use std::fmt::Debug;
+    ///
+    /// /// A line for the log.
+    /// fn line<L: Listener<Address: Debug>>(address: &L::Address) -> String {
+    ///     format!("from {address:?}")
+    /// }
+    ///
+    /// # polder::block_on(async {
+    /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// let client = TcpStream::connect(listener.local_addr()?).await?;
+    /// let (_server, address) = listener.accept().await?;
+    /// assert_eq!(line::<TcpListener>(&address), format!("from {}", client.local_addr()?));
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
     type Address: Send + 'static;
 
     /// Waits for a connection.
     ///
-    /// Dropping the future must lose none. `serve` goes on after an error, unless the system's code
-    /// says that this is no listening socket; an error that may come again at once should be one of
-    /// the system's, or take its time.
+    /// `serve` goes on after an error, unless the system's code says that this is no listening socket; an
+    /// error that may come again at once should be one of the system's, or take its time.
+    ///
+    /// ```
+    /// use polder::net::{Listener, TcpListener, TcpStream};
+    /// use std::io;
+    ///
+    /// /// Whatever can be listened to.
+    /// async fn first<L: Listener>(listener: &L) -> io::Result<L::Stream> {
+    ///     Ok(listener.accept().await?.0)
+    /// }
+    ///
+    /// polder::block_on(async {
+    ///     let listener = TcpListener::bind("127.0.0.1:0").await?;
+    ///     let client = TcpStream::connect(listener.local_addr()?).await?;
+    ///     assert_eq!(first(&listener).await?.peer_addr()?, client.local_addr()?);
+    ///     io::Result::Ok(())
+    /// })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// What the system says, or what the listener adds to it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future must lose no connection.
     fn accept(&self)
     -> impl Future<Output = io::Result<(Self::Stream, Self::Address)>> + Send + '_;
 }
@@ -126,7 +229,7 @@ impl<L: Listener + ?Sized> Listener for &L {
 ///         stop.set();
 ///         std::io::Result::Ok(())
 ///     };
-///     let (summary, result) = polder::future::zip(async { server.await }, client).await;
+///     let (summary, result) = polder::future::zip(server.into_future(), client).await;
 ///     result?;
 ///     assert_eq!(summary?.accepted, 1);
 ///     std::io::Result::Ok(())
@@ -165,6 +268,34 @@ where
 }
 
 /// What [`serve`] gives: to be awaited.
+///
+/// It is not a future yet, so that it can be set up first: `.await` makes it one, and so does
+/// [`into_future`](IntoFuture::into_future), for what takes a future and awaits it later, as
+/// [`zip`](crate::future::zip), [`spawn`](crate::spawn), [`timeout`](crate::time::timeout) and
+/// [`TaskSet`] do.
+///
+/// ```
+/// use polder::event::Latch;
+/// use polder::net::{TcpListener, serve};
+/// use std::sync::Arc;
+///
+/// polder::block_on(async {
+///     let listener = TcpListener::bind("127.0.0.1:0").await?;
+///     let stop = Arc::new(Latch::new());
+///     let stopped = stop.clone();
+///     let server = serve(listener, |_stream, _peer| async {})
+///         .until(async move { stopped.wait().await });
+///     let server = polder::spawn(server.into_future());
+///     stop.set();
+///     assert_eq!(server.await?.accepted, 0);
+///     std::io::Result::Ok(())
+/// })?;
+/// # std::io::Result::Ok(())
+/// ```
+///
+/// # Cancel safety
+///
+/// Dropping it, or its future, cancels its connections, and closes the listener.
 #[must_use = "nothing is served unless this is awaited"]
 pub struct Serve<'a, L, H, U = Pending<()>> {
     listener: L,
@@ -232,6 +363,28 @@ impl<'a, L, H, U> Serve<'a, L, H, U> {
 
     /// How long the connections that are left at the end may go on. Those that are left after that
     /// are cancelled. None, unless this is said; [`Duration::MAX`] is for as long as they like.
+    ///
+    /// ```
+    /// use polder::io::AsyncWriteExt;
+    /// use polder::net::{TcpListener, TcpStream, serve};
+    /// use polder::time::sleep;
+    /// use std::time::Duration;
+    ///
+    /// polder::block_on(async {
+    ///     let listener = TcpListener::bind("127.0.0.1:0").await?;
+    ///     let _client = TcpStream::connect(listener.local_addr()?).await?;
+    ///     let summary = serve(listener, |mut stream, _peer| async move {
+    ///         sleep(Duration::from_millis(20)).await; // It is at work yet when the server stops.
+    ///         let _ = stream.write_all(b"goodbye").await;
+    ///     })
+    ///     .until(sleep(Duration::from_millis(10)))
+    ///     .grace(Duration::from_secs(5))
+    ///     .await?;
+    ///     assert_eq!(summary.cancelled, 0);
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self
@@ -285,6 +438,27 @@ where
 }
 
 /// What [`serve`] has done.
+///
+/// ```
+/// use polder::net::{TcpListener, TcpStream, serve};
+/// use polder::time::sleep;
+/// use std::future::pending;
+/// use std::time::Duration;
+///
+/// polder::block_on(async {
+///     let listener = TcpListener::bind("127.0.0.1:0").await?;
+///     let _client = TcpStream::connect(listener.local_addr()?).await?;
+///     let summary = serve(listener, |_stream, _peer| pending())
+///         .until(sleep(Duration::from_millis(10)))
+///         .await?;
+///     // Its handler would never have ended, and there was no grace.
+///     assert_eq!(summary.cancelled, summary.accepted);
+///     assert_eq!((summary.finished, summary.panicked, summary.errors), (0, 0, 0));
+///     assert!(summary.most_at_once <= 1);
+///     std::io::Result::Ok(())
+/// })?;
+/// # std::io::Result::Ok(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[non_exhaustive]
 pub struct Summary {

@@ -8,10 +8,56 @@ use super::stream::TcpStream;
 use super::traits::{Stream, reads, writes};
 
 /// The reading direction of a stream, borrowed: see [`TcpStream::split`].
+///
+/// ```
+/// use polder::io::{AsyncReadExt, AsyncWriteExt};
+///
+/// # use polder::net::{TcpListener, TcpStream};
+/// # polder::block_on(async {
+/// # let listener = TcpListener::bind("127.0.0.1:0").await?;
+/// # let mut near = TcpStream::connect(listener.local_addr()?).await?;
+/// # let (mut far, _) = listener.accept().await?;
+/// let (mut reader, _writer) = near.split();
+/// far.write_all(b"hello").await?;
+/// let mut bytes = [0; 5];
+/// reader.read_exact(&mut bytes).await?;
+/// assert_eq!(&bytes, b"hello");
+/// assert!(reader.as_ref().peer_addr().is_ok()); // The stream itself.
+/// # std::io::Result::Ok(())
+/// # })?;
+/// # std::io::Result::Ok(())
+/// ```
+///
+/// # Cancel safety
+///
+/// As the stream's: a single `read` that is given up has read nothing.
 #[derive(Debug)]
 pub struct ReadHalf<'a, S: Stream = TcpStream>(&'a S);
 
 /// The writing direction of a stream, borrowed: see [`TcpStream::split`].
+///
+/// ```
+/// use polder::io::{AsyncReadExt, AsyncWriteExt};
+///
+/// # use polder::net::{TcpListener, TcpStream};
+/// # polder::block_on(async {
+/// # let listener = TcpListener::bind("127.0.0.1:0").await?;
+/// # let mut near = TcpStream::connect(listener.local_addr()?).await?;
+/// # let (mut far, _) = listener.accept().await?;
+/// let (_reader, mut writer) = near.split();
+/// writer.write_all(b"hello").await?;
+/// writer.close().await?; // Dropping it would not end writing.
+/// let mut text = String::new();
+/// far.read_to_string(&mut text).await?;
+/// assert_eq!(text, "hello");
+/// # std::io::Result::Ok(())
+/// # })?;
+/// # std::io::Result::Ok(())
+/// ```
+///
+/// # Cancel safety
+///
+/// As the stream's: a single `write` that is given up has written nothing.
 #[derive(Debug)]
 pub struct WriteHalf<'a, S: Stream = TcpStream>(&'a S);
 
@@ -23,6 +69,30 @@ impl<'a, S: Stream> ReadHalf<'a, S> {
 }
 
 /// The reading direction of a stream, owned: see [`TcpStream::into_split`].
+///
+/// ```
+/// use polder::io::{AsyncReadExt, AsyncWriteExt};
+///
+/// # use polder::net::{TcpListener, TcpStream};
+/// # polder::block_on(async {
+/// # let listener = TcpListener::bind("127.0.0.1:0").await?;
+/// # let near = TcpStream::connect(listener.local_addr()?).await?;
+/// # let (mut far, _) = listener.accept().await?;
+/// let (mut reader, _writer) = near.into_split();
+/// let task = polder::spawn(async move {
+///     let mut bytes = [0; 5];
+///     reader.read_exact(&mut bytes).await.map(|()| bytes)
+/// });
+/// far.write_all(b"hello").await?;
+/// assert_eq!(&task.await?, b"hello");
+/// # std::io::Result::Ok(())
+/// # })?;
+/// # std::io::Result::Ok(())
+/// ```
+///
+/// # Cancel safety
+///
+/// As the stream's: a single `read` that is given up has read nothing.
 #[derive(Debug)]
 pub struct OwnedReadHalf<S: Stream = TcpStream>(S);
 
@@ -30,6 +100,29 @@ pub struct OwnedReadHalf<S: Stream = TcpStream>(S);
 ///
 /// **Dropping it ends writing**: the other end sees the end of file, even if the reading half
 /// lives on.
+///
+/// ```
+/// use polder::io::{AsyncReadExt, AsyncWriteExt};
+///
+/// # use polder::net::{TcpListener, TcpStream};
+/// # polder::block_on(async {
+/// # let listener = TcpListener::bind("127.0.0.1:0").await?;
+/// # let near = TcpStream::connect(listener.local_addr()?).await?;
+/// # let (mut far, _) = listener.accept().await?;
+/// let (_reader, mut writer) = near.into_split();
+/// let task = polder::spawn(async move { writer.write_all(b"hello").await });
+/// task.await?; // With it the half is dropped.
+/// let mut text = String::new();
+/// far.read_to_string(&mut text).await?;
+/// assert_eq!(text, "hello");
+/// # std::io::Result::Ok(())
+/// # })?;
+/// # std::io::Result::Ok(())
+/// ```
+///
+/// # Cancel safety
+///
+/// As the stream's: a single `write` that is given up has written nothing.
 #[derive(Debug)]
 pub struct OwnedWriteHalf<S: Stream = TcpStream> {
     stream: S,
@@ -84,6 +177,25 @@ impl<S: Stream> Drop for OwnedWriteHalf<S> {
 }
 
 /// The two halves, given back: they belong to different streams.
+///
+/// ```
+/// use polder::net::ReuniteError;
+///
+/// # use polder::net::{TcpListener, TcpStream};
+/// # polder::block_on(async {
+/// # let listener = TcpListener::bind("127.0.0.1:0").await?;
+/// # let near = TcpStream::connect(listener.local_addr()?).await?;
+/// # let (far, _) = listener.accept().await?;
+/// let (reader, writer) = near.into_split();
+/// let (other_reader, other_writer) = far.into_split();
+/// let ReuniteError(reader, other_writer) = reader.reunite(other_writer).unwrap_err();
+/// // They are unharmed, and may try again.
+/// assert!(reader.reunite(writer).is_ok());
+/// assert!(other_reader.reunite(other_writer).is_ok());
+/// # std::io::Result::Ok(())
+/// # })?;
+/// # std::io::Result::Ok(())
+/// ```
 #[derive(Debug)]
 pub struct ReuniteError<S: Stream = TcpStream>(pub OwnedReadHalf<S>, pub OwnedWriteHalf<S>);
 

@@ -46,15 +46,32 @@ pub struct TcpStream(Socket);
 impl TcpStream {
     /// Connects to the first of `address`'s addresses that answers.
     ///
+    /// ```
+    /// use polder::net::{TcpListener, TcpStream};
+    ///
+    /// polder::block_on(async {
+    ///     let listener = TcpListener::bind("127.0.0.1:0").await?;
+    ///     let address = listener.local_addr()?;
+    ///     let stream = TcpStream::connect(address).await?;
+    ///     assert_eq!(stream.peer_addr()?, address);
+    ///     // A host's name may stand there too.
+    ///     let stream = TcpStream::connect(("127.0.0.1", address.port())).await?;
+    ///     assert_eq!(stream.peer_addr()?, address);
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// What the system says of the last address tried: [refused](io::ErrorKind::ConnectionRefused),
     /// [timed out](io::ErrorKind::TimedOut) and so on; [`InvalidInput`](io::ErrorKind::InvalidInput)
-    /// for an empty list and for text that is no address.
+    /// for an empty list and for text that is no address; what [`resolve`](super::resolve) says of a
+    /// name.
     ///
     /// # Cancel safety
     ///
-    /// Giving up closes the socket.
+    /// Giving up closes the socket. For a name that is looked up, see [`resolve`](super::resolve).
     pub async fn connect(address: impl AsyncToSocketAddrs) -> io::Result<TcpStream> {
         first_that_works(address, |address| async move {
             Socket::connect(Sort::TcpStream, &address.into()).await
@@ -88,7 +105,7 @@ impl TcpStream {
     ///
     /// # Cancel safety
     ///
-    /// Giving up closes the socket.
+    /// Giving up closes the socket. For a name that is looked up, see [`resolve`](super::resolve).
     pub async fn connect_timeout(
         address: impl AsyncToSocketAddrs,
         duration: Duration,
@@ -102,6 +119,21 @@ impl TcpStream {
 
     /// Connects a socket that was given its options before, and perhaps an address of its own: see [the
     /// module](crate::net).
+    ///
+    /// ```
+    /// use polder::net::socket2::{Domain, Socket, Type};
+    /// use polder::net::{TcpListener, TcpStream};
+    ///
+    /// polder::block_on(async {
+    ///     let listener = TcpListener::bind("127.0.0.1:0").await?;
+    ///     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    ///     socket.set_recv_buffer_size(1 << 16)?; // Counts only before connecting.
+    ///     let stream = TcpStream::connect_with(socket, listener.local_addr()?).await?;
+    ///     assert_eq!(stream.peer_addr()?, listener.local_addr()?);
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -121,6 +153,19 @@ impl TcpStream {
 
     /// This end's address.
     ///
+    /// ```
+    /// # use polder::net::{TcpListener, TcpStream};
+    /// # polder::block_on(async {
+    /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// # let near = TcpStream::connect(listener.local_addr()?).await?;
+    /// # let (far, _) = listener.accept().await?;
+    /// assert_eq!(near.local_addr()?, far.peer_addr()?);
+    /// assert_eq!(far.local_addr()?, listener.local_addr()?); // The accepted one keeps its listener's.
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// What the system says.
@@ -130,10 +175,23 @@ impl TcpStream {
 
     /// The other end's address.
     ///
+    /// ```
+    /// # use polder::net::{TcpListener, TcpStream};
+    /// # polder::block_on(async {
+    /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// # let near = TcpStream::connect(listener.local_addr()?).await?;
+    /// # let (far, _) = listener.accept().await?;
+    /// assert_eq!(near.peer_addr()?, listener.local_addr()?);
+    /// assert_eq!(far.peer_addr()?, near.local_addr()?);
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
     /// # Errors
     ///
-    /// [`NotConnected`](io::ErrorKind::NotConnected) once the connection was reset, on some
-    /// platforms.
+    /// [`NotConnected`](io::ErrorKind::NotConnected) once the connection was reset, or has ended in both
+    /// directions, on some platforms (Linux among them).
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         internet(self.0.peer_addr()?)
     }
@@ -200,6 +258,18 @@ impl TcpStream {
 
     /// Whether small writes are sent at once (`TCP_NODELAY`).
     ///
+    /// ```
+    /// # use polder::net::{TcpListener, TcpStream};
+    /// # polder::block_on(async {
+    /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// # let near = TcpStream::connect(listener.local_addr()?).await?;
+    /// # let (_far, _) = listener.accept().await?;
+    /// assert!(!near.nodelay()?); // By default the system may gather them for a moment.
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// What the system says.
@@ -209,6 +279,19 @@ impl TcpStream {
 
     /// Sets [`nodelay`](Self::nodelay).
     ///
+    /// ```
+    /// # use polder::net::{TcpListener, TcpStream};
+    /// # polder::block_on(async {
+    /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// # let near = TcpStream::connect(listener.local_addr()?).await?;
+    /// # let (_far, _) = listener.accept().await?;
+    /// near.set_nodelay(true)?;
+    /// assert!(near.nodelay()?);
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// What the system says.
@@ -216,7 +299,22 @@ impl TcpStream {
         self.0.option(|socket| socket.set_tcp_nodelay(nodelay))
     }
 
-    /// How many hops packets may take.
+    /// How many hops packets may take (`IP_TTL`).
+    ///
+    /// What an IPv6 socket makes of that is the system's: Linux takes it, for the IPv4 packets that such a
+    /// socket may send. The hops of IPv6 packets are set through `socket2::SockRef::from`.
+    ///
+    /// ```
+    /// # use polder::net::{TcpListener, TcpStream};
+    /// # polder::block_on(async {
+    /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// # let near = TcpStream::connect(listener.local_addr()?).await?;
+    /// # let (_far, _) = listener.accept().await?;
+    /// assert!(near.ttl()? > 1);
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -226,6 +324,19 @@ impl TcpStream {
     }
 
     /// Sets [`ttl`](Self::ttl).
+    ///
+    /// ```
+    /// # use polder::net::{TcpListener, TcpStream};
+    /// # polder::block_on(async {
+    /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// # let near = TcpStream::connect(listener.local_addr()?).await?;
+    /// # let (_far, _) = listener.accept().await?;
+    /// near.set_ttl(1)?; // No router passes its packets on.
+    /// assert_eq!(near.ttl()?, 1);
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Errors
     ///

@@ -50,15 +50,29 @@ impl UdpSocket {
     /// Receives at the first of `address`'s addresses that can be had. Port 0 asks the system for a free
     /// one.
     ///
+    /// ```
+    /// use polder::net::UdpSocket;
+    ///
+    /// polder::block_on(async {
+    ///     let socket = UdpSocket::bind("127.0.0.1:0").await?;
+    ///     let address = socket.local_addr()?;
+    ///     let taken = UdpSocket::bind(address).await.unwrap_err();
+    ///     assert_eq!(taken.kind(), std::io::ErrorKind::AddrInUse);
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// What the system says of the last address tried, for instance that it is
     /// [in use](io::ErrorKind::AddrInUse); [`InvalidInput`](io::ErrorKind::InvalidInput) for an
-    /// empty list and for text that is no address.
+    /// empty list and for text that is no address; what [`resolve`](super::resolve) says of a name.
     ///
     /// # Cancel safety
     ///
-    /// Giving up leaves nothing behind.
+    /// Giving up leaves nothing behind, but, where a name is looked up, what
+    /// [`resolve`](super::resolve) does.
     pub async fn bind(address: impl AsyncToSocketAddrs) -> io::Result<UdpSocket> {
         first_that_works(address, |address| async move {
             Socket::bind(Sort::UdpSocket, &address.into()).map(UdpSocket)
@@ -110,11 +124,12 @@ impl UdpSocket {
     /// # Errors
     ///
     /// What the system says of the last address tried; [`InvalidInput`](io::ErrorKind::InvalidInput) for
-    /// an empty list and for text that is no address.
+    /// an empty list and for text that is no address; what [`resolve`](super::resolve) says of a name.
     ///
     /// # Cancel safety
     ///
-    /// Giving up leaves the socket as it was.
+    /// Giving up leaves the socket as it was. For a name that is looked up, see
+    /// [`resolve`](super::resolve).
     pub async fn connect(&self, address: impl AsyncToSocketAddrs) -> io::Result<()> {
         first_that_works(address, |address| async move {
             self.0.connect_to(&address.into())
@@ -123,6 +138,23 @@ impl UdpSocket {
     }
 
     /// Waits for a datagram: how long it is, and who sent it.
+    ///
+    /// ```
+    /// use polder::net::UdpSocket;
+    ///
+    /// polder::block_on(async {
+    ///     let near = UdpSocket::bind("127.0.0.1:0").await?;
+    ///     let far = UdpSocket::bind("127.0.0.1:0").await?;
+    ///     far.send_to(b"hello", near.local_addr()?).await?;
+    ///     let mut bytes = [0; 64];
+    ///     let (length, from) = near.recv_from(&mut bytes).await?;
+    ///     assert_eq!(&bytes[..length], b"hello");
+    ///     near.send_to(b"hello to you", from).await?; // An answer.
+    ///     assert_eq!(far.recv(&mut bytes).await?, 12);
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -168,14 +200,31 @@ impl UdpSocket {
     /// Sends a datagram to the first of `address`'s addresses that the system takes; waits while the
     /// socket's buffer is full.
     ///
+    /// ```
+    /// use polder::net::UdpSocket;
+    ///
+    /// polder::block_on(async {
+    ///     let near = UdpSocket::bind("127.0.0.1:0").await?;
+    ///     let far = UdpSocket::bind("127.0.0.1:0").await?;
+    ///     near.send_to(b"by address", far.local_addr()?).await?;
+    ///     near.send_to(b"by text", far.local_addr()?.to_string()).await?;
+    ///     let mut bytes = [0; 64];
+    ///     assert_eq!(far.recv(&mut bytes).await?, 10);
+    ///     assert_eq!(far.recv(&mut bytes).await?, 7);
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// What the system says of the last address tried, for instance that the datagram is too long;
-    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for an empty list and for text that is no address.
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for an empty list and for text that is no address;
+    /// what [`resolve`](super::resolve) says of a name.
     ///
     /// # Cancel safety
     ///
-    /// Giving up sends nothing.
+    /// Giving up sends nothing. For a name that is looked up, see [`resolve`](super::resolve).
     pub async fn send_to(
         &self,
         bytes: &[u8],
@@ -190,6 +239,24 @@ impl UdpSocket {
     /// Waits for a datagram from the peer that this is [connected](Self::connect) to; from anyone if
     /// it is not.
     ///
+    /// ```
+    /// use polder::net::UdpSocket;
+    ///
+    /// polder::block_on(async {
+    ///     let near = UdpSocket::bind("127.0.0.1:0").await?;
+    ///     let far = UdpSocket::bind("127.0.0.1:0").await?;
+    ///     let stranger = UdpSocket::bind("127.0.0.1:0").await?;
+    ///     near.connect(far.local_addr()?).await?;
+    ///     stranger.send_to(b"buy!", near.local_addr()?).await?; // It is not received.
+    ///     far.send_to(b"hello", near.local_addr()?).await?;
+    ///     let mut bytes = [0; 64];
+    ///     let length = near.recv(&mut bytes).await?;
+    ///     assert_eq!(&bytes[..length], b"hello");
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// What the system says: see the platform notes above.
@@ -202,6 +269,22 @@ impl UdpSocket {
     }
 
     /// [`recv`](Self::recv) without taking the datagram.
+    ///
+    /// ```
+    /// use polder::net::UdpSocket;
+    ///
+    /// polder::block_on(async {
+    ///     let near = UdpSocket::bind("127.0.0.1:0").await?;
+    ///     let far = UdpSocket::bind("127.0.0.1:0").await?;
+    ///     near.connect(far.local_addr()?).await?;
+    ///     far.send_to(b"hello", near.local_addr()?).await?;
+    ///     let mut bytes = [0; 64];
+    ///     assert_eq!(near.peek(&mut bytes).await?, 5);
+    ///     assert_eq!(near.recv(&mut bytes).await?, 5); // It was still there.
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -217,6 +300,21 @@ impl UdpSocket {
     /// Sends a datagram to the peer that this is [connected](Self::connect) to; waits while the socket's
     /// buffer is full.
     ///
+    /// ```
+    /// use polder::net::UdpSocket;
+    ///
+    /// polder::block_on(async {
+    ///     let near = UdpSocket::bind("127.0.0.1:0").await?;
+    ///     let far = UdpSocket::bind("127.0.0.1:0").await?;
+    ///     assert!(near.send(b"to whom?").await.is_err());
+    ///     near.connect(far.local_addr()?).await?;
+    ///     near.send(b"hello").await?;
+    ///     assert_eq!(far.recv(&mut [0; 64]).await?, 5);
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// What the system says: without a peer, that there is none.
@@ -230,6 +328,17 @@ impl UdpSocket {
 
     /// The address that it receives at: with the real port, where port 0 was asked for.
     ///
+    /// ```
+    /// use polder::net::UdpSocket;
+    ///
+    /// polder::block_on(async {
+    ///     let socket = UdpSocket::bind("127.0.0.1:0").await?;
+    ///     assert_ne!(socket.local_addr()?.port(), 0);
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// What the system says.
@@ -238,6 +347,20 @@ impl UdpSocket {
     }
 
     /// The peer that it is [connected](Self::connect) to.
+    ///
+    /// ```
+    /// use polder::net::UdpSocket;
+    ///
+    /// polder::block_on(async {
+    ///     let near = UdpSocket::bind("127.0.0.1:0").await?;
+    ///     let far = UdpSocket::bind("127.0.0.1:0").await?;
+    ///     assert_eq!(near.peer_addr().unwrap_err().kind(), std::io::ErrorKind::NotConnected);
+    ///     near.connect(far.local_addr()?).await?;
+    ///     assert_eq!(near.peer_addr()?, far.local_addr()?);
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -248,6 +371,16 @@ impl UdpSocket {
 
     /// Whether it may send to broadcast addresses (`SO_BROADCAST`).
     ///
+    /// ```
+    /// # use polder::net::UdpSocket;
+    /// # polder::block_on(async {
+    /// # let socket = UdpSocket::bind("127.0.0.1:0").await?;
+    /// assert!(!socket.broadcast()?); // Who wants to tell everybody has to say so.
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// What the system says, of this option as of those below.
@@ -256,6 +389,17 @@ impl UdpSocket {
     }
 
     /// Sets [`broadcast`](Self::broadcast).
+    ///
+    /// ```
+    /// # use polder::net::UdpSocket;
+    /// # polder::block_on(async {
+    /// # let socket = UdpSocket::bind("127.0.0.1:0").await?;
+    /// socket.set_broadcast(true)?;
+    /// assert!(socket.broadcast()?);
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -267,6 +411,16 @@ impl UdpSocket {
     /// Whether multicast datagrams that are sent here come back to this machine (`IP_MULTICAST_LOOP`).
     /// On Windows it is the receiver's option.
     ///
+    /// ```
+    /// # use polder::net::UdpSocket;
+    /// # polder::block_on(async {
+    /// # let socket = UdpSocket::bind("127.0.0.1:0").await?;
+    /// assert!(socket.multicast_loop_v4()?); // Others on this machine may be in the group too.
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// What the system says.
@@ -275,6 +429,17 @@ impl UdpSocket {
     }
 
     /// Sets [`multicast_loop_v4`](Self::multicast_loop_v4).
+    ///
+    /// ```
+    /// # use polder::net::UdpSocket;
+    /// # polder::block_on(async {
+    /// # let socket = UdpSocket::bind("127.0.0.1:0").await?;
+    /// socket.set_multicast_loop_v4(false)?;
+    /// assert!(!socket.multicast_loop_v4()?);
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -286,6 +451,16 @@ impl UdpSocket {
 
     /// How many hops multicast datagrams may take (`IP_MULTICAST_TTL`): 1, unless it was set.
     ///
+    /// ```
+    /// # use polder::net::UdpSocket;
+    /// # polder::block_on(async {
+    /// # let socket = UdpSocket::bind("127.0.0.1:0").await?;
+    /// assert_eq!(socket.multicast_ttl_v4()?, 1); // They stay in this network.
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// What the system says.
@@ -294,6 +469,17 @@ impl UdpSocket {
     }
 
     /// Sets [`multicast_ttl_v4`](Self::multicast_ttl_v4).
+    ///
+    /// ```
+    /// # use polder::net::UdpSocket;
+    /// # polder::block_on(async {
+    /// # let socket = UdpSocket::bind("127.0.0.1:0").await?;
+    /// socket.set_multicast_ttl_v4(8)?;
+    /// assert_eq!(socket.multicast_ttl_v4()?, 8);
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -305,6 +491,17 @@ impl UdpSocket {
     /// Whether multicast datagrams that are sent here come back to this machine
     /// (`IPV6_MULTICAST_LOOP`). On Windows it is the receiver's option.
     ///
+    /// ```
+    /// # use polder::net::UdpSocket;
+    /// # polder::block_on(async {
+    /// # // A machine may have no IPv6.
+    /// # let Ok(socket) = UdpSocket::bind("[::]:0").await else { return std::io::Result::Ok(()) };
+    /// assert!(socket.multicast_loop_v6()?); // Others on this machine may be in the group too.
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// What the system says.
@@ -313,6 +510,18 @@ impl UdpSocket {
     }
 
     /// Sets [`multicast_loop_v6`](Self::multicast_loop_v6).
+    ///
+    /// ```
+    /// # use polder::net::UdpSocket;
+    /// # polder::block_on(async {
+    /// # // A machine may have no IPv6.
+    /// # let Ok(socket) = UdpSocket::bind("[::]:0").await else { return std::io::Result::Ok(()) };
+    /// socket.set_multicast_loop_v6(false)?;
+    /// assert!(!socket.multicast_loop_v6()?);
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -324,6 +533,19 @@ impl UdpSocket {
 
     /// How many hops datagrams may take (`IP_TTL`).
     ///
+    /// What an IPv6 socket makes of that is the system's: Linux takes it, for the IPv4 packets that such a
+    /// socket may send. The hops of IPv6 packets are set through `socket2::SockRef::from`.
+    ///
+    /// ```
+    /// # use polder::net::UdpSocket;
+    /// # polder::block_on(async {
+    /// # let socket = UdpSocket::bind("127.0.0.1:0").await?;
+    /// assert!(socket.ttl()? > 1);
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// What the system says.
@@ -332,6 +554,17 @@ impl UdpSocket {
     }
 
     /// Sets [`ttl`](Self::ttl).
+    ///
+    /// ```
+    /// # use polder::net::UdpSocket;
+    /// # polder::block_on(async {
+    /// # let socket = UdpSocket::bind("127.0.0.1:0").await?;
+    /// socket.set_ttl(1)?; // No router passes its datagrams on.
+    /// assert_eq!(socket.ttl()?, 1);
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -366,6 +599,20 @@ impl UdpSocket {
 
     /// Leaves a group that was [joined](Self::join_multicast_v4).
     ///
+    /// ```
+    /// use polder::net::{Ipv4Addr, UdpSocket};
+    ///
+    /// polder::block_on(async {
+    ///     let socket = UdpSocket::bind("0.0.0.0:0").await?;
+    ///     let group = Ipv4Addr::new(224, 0, 0, 250);
+    ///     socket.join_multicast_v4(group, Ipv4Addr::LOCALHOST)?;
+    ///     socket.leave_multicast_v4(group, Ipv4Addr::LOCALHOST)?;
+    ///     assert!(socket.leave_multicast_v4(group, Ipv4Addr::LOCALHOST).is_err()); // It has left.
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// What the system says, for instance that it was not joined.
@@ -377,6 +624,24 @@ impl UdpSocket {
     /// Receives what is sent to the group `multiaddr` on the interface with the index `interface`, or on
     /// one that the system chooses if that is 0.
     ///
+    /// ```
+    /// use polder::net::Ipv6Addr;
+    ///
+    /// # use polder::net::UdpSocket;
+    /// # polder::block_on(async {
+    /// # // A machine may have no IPv6.
+    /// # let Ok(socket) = UdpSocket::bind("[::]:0").await else { return std::io::Result::Ok(()) };
+    /// let group = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0xfa);
+    /// match socket.join_multicast_v6(&group, 0) {
+    ///     Ok(()) => socket.leave_multicast_v6(&group, 0)?,
+    ///     Err(error) => println!("no interface for a group: {error}"),
+    /// }
+    /// assert!(socket.join_multicast_v6(&Ipv6Addr::LOCALHOST, 0).is_err()); // It is no group's.
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// What the system says, for instance that the address is no group's.
@@ -386,6 +651,20 @@ impl UdpSocket {
     }
 
     /// Leaves a group that was [joined](Self::join_multicast_v6).
+    ///
+    /// ```
+    /// use polder::net::Ipv6Addr;
+    ///
+    /// # use polder::net::UdpSocket;
+    /// # polder::block_on(async {
+    /// # // A machine may have no IPv6.
+    /// # let Ok(socket) = UdpSocket::bind("[::]:0").await else { return std::io::Result::Ok(()) };
+    /// let group = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0xfa);
+    /// assert!(socket.leave_multicast_v6(&group, 0).is_err()); // It was not joined.
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Errors
     ///

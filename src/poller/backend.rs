@@ -71,6 +71,15 @@ impl Backend {
     ];
 
     /// The backends that can be opened on this machine, the default first.
+    ///
+    /// ```
+    /// use polder::Backend;
+    ///
+    /// let backends = Backend::available();
+    /// assert_eq!(backends[0], Backend::default());
+    /// # #[cfg(target_os = "linux")]
+    /// assert!(backends.contains(&Backend::Epoll));
+    /// ```
     pub fn available() -> Vec<Backend> {
         let mut all = Backend::ALL.to_vec();
         all.retain(|backend| backend.is_available());
@@ -78,6 +87,13 @@ impl Backend {
     }
 
     /// Whether this backend can be opened on this platform.
+    ///
+    /// ```
+    /// use polder::Backend;
+    ///
+    /// assert_eq!(Backend::Poll.is_available(), cfg!(unix));
+    /// assert_eq!(Backend::Iocp.is_available(), cfg!(windows));
+    /// ```
     pub fn is_available(self) -> bool {
         match self {
             Backend::Epoll | Backend::Polling => {
@@ -102,6 +118,15 @@ impl Backend {
     }
 
     /// The name, as [`FromStr`] takes it: lower case, without spaces.
+    ///
+    /// ```
+    /// use polder::Backend;
+    ///
+    /// assert_eq!(Backend::EventPorts.name(), "event-ports");
+    /// let here = Backend::default();
+    /// assert_eq!(here.name().parse::<Backend>()?, here);
+    /// # std::io::Result::Ok(())
+    /// ```
     pub const fn name(self) -> &'static str {
         match self {
             Backend::Epoll => "epoll",
@@ -117,6 +142,14 @@ impl Backend {
 
     /// What a runtime uses that was not told: the backend that the environment variable
     /// `POLDER_BACKEND` names, else the [default](Self::default).
+    ///
+    /// ```
+    /// use polder::{Backend, Runtime};
+    ///
+    /// let runtime = Runtime::new()?; // It was not told.
+    /// assert_eq!(runtime.backend(), Backend::configured()?);
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Errors
     ///

@@ -5,6 +5,40 @@
 //! calls [`notify`](Poller::notify). It knows descriptors and tokens, nothing of tasks: the runtime
 //! stands on it, and so can a loop of your own.
 //!
+//! ```
+//! # #[cfg(unix)] {
+//! use polder::Backend;
+//! use polder::poller::{Events, Interest, Mode, Poller, Token};
+//! use std::io::{Read, Write};
+//! use std::os::fd::AsFd;
+//! use std::os::unix::net::UnixStream;
+//!
+//! let poller = Poller::new(Backend::default())?;
+//! let (mut ours, mut theirs) = UnixStream::pair()?;
+//! ours.set_nonblocking(true)?;
+//! // SAFETY: `ours` is deregistered below, before it is closed.
+//! unsafe { poller.register(ours.as_fd(), Token(1), Interest::READABLE, Mode::OneShot)? };
+//! theirs.write_all(b"a word, and the end")?;
+//! drop(theirs);
+//!
+//! let (mut events, mut bytes) = (Events::new(), [0; 64]);
+//! 'read: loop {
+//!     poller.wait(&mut events, None)?;
+//!     for event in events.iter().filter(|event| event.is_readable()) {
+//!         match ours.read(&mut bytes) {
+//!             Ok(0) => break 'read,
+//!             Ok(length) => println!("{length} bytes"),
+//!             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+//!             Err(error) => return Err(error),
+//!         }
+//!         poller.modify(ours.as_fd(), event.token(), Interest::READABLE, Mode::OneShot)?;
+//!     }
+//! }
+//! poller.deregister(ours.as_fd())?;
+//! # }
+//! # std::io::Result::Ok(())
+//! ```
+//!
 //! # The contract
 //!
 //! What every backend keeps, and what a caller may build on:
@@ -87,6 +121,23 @@ pub struct Token(pub u64);
 
 impl Token {
     /// The first of the few tokens that the poller keeps to itself.
+    ///
+    /// ```
+    /// # #[cfg(unix)] {
+    /// use polder::Backend;
+    /// use polder::poller::{Interest, Mode, Poller, Token};
+    /// use std::os::fd::AsFd;
+    ///
+    /// let poller = Poller::new(Backend::default())?;
+    /// let stdin = std::io::stdin();
+    /// // SAFETY: nothing is registered.
+    /// let result = unsafe {
+    ///     poller.register(stdin.as_fd(), Token::RESERVED, Interest::READABLE, Mode::OneShot)
+    /// };
+    /// assert_eq!(result.unwrap_err().kind(), std::io::ErrorKind::InvalidInput);
+    /// # }
+    /// # std::io::Result::Ok(())
+    /// ```
     pub const RESERVED: Token = Token(u64::MAX - 15);
 }
 
@@ -128,15 +179,60 @@ pub struct Interest(u8);
 
 impl Interest {
     /// Nothing: registered, and silent.
+    ///
+    /// ```
+    /// use polder::poller::Interest;
+    ///
+    /// let mut interest = Interest::NONE;
+    /// assert!(interest.is_empty());
+    /// interest |= Interest::READABLE;
+    /// assert_eq!(interest, Interest::READABLE);
+    /// ```
     pub const NONE: Interest = Interest(0);
     /// Something to read, a connection to accept, or the end of what there is to read.
+    ///
+    /// ```
+    /// use polder::poller::Interest;
+    ///
+    /// assert!((Interest::READABLE | Interest::PRIORITY).contains(Interest::READABLE));
+    /// assert!(!Interest::WRITABLE.contains(Interest::READABLE));
+    /// ```
     pub const READABLE: Interest = Interest(1);
     /// Room to write, or a connection that stands or failed.
+    ///
+    /// ```
+    /// use polder::poller::Interest;
+    ///
+    /// // What is asked for while there is something left to be sent.
+    /// let unsent = b"the rest";
+    /// let mut interest = Interest::READABLE;
+    /// if !unsent.is_empty() {
+    ///     interest |= Interest::WRITABLE;
+    /// }
+    /// assert!(interest.contains(Interest::READABLE | Interest::WRITABLE));
+    /// ```
     pub const WRITABLE: Interest = Interest(2);
     /// Urgent data, where the platform reports it.
+    ///
+    /// ```
+    /// use polder::poller::Interest;
+    ///
+    /// let interest = Interest::READABLE | Interest::PRIORITY;
+    /// assert!(interest.contains(Interest::PRIORITY));
+    /// assert!(!Interest::READABLE.contains(Interest::PRIORITY));
+    /// ```
     pub const PRIORITY: Interest = Interest(4);
 
     /// Whether every part of `other` is in this set.
+    ///
+    /// ```
+    /// use polder::poller::Interest;
+    ///
+    /// let both = Interest::READABLE | Interest::WRITABLE;
+    /// assert!(both.contains(Interest::READABLE));
+    /// assert!(!Interest::READABLE.contains(both)); // Every part, not any.
+    /// assert!(both.contains(Interest::NONE));
+    /// ```
     #[inline]
     pub const fn contains(self, other: Interest) -> bool {
         self.0 & other.0 == other.0
@@ -148,6 +244,13 @@ impl Interest {
     }
 
     /// Whether nothing is asked for.
+    ///
+    /// ```
+    /// use polder::poller::Interest;
+    ///
+    /// assert!(Interest::default().is_empty());
+    /// assert!(!Interest::WRITABLE.is_empty());
+    /// ```
     #[inline]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
@@ -204,6 +307,30 @@ impl BitOrAssign for Ready {
 }
 
 /// One source's news, as [`Poller::wait`] reports it.
+///
+/// ```
+/// # #[cfg(unix)] {
+/// use polder::poller::{Event, Events, Interest, Mode, Poller, Token};
+/// use std::os::fd::AsFd;
+/// use std::os::unix::net::UnixStream;
+///
+/// fn what(event: &Event) -> String {
+///     let token = event.token().0;
+///     format!("{token}: readable {}, writable {}", event.is_readable(), event.is_writable())
+/// }
+///
+/// let poller = Poller::new(polder::Backend::default())?;
+/// let (ours, _theirs) = UnixStream::pair()?;
+/// // SAFETY: `ours` is deregistered before it is closed.
+/// unsafe { poller.register(ours.as_fd(), Token(3), Interest::WRITABLE, Mode::OneShot)? };
+/// let mut events = Events::new();
+/// poller.wait(&mut events, None)?;
+/// let told: Vec<_> = events.iter().map(what).collect();
+/// assert_eq!(told, ["3: readable false, writable true"]);
+/// poller.deregister(ours.as_fd())?;
+/// # }
+/// # std::io::Result::Ok(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Event {
     token: Token,
@@ -222,36 +349,154 @@ impl Event {
     }
 
     /// The token that the source was registered or last modified with.
+    ///
+    /// ```
+    /// # #[cfg(unix)] {
+    /// # use polder::poller::{Events, Interest, Mode, Poller, Token};
+    /// # use std::io::Write;
+    /// # use std::os::fd::AsFd;
+    /// # use std::os::unix::net::UnixStream;
+    /// # let poller = Poller::new(polder::Backend::default())?;
+    /// # let mut events = Events::new();
+    /// # let (ours, mut theirs) = UnixStream::pair()?;
+    /// # // SAFETY: `ours` is deregistered before it is closed.
+    /// unsafe { poller.register(ours.as_fd(), Token(7), Interest::READABLE, Mode::OneShot)? };
+    /// theirs.write_all(b"hello")?;
+    /// poller.wait(&mut events, None)?;
+    /// assert!(events.iter().all(|event| event.token() == Token(7)));
+    /// # poller.deregister(ours.as_fd())?;
+    /// # }
+    /// # std::io::Result::Ok(())
+    /// ```
     #[inline]
     pub fn token(&self) -> Token {
         self.token
     }
 
     /// Reading is worth a try.
+    ///
+    /// ```
+    /// # #[cfg(unix)] {
+    /// # use polder::poller::{Events, Interest, Mode, Poller, Token};
+    /// # use std::io::Write;
+    /// # use std::os::fd::AsFd;
+    /// # use std::os::unix::net::UnixStream;
+    /// # let poller = Poller::new(polder::Backend::default())?;
+    /// # let mut events = Events::new();
+    /// # let (ours, mut theirs) = UnixStream::pair()?;
+    /// # // SAFETY: `ours` is deregistered before it is closed.
+    /// unsafe { poller.register(ours.as_fd(), Token(7), Interest::READABLE, Mode::OneShot)? };
+    /// theirs.write_all(b"hello")?;
+    /// poller.wait(&mut events, None)?;
+    /// assert!(events.iter().any(|event| event.is_readable()));
+    /// # poller.deregister(ours.as_fd())?;
+    /// # }
+    /// # std::io::Result::Ok(())
+    /// ```
     #[inline]
     pub fn is_readable(&self) -> bool {
         self.ready.intersects(Ready::READABLE)
     }
 
     /// Writing is worth a try.
+    ///
+    /// ```
+    /// # #[cfg(unix)] {
+    /// # use polder::poller::{Events, Interest, Mode, Poller, Token};
+    /// # use std::io::Write;
+    /// # use std::os::fd::AsFd;
+    /// # use std::os::unix::net::UnixStream;
+    /// # let poller = Poller::new(polder::Backend::default())?;
+    /// # let mut events = Events::new();
+    /// # let (ours, _theirs) = UnixStream::pair()?;
+    /// # // SAFETY: `ours` is deregistered before it is closed.
+    /// unsafe { poller.register(ours.as_fd(), Token(7), Interest::WRITABLE, Mode::OneShot)? };
+    /// poller.wait(&mut events, None)?; // There is room from the start.
+    /// assert!(events.iter().any(|event| event.is_writable()));
+    /// # poller.deregister(ours.as_fd())?;
+    /// # }
+    /// # std::io::Result::Ok(())
+    /// ```
     #[inline]
     pub fn is_writable(&self) -> bool {
         self.ready.intersects(Ready::WRITABLE)
     }
 
     /// A hint: the peer will send no more, or is gone. Data may still wait to be read.
+    ///
+    /// ```
+    /// # #[cfg(unix)] {
+    /// # use polder::poller::{Events, Interest, Mode, Poller, Token};
+    /// # use std::io::Write;
+    /// # use std::os::fd::AsFd;
+    /// # use std::os::unix::net::UnixStream;
+    /// # let poller = Poller::new(polder::Backend::default())?;
+    /// # let mut events = Events::new();
+    /// # let (ours, theirs) = UnixStream::pair()?;
+    /// # // SAFETY: `ours` is deregistered before it is closed.
+    /// unsafe { poller.register(ours.as_fd(), Token(7), Interest::READABLE, Mode::OneShot)? };
+    /// drop(theirs);
+    /// poller.wait(&mut events, None)?;
+    /// let event = events.iter().next().expect("one source is ready");
+    /// assert!(event.is_readable()); // In any case.
+    /// if poller.capabilities().hints {
+    ///     assert!(event.is_closed());
+    /// }
+    /// # poller.deregister(ours.as_fd())?;
+    /// # }
+    /// # std::io::Result::Ok(())
+    /// ```
     #[inline]
     pub fn is_closed(&self) -> bool {
         self.ready.intersects(Ready::CLOSED)
     }
 
     /// A hint: the source has an error to tell.
+    ///
+    /// ```
+    /// # #[cfg(target_os = "linux")] {
+    /// # use polder::Backend;
+    /// # use polder::poller::{Events, Interest, Mode, Poller, Token};
+    /// # use std::os::fd::AsFd;
+    /// # let poller = Poller::new(Backend::Epoll)?;
+    /// # let mut events = Events::new();
+    /// let (reader, writer) = rustix::pipe::pipe()?;
+    /// // SAFETY: `writer` is deregistered below, before it is closed.
+    /// unsafe { poller.register(writer.as_fd(), Token(7), Interest::NONE, Mode::Level)? };
+    /// drop(reader); // Nobody will ever read what is written.
+    /// poller.wait(&mut events, None)?;
+    /// assert!(events.iter().any(|event| event.is_error()));
+    /// # poller.deregister(writer.as_fd())?;
+    /// # }
+    /// # std::io::Result::Ok(())
+    /// ```
     #[inline]
     pub fn is_error(&self) -> bool {
         self.ready.intersects(Ready::ERROR)
     }
 
     /// A hint: there is urgent data.
+    ///
+    /// ```
+    /// # #[cfg(target_os = "linux")] {
+    /// # use polder::Backend;
+    /// # use polder::poller::{Events, Interest, Mode, Poller, Token};
+    /// # use std::net::{TcpListener, TcpStream};
+    /// # use std::os::fd::AsFd;
+    /// # let poller = Poller::new(Backend::Epoll)?;
+    /// # let mut events = Events::new();
+    /// # let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// # let near = TcpStream::connect(listener.local_addr()?)?;
+    /// # let (far, _) = listener.accept()?;
+    /// // SAFETY: `near` is deregistered below, before it is closed.
+    /// unsafe { poller.register(near.as_fd(), Token(7), Interest::PRIORITY, Mode::Level)? };
+    /// rustix::net::send(&far, b"!", rustix::net::SendFlags::OOB)?;
+    /// poller.wait(&mut events, None)?;
+    /// assert!(events.iter().any(|event| event.is_priority()));
+    /// # poller.deregister(near.as_fd())?;
+    /// # }
+    /// # std::io::Result::Ok(())
+    /// ```
     #[inline]
     pub fn is_priority(&self) -> bool {
         self.ready.intersects(Ready::PRIORITY)
@@ -292,14 +537,55 @@ impl Events {
     /// What [`Events::new`] reports at most in one wait. Measured on Linux 6.18: from 16 to 1,024
     /// there is no difference in throughput; this is 4 KiB, and a batch that a loop comes back
     /// from soon.
+    ///
+    /// ```
+    /// use polder::poller::Events;
+    ///
+    /// // For a loop that serves others between two waits: a quarter of the usual.
+    /// let events = Events::with_capacity(Events::DEFAULT_CAPACITY / 4);
+    /// assert_eq!(events.len(), 0);
+    /// ```
     pub const DEFAULT_CAPACITY: usize = 256;
 
     /// Room for [`DEFAULT_CAPACITY`](Self::DEFAULT_CAPACITY) events.
+    ///
+    /// ```
+    /// use polder::Backend;
+    /// use polder::poller::{Events, Poller};
+    /// use std::time::Duration;
+    ///
+    /// let poller = Poller::new(Backend::default())?;
+    /// let mut events = Events::new(); // Once, for all waits.
+    /// assert_eq!(poller.wait(&mut events, Some(Duration::ZERO))?, 0);
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn new() -> Events {
         Events::with_capacity(Events::DEFAULT_CAPACITY)
     }
 
     /// Room for `capacity` events a wait, at least one.
+    ///
+    /// What is ready beyond that, the next wait reports.
+    ///
+    /// ```
+    /// # #[cfg(unix)] {
+    /// # use polder::Backend;
+    /// # use polder::poller::{Events, Interest, Mode, Poller, Token};
+    /// # use std::os::fd::AsFd;
+    /// # use std::os::unix::net::UnixStream;
+    /// # let poller = Poller::new(Backend::default())?;
+    /// # let (one, other) = UnixStream::pair()?;
+    /// let mut events = Events::with_capacity(1);
+    /// // SAFETY: both are deregistered before they are closed.
+    /// unsafe { poller.register(one.as_fd(), Token(1), Interest::WRITABLE, Mode::OneShot)? };
+    /// unsafe { poller.register(other.as_fd(), Token(2), Interest::WRITABLE, Mode::OneShot)? };
+    /// assert_eq!(poller.wait(&mut events, None)?, 1); // Both are ready.
+    /// assert_eq!(poller.wait(&mut events, None)?, 1);
+    /// # poller.deregister(one.as_fd())?;
+    /// # poller.deregister(other.as_fd())?;
+    /// # }
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn with_capacity(capacity: usize) -> Events {
         let limit = capacity.max(1);
         Events {
@@ -311,18 +597,70 @@ impl Events {
     }
 
     /// The events of the last wait.
+    ///
+    /// ```
+    /// # #[cfg(unix)] {
+    /// # use polder::poller::{Events, Interest, Mode, Poller, Token};
+    /// # use std::io::Write;
+    /// # use std::os::fd::AsFd;
+    /// # use std::os::unix::net::UnixStream;
+    /// # let poller = Poller::new(polder::Backend::default())?;
+    /// # let mut events = Events::new();
+    /// # let (ours, mut theirs) = UnixStream::pair()?;
+    /// # // SAFETY: `ours` is deregistered before it is closed.
+    /// # unsafe { poller.register(ours.as_fd(), Token(7), Interest::READABLE, Mode::OneShot)? };
+    /// theirs.write_all(b"hello")?;
+    /// poller.wait(&mut events, None)?;
+    /// for event in &events {
+    ///     assert_eq!(event.token(), Token(7)); // The same as `events.iter()`.
+    /// }
+    /// # poller.deregister(ours.as_fd())?;
+    /// # }
+    /// # std::io::Result::Ok(())
+    /// ```
     #[inline]
     pub fn iter(&self) -> std::slice::Iter<'_, Event> {
         self.list.iter()
     }
 
     /// How many there are.
+    ///
+    /// ```
+    /// # #[cfg(unix)] {
+    /// # use polder::poller::{Events, Interest, Mode, Poller, Token};
+    /// # use std::io::Write;
+    /// # use std::os::fd::AsFd;
+    /// # use std::os::unix::net::UnixStream;
+    /// # let poller = Poller::new(polder::Backend::default())?;
+    /// # let mut events = Events::new();
+    /// # let (ours, mut theirs) = UnixStream::pair()?;
+    /// # // SAFETY: `ours` is deregistered before it is closed.
+    /// # unsafe { poller.register(ours.as_fd(), Token(7), Interest::READABLE, Mode::OneShot)? };
+    /// theirs.write_all(b"hello")?;
+    /// let count = poller.wait(&mut events, None)?;
+    /// assert_eq!(count, events.len());
+    /// # poller.deregister(ours.as_fd())?;
+    /// # }
+    /// # std::io::Result::Ok(())
+    /// ```
     #[inline]
     pub fn len(&self) -> usize {
         self.list.len()
     }
 
     /// Whether the last wait reported none.
+    ///
+    /// ```
+    /// use polder::Backend;
+    /// use polder::poller::{Events, Poller};
+    ///
+    /// let poller = Poller::new(Backend::default())?;
+    /// let mut events = Events::new();
+    /// poller.notify()?;
+    /// poller.wait(&mut events, None)?;
+    /// assert!(events.is_empty()); // A notification is no event.
+    /// # std::io::Result::Ok(())
+    /// ```
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
@@ -475,6 +813,19 @@ pub struct Poller {
 impl Poller {
     /// Opens `backend`.
     ///
+    /// ```
+    /// use polder::Backend;
+    /// use polder::poller::Poller;
+    /// use std::io::ErrorKind;
+    ///
+    /// assert!(Poller::new(Backend::default()).is_ok());
+    /// # #[cfg(target_os = "linux")] {
+    /// let error = Poller::new(Backend::Kqueue).unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::Unsupported);
+    /// # }
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Unsupported`](io::ErrorKind::Unsupported), listing what is available, where the platform
@@ -493,17 +844,56 @@ impl Poller {
     }
 
     /// Which backend this is.
+    ///
+    /// ```
+    /// use polder::Backend;
+    /// use polder::poller::Poller;
+    ///
+    /// for backend in Backend::available() {
+    ///     assert_eq!(Poller::new(backend)?.backend(), backend);
+    /// }
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn backend(&self) -> Backend {
         self.backend
     }
 
     /// What it can do.
+    ///
+    /// ```
+    /// use polder::Backend;
+    /// use polder::poller::{Mode, Poller};
+    ///
+    /// let has = Poller::new(Backend::default())?.capabilities();
+    /// let mode = if has.edge { Mode::Edge } else { Mode::OneShot };
+    /// # #[cfg(target_os = "linux")]
+    /// assert_eq!(mode, Mode::Edge);
+    /// # std::io::Result::Ok(())
+    /// ```
     #[inline]
     pub fn capabilities(&self) -> Capabilities {
         self.capabilities
     }
 
     /// Starts to watch `descriptor`, which is called `token` in events.
+    ///
+    /// ```
+    /// # #[cfg(unix)] {
+    /// # use polder::poller::{Events, Interest, Mode, Poller, Token};
+    /// # use std::io::Write;
+    /// # use std::os::fd::AsFd;
+    /// # use std::os::unix::net::UnixStream;
+    /// # let poller = Poller::new(polder::Backend::default())?;
+    /// # let mut events = Events::new();
+    /// # let (ours, mut theirs) = UnixStream::pair()?;
+    /// // SAFETY: `ours` is deregistered below, before it is closed.
+    /// unsafe { poller.register(ours.as_fd(), Token(7), Interest::READABLE, Mode::OneShot)? };
+    /// theirs.write_all(b"hello")?;
+    /// assert_eq!(poller.wait(&mut events, None)?, 1);
+    /// poller.deregister(ours.as_fd())?;
+    /// # }
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -559,6 +949,27 @@ impl Poller {
     /// Replaces a registered descriptor's token, interest and mode. Arms a
     /// [one-shot](Mode::OneShot) source again; what is ready already is reported.
     ///
+    /// ```
+    /// # #[cfg(unix)] {
+    /// # use polder::poller::{Events, Interest, Mode, Poller, Token};
+    /// # use std::io::Write;
+    /// # use std::os::fd::AsFd;
+    /// # use std::os::unix::net::UnixStream;
+    /// # let poller = Poller::new(polder::Backend::default())?;
+    /// # let mut events = Events::new();
+    /// # let (ours, mut theirs) = UnixStream::pair()?;
+    /// # // SAFETY: `ours` is deregistered before it is closed.
+    /// # unsafe { poller.register(ours.as_fd(), Token(7), Interest::READABLE, Mode::OneShot)? };
+    /// theirs.write_all(b"hello")?;
+    /// poller.wait(&mut events, None)?; // That spends a one-shot's interest,
+    /// poller.modify(ours.as_fd(), Token(8), Interest::READABLE, Mode::OneShot)?; // which is set anew.
+    /// poller.wait(&mut events, None)?; // The bytes are still there.
+    /// assert!(events.iter().all(|event| event.token() == Token(8)));
+    /// # poller.deregister(ours.as_fd())?;
+    /// # }
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`NotFound`](io::ErrorKind::NotFound) where it is not registered, otherwise as
@@ -575,6 +986,25 @@ impl Poller {
     }
 
     /// Stops watching `descriptor`. No wait that starts after this returns reports it.
+    ///
+    /// ```
+    /// # #[cfg(unix)] {
+    /// # use polder::poller::{Events, Interest, Mode, Poller, Token};
+    /// # use std::io::Write;
+    /// # use std::os::fd::AsFd;
+    /// # use std::os::unix::net::UnixStream;
+    /// # let poller = Poller::new(polder::Backend::default())?;
+    /// # let mut events = Events::new();
+    /// # let (ours, mut theirs) = UnixStream::pair()?;
+    /// # // SAFETY: `ours` is deregistered before it is closed.
+    /// # unsafe { poller.register(ours.as_fd(), Token(7), Interest::READABLE, Mode::OneShot)? };
+    /// theirs.write_all(b"hello")?;
+    /// poller.deregister(ours.as_fd())?;
+    /// assert_eq!(poller.wait(&mut events, Some(std::time::Duration::ZERO))?, 0);
+    /// assert_eq!(poller.deregister(ours.as_fd()).unwrap_err().kind(), std::io::ErrorKind::NotFound);
+    /// # }
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -601,7 +1031,8 @@ impl Poller {
     ///
     /// # Errors
     ///
-    /// [`ResourceBusy`](io::ErrorKind::ResourceBusy) while another thread waits on this poller.
+    /// [`ResourceBusy`](io::ErrorKind::ResourceBusy) while another thread waits on this poller; otherwise
+    /// what the kernel says, for instance that it is short of memory.
     pub fn wait(&self, events: &mut Events, timeout: Option<Duration>) -> io::Result<usize> {
         if self.waiting.swap(true, Ordering::Acquire) {
             return Err(busy());
@@ -671,6 +1102,21 @@ impl Poller {
 
     /// A descriptor that is readable while a wait would return at once, for a foreign loop to wait
     /// for. Only for looking: what it holds is the poller's.
+    ///
+    /// ```
+    /// # #[cfg(target_os = "linux")] {
+    /// use polder::Backend;
+    /// use polder::poller::Poller;
+    /// use rustix::event::{PollFd, PollFlags, poll};
+    ///
+    /// let poller = Poller::new(Backend::Epoll)?;
+    /// poller.notify()?;
+    /// let descriptor = poller.descriptor()?;
+    /// // Another loop sees that there is something to do here.
+    /// assert_eq!(poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], None)?, 1);
+    /// # }
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Errors
     ///

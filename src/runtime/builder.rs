@@ -49,12 +49,33 @@ impl Default for Builder {
 
 impl Builder {
     /// A builder with the defaults.
+    ///
+    /// It is also [`Runtime::builder`].
+    ///
+    /// ```
+    /// use polder::runtime::Builder;
+    ///
+    /// let runtime = Builder::new().build()?;
+    /// assert_eq!(runtime.workers(), 1);
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn new() -> Builder {
         Builder::default()
     }
 
     /// Which backend waits. By default what [`Backend::configured`] says: the environment variable
     /// `POLDER_BACKEND`, or else the platform's best.
+    ///
+    /// ```
+    /// use polder::{Backend, Runtime};
+    ///
+    /// let builder = Runtime::builder().name("example");
+    /// for backend in Backend::available() {
+    ///     let runtime = builder.clone().backend(backend).build()?;
+    ///     assert_eq!(runtime.block_on(async { 6 * 7 }), 42); // The same program, on each.
+    /// }
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn backend(mut self, backend: Backend) -> Builder {
         self.backend = Some(backend);
         self
@@ -138,6 +159,17 @@ impl Builder {
     }
 
     /// Makes the runtime. The calling thread will be the one that drives it.
+    ///
+    /// ```
+    /// use polder::Runtime;
+    /// use std::io::ErrorKind;
+    ///
+    /// let runtime = Runtime::builder().workers(2).build()?;
+    /// assert_eq!(runtime.workers(), 2);
+    /// let error = Runtime::builder().workers(0).build().unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Errors
     ///

@@ -7,6 +7,21 @@
 //! A runtime has a worker: a queue, a reactor and a heap of deadlines, all of one thread, the one that
 //! made it, which drives it and drops it. Other threads reach it through a [`Handle`]. With
 //! [`Builder::workers`] it has more of them, on threads of their own, which run what is spawned.
+//!
+//! ```
+//! use polder::runtime::Runtime;
+//! use polder::time::sleep;
+//! use std::time::Duration;
+//!
+//! let runtime = Runtime::builder().name("example").build()?;
+//! let handle = runtime.handle();
+//! std::thread::spawn(move || handle.spawn(sleep(Duration::from_millis(2))).detach())
+//!     .join()
+//!     .unwrap();
+//! assert_eq!(runtime.block_on(async { 6 * 7 }), 42); // The task from afar goes on meanwhile,
+//! runtime.run(); // and here until it is done.
+//! # std::io::Result::Ok(())
+//! ```
 
 mod background;
 mod builder;
@@ -64,6 +79,15 @@ pub struct Runtime {
 
 impl Runtime {
     /// A runtime with the default [`Builder`].
+    ///
+    /// ```
+    /// use polder::{Backend, Runtime};
+    ///
+    /// let runtime = Runtime::new()?;
+    /// assert_eq!(runtime.backend(), Backend::configured()?);
+    /// assert_eq!(runtime.workers(), 1);
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -154,6 +178,10 @@ impl Runtime {
     /// assert_eq!(runtime.block_on(task), "done");
     /// # std::io::Result::Ok(())
     /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the [`Task`] cancels it.
     #[track_caller]
     pub fn spawn<F>(&self, future: F) -> Task<F::Output>
     where
@@ -177,6 +205,10 @@ impl Runtime {
     /// assert_eq!(seen.get(), 5);
     /// # std::io::Result::Ok(())
     /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the [`Task`] cancels it.
     #[track_caller]
     pub fn spawn_local<F>(&self, future: F) -> Task<F::Output>
     where
@@ -219,6 +251,14 @@ impl Runtime {
     }
 
     /// How many threads run what is spawned.
+    ///
+    /// ```
+    /// let runtime = polder::Runtime::builder().workers(2).build()?;
+    /// // One task for each of them.
+    /// let tasks: Vec<_> = (0..runtime.workers()).map(|n| runtime.spawn(async move { n })).collect();
+    /// assert_eq!(tasks.len(), 2);
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn workers(&self) -> usize {
         self.team().workers()
     }
@@ -282,10 +322,6 @@ impl Runtime {
     /// many tasks were cancelled. (As every drop of a runtime it waits for tasks that other workers are
     /// just running.)
     ///
-    /// # Panics
-    ///
-    /// If the kernel can no longer be waited on.
-    ///
     /// ```
     /// use std::time::Duration;
     ///
@@ -295,6 +331,10 @@ impl Runtime {
     /// assert_eq!(runtime.shutdown(Duration::from_millis(10)), 1);
     /// # std::io::Result::Ok(())
     /// ```
+    ///
+    /// # Panics
+    ///
+    /// If the kernel can no longer be waited on.
     pub fn shutdown(self, timeout: Duration) -> usize {
         self.worker.run(now().checked_add(timeout));
         self.team().live_tasks()
@@ -382,6 +422,25 @@ impl Handle {
     }
 
     /// Spawns a task.
+    ///
+    /// It runs while the runtime is driven; with [several workers](Builder::workers), always. Where the
+    /// runtime has ended, it is cancelled at once.
+    ///
+    /// ```
+    /// let runtime = polder::Runtime::new()?;
+    /// let handle = runtime.handle();
+    /// let task = handle.spawn(async { 5 });
+    /// assert_eq!(runtime.block_on(task), 5);
+    ///
+    /// drop(runtime);
+    /// let late = handle.spawn(async { 5 }).fallible();
+    /// assert_eq!(polder::block_on(late), None);
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the [`Task`] cancels it.
     #[track_caller]
     pub fn spawn<F>(&self, future: F) -> Task<F::Output>
     where
@@ -461,6 +520,10 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
 /// # Panics
 ///
 /// Where the background runtime is needed and cannot be started.
+///
+/// # Cancel safety
+///
+/// Dropping the [`Task`] cancels it.
 #[track_caller]
 pub fn spawn<F>(future: F) -> Task<F::Output>
 where
@@ -495,6 +558,10 @@ where
 ///
 /// On a thread that drives no runtime: there is nothing that could run the task *here*. Use it
 /// within [`block_on`], or [`Runtime::spawn_local`].
+///
+/// # Cancel safety
+///
+/// Dropping the [`Task`] cancels it.
 #[track_caller]
 pub fn spawn_local<F>(future: F) -> Task<F::Output>
 where

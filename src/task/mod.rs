@@ -381,17 +381,39 @@ impl<T> fmt::Debug for Task<T> {
 /// assert_eq!(polder::block_on(late), None);
 /// # std::io::Result::Ok(())
 /// ```
+///
+/// # Panics
+///
+/// Awaiting it panics if the task did.
+///
+/// # Cancel safety
+///
+/// Polling it through `&mut` and giving up loses nothing; dropping it cancels the task.
 #[must_use = "dropping a task cancels it"]
 #[derive(Debug)]
 pub struct Fallible<T>(Task<T>);
 
 impl<T> Fallible<T> {
     /// As [`Task::detach`].
+    ///
+    /// ```
+    /// let runtime = polder::Runtime::new()?;
+    /// runtime.spawn(async { println!("nobody waits for me") }).fallible().detach();
+    /// runtime.run();
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn detach(self) {
         self.0.detach();
     }
 
     /// As [`Task::cancel`].
+    ///
+    /// ```
+    /// polder::block_on(async {
+    ///     let endless = polder::spawn(std::future::pending::<()>()).fallible();
+    ///     assert_eq!(endless.cancel().await, None);
+    /// });
+    /// ```
     ///
     /// # Panics
     ///
@@ -405,6 +427,15 @@ impl<T> Fallible<T> {
     }
 
     /// As [`Task::is_finished`].
+    ///
+    /// ```
+    /// let runtime = polder::Runtime::new()?;
+    /// let task = runtime.spawn(std::future::pending::<()>()).fallible();
+    /// assert!(!task.is_finished());
+    /// drop(runtime); // Which cancels it.
+    /// assert!(task.is_finished());
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn is_finished(&self) -> bool {
         self.0.is_finished()
     }

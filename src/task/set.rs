@@ -60,6 +60,11 @@ use crate::sync::{Mutex, renew, wake_all};
 /// dropping the set, the other parts. Who wants to go on uses
 /// [`join_next_result`](Self::join_next_result). A panic that nobody takes is reported on standard
 /// error.
+///
+/// # Cancel safety
+///
+/// Giving up a wait for the next output loses none, also where the set is used as a stream; dropping the
+/// set cancels its tasks.
 pub struct TaskSet<T> {
     /// Those that were not joined yet. `None`: to be cancelled.
     tasks: Slab<Option<Task<()>>>,
@@ -93,6 +98,13 @@ impl<T> Shared<T> {
 
 impl<T> TaskSet<T> {
     /// An empty set.
+    ///
+    /// ```
+    /// polder::block_on(async {
+    ///     let mut tasks = polder::TaskSet::<u8>::new();
+    ///     assert_eq!(tasks.join_next().await, None); // There is nothing to wait for.
+    /// });
+    /// ```
     pub fn new() -> TaskSet<T> {
         TaskSet {
             tasks: Slab::new(),
@@ -105,6 +117,20 @@ impl<T> TaskSet<T> {
     }
 
     /// Spawns a task of this set, as [`polder::spawn`](crate::spawn) does.
+    ///
+    /// ```
+    /// polder::block_on(async {
+    ///     let mut tasks = polder::TaskSet::new();
+    ///     for n in 1..=3 {
+    ///         tasks.spawn(async move { n * n });
+    ///     }
+    ///     let mut sum = 0;
+    ///     while let Some(square) = tasks.join_next().await {
+    ///         sum += square;
+    ///     }
+    ///     assert_eq!(sum, 14);
+    /// });
+    /// ```
     ///
     /// # Panics
     ///
@@ -211,6 +237,10 @@ impl<T> TaskSet<T> {
     /// });
     /// ```
     ///
+    /// # Errors
+    ///
+    /// What the task panicked with.
+    ///
     /// # Cancel safety
     ///
     /// Giving up loses no output.
@@ -219,6 +249,17 @@ impl<T> TaskSet<T> {
     }
 
     /// [`join_next`](Self::join_next), for functions that poll.
+    ///
+    /// ```
+    /// use std::future::poll_fn;
+    ///
+    /// polder::block_on(async {
+    ///     let mut tasks = polder::TaskSet::new();
+    ///     tasks.spawn(async { 5 });
+    ///     assert_eq!(poll_fn(|cx| tasks.poll_join_next(cx)).await, Some(5));
+    ///     assert_eq!(poll_fn(|cx| tasks.poll_join_next(cx)).await, None);
+    /// });
+    /// ```
     ///
     /// # Panics
     ///
@@ -233,6 +274,21 @@ impl<T> TaskSet<T> {
     }
 
     /// [`join_next_result`](Self::join_next_result), for functions that poll.
+    ///
+    /// ```
+    /// use std::future::poll_fn;
+    ///
+    /// polder::block_on(async {
+    ///     let mut tasks = polder::TaskSet::<()>::new();
+    ///     tasks.spawn(async { std::panic::resume_unwind(Box::new("bad luck")) });
+    ///     let result = poll_fn(|cx| tasks.poll_join_next_result(cx)).await.unwrap();
+    ///     assert_eq!(result.unwrap_err().downcast_ref(), Some(&"bad luck"));
+    /// });
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// What the task panicked with.
     pub fn poll_join_next_result(
         &mut self,
         cx: &mut Context<'_>,
@@ -257,11 +313,36 @@ impl<T> TaskSet<T> {
     }
 
     /// How many tasks there are: those that run, and those whose output was not taken yet.
+    ///
+    /// ```
+    /// polder::block_on(async {
+    ///     let mut tasks = polder::TaskSet::new();
+    ///     for n in 0..10 {
+    ///         // No more than three at once.
+    ///         if tasks.len() == 3 {
+    ///             tasks.join_next().await;
+    ///         }
+    ///         tasks.spawn(async move { n });
+    ///     }
+    ///     assert_eq!(tasks.len(), 3);
+    /// });
+    /// ```
     pub fn len(&self) -> usize {
         self.tasks.len()
     }
 
     /// Whether there is none.
+    ///
+    /// ```
+    /// polder::block_on(async {
+    ///     let mut tasks = polder::TaskSet::new();
+    ///     assert!(tasks.is_empty());
+    ///     tasks.spawn(async { 5 });
+    ///     assert!(!tasks.is_empty());
+    ///     tasks.join_next().await;
+    ///     assert!(tasks.is_empty());
+    /// });
+    /// ```
     pub fn is_empty(&self) -> bool {
         self.tasks.is_empty()
     }

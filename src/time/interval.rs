@@ -11,6 +11,30 @@ use super::timer::{Sleep, sleep_until};
 use crate::reactor::now;
 
 /// What an [`Interval`] does when its user came late.
+///
+/// Ticks are due at 0, 10, 20, … milliseconds, and the user who took the first one comes back after 35:
+///
+/// | | comes at once | and then |
+/// |---|---|---|
+/// | `Burst` | 10, 20, 30 | 40, 50, … |
+/// | `Delay` | 10 | 45, 55, … |
+/// | `Skip` | 10 | 40, 50, … |
+///
+/// ```
+/// use polder::time::{MissedTicks, interval};
+/// use std::time::Duration;
+///
+/// polder::block_on(async {
+///     let period = Duration::from_millis(2);
+///     let mut ticks = interval(period).missed_ticks(MissedTicks::Skip);
+///     let first = ticks.tick().await;
+///     std::thread::sleep(3 * period);
+///     assert_eq!(ticks.tick().await - first, period);
+///     let next = ticks.tick().await - first;
+///     assert!(next >= 3 * period); // What lay between is left out,
+///     assert_eq!(next.as_nanos() % period.as_nanos(), 0); // and the ticks stay where they were.
+/// });
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum MissedTicks {
     /// The missed ticks come at once, one after the other; the ticks stay where they were.
@@ -24,7 +48,8 @@ pub enum MissedTicks {
 
 /// Ticks now, and then every `period`.
 ///
-/// (A [`Timer::interval`](crate::Timer::interval) fires for the first time after a period.)
+/// (A [`Timer::interval`](crate::Timer::interval) fires for the first time after a period.) With a period
+/// of zero there is a tick whenever one is asked for.
 ///
 /// # Examples
 ///
@@ -39,6 +64,14 @@ pub enum MissedTicks {
 ///     assert_eq!(second - first, Duration::from_millis(2));
 /// });
 /// ```
+///
+/// # Panics
+///
+/// When awaited, as [`Timer`](crate::Timer).
+///
+/// # Cancel safety
+///
+/// As [`Interval`]: giving up loses no tick.
 pub fn interval(period: Duration) -> Interval {
     interval_at(now(), period)
 }
@@ -53,6 +86,14 @@ pub fn interval(period: Duration) -> Interval {
 /// let first = polder::block_on(async { interval_at(start, Duration::from_secs(1)).tick().await });
 /// assert_eq!(first, start);
 /// ```
+///
+/// # Panics
+///
+/// When awaited, as [`Timer`](crate::Timer).
+///
+/// # Cancel safety
+///
+/// As [`Interval`]: giving up loses no tick.
 pub fn interval_at(start: Instant, period: Duration) -> Interval {
     Interval {
         next: Some(start),
@@ -62,7 +103,21 @@ pub fn interval_at(start: Instant, period: Duration) -> Interval {
     }
 }
 
-/// See [`interval`].
+/// What [`interval`] and [`interval_at`] give: ticks, one after the other, without end.
+///
+/// It is also a [`Stream`] of them.
+///
+/// ```
+/// use polder::stream::StreamExt;
+/// use polder::time::interval;
+/// use std::time::Duration;
+///
+/// polder::block_on(async {
+///     let ticks = interval(Duration::from_millis(1));
+///     let three: Vec<_> = ticks.take(3).collect().await;
+///     assert_eq!(three[2] - three[0], Duration::from_millis(2));
+/// });
+/// ```
 ///
 /// # Cancel safety
 ///
@@ -99,11 +154,36 @@ impl Interval {
     }
 
     /// The time between ticks.
+    ///
+    /// ```
+    /// use polder::time::interval;
+    /// use std::time::Duration;
+    ///
+    /// let ticks = interval(Duration::from_secs(1));
+    /// assert_eq!(ticks.period(), Duration::from_secs(1));
+    /// ```
     pub fn period(&self) -> Duration {
         self.period
     }
 
     /// Waits for the next tick, and gives the instant for which it was due.
+    ///
+    /// ```
+    /// use polder::time::interval;
+    /// use std::time::{Duration, Instant};
+    ///
+    /// polder::block_on(async {
+    ///     let mut ticks = interval(Duration::from_millis(2));
+    ///     for _ in 0..3 {
+    ///         let due = ticks.tick().await;
+    ///         assert!(Instant::now() >= due);
+    ///     }
+    /// });
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// As [`Timer`](crate::Timer).
     ///
     /// # Cancel safety
     ///
@@ -113,11 +193,37 @@ impl Interval {
     }
 
     /// Starts anew: the next tick comes one period from now.
+    ///
+    /// ```
+    /// use polder::time::interval_at;
+    /// use std::time::{Duration, Instant};
+    ///
+    /// polder::block_on(async {
+    ///     let period = Duration::from_millis(2);
+    ///     let mut ticks = interval_at(Instant::now() + Duration::from_secs(3600), period);
+    ///     let start = Instant::now();
+    ///     ticks.reset();
+    ///     assert!(ticks.tick().await >= start + period);
+    /// });
+    /// ```
     pub fn reset(&mut self) {
         self.set(now().checked_add(self.period));
     }
 
     /// The polling form of [`tick`](Self::tick).
+    ///
+    /// ```
+    /// use polder::time::interval;
+    /// use std::future::poll_fn;
+    /// use std::time::Duration;
+    ///
+    /// let mut ticks = interval(Duration::from_millis(2));
+    /// polder::block_on(async {
+    ///     let first = poll_fn(|cx| ticks.poll_tick(cx)).await;
+    ///     let second = poll_fn(|cx| ticks.poll_tick(cx)).await;
+    ///     assert_eq!(second - first, Duration::from_millis(2));
+    /// });
+    /// ```
     pub fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
         // Polled in any case, so that whoever waits is woken when it starts anew.
         std::task::ready!(Pin::new(&mut self.sleep).poll(cx));

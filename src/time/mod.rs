@@ -3,6 +3,17 @@
 //! A timer never fires early. It waits with the worker that polls it, and follows it: a timer can be
 //! made, polled and dropped on any thread, inside a runtime or not. A deadline too far away to be
 //! represented is one that never comes.
+//!
+//! ```
+//! use polder::time::{interval, sleep, timeout};
+//! use std::time::Duration;
+//!
+//! polder::block_on(async {
+//!     let mut ticks = interval(Duration::from_millis(2));
+//!     sleep(Duration::from_millis(1)).await;
+//!     assert!(timeout(Duration::from_secs(5), ticks.tick()).await.is_ok());
+//! });
+//! ```
 
 mod interval;
 mod timeout;

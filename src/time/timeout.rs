@@ -33,9 +33,14 @@ use super::timer::{Sleep, sleep, sleep_until};
 ///
 /// [`Elapsed`], which turns into an [`io::Error`] of kind [`TimedOut`](io::ErrorKind::TimedOut).
 ///
+/// # Panics
+///
+/// When awaited, as [`Timer`](crate::Timer).
+///
 /// # Cancel safety
 ///
-/// `future` is dropped when the time is over, or when the timeout is.
+/// `future` is dropped with the timeout: once that was awaited, whether or not the time was over, or when
+/// it is given up. A timeout that is polled by reference keeps it.
 pub fn timeout<F: Future>(duration: Duration, future: F) -> Timeout<F> {
     Timeout {
         future,
@@ -53,6 +58,18 @@ pub fn timeout<F: Future>(duration: Duration, future: F) -> Timeout<F> {
 /// let result = polder::block_on(timeout_at(deadline, std::future::pending::<()>()));
 /// assert!(result.is_err());
 /// ```
+///
+/// # Errors
+///
+/// As [`timeout`].
+///
+/// # Panics
+///
+/// When awaited, as [`Timer`](crate::Timer).
+///
+/// # Cancel safety
+///
+/// As [`timeout`].
 pub fn timeout_at<F: Future>(deadline: Instant, future: F) -> Timeout<F> {
     Timeout {
         future,
@@ -62,6 +79,23 @@ pub fn timeout_at<F: Future>(deadline: Instant, future: F) -> Timeout<F> {
 
 pin_project! {
     /// The future of [`timeout`] and [`timeout_at`].
+    ///
+    /// ```
+    /// use polder::time::{Timeout, sleep, timeout};
+    /// use std::time::Duration;
+    ///
+    /// // Others can be told what they get.
+    /// fn soon<F: Future>(future: F) -> Timeout<F> {
+    ///     timeout(Duration::from_millis(2), future)
+    /// }
+    ///
+    /// let late = polder::block_on(soon(sleep(Duration::from_secs(3600))));
+    /// assert!(late.is_err());
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it drops the future, and leaves nothing behind.
     #[must_use = "futures do nothing unless they are polled"]
     #[derive(Debug)]
     pub struct Timeout<F> {
@@ -84,6 +118,17 @@ impl<F: Future> Future for Timeout<F> {
 }
 
 /// The time was over before the future was done.
+///
+/// ```
+/// use polder::time::timeout;
+/// use std::io::{Error, ErrorKind};
+/// use std::time::Duration;
+///
+/// let never = timeout(Duration::from_millis(2), std::future::pending::<()>());
+/// let elapsed = polder::block_on(never).unwrap_err();
+/// assert_eq!(elapsed.to_string(), "the time is over");
+/// assert_eq!(Error::from(elapsed).kind(), ErrorKind::TimedOut); // So `?` takes it.
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Elapsed(());
 

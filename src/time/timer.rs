@@ -91,6 +91,20 @@ impl Timer {
     }
 
     /// Fires once, `duration` from now.
+    ///
+    /// One too long to be represented never fires.
+    ///
+    /// ```
+    /// use polder::Timer;
+    /// use std::time::{Duration, Instant};
+    ///
+    /// polder::block_on(async {
+    ///     let start = Instant::now();
+    ///     let when = Timer::after(Duration::from_millis(2)).await;
+    ///     assert!(when >= start + Duration::from_millis(2));
+    ///     assert!(Instant::now() >= when); // It is never early.
+    /// });
+    /// ```
     pub fn after(duration: Duration) -> Timer {
         Timer::new(now().checked_add(duration), Duration::MAX)
     }
@@ -127,6 +141,19 @@ impl Timer {
     }
 
     /// Fires every `period`, for the first time at `start`.
+    ///
+    /// ```
+    /// use polder::Timer;
+    /// use polder::stream::StreamExt;
+    /// use std::time::{Duration, Instant};
+    ///
+    /// polder::block_on(async {
+    ///     let (start, period) = (Instant::now(), Duration::from_millis(2));
+    ///     let mut timer = Timer::interval_at(start, period);
+    ///     assert_eq!(timer.next().await, Some(start));
+    ///     assert_eq!(timer.next().await, Some(start + period));
+    /// });
+    /// ```
     pub fn interval_at(start: Instant, period: Duration) -> Timer {
         Timer::new(Some(start), period)
     }
@@ -162,16 +189,54 @@ impl Timer {
     }
 
     /// Sets it to fire once, at `instant`.
+    ///
+    /// ```
+    /// use polder::Timer;
+    /// use std::time::Instant;
+    ///
+    /// let mut timer = Timer::never();
+    /// let now = Instant::now();
+    /// timer.set_at(now);
+    /// assert_eq!(polder::block_on(timer), now);
+    /// ```
     pub fn set_at(&mut self, instant: Instant) {
         self.set(Some(instant), Duration::MAX);
     }
 
     /// Sets it to fire every `period`, for the first time one period from now.
+    ///
+    /// ```
+    /// use polder::Timer;
+    /// use polder::stream::StreamExt;
+    /// use std::time::Duration;
+    ///
+    /// polder::block_on(async {
+    ///     let period = Duration::from_millis(2);
+    ///     let mut timer = Timer::never();
+    ///     timer.set_interval(period);
+    ///     let first = timer.next().await.unwrap();
+    ///     assert_eq!(timer.next().await, Some(first + period));
+    /// });
+    /// ```
     pub fn set_interval(&mut self, period: Duration) {
         self.set(now().checked_add(period), period);
     }
 
     /// Sets it to fire every `period`, for the first time at `start`.
+    ///
+    /// ```
+    /// use polder::Timer;
+    /// use polder::stream::StreamExt;
+    /// use std::time::{Duration, Instant};
+    ///
+    /// polder::block_on(async {
+    ///     let (start, period) = (Instant::now(), Duration::from_millis(2));
+    ///     let mut timer = Timer::after(Duration::from_secs(3600));
+    ///     timer.set_interval_at(start, period);
+    ///     assert_eq!(timer.next().await, Some(start));
+    ///     assert_eq!(timer.next().await, Some(start + period));
+    /// });
+    /// ```
     pub fn set_interval_at(&mut self, start: Instant, period: Duration) {
         self.set(Some(start), period);
     }
@@ -324,6 +389,14 @@ impl Stream for Timer {
 ///
 /// polder::block_on(polder::time::sleep(Duration::from_millis(1)));
 /// ```
+///
+/// # Panics
+///
+/// When awaited, as [`Timer`].
+///
+/// # Cancel safety
+///
+/// As [`Sleep`]: giving up leaves nothing behind.
 pub fn sleep(duration: Duration) -> Sleep {
     Sleep(Timer::after(duration))
 }
@@ -337,21 +410,56 @@ pub fn sleep(duration: Duration) -> Sleep {
 /// polder::block_on(polder::time::sleep_until(deadline));
 /// assert!(Instant::now() >= deadline);
 /// ```
+///
+/// # Panics
+///
+/// When awaited, as [`Timer`].
+///
+/// # Cancel safety
+///
+/// As [`Sleep`]: giving up leaves nothing behind.
 pub fn sleep_until(deadline: Instant) -> Sleep {
     Sleep(Timer::at(deadline))
 }
 
 /// The future of [`sleep`] and [`sleep_until`].
 ///
+/// ```
+/// use polder::time::sleep;
+/// use std::time::{Duration, Instant};
+///
+/// polder::block_on(async {
+///     // A limit for something idle, pushed back whenever something happens.
+///     let mut idle = sleep(Duration::from_millis(2));
+///     let deadline = Instant::now() + Duration::from_millis(4);
+///     idle.reset(deadline);
+///     idle.await;
+///     assert!(Instant::now() >= deadline);
+/// });
+/// ```
+///
 /// # Cancel safety
 ///
 /// Dropping it leaves nothing behind; polled by reference, it keeps its deadline.
+///
+/// # Panics
+///
+/// As [`Timer`].
 #[must_use = "futures do nothing unless they are polled"]
 #[derive(Debug)]
 pub struct Sleep(Timer);
 
 impl Sleep {
     /// When it ends; `None` if never.
+    ///
+    /// ```
+    /// use polder::time::{sleep, sleep_until};
+    /// use std::time::{Duration, Instant};
+    ///
+    /// let deadline = Instant::now() + Duration::from_secs(1);
+    /// assert_eq!(sleep_until(deadline).deadline(), Some(deadline));
+    /// assert_eq!(sleep(Duration::MAX).deadline(), None);
+    /// ```
     pub fn deadline(&self) -> Option<Instant> {
         self.0.deadline()
     }

@@ -74,16 +74,52 @@ impl UCred {
     }
 
     /// The user.
+    ///
+    /// ```
+    /// # #[cfg(target_os = "linux")] {
+    /// use polder::net::unix::UnixStream;
+    /// use std::os::unix::fs::MetadataExt;
+    ///
+    /// let (near, _far) = UnixStream::pair()?;
+    /// // Only who runs this program may go on.
+    /// assert_eq!(near.peer_cred()?.uid(), std::fs::metadata("/proc/self")?.uid());
+    /// # }
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn uid(&self) -> u32 {
         self.uid
     }
 
     /// The user's group.
+    ///
+    /// ```
+    /// # #[cfg(target_os = "linux")] {
+    /// use polder::net::unix::UnixStream;
+    /// use std::os::unix::fs::MetadataExt;
+    ///
+    /// let (near, _far) = UnixStream::pair()?;
+    /// assert_eq!(near.peer_cred()?.gid(), std::fs::metadata("/proc/self")?.gid());
+    /// # }
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn gid(&self) -> u32 {
         self.gid
     }
 
-    /// The process, where the system tells.
+    /// The process, where the system tells: Linux does, unless it is one of another PID namespace.
+    ///
+    /// ```
+    /// # #[cfg(not(any(target_os = "illumos", target_os = "solaris")))] {
+    /// use polder::net::unix::UnixStream;
+    ///
+    /// let (near, _far) = UnixStream::pair()?;
+    /// match near.peer_cred()?.pid() {
+    ///     Some(pid) => assert_eq!(pid, std::process::id() as i32),
+    ///     None => println!("this system does not tell"),
+    /// }
+    /// # }
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn pid(&self) -> Option<i32> {
         self.pid
     }

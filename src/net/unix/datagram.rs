@@ -41,11 +41,27 @@ use crate::net::traits::converts;
 /// A datagram that is longer than the buffer is cut; the rest is lost. Where the receiver's queue is full,
 /// a send waits on Linux (a socket that is not connected to the receiver tries again every few
 /// milliseconds), and is an error (`ENOBUFS`) on the BSDs and Apple's systems.
+///
+/// That the peer has gone, Linux tells the next send ([refused](io::ErrorKind::ConnectionRefused)), and
+/// not whoever waits for a datagram.
 #[derive(Clone)]
 pub struct UnixDatagram(Socket);
 
 impl UnixDatagram {
     /// Receives at `path`, where it makes a file.
+    ///
+    /// ```
+    /// # let path = std::env::temp_dir().join(format!("polder-datagram-bind-{}", std::process::id()));
+    /// # let _ = std::fs::remove_file(&path);
+    /// use polder::net::unix::UnixDatagram;
+    ///
+    /// let mailbox = UnixDatagram::bind(&path)?;
+    /// assert_eq!(mailbox.local_addr()?.as_pathname(), Some(path.as_path()));
+    /// drop(mailbox);
+    /// assert!(UnixDatagram::bind(&path).is_err()); // Its file is there yet.
+    /// # std::fs::remove_file(&path)?;
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -59,6 +75,19 @@ impl UnixDatagram {
 
     /// Receives at `address`, abstract ones included.
     ///
+    /// ```
+    /// # #[cfg(target_os = "linux")] {
+    /// use polder::net::unix::{SocketAddr, UnixDatagram};
+    /// use std::os::linux::net::SocketAddrExt;
+    ///
+    /// let name = format!("polder-mailbox-{}", std::process::id());
+    /// let mailbox = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name)?)?;
+    /// let address = mailbox.local_addr()?;
+    /// assert_eq!(address.as_abstract_name(), Some(name.as_bytes())); // There is no file.
+    /// # }
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// As for [`bind`](Self::bind).
@@ -68,6 +97,20 @@ impl UnixDatagram {
     }
 
     /// [`bind_addr`](Self::bind_addr) for a socket that was given its options before.
+    ///
+    /// ```
+    /// # let path = std::env::temp_dir().join(format!("polder-datagram-with-{}", std::process::id()));
+    /// # let _ = std::fs::remove_file(&path);
+    /// use polder::net::socket2::{Domain, Socket, Type};
+    /// use polder::net::unix::{SocketAddr, UnixDatagram};
+    ///
+    /// let socket = Socket::new(Domain::UNIX, Type::DGRAM, None)?;
+    /// socket.set_recv_buffer_size(1 << 16)?;
+    /// let mailbox = UnixDatagram::bind_with(socket, &SocketAddr::from_pathname(&path)?)?;
+    /// assert!(!mailbox.local_addr()?.is_unnamed());
+    /// # std::fs::remove_file(&path)?;
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -130,6 +173,23 @@ impl UnixDatagram {
 
     /// Says to whom [`send`](Self::send) sends, and that only its datagrams are received.
     ///
+    /// ```
+    /// # let path = std::env::temp_dir().join(format!("polder-datagram-connect-{}", std::process::id()));
+    /// # let _ = std::fs::remove_file(&path);
+    /// use polder::net::unix::UnixDatagram;
+    ///
+    /// polder::block_on(async {
+    ///     let mailbox = UnixDatagram::bind(&path)?;
+    ///     let sender = UnixDatagram::unbound()?;
+    ///     sender.connect(&path)?;
+    ///     sender.send(b"hello").await?;
+    ///     assert_eq!(mailbox.recv(&mut [0; 8]).await?, 5);
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::fs::remove_file(&path)?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// What the system says: [not found](io::ErrorKind::NotFound),
@@ -141,6 +201,23 @@ impl UnixDatagram {
 
     /// [`connect`](Self::connect), to abstract addresses too.
     ///
+    /// ```
+    /// # let path = std::env::temp_dir().join(format!("polder-datagram-address-{}", std::process::id()));
+    /// # let _ = std::fs::remove_file(&path);
+    /// use polder::net::unix::UnixDatagram;
+    ///
+    /// polder::block_on(async {
+    ///     let mailbox = UnixDatagram::bind(&path)?;
+    ///     let sender = UnixDatagram::unbound()?;
+    ///     sender.connect_addr(&mailbox.local_addr()?)?;
+    ///     sender.send(b"hello").await?;
+    ///     assert_eq!(mailbox.recv(&mut [0; 8]).await?, 5);
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::fs::remove_file(&path)?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// As for [`connect`](Self::connect).
@@ -149,6 +226,24 @@ impl UnixDatagram {
     }
 
     /// Waits for a datagram: how long it is, and who sent it.
+    ///
+    /// ```
+    /// # let path = std::env::temp_dir().join(format!("polder-datagram-from-{}", std::process::id()));
+    /// # let _ = std::fs::remove_file(&path);
+    /// use polder::net::unix::UnixDatagram;
+    ///
+    /// polder::block_on(async {
+    ///     let mailbox = UnixDatagram::bind(&path)?;
+    ///     mailbox.send_to(b"to myself", &path).await?;
+    ///     let mut bytes = [0; 16];
+    ///     let (length, from) = mailbox.recv_from(&mut bytes).await?;
+    ///     assert_eq!(&bytes[..length], b"to myself");
+    ///     assert_eq!(from.as_pathname(), Some(path.as_path()));
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::fs::remove_file(&path)?;
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -164,6 +259,20 @@ impl UnixDatagram {
 
     /// Waits for a datagram.
     ///
+    /// ```
+    /// use polder::net::unix::UnixDatagram;
+    ///
+    /// polder::block_on(async {
+    ///     let (near, far) = UnixDatagram::pair()?;
+    ///     far.send(b"hello").await?;
+    ///     let mut bytes = [0; 8];
+    ///     let length = near.recv(&mut bytes).await?;
+    ///     assert_eq!(&bytes[..length], b"hello");
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// What the system says.
@@ -176,6 +285,24 @@ impl UnixDatagram {
     }
 
     /// Sends a datagram to the socket at `path`; waits while there is no room for it.
+    ///
+    /// ```
+    /// # let path = std::env::temp_dir().join(format!("polder-datagram-to-{}", std::process::id()));
+    /// # let _ = std::fs::remove_file(&path);
+    /// use polder::net::unix::UnixDatagram;
+    ///
+    /// polder::block_on(async {
+    ///     let sender = UnixDatagram::unbound()?;
+    ///     let error = sender.send_to(b"hello", &path).await.unwrap_err();
+    ///     assert_eq!(error.kind(), std::io::ErrorKind::NotFound); // Nobody is there yet.
+    ///     let mailbox = UnixDatagram::bind(&path)?;
+    ///     sender.send_to(b"hello", &path).await?;
+    ///     assert_eq!(mailbox.recv(&mut [0; 8]).await?, 5);
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::fs::remove_file(&path)?;
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -192,6 +319,22 @@ impl UnixDatagram {
 
     /// [`send_to`](Self::send_to), to abstract addresses too.
     ///
+    /// ```
+    /// # let path = std::env::temp_dir().join(format!("polder-datagram-to-address-{}", std::process::id()));
+    /// # let _ = std::fs::remove_file(&path);
+    /// use polder::net::unix::UnixDatagram;
+    ///
+    /// polder::block_on(async {
+    ///     let mailbox = UnixDatagram::bind(&path)?;
+    ///     let address = mailbox.local_addr()?;
+    ///     UnixDatagram::unbound()?.send_to_addr(b"hello", &address).await?;
+    ///     assert_eq!(mailbox.recv(&mut [0; 8]).await?, 5);
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::fs::remove_file(&path)?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// As for [`send_to`](Self::send_to).
@@ -207,6 +350,21 @@ impl UnixDatagram {
     /// Sends a datagram to the peer that this is [connected](Self::connect) to; waits while there is no
     /// room for it.
     ///
+    /// ```
+    /// use polder::net::unix::UnixDatagram;
+    ///
+    /// polder::block_on(async {
+    ///     let (near, far) = UnixDatagram::pair()?;
+    ///     near.send(b"one").await?;
+    ///     near.send(b"three").await?;
+    ///     let mut bytes = [0; 8];
+    ///     assert_eq!(far.recv(&mut bytes).await?, 3); // One message at a time.
+    ///     assert_eq!(far.recv(&mut bytes).await?, 5);
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// What the system says: without a peer, that there is none.
@@ -220,6 +378,18 @@ impl UnixDatagram {
 
     /// The address that it receives at.
     ///
+    /// ```
+    /// # let path = std::env::temp_dir().join(format!("polder-datagram-local-{}", std::process::id()));
+    /// # let _ = std::fs::remove_file(&path);
+    /// use polder::net::unix::UnixDatagram;
+    ///
+    /// let mailbox = UnixDatagram::bind(&path)?;
+    /// assert_eq!(mailbox.local_addr()?.as_pathname(), Some(path.as_path()));
+    /// assert!(UnixDatagram::unbound()?.local_addr()?.is_unnamed());
+    /// # std::fs::remove_file(&path)?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// What the system says.
@@ -228,6 +398,20 @@ impl UnixDatagram {
     }
 
     /// The peer that it is [connected](Self::connect) to.
+    ///
+    /// ```
+    /// # let path = std::env::temp_dir().join(format!("polder-datagram-peer-{}", std::process::id()));
+    /// # let _ = std::fs::remove_file(&path);
+    /// use polder::net::unix::UnixDatagram;
+    ///
+    /// let mailbox = UnixDatagram::bind(&path)?;
+    /// let sender = UnixDatagram::unbound()?;
+    /// assert!(sender.peer_addr().is_err());
+    /// sender.connect(&path)?;
+    /// assert_eq!(sender.peer_addr()?.as_pathname(), mailbox.local_addr()?.as_pathname());
+    /// # std::fs::remove_file(&path)?;
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -239,14 +423,42 @@ impl UnixDatagram {
     /// Who made the [pair](Self::pair) that this belongs to: see
     /// [`UnixStream::peer_cred`](super::UnixStream::peer_cred).
     ///
+    /// ```
+    /// # #[cfg(target_os = "linux")] {
+    /// use polder::net::unix::UnixDatagram;
+    ///
+    /// let (near, _far) = UnixDatagram::pair()?;
+    /// assert_eq!(near.peer_cred()?.pid(), Some(std::process::id() as i32));
+    /// # }
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
     /// # Errors
     ///
-    /// What the system says; [`Unsupported`](io::ErrorKind::Unsupported) where it does not tell.
+    /// What the system says, [`NotConnected`](io::ErrorKind::NotConnected) on Linux of a socket that is not
+    /// of a pair; [`Unsupported`](io::ErrorKind::Unsupported) where it does not tell.
     pub fn peer_cred(&self) -> io::Result<UCred> {
         UCred::of(&self.0)
     }
 
     /// Ends receiving, sending, or both. Whoever waits is woken.
+    ///
+    /// ```
+    /// use polder::net::Shutdown;
+    /// use polder::net::unix::UnixDatagram;
+    ///
+    /// polder::block_on(async {
+    ///     let (near, _far) = UnixDatagram::pair()?;
+    ///     let waits = polder::spawn({
+    ///         let near = near.clone();
+    ///         async move { near.recv(&mut [0; 8]).await }
+    ///     });
+    ///     near.shutdown(Shutdown::Read)?;
+    ///     assert_eq!(waits.await?, 0); // There will be nothing more.
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Errors
     ///

@@ -44,6 +44,22 @@ pub struct UnixListener(Socket);
 impl UnixListener {
     /// Listens at `path`, where it makes a file.
     ///
+    /// ```
+    /// # let path = std::env::temp_dir().join(format!("polder-listener-bind-{}", std::process::id()));
+    /// # let _ = std::fs::remove_file(&path);
+    /// use polder::net::unix::UnixListener;
+    /// use std::io::ErrorKind;
+    ///
+    /// let listener = UnixListener::bind(&path)?;
+    /// drop(listener);
+    /// let error = UnixListener::bind(&path).unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::AddrInUse); // Its file is there yet.
+    /// std::fs::remove_file(&path)?;
+    /// assert!(UnixListener::bind(&path).is_ok());
+    /// # std::fs::remove_file(&path)?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// What the system says: [in use](io::ErrorKind::AddrInUse) where the file is there already, even if
@@ -56,6 +72,19 @@ impl UnixListener {
 
     /// Listens at `address`, abstract ones included: see [`UnixStream::connect_addr`].
     ///
+    /// ```
+    /// # #[cfg(target_os = "linux")] {
+    /// use polder::net::unix::{SocketAddr, UnixListener};
+    /// use std::os::linux::net::SocketAddrExt;
+    ///
+    /// let name = format!("polder-listener-{}", std::process::id());
+    /// let address = SocketAddr::from_abstract_name(&name)?;
+    /// drop(UnixListener::bind_addr(&address)?);
+    /// assert!(UnixListener::bind_addr(&address).is_ok()); // No file is in the way.
+    /// # }
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// As for [`bind`](Self::bind).
@@ -65,6 +94,24 @@ impl UnixListener {
     }
 
     /// [`bind_addr`](Self::bind_addr) for a socket that was given its options before.
+    ///
+    /// ```
+    /// # let path = std::env::temp_dir().join(format!("polder-listener-with-{}", std::process::id()));
+    /// # let _ = std::fs::remove_file(&path);
+    /// use polder::net::socket2::{Domain, Socket, Type};
+    /// use polder::net::unix::{SocketAddr, UnixListener, UnixStream};
+    ///
+    /// polder::block_on(async {
+    ///     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    ///     socket.set_send_buffer_size(1 << 16)?;
+    ///     let listener = UnixListener::bind_with(socket, &SocketAddr::from_pathname(&path)?)?;
+    ///     assert!(UnixStream::connect(&path).await.is_ok());
+    /// # drop(listener);
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::fs::remove_file(&path)?;
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -78,6 +125,23 @@ impl UnixListener {
     /// Waits for a connection.
     ///
     /// Any number of tasks may wait at once; each connection goes to one of them.
+    ///
+    /// ```
+    /// # let path = std::env::temp_dir().join(format!("polder-listener-accept-{}", std::process::id()));
+    /// # let _ = std::fs::remove_file(&path);
+    /// use polder::net::unix::{UnixListener, UnixStream};
+    ///
+    /// polder::block_on(async {
+    ///     let listener = UnixListener::bind(&path)?;
+    ///     let _client = UnixStream::connect(&path).await?;
+    ///     let (server, from) = listener.accept().await?;
+    ///     assert_eq!(server.local_addr()?.as_pathname(), Some(path.as_path()));
+    ///     assert!(from.is_unnamed()); // The client has bound its end to nothing.
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::fs::remove_file(&path)?;
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -110,11 +174,28 @@ impl UnixListener {
     /// # std::fs::remove_file(&path)?;
     /// # std::io::Result::Ok(())
     /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Incoming`](crate::net::Incoming): giving up loses no connection.
     pub fn incoming(&self) -> Incoming<'_> {
         Incoming::new(&self.0)
     }
 
     /// The address that it listens at.
+    ///
+    /// ```
+    /// # let path = std::env::temp_dir().join(format!("polder-listener-local-{}", std::process::id()));
+    /// # let _ = std::fs::remove_file(&path);
+    /// use polder::net::unix::UnixListener;
+    ///
+    /// let listener = UnixListener::bind(&path)?;
+    /// let address = listener.local_addr()?;
+    /// // Who has bound it may remove it.
+    /// assert_eq!(address.as_pathname(), Some(path.as_path()));
+    /// # std::fs::remove_file(&path)?;
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Errors
     ///

@@ -47,6 +47,25 @@ pub struct UnixStream(Socket);
 impl UnixStream {
     /// Connects to the listener at `path`.
     ///
+    /// ```
+    /// # let path = std::env::temp_dir().join(format!("polder-stream-connect-{}", std::process::id()));
+    /// # let _ = std::fs::remove_file(&path);
+    /// use polder::net::unix::{UnixListener, UnixStream};
+    /// use std::io::ErrorKind;
+    ///
+    /// polder::block_on(async {
+    ///     let error = UnixStream::connect(&path).await.unwrap_err();
+    ///     assert_eq!(error.kind(), ErrorKind::NotFound); // Nobody is there yet.
+    ///     let listener = UnixListener::bind(&path)?;
+    ///     let stream = UnixStream::connect(&path).await?;
+    ///     assert_eq!(stream.peer_addr()?.as_pathname(), Some(path.as_path()));
+    /// # drop(listener);
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::fs::remove_file(&path)?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// What the system says: [not found](io::ErrorKind::NotFound),
@@ -105,6 +124,24 @@ impl UnixStream {
 
     /// Connects a socket that was given its options before, and perhaps an address of its own.
     ///
+    /// ```
+    /// # let path = std::env::temp_dir().join(format!("polder-stream-with-{}", std::process::id()));
+    /// # let _ = std::fs::remove_file(&path);
+    /// use polder::net::socket2::{Domain, Socket, Type};
+    /// use polder::net::unix::{UnixListener, UnixStream};
+    ///
+    /// polder::block_on(async {
+    ///     let listener = UnixListener::bind(&path)?;
+    ///     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    ///     socket.set_send_buffer_size(1 << 16)?;
+    ///     let _stream = UnixStream::connect_with(socket, &listener.local_addr()?).await?;
+    ///     assert!(listener.accept().await.is_ok());
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::fs::remove_file(&path)?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// As for [`connect`](Self::connect); [`InvalidInput`](io::ErrorKind::InvalidInput) if it is not a
@@ -150,6 +187,23 @@ impl UnixStream {
 
     /// This end's address: one that connects mostly has none.
     ///
+    /// ```
+    /// # let path = std::env::temp_dir().join(format!("polder-stream-local-{}", std::process::id()));
+    /// # let _ = std::fs::remove_file(&path);
+    /// use polder::net::unix::{UnixListener, UnixStream};
+    ///
+    /// polder::block_on(async {
+    ///     let listener = UnixListener::bind(&path)?;
+    ///     let near = UnixStream::connect(&path).await?;
+    ///     let (far, _) = listener.accept().await?;
+    ///     assert!(near.local_addr()?.is_unnamed());
+    ///     assert_eq!(far.local_addr()?.as_pathname(), Some(path.as_path()));
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::fs::remove_file(&path)?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// What the system says.
@@ -158,6 +212,23 @@ impl UnixStream {
     }
 
     /// The other end's address.
+    ///
+    /// ```
+    /// # let path = std::env::temp_dir().join(format!("polder-stream-peer-{}", std::process::id()));
+    /// # let _ = std::fs::remove_file(&path);
+    /// use polder::net::unix::{UnixListener, UnixStream};
+    ///
+    /// polder::block_on(async {
+    ///     let listener = UnixListener::bind(&path)?;
+    ///     let near = UnixStream::connect(&path).await?;
+    ///     let (far, _) = listener.accept().await?;
+    ///     assert_eq!(near.peer_addr()?.as_pathname(), Some(path.as_path()));
+    ///     assert!(far.peer_addr()?.is_unnamed());
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::fs::remove_file(&path)?;
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -192,6 +263,21 @@ impl UnixStream {
 
     /// Reads without taking: the next read gives the same bytes again.
     ///
+    /// ```
+    /// use polder::io::{AsyncReadExt, AsyncWriteExt};
+    /// use polder::net::unix::UnixStream;
+    ///
+    /// polder::block_on(async {
+    ///     let (mut near, mut far) = UnixStream::pair()?;
+    ///     far.write_all(b"hello").await?;
+    ///     let mut bytes = [0; 8];
+    ///     assert_eq!(near.peek(&mut bytes).await?, 5);
+    ///     assert_eq!(near.read(&mut bytes).await?, 5); // It was still there.
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// What the system says.
@@ -204,6 +290,20 @@ impl UnixStream {
     }
 
     /// Ends reading, writing, or both. The other end sees the end of file once writing has ended.
+    ///
+    /// ```
+    /// use polder::io::AsyncReadExt;
+    /// use polder::net::Shutdown;
+    /// use polder::net::unix::UnixStream;
+    ///
+    /// polder::block_on(async {
+    ///     let (near, mut far) = UnixStream::pair()?;
+    ///     near.shutdown(Shutdown::Write)?;
+    ///     assert_eq!(far.read(&mut [0; 8]).await?, 0); // The end of file.
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -233,6 +333,26 @@ impl UnixStream {
     }
 
     /// Both directions, owned: for two tasks. Dropping the writing half ends writing.
+    ///
+    /// ```
+    /// use polder::io::{AsyncReadExt, AsyncWriteExt};
+    /// use polder::net::unix::UnixStream;
+    ///
+    /// polder::block_on(async {
+    ///     let (near, mut far) = UnixStream::pair()?;
+    ///     let (mut reader, mut writer) = near.into_split();
+    ///     let sender = polder::spawn(async move { writer.write_all(b"ping").await });
+    ///     far.write_all(b"pong").await?;
+    ///     let mut bytes = [0; 4];
+    ///     reader.read_exact(&mut bytes).await?;
+    ///     sender.await?; // Its half is dropped: the other end sees the end after these bytes.
+    ///     let mut all = Vec::new();
+    ///     far.read_to_end(&mut all).await?;
+    ///     assert_eq!((&bytes, &all[..]), (b"pong", &b"ping"[..]));
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn into_split(self) -> (OwnedReadHalf, OwnedWriteHalf) {
         OwnedReadHalf::pair(self)
     }
