@@ -14,7 +14,7 @@ use polder::io::{AsyncReadExt, AsyncWriteExt, copy};
 use polder::net::{Listener, TcpListener, TcpStream, serve};
 use polder::time::sleep;
 
-use crate::support::{in_every_runtime, in_every_runtime_alone, on_every_backend, sized, until};
+use crate::support::{in_every_runtime, on_every_backend, sized, until};
 
 async fn listen() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
@@ -541,6 +541,8 @@ mod errors {
 
     use polder::time::sleep;
     use polder::{Event, Timer};
+
+    use crate::support::in_every_runtime_alone;
 
     /// A listener that does what it is told.
     #[derive(Default)]
