@@ -37,17 +37,18 @@ impl<T: AsRawFd> AsRawDescriptor for T {
     }
 }
 
-/// Implements the platform's traits for a public type that has a descriptor.
+/// `lend_descriptor!([generics] type, |it| descriptor)`: the platform's traits for a public type that has
+/// a descriptor.
 macro_rules! lend_descriptor {
-    ($type:ty, |$it:ident| $descriptor:expr) => {
-        impl std::os::fd::AsFd for $type {
+    ([$($generics:tt)*] $type:ty, |$it:ident| $descriptor:expr) => {
+        impl<$($generics)*> std::os::fd::AsFd for $type {
             fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
                 let $it = self;
                 std::os::fd::AsFd::as_fd($descriptor)
             }
         }
 
-        impl std::os::fd::AsRawFd for $type {
+        impl<$($generics)*> std::os::fd::AsRawFd for $type {
             fn as_raw_fd(&self) -> std::os::fd::RawFd {
                 let $it = self;
                 std::os::fd::AsRawFd::as_raw_fd($descriptor)
