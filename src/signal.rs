@@ -20,6 +20,7 @@
 //!
 //! A signal is counted by its handler itself, so that each listener knows what came since it was made.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::future::Future;
 use std::io;
@@ -157,12 +158,19 @@ impl Future for CtrlC {
 #[must_use = "streams do nothing unless they are polled"]
 #[derive(Debug)]
 pub struct Signals {
-    /// With how many there had been when one was told last.
-    wanted: Vec<(Signal, u64)>,
+    wanted: Vec<Wanted>,
     /// Where to look first, so that one that always comes does not hide the others.
     next: usize,
     /// Among the wakers.
     place: Option<usize>,
+}
+
+#[derive(Debug)]
+struct Wanted {
+    signal: Signal,
+    number: usize,
+    /// How many there had been when one was told last.
+    seen: u64,
 }
 
 impl Signals {
@@ -172,8 +180,9 @@ impl Signals {
     /// use polder::signal::{Signal, Signals};
     /// use std::io::ErrorKind;
     ///
-    /// let _stop = Signals::new([Signal::Int, Signal::Term])?;
-    /// // From here on neither ends the process. And what nobody can catch, nobody can wait for:
+    /// // By name, or by the system's number. From here on neither ends the process.
+    /// let _stop = Signals::new([Signal::Int, Signal::try_from(15)?])?;
+    /// // And what nobody can catch, nobody can wait for.
     /// assert_eq!(Signals::new([Signal::Kill]).unwrap_err().kind(), ErrorKind::InvalidInput);
     /// # std::io::Result::Ok(())
     /// ```
@@ -182,27 +191,29 @@ impl Signals {
     ///
     /// [`InvalidInput`](io::ErrorKind::InvalidInput) for an empty list, and for signals that cannot be
     /// caught ([`Signal::Kill`], [`Signal::Stop`]) or, being told of what the program itself did wrong
-    /// just there, must not be ([`Signal::Ill`], [`Signal::Fpe`], [`Signal::Segv`]);
-    /// [`Unsupported`](io::ErrorKind::Unsupported) for those that the platform lacks. Otherwise what the
-    /// system says.
+    /// just there, must not be ([`Signal::Ill`], [`Signal::Fpe`], [`Signal::Segv`]), and for a
+    /// [number](Signal::Other) that is no signal's; [`Unsupported`](io::ErrorKind::Unsupported) for those
+    /// that the platform lacks. Otherwise what the system says.
     pub fn new(signals: impl IntoIterator<Item = Signal>) -> io::Result<Signals> {
-        let mut wanted: Vec<(Signal, u64)> = Vec::new();
+        // All of them are looked at before the first is caught.
+        let mut wanted: Vec<Wanted> = Vec::new();
         for signal in signals {
-            if wanted.iter().all(|(known, _)| *known != signal) {
-                wanted.push((signal, 0));
+            let number = signal.check()?;
+            if wanted.iter().all(|known| known.signal != signal) {
+                wanted.push(Wanted {
+                    signal,
+                    number,
+                    seen: 0,
+                });
             }
         }
         if wanted.is_empty() {
             return Err(invalid("a list of signals to wait for has at least one"));
         }
-        // All of them are looked at before the first is caught.
-        for (signal, _) in &wanted {
-            signal.check()?;
-        }
         let mut state = state();
-        for (signal, seen) in &mut wanted {
-            catch(&mut state, *signal)?;
-            *seen = signal.count().load(Ordering::SeqCst);
+        for one in &mut wanted {
+            catch(&mut state, one.number)?;
+            one.seen = COUNTS[one.number].load(Ordering::SeqCst);
         }
         Ok(Signals {
             wanted,
@@ -217,21 +228,22 @@ impl Signals {
         let mut state = state();
         let length = self.wanted.len();
         for index in (self.next..length).chain(0..self.next) {
-            let (signal, seen) = &mut self.wanted[index];
-            let count = signal.count().load(Ordering::SeqCst);
-            if count > *seen {
-                *seen = count;
+            let one = &mut self.wanted[index];
+            let count = COUNTS[one.number].load(Ordering::SeqCst);
+            if count > one.seen {
+                one.seen = count;
+                let signal = one.signal;
                 self.next = (index + 1) % length;
                 let waiter = self.place.take().map(|place| state.waiters.remove(place));
                 drop(state);
                 drop(waiter);
-                return Poll::Ready(*signal);
+                return Poll::Ready(signal);
             }
         }
         let old = match self.place {
             Some(place) => renew(&mut state.waiters[place].1, cx.waker()),
             None => {
-                let mask = self.wanted.iter().fold(0, |all, (one, _)| all | one.mask());
+                let mask = (self.wanted.iter()).fold(0, |all, one| all | mask(one.number));
                 let waiter = (mask, cx.waker().clone());
                 self.place = Some(state.waiters.insert(waiter));
                 None
@@ -266,7 +278,8 @@ macro_rules! signals {
         /// A signal.
         ///
         /// All are there on every platform, so that a program names them everywhere; where one cannot
-        /// be had, listening to it is an error. It is shown under the C library's name.
+        /// be had, listening to it is an error. It is shown under the C library's name;
+        /// `try_from` gives the one that has a number.
         ///
         /// ```
         /// use polder::signal::{Signal, Signals};
@@ -282,21 +295,26 @@ macro_rules! signals {
         #[non_exhaustive]
         pub enum Signal {
             $($(#[$doc])* $signal,)*
+            /// One of the system's that has no name here, a real-time signal for instance, by its number.
+            Other(i32),
         }
 
         impl Signal {
+            /// Those with a name.
             const ALL: &[Signal] = &[$(Signal::$signal),*];
 
-            fn name(self) -> &'static str {
+            fn name(self) -> Cow<'static, str> {
                 match self {
-                    $(Signal::$signal => stringify!($name),)*
+                    $(Signal::$signal => stringify!($name).into(),)*
+                    Signal::Other(number) => format!("signal {number}").into(),
                 }
             }
 
             #[cfg(unix)]
-            fn number(self) -> Option<i32> {
+            fn number_of_name(self) -> Option<i32> {
                 match self {
                     $(Signal::$signal => Some(consts::$name),)*
+                    Signal::Other(_) => None,
                 }
             }
         }
@@ -366,7 +384,7 @@ signals! {
 
 impl Signal {
     #[cfg(windows)]
-    fn number(self) -> Option<i32> {
+    fn number_of_name(self) -> Option<i32> {
         match self {
             Signal::Abrt => Some(consts::SIGABRT),
             Signal::Int => Some(consts::SIGINT),
@@ -375,33 +393,72 @@ impl Signal {
         }
     }
 
-    /// Whether it can be listened to; its number.
-    fn check(self) -> io::Result<i32> {
-        if let Signal::Kill | Signal::Stop | Signal::Ill | Signal::Fpe | Signal::Segv = self {
-            return Err(invalid(&format!("{self} cannot be listened to")));
+    /// The system's number for it; `None` where the platform has no such signal.
+    ///
+    /// ```
+    /// use polder::signal::Signal;
+    ///
+    /// assert_eq!(Signal::Int.number(), Some(2));
+    /// assert_eq!(Signal::Hup.number().is_some(), cfg!(unix));
+    /// ```
+    pub fn number(self) -> Option<i32> {
+        match self {
+            Signal::Other(number) => platform::exists(number).then_some(number),
+            named => named.number_of_name(),
         }
-        self.number().ok_or_else(|| {
-            io::Error::new(
+    }
+
+    /// Whether it can be listened to; its number, which is its place in [`COUNTS`].
+    fn check(self) -> io::Result<usize> {
+        let never = match self {
+            Signal::Kill | Signal::Stop | Signal::Ill | Signal::Fpe | Signal::Segv => true,
+            Signal::Other(number) => consts::FORBIDDEN.contains(&number),
+            _ => false,
+        };
+        match (self.number(), self) {
+            _ if never => Err(invalid(&format!("{self} cannot be listened to"))),
+            (Some(number), _) => Ok(number as usize),
+            (None, Signal::Other(number)) => Err(invalid(&format!(
+                "no signal that can be listened to has the number {number}"
+            ))),
+            (None, _) => Err(io::Error::new(
                 io::ErrorKind::Unsupported,
                 format!("there is no {self} on {}", std::env::consts::OS),
-            )
-        })
-    }
-
-    fn mask(self) -> u64 {
-        1 << self as u32
-    }
-
-    /// How many there were, since it is caught.
-    fn count(self) -> &'static AtomicU64 {
-        &COUNTS[self as usize]
+            )),
+        }
     }
 }
 
-/// The C library's name.
+/// The signal with this number: by its name, or [`Other`](Signal::Other) where it has none here.
+///
+/// ```
+/// use polder::signal::Signal;
+///
+/// assert_eq!(Signal::try_from(15)?, Signal::Term);
+/// assert!(Signal::try_from(0).is_err());
+/// # std::io::Result::Ok(())
+/// ```
+///
+/// # Errors
+///
+/// [`InvalidInput`](io::ErrorKind::InvalidInput) for a number that is no signal's, or that of a signal
+/// that cannot be listened to, as [`Signals::new`].
+impl TryFrom<i32> for Signal {
+    type Error = io::Error;
+
+    fn try_from(number: i32) -> io::Result<Signal> {
+        let mut all = Signal::ALL.iter().copied();
+        let named = all.find(|signal| signal.number() == Some(number));
+        let signal = named.unwrap_or(Signal::Other(number));
+        signal.check()?;
+        Ok(signal)
+    }
+}
+
+/// The C library's name, or the number.
 impl fmt::Display for Signal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
+        f.pad(&self.name())
     }
 }
 
@@ -409,18 +466,21 @@ fn invalid(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, what)
 }
 
-/// Masks have a bit for each.
-const _: () = assert!(Signal::ALL.len() <= u64::BITS as usize);
+/// How many signals there were of each number, since it is caught. No system has one beyond 127.
+static COUNTS: [AtomicU64; 128] = [const { AtomicU64::new(0) }; 128];
 
-static COUNTS: [AtomicU64; Signal::ALL.len()] = [const { AtomicU64::new(0) }; Signal::ALL.len()];
+/// A set with this number alone.
+fn mask(number: usize) -> u128 {
+    1 << number
+}
 
 #[derive(Debug)]
 struct State {
     /// Those that are caught.
-    caught: u64,
+    caught: u128,
     thread: Option<platform::Thread>,
     /// For which signals, and whom to wake.
-    waiters: Slab<(u64, Waker)>,
+    waiters: Slab<(u128, Waker)>,
 }
 
 static STATE: Mutex<State> = Mutex::new(State {
@@ -433,24 +493,23 @@ fn state() -> MutexGuard<'static, State> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Starts the thread and installs the signal's handler, unless that was done.
-fn catch(state: &mut State, signal: Signal) -> io::Result<()> {
-    if state.caught & signal.mask() != 0 {
+/// Starts the thread and installs the handler of the signal with this number, unless that was done.
+fn catch(state: &mut State, number: usize) -> io::Result<()> {
+    if state.caught & mask(number) != 0 {
         return Ok(());
     }
-    let number = signal.check()?;
     // The thread first, since it can fail, and a handler that is there stays.
     let thread = match &state.thread {
         Some(thread) => thread,
         None => state.thread.insert(platform::start()?),
     };
-    platform::register(thread, signal, number)?;
-    state.caught |= signal.mask();
+    platform::register(thread, number)?;
+    state.caught |= mask(number);
     Ok(())
 }
 
 /// Some of these signals have been counted: wakes everyone who waits for one.
-fn announce(signals: u64) {
+fn announce(signals: u128) {
     let wakers: Vec<Waker> = (state().waiters.iter())
         .filter(|(_, (mask, _))| mask & signals != 0)
         .map(|(_, (_, waker))| waker.clone())
@@ -464,13 +523,13 @@ fn thread() -> std::thread::Builder {
 
 #[cfg(unix)]
 mod platform {
-    use std::io;
     use std::sync::atomic::Ordering;
+    use std::{io, ptr};
 
     use signal_hook::iterator::{Handle, Signals};
     use signal_hook::low_level;
 
-    use super::{Signal, announce, thread};
+    use super::{COUNTS, announce, mask, thread};
 
     pub(super) type Thread = Handle;
 
@@ -480,17 +539,22 @@ mod platform {
         let handle = signals.handle();
         thread().spawn(move || {
             for number in &mut signals {
-                let known = |signal: &&Signal| signal.number() == Some(number);
-                if let Some(signal) = Signal::ALL.iter().find(known) {
-                    announce(signal.mask());
-                }
+                announce(mask(number as usize));
             }
         })?;
         Ok(handle)
     }
 
-    pub(super) fn register(handle: &Handle, signal: Signal, number: i32) -> io::Result<()> {
-        let count = signal.count();
+    /// Whether the system has a signal of this number and leaves it to programs: the C library keeps
+    /// some for itself.
+    pub(super) fn exists(number: i32) -> bool {
+        // SAFETY: without an action to set, and a place for the old one, this only looks at the number.
+        let asked = || unsafe { libc::sigaction(number, ptr::null(), ptr::null_mut()) };
+        (1..COUNTS.len() as i32).contains(&number) && asked() == 0
+    }
+
+    pub(super) fn register(handle: &Handle, number: usize) -> io::Result<()> {
+        let (count, number) = (&COUNTS[number], number as i32);
         // SAFETY: an atomic addition is all that is done in the handler.
         let counts = unsafe {
             low_level::register(number, || {
@@ -513,20 +577,25 @@ mod platform {
 
     use signal_hook::low_level;
 
-    use super::{Signal, announce, thread};
+    use super::{COUNTS, Signal, announce, mask, thread};
 
     pub(super) type Thread = std::thread::Thread;
 
+    pub(super) fn exists(number: i32) -> bool {
+        let mut all = Signal::ALL.iter();
+        all.any(|signal| signal.number() == Some(number))
+    }
+
     pub(super) fn start() -> io::Result<Thread> {
         let listener = thread().spawn(|| {
-            let mut seen = [0; Signal::ALL.len()];
+            let mut seen = [0; COUNTS.len()];
             loop {
                 std::thread::park();
                 let mut new = 0;
-                for signal in Signal::ALL {
-                    let count = signal.count().load(Ordering::SeqCst);
-                    if std::mem::replace(&mut seen[*signal as usize], count) < count {
-                        new |= signal.mask();
+                for (number, count) in COUNTS.iter().enumerate() {
+                    let count = count.load(Ordering::SeqCst);
+                    if std::mem::replace(&mut seen[number], count) < count {
+                        new |= mask(number);
                     }
                 }
                 if new != 0 {
@@ -537,8 +606,8 @@ mod platform {
         Ok(listener.thread().clone())
     }
 
-    pub(super) fn register(listener: &Thread, signal: Signal, number: i32) -> io::Result<()> {
-        let (count, listener) = (signal.count(), listener.clone());
+    pub(super) fn register(listener: &Thread, number: usize) -> io::Result<()> {
+        let (count, number, listener) = (&COUNTS[number], number as i32, listener.clone());
         // SAFETY: the handler adds to an atomic and unparks a thread, which takes no lock and
         // allocates nothing.
         unsafe {

@@ -245,6 +245,92 @@ fn signals_that_cannot_be_had_are_errors() {
 }
 
 #[test]
+fn a_number_gives_the_signal_that_has_it() {
+    let _alone = alone();
+    for (number, signal) in [(SIGINT, Signal::Int), (SIGTERM, Signal::Term)] {
+        assert_eq!(Signal::try_from(number).expect("it is one"), signal);
+        assert_eq!(signal.number(), Some(number));
+    }
+    #[cfg(unix)]
+    for (number, signal) in [
+        (libc::SIGHUP, Signal::Hup),
+        (libc::SIGUSR1, Signal::Usr1),
+        (libc::SIGWINCH, Signal::Winch),
+    ] {
+        assert_eq!(Signal::try_from(number).expect("it is one"), signal);
+        assert_eq!(signal.number(), Some(number));
+    }
+    assert_eq!(Signal::Usr1.number().is_some(), cfg!(unix));
+}
+
+#[test]
+fn numbers_of_no_signal_and_of_signals_that_cannot_be_had_are_errors() {
+    let _alone = alone();
+    let refused = |number: i32, words: &str| {
+        for error in [
+            Signal::try_from(number).map(drop),
+            Signals::new([Signal::Other(number)]).map(drop),
+            Signals::new([Signal::Int, Signal::Other(number)]).map(drop),
+        ] {
+            let error = error.expect_err(words);
+            assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput, "{number}");
+            let told = error.to_string();
+            assert!(
+                told.contains(words) && told.contains("listened to"),
+                "{told}"
+            );
+        }
+    };
+    for number in [0, -1, 127 + 1, 1_000, i32::MAX, i32::MIN] {
+        refused(number, &number.to_string());
+    }
+    #[cfg(unix)]
+    for number in [
+        libc::SIGKILL,
+        libc::SIGSTOP,
+        libc::SIGSEGV,
+        libc::SIGILL,
+        libc::SIGFPE,
+    ] {
+        refused(number, "");
+    }
+    // The C library's own, for threads; and one beyond the last.
+    #[cfg(target_os = "linux")]
+    for number in [32, libc::SIGRTMAX() + 1] {
+        refused(number, &number.to_string());
+    }
+}
+
+/// There are more signals than names here, and a signal may be listened to by its name and its number.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_signal_without_a_name_is_listened_to_by_its_number() {
+    let _alone = alone();
+    let (first, last) = (libc::SIGRTMIN() + 1, libc::SIGRTMAX());
+    on_every_backend(move |backend| {
+        runtime(backend).block_on(async {
+            let signals = [first, last, libc::SIGPWR]
+                .map(|number| Signal::try_from(number).expect("it is a signal"));
+            let mut all = Signals::new(signals).expect("they can be listened to");
+            let mut one = Signals::new([signals[1]]).expect("it can be listened to");
+            let names = [Signal::Term, Signal::Other(libc::SIGTERM)];
+            let mut both = Signals::new(names).expect("the same one twice");
+            for signal in signals {
+                assert!(poll_once(all.next()).await.is_none(), "{signal} was told");
+                send(signal.number().expect("it has one"));
+                assert_eq!(all.next().await, Some(signal));
+            }
+            assert_eq!(one.next().await, Some(Signal::Other(last)));
+            assert!(poll_once(one.next()).await.is_none(), "it is told once");
+            send(libc::SIGTERM);
+            let told = [both.next().await, both.next().await];
+            assert_eq!(told, names.map(Some));
+        });
+    });
+    assert_eq!(Signal::Other(last).to_string(), format!("signal {last}"));
+}
+
+#[test]
 #[cfg(unix)]
 fn each_listener_gets_the_signals_that_it_asked_for() {
     let _alone = alone();

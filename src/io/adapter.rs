@@ -128,6 +128,11 @@ use crate::task::queue;
 /// error, which may be files; and where they are not, what makes them non-blocking does that to
 /// every other program that has them too.
 ///
+/// # Platform notes
+///
+/// macOS cannot wait for some devices, `/dev/tty` among them, by kqueue or `poll`: there it is an error to
+/// wait for one that is not ready. [`Backend::Select`](crate::Backend::Select) can.
+///
 /// # Cancel safety
 ///
 /// Whoever waits and gives up leaves nothing behind. An operation has either happened or not.

@@ -1,8 +1,13 @@
 //! [`serve`]: the loop that accepts connections, and what it takes to do that for a long time.
 //!
 //! In each round the loop looks, in this order, whether it is to stop, whether a connection has ended,
-//! and whether another one can be accepted. What an error of `accept` means for the next attempt is
-//! one of three things (`sys::after_accept_error`):
+//! and whether another one can be accepted. A listener's `accept` may take several steps, with a
+//! connection half accepted between them: so its future is kept over as many rounds as it takes, and
+//! is dropped before it is done only where the loop ends. It is begun only while there are fewer
+//! connections than the limit, and then cannot meet it, since nothing else adds to them.
+//!
+//! What an error of `accept` means for the next attempt is one of three things
+//! (`sys::after_accept_error`):
 //!
 //! * it was about one connection (accept(2) lists them for Linux): the next is tried at once, unless
 //!   too many in a row were like that;
@@ -20,7 +25,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
-use std::task::Poll;
+use std::task::{Poll, ready};
 use std::thread;
 use std::time::Duration;
 
@@ -30,7 +35,7 @@ use super::stream::TcpStream;
 use super::unix::{self, UnixListener, UnixStream};
 use crate::sys::{AfterAcceptError, after_accept_error};
 use crate::task::TaskSet;
-use crate::time::{sleep, timeout};
+use crate::time::{Timer, timeout};
 
 /// How long the loop rests at first when something has run out, and at most. It serves again that soon
 /// after there is some again; 20 attempts a second cost nothing.
@@ -129,6 +134,11 @@ pub trait Listener: Send + Sync {
 
     /// Waits for a connection.
     ///
+    /// `serve` keeps the future until it is done, and drops it before that only when it stops or is
+    /// dropped itself. So this may take several steps: accept, and then shake hands. But there is only
+    /// one at a time, and a peer that is slow to shake hands keeps the others waiting; in the handler
+    /// it keeps nobody.
+    ///
     /// `serve` goes on after an error, unless the system's code says that this is no listening socket; an
     /// error that may come again at once should be one of the system's, or take its time.
     ///
@@ -156,7 +166,8 @@ pub trait Listener: Send + Sync {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future must lose no connection.
+    /// Dropping the future, which `serve` does at its end, loses at most the connection that it has begun
+    /// to shake hands with.
     fn accept(&self)
     -> impl Future<Output = io::Result<(Self::Stream, Self::Address)>> + Send + '_;
 }
@@ -491,6 +502,44 @@ impl Summary {
     }
 }
 
+/// The connections that there are, and what has become of the others.
+#[derive(Default)]
+struct Connections {
+    tasks: TaskSet<()>,
+    summary: Summary,
+}
+
+impl Connections {
+    fn add<F>(&mut self, handler: impl FnOnce() -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.summary.accepted += 1;
+        // A handler may panic before there is a future.
+        match catch_unwind(AssertUnwindSafe(handler)) {
+            Ok(connection) => self.tasks.spawn(connection),
+            Err(panic) => self.summary.count(Err(panic)),
+        }
+        self.summary.most_at_once = self.summary.most_at_once.max(self.tasks.len());
+    }
+
+    async fn join_all(&mut self) {
+        while let Some(result) = self.tasks.join_next_result().await {
+            self.summary.count(result);
+        }
+    }
+
+    /// Lets those that are left go on for the grace period, and cancels the rest.
+    async fn end(mut self, grace: Duration) -> Summary {
+        // Also where there is no grace, for the sake of those that are done.
+        if timeout(grace, self.join_all()).await.is_err() {
+            self.summary.cancelled = self.tasks.cancel_all().await as u64;
+            self.join_all().await;
+        }
+        self.summary
+    }
+}
+
 /// What a round of the loop brings.
 enum Turn<C> {
     Stop,
@@ -515,73 +564,59 @@ where
                 "serve: with a limit of 0 connections nobody is ever served",
             ));
         }
-        let mut summary = Summary::default();
-        let mut connections = TaskSet::new();
-        let mut trouble = Trouble::default();
-        let mut until = pin!(self.until);
-        let error = loop {
-            let full = connections.len() >= self.limit;
-            // For this round: a connection that ends, ends the rest too.
-            let rest = trouble.rest.take();
-            let mut accept = pin!(async {
-                match rest {
-                    _ if full => pending().await,
-                    None => Turn::Accepted(self.listener.accept().await),
-                    Some(rest) => {
-                        sleep(rest).await;
-                        Turn::Rested
+        let mut connections = Connections::default();
+        let error = {
+            let mut trouble = Trouble::default();
+            let mut until = pin!(self.until);
+            // For as many rounds as it takes; dropped before the listener that it borrows.
+            let mut accept = pin!(None);
+            loop {
+                let turn = poll_fn(|cx| {
+                    if until.as_mut().poll(cx).is_ready() {
+                        return Poll::Ready(Turn::Stop);
                     }
-                }
-            });
-            let turn = poll_fn(|cx| {
-                if until.as_mut().poll(cx).is_ready() {
-                    return Poll::Ready(Turn::Stop);
-                }
-                if let Poll::Ready(Some(result)) = connections.poll_join_next_result(cx) {
-                    return Poll::Ready(Turn::Ended(result));
-                }
-                accept.as_mut().poll(cx)
-            });
-            match turn.await {
-                Turn::Stop => break None,
-                Turn::Rested => {}
-                Turn::Ended(result) => summary.count(result),
-                Turn::Accepted(Ok((stream, address))) => {
-                    trouble = Trouble::default();
-                    summary.accepted += 1;
-                    // A handler may panic before there is a future.
-                    let handler = AssertUnwindSafe(|| (self.handler)(stream, address));
-                    match catch_unwind(handler) {
-                        Ok(connection) => connections.spawn(connection),
-                        Err(panic) => summary.count(Err(panic)),
+                    if let Poll::Ready(Some(result)) = connections.tasks.poll_join_next_result(cx) {
+                        return Poll::Ready(Turn::Ended(result));
                     }
-                    summary.most_at_once = summary.most_at_once.max(connections.len());
-                }
-                Turn::Accepted(Err(error)) => {
-                    summary.errors += 1;
-                    if trouble.is_new(&error) {
-                        (self.on_error)(&error);
+                    if let Some(rest) = &mut trouble.rest {
+                        return Pin::new(rest).poll(cx).map(|_| Turn::Rested);
                     }
-                    match after_accept_error(&error) {
-                        AfterAcceptError::End => break Some(error),
-                        what => trouble.add(what, &error),
+                    if accept.is_none() && connections.tasks.len() < self.limit {
+                        accept.set(Some(self.listener.accept()));
+                    }
+                    let Some(begun) = accept.as_mut().as_pin_mut() else {
+                        return Poll::Pending;
+                    };
+                    let result = ready!(begun.poll(cx));
+                    accept.set(None);
+                    Poll::Ready(Turn::Accepted(result))
+                });
+                let turn = turn.await;
+                // Time has ended it, or a connection's end has.
+                trouble.rest = None;
+                match turn {
+                    Turn::Stop => break None,
+                    Turn::Rested => {}
+                    Turn::Ended(result) => connections.summary.count(result),
+                    Turn::Accepted(Ok((stream, address))) => {
+                        trouble = Trouble::default();
+                        connections.add(|| (self.handler)(stream, address));
+                    }
+                    Turn::Accepted(Err(error)) => {
+                        connections.summary.errors += 1;
+                        if trouble.is_new(&error) {
+                            (self.on_error)(&error);
+                        }
+                        match after_accept_error(&error) {
+                            AfterAcceptError::End => break Some(error),
+                            what => trouble.add(what, &error),
+                        }
                     }
                 }
             }
         };
         drop(self.listener);
-        // For the sake of those that are done, also where there is no grace.
-        let orderly = async {
-            while let Some(result) = connections.join_next_result().await {
-                summary.count(result);
-            }
-        };
-        if timeout(self.grace, orderly).await.is_err() {
-            summary.cancelled = connections.cancel_all().await as u64;
-            while let Some(result) = connections.join_next_result().await {
-                summary.count(result);
-            }
-        }
+        let summary = connections.end(self.grace).await;
         match error {
             None => Ok(summary),
             Some(error) => Err(error),
@@ -595,8 +630,8 @@ struct Trouble {
     count: u32,
     /// What the last one was.
     last: Option<(io::ErrorKind, Option<i32>)>,
-    /// How long to wait before the next attempt.
-    rest: Option<Duration>,
+    /// To be waited for before the next attempt.
+    rest: Option<Timer>,
     next_rest: Duration,
 }
 
@@ -610,7 +645,7 @@ impl Trouble {
         self.count = self.count.saturating_add(1);
         if what == AfterAcceptError::Rest || self.count > AT_ONCE {
             let rest = self.next_rest.clamp(SHORTEST_REST, LONGEST_REST);
-            self.rest = Some(rest);
+            self.rest = Some(Timer::after(rest));
             self.next_rest = rest * 2;
         }
     }

@@ -6,6 +6,7 @@ use std::net::Shutdown;
 
 use super::stream::TcpStream;
 use super::traits::{Stream, reads, writes};
+use crate::sys::lend_descriptor;
 
 /// The reading direction of a stream, borrowed: see [`TcpStream::split`].
 ///
@@ -211,6 +212,12 @@ reads!(['a, S: Stream] ReadHalf<'a, S>, |it| it.0.socket());
 reads!([S: Stream + Unpin] OwnedReadHalf<S>, |it| it.0.socket());
 writes!(['a, S: Stream] WriteHalf<'a, S>, |it| it.0.socket());
 writes!([S: Stream + Unpin] OwnedWriteHalf<S>, |it| it.stream.socket());
+
+// The stream's, and so that of both directions.
+lend_descriptor!(['a, S: Stream] ReadHalf<'a, S>, |it| it.0.socket().descriptor());
+lend_descriptor!(['a, S: Stream] WriteHalf<'a, S>, |it| it.0.socket().descriptor());
+lend_descriptor!([S: Stream] OwnedReadHalf<S>, |it| it.0.socket().descriptor());
+lend_descriptor!([S: Stream] OwnedWriteHalf<S>, |it| it.stream.socket().descriptor());
 
 impl<S: Stream> AsRef<S> for ReadHalf<'_, S> {
     fn as_ref(&self) -> &S {

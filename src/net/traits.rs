@@ -135,7 +135,7 @@ macro_rules! converts {
             }
         }
 
-        crate::sys::lend_descriptor!($type, |socket| socket.0.descriptor());
+        crate::sys::lend_descriptor!([] $type, |socket| socket.0.descriptor());
     };
 }
 pub(super) use converts;

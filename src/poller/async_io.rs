@@ -253,7 +253,7 @@ impl Drop for Watched {
     }
 }
 
-sys::lend_descriptor!(Watched, |it| match it {
+sys::lend_descriptor!([] Watched, |it| match it {
     Watched::Lent(descriptor) => &**descriptor,
     Watched::Duplicate(descriptor) => descriptor,
 });

@@ -449,11 +449,27 @@ impl Handle {
     {
         spawn_on(&self.team, future, Location::caller())
     }
+
+    /// Which backend its runtime waits with.
+    ///
+    /// ```
+    /// use polder::{Handle, Runtime};
+    ///
+    /// let runtime = Runtime::new()?;
+    /// let here = runtime.block_on(async { Handle::current().backend() });
+    /// assert_eq!(here, runtime.backend());
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn backend(&self) -> Backend {
+        let front = self.team.home(self.team.front());
+        front.reactor.poller().backend()
+    }
 }
 
 impl fmt::Debug for Handle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Handle")
+            .field("backend", &self.backend())
             .field("tasks", &self.team.live_tasks())
             .finish()
     }

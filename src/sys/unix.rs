@@ -37,17 +37,18 @@ impl<T: AsRawFd> AsRawDescriptor for T {
     }
 }
 
-/// Implements the platform's traits for a public type that has a descriptor.
+/// `lend_descriptor!([generics] type, |it| descriptor)`: the platform's traits for a public type that has
+/// a descriptor.
 macro_rules! lend_descriptor {
-    ($type:ty, |$it:ident| $descriptor:expr) => {
-        impl std::os::fd::AsFd for $type {
+    ([$($generics:tt)*] $type:ty, |$it:ident| $descriptor:expr) => {
+        impl<$($generics)*> std::os::fd::AsFd for $type {
             fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
                 let $it = self;
                 std::os::fd::AsFd::as_fd($descriptor)
             }
         }
 
-        impl std::os::fd::AsRawFd for $type {
+        impl<$($generics)*> std::os::fd::AsRawFd for $type {
             fn as_raw_fd(&self) -> std::os::fd::RawFd {
                 let $it = self;
                 std::os::fd::AsRawFd::as_raw_fd($descriptor)
@@ -125,9 +126,40 @@ pub(crate) fn is_ready(descriptor: &impl AsFd, to_write: bool) -> io::Result<boo
         false => PollFlags::IN,
     };
     match poll_now(descriptor, wanted)? {
+        #[cfg(target_vendor = "apple")]
+        told if told.contains(PollFlags::NVAL) => select_now(descriptor, to_write),
+        #[cfg(not(target_vendor = "apple"))]
         told if told.contains(PollFlags::NVAL) => Err(rustix::io::Errno::BADF.into()),
         told => Ok(!told.is_empty()),
     }
+}
+
+/// What `select(2)` says at once. Apple's `poll` is a kqueue inside, and calls invalid what a kqueue
+/// cannot watch, `/dev/tty` for one (xnu, `poll_nocancel`).
+#[cfg(any(target_vendor = "apple", all(test, target_os = "linux")))]
+fn select_now(descriptor: &impl AsFd, to_write: bool) -> io::Result<bool> {
+    use rustix::event::{FdSetElement, fd_set_insert, fd_set_num_elements, select};
+
+    let number = descriptor.as_fd().as_raw_fd();
+    let count = rustix::io::retry_on_intr(|| {
+        let mut set = vec![FdSetElement::default(); fd_set_num_elements(1, number + 1)];
+        fd_set_insert(&mut set, number);
+        let (read, write) = match to_write {
+            true => (None, Some(&mut set[..])),
+            false => (Some(&mut set[..]), None),
+        };
+        // SAFETY: the set holds one descriptor, which is open while it is lent.
+        unsafe {
+            select(
+                number + 1,
+                read,
+                write,
+                None,
+                Some(&timespec(Duration::ZERO)),
+            )
+        }
+    })?;
+    Ok(count > 0)
 }
 
 /// What `poll(2)` says at once. Even a poll that does not wait is interrupted.
@@ -164,4 +196,33 @@ pub(crate) fn set_nonblocking(descriptor: &impl AsFd) -> io::Result<()> {
 pub(crate) fn always_writable() -> io::Result<OwnedDescriptor> {
     // The other end is closed, so that writing would fail at once.
     Ok(std::os::unix::net::UnixStream::pair()?.0.into())
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    /// What only Apple's systems use is tried here.
+    #[test]
+    fn select_and_poll_say_the_same_of_what_both_can_watch() {
+        let (mut near, mut far) = UnixStream::pair().unwrap();
+        near.set_nonblocking(true).unwrap();
+        let says = |near: &UnixStream, to_write| {
+            let selected = select_now(near, to_write).unwrap();
+            assert_eq!(is_ready(near, to_write).unwrap(), selected);
+            selected
+        };
+        assert_eq!((says(&near, false), says(&near, true)), (false, true));
+        far.write_all(b"x").unwrap();
+        assert!(says(&near, false));
+        assert_eq!(near.read(&mut [0; 8]).unwrap(), 1);
+        assert!(!says(&near, false));
+        while near.write(&[0; 4096]).is_ok() {}
+        assert!(!says(&near, true));
+        drop(far);
+        assert!(says(&near, false) && says(&near, true));
+    }
 }

@@ -36,17 +36,18 @@ impl<T: AsRawSocket> AsRawDescriptor for T {
     }
 }
 
-/// Implements the platform's traits for a public type that has a descriptor.
+/// `lend_descriptor!([generics] type, |it| descriptor)`: the platform's traits for a public type that has
+/// a descriptor.
 macro_rules! lend_descriptor {
-    ($type:ty, |$it:ident| $descriptor:expr) => {
-        impl std::os::windows::io::AsSocket for $type {
+    ([$($generics:tt)*] $type:ty, |$it:ident| $descriptor:expr) => {
+        impl<$($generics)*> std::os::windows::io::AsSocket for $type {
             fn as_socket(&self) -> std::os::windows::io::BorrowedSocket<'_> {
                 let $it = self;
                 std::os::windows::io::AsSocket::as_socket($descriptor)
             }
         }
 
-        impl std::os::windows::io::AsRawSocket for $type {
+        impl<$($generics)*> std::os::windows::io::AsRawSocket for $type {
             fn as_raw_socket(&self) -> std::os::windows::io::RawSocket {
                 let $it = self;
                 std::os::windows::io::AsRawSocket::as_raw_socket($descriptor)

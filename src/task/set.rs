@@ -74,9 +74,12 @@ pub struct TaskSet<T> {
 /// What the members and the set have in common.
 struct Shared<T>(Mutex<State<T>>);
 
+/// Which task has ended; without an outcome where it was cancelled.
+type Ended<T> = (usize, Option<Outcome<T>>);
+
 struct State<T> {
-    /// Who has ended, in that order; without an outcome where it was cancelled.
-    ended: VecDeque<(usize, Option<Outcome<T>>)>,
+    /// In that order.
+    ended: VecDeque<Ended<T>>,
     joiner: Option<Waker>,
     /// The set is gone, and nobody will look.
     closed: bool,
@@ -248,6 +251,51 @@ impl<T> TaskSet<T> {
         poll_fn(|cx| self.poll_join_next_result(cx)).await
     }
 
+    /// The output of a task that has ended and was not joined yet, without waiting; `None` if there is
+    /// none, whether or not tasks still run.
+    ///
+    /// ```
+    /// polder::block_on(async {
+    ///     let mut tasks = polder::TaskSet::new();
+    ///     tasks.spawn(async { 5 });
+    ///     assert_eq!(tasks.try_join_next(), None); // It has not run yet.
+    ///     polder::future::yield_now().await;
+    ///     assert_eq!(tasks.try_join_next(), Some(5));
+    /// });
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// As [`join_next`](Self::join_next).
+    pub fn try_join_next(&mut self) -> Option<T> {
+        self.try_join_next_result().map(value)
+    }
+
+    /// [`try_join_next`](Self::try_join_next), which gives a task's panic instead of passing it on.
+    ///
+    /// ```
+    /// polder::block_on(async {
+    ///     let mut tasks = polder::TaskSet::<()>::new();
+    ///     tasks.spawn(async { std::panic::resume_unwind(Box::new("bad luck")) });
+    ///     polder::future::yield_now().await;
+    ///     assert!(tasks.try_join_next_result().is_some_and(|result| result.is_err()));
+    /// });
+    /// ```
+    pub fn try_join_next_result(&mut self) -> Option<thread::Result<T>> {
+        loop {
+            let ended = self.shared.0.lock().ended.pop_front();
+            if let Some(result) = self.join(ended?) {
+                return Some(result);
+            }
+        }
+    }
+
+    /// Takes one that has ended out of the set; `None` if it was cancelled.
+    fn join(&mut self, (id, outcome): Ended<T>) -> Option<thread::Result<T>> {
+        drop(self.tasks.try_remove(id));
+        outcome.and_then(|mut outcome| outcome.result.take())
+    }
+
     /// [`join_next`](Self::join_next), for functions that poll.
     ///
     /// ```
@@ -265,12 +313,8 @@ impl<T> TaskSet<T> {
     ///
     /// As [`join_next`](Self::join_next).
     pub fn poll_join_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<T>> {
-        self.poll_join_next_result(cx).map(|result| {
-            result.map(|result| match result {
-                Ok(value) => value,
-                Err(panic) => resume_unwind(panic),
-            })
-        })
+        self.poll_join_next_result(cx)
+            .map(|result| result.map(value))
     }
 
     /// [`join_next_result`](Self::join_next_result), for functions that poll.
@@ -295,7 +339,7 @@ impl<T> TaskSet<T> {
     ) -> Poll<Option<Result<T, Box<dyn Any + Send>>>> {
         loop {
             let mut state = self.shared.0.lock();
-            let Some((id, outcome)) = state.ended.pop_front() else {
+            let Some(ended) = state.ended.pop_front() else {
                 if self.tasks.is_empty() {
                     return Poll::Ready(None);
                 }
@@ -305,9 +349,8 @@ impl<T> TaskSet<T> {
                 return Poll::Pending;
             };
             drop(state);
-            drop(self.tasks.try_remove(id));
-            if let Some(mut outcome) = outcome {
-                return Poll::Ready(outcome.result.take());
+            if let Some(result) = self.join(ended) {
+                return Poll::Ready(Some(result));
             }
         }
     }
@@ -411,6 +454,11 @@ impl<T> TaskSet<T> {
     }
 }
 
+/// What a task gave, or its panic for whoever joins it.
+fn value<T>(result: thread::Result<T>) -> T {
+    result.unwrap_or_else(|panic| resume_unwind(panic))
+}
+
 /// Leaves a waker; the one that is to be dropped outside the lock.
 fn leave(place: &mut Option<Waker>, waker: &Waker) -> Option<Waker> {
     match place {
@@ -436,6 +484,50 @@ impl<T> Drop for TaskSet<T> {
 impl<T> Default for TaskSet<T> {
     fn default() -> TaskSet<T> {
         TaskSet::new()
+    }
+}
+
+/// Spawns a task for each future, as [`spawn`](TaskSet::spawn) does.
+///
+/// ```
+/// polder::block_on(async {
+///     let mut tasks: polder::TaskSet<_> = (0..3).map(|n| async move { n }).collect();
+///     tasks.extend([std::future::ready(3), std::future::ready(4)]);
+///     let mut sum = 0;
+///     while let Some(n) = tasks.join_next().await {
+///         sum += n;
+///     }
+///     assert_eq!(sum, 10);
+/// });
+/// ```
+///
+/// # Panics
+///
+/// As [`polder::spawn`](crate::spawn).
+impl<F> Extend<F> for TaskSet<F::Output>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    #[track_caller]
+    fn extend<I: IntoIterator<Item = F>>(&mut self, futures: I) {
+        for future in futures {
+            self.spawn(future);
+        }
+    }
+}
+
+/// A set with a task for each future: see [`extend`](Self::extend).
+impl<F> FromIterator<F> for TaskSet<F::Output>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    #[track_caller]
+    fn from_iter<I: IntoIterator<Item = F>>(futures: I) -> TaskSet<F::Output> {
+        let mut set = TaskSet::new();
+        set.extend(futures);
+        set
     }
 }
 

@@ -20,6 +20,10 @@ mod unix {
         socket.as_fd().as_raw_fd()
     }
 
+    pub fn raw(socket: &impl AsRawFd) -> RawFd {
+        socket.as_raw_fd()
+    }
+
     /// `None` where the system does not tell.
     pub fn is_nonblocking(socket: impl AsFd) -> Option<bool> {
         Some(fcntl_getfl(socket).unwrap().contains(OFlags::NONBLOCK))
@@ -67,6 +71,10 @@ mod windows {
 
     pub fn number_of(socket: impl AsSocket) -> RawSocket {
         socket.as_socket().as_raw_socket()
+    }
+
+    pub fn raw(socket: &impl AsRawSocket) -> RawSocket {
+        socket.as_raw_socket()
     }
 
     /// Windows has no way to ask.

@@ -1645,3 +1645,22 @@ fn a_runtime_that_is_dropped_while_a_panic_unwinds_drops_its_futures() {
         assert_eq!(alive.count(), 0);
     });
 }
+
+#[test]
+fn a_handle_tells_the_backend_as_its_runtime_does_also_from_afar_and_after_its_end() {
+    on_every_backend(|backend| {
+        let runtime = runtime(backend);
+        let handle = runtime.handle();
+        assert_eq!((runtime.backend(), handle.backend()), (backend, backend));
+        let here = runtime.block_on(async { Handle::current().backend() });
+        let there = runtime.block_on(runtime.spawn(async { Handle::current().backend() }));
+        assert_eq!((here, there), (backend, backend));
+        let thread = thread::spawn({
+            let handle = handle.clone();
+            move || handle.backend()
+        });
+        assert_eq!(thread.join().unwrap(), backend);
+        drop(runtime);
+        assert_eq!(handle.backend(), backend);
+    });
+}

@@ -1,7 +1,7 @@
 //! `net::serve`: the loop that accepts.
 
 use std::future::IntoFuture;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,10 +11,10 @@ use polder::TaskSet;
 use polder::event::Latch;
 use polder::future::{or, yield_now, zip};
 use polder::io::{AsyncReadExt, AsyncWriteExt, copy};
-use polder::net::{TcpListener, TcpStream, serve};
+use polder::net::{Listener, TcpListener, TcpStream, serve};
 use polder::time::sleep;
 
-use crate::support::{in_every_runtime, in_every_runtime_alone, on_every_backend, sized};
+use crate::support::{in_every_runtime, on_every_backend, sized, until};
 
 async fn listen() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
@@ -294,6 +294,130 @@ fn whoever_was_accepted_is_served_also_while_it_stops() {
     });
 }
 
+/// A listener that accepts in several steps, as one with a handshake does: a connection is told to
+/// `serve` once its first byte was read.
+struct Greeted {
+    listener: TcpListener,
+    /// How many have come as far as the first step.
+    begun: Arc<AtomicUsize>,
+}
+
+impl Greeted {
+    fn new(listener: TcpListener) -> Greeted {
+        Greeted {
+            listener,
+            begun: Arc::default(),
+        }
+    }
+}
+
+impl Listener for Greeted {
+    type Stream = TcpStream;
+    type Address = SocketAddr;
+
+    async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        let (mut stream, peer) = self.listener.accept().await?;
+        self.begun.fetch_add(1, Ordering::SeqCst);
+        stream.read_exact(&mut [0]).await?;
+        Ok((stream, peer))
+    }
+}
+
+/// A client of such a listener, served.
+async fn greet(address: SocketAddr) -> TcpStream {
+    let mut stream = TcpStream::connect(address).await.expect("it listens");
+    let served = async {
+        stream.write_all(b"!x").await?;
+        stream.read_exact(&mut [0]).await
+    };
+    served.await.expect("it is served");
+    stream
+}
+
+#[test]
+fn an_accept_of_several_steps_loses_nobody_while_connections_end() {
+    in_every_runtime(|_| async {
+        const ROUNDS: usize = 5;
+        const ENDS: usize = 5;
+        let (listener, address) = listen().await;
+        let listener = Greeted::new(listener);
+        let (stop, begun) = (Latch::new(), listener.begun.clone());
+        let ended = Arc::new(AtomicUsize::new(0));
+        let handler = {
+            let ended = ended.clone();
+            move |stream, _| {
+                let ended = ended.clone();
+                async move {
+                    echo(stream).await;
+                    ended.fetch_add(1, Ordering::SeqCst);
+                }
+            }
+        };
+        let server = serve(listener, handler)
+            .limit(ENDS + 1)
+            .until(stop.wait())
+            .grace(Duration::MAX);
+        let all = async {
+            for round in 1..=ROUNDS {
+                let mut others = Vec::new();
+                for _ in 0..ENDS {
+                    others.push(greet(address).await);
+                }
+                let mut slow = TcpStream::connect(address).await.expect("it listens");
+                let all = round * (ENDS + 1);
+                until("it is half accepted", || {
+                    begun.load(Ordering::SeqCst) == all
+                })
+                .await;
+                while let Some(other) = others.pop() {
+                    drop(other);
+                    let gone = all - 1 - others.len();
+                    until("a connection ends", || ended.load(Ordering::SeqCst) == gone).await;
+                }
+                let served = async {
+                    slow.write_all(b"!x").await?;
+                    slow.read_exact(&mut [0]).await
+                };
+                served.await.expect("it was not lost");
+                drop(slow);
+                until("it ends", || ended.load(Ordering::SeqCst) == all).await;
+            }
+            stop.set();
+        };
+        let (summary, ()) = zip(server.into_future(), all).await;
+        let summary = summary.expect("it was told to stop");
+        assert_eq!(summary.finished, (ROUNDS * (ENDS + 1)) as u64);
+        assert_eq!(summary.errors, 0);
+    });
+}
+
+#[test]
+fn an_accept_that_is_not_done_is_dropped_when_it_stops() {
+    in_every_runtime(|_| async {
+        let (listener, address) = listen().await;
+        let listener = Greeted::new(listener);
+        let (stop, begun) = (Latch::new(), listener.begun.clone());
+        let server = serve(listener, |stream, _| echo(stream))
+            .until(stop.wait())
+            .grace(Duration::MAX);
+        let all = async {
+            let mut other = greet(address).await;
+            let mut slow = TcpStream::connect(address).await.expect("it listens");
+            until("it is half accepted", || begun.load(Ordering::SeqCst) == 2).await;
+            stop.set();
+            assert!(matches!(slow.read(&mut [0]).await, Ok(0) | Err(_)));
+            nobody_listens(address).await;
+            // All that while the grace period goes on.
+            other.write_all(b"y").await.expect("it is served still");
+            let read = other.read_exact(&mut [0]).await;
+            read.expect("it is served still");
+        };
+        let (summary, ()) = zip(server.into_future(), all).await;
+        let summary = summary.expect("it was told to stop");
+        assert_eq!((summary.accepted, summary.finished), (1, 1));
+    });
+}
+
 #[test]
 #[cfg(unix)]
 fn unix_sockets_are_served_too() {
@@ -413,12 +537,12 @@ mod errors {
     use super::*;
     use std::collections::VecDeque;
     use std::future::pending;
-    use std::io;
     use std::sync::Mutex;
 
-    use polder::net::Listener;
     use polder::time::sleep;
     use polder::{Event, Timer};
+
+    use crate::support::in_every_runtime_alone;
 
     /// A listener that does what it is told.
     #[derive(Default)]

@@ -15,7 +15,9 @@ use polder::stream::StreamExt;
 use polder::{Event, TaskSet, Timer};
 
 use crate::child::in_children;
-use crate::support::{in_every_runtime, in_every_runtime_alone, on_every_backend, runtime, sized};
+use crate::support::{
+    in_every_runtime, in_every_runtime_alone, on_every_backend, runtime, sized, until,
+};
 
 /// Counts what is dropped.
 struct Dropped(Arc<AtomicUsize>);
@@ -74,6 +76,118 @@ fn a_panic_is_passed_on_and_the_others_go_on() {
         let panic = polder::future::FutureExt::catch_unwind(waiting).await;
         let panic = panic.expect_err("it reaches whoever joins");
         assert_eq!(panic.downcast_ref::<&str>(), Some(&"again"));
+    });
+}
+
+#[test]
+fn what_has_ended_can_be_joined_without_waiting() {
+    in_every_runtime(|_| async {
+        let mut set = TaskSet::new();
+        assert_eq!(set.try_join_next(), None, "there is no task");
+        let events: Vec<_> = (0..3).map(|_| Arc::new(Event::new())).collect();
+        for (n, event) in events.iter().cloned().enumerate() {
+            set.spawn(async move {
+                event.wait().await;
+                match n {
+                    2 => resume_unwind(Box::new("bad luck")),
+                    n => n,
+                }
+            });
+        }
+        for _ in 0..10 {
+            yield_now().await;
+            assert_eq!(set.try_join_next(), None, "they wait");
+        }
+        for n in [1, 0] {
+            events[n].set();
+            let mut joined = None;
+            until("one has ended", || {
+                joined = set.try_join_next();
+                joined.is_some()
+            })
+            .await;
+            assert_eq!(joined, Some(n));
+            assert_eq!(set.try_join_next(), None, "the others wait");
+        }
+        assert_eq!(set.len(), 1);
+        events[2].set();
+        let mut joined = None;
+        until("it has panicked", || {
+            joined = set.try_join_next_result();
+            joined.is_some()
+        })
+        .await;
+        joined.unwrap().expect_err("it panicked");
+        assert!(set.is_empty() && set.try_join_next_result().is_none());
+    });
+}
+
+/// And a panic comes out of it, as it does where it is waited for.
+#[test]
+fn joining_without_waiting_passes_over_the_cancelled_and_passes_panics_on() {
+    in_every_runtime_alone(|backend| async move {
+        let mut set = TaskSet::new();
+        let ended = runtime(backend);
+        ended.block_on(async { set.spawn(pending::<u8>()) });
+        drop(ended);
+        set.spawn(async { resume_unwind(Box::new("bad luck")) });
+        set.spawn(async { 5 });
+        yield_now().await;
+        assert_eq!(set.len(), 3);
+        let join = std::panic::AssertUnwindSafe(|| set.try_join_next());
+        let panic = std::panic::catch_unwind(join).expect_err("it reaches whoever joins");
+        assert_eq!(panic.downcast_ref::<&str>(), Some(&"bad luck"));
+        assert_eq!(set.try_join_next(), Some(5));
+        assert_eq!(set.try_join_next(), None);
+        assert!(set.is_empty());
+    });
+}
+
+/// Whoever waits to join and gives up, and joins without waiting then, loses nothing and gets nothing
+/// twice.
+#[test]
+fn waiting_and_not_waiting_to_join_can_be_mixed() {
+    in_every_runtime(|backend| async move {
+        let count = sized(backend, 5_000);
+        let mut set: TaskSet<usize> = (0..count)
+            .map(|n| async move {
+                for _ in 0..n % 3 {
+                    yield_now().await;
+                }
+                n
+            })
+            .collect();
+        let mut told = vec![false; count];
+        let mut tell = |n: usize| assert!(!std::mem::replace(&mut told[n], true), "{n} again");
+        loop {
+            if let Some(n) = set.try_join_next() {
+                tell(n);
+            }
+            match poll_once(set.join_next()).await {
+                Some(Some(n)) => tell(n),
+                Some(None) => break,
+                None => yield_now().await,
+            }
+        }
+        assert!(told.iter().all(|told| *told));
+    });
+}
+
+#[test]
+fn a_set_is_made_of_futures_and_takes_more_of_them() {
+    in_every_runtime(|_| async {
+        async fn twice(n: u32) -> u32 {
+            yield_now().await;
+            2 * n
+        }
+        let mut set: TaskSet<_> = (0..5).map(twice).collect();
+        assert_eq!(set.len(), 5);
+        set.extend((5..8).map(twice));
+        set.extend(None::<std::future::Ready<u32>>);
+        assert_eq!(set.len(), 8);
+        let mut all: Vec<_> = (&mut set).collect().await;
+        all.sort_unstable();
+        assert_eq!(all, [0, 2, 4, 6, 8, 10, 12, 14]);
     });
 }
 

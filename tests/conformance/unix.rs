@@ -496,10 +496,10 @@ fn a_peer_says_who_it_is_or_that_the_system_does_not_tell() {
 }
 
 #[test]
-fn a_path_that_is_too_long_or_has_a_nul_is_an_error() {
+fn a_path_that_is_empty_or_too_long_or_has_a_nul_is_an_error() {
     in_every_runtime(|_| async {
         let long = "x".repeat(200);
-        for path in [Path::new(&long), Path::new("a\0b"), Path::new("\0ab")] {
+        for path in ["", &long, "a\0b", "\0ab"].map(Path::new) {
             let unbound = UnixDatagram::unbound().unwrap();
             for error in [
                 UnixListener::bind(path).map(drop),
@@ -526,7 +526,52 @@ fn a_path_that_is_too_long_or_has_a_nul_is_an_error() {
         // Whatever else the system says.
         UnixListener::bind("/nowhere/at/all").unwrap_err();
         UnixStream::connect("/dev/null").await.unwrap_err();
-        UnixStream::connect("").await.unwrap_err();
+    });
+}
+
+/// The address of a socket without a name, as `recv_from` gives it, leads nowhere.
+#[test]
+fn an_address_without_a_name_is_an_error() {
+    in_every_runtime(|_| async {
+        let nobody = SocketAddr::from_pathname("").unwrap();
+        assert!(nobody.is_unnamed());
+        let unbound = UnixDatagram::unbound().unwrap();
+        let socket = |r#type| Socket::new(Domain::UNIX, r#type, None).unwrap();
+        let (stream, other) = (socket(Type::STREAM), socket(Type::STREAM));
+        for error in [
+            UnixListener::bind_addr(&nobody).map(drop),
+            UnixListener::bind_with(stream, &nobody).map(drop),
+            UnixDatagram::bind_addr(&nobody).map(drop),
+            UnixDatagram::bind_with(socket(Type::DGRAM), &nobody).map(drop),
+            UnixStream::connect_addr(&nobody).await.map(drop),
+            UnixStream::connect_with(other, &nobody).await.map(drop),
+            unbound.connect_addr(&nobody),
+            unbound.send_to_addr(b"x", &nobody).await.map(drop),
+        ] {
+            let error = error.expect_err("it is nobody's address");
+            assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+            assert!(error.to_string().contains("Unix socket"), "{error}");
+        }
+    });
+}
+
+/// As documented: the name that Linux makes up can still be had.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_socket_whose_name_linux_has_made_up_is_taken_over() {
+    use std::os::linux::net::SocketAddrExt;
+
+    in_every_runtime(|_| async {
+        let socket = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+        socket.bind(&SockAddr::unix("").unwrap()).unwrap();
+        socket.listen(1).unwrap();
+        let listener = UnixListener::try_from(socket).unwrap();
+        let address = listener.local_addr().unwrap();
+        // Five digits: unix(7), "Autobind feature".
+        assert_eq!(address.as_abstract_name().unwrap().len(), 5);
+        let (near, accepted) = zip(UnixStream::connect_addr(&address), listener.accept()).await;
+        let (mut near, (mut far, _)) = (near.unwrap(), accepted.unwrap());
+        talk(&mut near, &mut far).await;
     });
 }
 

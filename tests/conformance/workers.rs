@@ -4,7 +4,7 @@
 //! rule needs tasks on workers that it knows, it [`spread`]s them.
 
 use std::cell::Cell;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
@@ -18,10 +18,11 @@ use std::time::{Duration, Instant};
 use futures_lite::FutureExt;
 use polder::event::Latch;
 use polder::io::{AsyncReadExt, AsyncWriteExt};
-use polder::net::{TcpListener, TcpStream};
+use polder::net::TcpStream;
 use polder::time::{sleep, timeout};
 use polder::{Backend, Event, Handle, Runtime, Task, Timer, future};
 
+#[cfg(unix)]
 use crate::child::in_children;
 use crate::probe::{
     Alive, Mailbox, OnDrop, Signal, hold, join_all, own_waker, poll_with, tcp_pair,
@@ -469,6 +470,9 @@ fn no_new_task_is_left_lying_while_workers_are_woken_by_other_things() {
 #[cfg(unix)]
 #[test]
 fn a_thousand_connections_that_one_task_accepts_are_spread_evenly() {
+    use polder::net::TcpListener;
+    use std::collections::HashMap;
+
     const ME: &str = "workers::a_thousand_connections_that_one_task_accepts_are_spread_evenly";
     const CLIENTS: usize = 1_000;
     let rule = |backend| {

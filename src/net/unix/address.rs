@@ -17,9 +17,11 @@ use std::os::android::net::SocketAddrExt;
 #[cfg(target_os = "linux")]
 use std::os::linux::net::SocketAddrExt;
 
-/// The address that a path is. The standard library finds what is wrong with one.
+/// The address that a path is. The standard library finds what is wrong with one; but the empty path it
+/// takes for the address of a socket without a name.
 pub(super) fn from_path(path: &Path) -> io::Result<SockAddr> {
     match SocketAddr::from_pathname(path) {
+        Ok(address) if address.is_unnamed() => Err(nameless()),
         Ok(_) => SockAddr::unix(path),
         Err(error) => Err(io::Error::new(
             error.kind(),
@@ -34,7 +36,19 @@ pub(super) fn to_kernel(address: &SocketAddr) -> io::Result<SockAddr> {
     if let Some(name) = address.as_abstract_name() {
         return SockAddr::unix(OsStr::from_bytes(&[&[0], name].concat()));
     }
-    SockAddr::unix(address.as_pathname().unwrap_or(Path::new("")))
+    match address.as_pathname() {
+        Some(path) => SockAddr::unix(path),
+        None => Err(nameless()),
+    }
+}
+
+/// Nobody can be reached there. Linux would take it where a socket is bound, and make up an abstract name
+/// (unix(7), "Autobind feature"); elsewhere it is an error, of one kind or another.
+fn nameless() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::InvalidInput,
+        "an empty path, or an address without a name, cannot be a Unix socket's",
+    )
 }
 
 /// And back.

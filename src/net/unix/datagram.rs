@@ -66,8 +66,8 @@ impl UnixDatagram {
     /// # Errors
     ///
     /// What the system says: [in use](io::ErrorKind::AddrInUse) where the file is there already;
-    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for a path that is too long (about 100 bytes) or has
-    /// a NUL in it.
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for a path that is empty, too long (about 100 bytes)
+    /// or has a NUL in it.
     pub fn bind(path: impl AsRef<Path>) -> io::Result<UnixDatagram> {
         let address = from_path(path.as_ref())?;
         Socket::bind(Sort::UnixDatagram, &address).map(UnixDatagram)

@@ -63,8 +63,13 @@ impl UnixListener {
     /// # Errors
     ///
     /// What the system says: [in use](io::ErrorKind::AddrInUse) where the file is there already, even if
-    /// nobody listens; [`InvalidInput`](io::ErrorKind::InvalidInput) for a path that is too long (about
-    /// 100 bytes) or has a NUL in it.
+    /// nobody listens; [`InvalidInput`](io::ErrorKind::InvalidInput) for a path that is empty, too long
+    /// (about 100 bytes) or has a NUL in it.
+    ///
+    /// # Platform notes
+    ///
+    /// For an empty path Linux would make up an abstract name. Who wants that binds a socket of
+    /// [`socket2`](crate::net::socket2)'s, lets it listen, and hands it over with `try_from`.
     pub fn bind(path: impl AsRef<Path>) -> io::Result<UnixListener> {
         let address = from_path(path.as_ref())?;
         Socket::bind(Sort::UnixListener, &address).map(UnixListener)

@@ -70,8 +70,8 @@ impl UnixStream {
     ///
     /// What the system says: [not found](io::ErrorKind::NotFound),
     /// [refused](io::ErrorKind::ConnectionRefused) where nobody listens any more, and so on;
-    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for a path that is too long (about 100 bytes) or has
-    /// a NUL in it.
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for a path that is empty, too long (about 100 bytes)
+    /// or has a NUL in it.
     ///
     /// # Platform notes
     ///

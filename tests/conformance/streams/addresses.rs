@@ -161,6 +161,25 @@ fn unreachable_is_an_error_of_connect() {
     });
 }
 
+/// As the system gives it, with its number: programs look at that.
+#[test]
+fn of_several_addresses_that_fail_the_last_ones_error_is_given() {
+    in_every_runtime(|_| async {
+        async fn error_of(list: Vec<SocketAddr>) -> Option<i32> {
+            let connect = timeout(LIMIT / 4, TcpStream::connect(list));
+            let result = connect.await.expect("they say so at once");
+            result.expect_err("nobody listens").raw_os_error()
+        }
+        let (_held, refusing) = refusing(Ipv4Addr::LOCALHOST);
+        let unreachable = SocketAddr::from((Ipv4Addr::new(127, 255, 255, 255), 9));
+        let refused = error_of(vec![refusing]).await;
+        let not_reached = error_of(vec![unreachable]).await;
+        assert!(refused.is_some() && not_reached.is_some());
+        assert_eq!(error_of(vec![unreachable, refusing]).await, refused);
+        assert_eq!(error_of(vec![refusing, unreachable]).await, not_reached);
+    });
+}
+
 #[test]
 fn bad_text_and_an_empty_list_are_errors_with_words() {
     in_every_runtime(|_| async {

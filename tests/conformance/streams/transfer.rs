@@ -8,12 +8,13 @@ use std::thread;
 use polder::Backend;
 use polder::future::{self, poll_once};
 use polder::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use socket2::SockRef;
 
 use super::{
     Count, OwnedReadHalf, OwnedWriteHalf, Random, Stream, both, fill, pair, poll_future, poll_read,
     some_turns,
 };
-use crate::descriptor::number_of;
+use crate::descriptor::{number_of, raw};
 use crate::support::{in_every_runtime, on_every_backend, runtime, sized};
 
 /// The longest piece that is read or written at once.
@@ -250,6 +251,23 @@ fn halves_of_one_stream_are_reunited_and_strangers_given_back() {
         drop((near, other));
         assert_eq!(far.read(&mut byte).await.unwrap(), 0);
         assert_eq!(other_far.read(&mut byte).await.unwrap(), 0);
+    });
+}
+
+/// For whatever takes a descriptor: socket2, to set an option.
+#[test]
+fn both_sorts_of_halves_lend_their_streams_descriptor() {
+    in_every_runtime(|_| async {
+        let (mut near, _far) = pair();
+        let number = number_of(&near);
+        let (reader, writer) = near.split();
+        assert_eq!((number_of(&reader), number_of(&writer)), (number, number));
+        assert_eq!((raw(&reader), raw(&writer)), (number, number));
+        let (reader, writer) = near.into_split();
+        assert_eq!((number_of(&reader), number_of(&writer)), (number, number));
+        assert_eq!((raw(&reader), raw(&writer)), (number, number));
+        let size = SockRef::from(&writer).send_buffer_size();
+        assert!(size.expect("it is a socket") > 0);
     });
 }
 
