@@ -37,11 +37,27 @@ pub(crate) struct Driver {
     scratch: Cell<Option<Box<Scratch>>>,
 }
 
+/// Events taken from the kernel at once, and tasks run between two looks at it. As many of one as of the
+/// other: so the queue of ready tasks stays short, and what was touched when an event was delivered is
+/// still in the nearest cache when its task runs; and those that wait are served in the kernel's order.
+/// From 32 to 64 a look costs nothing that can be measured beside them (Linux 6.18), and none of them waits
+/// for long.
+pub(crate) const BATCH: usize = 64;
+
 /// Memory that is used again in each turn.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Scratch {
     events: Events,
     wakers: Vec<Waker>,
+}
+
+impl Default for Scratch {
+    fn default() -> Scratch {
+        Scratch {
+            events: Events::with_capacity(BATCH),
+            wakers: Vec::new(),
+        }
+    }
 }
 
 /// What is to be done to an own timer, said from elsewhere.

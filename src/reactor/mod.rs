@@ -35,7 +35,7 @@ use driver::Stray;
 use parking::Parking;
 
 pub(crate) use alarm::{Alarm, Look};
-pub(crate) use driver::{Driver, replace as replace_driver};
+pub(crate) use driver::{BATCH, Driver, replace as replace_driver};
 pub(crate) use readiness::{Direction, Snapshot, WaiterId};
 pub(crate) use source::{Io, Kind, Source};
 

@@ -43,16 +43,15 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::busy::Busy;
-use crate::reactor::{Driver, Reactor, now};
+use crate::reactor::{BATCH, Driver, Reactor, now};
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
 use crate::sys::BorrowedDescriptor;
 use crate::task::Runnable;
 use crate::task::queue::{self, Backlog, Local, PATIENCE};
 use crate::task::team::{Home, Team};
 
-/// Tasks run between two looks at the kernel. From 32 to 64 a look costs nothing that can be
-/// measured beside them (Linux 6.18), and none of them waits for long.
-const RUNS: usize = 64;
+/// Tasks run between two looks at the kernel.
+const RUNS: usize = BATCH;
 
 /// A member with tasks of its own starts another one every so many runs.
 const START_EVERY: usize = 8;

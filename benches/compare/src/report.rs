@@ -75,6 +75,7 @@ fn compose(
             &[&goal.what, &goal.value, &goal.span, &goal.goal, met],
         );
     }
+    missed(results, text);
     for group in groups() {
         let tables: Vec<&Table> = (results.tables.iter())
             .filter(|table| table.group == group.name)
@@ -105,6 +106,27 @@ fn compose(
         line(text, &[&name, &value]);
     }
     Ok(())
+}
+
+/// What is known about the goals that are missed: each reason once, with all that it holds for.
+fn missed(results: &Results, text: &mut String) {
+    let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
+    for goal in goals::found(results) {
+        if goal.met != Some(false) || goal.why.is_empty() {
+            continue;
+        }
+        match reasons.iter_mut().find(|(why, _)| *why == goal.why) {
+            Some((_, whats)) => whats.push(goal.what),
+            None => reasons.push((goal.why, vec![goal.what])),
+        }
+    }
+    if reasons.is_empty() {
+        return;
+    }
+    text.push_str("\n### What is missed, and why\n\n");
+    for (why, whats) in reasons {
+        let _ = writeln!(text, "* **{}.** {why}", whats.join("; "));
+    }
 }
 
 const HEAD: &str = "\
