@@ -303,16 +303,57 @@ impl Goal {
     }
 }
 
-// What profiles (callgrind, and perf's clock where instructions do not tell) say of rows that are missed.
-// Figures in it are of the state that it was written in; the tables have those of the run.
+// What profiles say (callgrind, and perf's clock where instructions do not tell) of rows that are missed.
+// Figures in it are of the machine and the state that it was written on; the tables have those of the run.
 
-const WAKES: &str = "TODO";
-const UNIX: &str = "TODO";
-const SPAWN: &str = "TODO";
-const CHANNEL: &str = "TODO";
-const TIMER: &str = "TODO";
-const TIMERS: &str = "TODO";
-const MEMORY: &str = "TODO";
-const CONNECT: &str = "TODO";
-const BUSY: &str = "TODO";
-const ECHO: &str = "TODO";
+const WAKES: &str = "\
+A task that is woken, reads, writes and waits again is some 750 user instructions (the raw loop: 105), and nine of them \
+are locked: two for the source's lock when the event is delivered and two when the task waits again, five for \
+async-task's state and the waker's count. With one pair each turn has six more, for parking and for the table of \
+sources. Nothing in the profile stands out: reading, waiting, delivering, running and scheduling take 60 to 130 \
+instructions each. Tried: a lock whose release is a plain store (1 % with one pair, nothing measurable with 50); \
+fewer bytes a source and a task (what 500 pairs gained); taking no more events at once than tasks are run in a turn (3 % \
+with 500). Left: sources whose waiters lie with the worker that they wait on, without any lock, as timers do; \
+link-time optimisation gains 9 %, and the peers are built without it as well.";
+
+const UNIX: &str = "\
+As for TCP, beside a kernel that does half the work; and a read is a `recvmsg`, since only that tells that it ended \
+at descriptors that came along, behind which there may be more: 82 ns more than `recv`, twice a round trip, are 8 % of \
+the raw loop's 2,060. The raw loop and the peers take every short read for the last one. Tried: `recv` and \
+then FIONREAD (154 ns), or trying again (178).";
+
+const SPAWN: &str = "\
+One allocation, 1,050 instructions, most of them in async-task. Two locked instructions went when tasks began to hand \
+their share of the runtime on (5 %).";
+
+const CHANNEL: &str = "\
+2,480 instructions a round trip, two thirds of them in async-channel and event-listener, which all share here; tokio's \
+own channel is in another row. What is polder's, two wakes and two runs, is 700.";
+
+const TIMER: &str = "\
+Half of it is the clock: an `Instant` at its making, and a cheaper, coarse one at its first poll, which has to tell whether \
+the time has come. The rest is counting the waker up and down, and 300 instructions in the heap. A reset is the clock, and a \
+note in the timer's entry. Keeping the time of the last turn instead would be wrong by as much as the turn is long.";
+
+const TIMERS: &str = "\
+Deadlines share a wake-up if they fall in the same 20 µs; a shorter grid is less late for more CPU time: without any, the \
+median was 4 µs late at 1.5 × tokio's CPU time.";
+
+const MEMORY: &str = "\
+By malloc's account: 144 bytes for the source, 208 for the task (64 async-task's and ours, 120 the program's own \
+future), 16 in the reactor's table, 24 in the worker's list of live tasks, and 16 that malloc adds to the program's buffer. A source \
+was 176 before its waiters shared a place. Below 300 would be without the list, by which a runtime that ends finds \
+its tasks, or with source and task in one allocation.";
+
+const CONNECT: &str = "\
+One system call more than the raw loop: a source is deregistered before it is closed, since a duplicate of its \
+descriptor would keep it in the kernel's set. And a task and a source are made and freed: some 1 µs in all.";
+
+const BUSY: &str = "\
+What polling gains is what parking costs, and that is the machine's: a loop written by hand that polls the same way gains as \
+much (`raw-busy` beside `raw`). Where the goal was set, waking a core took 15 µs; a host that keeps its guests' cores awake \
+for a while takes a third of that.";
+
+const ECHO: &str = "\
+Beyond the instructions it is the caches: each connection has a task and a source of its own, six lines that the raw loop has not, \
+and with 1,000 of them they are out of the nearest cache when they are wanted again.";
