@@ -142,7 +142,7 @@ impl Selector for Epoll {
             edge: true,
             hints: true,
             descriptor: true,
-            granularity: Duration::from_nanos(1),
+            granularity: GRID,
         }
     }
 
