@@ -95,13 +95,26 @@ impl Worker {
     /// Drives the worker until `future` is done.
     pub(crate) fn block_on<F: Future>(&self, future: F) -> F::Output {
         let _driving = self.drive();
+        let mut future = pin!(future);
+        let mut output = None;
+        self.drive_main(&mut |cx| match future.as_mut().poll(cx) {
+            Poll::Ready(value) => {
+                output = Some(value);
+                true
+            }
+            Poll::Pending => false,
+        });
+        output.expect("it is driven until there is one")
+    }
+
+    /// Drives the worker until `poll` is true. The same code for all futures.
+    fn drive_main(&self, poll: &mut dyn FnMut(&mut Context<'_>) -> bool) {
         let main = Arc::new(Main {
             woken: AtomicBool::new(true),
             reactor: self.home().reactor.clone(),
         });
         let waker = Waker::from(main.clone());
         let mut cx = Context::from_waker(&waker);
-        let mut future = pin!(future);
         loop {
             // The future has its turns among the tasks, and yields like one.
             let mut yielded = false;
@@ -109,15 +122,15 @@ impl Worker {
                 if !yielded && main.woken.load(Ordering::Relaxed) {
                     main.woken.swap(false, Ordering::Acquire);
                     self.local.renew_budget();
-                    if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
-                        return output;
+                    if poll(&mut cx) {
+                        return;
                     }
                     yielded = main.woken.load(Ordering::Relaxed);
                 } else if !self.run_next() {
                     break;
                 }
             }
-            self.pause(None, || main.woken.load(Ordering::Relaxed));
+            self.pause(None, &|| main.woken.load(Ordering::Relaxed));
         }
     }
 
@@ -140,14 +153,14 @@ impl Worker {
             if team.live_tasks() == 0 || left == Some(Duration::ZERO) {
                 return;
             }
-            self.pause(left, || team.live_tasks() == 0);
+            self.pause(left, &|| team.live_tasks() == 0);
         }
     }
 
     /// Drives the worker for one turn. True if there was anything to do.
     pub(crate) fn turn(&self, timeout: Option<Duration>) -> bool {
         let _driving = self.drive();
-        self.pause(timeout, || false) | self.run_ready()
+        self.pause(timeout, &|| false) | self.run_ready()
     }
 
     /// Drives a member of a team until the team closes.
@@ -163,14 +176,14 @@ impl Worker {
         let _driving = self.drive();
         while !self.team().is_closing() {
             self.run_ready();
-            self.pause(None, || self.team().is_closing());
+            self.pause(None, &|| self.team().is_closing());
         }
         self.drop_tasks();
         self.driver.close();
     }
 
     /// Sleeps unless there is something to do, or `must_stay` says so. True if anything was woken.
-    fn pause(&self, timeout: Option<Duration>, must_stay: impl Fn() -> bool) -> bool {
+    fn pause(&self, timeout: Option<Duration>, must_stay: &dyn Fn() -> bool) -> bool {
         let local = &*self.local;
         let reactor = self.reactor();
         let mut any = false;
@@ -214,7 +227,7 @@ impl Worker {
     fn sleep(
         &self,
         timeout: Option<Duration>,
-        must_stay: impl Fn() -> bool,
+        must_stay: &dyn Fn() -> bool,
         any: &mut bool,
     ) -> bool {
         let local = &*self.local;
@@ -252,11 +265,11 @@ impl Worker {
     fn sleep_reluctantly(
         &self,
         timeout: Option<Duration>,
-        must_stay: impl Fn() -> bool,
+        must_stay: &dyn Fn() -> bool,
         any: &mut bool,
     ) -> bool {
         let start = now();
-        let slept = (self.busy.is_eager() && self.poll_busily(start, timeout, &must_stay, any))
+        let slept = (self.busy.is_eager() && self.poll_busily(start, timeout, must_stay, any))
             || self.sleep(timeout, must_stay, any);
         let idle = now() - start;
         // A timeout that ends in vain tells only that something is not that quick.
@@ -272,7 +285,7 @@ impl Worker {
         &self,
         start: Instant,
         timeout: Option<Duration>,
-        must_stay: impl Fn() -> bool,
+        must_stay: &dyn Fn() -> bool,
         any: &mut bool,
     ) -> bool {
         let local = &*self.local;
@@ -421,7 +434,7 @@ impl Worker {
                 break;
             }
             // Members are at work yet, or a spawner on a foreign thread is about to see the mark.
-            self.pause(None, || team.has_fresh() || is_over());
+            self.pause(None, &|| team.has_fresh() || is_over());
         }
         for thread in threads {
             let _ = thread.join(); // It has left.
@@ -449,7 +462,7 @@ impl Worker {
                 return;
             }
             // A wake is under way on another thread.
-            self.pause(None, || false);
+            self.pause(None, &|| false);
         }
     }
 }
