@@ -1,7 +1,6 @@
 //! How a runtime is made other than by default.
 
 use std::io;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -170,11 +169,7 @@ impl Builder {
             .collect::<io::Result<Vec<_>>>()?;
         let team = Arc::new(Team::new(reactors));
         // From here on what fails drops the runtime, which ends the threads that have started.
-        let mut runtime = Runtime {
-            worker: Rc::new(Worker::new(team.clone(), team.front(), self.busy_poll)),
-            threads: Vec::with_capacity(members),
-        };
-        runtime.worker.rest();
+        let mut runtime = Runtime::of(team.clone(), self.busy_poll);
         for place in 0..members {
             let team = team.clone();
             let thread = thread::Builder::new()

@@ -83,6 +83,17 @@ impl Runtime {
         Builder::new()
     }
 
+    /// The front of `team`, to be driven by this thread. The members' threads are yet to be started.
+    fn of(team: Arc<Team>, busy_poll: Duration) -> Runtime {
+        let front = team.front();
+        let worker = Rc::new(Worker::new(team, front, busy_poll));
+        worker.rest();
+        Runtime {
+            worker,
+            threads: Vec::new(),
+        }
+    }
+
     pub(crate) fn team(&self) -> &Arc<Team> {
         self.worker.team()
     }
