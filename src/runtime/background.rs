@@ -5,9 +5,9 @@ use std::future::pending;
 use std::io;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
-use std::time::Duration;
 
 use super::Runtime;
+use super::busy::Limits;
 use crate::poller::{Backend, Poller};
 use crate::reactor::Reactor;
 use crate::task::team::Team;
@@ -44,6 +44,6 @@ fn start() -> io::Result<&'static Arc<Team>> {
     let its_team = team.clone();
     thread::Builder::new()
         .name("polder-background".into())
-        .spawn(move || Runtime::of(its_team, Duration::ZERO).block_on(pending::<()>()))?;
+        .spawn(move || Runtime::of(its_team, Limits::default()).block_on(pending::<()>()))?;
     Ok(BACKGROUND.get_or_init(|| team))
 }

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::Runtime;
+use super::busy::Limits;
 use super::worker::Worker;
 use crate::poller::{Backend, Poller};
 use crate::reactor::Reactor;
@@ -32,7 +33,7 @@ pub struct Builder {
     backend: Option<Backend>,
     workers: usize,
     name: Option<String>,
-    busy_poll: Duration,
+    busy_poll: Limits,
 }
 
 impl Default for Builder {
@@ -41,7 +42,7 @@ impl Default for Builder {
             backend: None,
             workers: 1,
             name: None,
-            busy_poll: Duration::ZERO,
+            busy_poll: Limits::default(),
         }
     }
 }
@@ -132,7 +133,7 @@ impl Builder {
     /// # std::io::Result::Ok(())
     /// ```
     pub fn busy_poll(mut self, duration: Duration) -> Builder {
-        self.busy_poll = duration;
+        self.busy_poll = Limits::new(duration);
         self
     }
 

@@ -28,6 +28,7 @@ use crate::reactor::now;
 use crate::sys::BorrowedDescriptor;
 use crate::task::queue::{self, Local};
 use crate::task::{self, Task};
+use busy::Limits;
 use task::team::Team;
 use worker::Worker;
 
@@ -84,7 +85,7 @@ impl Runtime {
     }
 
     /// The front of `team`, to be driven by this thread. The members' threads are yet to be started.
-    fn of(team: Arc<Team>, busy_poll: Duration) -> Runtime {
+    fn of(team: Arc<Team>, busy_poll: Limits) -> Runtime {
         let front = team.front();
         let worker = Rc::new(Worker::new(team, front, busy_poll));
         worker.rest();

@@ -42,7 +42,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::busy::Busy;
+use super::busy::{Busy, Limits};
 use crate::reactor::{Driver, Reactor, now};
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
 use crate::sys::BorrowedDescriptor;
@@ -67,7 +67,7 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    pub(crate) fn new(team: Arc<Team>, place: usize, busy_poll: Duration) -> Worker {
+    pub(super) fn new(team: Arc<Team>, place: usize, busy_poll: Limits) -> Worker {
         Worker {
             driver: Rc::new(Driver::new(team.home(place).reactor.clone())),
             local: Rc::new(Local::new(team, place)),
@@ -305,7 +305,7 @@ impl Worker {
                 return true;
             }
             // Others are to be told of it, and it is not left to them for longer than `PATIENCE`.
-            if backlog == Backlog::Others || local.team.is_crowded() {
+            if backlog == Backlog::Others || local.team.is_crowded(self.busy.cores()) {
                 return false;
             }
             let idle = now() - start;
