@@ -33,7 +33,7 @@ use super::{
 };
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sys::timespec;
+use crate::sys::{precise_time, timespec};
 
 const NOTIFIER: u64 = u64::MAX;
 const TIMER: u64 = u64::MAX - 1;
@@ -336,9 +336,9 @@ fn unknown(error: Errno) -> io::Error {
 /// what the kernel's own arithmetic can hold.
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
+/// By libc's clock, as all the rest of the program: rustix brings one of its own.
 fn now() -> Duration {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+    precise_time().expect("Linux has a monotonic clock")
 }
 
 #[cfg(test)]
