@@ -53,14 +53,8 @@ impl std::fmt::Debug for Sets {
 impl Sets {
     /// The descriptors that are asked for, in any way.
     fn members(&self) -> Vec<RawFd> {
-        let mut members: Vec<_> = self
-            .asked
-            .iter()
-            .flat_map(|set| FdSetIter::new(set))
-            .collect();
-        members.sort_unstable();
-        members.dedup();
-        members
+        let is_asked_for = |number: &RawFd| self.asked.iter().any(|set| contains(set, *number));
+        (0..self.bound).filter(is_asked_for).collect()
     }
 }
 
