@@ -18,7 +18,6 @@
 //!
 //! Lock order: list, then book.
 
-use std::fmt;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::Duration;
@@ -32,7 +31,7 @@ use super::{
 use crate::sync::Mutex;
 
 /// What the kernel is handed, in the form that one system call wants.
-pub(super) trait List: fmt::Debug + Default + Send {
+pub(super) trait List: Default + Send {
     /// What timeouts are rounded up to.
     const GRANULARITY: Duration;
 
@@ -62,14 +61,13 @@ pub(super) struct Answer {
 }
 
 /// A poller for a kernel that remembers nothing.
-#[derive(Debug)]
 pub(super) struct Booked<L> {
     notifier: Notifier,
     book: Mutex<Book>,
     list: Mutex<L>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Book {
     /// By descriptor number; the kernel hands out the lowest free one, so this stays dense.
     lines: Vec<Line>,
@@ -79,7 +77,7 @@ struct Book {
     waiting: bool,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 struct Line {
     token: Token,
     interest: Interest,

@@ -42,7 +42,6 @@ const TIMER: u64 = u64::MAX - 1;
 /// serve (kernels before 5.11 only): two readings of the clock lie between the two.
 const TIMER_TOLERANCE: Duration = Duration::from_micros(50);
 
-#[derive(Debug)]
 pub(super) struct Epoll {
     epoll: OwnedFd,
     notifier: Notifier,
@@ -71,7 +70,7 @@ impl std::fmt::Debug for Buffer {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Timer {
     descriptor: Option<OwnedFd>,
     /// When it fires, on the monotonic clock.

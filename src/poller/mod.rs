@@ -389,7 +389,7 @@ pub struct Capabilities {
 /// What a backend implements: the contract above, without its arguments' checks.
 ///
 /// `register` takes a borrow and keeps the number: see "Why `register` is unsafe".
-pub(crate) trait Selector: Send + Sync + fmt::Debug {
+pub(crate) trait Selector: Send + Sync {
     fn capabilities(&self) -> Capabilities;
 
     fn register(
@@ -463,7 +463,6 @@ pub(crate) trait Selector: Send + Sync + fmt::Debug {
 /// # }
 /// # std::io::Result::Ok(())
 /// ```
-#[derive(Debug)]
 pub struct Poller {
     selector: Box<dyn Selector>,
     /// On while a thread is in [`wait`](Poller::wait), so that a second one is told.
@@ -705,6 +704,14 @@ impl Poller {
             ));
         }
         Ok(())
+    }
+}
+
+impl fmt::Debug for Poller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Poller")
+            .field("backend", &self.backend)
+            .finish_non_exhaustive()
     }
 }
 

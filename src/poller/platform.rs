@@ -12,7 +12,6 @@
 //!   with the data: so no hints.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::io;
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -86,12 +85,6 @@ impl Table {
             false => self.free.push(key),
         }
         Ok(())
-    }
-}
-
-impl fmt::Debug for Platform {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.poller.fmt(f)
     }
 }
 

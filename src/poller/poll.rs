@@ -11,7 +11,7 @@ use super::{Interest, Ready};
 use crate::sys::timespec;
 
 /// An array, with what is armed side by side.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Array {
     fds: Vec<PollFd<'static>>,
     /// By descriptor number: where it stands in `fds`, or [`ABSENT`].

@@ -44,12 +44,6 @@ const PARTS: [(Interest, Ready); 3] = [
     ),
 ];
 
-impl std::fmt::Debug for Sets {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Sets").field("bound", &self.bound).finish()
-    }
-}
-
 impl Sets {
     /// The descriptors that are asked for, in any way.
     fn members(&self) -> Vec<RawFd> {
