@@ -140,9 +140,11 @@ impl Backend {
             #[cfg(any(target_os = "linux", target_os = "android"))]
             Backend::Epoll => Ok(Box::new(super::epoll::Epoll::new()?)),
             #[cfg(unix)]
-            Backend::Poll => Ok(Box::new(Booked::<super::poll::Array>::new()?)),
+            Backend::Poll => Ok(Box::new(Booked::new(Box::<super::poll::Array>::default())?)),
             #[cfg(all(unix, not(any(target_os = "illumos", target_os = "solaris"))))]
-            Backend::Select => Ok(Box::new(Booked::<super::select::Sets>::new()?)),
+            Backend::Select => Ok(Box::new(
+                Booked::new(Box::<super::select::Sets>::default())?,
+            )),
             #[cfg(all(feature = "async-io", not(loom)))]
             Backend::AsyncIo => Ok(Box::new(super::async_io::AsyncIo::new()?)),
             // What is left and available is this platform's own.

@@ -62,12 +62,16 @@ fn contains(set: &[FdSetElement], number: RawFd) -> bool {
 
 impl List for Sets {
     // `pselect6` on Linux; elsewhere `select`, which takes microseconds.
-    const GRANULARITY: Duration = match cfg!(any(target_os = "linux", target_os = "android")) {
-        true => Duration::from_nanos(1),
-        false => Duration::from_micros(1),
-    };
+    fn granularity(&self) -> Duration {
+        match cfg!(any(target_os = "linux", target_os = "android")) {
+            true => Duration::from_nanos(1),
+            false => Duration::from_micros(1),
+        }
+    }
 
-    const HINTS: bool = false;
+    fn hints(&self) -> bool {
+        false
+    }
 
     fn set(&mut self, number: RawFd, interest: Interest) {
         let elements = rustix::event::fd_set_num_elements(1, number + 1);
@@ -140,7 +144,7 @@ impl List for Sets {
         self.said.iter().any(|set| contains(set, number))
     }
 
-    fn tell(&mut self, mut tell: impl FnMut(RawFd, Answer) -> bool) {
+    fn tell(&mut self, tell: &mut dyn FnMut(RawFd, Answer) -> bool) {
         for number in &self.gone {
             let answer = Answer {
                 ready: Ready::READABLE | Ready::WRITABLE | Ready::ERROR,
