@@ -12,6 +12,7 @@
 //!   with the data: so no hints.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::io;
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -32,7 +33,8 @@ pub(super) struct Platform {
 
 #[derive(Default)]
 struct Table {
-    keys: HashMap<RawDescriptor, usize>,
+    /// Not at random: it is the kernel that chooses descriptors, and nobody else.
+    keys: HashMap<RawDescriptor, usize, BuildHasherDefault<DefaultHasher>>,
     /// By key.
     tokens: Vec<Option<Token>>,
     free: Vec<usize>,
