@@ -6,7 +6,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV
 use std::time::Duration;
 
 use crate::reactor::now;
-use crate::task::unblock;
 use crate::time::timeout;
 
 /// What can be turned into socket addresses: addresses, pairs of host and port, and text of the
@@ -92,7 +91,7 @@ async fn lookup(host: &impl AsyncToSocketAddrs) -> io::Result<Addresses> {
             ));
         }
         Parsed::Name(host, port) => {
-            let addresses = unblock(move || match (host.as_str(), port).to_socket_addrs() {
+            let addresses = blocking::unblock(move || match (host.as_str(), port).to_socket_addrs() {
                 Ok(addresses) => Ok(addresses.collect()),
                 Err(error) => Err(io::Error::new(
                     error.kind(),
