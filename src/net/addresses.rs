@@ -91,13 +91,14 @@ async fn lookup(host: &impl AsyncToSocketAddrs) -> io::Result<Addresses> {
             ));
         }
         Parsed::Name(host, port) => {
-            let addresses = blocking::unblock(move || match (host.as_str(), port).to_socket_addrs() {
-                Ok(addresses) => Ok(addresses.collect()),
-                Err(error) => Err(io::Error::new(
-                    error.kind(),
-                    format!("cannot resolve {host:?}: {error}"),
-                )),
-            });
+            let addresses =
+                blocking::unblock(move || match (host.as_str(), port).to_socket_addrs() {
+                    Ok(addresses) => Ok(addresses.collect()),
+                    Err(error) => Err(io::Error::new(
+                        error.kind(),
+                        format!("cannot resolve {host:?}: {error}"),
+                    )),
+                });
             Addresses::Many(addresses.await?)
         }
     })

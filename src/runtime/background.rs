@@ -6,10 +6,8 @@ use std::io;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 
-use super::Runtime;
 use super::busy::Limits;
-use crate::poller::{Backend, Poller};
-use crate::reactor::Reactor;
+use super::{Runtime, alone};
 use crate::task::team::Team;
 
 static BACKGROUND: OnceLock<Arc<Team>> = OnceLock::new();
@@ -39,8 +37,7 @@ fn start() -> io::Result<&'static Arc<Team>> {
         return Ok(team);
     }
     // Whatever can fail is done here; the worker is the new thread's own.
-    let poller = Poller::new(Backend::configured()?)?;
-    let team = Arc::new(Team::new([Reactor::new(poller)]));
+    let team = alone()?;
     let its_team = team.clone();
     thread::Builder::new()
         .name("polder-background".into())

@@ -23,8 +23,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::poller::Backend;
-use crate::reactor::now;
+use crate::poller::{Backend, Poller};
+use crate::reactor::{Reactor, now};
 use crate::sys::BorrowedDescriptor;
 use crate::task::queue::{self, Local};
 use crate::task::{self, Task};
@@ -70,7 +70,7 @@ impl Runtime {
     ///
     /// See [`Builder::build`].
     pub fn new() -> io::Result<Runtime> {
-        Builder::new().build()
+        Ok(Runtime::of(alone()?, Limits::default()))
     }
 
     /// A builder, to choose the backend and the number of workers.
@@ -549,6 +549,13 @@ where
     let (runnable, task) = unsafe { task::new_at(&local.team, local.place, future, site) };
     local.team.start(runnable);
     task
+}
+
+/// A team of one, as a [`Builder`] that was told nothing makes it. Most programs have no other, and
+/// carry nothing of what members' threads need.
+fn alone() -> io::Result<Arc<Team>> {
+    let poller = Poller::new(Backend::configured()?)?;
+    Ok(Arc::new(Team::new([Reactor::new(poller)])))
 }
 
 fn background() -> &'static Arc<Team> {
