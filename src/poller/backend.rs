@@ -192,7 +192,7 @@ impl FromStr for Backend {
     fn from_str(name: &str) -> io::Result<Backend> {
         let backend = Backend::ALL
             .into_iter()
-            .find(|backend| backend.name().eq_ignore_ascii_case(name.trim()))
+            .find(|backend| backend.name().eq_ignore_ascii_case(name.trim_ascii()))
             .ok_or_else(|| {
                 io::Error::new(
                     io::ErrorKind::InvalidInput,
@@ -207,6 +207,12 @@ impl FromStr for Backend {
 }
 
 fn list() -> String {
-    let names: Vec<_> = Backend::available().iter().map(|b| b.name()).collect();
-    format!("available: {}", names.join(", "))
+    let mut list = String::from("available: ");
+    for (place, backend) in Backend::available().iter().enumerate() {
+        if place > 0 {
+            list.push_str(", ");
+        }
+        list.push_str(backend.name());
+    }
+    list
 }

@@ -315,7 +315,7 @@ impl Runtime {
 
 impl Drop for Runtime {
     fn drop(&mut self) {
-        self.worker.close(self.threads.drain(..));
+        self.worker.close(std::mem::take(&mut self.threads));
     }
 }
 

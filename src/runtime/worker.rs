@@ -416,13 +416,12 @@ impl Worker {
 
     /// Ends the team, whose front this is and whose members run on `threads`: drops every task, and
     /// lets go of every socket and timer. What is left is what handles keep: memory and the pollers.
-    pub(crate) fn close(&self, threads: impl IntoIterator<Item = JoinHandle<()>>) {
+    pub(crate) fn close(&self, threads: Vec<JoinHandle<()>>) {
         self.embedded.set(false);
         let _driving = self.drive();
         let team = self.team();
         team.start_closing();
         self.drop_tasks();
-        let threads: Vec<_> = threads.into_iter().collect();
         let is_over = || team.has_left(threads.len()) && team.live_tasks() == 0;
         loop {
             // Meanwhile too: a member may be in the middle of a task that waits for one of these.
