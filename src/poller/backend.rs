@@ -39,9 +39,9 @@ pub enum Backend {
     Poll,
     /// `select(2)`: every Unix but illumos and Solaris.
     Select,
-    /// What the `polling` crate makes of epoll: Linux and Android. Slower than
-    /// [`Epoll`](Self::Epoll); it is there so that the adapter that serves kqueue, event ports and
-    /// completion ports is tested on Linux too.
+    /// What the `polling` crate makes of epoll: Linux and Android, where polder's feature `polling` is
+    /// on. Slower than [`Epoll`](Self::Epoll); it is there so that the adapter that serves kqueue,
+    /// event ports and completion ports is tested on Linux too.
     Polling,
     /// The reactor of the `async-io` crate: every platform, where polder's feature `async-io` is on.
     /// For processes that use async-process, zbus, async-net or others of that family as well, so that
@@ -80,9 +80,8 @@ impl Backend {
     /// Whether this backend can be opened on this platform.
     pub fn is_available(self) -> bool {
         match self {
-            Backend::Epoll | Backend::Polling => {
-                cfg!(any(target_os = "linux", target_os = "android"))
-            }
+            Backend::Epoll => cfg!(any(target_os = "linux", target_os = "android")),
+            Backend::Polling => cfg!(feature = "polling") && Backend::Epoll.is_available(),
             Backend::Kqueue => cfg!(any(
                 target_vendor = "apple",
                 target_os = "freebsd",
@@ -148,16 +147,16 @@ impl Backend {
             #[cfg(all(feature = "async-io", not(loom)))]
             Backend::AsyncIo => Ok(Box::new(super::async_io::AsyncIo::new()?)),
             // What is left and available is this platform's own.
-            #[cfg(not(loom))]
-            _ => Ok(Box::new(super::platform::Platform::new()?)),
-            #[cfg(loom)]
-            _ => Err(self.unavailable()),
+            _ => super::platform::open(),
         }
     }
 
     fn unavailable(self) -> io::Error {
         let why = match self {
             Backend::AsyncIo => "without polder's feature async-io".into(),
+            Backend::Polling if Backend::Epoll.is_available() => {
+                "without polder's feature polling".into()
+            }
             _ => format!("on {}", std::env::consts::OS),
         };
         io::Error::new(

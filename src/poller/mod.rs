@@ -56,8 +56,27 @@ mod book;
 mod epoll;
 #[cfg(unix)]
 mod notifier;
-#[cfg(not(loom))]
+#[cfg(all(
+    not(loom),
+    any(
+        feature = "polling",
+        not(any(target_os = "linux", target_os = "android"))
+    )
+))]
 mod platform;
+/// On Linux the adapter is there to be tested, and only where it is asked for.
+#[cfg(any(
+    loom,
+    all(
+        not(feature = "polling"),
+        any(target_os = "linux", target_os = "android")
+    )
+))]
+mod platform {
+    pub(super) fn open() -> std::io::Result<Box<dyn super::Selector>> {
+        Err(super::unsupported("what the platform has"))
+    }
+}
 #[cfg(unix)]
 mod poll;
 #[cfg(all(unix, not(any(target_os = "illumos", target_os = "solaris"))))]

@@ -25,7 +25,7 @@ use super::{
 use crate::sync::Mutex;
 use crate::sys::{AsRawDescriptor, RawDescriptor};
 
-pub(super) struct Platform {
+struct Platform {
     poller: polling::Poller,
     table: Mutex<Table>,
     buffer: Mutex<Buffer>,
@@ -49,17 +49,15 @@ struct Buffer {
     limit: usize,
 }
 
-impl Platform {
-    pub(super) fn new() -> io::Result<Platform> {
-        Ok(Platform {
-            poller: polling::Poller::new()?,
-            table: Mutex::new(Table::default()),
-            buffer: Mutex::new(Buffer {
-                events: polling::Events::new(),
-                limit: 0,
-            }),
-        })
-    }
+pub(super) fn open() -> io::Result<Box<dyn Selector>> {
+    Ok(Box::new(Platform {
+        poller: polling::Poller::new()?,
+        table: Mutex::new(Table::default()),
+        buffer: Mutex::new(Buffer {
+            events: polling::Events::new(),
+            limit: 0,
+        }),
+    }))
 }
 
 impl Table {
