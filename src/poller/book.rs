@@ -122,7 +122,7 @@ impl Booked {
     fn change(
         &self,
         descriptor: BorrowedDescriptor<'_>,
-        change: impl FnOnce(&mut Line) -> io::Result<()>,
+        change: &dyn Fn(&mut Line) -> io::Result<()>,
     ) -> io::Result<()> {
         let number = descriptor.as_raw_fd();
         let mut book = self.book.lock();
@@ -199,7 +199,7 @@ impl Selector for Booked {
         interest: Interest,
         mode: Mode,
     ) -> io::Result<()> {
-        self.change(descriptor, |line| {
+        self.change(descriptor, &|line| {
             if line.registered {
                 return Err(super::registered_already());
             }
@@ -216,7 +216,7 @@ impl Selector for Booked {
         interest: Interest,
         mode: Mode,
     ) -> io::Result<()> {
-        self.change(descriptor, |line| {
+        self.change(descriptor, &|line| {
             if !line.registered {
                 return Err(super::not_registered());
             }
@@ -226,7 +226,7 @@ impl Selector for Booked {
     }
 
     fn deregister(&self, descriptor: BorrowedDescriptor<'_>) -> io::Result<()> {
-        self.change(descriptor, |line| {
+        self.change(descriptor, &|line| {
             if !line.registered {
                 return Err(super::not_registered());
             }
