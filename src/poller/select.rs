@@ -60,6 +60,23 @@ fn contains(set: &[FdSetElement], number: RawFd) -> bool {
         .is_some_and(|one| FdSetIter::new(one).any(|bit| bit as usize == number as usize % bits))
 }
 
+/// Puts a descriptor into the set for `part` of what it is asked for, or takes it out. The three sets grow
+/// alike: the kernel takes them to be of one length.
+#[inline(never)] // Not three times over.
+fn put(set: &mut Vec<FdSetElement>, number: RawFd, interest: Interest, part: Interest) {
+    let elements = rustix::event::fd_set_num_elements(1, number + 1);
+    if set.len() < elements {
+        if interest.is_empty() {
+            return;
+        }
+        set.resize(elements.next_power_of_two(), FdSetElement::default());
+    }
+    match interest.contains(part) {
+        true => fd_set_insert(set, number),
+        false => fd_set_remove(set, number),
+    }
+}
+
 impl List for Sets {
     // `pselect6` on Linux; elsewhere `select`, which takes microseconds.
     fn granularity(&self) -> Duration {
@@ -74,19 +91,8 @@ impl List for Sets {
     }
 
     fn set(&mut self, number: RawFd, interest: Interest) {
-        let elements = rustix::event::fd_set_num_elements(1, number + 1);
-        for (index, (part, _)) in PARTS.iter().enumerate() {
-            let set = &mut self.asked[index];
-            if set.len() < elements {
-                if interest.is_empty() {
-                    continue;
-                }
-                set.resize(elements.next_power_of_two(), FdSetElement::default());
-            }
-            match interest.contains(*part) {
-                true => fd_set_insert(set, number),
-                false => fd_set_remove(set, number),
-            }
+        for (set, (part, _)) in self.asked.iter_mut().zip(PARTS) {
+            put(set, number, interest, part);
         }
         if !interest.is_empty() {
             self.bound = self.bound.max(number + 1);
