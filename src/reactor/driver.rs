@@ -84,7 +84,10 @@ pub(super) fn with_own<R>(id: u64, f: impl FnOnce(&mut Deadlines) -> R) -> Optio
         let driver = current
             .as_ref()
             .filter(|driver| driver.reactor.id == id && !driver.reactor.is_closed())?;
-        driver.read_strays();
+        if !driver.reactor.has_strays() {
+            return Some(f(&mut driver.deadlines.borrow_mut()));
+        }
+        driver.read_strays_now();
         Some(f(&mut driver.deadlines.borrow_mut()))
     })
 }
