@@ -1,7 +1,6 @@
 //! The runtime for threads that have none: one worker on a thread of its own, started on first use,
 //! there until the process ends.
 
-use std::future::pending;
 use std::io;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
@@ -41,6 +40,6 @@ fn start() -> io::Result<&'static Arc<Team>> {
     let its_team = team.clone();
     thread::Builder::new()
         .name("polder-background".into())
-        .spawn(move || Runtime::of(its_team, Limits::default()).block_on(pending::<()>()))?;
+        .spawn(move || Runtime::of(its_team, Limits::default()).worker.drive_on())?;
     Ok(BACKGROUND.get_or_init(|| team))
 }

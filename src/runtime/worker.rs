@@ -95,26 +95,13 @@ impl Worker {
     /// Drives the worker until `future` is done.
     pub(crate) fn block_on<F: Future>(&self, future: F) -> F::Output {
         let _driving = self.drive();
-        let mut future = pin!(future);
-        let mut output = None;
-        self.drive_main(&mut |cx| match future.as_mut().poll(cx) {
-            Poll::Ready(value) => {
-                output = Some(value);
-                true
-            }
-            Poll::Pending => false,
-        });
-        output.expect("it is driven until there is one")
-    }
-
-    /// Drives the worker until `poll` is true. The same code for all futures.
-    fn drive_main(&self, poll: &mut dyn FnMut(&mut Context<'_>) -> bool) {
         let main = Arc::new(Main {
             woken: AtomicBool::new(true),
             reactor: self.home().reactor.clone(),
         });
         let waker = Waker::from(main.clone());
         let mut cx = Context::from_waker(&waker);
+        let mut future = pin!(future);
         loop {
             // The future has its turns among the tasks, and yields like one.
             let mut yielded = false;
@@ -122,15 +109,25 @@ impl Worker {
                 if !yielded && main.woken.load(Ordering::Relaxed) {
                     main.woken.swap(false, Ordering::Acquire);
                     self.local.renew_budget();
-                    if poll(&mut cx) {
-                        return;
+                    if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
+                        return output;
                     }
                     yielded = main.woken.load(Ordering::Relaxed);
                 } else if !self.run_next() {
                     break;
                 }
             }
-            self.pause(None, &|| main.woken.load(Ordering::Relaxed));
+            let timeout = yielded.then_some(Duration::ZERO);
+            self.pause(timeout, &|| main.woken.load(Ordering::Relaxed));
+        }
+    }
+
+    /// Drives the worker for ever.
+    pub(super) fn drive_on(&self) -> ! {
+        let _driving = self.drive();
+        loop {
+            self.run_ready();
+            self.pause(None, &|| false);
         }
     }
 
@@ -187,7 +184,7 @@ impl Worker {
         let local = &*self.local;
         let reactor = self.reactor();
         let mut any = false;
-        let may_sleep = !local.has_work() && !must_stay() && timeout != Some(Duration::ZERO);
+        let may_sleep = timeout != Some(Duration::ZERO) && !local.has_work() && !must_stay();
         let slept = may_sleep
             && match self.busy.is_on() {
                 true => self.sleep_reluctantly(timeout, must_stay, &mut any),
