@@ -335,7 +335,6 @@ impl Worker {
     }
 
     /// Runs the next ready task; false if there is none.
-    #[inline]
     fn run_next(&self) -> bool {
         match self.next() {
             None => false,
