@@ -88,6 +88,7 @@
 //! | `net` | yes | [`net`]; and `blocking`, where names are resolved | socket2 |
 //! | `signal` | yes | [`signal`] | signal-hook |
 //! | `blocking` | yes | [`unblock`] and [`io::Unblock`] | blocking |
+//! | `polling` | yes | on Linux, [`Backend::Polling`] | polling (elsewhere it is there in any case) |
 //! | `async-io` | no | [`Backend::AsyncIo`]: one reactor for polder and for what stands on async-io | async-io |
 //!
 //! Without them (`default-features = false`) there are the loop, tasks and time: [`Runtime`],

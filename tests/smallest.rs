@@ -23,22 +23,27 @@ fn the_loop_tasks_and_time_need_no_feature() {
 
 #[test]
 fn a_backend_whose_feature_is_off_is_named_where_it_is_asked_for_and_nowhere_else() {
-    let there = cfg!(feature = "async-io");
-    assert_eq!(Backend::AsyncIo.is_available(), there);
-    assert_eq!(Backend::available().contains(&Backend::AsyncIo), there);
-    let error = "fax".parse::<Backend>().unwrap_err().to_string();
-    assert_eq!(error.contains("async-io"), there, "{error}");
-    if !there {
+    let mut optional = vec![(Backend::AsyncIo, cfg!(feature = "async-io"))];
+    if cfg!(any(target_os = "linux", target_os = "android")) {
+        optional.push((Backend::Polling, cfg!(feature = "polling")));
+    }
+    for (backend, there) in optional {
+        let name = backend.name();
+        assert_eq!(backend.is_available(), there, "{name}");
+        assert_eq!(Backend::available().contains(&backend), there, "{name}");
+        let error = "fax".parse::<Backend>().unwrap_err().to_string();
+        assert_eq!(error.contains(name), there, "{error}");
+        if there {
+            continue;
+        }
         for error in [
-            "async-io".parse::<Backend>().map(drop),
-            Runtime::builder()
-                .backend(Backend::AsyncIo)
-                .build()
-                .map(drop),
+            name.parse::<Backend>().map(drop),
+            Runtime::builder().backend(backend).build().map(drop),
         ] {
             let error = error.unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::Unsupported, "{error}");
-            assert!(error.to_string().contains("feature async-io"), "{error}");
+            let feature = format!("feature {name}");
+            assert!(error.to_string().contains(&feature), "{error}");
         }
     }
 }

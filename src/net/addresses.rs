@@ -6,7 +6,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV
 use std::time::Duration;
 
 use crate::reactor::now;
-use crate::task::unblock;
 use crate::time::timeout;
 
 /// What can be turned into socket addresses: addresses, pairs of host and port, and text of the
@@ -40,6 +39,11 @@ pub(super) mod sealed {
     use super::*;
 
     pub trait Sealed {
+        /// Whether it can be a name. A program that gives nothing of that kind carries no pool of
+        /// threads for the resolver, since this is known when it is compiled.
+        #[doc(hidden)]
+        const NAMES: bool;
+
         /// The addresses, or a host and a port to look up.
         #[doc(hidden)]
         fn parse(&self) -> io::Result<Parsed>;
@@ -93,7 +97,7 @@ pub(super) enum Addresses {
 /// What a host's name has at most (RFC 1035, 2.3.4): no resolver need be asked for more.
 const LONGEST_NAME: usize = 255;
 
-async fn lookup(host: &impl AsyncToSocketAddrs) -> io::Result<Addresses> {
+async fn lookup<A: AsyncToSocketAddrs>(host: &A) -> io::Result<Addresses> {
     Ok(match host.parse()? {
         Parsed::One(address) => Addresses::One(address),
         Parsed::Many(addresses) => Addresses::Many(addresses),
@@ -110,14 +114,16 @@ async fn lookup(host: &impl AsyncToSocketAddrs) -> io::Result<Addresses> {
                 "cannot resolve a host's name of more than 255 bytes",
             ));
         }
+        Parsed::Name(..) if !A::NAMES => unreachable!("an address is no name"),
         Parsed::Name(host, port) => {
-            let addresses = unblock(move || match (host.as_str(), port).to_socket_addrs() {
-                Ok(addresses) => Ok(addresses.collect()),
-                Err(error) => Err(io::Error::new(
-                    error.kind(),
-                    format!("cannot resolve {host:?}: {error}"),
-                )),
-            });
+            let addresses =
+                blocking::unblock(move || match (host.as_str(), port).to_socket_addrs() {
+                    Ok(addresses) => Ok(addresses.collect()),
+                    Err(error) => Err(io::Error::new(
+                        error.kind(),
+                        format!("cannot resolve {host:?}: {error}"),
+                    )),
+                });
             Addresses::Many(addresses.await?)
         }
     })
@@ -183,9 +189,11 @@ fn no_addresses() -> io::Error {
 }
 
 macro_rules! addresses {
-    ($($type:ty: |$it:ident| $parse:expr;)*) => {$(
+    ($names:literal; $($type:ty: |$it:ident| $parse:expr;)*) => {$(
         impl AsyncToSocketAddrs for $type {}
         impl Sealed for $type {
+            const NAMES: bool = $names;
+
             fn parse(&self) -> io::Result<Parsed> {
                 let $it = self;
                 $parse
@@ -194,23 +202,28 @@ macro_rules! addresses {
     )*};
 }
 
-addresses! {
+addresses! { false;
     SocketAddr: |it| Ok(Parsed::One(*it));
     SocketAddrV4: |it| Ok(Parsed::One((*it).into()));
     SocketAddrV6: |it| Ok(Parsed::One((*it).into()));
     (IpAddr, u16): |it| Ok(Parsed::One((*it).into()));
     (Ipv4Addr, u16): |it| Ok(Parsed::One((*it).into()));
     (Ipv6Addr, u16): |it| Ok(Parsed::One((*it).into()));
-    (&str, u16): |it| Ok(host_and_port(it.0, it.1));
-    (String, u16): |it| Ok(host_and_port(&it.0, it.1));
     [SocketAddr]: |it| Ok(Parsed::Many(it.to_vec()));
     Vec<SocketAddr>: |it| Ok(Parsed::Many(it.clone()));
+}
+
+addresses! { true;
+    (&str, u16): |it| Ok(host_and_port(it.0, it.1));
+    (String, u16): |it| Ok(host_and_port(&it.0, it.1));
     String: |it| it.as_str().parse_text();
     str: |it| it.parse_text();
 }
 
 impl<T: AsyncToSocketAddrs + ?Sized> AsyncToSocketAddrs for &T {}
 impl<T: Sealed + ?Sized> Sealed for &T {
+    const NAMES: bool = T::NAMES;
+
     fn parse(&self) -> io::Result<Parsed> {
         (**self).parse()
     }
@@ -218,6 +231,8 @@ impl<T: Sealed + ?Sized> Sealed for &T {
 
 impl<const N: usize> AsyncToSocketAddrs for [SocketAddr; N] {}
 impl<const N: usize> Sealed for [SocketAddr; N] {
+    const NAMES: bool = false;
+
     fn parse(&self) -> io::Result<Parsed> {
         self[..].parse()
     }

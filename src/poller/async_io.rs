@@ -24,7 +24,6 @@
 //! Lock order: table, then async-io's, then inbox. Wakers are called under none of ours.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::mem::ManuallyDrop;
@@ -374,12 +373,6 @@ impl AsyncIo {
         line.arm(io)?;
         self.sleep(None, |_| line.signal.raised.load(Ordering::Relaxed));
         Ok(())
-    }
-}
-
-impl fmt::Debug for AsyncIo {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AsyncIo").finish_non_exhaustive()
     }
 }
 

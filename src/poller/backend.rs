@@ -39,9 +39,9 @@ pub enum Backend {
     Poll,
     /// `select(2)`: every Unix but illumos and Solaris.
     Select,
-    /// What the `polling` crate makes of epoll: Linux and Android. Slower than
-    /// [`Epoll`](Self::Epoll); it is there so that the adapter that serves kqueue, event ports and
-    /// completion ports is tested on Linux too.
+    /// What the `polling` crate makes of epoll: Linux and Android, where polder's feature `polling` is
+    /// on. Slower than [`Epoll`](Self::Epoll); it is there so that the adapter that serves kqueue,
+    /// event ports and completion ports is tested on Linux too.
     Polling,
     /// The reactor of the `async-io` crate: every platform, where polder's feature `async-io` is on.
     /// For processes that use async-process, zbus, async-net or others of that family as well, so that
@@ -96,9 +96,8 @@ impl Backend {
     /// ```
     pub fn is_available(self) -> bool {
         match self {
-            Backend::Epoll | Backend::Polling => {
-                cfg!(any(target_os = "linux", target_os = "android"))
-            }
+            Backend::Epoll => cfg!(any(target_os = "linux", target_os = "android")),
+            Backend::Polling => cfg!(feature = "polling") && Backend::Epoll.is_available(),
             Backend::Kqueue => cfg!(any(
                 target_vendor = "apple",
                 target_os = "freebsd",
@@ -173,22 +172,24 @@ impl Backend {
             #[cfg(any(target_os = "linux", target_os = "android"))]
             Backend::Epoll => Ok(Box::new(super::epoll::Epoll::new()?)),
             #[cfg(unix)]
-            Backend::Poll => Ok(Box::new(Booked::<super::poll::Array>::new()?)),
+            Backend::Poll => Ok(Box::new(Booked::new(Box::<super::poll::Array>::default())?)),
             #[cfg(all(unix, not(any(target_os = "illumos", target_os = "solaris"))))]
-            Backend::Select => Ok(Box::new(Booked::<super::select::Sets>::new()?)),
+            Backend::Select => Ok(Box::new(
+                Booked::new(Box::<super::select::Sets>::default())?,
+            )),
             #[cfg(all(feature = "async-io", not(loom)))]
             Backend::AsyncIo => Ok(Box::new(super::async_io::AsyncIo::new()?)),
             // What is left and available is this platform's own.
-            #[cfg(not(loom))]
-            _ => Ok(Box::new(super::platform::Platform::new()?)),
-            #[cfg(loom)]
-            _ => Err(self.unavailable()),
+            _ => super::platform::open(),
         }
     }
 
     fn unavailable(self) -> io::Error {
         let why = match self {
             Backend::AsyncIo => "without polder's feature async-io".into(),
+            Backend::Polling if Backend::Epoll.is_available() => {
+                "without polder's feature polling".into()
+            }
             _ => format!("on {}", std::env::consts::OS),
         };
         io::Error::new(
@@ -223,7 +224,7 @@ impl FromStr for Backend {
     fn from_str(name: &str) -> io::Result<Backend> {
         let backend = Backend::ALL
             .into_iter()
-            .find(|backend| backend.name().eq_ignore_ascii_case(name.trim()))
+            .find(|backend| backend.name().eq_ignore_ascii_case(name.trim_ascii()))
             .ok_or_else(|| {
                 io::Error::new(
                     io::ErrorKind::InvalidInput,
@@ -238,6 +239,12 @@ impl FromStr for Backend {
 }
 
 fn list() -> String {
-    let names: Vec<_> = Backend::available().iter().map(|b| b.name()).collect();
-    format!("available: {}", names.join(", "))
+    let mut list = String::from("available: ");
+    for (place, backend) in Backend::available().iter().enumerate() {
+        if place > 0 {
+            list.push_str(", ");
+        }
+        list.push_str(backend.name());
+    }
+    list
 }

@@ -18,7 +18,6 @@
 //!
 //! Lock order: list, then book.
 
-use std::fmt;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::Duration;
@@ -32,12 +31,12 @@ use super::{
 use crate::sync::Mutex;
 
 /// What the kernel is handed, in the form that one system call wants.
-pub(super) trait List: fmt::Debug + Default + Send {
+pub(super) trait List: Send {
     /// What timeouts are rounded up to.
-    const GRANULARITY: Duration;
+    fn granularity(&self) -> Duration;
 
     /// Whether it tells hang-up and error apart from readable and writable.
-    const HINTS: bool;
+    fn hints(&self) -> bool;
 
     /// Asks for `interest` in a descriptor from now on; for nothing, if that is empty.
     fn set(&mut self, number: RawFd, interest: Interest);
@@ -50,7 +49,7 @@ pub(super) trait List: fmt::Debug + Default + Send {
 
     /// Calls `tell` with whatever it said, until that returns false. Where that left some untold,
     /// the next round begins with them, so that those at the end have their turn.
-    fn tell(&mut self, tell: impl FnMut(RawFd, Answer) -> bool);
+    fn tell(&mut self, tell: &mut dyn FnMut(RawFd, Answer) -> bool);
 }
 
 /// What the kernel says of one descriptor.
@@ -62,14 +61,14 @@ pub(super) struct Answer {
 }
 
 /// A poller for a kernel that remembers nothing.
-#[derive(Debug)]
-pub(super) struct Booked<L> {
+pub(super) struct Booked {
+    capabilities: Capabilities,
     notifier: Notifier,
     book: Mutex<Book>,
-    list: Mutex<L>,
+    list: Mutex<Box<dyn List>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Book {
     /// By descriptor number; the kernel hands out the lowest free one, so this stays dense.
     lines: Vec<Line>,
@@ -79,7 +78,7 @@ struct Book {
     waiting: bool,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 struct Line {
     token: Token,
     interest: Interest,
@@ -100,12 +99,19 @@ const BLANK: Line = Line {
 /// no more milliseconds than an `int` holds, some no more than 100,000,000 seconds.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
-impl<L: List> Booked<L> {
-    pub(super) fn new() -> io::Result<Booked<L>> {
+impl Booked {
+    pub(super) fn new(mut list: Box<dyn List>) -> io::Result<Booked> {
         let notifier = Notifier::new()?;
-        let mut list = L::default();
         list.set(notifier.descriptor().as_raw_fd(), Interest::READABLE);
         Ok(Booked {
+            capabilities: Capabilities {
+                level: true,
+                one_shot: true,
+                edge: false,
+                hints: list.hints(),
+                descriptor: false,
+                granularity: list.granularity(),
+            },
             notifier,
             book: Mutex::new(Book::default()),
             list: Mutex::new(list),
@@ -116,7 +122,7 @@ impl<L: List> Booked<L> {
     fn change(
         &self,
         descriptor: BorrowedDescriptor<'_>,
-        change: impl FnOnce(&mut Line) -> io::Result<()>,
+        change: &dyn Fn(&mut Line) -> io::Result<()>,
     ) -> io::Result<()> {
         let number = descriptor.as_raw_fd();
         let mut book = self.book.lock();
@@ -145,7 +151,7 @@ impl Book {
     }
 
     /// Carries over to the list what has changed.
-    fn carry_over(&mut self, list: &mut impl List) {
+    fn carry_over(&mut self, list: &mut dyn List) {
         for number in self.changed.drain(..) {
             let line = &mut self.lines[number as usize];
             line.changed = false;
@@ -154,8 +160,8 @@ impl Book {
     }
 
     /// Turns what the kernel said into events.
-    fn collect(&mut self, list: &mut impl List, notifier: RawFd, events: &mut Events) {
-        list.tell(|number, answer| {
+    fn collect(&mut self, list: &mut dyn List, notifier: RawFd, events: &mut Events) {
+        list.tell(&mut |number, answer| {
             if number == notifier {
                 return true;
             }
@@ -181,16 +187,9 @@ impl Book {
     }
 }
 
-impl<L: List + Sync> Selector for Booked<L> {
+impl Selector for Booked {
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            level: true,
-            one_shot: true,
-            edge: false,
-            hints: L::HINTS,
-            descriptor: false,
-            granularity: L::GRANULARITY,
-        }
+        self.capabilities
     }
 
     fn register(
@@ -200,7 +199,7 @@ impl<L: List + Sync> Selector for Booked<L> {
         interest: Interest,
         mode: Mode,
     ) -> io::Result<()> {
-        self.change(descriptor, |line| {
+        self.change(descriptor, &|line| {
             if line.registered {
                 return Err(super::registered_already());
             }
@@ -217,7 +216,7 @@ impl<L: List + Sync> Selector for Booked<L> {
         interest: Interest,
         mode: Mode,
     ) -> io::Result<()> {
-        self.change(descriptor, |line| {
+        self.change(descriptor, &|line| {
             if !line.registered {
                 return Err(super::not_registered());
             }
@@ -227,7 +226,7 @@ impl<L: List + Sync> Selector for Booked<L> {
     }
 
     fn deregister(&self, descriptor: BorrowedDescriptor<'_>) -> io::Result<()> {
-        self.change(descriptor, |line| {
+        self.change(descriptor, &|line| {
             if !line.registered {
                 return Err(super::not_registered());
             }
@@ -239,7 +238,7 @@ impl<L: List + Sync> Selector for Booked<L> {
 
     fn wait(&self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
         let mut list = self.list.lock();
-        let list = &mut *list;
+        let list = &mut **list;
         {
             let mut book = self.book.lock();
             book.carry_over(list);

@@ -37,7 +37,7 @@ use super::{
     BorrowedDescriptor, Capabilities, Event, Events, Interest, Mode, Ready, Selector, Token,
 };
 use crate::sync::Mutex;
-use crate::sys::timespec;
+use crate::sys::{precise_time, timespec};
 
 const NOTIFIER: u64 = u64::MAX;
 const TIMER: u64 = u64::MAX - 1;
@@ -50,7 +50,6 @@ const GRID: Duration = Duration::from_micros(20);
 /// A timeout from here on is the call's own, but for its end.
 const LONG: Duration = Duration::from_millis(50);
 
-#[derive(Debug)]
 pub(super) struct Epoll {
     epoll: OwnedFd,
     notifier: Notifier,
@@ -76,7 +75,7 @@ impl std::fmt::Debug for Buffer {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Timer {
     descriptor: Option<OwnedFd>,
     /// When it fires, on the monotonic clock.
@@ -326,9 +325,9 @@ fn whole_millis(timeout: Duration) -> Duration {
     Duration::from_millis(timeout.as_millis().min(i32::MAX as u128) as u64)
 }
 
+/// By libc's clock, as all the rest of the program: rustix brings one of its own.
 fn now() -> Duration {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+    precise_time().expect("Linux has a monotonic clock")
 }
 
 #[cfg(test)]

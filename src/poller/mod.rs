@@ -90,8 +90,27 @@ mod book;
 mod epoll;
 #[cfg(unix)]
 mod notifier;
-#[cfg(not(loom))]
+#[cfg(all(
+    not(loom),
+    any(
+        feature = "polling",
+        not(any(target_os = "linux", target_os = "android"))
+    )
+))]
 mod platform;
+/// On Linux the adapter is there to be tested, and only where it is asked for.
+#[cfg(any(
+    loom,
+    all(
+        not(feature = "polling"),
+        any(target_os = "linux", target_os = "android")
+    )
+))]
+mod platform {
+    pub(super) fn open() -> std::io::Result<Box<dyn super::Selector>> {
+        Err(super::unsupported("what the platform has"))
+    }
+}
 #[cfg(unix)]
 mod poll;
 #[cfg(all(unix, not(any(target_os = "illumos", target_os = "solaris"))))]
@@ -727,7 +746,7 @@ pub struct Capabilities {
 /// What a backend implements: the contract above, without its arguments' checks.
 ///
 /// `register` takes a borrow and keeps the number: see "Why `register` is unsafe".
-pub(crate) trait Selector: Send + Sync + fmt::Debug {
+pub(crate) trait Selector: Send + Sync {
     fn capabilities(&self) -> Capabilities;
 
     fn register(
@@ -801,7 +820,6 @@ pub(crate) trait Selector: Send + Sync + fmt::Debug {
 /// # }
 /// # std::io::Result::Ok(())
 /// ```
-#[derive(Debug)]
 pub struct Poller {
     selector: Box<dyn Selector>,
     /// On while a thread is in [`wait`](Poller::wait), so that a second one is told.
@@ -1151,6 +1169,14 @@ impl Poller {
             ));
         }
         Ok(())
+    }
+}
+
+impl fmt::Debug for Poller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Poller")
+            .field("backend", &self.backend)
+            .finish_non_exhaustive()
     }
 }
 

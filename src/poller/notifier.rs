@@ -16,7 +16,6 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 /// to be read. A call that finds `pending` on needs no byte of its own: the wait that will turn it
 /// off returns after that call, and the turning off (`AcqRel`) makes visible what the caller did
 /// before.
-#[derive(Debug)]
 pub(super) struct Notifier {
     pending: AtomicBool,
     imp: imp::Imp,
@@ -64,7 +63,6 @@ mod imp {
     use rustix::event::{EventfdFlags, eventfd};
     use std::os::fd::{AsFd, OwnedFd};
 
-    #[derive(Debug)]
     pub(super) struct Imp(OwnedFd);
 
     impl Imp {
@@ -98,7 +96,6 @@ mod imp {
     use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;
 
-    #[derive(Debug)]
     pub(super) struct Imp {
         read: UnixStream,
         write: UnixStream,

@@ -12,7 +12,7 @@
 //!   with the data: so no hints.
 
 use std::collections::HashMap;
-use std::fmt;
+use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::io;
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -25,7 +25,7 @@ use super::{
 use crate::sync::Mutex;
 use crate::sys::{AsRawDescriptor, RawDescriptor};
 
-pub(super) struct Platform {
+struct Platform {
     poller: polling::Poller,
     table: Mutex<Table>,
     buffer: Mutex<Buffer>,
@@ -33,7 +33,8 @@ pub(super) struct Platform {
 
 #[derive(Default)]
 struct Table {
-    keys: HashMap<RawDescriptor, usize>,
+    /// Not at random: it is the kernel that chooses descriptors, and nobody else.
+    keys: HashMap<RawDescriptor, usize, BuildHasherDefault<DefaultHasher>>,
     /// By key.
     tokens: Vec<Option<Token>>,
     free: Vec<usize>,
@@ -48,17 +49,15 @@ struct Buffer {
     limit: usize,
 }
 
-impl Platform {
-    pub(super) fn new() -> io::Result<Platform> {
-        Ok(Platform {
-            poller: polling::Poller::new()?,
-            table: Mutex::new(Table::default()),
-            buffer: Mutex::new(Buffer {
-                events: polling::Events::new(),
-                limit: 0,
-            }),
-        })
-    }
+pub(super) fn open() -> io::Result<Box<dyn Selector>> {
+    Ok(Box::new(Platform {
+        poller: polling::Poller::new()?,
+        table: Mutex::new(Table::default()),
+        buffer: Mutex::new(Buffer {
+            events: polling::Events::new(),
+            limit: 0,
+        }),
+    }))
 }
 
 impl Table {
@@ -86,12 +85,6 @@ impl Table {
             false => self.free.push(key),
         }
         Ok(())
-    }
-}
-
-impl fmt::Debug for Platform {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.poller.fmt(f)
     }
 }
 

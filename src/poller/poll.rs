@@ -11,7 +11,7 @@ use super::{Interest, Ready};
 use crate::sys::timespec;
 
 /// An array, with what is armed side by side.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Array {
     fds: Vec<PollFd<'static>>,
     /// By descriptor number: where it stands in `fds`, or [`ABSENT`].
@@ -26,17 +26,21 @@ const ABSENT: u32 = u32::MAX;
 
 impl List for Array {
     // `ppoll`, where rustix has it.
-    const GRANULARITY: Duration = match cfg!(any(
-        target_os = "linux",
-        target_os = "android",
-        target_os = "freebsd",
-        target_os = "illumos"
-    )) {
-        true => Duration::from_nanos(1),
-        false => Duration::from_millis(1),
-    };
+    fn granularity(&self) -> Duration {
+        match cfg!(any(
+            target_os = "linux",
+            target_os = "android",
+            target_os = "freebsd",
+            target_os = "illumos"
+        )) {
+            true => Duration::from_nanos(1),
+            false => Duration::from_millis(1),
+        }
+    }
 
-    const HINTS: bool = true;
+    fn hints(&self) -> bool {
+        true
+    }
 
     fn set(&mut self, number: RawFd, interest: Interest) {
         let index = number as usize;
@@ -72,7 +76,7 @@ impl List for Array {
         !self.fds[place].revents().is_empty()
     }
 
-    fn tell(&mut self, mut tell: impl FnMut(RawFd, Answer) -> bool) {
+    fn tell(&mut self, tell: &mut dyn FnMut(RawFd, Answer) -> bool) {
         let all = self.fds.len();
         let start = self.cursor % all.max(1);
         let mut left = self.answers;

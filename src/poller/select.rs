@@ -44,23 +44,11 @@ const PARTS: [(Interest, Ready); 3] = [
     ),
 ];
 
-impl std::fmt::Debug for Sets {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Sets").field("bound", &self.bound).finish()
-    }
-}
-
 impl Sets {
     /// The descriptors that are asked for, in any way.
     fn members(&self) -> Vec<RawFd> {
-        let mut members: Vec<_> = self
-            .asked
-            .iter()
-            .flat_map(|set| FdSetIter::new(set))
-            .collect();
-        members.sort_unstable();
-        members.dedup();
-        members
+        let is_asked_for = |number: &RawFd| self.asked.iter().any(|set| contains(set, *number));
+        (0..self.bound).filter(is_asked_for).collect()
     }
 }
 
@@ -72,29 +60,39 @@ fn contains(set: &[FdSetElement], number: RawFd) -> bool {
         .is_some_and(|one| FdSetIter::new(one).any(|bit| bit as usize == number as usize % bits))
 }
 
+/// Puts a descriptor into the set for `part` of what it is asked for, or takes it out. The three sets grow
+/// alike: the kernel takes them to be of one length.
+#[inline(never)] // Not three times over.
+fn put(set: &mut Vec<FdSetElement>, number: RawFd, interest: Interest, part: Interest) {
+    let elements = rustix::event::fd_set_num_elements(1, number + 1);
+    if set.len() < elements {
+        if interest.is_empty() {
+            return;
+        }
+        set.resize(elements.next_power_of_two(), FdSetElement::default());
+    }
+    match interest.contains(part) {
+        true => fd_set_insert(set, number),
+        false => fd_set_remove(set, number),
+    }
+}
+
 impl List for Sets {
     // `pselect6` on Linux; elsewhere `select`, which takes microseconds.
-    const GRANULARITY: Duration = match cfg!(any(target_os = "linux", target_os = "android")) {
-        true => Duration::from_nanos(1),
-        false => Duration::from_micros(1),
-    };
+    fn granularity(&self) -> Duration {
+        match cfg!(any(target_os = "linux", target_os = "android")) {
+            true => Duration::from_nanos(1),
+            false => Duration::from_micros(1),
+        }
+    }
 
-    const HINTS: bool = false;
+    fn hints(&self) -> bool {
+        false
+    }
 
     fn set(&mut self, number: RawFd, interest: Interest) {
-        let elements = rustix::event::fd_set_num_elements(1, number + 1);
-        for (index, (part, _)) in PARTS.iter().enumerate() {
-            let set = &mut self.asked[index];
-            if set.len() < elements {
-                if interest.is_empty() {
-                    continue;
-                }
-                set.resize(elements.next_power_of_two(), FdSetElement::default());
-            }
-            match interest.contains(*part) {
-                true => fd_set_insert(set, number),
-                false => fd_set_remove(set, number),
-            }
+        for (set, (part, _)) in self.asked.iter_mut().zip(PARTS) {
+            put(set, number, interest, part);
         }
         if !interest.is_empty() {
             self.bound = self.bound.max(number + 1);
@@ -152,7 +150,7 @@ impl List for Sets {
         self.said.iter().any(|set| contains(set, number))
     }
 
-    fn tell(&mut self, mut tell: impl FnMut(RawFd, Answer) -> bool) {
+    fn tell(&mut self, tell: &mut dyn FnMut(RawFd, Answer) -> bool) {
         for number in &self.gone {
             let answer = Answer {
                 ready: Ready::READABLE | Ready::WRITABLE | Ready::ERROR,

@@ -3,7 +3,6 @@
 //! Timers follow their users: the owner drops its alarm and sets another one when it is polled on
 //! another worker, which [`Look::Elsewhere`] tells.
 
-use std::collections::BTreeMap;
 // The registry is a static, which loom's own cannot be.
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -140,16 +139,21 @@ impl Drop for Alarm {
 /// Leaves word for the thread that drives the reactor called `id`, if it has not closed.
 #[cold]
 fn leave_word(id: u64, stray: Stray) {
-    let reactor = registry().get(&id).and_then(Weak::upgrade);
+    let reactor = {
+        let registry = registry();
+        let place = registry.iter().position(|(other, _)| *other == id);
+        place.and_then(|place| registry[place].1.upgrade())
+    };
     if let Some(reactor) = reactor {
         reactor.leave_word(stray);
     }
 }
 
-/// The reactors that have not closed, by what they are called.
-static REGISTRY: Mutex<BTreeMap<u64, Weak<Reactor>>> = Mutex::new(BTreeMap::new());
+/// The reactors that have not closed, by what they are called. There are about as many as threads that
+/// drive one, and they are asked for seldom.
+static REGISTRY: Mutex<Vec<(u64, Weak<Reactor>)>> = Mutex::new(Vec::new());
 
-fn registry() -> MutexGuard<'static, BTreeMap<u64, Weak<Reactor>>> {
+fn registry() -> MutexGuard<'static, Vec<(u64, Weak<Reactor>)>> {
     REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -161,10 +165,10 @@ pub(super) fn new_id() -> u64 {
 
 /// From here on word can be left for it.
 pub(super) fn register(reactor: &Arc<Reactor>) {
-    registry().insert(reactor.id, Arc::downgrade(reactor));
+    registry().push((reactor.id, Arc::downgrade(reactor)));
 }
 
 /// No longer.
 pub(super) fn deregister(id: u64) {
-    registry().remove(&id);
+    registry().retain(|(other, _)| *other != id);
 }

@@ -2,10 +2,11 @@
 //! there until the process ends.
 
 use std::io;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 
-use super::Runtime;
+use super::busy::Limits;
+use super::{Runtime, alone};
 use crate::task::team::Team;
 
 static BACKGROUND: OnceLock<Arc<Team>> = OnceLock::new();
@@ -34,23 +35,11 @@ fn start() -> io::Result<&'static Arc<Team>> {
     if let Some(team) = BACKGROUND.get() {
         return Ok(team);
     }
-    // A runtime is driven by the thread that makes it.
-    let (sender, receiver) = mpsc::sync_channel(1);
+    // Whatever can fail is done here; the worker is the new thread's own.
+    let team = alone()?;
+    let its_team = team.clone();
     thread::Builder::new()
         .name("polder-background".into())
-        .spawn(move || {
-            let runtime = match Runtime::new() {
-                Ok(runtime) => runtime,
-                Err(error) => {
-                    let _ = sender.send(Err(error));
-                    return;
-                }
-            };
-            let _ = sender.send(Ok(runtime.team().clone()));
-            runtime.block_on(std::future::pending::<()>())
-        })?;
-    let team = receiver
-        .recv()
-        .map_err(|_| io::Error::other("the background runtime did not start"))??;
+        .spawn(move || Runtime::of(its_team, Limits::default()).worker.drive_on())?;
     Ok(BACKGROUND.get_or_init(|| team))
 }

@@ -1,12 +1,12 @@
 //! How a runtime is made other than by default.
 
 use std::io;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use super::Runtime;
+use super::busy::Limits;
 use super::worker::Worker;
 use crate::poller::{Backend, Poller};
 use crate::reactor::Reactor;
@@ -33,7 +33,7 @@ pub struct Builder {
     backend: Option<Backend>,
     workers: usize,
     name: Option<String>,
-    busy_poll: Duration,
+    busy_poll: Limits,
 }
 
 impl Default for Builder {
@@ -42,7 +42,7 @@ impl Default for Builder {
             backend: None,
             workers: 1,
             name: None,
-            busy_poll: Duration::ZERO,
+            busy_poll: Limits::default(),
         }
     }
 }
@@ -154,7 +154,7 @@ impl Builder {
     /// # std::io::Result::Ok(())
     /// ```
     pub fn busy_poll(mut self, duration: Duration) -> Builder {
-        self.busy_poll = duration;
+        self.busy_poll = Limits::new(duration);
         self
     }
 
@@ -202,11 +202,7 @@ impl Builder {
             .collect::<io::Result<Vec<_>>>()?;
         let team = Arc::new(Team::new(reactors));
         // From here on what fails drops the runtime, which ends the threads that have started.
-        let mut runtime = Runtime {
-            worker: Rc::new(Worker::new(team.clone(), team.front(), self.busy_poll)),
-            threads: Vec::with_capacity(members),
-        };
-        runtime.worker.rest();
+        let mut runtime = Runtime::of(team.clone(), self.busy_poll);
         for place in 0..members {
             let team = team.clone();
             let thread = thread::Builder::new()

@@ -11,12 +11,33 @@
 //! Touched by its worker only. Switched off (a limit of zero) it costs one comparison for each sleep.
 
 use std::cell::Cell;
+use std::num::NonZero;
+use std::thread;
 use std::time::Duration;
 
 #[derive(Debug)]
 pub(super) struct Busy {
-    limit: Duration,
+    limits: Limits,
     score: Cell<u8>,
+}
+
+/// What is asked for; nothing, by default.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Limits {
+    time: Duration,
+    /// How many workers may be awake while one of them polls.
+    cores: usize,
+}
+
+impl Limits {
+    /// To be called by who asks for it, and not where it may have been asked for: to count the cores
+    /// takes reading several files, and code that other programs need not carry.
+    pub(super) fn new(time: Duration) -> Limits {
+        Limits {
+            time,
+            cores: thread::available_parallelism().map_or(1, NonZero::get),
+        }
+    }
 }
 
 /// Polling begins at this score: two short idle times in a row.
@@ -30,21 +51,26 @@ const HIGHEST: u8 = 7;
 const LOSS: u8 = 3;
 
 impl Busy {
-    pub(super) fn new(limit: Duration) -> Busy {
+    pub(super) fn new(limits: Limits) -> Busy {
         Busy {
-            limit,
+            limits,
             score: Cell::new(0),
         }
     }
 
     #[inline]
     pub(super) fn is_on(&self) -> bool {
-        !self.limit.is_zero()
+        !self.limits.time.is_zero()
     }
 
     /// How long to poll.
     pub(super) fn limit(&self) -> Duration {
-        self.limit
+        self.limits.time
+    }
+
+    /// How many cores there are to poll on.
+    pub(super) fn cores(&self) -> usize {
+        self.limits.cores
     }
 
     /// Whether polling pays.
@@ -55,7 +81,7 @@ impl Busy {
     /// Something came after so long a time, or nothing did.
     pub(super) fn learn(&self, idle: Duration) {
         let score = self.score.get();
-        self.score.set(match idle <= self.limit {
+        self.score.set(match idle <= self.limits.time {
             true => (score + 1).min(HIGHEST),
             false => score.saturating_sub(LOSS),
         });
@@ -71,7 +97,7 @@ mod tests {
 
     #[test]
     fn polling_begins_after_short_idle_times_and_ends_after_long_ones() {
-        let busy = Busy::new(Duration::from_micros(50));
+        let busy = Busy::new(Limits::new(Duration::from_micros(50)));
         assert!(!busy.is_eager());
         busy.learn(SHORT);
         busy.learn(SHORT);
@@ -87,7 +113,7 @@ mod tests {
 
     #[test]
     fn mixed_idle_times_are_not_polled_away() {
-        let busy = Busy::new(Duration::from_micros(50));
+        let busy = Busy::new(Limits::new(Duration::from_micros(50)));
         let mut polled = 0;
         for round in 0..1_000 {
             polled += u32::from(busy.is_eager());
@@ -98,6 +124,6 @@ mod tests {
 
     #[test]
     fn it_is_off_by_default() {
-        assert!(!Busy::new(Duration::ZERO).is_on());
+        assert!(!Busy::new(Limits::default()).is_on());
     }
 }

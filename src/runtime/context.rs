@@ -19,11 +19,13 @@ use crate::task::queue;
 pub(crate) fn with_reactor<R>(f: impl FnOnce(&Arc<Reactor>) -> R) -> io::Result<R> {
     // A clone, so that nothing is borrowed while `f` runs: it may drop wakers, and their destructors
     // may do anything.
-    match queue::current() {
-        Some(local) if !local.home().reactor.is_closed() => Ok(f(&local.home().reactor)),
+    let local = queue::current();
+    let reactor = match &local {
+        Some(local) if !local.home().reactor.is_closed() => &local.home().reactor,
         _ => {
             let team = background::team()?;
-            Ok(f(&team.home(team.front()).reactor))
+            &team.home(team.front()).reactor
         }
-    }
+    };
+    Ok(f(reactor))
 }

@@ -38,11 +38,12 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::poller::Backend;
-use crate::reactor::now;
+use crate::poller::{Backend, Poller};
+use crate::reactor::{Reactor, now};
 use crate::sys::BorrowedDescriptor;
 use crate::task::queue::{self, Local};
 use crate::task::{self, Task};
+use busy::Limits;
 use task::team::Team;
 use worker::Worker;
 
@@ -93,7 +94,7 @@ impl Runtime {
     ///
     /// See [`Builder::build`].
     pub fn new() -> io::Result<Runtime> {
-        Builder::new().build()
+        Ok(Runtime::of(alone()?, Limits::default()))
     }
 
     /// A builder, to choose the backend and the number of workers.
@@ -105,6 +106,17 @@ impl Runtime {
     /// ```
     pub fn builder() -> Builder {
         Builder::new()
+    }
+
+    /// The front of `team`, to be driven by this thread. The members' threads are yet to be started.
+    fn of(team: Arc<Team>, busy_poll: Limits) -> Runtime {
+        let front = team.front();
+        let worker = Rc::new(Worker::new(team, front, busy_poll));
+        worker.rest();
+        Runtime {
+            worker,
+            threads: Vec::new(),
+        }
     }
 
     pub(crate) fn team(&self) -> &Arc<Team> {
@@ -343,7 +355,7 @@ impl Runtime {
 
 impl Drop for Runtime {
     fn drop(&mut self) {
-        self.worker.close(self.threads.drain(..));
+        self.worker.close(std::mem::take(&mut self.threads));
     }
 }
 
@@ -620,6 +632,13 @@ where
     let (runnable, task) = unsafe { task::new_at(&local.team, local.place, future, site) };
     local.team.start(runnable);
     task
+}
+
+/// A team of one, as a [`Builder`] that was told nothing makes it. Most programs have no other, and
+/// carry nothing of what members' threads need.
+fn alone() -> io::Result<Arc<Team>> {
+    let poller = Poller::new(Backend::configured()?)?;
+    Ok(Arc::new(Team::new([Reactor::new(poller)])))
 }
 
 fn background() -> &'static Arc<Team> {

@@ -42,7 +42,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::busy::Busy;
+use super::busy::{Busy, Limits};
 use crate::reactor::{BATCH, Driver, Reactor, now};
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
 use crate::sys::BorrowedDescriptor;
@@ -66,7 +66,7 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    pub(crate) fn new(team: Arc<Team>, place: usize, busy_poll: Duration) -> Worker {
+    pub(super) fn new(team: Arc<Team>, place: usize, busy_poll: Limits) -> Worker {
         Worker {
             driver: Rc::new(Driver::new(team.home(place).reactor.clone())),
             local: Rc::new(Local::new(team, place)),
@@ -116,7 +116,17 @@ impl Worker {
                     break;
                 }
             }
-            self.pause(None, || main.woken.load(Ordering::Relaxed));
+            let timeout = yielded.then_some(Duration::ZERO);
+            self.pause(timeout, &|| main.woken.load(Ordering::Relaxed));
+        }
+    }
+
+    /// Drives the worker for ever.
+    pub(super) fn drive_on(&self) -> ! {
+        let _driving = self.drive();
+        loop {
+            self.run_ready();
+            self.pause(None, &|| false);
         }
     }
 
@@ -139,14 +149,14 @@ impl Worker {
             if team.live_tasks() == 0 || left == Some(Duration::ZERO) {
                 return;
             }
-            self.pause(left, || team.live_tasks() == 0);
+            self.pause(left, &|| team.live_tasks() == 0);
         }
     }
 
     /// Drives the worker for one turn. True if there was anything to do.
     pub(crate) fn turn(&self, timeout: Option<Duration>) -> bool {
         let _driving = self.drive();
-        self.pause(timeout, || false) | self.run_ready()
+        self.pause(timeout, &|| false) | self.run_ready()
     }
 
     /// Drives a member of a team until the team closes.
@@ -162,18 +172,18 @@ impl Worker {
         let _driving = self.drive();
         while !self.team().is_closing() {
             self.run_ready();
-            self.pause(None, || self.team().is_closing());
+            self.pause(None, &|| self.team().is_closing());
         }
         self.drop_tasks();
         self.driver.close();
     }
 
     /// Sleeps unless there is something to do, or `must_stay` says so. True if anything was woken.
-    fn pause(&self, timeout: Option<Duration>, must_stay: impl Fn() -> bool) -> bool {
+    fn pause(&self, timeout: Option<Duration>, must_stay: &dyn Fn() -> bool) -> bool {
         let local = &*self.local;
         let reactor = self.reactor();
         let mut any = false;
-        let may_sleep = !local.has_work() && !must_stay() && timeout != Some(Duration::ZERO);
+        let may_sleep = timeout != Some(Duration::ZERO) && !local.has_work() && !must_stay();
         let slept = may_sleep
             && match self.busy.is_on() {
                 true => self.sleep_reluctantly(timeout, must_stay, &mut any),
@@ -213,7 +223,7 @@ impl Worker {
     fn sleep(
         &self,
         timeout: Option<Duration>,
-        must_stay: impl Fn() -> bool,
+        must_stay: &dyn Fn() -> bool,
         any: &mut bool,
     ) -> bool {
         let local = &*self.local;
@@ -251,11 +261,11 @@ impl Worker {
     fn sleep_reluctantly(
         &self,
         timeout: Option<Duration>,
-        must_stay: impl Fn() -> bool,
+        must_stay: &dyn Fn() -> bool,
         any: &mut bool,
     ) -> bool {
         let start = now();
-        let slept = (self.busy.is_eager() && self.poll_busily(start, timeout, &must_stay, any))
+        let slept = (self.busy.is_eager() && self.poll_busily(start, timeout, must_stay, any))
             || self.sleep(timeout, must_stay, any);
         let idle = now() - start;
         // A timeout that ends in vain tells only that something is not that quick.
@@ -271,7 +281,7 @@ impl Worker {
         &self,
         start: Instant,
         timeout: Option<Duration>,
-        must_stay: impl Fn() -> bool,
+        must_stay: &dyn Fn() -> bool,
         any: &mut bool,
     ) -> bool {
         let local = &*self.local;
@@ -291,7 +301,7 @@ impl Worker {
                 return true;
             }
             // Others are to be told of it, and it is not left to them for longer than `PATIENCE`.
-            if backlog == Backlog::Others || local.team.is_crowded() {
+            if backlog == Backlog::Others || local.team.is_crowded(self.busy.cores()) {
                 return false;
             }
             let idle = now() - start;
@@ -324,7 +334,6 @@ impl Worker {
     }
 
     /// Runs the next ready task; false if there is none.
-    #[inline]
     fn run_next(&self) -> bool {
         match self.next() {
             None => false,
@@ -402,13 +411,12 @@ impl Worker {
 
     /// Ends the team, whose front this is and whose members run on `threads`: drops every task, and
     /// lets go of every socket and timer. What is left is what handles keep: memory and the pollers.
-    pub(crate) fn close(&self, threads: impl IntoIterator<Item = JoinHandle<()>>) {
+    pub(crate) fn close(&self, threads: Vec<JoinHandle<()>>) {
         self.embedded.set(false);
         let _driving = self.drive();
         let team = self.team();
         team.start_closing();
         self.drop_tasks();
-        let threads: Vec<_> = threads.into_iter().collect();
         let is_over = || team.has_left(threads.len()) && team.live_tasks() == 0;
         loop {
             // Meanwhile too: a member may be in the middle of a task that waits for one of these.
@@ -420,7 +428,7 @@ impl Worker {
                 break;
             }
             // Members are at work yet, or a spawner on a foreign thread is about to see the mark.
-            self.pause(None, || team.has_fresh() || is_over());
+            self.pause(None, &|| team.has_fresh() || is_over());
         }
         for thread in threads {
             let _ = thread.join(); // It has left.
@@ -448,7 +456,7 @@ impl Worker {
                 return;
             }
             // A wake is under way on another thread.
-            self.pause(None, || false);
+            self.pause(None, &|| false);
         }
     }
 }

@@ -26,7 +26,8 @@ impl<T: AsFd> AsDescriptor for T {
     }
 }
 
-/// [`AsRawFd`] likewise.
+/// [`AsRawFd`] likewise. Linux without the feature `polling` has no use for it.
+#[allow(dead_code)]
 pub(crate) trait AsRawDescriptor {
     fn as_raw_descriptor(&self) -> RawDescriptor;
 }

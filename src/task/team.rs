@@ -38,9 +38,7 @@
 //! Spawners that are workers of the team need no such care: the front counts
 //! when they have left.
 
-use std::num::NonZero;
-use std::sync::{Arc, OnceLock};
-use std::thread;
+use std::sync::Arc;
 
 use concurrent_queue::ConcurrentQueue;
 
@@ -178,13 +176,10 @@ impl Team {
         }
     }
 
-    /// Whether the workers that are awake are more than the cores they may use: then none of these is to be
-    /// kept for nothing. (That another process wants the one core that is left shows in how long things
+    /// Whether the workers that are awake are more than the `cores` they may use: then none of these is to
+    /// be kept for nothing. (That another process wants the one core that is left shows in how long things
     /// take.)
-    pub(crate) fn is_crowded(&self) -> bool {
-        // Asked once: it takes a look at several files.
-        static CORES: OnceLock<usize> = OnceLock::new();
-        let cores = *CORES.get_or_init(|| thread::available_parallelism().map_or(1, NonZero::get));
+    pub(crate) fn is_crowded(&self, cores: usize) -> bool {
         let awake = self.homes.iter().filter(|home| !home.reactor.is_parked());
         awake.count() > cores
     }

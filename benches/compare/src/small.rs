@@ -18,11 +18,22 @@ pub fn group() -> Group {
     Group {
         name: "small",
         title: "Small",
-        about: "The same echo server as a package of its own (`benches/compare/small`), built in \
-                cargo's release profile with nothing built before and everything downloaded. The \
-                size is that of the stripped program; crates are those in `cargo tree` for this \
-                platform, without the program itself and without those that only run while it is \
-                built. tokio has the features `io-util`, `net`, `rt` and `time`.",
+        about: "The same echo server as a package of its own (`benches/compare/small`), which closes a \
+                connection that is idle for a minute, built in cargo's release profile with nothing \
+                built before and everything downloaded. The size is that of the stripped program; \
+                crates are those in `cargo tree` for this platform, without the program itself and \
+                without those that only run while it is built. tokio has the features `io-util`, \
+                `net`, `rt` and `time`, polder `net` alone; smol has none.\n\n\
+                About 380 KiB of each are the standard library's, mostly what it takes to print a \
+                backtrace; these a server with a thread for each connection has too. Of the rest of \
+                polder's, on Linux, about 19 KiB are the backends poll and select, which are there \
+                because the backend is chosen when the program runs, 18 the pool of threads that \
+                resolves names (a program that binds and connects to a `SocketAddr` only, and not to \
+                text, is 26 smaller), 5 what several workers need, and 1 or 2 busy polling, whether \
+                or not any of these is used. Tried and left: locks that are called instead of \
+                inlined (2 KiB less), one loop of `block_on` for all futures (1 KiB less, and 5 ns \
+                more for each yield), and what gave less than 1 KiB each: fewer iterators, an inbox \
+                that is emptied by a plain loop, no variant of `Task` for `unblock` where that is off.",
         workloads: |short| {
             let workload = Workload {
                 name: "echo".into(),

@@ -1,7 +1,12 @@
 use std::io;
+use std::time::Duration;
 
 use polder::io::{AsyncReadExt, AsyncWriteExt};
 use polder::net::{TcpListener, TcpStream};
+use polder::time::timeout;
+
+/// A connection on which nothing comes for so long is closed.
+const IDLE: Duration = Duration::from_secs(60);
 
 fn main() -> io::Result<()> {
     polder::block_on(async {
@@ -17,7 +22,7 @@ fn main() -> io::Result<()> {
 async fn echo(mut stream: TcpStream) -> io::Result<()> {
     let mut buffer = [0; 1024];
     loop {
-        let length = stream.read(&mut buffer).await?;
+        let length = timeout(IDLE, stream.read(&mut buffer)).await??;
         if length == 0 {
             return Ok(());
         }

@@ -1,7 +1,13 @@
 use std::io;
+use std::time::Duration;
 
+use smol::Timer;
+use smol::future::FutureExt;
 use smol::io::{AsyncReadExt, AsyncWriteExt};
 use smol::net::{TcpListener, TcpStream};
+
+/// A connection on which nothing comes for so long is closed.
+const IDLE: Duration = Duration::from_secs(60);
 
 fn main() -> io::Result<()> {
     smol::block_on(async {
@@ -17,7 +23,12 @@ fn main() -> io::Result<()> {
 async fn echo(mut stream: TcpStream) -> io::Result<()> {
     let mut buffer = [0; 1024];
     loop {
-        let length = stream.read(&mut buffer).await?;
+        let read = stream.read(&mut buffer);
+        let idle = async {
+            Timer::after(IDLE).await;
+            Err(io::ErrorKind::TimedOut.into())
+        };
+        let length = read.or(idle).await?;
         if length == 0 {
             return Ok(());
         }

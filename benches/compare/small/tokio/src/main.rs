@@ -1,8 +1,13 @@
 use std::io;
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Builder;
+use tokio::time::timeout;
+
+/// A connection on which nothing comes for so long is closed.
+const IDLE: Duration = Duration::from_secs(60);
 
 fn main() -> io::Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
@@ -19,7 +24,7 @@ fn main() -> io::Result<()> {
 async fn echo(mut stream: TcpStream) -> io::Result<()> {
     let mut buffer = [0; 1024];
     loop {
-        let length = stream.read(&mut buffer).await?;
+        let length = timeout(IDLE, stream.read(&mut buffer)).await??;
         if length == 0 {
             return Ok(());
         }
