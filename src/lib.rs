@@ -85,7 +85,7 @@
 //!
 //! | feature | default | brings | and the dependencies |
 //! |---|:-:|---|---|
-//! | `net` | yes | [`net`]; and `blocking`, where names are resolved | socket2 |
+//! | `net` | yes | [`net`] | socket2 |
 //! | `signal` | yes | [`signal`] | signal-hook |
 //! | `blocking` | yes | [`unblock`] and [`io::Unblock`] | blocking |
 //! | `polling` | yes | on Linux, [`Backend::Polling`] | polling (elsewhere it is there in any case) |

@@ -1,17 +1,18 @@
-//! From what a user writes to socket addresses: names are resolved on the blocking pool.
+//! From what a user writes to socket addresses: what is no address is a name, for the resolver.
 
 use std::future::Future;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::time::Duration;
 
+use super::resolver::look_up;
 use crate::reactor::now;
 use crate::time::timeout;
 
 /// What can be turned into socket addresses: addresses, pairs of host and port, and text of the
 /// form `"host:port"`.
 ///
-/// Only names that are no addresses are looked up, on the blocking pool, so that the loop goes on.
+/// Only names that are no addresses are looked up, on threads of their own, so that the loop goes on.
 ///
 /// This trait is sealed: it is implemented for what `std::net::ToSocketAddrs` is.
 ///
@@ -39,8 +40,8 @@ pub(super) mod sealed {
     use super::*;
 
     pub trait Sealed {
-        /// Whether it can be a name. A program that gives nothing of that kind carries no pool of
-        /// threads for the resolver, since this is known when it is compiled.
+        /// Whether it can be a name. A program that gives nothing of that kind carries nothing
+        /// of the resolver, since this is known when it is compiled.
         #[doc(hidden)]
         const NAMES: bool;
 
@@ -80,7 +81,7 @@ use sealed::{Parsed, Sealed};
 ///
 /// # Cancel safety
 ///
-/// Giving up leaves a thread of the blocking pool busy until the resolver answers; nothing else.
+/// Giving up leaves a thread busy until the resolver answers; nothing else.
 pub async fn resolve(host: impl AsyncToSocketAddrs) -> io::Result<Vec<SocketAddr>> {
     Ok(match lookup(&host).await? {
         Addresses::One(address) => vec![address],
@@ -115,17 +116,7 @@ async fn lookup<A: AsyncToSocketAddrs>(host: &A) -> io::Result<Addresses> {
             ));
         }
         Parsed::Name(..) if !A::NAMES => unreachable!("an address is no name"),
-        Parsed::Name(host, port) => {
-            let addresses =
-                blocking::unblock(move || match (host.as_str(), port).to_socket_addrs() {
-                    Ok(addresses) => Ok(addresses.collect()),
-                    Err(error) => Err(io::Error::new(
-                        error.kind(),
-                        format!("cannot resolve {host:?}: {error}"),
-                    )),
-                });
-            Addresses::Many(addresses.await?)
-        }
+        Parsed::Name(host, port) => Addresses::Many(look_up(host, port).await?),
     })
 }
 

@@ -46,6 +46,7 @@
 
 mod addresses;
 mod listener;
+mod resolver;
 mod serve;
 mod socket;
 mod split;

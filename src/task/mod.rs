@@ -257,6 +257,7 @@ pub struct Task<T>(Inner<T>);
 
 enum Inner<T> {
     Spawned(FallibleTask<Outcome<T>, Meta>),
+    #[cfg(feature = "blocking")]
     Blocking(FallibleTask<Outcome<T>>),
 }
 
@@ -272,6 +273,7 @@ impl<T> Task<T> {
     pub fn detach(self) {
         match self.0 {
             Inner::Spawned(task) => task.detach(),
+            #[cfg(feature = "blocking")]
             Inner::Blocking(task) => task.detach(),
         }
     }
@@ -302,6 +304,7 @@ impl<T> Task<T> {
     pub async fn cancel(self) -> Option<T> {
         let outcome = match self.0 {
             Inner::Spawned(task) => task.cancel().await,
+            #[cfg(feature = "blocking")]
             Inner::Blocking(task) => task.cancel().await,
         };
         outcome.map(Outcome::take)
@@ -320,6 +323,7 @@ impl<T> Task<T> {
     pub fn is_finished(&self) -> bool {
         match &self.0 {
             Inner::Spawned(task) => task.is_finished(),
+            #[cfg(feature = "blocking")]
             Inner::Blocking(task) => task.is_finished(),
         }
     }
@@ -341,6 +345,7 @@ impl<T> Task<T> {
     fn poll_outcome(&mut self, cx: &mut Context<'_>) -> Poll<Option<Outcome<T>>> {
         match &mut self.0 {
             Inner::Spawned(task) => Pin::new(task).poll(cx),
+            #[cfg(feature = "blocking")]
             Inner::Blocking(task) => Pin::new(task).poll(cx),
         }
     }

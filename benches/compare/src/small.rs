@@ -27,13 +27,15 @@ pub fn group() -> Group {
                 About 380 KiB of each are the standard library's, mostly what it takes to print a \
                 backtrace; these a server with a thread for each connection has too. Of the rest of \
                 polder's, on Linux, about 19 KiB are the backends poll and select, which are there \
-                because the backend is chosen when the program runs, 18 the pool of threads that \
-                resolves names (a program that binds and connects to a `SocketAddr` only, and not to \
-                text, is 26 smaller), 5 what several workers need, and 1 or 2 busy polling, whether \
-                or not any of these is used. Tried and left: locks that are called instead of \
+                because the backend is chosen when the program runs, 5 what several workers need, and 1 or 2 \
+                busy polling, whether or not any of these is used. What was worth 10 or more each: \
+                no channel of the standard library's, names resolved by threads of our own instead of a pool's, \
+                waiting that is compiled once for all futures, nothing of several workers in a runtime \
+                that has one. (A program that binds and connects to a `SocketAddr` only, and not to \
+                text, carries no resolver.) Tried and left: locks that are called instead of \
                 inlined (2 KiB less), one loop of `block_on` for all futures (1 KiB less, and 5 ns \
                 more for each yield), and what gave less than 1 KiB each: fewer iterators, an inbox \
-                that is emptied by a plain loop, no variant of `Task` for `unblock` where that is off.",
+                that is emptied by a plain loop.",
         workloads: |short| {
             let workload = Workload {
                 name: "echo".into(),
