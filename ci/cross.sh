@@ -27,7 +27,7 @@ trap 'rm -f "$log"' EXIT
 for target in "${targets[@]}"; do
     start=$SECONDS
     echo "-- $target"
-    cargo_for "$target" std,test check --all-targets 2>&1 | tee "$log"
+    CARGO_TERM_COLOR=never cargo_for "$target" std,test check --all-targets 2>&1 | tee "$log"
     # Those of the standard library, where it is built too, are not ours.
     if grep -q '^warning: `polder`' "$log"; then
         echo "$0: there are warnings for $target" >&2
