@@ -303,7 +303,7 @@ impl Runtime {
     ///
     /// [`Unsupported`](io::ErrorKind::Unsupported) where the backend has no such thing
     /// ([`Capabilities::descriptor`](crate::poller::Capabilities::descriptor)): then a foreign loop
-    /// sleeps for [`next_timeout`](Self::next_timeout).
+    /// sleeps for [`next_timeout`](Self::next_timeout). The first time also where no descriptor is left.
     pub fn descriptor(&self) -> io::Result<BorrowedDescriptor<'_>> {
         self.worker.descriptor()
     }

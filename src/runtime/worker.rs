@@ -374,7 +374,12 @@ impl Worker {
     /// The descriptor that is readable when a turn has something to do, from now on.
     pub(crate) fn descriptor(&self) -> io::Result<BorrowedDescriptor<'_>> {
         let descriptor = self.reactor().descriptor()?;
-        if !self.embedded.replace(true) {
+        if !self.embedded.get() {
+            // What arming needs is made here, where it may fail; later nobody could be told.
+            self.reactor()
+                .poller()
+                .arm(Some(Duration::from_secs(3_600)))?;
+            self.embedded.set(true);
             self.settle();
         }
         Ok(descriptor)

@@ -2098,3 +2098,31 @@ fn timers_fire_though_no_descriptor_is_left() {
     };
     in_children(ME, rule, |_, _| {});
 }
+
+/// A foreign loop that the runtime is embedded in has to be told of a deadline by the kernel, which wants
+/// a descriptor: it is there from the start, or embedding is an error.
+#[cfg(target_os = "linux")]
+#[test]
+fn an_embedded_runtime_keeps_its_deadlines_though_no_descriptor_is_left() {
+    const ME: &str = "time::an_embedded_runtime_keeps_its_deadlines_though_no_descriptor_is_left";
+    let rule = |backend| {
+        let (embedded, late) = (runtime(backend), runtime(backend));
+        if embedded.descriptor().is_err() {
+            return; // This backend has none.
+        }
+        late.spawn(sleep(FAR)).detach();
+        late.turn(Duration::ZERO);
+        late.turn(Duration::ZERO);
+        super::workers::limit(libc::RLIMIT_NOFILE, 64);
+        let all: Vec<_> = std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).collect();
+        let task = embedded.spawn(sleep(Duration::from_millis(2)));
+        while !task.is_finished() {
+            embedded.turn(FAR);
+        }
+        let error = late.descriptor().expect_err("no descriptor is left");
+        assert_eq!(error.raw_os_error(), Some(libc::EMFILE), "{error}");
+        drop(all);
+        late.descriptor().expect("now there is one");
+    };
+    in_children(ME, rule, |_, _| {});
+}
