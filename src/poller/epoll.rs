@@ -4,8 +4,9 @@
 //! read: an eventfd for notifications, and a timerfd, made on first need, for the end of a wait.
 //!
 //! **Timeouts.** What is given to the call (`epoll_wait`, and `epoll_pwait2` since 5.11) the kernel may
-//! overdraw by the thread's timer slack, 50 µs if nobody has said otherwise, or by a thousandth of its
-//! length, if that is more (`select_estimate_accuracy` in Linux's fs/select.c); a timerfd it does not. So
+//! overdraw by the thread's timer slack, 50 µs if nobody has said otherwise, or, if that is more, by a
+//! thousandth of its length, five in a process that was made nice, 100 ms at most (`select_estimate_accuracy`
+//! in Linux's fs/select.c); a timerfd it does not. So
 //! the call's own timeout is used for what is far away, where it costs no further call, since nearly every
 //! such deadline is given up or pushed back; and ends early enough for the timerfd to do the rest. That is
 //! also what a foreign loop can see ([`arm`](Epoll::arm)).
@@ -211,8 +212,7 @@ impl Selector for Epoll {
             }
         }
         if fired {
-            let now = now();
-            self.timer.lock().armed.take_if(|armed| *armed <= now);
+            self.timer.lock().armed = None;
         }
         // What ends a wait before its time: a timer that was left over, or the call's own timeout.
         let is_for_nothing = list.is_empty() && !notified && (fired || nothing);
@@ -309,10 +309,11 @@ fn on_grid(end: Duration) -> Duration {
     }
 }
 
-/// A long timeout as `epoll_wait` takes it, less what that may overdraw, and as much again.
+/// A long timeout as `epoll_wait` takes it, less the most that it may overdraw, and a little.
 fn nearly(timeout: Duration) -> Duration {
     const MILLISECOND: Duration = Duration::from_millis(1);
-    whole_millis(timeout - timeout / 500 - MILLISECOND)
+    const LARGEST_SLACK: Duration = Duration::from_millis(100);
+    whole_millis(timeout - (timeout / 200).min(LARGEST_SLACK) - MILLISECOND)
 }
 
 /// A short timeout as `epoll_wait` takes it: never shorter.
@@ -372,7 +373,8 @@ mod tests {
         }
         for timeout in [LONG, Duration::from_secs(1), Duration::MAX] {
             let call = nearly(timeout);
-            let overdrawn = (call / 1_000).max(Duration::from_micros(50));
+            let overdrawn =
+                (call / 200).clamp(Duration::from_micros(50), Duration::from_millis(100));
             assert!(call + overdrawn < timeout, "{timeout:?} would be late");
         }
         assert_eq!(nearly(Duration::MAX).as_millis(), i32::MAX as u128);
