@@ -296,6 +296,7 @@ macro_rules! signals {
         pub enum Signal {
             $($(#[$doc])* $signal,)*
             /// One of the system's that has no name here, a real-time signal for instance, by its number.
+            /// (`try_from` never gives this for one that has; made by hand, it is told beside that one.)
             Other(i32),
         }
 

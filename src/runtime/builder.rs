@@ -12,7 +12,7 @@ use crate::poller::{Backend, Poller};
 use crate::reactor::Reactor;
 use crate::task::team::Team;
 
-/// As many workers as a runtime can have. Each has a thread, a poller with two descriptors, and looks
+/// As many workers as a runtime can have. Each has a thread, a poller with two or three descriptors, and looks
 /// at all the others now and then: beyond the cores of the largest machines they only cost.
 const MOST_WORKERS: usize = 1_024;
 
