@@ -100,7 +100,7 @@
 //! * [`block_on`] cancels what is still running when it returns.
 //! * Another crate's `block_on` within a task blocks that task's worker, which then serves neither
 //!   its sockets nor its timers: waiting for one of those there never ends. A nested [`block_on`] is
-//!   fine.
+//!   fine for what it spawns itself; the tasks around it wait meanwhile, so it must not wait for them.
 //! * Nothing panics for want of a runtime: on a plain thread sockets, timers and [`spawn`] use a
 //!   background runtime, started on first use. ([`spawn_local`] cannot; it says so.)
 

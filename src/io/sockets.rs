@@ -391,9 +391,11 @@ impl Async<unix::UnixListener> {
     ///
     /// # Errors
     ///
-    /// What the system says: a path in use, too long, or with a NUL in it.
+    /// As [`net::unix::UnixListener::bind`](crate::net::unix::UnixListener::bind).
     pub fn bind(path: impl AsRef<Path>) -> io::Result<Async<unix::UnixListener>> {
-        Async::new(unix::UnixListener::bind(path)?)
+        // Not the standard library's, which takes the empty path for no name at all.
+        let listener = crate::net::unix::UnixListener::bind(path)?;
+        Async::new_nonblocking(listener.try_into()?)
     }
 
     /// The next connection, and where it comes from.
@@ -546,9 +548,10 @@ impl Async<unix::UnixDatagram> {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// As [`net::unix::UnixDatagram::bind`](crate::net::unix::UnixDatagram::bind).
     pub fn bind(path: impl AsRef<Path>) -> io::Result<Async<unix::UnixDatagram>> {
-        Async::new(unix::UnixDatagram::bind(path)?)
+        let socket = crate::net::unix::UnixDatagram::bind(path)?;
+        Async::new_nonblocking(socket.try_into()?)
     }
 
     /// A socket that is bound to nothing.
