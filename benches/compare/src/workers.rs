@@ -51,7 +51,14 @@ pub fn group() -> Group {
                 both ends of 200 TCP connections, a task each, in this process. *Storm*: a plain \
                 thread spawns a million tiny tasks; measured until all have run. *Channels*: pairs \
                 of tasks that ping-pong over `async-channel`. *Uneven*: tasks of which every 20th \
-                computes forty times as long as the others.",
+                computes forty times as long as the others.\n\n\
+                What homes cost: a polder task stays on the worker that starts it, so of 64 pairs about \
+                half have two homes, and each of their messages is a wake-up across threads, while tokio \
+                takes the woken task over to the waker's worker. One task that does both, or \
+                `spawn_local`, costs nothing of that. And a worker that computes keeps its other tasks \
+                waiting: what computes for long belongs in `unblock`, and smaller tasks are \
+                spread better. (Queues of their own for what each worker spawns were tried, so that \
+                neighbours stay together, and gained nothing that could be measured.)",
         workloads,
         measure: |order| {
             let mut run = ready(order)?;
