@@ -303,60 +303,55 @@ impl Goal {
     }
 }
 
-// What profiles say (callgrind, and perf's clock where instructions do not tell) of rows that are missed.
+// What was measured (callgrind, and perf's clock where instructions do not tell) of rows that are missed.
 // Figures in it are of the machine and the state that it was written on; the tables have those of the run.
 
 const WAKES: &str = "\
-A task that is woken, reads, writes and waits again is some 750 user instructions (the raw loop: 105), and nine of them \
-are locked: two for the source's lock when the event is delivered and two when the task waits again, five for \
-async-task's state and the waker's count. With one pair each turn has six more, for parking and for the table of \
-sources. Nothing in the profile stands out: reading, waiting, delivering, running and scheduling take 60 to 130 \
-instructions each. Tried: a lock whose release is a plain store (1 % with one pair, nothing measurable with 50); \
-fewer bytes a source and a task (what 500 pairs gained); taking no more events at once than tasks are run in a turn (3 % \
-with 500). Left: sources whose waiters lie with the worker that they wait on, without any lock, as timers do; \
-link-time optimisation gains 9 %, and the peers are built without it as well.";
+A round trip is 2,610 user instructions with one pair and 1,590 with 50 (tokio: 3,760 and 2,280), and 30 or 20 locked ones: of \
+the 20, 12 are async-task's (state, and the waker's count) and 8 the locks of the two sources; with one pair each of two turns has \
+five more, for parking and for the table of sources. No function stands out: reading, waiting, delivering, running and scheduling take \
+60 to 130 instructions each time. Tried: a lock whose release is a plain store (1 % with one pair, within the noise with 50); taking \
+fewer events at once (nothing with 500 pairs). Not done: sources whose waiters lie with the worker that they wait on, without any lock, \
+as timers do.";
 
 const UNIX: &str = "\
 As for TCP, beside a kernel that does half the work; and a read is a `recvmsg`, since only that tells that it ended \
 at descriptors that came along, behind which there may be more: 82 ns more than `recv`, twice a round trip, are 8 % of \
-the raw loop's 2,060. The raw loop and the peers take every short read for the last one. Tried: `recv` and \
+the raw loop's 2,060. The raw loop takes every short read for the last one. Measured instead: `recv` and \
 then FIONREAD (154 ns), or trying again (178).";
 
 const SPAWN: &str = "\
-One allocation, 1,050 instructions, most of them in async-task. Two locked instructions went when tasks began to hand \
-their share of the runtime on (5 %).";
+One allocation and 1,050 instructions, spread over making, scheduling, running, awaiting and freeing the task. Two locked \
+instructions went when tasks began to hand their share of the runtime on (3 to 5 %).";
 
 const CHANNEL: &str = "\
-2,480 instructions a round trip, two thirds of them in async-channel and event-listener, which all share here; tokio's \
-own channel is in another row. What is polder's, two wakes and two runs, is 700.";
+2,490 instructions a round trip (tokio: 2,700), three fifths of them in async-channel and event-listener, which all share \
+here; tokio's own channel is in another row.";
 
 const TIMER: &str = "\
-Half of it is the clock: an `Instant` at its making, and a cheaper, coarse one at its first poll, which has to tell whether \
-the time has come. The rest is counting the waker up and down, and 300 instructions in the heap. A reset is the clock, and a \
-note in the timer's entry. Keeping the time of the last turn instead would be wrong by as much as the turn is long.";
+Of one that is made, polled and dropped the clock is a third of the time: an `Instant` at its making, and a cheaper, coarse \
+reading at its first poll, which has to tell whether the time has come. Counting the waker up and down is a sixth, the heap a fifth. \
+A reset is 206 instructions (tokio: 199): the clock, and a note in the timer's entry, which no longer looks at its node (8 %).";
 
 const TIMERS: &str = "\
 Deadlines share a wake-up if they fall in the same 32 µs; a shorter grid is less late for more CPU time: with 20 µs the \
-median was 9 µs late at 1.08 × tokio's CPU time, without any 4 µs at 1.5 ×.";
+median was 9 µs late at 1.09 × tokio's CPU time, without any 4 µs at 1.5 ×.";
 
 const MEMORY: &str = "\
-By malloc's account: 144 bytes for the source, 208 for the task (64 async-task's and ours, 120 the program's own \
-future), 16 in the reactor's table, 24 in the worker's list of live tasks, and 16 that malloc adds to the program's buffer. A source \
-was 176 before its waiters shared a place. Below 300 would be without the list, by which a runtime that ends finds \
-its tasks, or with source and task in one allocation.";
+Asked of malloc for each connection: 136 bytes for the source (168 before its waiters shared a place), 200 for the task, in which \
+the program's own future lies; then 16 in the reactor's table, 24 in the worker's list of live tasks, by which a runtime that ends \
+finds them, and malloc's own 8 for each of three allocations, rounded up to 16. No one of them is what is too much.";
 
 const CONNECT: &str = "\
-One system call more than the raw loop: a source is deregistered before it is closed, since a duplicate of its \
-descriptor would keep it in the kernel's set. And a task and a source are made and freed: some 1 µs in all.";
+1.4 µs a connection. One system call more than the raw loop: a source is deregistered before it is closed, since a duplicate of its \
+descriptor would keep it in the kernel's set. And a task and a source are made and freed.";
 
 const BUSY: &str = "\
 What polling gains is what parking costs, and that is the machine's: a loop written by hand that polls the same way gains as \
-much (`raw-busy` beside `raw`). Where the goal was set, waking a core took 15 µs; a host that keeps its guests' cores awake \
-for a while takes a third of that.";
+much (`raw-busy` beside `raw`). Waking the core adds 4 µs to a round trip of 7 here; where the goal was set, it added 15 to 6.";
 
 const ECHO: &str = "\
-Beyond the instructions it is the caches: each connection has a task and a source of its own, six lines that the raw loop has not, \
-and with 1,000 of them they are out of the nearest cache when they are wanted again. Taking 64 events at a time instead of 256, \
-as many as tasks are run in a turn, gained a tenth of the CPU time. Where the raw loop itself is less than 1.7 × smol, nobody \
-reaches that. The p99 is the slowest of some 90 rounds of 1,000 answers in 300 ms: one interruption of the machine decides it, for \
-the raw loop too; left alone, this is between 1.05 and 1.3.";
+Each connection has a task and a source of its own, which the raw loop has not. Taking 64 events at a time instead of 256, as many as \
+tasks are run in a turn, took 12 % off the CPU time (11 rounds, from 0.85 to 0.93). Where the raw loop itself is less than 1.7 × \
+smol, that is out of reach. The p99 is the slowest of some 90 rounds of 1,000 answers in 300 ms, so that a single interruption \
+decides it: of nearly all programs it is anything from 1.0 to 3.8 times the p50.";
