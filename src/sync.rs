@@ -33,6 +33,13 @@ impl<T> fmt::Debug for Mutex<T> {
 pub(crate) type MutexGuard<'a, T> = imp::MutexGuard<'a, T>;
 
 impl<T> Mutex<T> {
+    /// loom's cannot lie in a static.
+    #[cfg(not(loom))]
+    pub(crate) const fn new(value: T) -> Mutex<T> {
+        Mutex(imp::Mutex::new(value))
+    }
+
+    #[cfg(loom)]
     pub(crate) fn new(value: T) -> Mutex<T> {
         Mutex(imp::Mutex::new(value))
     }

@@ -10,11 +10,11 @@ use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::thread;
 
-use crate::sync::{renew, wake_all};
+use crate::sync::{Mutex, renew, wake_all};
 
 /// Threads at once. They mostly wait for a name server, five seconds for one that does not answer
 /// (resolv.conf(5)): as many names that nobody knows do not keep another one waiting.
@@ -51,7 +51,7 @@ pub(super) async fn look_up(host: String, port: u16) -> io::Result<Vec<SocketAdd
     });
     begin(lookup.clone())?;
     poll_fn(|cx| {
-        let mut answer = lock(&lookup.answer);
+        let mut answer = lookup.answer.lock();
         if let Some(result) = answer.result.take() {
             return Poll::Ready(result);
         }
@@ -67,7 +67,7 @@ pub(super) async fn look_up(host: String, port: u16) -> io::Result<Vec<SocketAdd
 }
 
 fn begin(lookup: Arc<Lookup>) -> io::Result<()> {
-    let mut lookups = lock(&LOOKUPS);
+    let mut lookups = LOOKUPS.lock();
     lookups.waiting.push_back(lookup);
     if lookups.threads == MOST {
         return Ok(());
@@ -89,7 +89,7 @@ fn begin(lookup: Arc<Lookup>) -> io::Result<()> {
 fn work() {
     loop {
         let lookup = {
-            let mut lookups = lock(&LOOKUPS);
+            let mut lookups = LOOKUPS.lock();
             let Some(lookup) = lookups.waiting.pop_front() else {
                 lookups.threads -= 1;
                 return;
@@ -99,7 +99,7 @@ fn work() {
         // Otherwise nobody waits for it any more.
         if Arc::strong_count(&lookup) > 1 {
             let result = lookup.ask();
-            let mut answer = lock(&lookup.answer);
+            let mut answer = lookup.answer.lock();
             answer.result = Some(result);
             let waker = answer.waker.take();
             drop(answer);
@@ -118,10 +118,6 @@ impl Lookup {
             )),
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -144,10 +140,10 @@ mod tests {
             assert_eq!(addresses, [SocketAddr::from(([127, 0, 0, 1], n as u16))]);
         }
         let start = std::time::Instant::now();
-        while lock(&LOOKUPS).threads > 0 {
+        while LOOKUPS.lock().threads > 0 {
             assert!(start.elapsed().as_secs() < 30, "the threads go on");
             thread::yield_now();
         }
-        assert!(lock(&LOOKUPS).waiting.is_empty());
+        assert!(LOOKUPS.lock().waiting.is_empty());
     }
 }

@@ -77,3 +77,43 @@ fn collect(mut pipe: impl Read + Send + 'static) -> thread::JoinHandle<Vec<u8>> 
         bytes
     })
 }
+
+/// How much of the process's memory is resident, in bytes.
+#[cfg(target_os = "linux")]
+pub fn resident() -> usize {
+    let text = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let words = line.unwrap().trim().trim_end_matches(" kB");
+    words.parse::<usize>().unwrap() * 1_024
+}
+
+/// How many entries a folder has: `/proc/self/fd`, `/proc/self/task`.
+#[cfg(target_os = "linux")]
+pub fn entries(path: &str) -> usize {
+    std::fs::read_dir(path).unwrap().count()
+}
+
+/// What the process may have of something, from here on.
+#[cfg(target_os = "linux")]
+pub fn limit(resource: libc::__rlimit_resource_t, to: usize) {
+    let limit = libc::rlimit {
+        rlim_cur: to as libc::rlim_t,
+        rlim_max: libc::RLIM_INFINITY,
+    };
+    // Only what is now allowed changes.
+    let mut now = limit;
+    // SAFETY: the kernel writes one `rlimit`, and reads one.
+    let result = unsafe {
+        libc::getrlimit(resource, &mut now);
+        now.rlim_cur = limit.rlim_cur.min(now.rlim_max);
+        libc::setrlimit(resource, &now)
+    };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// Leaves the process no descriptor to open, until what this gives is dropped.
+#[cfg(target_os = "linux")]
+pub fn all_descriptors() -> Vec<std::fs::File> {
+    limit(libc::RLIMIT_NOFILE, 64);
+    std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).collect()
+}

@@ -19,6 +19,8 @@ use polder::time::{sleep, timeout};
 use polder::{Backend, Handle, Runtime, Task, Timer, future};
 
 use crate::child::in_children;
+#[cfg(target_os = "linux")]
+use crate::child::{entries, resident};
 use crate::descriptor::{is_readable, wait_until_readable};
 use crate::probe::{
     Alive, Mailbox, OnDrop, Signal, hold, join_all, own_waker, poll_with, tcp_pair,
@@ -1295,15 +1297,6 @@ fn a_waker_that_panics_leaves_nobody_else_waiting() {
 #[test]
 fn a_thousand_runtimes_leave_no_descriptor_thread_or_memory() {
     const ME: &str = "runtime::a_thousand_runtimes_leave_no_descriptor_thread_or_memory";
-    fn entries(path: &str) -> usize {
-        std::fs::read_dir(path).unwrap().count()
-    }
-    fn resident() -> usize {
-        let text = std::fs::read_to_string("/proc/self/status").unwrap();
-        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let words = line.unwrap().trim().trim_end_matches(" kB");
-        words.parse::<usize>().unwrap() * 1_024
-    }
     let rule = |backend| {
         let one = |round: usize| {
             let runtime = runtime(backend);

@@ -21,7 +21,7 @@ use polder::time::{sleep, sleep_until, timeout, timeout_at};
 use polder::{Backend, Handle, Runtime, Timer};
 
 #[cfg(target_os = "linux")]
-use super::child::in_children;
+use super::child::{all_descriptors, in_children, resident};
 use super::descriptor::wait_until_readable;
 use super::support::*;
 
@@ -2059,12 +2059,6 @@ fn on_a_thread(mut timer: Timer, f: impl FnOnce(&mut Timer) + Send + 'static) ->
 fn a_timer_that_is_set_a_million_times_while_its_runtime_stands_still_takes_no_memory() {
     const ME: &str =
         "time::a_timer_that_is_set_a_million_times_while_its_runtime_stands_still_takes_no_memory";
-    fn resident() -> usize {
-        let text = std::fs::read_to_string("/proc/self/status").unwrap();
-        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let words = line.unwrap().trim().trim_end_matches(" kB");
-        words.parse::<usize>().unwrap() * 1_024
-    }
     let rule = |backend| {
         let runtime = runtime(backend);
         let mut timer = Timer::after(FAR);
@@ -2085,8 +2079,7 @@ fn timers_fire_though_no_descriptor_is_left() {
     const ME: &str = "time::timers_fire_though_no_descriptor_is_left";
     let rule = |backend| {
         let runtime = runtime(backend);
-        super::workers::limit(libc::RLIMIT_NOFILE, 64);
-        let all: Vec<_> = std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).collect();
+        let all = all_descriptors();
         runtime.block_on(async {
             for micros in [1, 700, 2_500] {
                 let (start, time) = (Instant::now(), Duration::from_micros(micros));
@@ -2113,8 +2106,7 @@ fn an_embedded_runtime_keeps_its_deadlines_though_no_descriptor_is_left() {
         late.spawn(sleep(FAR)).detach();
         late.turn(Duration::ZERO);
         late.turn(Duration::ZERO);
-        super::workers::limit(libc::RLIMIT_NOFILE, 64);
-        let all: Vec<_> = std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).collect();
+        let all = all_descriptors();
         let task = embedded.spawn(sleep(Duration::from_millis(2)));
         while !task.is_finished() {
             embedded.turn(FAR);

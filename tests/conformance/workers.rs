@@ -24,6 +24,8 @@ use polder::{Backend, Event, Handle, Runtime, Task, Timer, future};
 
 #[cfg(unix)]
 use crate::child::in_children;
+#[cfg(target_os = "linux")]
+use crate::child::{entries, limit, resident};
 use crate::probe::{
     Alive, Mailbox, OnDrop, Signal, hold, join_all, own_waker, poll_with, tcp_pair,
 };
@@ -804,15 +806,6 @@ fn timer_of_an_hour() -> Timer {
 #[test]
 fn hundreds_of_ends_in_the_middle_of_everything_leave_no_descriptor_thread_or_memory() {
     const ME: &str = "workers::hundreds_of_ends_in_the_middle_of_everything_leave_no_descriptor_thread_or_memory";
-    fn entries(path: &str) -> usize {
-        std::fs::read_dir(path).unwrap().count()
-    }
-    fn resident() -> usize {
-        let text = std::fs::read_to_string("/proc/self/status").unwrap();
-        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let words = line.unwrap().trim().trim_end_matches(" kB");
-        words.parse::<usize>().unwrap() * 1_024
-    }
     let rule = |backend| {
         let one = |round: usize| end_in_the_middle(backend, 2 + 2 * (round / 4 % 2), round);
         let left = || [entries("/proc/self/fd"), entries("/proc/self/task")];
@@ -888,28 +881,6 @@ fn numbers_of_workers_and_names_that_cannot_be_are_errors_with_words() {
 }
 
 #[cfg(target_os = "linux")]
-pub fn limit(resource: libc::__rlimit_resource_t, to: usize) {
-    let limit = libc::rlimit {
-        rlim_cur: to as libc::rlim_t,
-        rlim_max: libc::RLIM_INFINITY,
-    };
-    // Only what is now allowed changes.
-    let mut now = limit;
-    // SAFETY: the kernel writes one `rlimit`, and reads one.
-    let result = unsafe {
-        libc::getrlimit(resource, &mut now);
-        now.rlim_cur = limit.rlim_cur.min(now.rlim_max);
-        libc::setrlimit(resource, &now)
-    };
-    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
-}
-
-#[cfg(target_os = "linux")]
-fn entries(path: &str) -> usize {
-    std::fs::read_dir(path).unwrap().count()
-}
-
-#[cfg(target_os = "linux")]
 #[test]
 fn build_without_enough_descriptors_is_an_error_that_leaks_nothing() {
     const ME: &str = "workers::build_without_enough_descriptors_is_an_error_that_leaks_nothing";
@@ -945,12 +916,6 @@ fn build_without_enough_descriptors_is_an_error_that_leaks_nothing() {
 #[test]
 fn builds_that_fail_again_and_again_leave_no_memory() {
     const ME: &str = "workers::builds_that_fail_again_and_again_leave_no_memory";
-    fn resident() -> usize {
-        let text = std::fs::read_to_string("/proc/self/status").unwrap();
-        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let words = line.unwrap().trim().trim_end_matches(" kB");
-        words.parse::<usize>().unwrap() * 1_024
-    }
     let rule = |backend| {
         let fail = || {
             let result = Runtime::builder().backend(backend).workers(64).build();
