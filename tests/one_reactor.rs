@@ -1,17 +1,19 @@
 //! With [`Backend::AsyncIo`], polder and the crates that stand on async-io share one reactor.
 
+use std::cell::RefCell;
 use std::future::Future;
-use std::net::{TcpListener as StdListener, TcpStream as StdStream};
+use std::net::{TcpListener as StdListener, TcpStream as StdStream, UdpSocket};
 use std::process::Stdio;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
+use std::task::{Context, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use async_process::Command;
 use polder::io::{AsyncReadExt, AsyncWriteExt};
 use polder::net::{TcpListener, TcpStream};
-use polder::poller::Poller;
-use polder::{Backend, Runtime, Timer, future};
+use polder::poller::{Events, Interest, Mode, Poller, Token};
+use polder::{Backend, Event, Handle, Runtime, Timer, future};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -148,6 +150,235 @@ fn what_is_in_async_io_already_can_be_waited_for() {
         theirs_saw.unwrap();
         ours_saw.unwrap();
     });
+}
+
+/// Nothing of polder's own is pending: only a wake by async-io ends the wait.
+#[test]
+fn timers_of_async_ios_alone_end_a_wait() {
+    run(|| async {
+        for _ in 0..50 {
+            async_io::Timer::after(Duration::from_millis(1)).await;
+        }
+        let task = polder::spawn(async { async_io::Timer::after(Duration::from_millis(1)).await });
+        task.await;
+    });
+}
+
+#[test]
+fn sockets_of_async_ios_alone_end_a_wait() {
+    run(|| async {
+        let listener = async_io::Async::<StdListener>::bind(([127, 0, 0, 1], 0)).unwrap();
+        let address = listener.get_ref().local_addr().unwrap();
+        let server = polder::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut bytes = [0; 5];
+            for _ in 0..100 {
+                stream.read_exact(&mut bytes).await.unwrap();
+                stream.write_all(&bytes).await.unwrap();
+            }
+        });
+        let mut stream = async_io::Async::<StdStream>::connect(address)
+            .await
+            .unwrap();
+        let mut bytes = [0; 5];
+        for _ in 0..100 {
+            stream.write_all(b"hello").await.unwrap();
+            stream.read_exact(&mut bytes).await.unwrap();
+        }
+        server.await;
+    });
+}
+
+#[test]
+fn the_output_of_a_hundred_children_comes() {
+    run(|| async {
+        for _ in 0..100 {
+            child().await;
+        }
+    });
+}
+
+/// Calls `call` when it is woken, once.
+struct Calls<F>(Mutex<Option<F>>);
+
+impl<F: FnOnce() + Send + 'static> Calls<F> {
+    fn waker(call: F) -> Waker {
+        Arc::new(Calls(Mutex::new(Some(call)))).into()
+    }
+}
+
+impl<F: FnOnce() + Send> Wake for Calls<F> {
+    fn wake(self: Arc<Self>) {
+        let call = self.0.lock().unwrap().take();
+        if let Some(call) = call {
+            call();
+        }
+    }
+}
+
+/// A timer of async-io's that calls `call`, on whichever thread drives that reactor.
+async fn called(call: impl FnOnce() + Send + 'static) {
+    let mut timer = async_io::Timer::after(Duration::from_millis(2));
+    let waker = Calls::waker(call);
+    let polled = Future::poll(
+        std::pin::Pin::new(&mut timer),
+        &mut Context::from_waker(&waker),
+    );
+    assert!(polled.is_pending());
+    // Kept until the call has been made: a timer that is dropped calls nobody.
+    polder::spawn(async move {
+        let _timer = timer;
+        std::future::pending::<()>().await;
+    })
+    .detach();
+}
+
+#[test]
+fn a_spawn_and_a_timer_made_by_a_waker_in_its_reactor_are_not_lost() {
+    for workers in [1, 2] {
+        run_on(workers, || async {
+            let done = Arc::new(Event::new());
+            for _ in 0..20 {
+                let (handle, told) = (Handle::current(), done.clone());
+                called(move || {
+                    let timer = async move {
+                        Timer::after(Duration::from_millis(1)).await;
+                        told.set();
+                    };
+                    handle.spawn(timer).detach();
+                })
+                .await;
+                done.wait().await;
+            }
+        });
+    }
+}
+
+#[test]
+fn a_waker_in_its_reactor_may_drive_another_runtime_and_wait_for_this_one() {
+    for workers in [1, 2] {
+        run_on(workers, || async {
+            let done = Arc::new(Event::new());
+            for _ in 0..20 {
+                let (handle, told) = (Handle::current(), done.clone());
+                called(move || {
+                    let inner = Runtime::builder()
+                        .backend(Backend::AsyncIo)
+                        .build()
+                        .unwrap();
+                    inner.block_on(handle.spawn(async { future::yield_now().await }));
+                    told.set();
+                })
+                .await;
+                // Busy meanwhile: a look at the kernel must not wait for whoever drives async-io.
+                let mut waits = done.wait();
+                while future::poll_once(&mut waits).await.is_none() {
+                    future::yield_now().await;
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn a_runtime_in_a_thread_local_ends_with_its_thread() {
+    thread_local! {
+        static RUNTIME: RefCell<Option<Runtime>> = const { RefCell::new(None) };
+        static BLOCKS: RefCell<Option<Blocks>> = const { RefCell::new(None) };
+    }
+    /// Uses a runtime where thread-locals with destructors may be gone.
+    struct Blocks;
+    impl Drop for Blocks {
+        fn drop(&mut self) {
+            let runtime = Runtime::builder()
+                .backend(Backend::AsyncIo)
+                .build()
+                .unwrap();
+            runtime.block_on(Timer::after(Duration::from_millis(1)));
+        }
+    }
+    // Used first, and so dropped last, or the other way round.
+    for first in [true, false] {
+        let thread = thread::spawn(move || {
+            let fill = || {
+                let runtime = Runtime::builder()
+                    .backend(Backend::AsyncIo)
+                    .build()
+                    .unwrap();
+                runtime.block_on(Timer::after(Duration::from_millis(1)));
+                let (mut near, mut far) = runtime.block_on(pair());
+                runtime
+                    .spawn(async move { near.read(&mut [0; 1]).await })
+                    .detach();
+                runtime
+                    .spawn(async move { far.read(&mut [0; 1]).await })
+                    .detach();
+                runtime.turn(Duration::ZERO);
+                RUNTIME.set(Some(runtime));
+            };
+            match first {
+                true => (BLOCKS.set(Some(Blocks)), fill()),
+                false => {
+                    fill();
+                    (BLOCKS.set(Some(Blocks)), ())
+                }
+            };
+        });
+        thread.join().unwrap();
+    }
+}
+
+async fn pair() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let near = TcpStream::connect(listener.local_addr().unwrap())
+        .await
+        .unwrap();
+    (near, listener.accept().await.unwrap().0)
+}
+
+/// With room for one event, those that are ready in both directions again and again leave room for who
+/// comes after a long time, whether the wait may sleep or not.
+#[test]
+fn ready_sources_leave_room_for_a_newcomer() {
+    for timeout in [Some(Duration::ZERO), Some(Duration::from_secs(10)), None] {
+        let poller = Poller::new(Backend::AsyncIo).unwrap();
+        let bind = || {
+            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+            (socket.send_to(b"x", socket.local_addr().unwrap())).unwrap();
+            socket
+        };
+        let register = |socket: &UdpSocket, token| {
+            let both = Interest::READABLE | Interest::WRITABLE;
+            // SAFETY: the poller is dropped before the sockets.
+            unsafe { poller.register(descriptor(socket), token, both, Mode::Level) }.unwrap();
+        };
+        let sockets = [bind(), bind(), bind(), bind(), bind()];
+        let (last, others) = sockets.split_last().unwrap();
+        for (number, socket) in others.iter().enumerate() {
+            register(socket, Token(number as u64));
+        }
+        let mut events = Events::with_capacity(1);
+        for _ in 0..5_000 {
+            poller.wait(&mut events, timeout).unwrap();
+        }
+        register(last, Token(99));
+        let told = (0..1_000).position(|_| {
+            poller.wait(&mut events, timeout).unwrap();
+            events.iter().any(|event| event.token() == Token(99))
+        });
+        assert!(told.is_some(), "1,000 events of others came before");
+        drop(poller);
+    }
+}
+
+#[cfg(unix)]
+fn descriptor(socket: &UdpSocket) -> std::os::fd::BorrowedFd<'_> {
+    std::os::fd::AsFd::as_fd(socket)
+}
+
+#[cfg(windows)]
+fn descriptor(socket: &UdpSocket) -> std::os::windows::io::BorrowedSocket<'_> {
+    std::os::windows::io::AsSocket::as_socket(socket)
 }
 
 #[test]

@@ -1,51 +1,59 @@
-//! `async-io`'s reactor does the waiting: one reactor in a process that also uses async-process,
+//! `async-io`'s reactor asks the kernel: one reactor in a process that also uses async-process,
 //! zbus or async-net, instead of two. Behind the feature `async-io`.
 //!
 //! That reactor is the process's, not ours: each descriptor is an [`async_io::Async`], whose interest
-//! is a waker of ours, a [`Signal`]. It is called by whichever thread drives the reactor: ours in its
-//! wait, another crate's in `async_io::block_on`, or async-io's helper thread. It puts itself in the
-//! poller's **inbox** and wakes the thread that waits. That thread looks up what the signals are
-//! about in the **table**.
+//! is a waker of ours, a [`Signal`]. async-io's helper thread drives the reactor and calls it (or
+//! whichever thread is in `async_io::block_on`). The signal puts itself in the poller's **inbox** and
+//! ends the wait of the **parker**, which is all that a thread of ours sleeps in. That thread looks up
+//! what the signals are about in the **table**.
+//!
+//! **We never drive async-io's reactor.** Driving it calls everybody's wakers, in the middle of a wait of
+//! ours: they may spawn, set timers, drive this very runtime, or block. So the wait sleeps in a poller
+//! of the platform's in which nothing is registered, and async-io's own thread does the rest. The price
+//! is a switch of threads for each event.
+//!
+//! **Why no signal is lost.** It is put in the inbox under the inbox's lock, and then the parker is
+//! notified, which ends its current or else its next wait. The waiter looks at the inbox after each.
 //!
 //! * **What is armed.** async-io asks the kernel for one event at a time. So a report spends it, and
 //!   levels are made by arming what was reported again before the next wait. There are no edges: made
 //!   from this they would be levels, and spin.
 //! * **No stale event:** a signal counts only if the table still has that very signal and its direction
 //!   is still asked for; `modify` takes back what has not been reported yet, and arms it again.
-//! * **A zero timeout** must report what is ready, and another thread may hold the reactor. So such a
-//!   wait arms a **fence**, a descriptor that is always readable, and ends when that has been told:
-//!   kernels tell what became ready earlier first, and async-io calls wakers in that order.
+//! * **A zero timeout** must report what is ready, whatever async-io's thread is doing. So such a wait
+//!   first asks the kernel itself, by one `poll(2)` of all that is asked for.
+//! * **Order.** A signal is in the inbox at most once, and leaves it at the front: whoever is ready
+//!   again and again comes after all others, however few events a wait has room for.
 //! * **The end** of a source is told in the directions that are asked for. async-io tells no hints.
 //! * **Once per process:** a descriptor can be in async-io only once. If it is there already (by another
 //!   poller of ours, or somebody's `async_io::Async`), what is registered is a duplicate of it.
 //! * async-io opens its reactor on first use, and *panics* where there are no descriptors left for it.
 //!   So the first poller tries that first, with a reactor of its own.
 //!
-//! Lock order: table, then async-io's, then inbox. Wakers are called under none of ours.
+//! Lock order: table, then async-io's, then inbox. Foreign code runs under none of ours.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::pin::Pin;
 use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll, Wake, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_io::{Async, Timer};
 
 use super::{
-    BorrowedDescriptor, Capabilities, Event, Events, Interest, Mode, Ready, Selector, Token,
+    Backend, BorrowedDescriptor, Capabilities, Event, Events, Interest, Mode, Ready, Selector,
+    Token,
 };
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sys::{self, AsRawDescriptor, OwnedDescriptor, RawDescriptor};
+use crate::sys::{self, AsDescriptor, AsRawDescriptor, OwnedDescriptor, RawDescriptor};
 
 pub(super) struct AsyncIo {
     table: Mutex<Table>,
     inbox: Arc<Inbox>,
-    /// For the thread that waits only.
-    fence: Mutex<Fence>,
 }
 
 #[derive(Default)]
@@ -72,13 +80,17 @@ struct Line {
     armed: bool,
 }
 
-/// What async-io is given to wake.
+/// What async-io is given to wake. Its flags are written under the inbox's lock.
 struct Signal {
     inbox: Arc<Inbox>,
     descriptor: RawDescriptor,
     direction: Direction,
-    /// It is in the inbox, and counts. Written under the inbox's lock.
+    /// It is in the inbox.
+    queued: AtomicBool,
+    /// And it counts.
     raised: AtomicBool,
+    /// Its source is gone.
+    dead: AtomicBool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -87,27 +99,63 @@ enum Direction {
     Write,
 }
 
-#[derive(Default)]
-struct Inbox(Mutex<Post>);
+struct Inbox {
+    post: Mutex<Post>,
+    /// Where the thread that waits sleeps: a poller in which nothing is registered.
+    parker: Box<dyn Selector>,
+}
 
 #[derive(Default)]
 struct Post {
     signals: VecDeque<Arc<Signal>>,
+    /// How many of these are dead.
+    dead: usize,
     notified: bool,
-    /// The thread that waits.
-    waiter: Option<Waker>,
+}
+
+impl Post {
+    fn raise(&mut self, signal: &Arc<Signal>) {
+        if signal.dead.load(Ordering::Relaxed) {
+            return;
+        }
+        signal.raised.store(true, Ordering::Relaxed);
+        if !signal.queued.swap(true, Ordering::Relaxed) {
+            self.signals.push_back(signal.clone());
+        }
+    }
+
+    fn next(&mut self) -> Option<Arc<Signal>> {
+        let signal = self.signals.pop_front()?;
+        signal.queued.store(false, Ordering::Relaxed);
+        self.dead -= usize::from(signal.dead.load(Ordering::Relaxed));
+        Some(signal)
+    }
+
+    /// The signal's source goes. The dead are taken out when they are more than the living: so the inbox
+    /// stays as short as the table, also while nobody waits.
+    fn bury(&mut self, signal: &Signal) {
+        signal.dead.store(true, Ordering::Relaxed);
+        if !signal.queued.load(Ordering::Relaxed) {
+            return;
+        }
+        self.dead += 1;
+        if self.dead > self.signals.len() / 2 {
+            (self.signals).retain(|signal| !signal.dead.load(Ordering::Relaxed));
+            self.dead = 0;
+        }
+    }
 }
 
 impl Inbox {
-    /// Changes it, and wakes whoever waits.
-    fn put(&self, change: impl FnOnce(&mut Post)) {
-        let mut post = self.0.lock();
-        change(&mut post);
-        let waiter = post.waiter.take();
-        drop(post);
-        if let Some(waiter) = waiter {
-            waiter.wake();
-        }
+    fn new() -> io::Result<Inbox> {
+        #[cfg(unix)]
+        let parker = Backend::Poll;
+        #[cfg(not(unix))]
+        let parker = Backend::default();
+        Ok(Inbox {
+            post: Mutex::default(),
+            parker: parker.open()?,
+        })
     }
 }
 
@@ -117,11 +165,9 @@ impl Wake for Signal {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.inbox.put(|post| {
-            if !self.raised.swap(true, Ordering::Relaxed) {
-                post.signals.push_back(self.clone());
-            }
-        });
+        self.inbox.post.lock().raise(self);
+        // A failure cannot be told to async-io, and leaves the signal where the next wait finds it.
+        let _ = self.inbox.parker.notify();
     }
 }
 
@@ -131,7 +177,9 @@ impl Line {
             inbox: inbox.clone(),
             descriptor,
             direction,
+            queued: AtomicBool::new(false),
             raised: AtomicBool::new(false),
+            dead: AtomicBool::new(false),
         });
         Line {
             waker: signal.clone().into(),
@@ -166,7 +214,7 @@ impl Line {
 
     /// Takes back what it has told and nobody has seen.
     fn quash(&mut self) {
-        let _inbox = self.signal.inbox.0.lock();
+        let _post = self.signal.inbox.post.lock();
         if self.signal.raised.swap(false, Ordering::Relaxed) {
             self.armed = false;
         }
@@ -174,8 +222,12 @@ impl Line {
 }
 
 impl Source {
+    fn lines(&self) -> [&Line; 2] {
+        [&self.readable, &self.writable]
+    }
+
     fn has(&self, signal: &Arc<Signal>) -> bool {
-        Arc::ptr_eq(&self.readable.signal, signal) || Arc::ptr_eq(&self.writable.signal, signal)
+        (self.lines().iter()).any(|line| Arc::ptr_eq(&line.signal, signal))
     }
 
     /// Arms what is asked for. If that fails, the source is of no more use: async-io holds a waker
@@ -189,6 +241,14 @@ impl Source {
             self.writable.arm(&self.io)?;
         }
         Ok(())
+    }
+
+    /// It leaves the table.
+    fn bury(&self, inbox: &Inbox) {
+        let mut post = inbox.post.lock();
+        for line in self.lines() {
+            post.bury(&line.signal);
+        }
     }
 
     /// What it has to report: what was raised, of what is asked for. Under the inbox's lock.
@@ -257,29 +317,15 @@ sys::lend_descriptor!([] Watched, |it| match it {
     Watched::Duplicate(descriptor) => descriptor,
 });
 
-/// See the head.
-struct Fence {
-    io: Async<OwnedDescriptor>,
-    line: Line,
-}
-
-impl Fence {
-    fn new(inbox: &Arc<Inbox>) -> io::Result<Fence> {
-        let descriptor = sys::always_writable()?;
-        let line = Line::new(inbox, descriptor.as_raw_descriptor(), Direction::Write);
-        begin()?;
-        Ok(Fence {
-            io: Async::new_nonblocking(descriptor)?,
-            line,
-        })
-    }
-}
-
-/// To be called before async-io is: makes sure that it can open its reactor.
+/// Opens async-io's reactor, and starts its thread, unless that was done. It panics where there are no
+/// descriptors left for it, so a reactor like it is opened first, which says so.
 fn begin() -> io::Result<()> {
     static BEGUN: AtomicBool = AtomicBool::new(false);
     if !BEGUN.load(Ordering::Relaxed) {
         polling::Poller::new()?;
+        // Setting a timer is what takes the least.
+        let mut timer = Timer::after(Duration::from_secs(3_600));
+        let _pending = Pin::new(&mut timer).poll(&mut Context::from_waker(Waker::noop()));
         BEGUN.store(true, Ordering::Relaxed);
     }
     Ok(())
@@ -287,10 +333,11 @@ fn begin() -> io::Result<()> {
 
 impl AsyncIo {
     pub(super) fn new() -> io::Result<AsyncIo> {
-        let inbox = Arc::default();
+        let inbox = Arc::new(Inbox::new()?);
+        // The last that can fail, since what it opens stays.
+        begin()?;
         Ok(AsyncIo {
             table: Mutex::default(),
-            fence: Mutex::new(Fence::new(&inbox)?),
             inbox,
         })
     }
@@ -310,6 +357,7 @@ impl AsyncIo {
                 // Closed behind our back: told once, and forgotten.
                 let end = Ready::READABLE | Ready::WRITABLE;
                 events.push(Event::new(source.token, end));
+                source.bury(&self.inbox);
                 sources.remove(descriptor);
             }
             false
@@ -320,14 +368,14 @@ impl AsyncIo {
     fn collect(&self, events: &mut Events) -> bool {
         let mut table = self.table.lock();
         let Table { sources, again } = &mut *table;
-        let mut post = self.inbox.0.lock();
+        let mut post = self.inbox.post.lock();
         while events.len() < events.limit() {
-            let Some(signal) = post.signals.pop_front() else {
+            let Some(signal) = post.next() else {
                 break;
             };
             let source = sources.get_mut(&signal.descriptor);
             let Some(source) = source.filter(|source| source.has(&signal)) else {
-                continue; // Deregistered, or the fence.
+                continue; // Deregistered.
             };
             let ready = source.take();
             if ready == Ready::default() {
@@ -342,37 +390,44 @@ impl AsyncIo {
         std::mem::take(&mut post.notified)
     }
 
-    /// Drives async-io's reactor, or lets others, until the inbox is as `is_enough` wants it. True if
-    /// the deadline came first.
-    fn sleep(&self, deadline: Option<Instant>, is_enough: impl Fn(&Post) -> bool) -> bool {
-        let mut timer = deadline.map(Timer::at);
-        let over = async_io::block_on(poll_fn(|context| {
-            let mut post = self.inbox.0.lock();
-            if is_enough(&post) {
-                return Poll::Ready(false);
+    /// Raises the signals of all that is ready now. (What async-io tells of the same afterwards is told
+    /// twice, which pollers may.)
+    fn look(&self) {
+        let table = self.table.lock();
+        let asked: Vec<_> = (table.sources.values())
+            .filter(|source| !source.interest.is_empty())
+            .collect();
+        if asked.is_empty() {
+            return;
+        }
+        let wanted = asked.iter().map(|source| {
+            let reads = source.interest.contains(Interest::READABLE);
+            let writes = source.interest.contains(Interest::WRITABLE);
+            (source.io.as_descriptor(), reads, writes)
+        });
+        // A kernel that is short of memory tells async-io later.
+        let Ok(ready) = sys::ready_now(wanted) else {
+            return;
+        };
+        let mut post = self.inbox.post.lock();
+        for (source, (reads, writes)) in asked.into_iter().zip(ready) {
+            for (line, is_ready) in source.lines().into_iter().zip([reads, writes]) {
+                if is_ready {
+                    post.raise(&line.signal);
+                }
             }
-            let before = post.waiter.replace(context.waker().clone());
-            drop(post);
-            drop(before);
-            match &mut timer {
-                Some(timer) => Pin::new(timer).poll(context).map(|_| true),
-                None => Poll::Pending,
-            }
-        }));
-        let waiter = self.inbox.0.lock().waiter.take();
-        drop(waiter);
-        over
+        }
     }
+}
 
-    /// Waits until all has been told that is ready now.
-    fn look(&self) -> io::Result<()> {
-        let mut fence = self.fence.lock();
-        let Fence { io, line } = &mut *fence;
-        line.quash();
-        line.armed = false;
-        line.arm(io)?;
-        self.sleep(None, |_| line.signal.raised.load(Ordering::Relaxed));
-        Ok(())
+impl Drop for AsyncIo {
+    /// Signals hold the inbox, and the inbox those that were raised.
+    fn drop(&mut self) {
+        for source in self.table.lock().sources.values() {
+            source.bury(&self.inbox);
+        }
+        let signals = std::mem::take(&mut self.inbox.post.lock().signals);
+        drop(signals);
     }
 }
 
@@ -384,10 +439,7 @@ impl Selector for AsyncIo {
             edge: false,
             hints: false,
             descriptor: false,
-            granularity: match cfg!(windows) {
-                true => Duration::from_millis(1),
-                false => Duration::from_nanos(1),
-            },
+            granularity: self.inbox.parker.capabilities().granularity,
         }
     }
 
@@ -431,6 +483,7 @@ impl Selector for AsyncIo {
         source.writable.quash();
         let result = source.arm();
         if result.is_err() {
+            source.bury(&self.inbox);
             table.sources.remove(&number);
         }
         result
@@ -440,27 +493,30 @@ impl Selector for AsyncIo {
         let mut table = self.table.lock();
         let source = (table.sources.remove(&descriptor.as_raw_descriptor()))
             .ok_or_else(super::not_registered)?;
+        source.bury(&self.inbox);
         source.io.into_inner().map(drop)
     }
 
     fn wait(&self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
         self.arm_again(events);
-        let mut over = timeout == Some(Duration::ZERO);
-        if over {
-            self.look()?;
+        let at_once = timeout == Some(Duration::ZERO);
+        if at_once {
+            self.look();
         }
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        loop {
-            if self.collect(events) || over || !events.is_empty() {
-                return Ok(());
-            }
-            over = self.sleep(deadline, |post| post.notified || !post.signals.is_empty());
+        if self.collect(events) || at_once || !events.is_empty() {
+            return Ok(());
+        }
+        self.inbox.parker.wait(events, timeout)?;
+        match self.collect(events) || !events.is_empty() {
+            true => Ok(()),
+            // The timeout is over, or a signal was taken back meanwhile: the caller knows.
+            false => Err(io::ErrorKind::Interrupted.into()),
         }
     }
 
     fn notify(&self) -> io::Result<()> {
-        self.inbox.put(|post| post.notified = true);
-        Ok(())
+        self.inbox.post.lock().notified = true;
+        self.inbox.parker.notify()
     }
 
     fn takes_files(&self) -> bool {

@@ -192,11 +192,30 @@ pub(crate) fn set_nonblocking(descriptor: &impl AsFd) -> io::Result<()> {
     Ok(())
 }
 
-/// A descriptor that is always writable, for all that a poller says.
+/// Which of these can be read and written right now, as [`is_ready`] says of one. Those that are not asked
+/// about are not ready.
 #[cfg(all(feature = "async-io", not(loom)))]
-pub(crate) fn always_writable() -> io::Result<OwnedDescriptor> {
-    // The other end is closed, so that writing would fail at once.
-    Ok(std::os::unix::net::UnixStream::pair()?.0.into())
+pub(crate) fn ready_now<'a>(
+    asked: impl Iterator<Item = (BorrowedDescriptor<'a>, bool, bool)>,
+) -> io::Result<Vec<(bool, bool)>> {
+    let (mut list, wanted): (Vec<_>, Vec<_>) = asked
+        .map(|(descriptor, reads, writes)| {
+            let mut flags = PollFlags::empty();
+            flags.set(PollFlags::IN, reads);
+            flags.set(PollFlags::OUT, writes);
+            (PollFd::from_borrowed_fd(descriptor, flags), (reads, writes))
+        })
+        .unzip();
+    let at_once = timespec(Duration::ZERO);
+    rustix::io::retry_on_intr(|| rustix::event::poll(&mut list, Some(&at_once)))?;
+    let end = PollFlags::HUP | PollFlags::ERR;
+    Ok((list.iter().zip(wanted))
+        .map(|(entry, (reads, writes))| {
+            let told = entry.revents();
+            let can_read = reads && told.intersects(PollFlags::IN | end);
+            (can_read, writes && told.intersects(PollFlags::OUT | end))
+        })
+        .collect())
 }
 
 #[cfg(all(test, target_os = "linux"))]

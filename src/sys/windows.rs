@@ -132,8 +132,18 @@ pub(crate) fn coarse_time() -> Option<Duration> {
     None
 }
 
-/// A descriptor that is always writable, for all that a poller says.
+/// Which of these can be read and written right now, as [`is_ready`] says of one. Those that are not asked
+/// about are not ready.
 #[cfg(all(feature = "async-io", not(loom)))]
-pub(crate) fn always_writable() -> io::Result<OwnedDescriptor> {
-    Ok(std::net::UdpSocket::bind((std::net::Ipv4Addr::LOCALHOST, 0))?.into())
+pub(crate) fn ready_now<'a>(
+    asked: impl Iterator<Item = (BorrowedDescriptor<'a>, bool, bool)>,
+) -> io::Result<Vec<(bool, bool)>> {
+    asked
+        .map(|(socket, reads, writes)| {
+            Ok((
+                reads && is_ready(&socket, false)?,
+                writes && is_ready(&socket, true)?,
+            ))
+        })
+        .collect()
 }
