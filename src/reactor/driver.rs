@@ -145,38 +145,51 @@ impl Driver {
     }
 
     /// Waits once and wakes those whose sources are ready. True if any was.
+    ///
+    /// In between it calls `awake`, with whether there is anyone to wake: the worker is to resume there,
+    /// before anybody else's code runs. See "Foreign code" at the head of `parking`.
     #[inline]
-    pub(crate) fn wait(&self, timeout: Option<Duration>) -> io::Result<bool> {
+    pub(crate) fn wait(
+        &self,
+        timeout: Option<Duration>,
+        awake: impl FnOnce(bool),
+    ) -> io::Result<bool> {
         let mut scratch = self.scratch.take().unwrap_or_default();
         let result = self
             .reactor
             .wait(&mut scratch.events, timeout, &mut scratch.wakers);
+        awake(!scratch.wakers.is_empty());
         let any = wake(&mut scratch.wakers);
         self.scratch.set(Some(scratch));
         result.map(|()| any)
     }
 
-    /// Wakes those whose timers are due. True if any was.
+    /// Wakes those whose timers are due. True if any was. `before` is called before anybody else's code
+    /// runs, if any does.
     #[inline]
-    pub(crate) fn fire(&self) -> bool {
-        self.let_go();
-        self.has_timers() && self.fire_at(now())
+    pub(crate) fn fire(&self, before: impl Fn()) -> bool {
+        self.let_go(&before);
+        self.has_timers() && self.fire_at(now(), before)
     }
 
     /// Drops the wakers of timers that were dropped elsewhere. Anybody's code may run, so not between
-    /// `park` and the wait.
+    /// `park` and `resume`.
     #[inline]
-    pub(crate) fn let_go(&self) {
+    pub(crate) fn let_go(&self, before: impl Fn()) {
         self.read_strays();
         if !self.gone.borrow().is_empty() {
+            before();
             drop_all(self.gone.take());
         }
     }
 
-    fn fire_at(&self, now: Instant) -> bool {
+    fn fire_at(&self, now: Instant, before: impl Fn()) -> bool {
         let mut scratch = self.scratch.take().unwrap_or_default();
         self.deadlines.borrow_mut().fire(now, &mut scratch.wakers);
         self.reactor.fire_visitors(now, &mut scratch.wakers);
+        if !scratch.wakers.is_empty() {
+            before();
+        }
         let any = wake(&mut scratch.wakers);
         self.scratch.set(Some(scratch));
         any

@@ -109,11 +109,14 @@ impl Reactor {
 
     /// There is something for the worker where it looks before it sleeps: wakes it if it sleeps.
     ///
-    /// Not where this thread drives the reactor: between `park` and the end of the wait it runs nobody
-    /// else's code, so what was put somewhere here is found at the next look.
+    /// On the thread that drives the reactor that costs a look at its own state: a worker that is
+    /// awake looks everywhere before it sleeps.
     #[inline]
     pub(crate) fn unpark(&self) {
-        if !self.is_driven_here() && self.parking.unpark() {
+        if self.is_driven_here() && self.parking.is_running() {
+            return;
+        }
+        if self.parking.unpark() {
             self.notify();
         }
     }

@@ -32,7 +32,7 @@ mod worker;
 use std::fmt;
 use std::future::Future;
 use std::io;
-use std::panic::Location;
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -344,17 +344,25 @@ impl Runtime {
     /// # std::io::Result::Ok(())
     /// ```
     ///
-    /// # Panics
-    ///
-    /// If the kernel can no longer be waited on.
+    /// Where the kernel can no longer be waited on, it drops the runtime at once.
     pub fn shutdown(self, timeout: Duration) -> usize {
-        self.worker.run(now().checked_add(timeout));
+        let run = || self.worker.run(now().checked_add(timeout));
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
+            drop(panic); // The words that it has printed.
+        }
         self.team().live_tasks()
     }
 }
 
 impl Drop for Runtime {
     fn drop(&mut self) {
+        if self.worker.is_driven() {
+            // In a call that drives it, further down on this thread's stack: `process::exit` within a
+            // task drops the thread's thread-locals, and this is one. That task never returns, so waiting
+            // for it would be for ever, and it still uses the worker. The process ends.
+            std::mem::forget(self.worker.clone());
+            return;
+        }
         self.worker.close(std::mem::take(&mut self.threads));
     }
 }

@@ -34,7 +34,8 @@
 
 use std::cell::Cell;
 use std::future::Future;
-use std::io;
+use std::io::{self, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -53,6 +54,10 @@ use crate::task::team::{Home, Team};
 /// Tasks run between two looks at the kernel.
 const RUNS: usize = BATCH;
 
+/// How long a worker sleeps that cannot wait: long enough to leave the core to others, short enough to end
+/// soon what waits for it.
+const MOMENT: Duration = Duration::from_millis(1);
+
 /// A member with tasks of its own starts another one every so many runs.
 const START_EVERY: usize = 8;
 
@@ -63,6 +68,12 @@ pub(crate) struct Worker {
     busy: Busy,
     /// Counts a member's runs.
     runs: Cell<usize>,
+    /// It was woken for tasks that have not started, and has not come yet.
+    wanted: Cell<bool>,
+    /// Its poller cannot wait any more.
+    is_broken: Cell<bool>,
+    /// How many calls drive it, one within the other: a task, or a waker, may drive its own runtime.
+    drives: Cell<usize>,
 }
 
 impl Worker {
@@ -73,6 +84,9 @@ impl Worker {
             embedded: Cell::new(false),
             busy: Busy::new(busy_poll),
             runs: Cell::new(0),
+            wanted: Cell::new(false),
+            is_broken: Cell::new(false),
+            drives: Cell::new(0),
         }
     }
 
@@ -118,6 +132,7 @@ impl Worker {
             }
             let timeout = yielded.then_some(Duration::ZERO);
             self.pause(timeout, &|| main.woken.load(Ordering::Relaxed));
+            self.check();
         }
     }
 
@@ -127,6 +142,7 @@ impl Worker {
         loop {
             self.run_ready();
             self.pause(None, &|| false);
+            self.check();
         }
     }
 
@@ -150,13 +166,16 @@ impl Worker {
                 return;
             }
             self.pause(left, &|| team.live_tasks() == 0);
+            self.check();
         }
     }
 
     /// Drives the worker for one turn. True if there was anything to do.
     pub(crate) fn turn(&self, timeout: Option<Duration>) -> bool {
         let _driving = self.drive();
-        self.pause(timeout, &|| false) | self.run_ready()
+        let any = self.pause(timeout, &|| false);
+        self.check();
+        any | self.run_ready()
     }
 
     /// Drives a member of a team until the team closes.
@@ -168,14 +187,35 @@ impl Worker {
                 self.0.leave();
             }
         }
-        let _leaving = Leaving(self.team());
+        let team = &**self.team();
+        let _leaving = Leaving(team);
         let _driving = self.drive();
-        while !self.team().is_closing() {
-            self.run_ready();
-            self.pause(None, &|| self.team().is_closing());
+        let served = catch_unwind(AssertUnwindSafe(|| {
+            while !team.is_closing() {
+                self.run_ready();
+                self.pause(None, &|| team.is_closing());
+            }
+        }));
+        if let Err(panic) = served {
+            // Its tasks can be dropped here and nowhere else, so it goes on for that.
+            team.fail("a worker of the runtime has panicked".into());
+            std::mem::forget(panic); // Its destructor may panic too; the hook has told of it.
         }
         self.drop_tasks();
         self.driver.close();
+    }
+
+    /// Tells whoever drives the front that the runtime has closed by itself.
+    #[inline]
+    fn check(&self) {
+        if let Some(why) = self.team().failure() {
+            self.end_with(why);
+        }
+    }
+
+    #[cold]
+    fn end_with(&self, why: &str) -> ! {
+        panic!("polder: {why}");
     }
 
     /// Sleeps unless there is something to do, or `must_stay` says so. True if anything was woken.
@@ -192,17 +232,35 @@ impl Worker {
         if !slept && (reactor.has_sources() || self.embedded.get()) {
             any |= self.wait(Some(Duration::ZERO));
         }
-        let is_wanted = reactor.resume() && local.is_member() && local.team.is_coming(local.place);
-        any |= self.driver.fire();
+        self.resume();
+        any |= self.driver.fire(|| self.before_foreign_code());
         local.take_mail();
         local.release_yielded();
         if local.is_member() {
-            if is_wanted {
+            if self.wanted.take() {
                 self.come();
             }
             local.wait_for_others();
         }
         any
+    }
+
+    /// The worker is awake, and others may no longer take it for a sleeper.
+    #[inline]
+    fn resume(&self) {
+        let local = &*self.local;
+        if self.reactor().resume() && local.is_member() && local.team.is_coming(local.place) {
+            self.wanted.set(true);
+        }
+    }
+
+    /// Wakers are about to be called, which may block: whatever this worker was woken for is left to
+    /// others. (If they do not come, it finds it when it is done.)
+    #[inline]
+    fn before_foreign_code(&self) {
+        if self.wanted.take() {
+            self.local.team.arrive(self.local.place);
+        }
     }
 
     /// It was woken for tasks that have not started: takes one, and lets the next worker be woken.
@@ -238,6 +296,9 @@ impl Worker {
         let earliest = |a: Option<Duration>, b| a.into_iter().chain(b).min();
         let timeout = earliest(timeout, self.driver.next_timeout());
         if !local.is_member() {
+            if local.team.failure().is_some() {
+                return false;
+            }
             *any |= self.wait(timeout);
             return true;
         }
@@ -318,14 +379,53 @@ impl Worker {
     /// Waits once. True if anything was woken.
     #[inline]
     fn wait(&self, timeout: Option<Duration>) -> bool {
-        match self.driver.wait(timeout) {
+        if self.is_broken.get() {
+            return self.rest_for_a_moment(timeout);
+        }
+        let awake = |is_followed_by_wakers| {
+            self.resume();
+            if is_followed_by_wakers {
+                self.before_foreign_code();
+            }
+        };
+        match self.driver.wait(timeout, awake) {
             Ok(any) => any,
             // The kernel is short of memory: poll and select ask for some in each call.
-            Err(error) if error.kind() == io::ErrorKind::OutOfMemory => false,
-            // The poller's own descriptor is broken, closed by somebody else for instance. There is no
-            // one to tell, and nothing would ever be woken again.
-            Err(error) => panic!("the runtime cannot wait: {error}"),
+            Err(error) if error.kind() == io::ErrorKind::OutOfMemory => {
+                self.rest_for_a_moment(timeout)
+            }
+            Err(error) => self.give_up(timeout, &error),
         }
+    }
+
+    /// The poller cannot wait any more: its own descriptor was closed by somebody else, or the process
+    /// may no longer ask about as many. No source or notification would ever be told again, so the
+    /// runtime ends.
+    #[cold]
+    fn give_up(&self, timeout: Option<Duration>, error: &io::Error) -> bool {
+        self.is_broken.set(true);
+        let team = self.team();
+        if team.is_closing() {
+            return self.rest_for_a_moment(timeout);
+        }
+        let backend = self.reactor().poller().backend();
+        team.fail(format!(
+            "the runtime ends, since a worker cannot wait on {backend}: {error}"
+        ));
+        if self.local.is_member() {
+            // Whoever drives the front panics with the same words, if anybody does.
+            let why = team.failure().unwrap_or_default();
+            let _ = writeln!(io::stderr(), "polder: {why}");
+        }
+        false
+    }
+
+    /// In the place of a wait that is not to be had. What others send is found when it is over.
+    #[cold]
+    fn rest_for_a_moment(&self, timeout: Option<Duration>) -> bool {
+        self.resume();
+        std::thread::sleep(timeout.map_or(MOMENT, |timeout| timeout.min(MOMENT)));
+        false
     }
 
     /// True if there was any.
@@ -364,7 +464,7 @@ impl Worker {
 
     /// How long a foreign loop may sleep. `None`: until the worker is notified.
     pub(crate) fn next_timeout(&self) -> Option<Duration> {
-        self.driver.let_go();
+        self.driver.let_go(|| {});
         match self.local.has_work() || self.home().has_mail() {
             true => Some(Duration::ZERO),
             false => self.driver.next_timeout(),
@@ -388,10 +488,16 @@ impl Worker {
     /// Makes this the thread's current worker.
     fn drive(&self) -> Driving<'_> {
         self.reactor().resume();
+        self.drives.set(self.drives.get() + 1);
         Driving {
             worker: self,
             _entered: queue::enter(&self.local, &self.driver),
         }
+    }
+
+    /// Whether a call on this thread drives it.
+    pub(crate) fn is_driven(&self) -> bool {
+        self.drives.get() > 0
     }
 
     /// The front of a team is not awake while nobody drives it: see [`Team::is_crowded`].
@@ -474,7 +580,12 @@ struct Driving<'a> {
 
 impl Drop for Driving<'_> {
     fn drop(&mut self) {
-        if self.worker.embedded.get() {
+        let drives = self.worker.drives.get() - 1;
+        self.worker.drives.set(drives);
+        if drives > 0 {
+            return; // The drive around this one goes on, awake.
+        }
+        if self.worker.embedded.get() && !self.worker.is_broken.get() {
             self.worker.settle();
         } else {
             self.worker.rest();

@@ -37,10 +37,13 @@
 //! may be about to push; that one looks at the mark once more when it has pushed, and wakes the front.
 //! Spawners that are workers of the team need no such care: the front counts
 //! when they have left.
+//!
+//! **Failing.** A worker whose poller cannot wait any more ends the whole runtime ([`fail`](Team::fail)),
+//! since nobody else may run its tasks. It leaves its reason, marks the team as closing, and unparks all;
+//! each looks at that mark before it sleeps. So members drop their tasks, on their own threads, and the
+//! front panics with the reason in whatever call drives it; dropping the runtime then finds it closing.
 
-use std::sync::Arc;
-
-use concurrent_queue::ConcurrentQueue;
+use std::sync::{Arc, OnceLock};
 
 use super::Runnable;
 use super::inbox::Inbox;
@@ -60,10 +63,12 @@ pub(super) const SHARE: usize = 64;
 pub(crate) struct Team {
     homes: Box<[Arc<Home>]>,
     /// Tasks that have not started. Unused without members.
-    fresh: ConcurrentQueue<Runnable>,
+    fresh: Inbox<Runnable>,
     search: Search,
     outside: Tally,
     closing: AtomicBool,
+    /// Why it closes by itself.
+    failure: OnceLock<String>,
     /// Members that have ended.
     left: AtomicUsize,
     /// How many wait for the last task to end.
@@ -76,7 +81,7 @@ pub(crate) struct Team {
 #[repr(align(128))]
 pub(crate) struct Home {
     pub(crate) reactor: Arc<Reactor>,
-    pub(super) inbox: Inbox,
+    pub(super) inbox: Inbox<Runnable>,
     tally: Tally,
     /// Tasks that live here. Written by the home's thread.
     load: AtomicUsize,
@@ -136,10 +141,11 @@ impl Team {
         assert!(!homes.is_empty(), "a team has a front");
         Team {
             homes,
-            fresh: ConcurrentQueue::unbounded(),
+            fresh: Inbox::new(),
             search: Search::new(),
             outside: Tally::default(),
             closing: AtomicBool::new(false),
+            failure: OnceLock::new(),
             left: AtomicUsize::new(0),
             watched: AtomicUsize::new(0),
         }
@@ -259,6 +265,23 @@ impl Team {
         }
     }
 
+    /// A worker cannot go on, and says why: the runtime closes by itself. Members end as in any closing,
+    /// each dropping its tasks, and whoever drives the front is told.
+    pub(crate) fn fail(&self, why: String) {
+        // Before the mark, so that whoever sees that sees this. The first one counts.
+        let _ = self.failure.set(why);
+        self.start_closing();
+        self.homes[self.front()].reactor.unpark();
+    }
+
+    /// Why it has closed by itself, if it has.
+    pub(crate) fn failure(&self) -> Option<&str> {
+        match self.is_closing() {
+            true => self.failure.get().map(String::as_str),
+            false => None,
+        }
+    }
+
     /// A member ends.
     pub(crate) fn leave(&self) {
         self.left.fetch_add(1, Ordering::SeqCst);
@@ -283,9 +306,7 @@ impl Team {
 
     /// Adds one. To be followed by [`wake_one`](Self::wake_one), now or soon.
     pub(super) fn add_fresh(&self, runnable: Runnable) {
-        if let Err(error) = self.fresh.push(runnable) {
-            unreachable!("the queue is never closed: {error}");
-        }
+        self.fresh.push(runnable);
     }
 
     #[inline]
@@ -296,7 +317,7 @@ impl Team {
     /// Takes one, whoever asks.
     #[inline]
     pub(crate) fn take_fresh(&self) -> Option<Runnable> {
-        self.fresh.pop().ok()
+        self.fresh.pop()
     }
 
     /// How many tasks the member at `place` may start, as things stand.

@@ -5,20 +5,21 @@
 
 use std::cell::Cell;
 use std::collections::HashSet;
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Barrier, Mutex, mpsc};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use futures_lite::FutureExt;
 use polder::event::Latch;
 use polder::io::{AsyncReadExt, AsyncWriteExt};
-use polder::net::TcpStream;
+use polder::net::{TcpStream, UdpSocket};
 use polder::time::{sleep, timeout};
 use polder::{Backend, Event, Handle, Runtime, Task, Timer, future};
 
@@ -1330,5 +1331,67 @@ fn events_go_round_the_workers() {
         events[0].set();
         runtime.block_on(join_all(tasks));
         assert!(events[0].is_set(), "it came round");
+    });
+}
+
+// 60: wakers that do anything.
+
+/// Blocks the thread that wakes it on a task of its runtime, and then wakes `then`.
+struct Blocks {
+    handle: Handle,
+    then: Waker,
+}
+
+impl Wake for Blocks {
+    fn wake(self: Arc<Self>) {
+        polder::block_on(self.handle.spawn(async {}));
+        self.then.wake_by_ref();
+    }
+}
+
+/// Polls `future` with a waker that blocks, in the place of its task's.
+async fn woken_by_blocking<F: Future>(future: F) -> F::Output {
+    let handle = Handle::current();
+    let mut future = Box::pin(future);
+    poll_fn(|cx| {
+        let (handle, then) = (handle.clone(), cx.waker().clone());
+        poll_with(&mut future, &Arc::new(Blocks { handle, then }).into())
+    })
+    .await
+}
+
+/// Each worker in turn is the one in the waker while the others sleep, so that it also is the one with the
+/// fewest tasks. A socket's waker is called first thing after the wait, a timer's somewhat later.
+#[test]
+fn a_waker_may_block_on_a_task_that_it_spawns_into_its_own_runtime() {
+    on_every_backend_with_several(|backend, workers| {
+        let runtime = runtime_of(backend, workers);
+        let rounds = sized(backend, 100);
+        let turns: Arc<Vec<Event>> = Arc::new((0..workers).map(|_| Event::new()).collect());
+        let (send, to_send) = mpsc::channel::<SocketAddr>();
+        let sender = thread::spawn(move || {
+            let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+            for address in to_send {
+                thread::sleep(Duration::from_micros(100));
+                socket.send_to(b"x", address).unwrap();
+            }
+        });
+        let tasks = spread(&runtime, |index| {
+            let (turns, send) = (turns.clone(), send.clone());
+            async move {
+                let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+                for _ in 0..rounds {
+                    turns[index].wait().await;
+                    woken_by_blocking(sleep(Duration::from_micros(100))).await;
+                    send.send(socket.local_addr().unwrap()).unwrap();
+                    woken_by_blocking(socket.recv(&mut [0; 1])).await.unwrap();
+                    turns[(index + 1) % turns.len()].set();
+                }
+            }
+        });
+        drop(send);
+        turns[0].set();
+        runtime.block_on(join_all(tasks));
+        sender.join().unwrap();
     });
 }

@@ -1,0 +1,250 @@
+//! How a process or a runtime ends that cannot go on: `process::exit` within a task, and a poller that
+//! cannot wait any more. Each in a process of its own, on every backend.
+#![cfg(target_os = "linux")]
+
+#[path = "conformance/support.rs"]
+#[allow(dead_code)]
+mod support;
+
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, ThreadId};
+use std::time::{Duration, Instant};
+
+use polder::net::UdpSocket;
+use polder::time::sleep;
+use polder::{Backend, Runtime};
+
+use support::{LIMIT, eventually, message, passed, runtime_of};
+
+const CHILD: &str = "POLDER_ENDS_CHILD";
+
+/// Runs `child` in a process of its own, on these backends and with 1, 2 and 4 workers, and hands what came of
+/// it to `judge`. A child that does not end is a failure.
+fn in_children(
+    test: &str,
+    backends: impl Fn(Backend) -> bool,
+    child: fn(Backend, usize),
+    judge: fn(&Output),
+) {
+    if let Ok(workers) = std::env::var(CHILD) {
+        let backend = Backend::configured().expect("the first process has set it");
+        return child(backend, workers.parse().expect("a number"));
+    }
+    for backend in Backend::available().into_iter().filter(|it| backends(*it)) {
+        for workers in [1, 2, 4] {
+            let mut process = Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", test, "--nocapture", "--test-threads=1"])
+                .env(CHILD, workers.to_string())
+                .env("POLDER_BACKEND", backend.name())
+                .stdin(Stdio::null())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .expect("the test starts again");
+            let start = Instant::now();
+            while process.try_wait().unwrap().is_none() {
+                if start.elapsed() > LIMIT {
+                    process.kill().unwrap();
+                    let output = process.wait_with_output().unwrap();
+                    let said = String::from_utf8_lossy(&output.stderr);
+                    panic!("{test} on {backend} with {workers} workers does not end:\n{said}");
+                }
+                thread::sleep(Duration::from_millis(1));
+            }
+            judge(&process.wait_with_output().unwrap());
+        }
+        passed(backend);
+    }
+}
+
+const STATUS: i32 = 42;
+
+#[test]
+fn exit_within_a_task_of_a_thread_local_runtime_ends_the_process() {
+    thread_local! {
+        static RUNTIME: RefCell<Option<Runtime>> = const { RefCell::new(None) };
+    }
+    fn exit(backend: Backend, workers: usize) {
+        RUNTIME.set(Some(runtime_of(backend, workers)));
+        RUNTIME.with_borrow(|runtime| {
+            let runtime = runtime.as_ref().unwrap();
+            runtime.spawn(std::future::pending::<()>()).detach();
+            let exits = runtime.spawn_local(async {
+                sleep(Duration::from_millis(1)).await;
+                std::process::exit(STATUS)
+            });
+            runtime.block_on(exits);
+        });
+    }
+    in_children(
+        "exit_within_a_task_of_a_thread_local_runtime_ends_the_process",
+        |_| true,
+        exit,
+        |output| assert_eq!(output.status.code(), Some(STATUS), "{output:?}"),
+    );
+}
+
+/// What `select` asks about has no limit that can be lowered, and no descriptor of its own.
+fn can_break(backend: Backend) -> bool {
+    backend != Backend::Select
+}
+
+/// From here on no poller of this process can wait: what looks like an epoll is something else, and
+/// `poll` may not ask about as many descriptors as it has to.
+fn break_pollers() {
+    let null = std::fs::File::open("/dev/null").unwrap();
+    let list = std::fs::read_dir("/proc/self/fd").expect("the list of descriptors");
+    let numbers: Vec<i32> = (list.filter_map(Result::ok))
+        .filter(|entry| {
+            std::fs::read_link(entry.path()).is_ok_and(|it| it.ends_with("anon_inode:[eventpoll]"))
+        })
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect();
+    for number in numbers {
+        use std::os::fd::AsRawFd;
+        // SAFETY: on purpose what nobody may do: the number means something else afterwards. All that
+        // use it get an error from the kernel.
+        assert_eq!(unsafe { libc::dup2(null.as_raw_fd(), number) }, number);
+    }
+    let limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the kernel reads one `rlimit`.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
+}
+
+/// Notes that it was dropped, and where.
+struct Dropped {
+    made_on: ThreadId,
+    count: Arc<AtomicUsize>,
+    elsewhere: Arc<AtomicUsize>,
+}
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        self.count.fetch_add(1, Ordering::SeqCst);
+        if thread::current().id() != self.made_on {
+            self.elsewhere.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}
+
+#[test]
+fn a_runtime_whose_pollers_fail_for_good_ends_with_words_and_drops_every_task_on_its_thread() {
+    fn end(backend: Backend, workers: usize) {
+        let runtime = runtime_of(backend, workers);
+        let (count, elsewhere) = <(Arc<AtomicUsize>, Arc<AtomicUsize>)>::default();
+        let threads = Arc::new(Mutex::new(HashSet::new()));
+        let tasks: Vec<_> = (0..20)
+            .map(|_| {
+                let (count, elsewhere, threads) =
+                    (count.clone(), elsewhere.clone(), threads.clone());
+                runtime.spawn(async move {
+                    let made_on = thread::current().id();
+                    let _dropped = Dropped {
+                        made_on,
+                        count,
+                        elsewhere,
+                    };
+                    let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+                    threads.lock().unwrap().insert(made_on);
+                    let _ = socket.recv(&mut [0; 1]).await;
+                    sleep(Duration::MAX).await;
+                })
+            })
+            .collect();
+        // All wait.
+        let everyone = async {
+            for _ in 0..100 {
+                sleep(Duration::from_millis(1)).await;
+            }
+        };
+        runtime.block_on(everyone);
+        break_pollers();
+        let handle = runtime.handle();
+        // Whoever sleeps already is woken, and finds out.
+        handle.spawn(async {}).detach();
+        let ended = catch_unwind(AssertUnwindSafe(|| {
+            runtime.block_on(std::future::pending::<()>())
+        }));
+        let panic = ended.expect_err("a future that never ends has ended");
+        let words = message(&*panic);
+        assert!(words.contains("cannot wait"), "{words}");
+        assert!(words.contains(backend.name()), "{words}");
+        // Once more, in every way.
+        assert!(catch_unwind(AssertUnwindSafe(|| runtime.turn(Duration::from_millis(5)))).is_err());
+        handle.spawn(async { panic!("it is cancelled") }).detach();
+        match workers {
+            2 => drop(runtime),
+            _ => drop(runtime.shutdown(Duration::from_secs(5))),
+        }
+        assert_eq!(count.load(Ordering::SeqCst), 20);
+        assert_eq!(elsewhere.load(Ordering::SeqCst), 0);
+        drop(tasks);
+        println!("ended");
+    }
+    in_children(
+        "a_runtime_whose_pollers_fail_for_good_ends_with_words_and_drops_every_task_on_its_thread",
+        can_break,
+        end,
+        |output| {
+            let said = String::from_utf8_lossy(&output.stdout);
+            let complained = String::from_utf8_lossy(&output.stderr);
+            assert!(
+                output.status.success() && said.contains("ended"),
+                "{}\n{said}\n{complained}",
+                output.status
+            );
+        },
+    );
+}
+
+/// While the panic of a failed wait unwinds, the runtime is dropped: a second failure must not abort.
+#[test]
+fn a_runtime_that_is_dropped_by_the_panic_of_its_failed_wait_drops_its_tasks() {
+    fn end(backend: Backend, workers: usize) {
+        let count = Arc::<AtomicUsize>::default();
+        let counted = count.clone();
+        let ended = catch_unwind(AssertUnwindSafe(move || {
+            let runtime = runtime_of(backend, workers);
+            let elsewhere = Arc::default();
+            runtime
+                .spawn_local(async move {
+                    let _dropped = Dropped {
+                        made_on: thread::current().id(),
+                        count: counted,
+                        elsewhere,
+                    };
+                    let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+                    let _ = socket.recv(&mut [0; 1]).await;
+                })
+                .detach();
+            runtime.block_on(sleep(Duration::from_millis(1)));
+            break_pollers();
+            runtime.run();
+        }));
+        assert!(ended.is_err());
+        eventually("the task is dropped", || count.load(Ordering::SeqCst) == 1);
+        println!("ended");
+    }
+    in_children(
+        "a_runtime_that_is_dropped_by_the_panic_of_its_failed_wait_drops_its_tasks",
+        can_break,
+        end,
+        |output| {
+            let said = String::from_utf8_lossy(&output.stdout);
+            let complained = String::from_utf8_lossy(&output.stderr);
+            assert!(
+                output.status.success() && said.contains("ended"),
+                "{}\n{said}\n{complained}",
+                output.status
+            );
+        },
+    );
+}
