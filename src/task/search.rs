@@ -86,8 +86,11 @@ mod loom_tests {
     use crate::sync::Mutex;
     use loom::sync::Arc;
 
-    /// Workers that do nothing but start tasks, with pollers that are reduced to their promise: a
-    /// notification ends the current or else the next wait, also one that does not sleep.
+    /// Workers that do nothing but start tasks and call a waker, with pollers that are reduced to their
+    /// promise: a notification ends the current or else the next wait, also one that does not sleep.
+    ///
+    /// Left out: the loads by which a sleeper is chosen (here the first one is, which the models put
+    /// where it does harm), patience, and what else a worker looks at before it sleeps.
     struct World {
         search: Search,
         /// How many tasks have not started.
@@ -103,6 +106,8 @@ mod loom_tests {
         parking: Parking,
         notified: Mutex<bool>,
         woken: loom::sync::Condvar,
+        /// A source is ready whose waker spawns a task, and blocks until all have started.
+        has_event: Mutex<bool>,
     }
 
     impl Worker {
@@ -155,9 +160,24 @@ mod loom_tests {
                         parking: Parking::new(),
                         notified: Mutex::new(false),
                         woken: loom::sync::Condvar::new(),
+                        has_event: Mutex::new(false),
                     })
                     .collect(),
             })
+        }
+
+        /// The kernel ends a worker's wait.
+        fn event(&self, place: usize) {
+            *self.workers[place].has_event.lock() = true;
+            self.workers[place].notify();
+        }
+
+        /// Foreign code, on the worker's thread: see "Foreign code" in `parking`.
+        fn call_waker(&self, place: usize) {
+            self.spawn();
+            while !self.is_over() {
+                self.workers[place].wait();
+            }
         }
 
         fn spawn(&self) {
@@ -221,10 +241,19 @@ mod loom_tests {
                 }
                 worker.parking.park();
                 match self.has_backlog() || self.is_over() {
+                    // An event is told all the same, as by a look without sleep.
                     true => worker.look(),
                     false => worker.wait(),
                 }
-                if worker.parking.resume() && self.search.is_coming(place) {
+                let mut is_wanted = worker.parking.resume() && self.search.is_coming(place);
+                let has_event = std::mem::take(&mut *worker.has_event.lock());
+                if has_event {
+                    if std::mem::take(&mut is_wanted) {
+                        self.search.arrive(place, self);
+                    }
+                    self.call_waker(place);
+                }
+                if is_wanted {
                     let took = self.take();
                     self.search.arrive(place, self);
                     if took {
@@ -290,6 +319,25 @@ mod loom_tests {
         check(3, || {
             let world = World::new(1, 2, false);
             run(&world, [World::spawn as fn(&World), World::spawn]);
+        });
+    }
+
+    /// The one in the waker is the first sleeper that anybody would choose.
+    #[test]
+    fn a_waker_that_blocks_on_what_it_spawns_is_helped_by_another_worker() {
+        check(3, || {
+            let world = World::new(2, 1, false);
+            run(&world, [|world: &World| world.event(0)]);
+        });
+    }
+
+    /// It may have been woken for another task at the same moment, which nobody else may wait for.
+    #[test]
+    fn a_worker_that_is_in_a_waker_keeps_no_task_that_it_was_woken_for() {
+        check(2, || {
+            let world = World::new(2, 2, false);
+            let event: fn(&World) = |world| world.event(0);
+            run(&world, [event, World::spawn]);
         });
     }
 
