@@ -138,6 +138,8 @@ pub mod io;
 #[cfg(all(feature = "net", not(loom)))]
 pub mod net;
 pub mod poller;
+#[cfg(all(any(feature = "net", feature = "blocking"), not(loom)))]
+mod pool;
 mod reactor;
 #[cfg(not(loom))]
 pub mod runtime;

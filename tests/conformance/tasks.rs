@@ -1068,7 +1068,9 @@ fn the_blocking_pool_grows_and_retires_idle_threads() {
             // A thread may go just now.
             std::fs::read_to_string(thread.ok()?.path().join("comm")).ok()
         });
-        names.filter(|name| name.starts_with("blocking-")).count()
+        names
+            .filter(|name| name.starts_with("polder-blocking"))
+            .count()
     }
 
     let rule = |backend| {
