@@ -14,7 +14,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use polder::future::{FutureExt, poll_once, yield_now};
 use polder::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt, BufReader, Unblock, copy as copy_all};
 use polder::stream::StreamExt;
-use support::{LIMIT, eventually, in_every_runtime_alone, message, until, within};
+use support::{LIMIT, eventually, in_every_runtime_alone, message, sized, until, within};
 
 /// What an operation does, on a plain thread with a deadline.
 fn here<F: Future<Output = ()>>(rule: impl FnOnce() -> F + Send + 'static) {
@@ -114,13 +114,14 @@ impl Write for Kept {
 
 #[test]
 fn all_bytes_are_read_and_written_in_their_order_whatever_the_capacity() {
-    in_every_runtime_alone(|_| async {
+    in_every_runtime_alone(|backend| async move {
         for (capacity, length) in [
-            (None, 3 << 20),
-            (Some(1), 3_000),
+            (None, 1_000_000),
+            (Some(1), 2_000),
             (Some(5_000), 300_000),
-            (Some(100_000), 3 << 20),
+            (Some(100_000), 1_000_000),
         ] {
+            let length = sized(backend, length);
             let kept = Kept::default();
             let capacity = capacity.unwrap_or(8 << 20);
             let input = Unblock::with_capacity(capacity, Pieces::new(length));
@@ -137,7 +138,7 @@ fn all_bytes_are_read_and_written_in_their_order_whatever_the_capacity() {
 #[test]
 fn a_large_file_is_copied_byte_for_byte() {
     here(|| async {
-        const LENGTH: usize = 20 << 20;
+        const LENGTH: usize = 9 << 20; // More than fits in the buffer.
         let directory = std::env::temp_dir();
         let name = |what| directory.join(format!("polder-unblock-{}-{what}", std::process::id()));
         let (from, to) = (name("from"), name("to"));
@@ -460,14 +461,18 @@ fn a_stop_that_was_given_up_does_not_stop_what_goes_on() {
     here(|| async {
         let gate = Gate::default();
         let opened = gate.clone();
+        let begun = Arc::new(AtomicBool::new(false));
+        let begins = begun.clone();
         let mut left = 3;
         let mut input = Unblock::new(Script(move |length: usize| {
+            begins.store(true, SeqCst);
             opened.pass();
             left = std::cmp::max(left, 1) - 1;
             Ok(if left > 0 { length.min(5) } else { 0 })
         }));
         let mut some = [0; 5];
         assert!(poll_once(input.read(&mut some)).await.is_none());
+        until("a thread reads", || begun.load(SeqCst)).await;
         assert!(poll_once(input.get_mut()).await.is_none());
         gate.open();
         input.read_exact(&mut some).await.unwrap();

@@ -127,6 +127,9 @@ enum State<T> {
 /// Where a function finds the value, and leaves it.
 type Place<T> = Arc<Mutex<Option<Box<T>>>>;
 
+/// And what it gives.
+type Called<T, R> = (Place<T>, Call<Result<R, Panic>>);
+
 struct Pipe<T, I> {
     flow: Shared<Flow<T, I>>,
     capacity: usize,
@@ -598,7 +601,7 @@ impl<T> Unblock<T> {
     }
 
     /// Has `f` called with the value by a thread. Where there is none the value is here again.
-    fn call<R, F>(&mut self, value: Box<T>, f: F) -> io::Result<(Place<T>, Call<Result<R, Panic>>)>
+    fn call<R, F>(&mut self, value: Box<T>, f: F) -> io::Result<Called<T, R>>
     where
         F: FnOnce(&mut T) -> R + Send + 'static,
         R: Send + 'static,
