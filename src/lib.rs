@@ -87,7 +87,7 @@
 //! |---|:-:|---|---|
 //! | `net` | yes | [`net`] | socket2 |
 //! | `signal` | yes | [`signal`] | signal-hook |
-//! | `blocking` | yes | [`unblock`] and [`io::Unblock`] | blocking |
+//! | `blocking` | yes | [`unblock`] and [`io::Unblock`] | none |
 //! | `polling` | yes | on Linux, [`Backend::Polling`] | polling (elsewhere it is there in any case) |
 //! | `async-io` | no | [`Backend::AsyncIo`]: one reactor for polder and for what stands on async-io | async-io |
 //!
@@ -138,6 +138,8 @@ pub mod io;
 #[cfg(all(feature = "net", not(loom)))]
 pub mod net;
 pub mod poller;
+#[cfg(all(any(feature = "net", feature = "blocking"), not(loom)))]
+mod pool;
 mod reactor;
 #[cfg(not(loom))]
 pub mod runtime;

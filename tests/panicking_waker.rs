@@ -95,3 +95,66 @@ fn a_waker_that_panics_does_not_end_the_background_runtime() {
         assert_eq!(Arc::strong_count(&panics), 1, "a waker is left");
     });
 }
+
+/// Panics when it is woken, and again when the last of it is dropped.
+#[cfg(feature = "net")]
+struct PanicsWhenDropped;
+
+#[cfg(feature = "net")]
+impl Wake for PanicsWhenDropped {
+    fn wake(self: Arc<Self>) {
+        panic!("a waker that panics, on purpose");
+    }
+}
+
+#[cfg(feature = "net")]
+impl Drop for PanicsWhenDropped {
+    fn drop(&mut self) {
+        panic!("a waker that panics when it is dropped, on purpose");
+    }
+}
+
+/// More than there may be threads that look up names, so that each of them meets several.
+#[cfg(feature = "net")]
+const MORE_THAN_THREADS: usize = 200;
+
+#[cfg(feature = "net")]
+#[test]
+fn wakers_that_panic_end_no_thread_that_looks_up_names() {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    within(Duration::from_secs(30), "on a plain thread", || {
+        for _ in 0..MORE_THAN_THREADS {
+            // Given up at once, before or while a thread asks.
+            let _ = catch_unwind(AssertUnwindSafe(|| {
+                let mut lookup = Box::pin(polder::net::resolve("localhost:1"));
+                let waker = Waker::from(Arc::new(PanicsWhenDropped));
+                let _ = lookup.as_mut().poll(&mut Context::from_waker(&waker));
+                drop(waker);
+                drop(lookup);
+            }));
+        }
+        let addresses = futures_lite::future::block_on(polder::net::resolve("localhost:1"));
+        assert!(!addresses.expect("this host has a name").is_empty());
+    });
+}
+
+/// Awaited by a waker that panics, a call ends no thread of the pool, and its output is there.
+#[cfg(feature = "blocking")]
+#[test]
+fn wakers_that_panic_end_no_thread_of_the_blocking_pool() {
+    within(Duration::from_secs(30), "on a plain thread", || {
+        let (begin, begun) = std::sync::mpsc::channel::<()>();
+        let mut task = polder::unblock(move || begun.recv().is_ok());
+        let panics = Arc::<Panics>::default();
+        let waker = Waker::from(panics.clone());
+        let mut cx = Context::from_waker(&waker);
+        assert!(Pin::new(&mut task).poll(&mut cx).is_pending());
+        begin.send(()).expect("it waits");
+        support::eventually("the waker is called", || {
+            panics.0.load(Ordering::SeqCst) == 1
+        });
+        assert!(futures_lite::future::block_on(task));
+        assert_eq!(futures_lite::future::block_on(polder::unblock(|| 5)), 5);
+    });
+}

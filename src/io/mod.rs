@@ -26,54 +26,10 @@
 mod adapter;
 #[cfg(feature = "net")]
 mod sockets;
+#[cfg(feature = "blocking")]
+mod unblock;
 
 pub use adapter::{Async, IoSafe, Readable, ReadableOwned, Writable, WritableOwned};
-/// Something that blocks, made asynchronous: its operations run on the blocking pool, through a
-/// buffer. It is the `blocking` crate's.
-///
-/// This is how to use standard input and output:
-///
-/// ```
-/// use polder::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Unblock};
-/// use polder::stream::StreamExt;
-///
-/// polder::block_on(async {
-///     let mut lines = BufReader::new(Unblock::new(std::io::stdin())).lines();
-///     let mut output = Unblock::new(std::io::stdout());
-///     while let Some(line) = lines.next().await {
-///         output.write_all(format!("{}\n", line?.to_uppercase()).as_bytes()).await?;
-///     }
-///     output.flush().await // Or the last lines may stay in the buffer.
-/// })?;
-/// # std::io::Result::Ok(())
-/// ```
-///
-/// and this, a file:
-///
-/// ```
-/// use polder::io::{AsyncReadExt, Unblock};
-///
-/// # fn main() -> std::io::Result<()> {
-/// polder::block_on(async {
-///     let mut file = Unblock::new(std::fs::File::open("Cargo.toml")?);
-///     let mut text = String::new();
-///     file.read_to_string(&mut text).await?;
-///     assert!(text.contains("[package]"));
-///     std::io::Result::Ok(())
-/// })
-/// # }
-/// ```
-///
-/// # What to know
-///
-/// * **A read of standard input that waits keeps a thread** until a line or the end comes, whether
-///   or not anybody still wants it: it cannot be called back. Make one `Unblock` of it, and keep it;
-///   what a dropped one has read ahead is lost. The thread does not keep the process from ending.
-/// * It reads ahead and writes behind, 8 MiB at most by default
-///   ([`with_capacity`](Unblock::with_capacity) says otherwise). What was written is there after
-///   `flush` only.
-/// * For whole directories and much else on files there is the crate `async-fs`, which stands on the
-///   same pool.
-#[cfg(feature = "blocking")]
-pub use blocking::Unblock;
 pub use futures_lite::io::*;
+#[cfg(feature = "blocking")]
+pub use unblock::Unblock;

@@ -81,7 +81,7 @@ use sealed::{Parsed, Sealed};
 ///
 /// # Cancel safety
 ///
-/// Giving up leaves a thread busy until the resolver answers; nothing else.
+/// Giving up leaves a thread busy until the resolver answers, if it has been asked; nothing else.
 pub async fn resolve(host: impl AsyncToSocketAddrs) -> io::Result<Vec<SocketAddr>> {
     Ok(match lookup(&host).await? {
         Addresses::One(address) => vec![address],

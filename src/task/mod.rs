@@ -12,7 +12,7 @@
 //! live future is gone, and a future that was never polled is dropped by its spawner, who may.)
 
 #[cfg(feature = "blocking")]
-mod blocking;
+pub(crate) mod blocking;
 mod inbox;
 pub(crate) mod queue;
 mod search;
@@ -31,6 +31,8 @@ use std::task::{Context, Poll};
 use async_task::{Builder, FallibleTask, WithInfo};
 use pin_project_lite::pin_project;
 
+#[cfg(feature = "blocking")]
+use crate::pool::Call;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use queue::{Entry, Share};
 use team::Team;
@@ -258,7 +260,7 @@ pub struct Task<T>(Inner<T>);
 enum Inner<T> {
     Spawned(FallibleTask<Outcome<T>, Meta>),
     #[cfg(feature = "blocking")]
-    Blocking(FallibleTask<Outcome<T>>),
+    Blocking(Call<Outcome<T>>),
 }
 
 impl<T> Task<T> {
@@ -274,14 +276,15 @@ impl<T> Task<T> {
         match self.0 {
             Inner::Spawned(task) => task.detach(),
             #[cfg(feature = "blocking")]
-            Inner::Blocking(task) => task.detach(),
+            Inner::Blocking(call) => call.detach(),
         }
     }
 
     /// Cancels the task, and waits until its future has been dropped. Gives the output if it was
     /// done before.
     ///
-    /// Work given to [`unblock`] that has begun cannot be stopped: this waits for its end.
+    /// Work given to [`unblock`] that has begun cannot be stopped: this waits for its end, and gives its
+    /// output.
     ///
     /// ```
     /// polder::block_on(async {
@@ -305,7 +308,7 @@ impl<T> Task<T> {
         let outcome = match self.0 {
             Inner::Spawned(task) => task.cancel().await,
             #[cfg(feature = "blocking")]
-            Inner::Blocking(task) => task.cancel().await,
+            Inner::Blocking(call) => call.cancel().await,
         };
         outcome.map(Outcome::take)
     }
@@ -324,7 +327,7 @@ impl<T> Task<T> {
         match &self.0 {
             Inner::Spawned(task) => task.is_finished(),
             #[cfg(feature = "blocking")]
-            Inner::Blocking(task) => task.is_finished(),
+            Inner::Blocking(call) => call.is_done(),
         }
     }
 
@@ -346,7 +349,7 @@ impl<T> Task<T> {
         match &mut self.0 {
             Inner::Spawned(task) => Pin::new(task).poll(cx),
             #[cfg(feature = "blocking")]
-            Inner::Blocking(task) => Pin::new(task).poll(cx),
+            Inner::Blocking(call) => call.poll(cx),
         }
     }
 }

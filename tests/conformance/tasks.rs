@@ -1031,6 +1031,32 @@ fn a_panic_in_unblock_reaches_whoever_awaits() {
 }
 
 #[test]
+fn cancelling_a_call_drops_it_at_once_or_waits_for_its_end_and_gives_its_output() {
+    in_every_runtime_alone(|_| async {
+        let (begun, has_begun) = mpsc::channel();
+        let (end, ended) = mpsc::channel();
+        let task = polder::unblock(move || {
+            begun.send(()).unwrap();
+            ended.recv().unwrap()
+        });
+        has_begun.recv().unwrap();
+        let mut cancelled = Box::pin(task.cancel());
+        assert!(future::poll_once(&mut cancelled).await.is_none());
+        end.send(14).unwrap();
+        assert_eq!(cancelled.await, Some(14));
+        // One that has not begun never begins: so either it has, or what it was made of is gone.
+        for _ in 0..100 {
+            let began = Arc::new(AtomicBool::new(false));
+            let begins = began.clone();
+            drop(polder::unblock(move || begins.store(true, SeqCst)));
+            if Arc::strong_count(&began) > 1 {
+                eventually("it is called", || began.load(SeqCst));
+            }
+        }
+    });
+}
+
+#[test]
 fn many_blocking_calls_at_once_all_finish() {
     in_every_runtime(|backend| async move {
         let count = sized(backend, 2_000);
@@ -1068,7 +1094,9 @@ fn the_blocking_pool_grows_and_retires_idle_threads() {
             // A thread may go just now.
             std::fs::read_to_string(thread.ok()?.path().join("comm")).ok()
         });
-        names.filter(|name| name.starts_with("blocking-")).count()
+        names
+            .filter(|name| name.starts_with("polder-blocking"))
+            .count()
     }
 
     let rule = |backend| {

@@ -29,8 +29,8 @@ pub fn group() -> Group {
                 polder's, on Linux, about 19 KiB are the backends poll and select, which are there \
                 because the backend is chosen when the program runs, 5 what several workers need, and 1 or 2 \
                 busy polling, whether or not any of these is used. What was worth 10 or more each: \
-                no channel of the standard library's, names resolved by threads of our own instead of a pool's, \
-                waiting that is compiled once for all futures, nothing of several workers in a runtime \
+                no channel of the standard library's, names resolved by threads of our own instead of the `blocking` \
+                crate's, waiting that is compiled once for all futures, nothing of several workers in a runtime \
                 that has one. (A program that binds and connects to a `SocketAddr` only, and not to \
                 text, carries no resolver.) Tried and left: locks that are called instead of \
                 inlined (2 KiB less), one loop of `block_on` for all futures (1 KiB less, and 5 ns \

@@ -1,0 +1,924 @@
+//! [`Unblock`]: reading, writing, seeking and iterating by threads of the [pool](crate::pool).
+//!
+//! The value that blocks is in one of three places: here, while nothing is done with it; with a function that a
+//! thread calls ([`Unblock::with_mut`], a seek); or in a [`Pipe`], between the task and a thread. A pipe has a
+//! queue of limited length. A thread fills it (reading ahead, iterating) or empties it (writing behind); where
+//! there is nothing left to do for it, it leaves the value in the pipe, **under the same lock under which it has
+//! seen that**, and goes. Whoever makes work for a thread again, by taking from a full queue or
+//! putting into an empty one, sees under the lock that there is none, and asks the pool for one. So no thread
+//! ever waits for a task.
+//!
+//! To have the value back, the task says that it is stopping. A thread that reads or iterates then leaves
+//! at the next opportunity; one that writes does so when everything is written, and flushed.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::poll_fn;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use futures_lite::io::{AsyncRead, AsyncSeek, AsyncWrite};
+use futures_lite::stream::Stream;
+
+use crate::pool::{Call, Class, Job, POOL, Shared};
+use crate::sync::Mutex;
+use crate::task::blocking::take_limit;
+use crate::task::queue::{charge, refund};
+
+/// How many bytes are read ahead, or written behind, at most: what a disk gives in some milliseconds, so that
+/// neither side waits for each step of the other. Memory is taken as it is needed.
+const BYTES: usize = 8 << 20;
+
+/// Likewise, what an iterator gives.
+const ITEMS: usize = 8 << 10;
+
+/// How much is read or written in one call, at most. More makes system calls hardly cheaper.
+const CHUNK: usize = 64 << 10;
+
+type Panic = Box<dyn Any + Send>;
+
+/// Something that blocks, made asynchronous: its operations run on the blocking pool
+/// ([`unblock`](crate::unblock)'s), through a buffer.
+///
+/// It is an [`AsyncRead`], [`AsyncWrite`], [`AsyncSeek`] or [`Stream`] if what is inside is a [`Read`],
+/// [`Write`], [`Seek`] or [`Iterator`]. This is how to use standard input and output:
+///
+/// ```
+/// use polder::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Unblock};
+/// use polder::stream::StreamExt;
+///
+/// polder::block_on(async {
+///     let mut lines = BufReader::new(Unblock::new(std::io::stdin())).lines();
+///     let mut output = Unblock::new(std::io::stdout());
+///     while let Some(line) = lines.next().await {
+///         output.write_all(format!("{}\n", line?.to_uppercase()).as_bytes()).await?;
+///     }
+///     output.flush().await // Or the last lines may not be written when the process ends.
+/// })?;
+/// # std::io::Result::Ok(())
+/// ```
+///
+/// and this, a file:
+///
+/// ```
+/// use polder::io::{AsyncReadExt, Unblock};
+///
+/// # fn main() -> std::io::Result<()> {
+/// polder::block_on(async {
+///     let mut file = Unblock::new(std::fs::File::open("Cargo.toml")?);
+///     let mut text = String::new();
+///     file.read_to_string(&mut text).await?;
+///     assert!(text.contains("[package]"));
+///     std::io::Result::Ok(())
+/// })
+/// # }
+/// ```
+///
+/// # What to know
+///
+/// * **A read of standard input that waits keeps a thread** until a line or the end comes, whether
+///   or not anybody still wants it: it cannot be called back. Make one `Unblock` of it, and keep it;
+///   what a dropped one has read ahead is lost. The thread does not keep the process from ending.
+/// * It reads ahead and writes behind, 8 MiB at most by default
+///   ([`with_capacity`](Unblock::with_capacity) says otherwise).
+/// * What was written is there after `flush` only, and so is the error if it could not be written. An
+///   `Unblock` that is dropped lets a thread write the rest, but nobody hears of an error, and the process may end
+///   before.
+/// * What has been read ahead is lost when something else than reading or seeking is done: so a value that is
+///   read and written by turns (a file) is to be put where it should be by a seek in between. A seek takes what was
+///   read ahead into account.
+/// * For whole directories and much else on files there is the crate `async-fs`, which has a pool of its own.
+///
+/// # Errors
+///
+/// Beside what the value says: no thread can be started, and there is none; the value has been closed.
+///
+/// # Panics
+///
+/// A panic of the value's reaches whoever awaits the operation, or the next one if nobody does. The value stays.
+///
+/// # Cancel safety
+///
+/// Giving up an operation loses nothing that was read or written; a seek, or what
+/// [`with_mut`](Unblock::with_mut) was given, is done to its end, if it has begun or not.
+pub struct Unblock<T> {
+    state: State<T>,
+    capacity: Option<usize>,
+    /// What happened to bytes that were written behind, where it could not be told at once.
+    failure: Option<io::Error>,
+}
+
+enum State<T> {
+    /// Here, unless it was closed.
+    Idle(Option<Box<T>>),
+    /// With a function.
+    Calling(Place<T>, Call<Result<(), Panic>>),
+    Seeking(Place<T>, Call<Result<io::Result<u64>, Panic>>, SeekFrom),
+    Reading(Arc<Pipe<T, u8>>),
+    Writing(Arc<Pipe<T, u8>>),
+    /// A [`Pipe`] of what the iterator gives, which has no name here.
+    Streaming(Arc<dyn Stop<T>>),
+}
+
+/// Where a function finds the value, and leaves it.
+type Place<T> = Arc<Mutex<Option<Box<T>>>>;
+
+/// And what it gives.
+type Called<T, R> = (Place<T>, Call<Result<R, Panic>>);
+
+struct Pipe<T, I> {
+    flow: Shared<Flow<T, I>>,
+    capacity: usize,
+    /// What a thread does, and how one is asked for: known where the value's traits are.
+    work: fn(&Pipe<T, I>),
+    start: fn(&Arc<Pipe<T, I>>) -> io::Result<()>,
+}
+
+struct Flow<T, I> {
+    /// Unless a thread has it.
+    value: Option<Box<T>>,
+    /// What was read, or is to be written.
+    queue: VecDeque<I>,
+    /// How much a thread has taken from the queue and not written yet.
+    in_flight: usize,
+    /// A thread has been asked for, and has not gone.
+    is_started: bool,
+    /// The value is wanted back.
+    is_stopping: bool,
+    /// Nothing more will come or go.
+    end: Option<End>,
+}
+
+enum End {
+    /// The end of the file, or of the iterator; or everything is written and flushed.
+    Done,
+    Failed(io::Error),
+    Panicked(Panic),
+}
+
+impl End {
+    fn of(result: Result<io::Result<()>, Panic>) -> End {
+        match result {
+            Ok(Ok(())) => End::Done,
+            Ok(Err(error)) => End::Failed(error),
+            Err(panic) => End::Panicked(panic),
+        }
+    }
+
+    fn result(self) -> io::Result<()> {
+        match self {
+            End::Done => Ok(()),
+            End::Failed(error) => Err(error),
+            End::Panicked(panic) => resume_unwind(panic),
+        }
+    }
+}
+
+impl<T: Send + 'static, I: Send + 'static> Pipe<T, I> {
+    fn new(value: Box<T>, capacity: usize, work: fn(&Pipe<T, I>)) -> Arc<Pipe<T, I>> {
+        let flow = Flow {
+            value: Some(value),
+            queue: VecDeque::new(),
+            in_flight: 0,
+            is_started: false,
+            is_stopping: false,
+            end: None,
+        };
+        Arc::new(Pipe {
+            flow: Shared::new(flow),
+            capacity,
+            work,
+            start: |pipe| submit(pipe.clone()),
+        })
+    }
+}
+
+fn submit(job: Arc<dyn Job>) -> io::Result<()> {
+    take_limit();
+    POOL.submit(Class::Call, job)
+}
+
+impl<T: Send, I: Send> Job for Pipe<T, I> {
+    fn run(&self) {
+        (self.work)(self);
+    }
+}
+
+impl<T, I> Flow<T, I> {
+    /// Whether to ask for a thread, which the caller then does.
+    fn begin(&mut self) -> bool {
+        let begins = !self.is_started && self.end.is_none();
+        self.is_started |= begins;
+        begins
+    }
+
+    /// What was stopped goes on at the next occasion.
+    fn put_back(&mut self, value: Option<Box<T>>, queue: VecDeque<I>) {
+        self.value = value;
+        self.queue = queue;
+        self.is_started = false;
+    }
+
+    /// A thread leaves the value.
+    fn rest(&mut self, value: &mut Option<Box<T>>, end: Option<End>) {
+        self.value = value.take();
+        self.in_flight = 0;
+        self.is_started = false;
+        self.end = end;
+    }
+}
+
+impl<T, I> Pipe<T, I> {
+    /// Asks for a thread.
+    fn start(self: &Arc<Self>) -> io::Result<()> {
+        (self.start)(self).inspect_err(|_| self.flow.change(|flow| flow.is_started = false))
+    }
+
+    /// What a thread does that fills the queue: `make` puts something aside, or says that there is nothing more,
+    /// and `put` puts it into the queue, under the lock.
+    fn fill<S>(
+        &self,
+        mut state: S,
+        mut make: impl FnMut(&mut T, &mut S, usize) -> io::Result<Made>,
+        mut put: impl FnMut(&mut VecDeque<I>, &mut S),
+    ) {
+        let mut value = self.flow.change(|flow| flow.value.take());
+        if value.is_none() {
+            return; // It was taken back before a thread had come.
+        }
+        loop {
+            let room = self.flow.tell(|flow| {
+                let room = self.capacity.saturating_sub(flow.queue.len());
+                if flow.is_stopping || room == 0 {
+                    flow.rest(&mut value, None);
+                }
+                room
+            });
+            let Some(inner) = &mut value else {
+                return;
+            };
+            let made = catch_unwind(AssertUnwindSafe(|| make(inner, &mut state, room)));
+            match made {
+                Ok(Ok(Made::Something)) => {
+                    self.flow.change(|flow| put(&mut flow.queue, &mut state))
+                }
+                Ok(Ok(Made::Nothing)) => {}
+                ended => {
+                    let end = End::of(ended.map(|result| result.map(drop)));
+                    return self.flow.tell(|flow| flow.rest(&mut value, Some(end)));
+                }
+            }
+        }
+    }
+
+    /// Takes something from the queue; what came instead of it, if it has ended.
+    fn poll_take<R>(
+        self: &Arc<Self>,
+        cx: &Context<'_>,
+        mut take: impl FnMut(&mut VecDeque<I>) -> R,
+    ) -> Poll<Result<R, Option<io::Error>>> {
+        loop {
+            // What was taken, and whether a thread has something to do again.
+            let (taken, begins) = ready!(self.flow.poll(cx, |flow| {
+                // Whoever wanted the value back has given that up.
+                flow.is_stopping = false;
+                if flow.queue.is_empty() {
+                    let begins = flow.begin();
+                    return (begins || flow.end.is_some()).then_some((None, begins));
+                }
+                let taken = take(&mut flow.queue);
+                // Not for every byte.
+                let begins = flow.queue.len() <= self.capacity / 2 && flow.begin();
+                Some((Some(taken), begins))
+            }));
+            let started = match begins {
+                true => self.start(),
+                false => Ok(()),
+            };
+            match (taken, started) {
+                // If no thread could be started, this is told when nothing is left.
+                (Some(taken), _) => return Poll::Ready(Ok(taken)),
+                (None, Err(error)) => return Poll::Ready(Err(Some(error))),
+                (None, Ok(())) if begins => {}
+                (None, Ok(())) => return Poll::Ready(Err(None)),
+            }
+        }
+    }
+
+    /// Stops a thread that fills the queue; gives the value, what had not been taken, and what came last.
+    fn poll_stop_filling(&self, cx: &Context<'_>) -> Poll<(Box<T>, VecDeque<I>, Option<End>)> {
+        self.flow.poll(cx, |flow| {
+            flow.is_stopping = true;
+            let value = flow.value.take()?;
+            Some((value, std::mem::take(&mut flow.queue), flow.end.take()))
+        })
+    }
+
+    /// Has everything written and flushed; gives the value, and how it ended.
+    fn poll_stop_writing(self: &Arc<Self>, cx: &Context<'_>) -> Poll<io::Result<(Box<T>, End)>> {
+        loop {
+            let stopped = ready!(self.flow.poll(cx, |flow| {
+                flow.is_stopping = true;
+                if flow.begin() {
+                    return Some(None);
+                }
+                let value = flow.end.is_some().then(|| flow.value.take())??;
+                Some(Some((value, flow.end.take()?)))
+            }));
+            match stopped {
+                Some(stopped) => return Poll::Ready(Ok(stopped)),
+                None => {
+                    if let Err(error) = self.start() {
+                        self.flow.change(|flow| flow.is_stopping = false);
+                        return Poll::Ready(Err(error));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Nobody wants anything of it any more.
+    fn abandon_filling(&self) {
+        self.flow.leave();
+        // Dropped here, if no thread has it, and not whenever one comes.
+        drop(self.flow.change(|flow| {
+            flow.is_stopping = true;
+            flow.value.take()
+        }));
+    }
+
+    /// What has been written goes where it should, and is flushed.
+    fn abandon_writing(self: &Arc<Self>) {
+        self.flow.leave();
+        let begins = self.flow.change(|flow| {
+            flow.is_stopping = true;
+            flow.begin()
+        });
+        if begins {
+            // Otherwise nothing is lost but a flush: a thread has written the rest before it went.
+            let _ = self.start();
+        }
+    }
+}
+
+/// What a step of a thread has made.
+enum Made {
+    Something,
+    /// But there will be more.
+    Nothing,
+    End,
+}
+
+fn read_ahead<T: Read>(pipe: &Pipe<T, u8>) {
+    let chunk = vec![0; CHUNK.min(pipe.capacity)];
+    pipe.fill(
+        (chunk, 0),
+        |value, (chunk, length), room| {
+            let most = room.min(chunk.len());
+            match value.read(&mut chunk[..most]) {
+                Ok(0) => Ok(Made::End),
+                Ok(read) => {
+                    *length = read.min(most);
+                    Ok(Made::Something)
+                }
+                // Another look whether it is still wanted, and again.
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(Made::Nothing),
+                Err(error) => Err(error),
+            }
+        },
+        |queue, (chunk, length)| queue.extend(&chunk[..*length]),
+    );
+}
+
+fn iterate<T: Iterator>(pipe: &Pipe<T, T::Item>) {
+    pipe.fill(
+        None,
+        |value, item, _| {
+            *item = value.next();
+            Ok(match item {
+                Some(_) => Made::Something,
+                None => Made::End,
+            })
+        },
+        |queue, item| queue.extend(item.take()),
+    );
+}
+
+fn write_behind<T: Write>(pipe: &Pipe<T, u8>) {
+    let mut value = pipe.flow.change(|flow| flow.value.take());
+    let mut chunk = vec![0; CHUNK.min(pipe.capacity)];
+    loop {
+        let (length, flushes) = pipe.flow.tell(|flow| {
+            // From the queue's memory, which cannot fail.
+            flow.in_flight = flow.queue.read(&mut chunk).unwrap_or(0);
+            if flow.in_flight == 0 && !flow.is_stopping {
+                flow.rest(&mut value, None);
+            }
+            (flow.in_flight, flow.is_stopping)
+        });
+        let Some(inner) = &mut value else {
+            return;
+        };
+        let done = catch_unwind(AssertUnwindSafe(|| match length {
+            0 => inner.flush(),
+            _ => inner.write_all(&chunk[..length]),
+        }));
+        if matches!(done, Ok(Ok(()))) && !(length == 0 && flushes) {
+            continue;
+        }
+        return pipe.flow.tell(|flow| {
+            flow.queue.clear();
+            flow.rest(&mut value, Some(End::of(done)));
+        });
+    }
+}
+
+/// A pipe that an iterator fills.
+trait Stop<T>: Send + Sync {
+    fn poll_stop(&self, cx: &Context<'_>) -> Poll<(Box<T>, Option<End>)>;
+    fn abandon(&self);
+    fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
+}
+
+impl<T: Send + 'static, I: Send + 'static> Stop<T> for Pipe<T, I> {
+    fn poll_stop(&self, cx: &Context<'_>) -> Poll<(Box<T>, Option<End>)> {
+        let stopped = self.poll_stop_filling(cx);
+        stopped.map(|(value, _items, end)| (value, end))
+    }
+
+    fn abandon(&self) {
+        self.abandon_filling();
+    }
+
+    fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
+        self
+    }
+}
+
+impl<T> Unblock<T> {
+    /// Of this value.
+    ///
+    /// ```
+    /// use polder::io::Unblock;
+    ///
+    /// let input = Unblock::new(std::io::stdin());
+    /// ```
+    pub fn new(value: T) -> Unblock<T> {
+        Unblock {
+            state: State::Idle(Some(Box::new(value))),
+            capacity: None,
+            failure: None,
+        }
+    }
+
+    /// With a buffer of so many bytes, or, for an iterator, items. By default these are 8 MiB, and 8,192. Less
+    /// than 1 counts as 1.
+    ///
+    /// ```
+    /// use polder::io::Unblock;
+    ///
+    /// let output = Unblock::with_capacity(64 * 1024, std::io::stdout());
+    /// ```
+    pub fn with_capacity(capacity: usize, value: T) -> Unblock<T> {
+        let mut this = Unblock::new(value);
+        this.capacity = Some(capacity.max(1));
+        this
+    }
+
+    /// The value, once no thread has it. What has been written is flushed before, and what has been read ahead
+    /// is lost.
+    ///
+    /// ```
+    /// use polder::io::Unblock;
+    ///
+    /// polder::block_on(async {
+    ///     let mut file = Unblock::new(std::fs::File::open("Cargo.toml")?);
+    ///     assert!(file.get_mut().await.metadata()?.is_file());
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// An error of what was written is told by the next write, flush or close.
+    ///
+    /// # Panics
+    ///
+    /// If it has been closed; or if a thread is wanted and none can be started.
+    pub async fn get_mut(&mut self) -> &mut T {
+        self.settle().await;
+        self.idle().as_mut().expect(CLOSED)
+    }
+
+    /// Calls `operation` with the value, on the blocking pool. Otherwise as [`get_mut`](Self::get_mut).
+    ///
+    /// ```
+    /// use polder::io::Unblock;
+    ///
+    /// polder::block_on(async {
+    ///     let mut file = Unblock::new(std::fs::File::open("Cargo.toml")?);
+    ///     let metadata = file.with_mut(|file| file.metadata()).await?;
+    ///     assert!(metadata.is_file());
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If `operation` does, if it has been closed, or if no thread can be started.
+    pub async fn with_mut<R, F>(&mut self, operation: F) -> R
+    where
+        F: FnOnce(&mut T) -> R + Send + 'static,
+        R: Send + 'static,
+        T: Send + 'static,
+    {
+        self.settle().await;
+        let value = self.idle().take().expect(CLOSED);
+        let output = Arc::new(Mutex::new(None));
+        let result = output.clone();
+        let called = self.call(value, move |value| {
+            let output = operation(value);
+            *result.lock() = Some(output);
+        });
+        match called {
+            Ok((place, call)) => self.state = State::Calling(place, call),
+            Err(error) => panic!("{error}"),
+        }
+        // It resumes a panic.
+        self.settle().await;
+        let output = output.lock().take();
+        output.expect("the operation has returned")
+    }
+
+    /// The value. Otherwise as [`get_mut`](Self::get_mut), but for an error of what was written, of which
+    /// nobody hears: flush before.
+    ///
+    /// ```
+    /// use polder::io::{AsyncWriteExt, Unblock};
+    ///
+    /// polder::block_on(async {
+    ///     let mut bytes = Unblock::new(Vec::new());
+    ///     bytes.write_all(b"hello").await?;
+    ///     assert_eq!(bytes.into_inner().await, b"hello");
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// As [`get_mut`](Self::get_mut).
+    pub async fn into_inner(mut self) -> T {
+        self.settle().await;
+        *self.idle().take().expect(CLOSED)
+    }
+
+    /// The value's place, where nothing is under way.
+    fn idle(&mut self) -> &mut Option<Box<T>> {
+        match &mut self.state {
+            State::Idle(value) => value,
+            _ => unreachable!("what was under way has been stopped"),
+        }
+    }
+
+    /// Has what is under way stopped, and keeps an error for the next write.
+    async fn settle(&mut self) {
+        let stopped = poll_fn(|cx| self.poll_stop(cx)).await;
+        self.keep_failure(stopped);
+    }
+
+    /// For what has no errors itself.
+    fn keep_failure(&mut self, stopped: io::Result<()>) {
+        match stopped {
+            Err(error) if !matches!(self.state, State::Idle(_)) => panic!("{error}"),
+            Err(error) => self.failure = Some(error),
+            Ok(()) => {}
+        }
+    }
+
+    /// Has `f` called with the value by a thread. Where there is none the value is here again.
+    fn call<R, F>(&mut self, value: Box<T>, f: F) -> io::Result<Called<T, R>>
+    where
+        F: FnOnce(&mut T) -> R + Send + 'static,
+        R: Send + 'static,
+        T: Send + 'static,
+    {
+        take_limit();
+        let place = Arc::new(Mutex::new(Some(value)));
+        let there = place.clone();
+        let called = POOL.call(Class::Call, move || {
+            let mut value = there.lock().take().expect("it was left for this");
+            let result = catch_unwind(AssertUnwindSafe(|| f(&mut value)));
+            *there.lock() = Some(value);
+            result
+        });
+        match called {
+            Ok(call) => Ok((place, call)),
+            Err(error) => {
+                self.state = State::Idle(place.lock().take());
+                Err(error)
+            }
+        }
+    }
+
+    /// Has what is under way stopped: it is idle then. An error of what was written comes from here; one of
+    /// what was read ahead concerns nobody. If it is not idle after an error, no thread could be started.
+    fn poll_stop(&mut self, cx: &Context<'_>) -> Poll<io::Result<()>> {
+        let (value, result) = match &self.state {
+            State::Idle(_) => return Poll::Ready(Ok(())),
+            State::Calling(place, call) => {
+                let result = ready!(call.poll(cx)).expect("it catches panics");
+                let end = result.map_or_else(End::Panicked, |()| End::Done);
+                (place.lock().take(), end)
+            }
+            State::Seeking(place, call, _) => {
+                let result = ready!(call.poll(cx)).expect("it catches panics");
+                let end = result.map_or_else(End::Panicked, |_| End::Done);
+                (place.lock().take(), end)
+            }
+            State::Reading(pipe) => {
+                let (value, _bytes, end) = ready!(pipe.poll_stop_filling(cx));
+                (Some(value), without_error(end))
+            }
+            State::Streaming(pipe) => {
+                let (value, end) = ready!(pipe.poll_stop(cx));
+                (Some(value), without_error(end))
+            }
+            State::Writing(pipe) => {
+                let (value, end) = ready!(pipe.poll_stop_writing(cx))?;
+                (Some(value), end)
+            }
+        };
+        self.state = State::Idle(value);
+        Poll::Ready(result.result())
+    }
+
+    /// The value, where it has to be for another kind of operation.
+    fn poll_value(&mut self, cx: &Context<'_>) -> Poll<io::Result<Box<T>>> {
+        ready!(self.poll_stop(cx))?;
+        let closed = || io::Error::new(io::ErrorKind::BrokenPipe, CLOSED);
+        Poll::Ready(self.idle().take().ok_or_else(closed))
+    }
+}
+
+const CLOSED: &str = "this Unblock has been closed";
+
+/// Of what was not asked for, only a panic is told.
+fn without_error(end: Option<End>) -> End {
+    match end {
+        Some(End::Panicked(panic)) => End::Panicked(panic),
+        _ => End::Done,
+    }
+}
+
+impl<T> Drop for Unblock<T> {
+    fn drop(&mut self) {
+        match &self.state {
+            State::Reading(pipe) => pipe.abandon_filling(),
+            State::Writing(pipe) => pipe.abandon_writing(),
+            State::Streaming(pipe) => pipe.abandon(),
+            State::Idle(_) | State::Calling(..) | State::Seeking(..) => {}
+        }
+    }
+}
+
+/// Without what is inside, while a thread has it.
+impl<T: fmt::Debug> fmt::Debug for Unblock<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.state {
+            State::Idle(Some(value)) => f.debug_struct("Unblock").field("io", value).finish(),
+            State::Idle(None) => f.write_str("Unblock { io: <closed> }"),
+            _ => f.write_str("Unblock { io: <blocked> }"),
+        }
+    }
+}
+
+/// Counts an operation against the budget of the task, as those of sockets are: what is read ahead may always be
+/// ready.
+fn poll_within_budget<R>(
+    cx: &mut Context<'_>,
+    poll: impl FnOnce(&mut Context<'_>) -> Poll<R>,
+) -> Poll<R> {
+    ready!(charge(cx));
+    let result = poll(cx);
+    if result.is_pending() {
+        refund();
+    }
+    result
+}
+
+impl<T: Iterator + Send + 'static> Unblock<T>
+where
+    T::Item: Send + 'static,
+{
+    fn poll_item(&mut self, cx: &Context<'_>) -> Poll<Option<T::Item>> {
+        loop {
+            if let State::Streaming(pipe) = &self.state {
+                let Ok(pipe) = pipe.clone().as_any().downcast::<Pipe<T, T::Item>>() else {
+                    unreachable!("it is of what this iterator gives");
+                };
+                match ready!(pipe.poll_take(cx, VecDeque::pop_front)) {
+                    Ok(item) => return Poll::Ready(item),
+                    Err(Some(error)) => panic!("{error}"),
+                    Err(None) => {
+                        // It does not wait: the thread has gone.
+                        let stopped = ready!(self.poll_stop(cx));
+                        return Poll::Ready(stopped.ok().and(None));
+                    }
+                }
+            }
+            let stopped = ready!(self.poll_stop(cx));
+            self.keep_failure(stopped);
+            let Some(value) = self.idle().take() else {
+                return Poll::Ready(None);
+            };
+            let capacity = self.capacity.unwrap_or(ITEMS);
+            self.state = State::Streaming(Pipe::new(value, capacity, iterate));
+        }
+    }
+}
+
+/// # Panics
+///
+/// Beside the iterator's own: no thread can be started, and there is none.
+impl<T: Iterator + Send + 'static> Stream for Unblock<T>
+where
+    T::Item: Send + 'static,
+{
+    type Item = T::Item;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<T::Item>> {
+        poll_within_budget(cx, |cx| self.poll_item(cx))
+    }
+}
+
+impl<T: Read + Send + 'static> Unblock<T> {
+    fn poll_bytes(&mut self, cx: &Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
+        loop {
+            if let State::Reading(pipe) = &self.state {
+                return Poll::Ready(match ready!(pipe.poll_take(cx, |queue| queue.read(buf))) {
+                    Ok(read) => read,
+                    Err(Some(error)) => Err(error),
+                    Err(None) => {
+                        // It does not wait: the thread has gone.
+                        let (value, _, end) = ready!(pipe.poll_stop_filling(cx));
+                        self.state = State::Idle(Some(value));
+                        end.map_or(Ok(()), End::result).map(|()| 0)
+                    }
+                });
+            }
+            let value = ready!(self.poll_value(cx))?;
+            let capacity = self.capacity.unwrap_or(BYTES);
+            self.state = State::Reading(Pipe::new(value, capacity, read_ahead));
+        }
+    }
+}
+
+impl<T: Read + Send + 'static> AsyncRead for Unblock<T> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        if buf.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        poll_within_budget(cx, |cx| self.poll_bytes(cx, buf))
+    }
+}
+
+impl<T: Write + Send + 'static> Unblock<T> {
+    fn poll_put(&mut self, cx: &Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        if let Some(failure) = self.failure.take() {
+            return Poll::Ready(Err(failure));
+        }
+        loop {
+            if let State::Writing(pipe) = &self.state {
+                let put = ready!(pipe.flow.poll(cx, |flow| {
+                    if flow.end.is_some() || flow.is_stopping {
+                        return Some(None);
+                    }
+                    let used = flow.queue.len() + flow.in_flight;
+                    let length = buf.len().min(pipe.capacity.saturating_sub(used));
+                    flow.queue.extend(&buf[..length]);
+                    (length > 0).then(|| Some((length, flow.begin())))
+                }));
+                match put {
+                    Some((length, begins)) => {
+                        let started = match begins {
+                            true => pipe.start(),
+                            false => Ok(()),
+                        };
+                        // Without a thread nobody has seen the bytes.
+                        let undone = |_: &_| pipe.flow.change(|flow| flow.queue.clear());
+                        return Poll::Ready(started.inspect_err(undone).map(|()| length));
+                    }
+                    // It has failed, or a flush was given up.
+                    None => ready!(self.poll_stop(cx))?,
+                }
+            }
+            let value = ready!(self.poll_value(cx))?;
+            let capacity = self.capacity.unwrap_or(BYTES);
+            self.state = State::Writing(Pipe::new(value, capacity, write_behind));
+        }
+    }
+}
+
+impl<T: Write + Send + 'static> AsyncWrite for Unblock<T> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        if buf.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        poll_within_budget(cx, |cx| self.poll_put(cx, buf))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if let Some(failure) = self.failure.take() {
+            return Poll::Ready(Err(failure));
+        }
+        match self.state {
+            // Nothing has been written that is not flushed, and what was read ahead stays.
+            State::Reading(_) | State::Streaming(_) => Poll::Ready(Ok(())),
+            _ => self.poll_stop(cx),
+        }
+    }
+
+    fn poll_close(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.as_mut().poll_flush(cx))?;
+        ready!(self.poll_stop(cx))?;
+        self.state = State::Idle(None);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<T: Seek + Send + 'static> AsyncSeek for Unblock<T> {
+    fn poll_seek(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        position: SeekFrom,
+    ) -> Poll<io::Result<u64>> {
+        loop {
+            if let State::Seeking(place, call, sought) = &self.state {
+                // A seek that was given up, if it was another.
+                let is_this = *sought == position;
+                let result = ready!(call.poll(cx)).expect("it catches panics");
+                let value = place.lock().take();
+                self.state = State::Idle(value);
+                let result = result.unwrap_or_else(|panic| resume_unwind(panic));
+                if is_this {
+                    return Poll::Ready(result);
+                }
+            }
+            // The value is ahead of the task by what was read and not taken.
+            let (value, bytes) = match &self.state {
+                State::Reading(pipe) => {
+                    let (value, bytes, end) = ready!(pipe.poll_stop_filling(cx));
+                    if let Some(End::Panicked(panic)) = end {
+                        self.state = State::Idle(Some(value));
+                        resume_unwind(panic);
+                    }
+                    (value, bytes)
+                }
+                _ => (ready!(self.poll_value(cx))?, VecDeque::new()),
+            };
+            let ahead = bytes.len() as i64;
+            let state = std::mem::replace(&mut self.state, State::Idle(None));
+            let called = self.call(value, move |value| {
+                if ahead > 0 {
+                    value.seek(SeekFrom::Current(-ahead))?;
+                }
+                value.seek(position)
+            });
+            let (place, call) = match called {
+                Ok(called) => called,
+                Err(error) => {
+                    if let (State::Reading(pipe), State::Idle(value)) = (&state, &mut self.state) {
+                        // As it was before.
+                        pipe.flow.change(|flow| flow.put_back(value.take(), bytes));
+                        self.state = state;
+                    }
+                    return Poll::Ready(Err(error));
+                }
+            };
+            self.state = State::Seeking(place, call, position);
+        }
+    }
+}
+
+/// What may go where, checked at compile time.
+const _: () = {
+    const fn send<T: Send>() {}
+    const fn sync<T: Sync>() {}
+    const fn unpin<T: Unpin>() {}
+    send::<Unblock<u8>>();
+    sync::<Unblock<u8>>();
+    unpin::<Unblock<std::marker::PhantomPinned>>();
+};

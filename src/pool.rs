@@ -1,0 +1,683 @@
+//! The threads for what blocks: calls given to `unblock`, operations of `Unblock`, lookups of names.
+//!
+//! One lock holds the queues and the counts of threads, and one rule is kept under it: **no fewer threads
+//! are idle than there are jobs that may start**, unless no thread can be started. An idle thread is one
+//! that looks at the queues before it sleeps or ends: one that sleeps, one that was just started, one that
+//! has just finished a job. So a job that is submitted never waits behind one that blocks while there may
+//! be another thread, and a thread that ends after [`KEEP_ALIVE`] has seen, under the lock, that it is
+//! not needed.
+//!
+//! Jobs have a [`Class`], each with a limit of its own: five hundred calls that wait for something do not
+//! keep a name from being looked up, nor lookups that wait for a dead name server a file from being read.
+//!
+//! **No thread to be had** (`EAGAIN`, a limit on processes): jobs are done by the threads that are there,
+//! each of which tries again to start another when it takes a job. If there is none that is sure to come,
+//! [`Pool::submit`] gives the error; nothing is queued that nobody would take.
+//!
+//! Jobs run, and what they own is dropped, outside the lock, and no panic of theirs ends a thread.
+
+use std::collections::VecDeque;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::thread;
+use std::time::Duration;
+
+use crate::sync::{Mutex, drop_all, wake_all};
+
+/// For how long a thread stays without work. Starting one takes some tens of microseconds (measured: 16), which
+/// a program that makes calls less often than this does not notice; one that makes more keeps its threads.
+const KEEP_ALIVE: Duration = Duration::from_millis(500);
+
+/// Calls at once. They mostly wait (for a disk, for somebody who types, for a child process), so there
+/// are more of them than a machine has cores. It is what the crate `blocking` has, whose environment variable
+/// `unblock` obeys.
+const MOST_CALLS: usize = 500;
+
+/// Lookups of names at once. They mostly wait for a name server, five seconds for one that does not answer
+/// (resolv.conf(5)): as many names that nobody knows do not keep another one waiting.
+const MOST_LOOKUPS: usize = 64;
+
+/// What a job is, and so which limit it counts for. Jobs of the first class are taken first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(not(all(feature = "net", feature = "blocking")), allow(dead_code))]
+pub(crate) enum Class {
+    /// A name to be looked up. It ends within a bounded time.
+    Lookup,
+    /// Somebody's function, which may block for ever.
+    Call,
+}
+
+/// What a thread does.
+pub(crate) trait Job: Send + Sync {
+    fn run(&self);
+}
+
+pub(crate) struct Pool {
+    state: Mutex<State>,
+    /// There is a job for one more thread.
+    submitted: Condvar,
+    /// Starts a thread that calls [`Pool::work`]. (Tests put one here that fails.)
+    start: fn(&'static Pool) -> io::Result<()>,
+}
+
+struct State {
+    /// One for each [`Class`].
+    queues: [Queue; 2],
+    /// Threads that have no job, and will look for one before they sleep or end.
+    idle: usize,
+}
+
+struct Queue {
+    jobs: VecDeque<Arc<dyn Job>>,
+    /// Threads that have a job of this class.
+    running: usize,
+    /// What that may be.
+    limit: usize,
+}
+
+/// The process's own.
+pub(crate) static POOL: Pool = Pool::new(start);
+
+fn start(pool: &'static Pool) -> io::Result<()> {
+    // A name of 15 bytes is shown whole by Linux (prctl(2), PR_SET_NAME).
+    let thread = thread::Builder::new().name("polder-blocking".into());
+    thread.spawn(|| pool.work()).map(drop)
+}
+
+impl Queue {
+    const fn new(limit: usize) -> Queue {
+        Queue {
+            jobs: VecDeque::new(),
+            running: 0,
+            limit,
+        }
+    }
+
+    /// How many of its jobs may start now.
+    fn startable(&self) -> usize {
+        self.jobs.len().min(self.limit.saturating_sub(self.running))
+    }
+}
+
+impl State {
+    fn startable(&self) -> usize {
+        self.queues.iter().map(Queue::startable).sum()
+    }
+
+    /// An idle thread takes a job.
+    fn take(&mut self) -> Option<(usize, Arc<dyn Job>)> {
+        let class = self.queues.iter().position(|queue| queue.startable() > 0)?;
+        let job = self.queues[class].jobs.pop_front()?;
+        self.queues[class].running += 1;
+        self.idle -= 1;
+        Some((class, job))
+    }
+
+    /// It is done, and the thread idle again.
+    fn done(&mut self, class: usize) {
+        self.queues[class].running -= 1;
+        self.idle += 1;
+    }
+
+    /// Whether a thread is sure to come to a job of this class, though no other can be started. What has
+    /// a lookup will come; what has a call may never, so only calls are left to it.
+    fn is_served(&self, class: Class) -> bool {
+        let [lookups, calls] = &self.queues;
+        self.idle > 0 || lookups.running > 0 || class == Class::Call && calls.running > 0
+    }
+}
+
+impl Pool {
+    const fn new(start: fn(&'static Pool) -> io::Result<()>) -> Pool {
+        Pool {
+            state: Mutex::new(State {
+                queues: [Queue::new(MOST_LOOKUPS), Queue::new(MOST_CALLS)],
+                idle: 0,
+            }),
+            submitted: Condvar::new(),
+            start,
+        }
+    }
+
+    /// How many jobs of a class may run at once, from now on.
+    #[cfg(feature = "blocking")]
+    pub(crate) fn set_limit(&self, class: Class, limit: usize) {
+        self.state.lock().queues[class as usize].limit = limit;
+    }
+
+    /// Has `job` run by a thread.
+    ///
+    /// # Errors
+    ///
+    /// No thread can be started, and none that is there is sure to come to it. The job is dropped.
+    pub(crate) fn submit(&'static self, class: Class, job: Arc<dyn Job>) -> io::Result<()> {
+        let mut state = self.state.lock();
+        state.queues[class as usize].jobs.push_back(job);
+        match self.grow(&mut state) {
+            Err(error) if !state.is_served(class) => {
+                let job = state.queues[class as usize].jobs.pop_back();
+                drop(state);
+                discard(job);
+                // Not of its kind: for a lack of threads that is `WouldBlock`.
+                Err(io::Error::other(format!(
+                    "cannot start a thread for what blocks: {error}"
+                )))
+            }
+            _ => {
+                drop(state);
+                self.submitted.notify_one();
+                Ok(())
+            }
+        }
+    }
+
+    /// Has `function` called by a thread.
+    ///
+    /// # Errors
+    ///
+    /// As [`submit`](Self::submit); the function is dropped.
+    pub(crate) fn call<T, F>(&'static self, class: Class, function: F) -> io::Result<Call<T>>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        let call = Call::new(Stage::Submitted(Box::new(function)));
+        self.submit(class, call.shared.clone())?;
+        Ok(call)
+    }
+
+    /// Starts a thread if one is wanted: one at a time, since it does the same when it takes a job.
+    fn grow(&'static self, state: &mut State) -> io::Result<()> {
+        if state.startable() > state.idle {
+            // Under the lock, which it will want first of all; so nobody counts on it in vain.
+            (self.start)(self)?;
+            state.idle += 1;
+        }
+        Ok(())
+    }
+
+    /// What a thread does. It counts as idle when it begins.
+    fn work(&'static self) {
+        let mut state = self.state.lock();
+        loop {
+            while let Some((class, job)) = state.take() {
+                // Without another thread this one comes to it later.
+                let _ = self.grow(&mut state);
+                drop(state);
+                contain(|| job.run());
+                discard(job);
+                state = self.state.lock();
+                state.done(class);
+            }
+            let nothing = |state: &mut State| state.startable() == 0;
+            let waited = self
+                .submitted
+                .wait_timeout_while(state, KEEP_ALIVE, nothing);
+            let (guard, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+            state = guard;
+            if timeout.timed_out() {
+                state.idle -= 1;
+                return;
+            }
+        }
+    }
+}
+
+/// What a task and a thread of the pool share: some state, and the waker of the task, which is cloned,
+/// called and dropped outside the lock.
+pub(crate) struct Shared<S>(Mutex<(S, Option<Waker>)>);
+
+impl<S> Shared<S> {
+    pub(crate) fn new(state: S) -> Shared<S> {
+        Shared(Mutex::new((state, None)))
+    }
+
+    /// Gives what `look` gives, or leaves the waker. `look` must drop nothing that is somebody else's.
+    pub(crate) fn poll<R>(
+        &self,
+        cx: &Context<'_>,
+        mut look: impl FnMut(&mut S) -> Option<R>,
+    ) -> Poll<R> {
+        let mut shared = self.0.lock();
+        if let Some(result) = look(&mut shared.0) {
+            return Poll::Ready(result);
+        }
+        let left = shared.1.as_ref();
+        if left.is_some_and(|waker| waker.will_wake(cx.waker())) {
+            return Poll::Pending;
+        }
+        drop(shared);
+        let mut waker = Some(cx.waker().clone());
+        let mut shared = self.0.lock();
+        let result = look(&mut shared.0);
+        if result.is_none() {
+            std::mem::swap(&mut shared.1, &mut waker);
+        }
+        drop(shared);
+        drop_all(waker);
+        result.map_or(Poll::Pending, Poll::Ready)
+    }
+
+    /// Changes the state, of which the task need not know.
+    pub(crate) fn change<R>(&self, change: impl FnOnce(&mut S) -> R) -> R {
+        change(&mut self.0.lock().0)
+    }
+
+    /// Changes the state, and wakes the task.
+    pub(crate) fn tell<R>(&self, change: impl FnOnce(&mut S) -> R) -> R {
+        let mut shared = self.0.lock();
+        let result = change(&mut shared.0);
+        let waker = shared.1.take();
+        drop(shared);
+        wake_all(waker);
+        result
+    }
+
+    /// The task has gone.
+    pub(crate) fn leave(&self) {
+        let waker = self.0.lock().1.take();
+        drop_all(waker);
+    }
+}
+
+/// A function that a thread of the pool calls, or has called. **Dropping it cancels the call** if that
+/// has not begun: the function is dropped at once, by whoever drops this.
+pub(crate) struct Call<T> {
+    shared: Arc<Shared<Stage<T>>>,
+    #[cfg(feature = "blocking")]
+    is_detached: bool,
+}
+
+enum Stage<T> {
+    /// No thread has come to it.
+    Submitted(Box<dyn FnOnce() -> T + Send>),
+    Running,
+    /// The output, unless it has been taken, the function panicked, or the call was cancelled. If nobody
+    /// has the [`Call`] any more it is dropped with the job.
+    Done(Option<T>),
+}
+
+impl<T> Stage<T> {
+    /// Takes the function, if no thread has.
+    fn cancel(&mut self) -> Option<Stage<T>> {
+        let is_submitted = matches!(self, Stage::Submitted(_));
+        is_submitted.then(|| std::mem::replace(self, Stage::Done(None)))
+    }
+}
+
+impl<T> Call<T> {
+    fn new(stage: Stage<T>) -> Call<T> {
+        Call {
+            shared: Arc::new(Shared::new(stage)),
+            #[cfg(feature = "blocking")]
+            is_detached: false,
+        }
+    }
+
+    /// Waits for the output. `None` if the function panicked, was cancelled, or its output was taken.
+    pub(crate) fn poll(&self, cx: &Context<'_>) -> Poll<Option<T>> {
+        self.shared.poll(cx, |stage| match stage {
+            Stage::Done(output) => Some(output.take()),
+            _ => None,
+        })
+    }
+}
+
+#[cfg(feature = "blocking")]
+impl<T> Call<T> {
+    /// A call that has been made, with this output.
+    pub(crate) fn done(output: T) -> Call<T> {
+        Call::new(Stage::Done(Some(output)))
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        let is_done = |stage: &mut Stage<T>| matches!(stage, Stage::Done(_));
+        self.shared.change(is_done)
+    }
+
+    /// Cancels the call if it has not begun, and else waits for its output.
+    pub(crate) async fn cancel(self) -> Option<T> {
+        discard(self.shared.change(Stage::cancel));
+        std::future::poll_fn(|cx| self.poll(cx)).await
+    }
+
+    /// Lets the call be made, though nobody waits for it.
+    pub(crate) fn detach(mut self) {
+        self.is_detached = true;
+    }
+}
+
+impl<T> Drop for Call<T> {
+    fn drop(&mut self) {
+        self.shared.leave();
+        #[cfg(feature = "blocking")]
+        if self.is_detached {
+            return;
+        }
+        discard(self.shared.change(Stage::cancel));
+    }
+}
+
+impl<T: Send> Job for Shared<Stage<T>> {
+    fn run(&self) {
+        let begin = |stage: &mut Stage<T>| match stage {
+            Stage::Submitted(_) => Some(std::mem::replace(stage, Stage::Running)),
+            _ => None,
+        };
+        // Otherwise it was cancelled.
+        if let Some(Stage::Submitted(function)) = self.change(begin) {
+            let output = catch_unwind(AssertUnwindSafe(function));
+            self.tell(|stage| *stage = Stage::Done(output.map_err(std::mem::forget).ok()));
+        }
+    }
+}
+
+/// Drops something of somebody else's, whose destructor may panic.
+fn discard<T>(value: T) {
+    contain(|| drop(value));
+}
+
+/// A panic ends here; the hook has told of it.
+fn contain(f: impl FnOnce()) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(f)) {
+        std::mem::forget(panic); // Its destructor may panic too.
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_lite::future::{block_on, poll_once};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::time::Instant;
+
+    /// For what has to happen, however busy the machine is.
+    const LIMIT: Duration = Duration::from_secs(30);
+
+    fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+        let start = Instant::now();
+        while !condition() {
+            assert!(start.elapsed() < LIMIT, "not within {LIMIT:?}: {what}");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// A pool of the test's own, with these limits, that is there for ever.
+    fn pool(lookups: usize, calls: usize) -> &'static Pool {
+        started_by(start, lookups, calls)
+    }
+
+    fn started_by(
+        start: fn(&'static Pool) -> io::Result<()>,
+        lookups: usize,
+        calls: usize,
+    ) -> &'static Pool {
+        let pool: &'static Pool = Box::leak(Box::new(Pool::new(start)));
+        pool.state.lock().queues = [Queue::new(lookups), Queue::new(calls)];
+        pool
+    }
+
+    /// What a pool is doing.
+    #[derive(Debug, PartialEq)]
+    struct Counts {
+        waiting: [usize; 2],
+        running: [usize; 2],
+        idle: usize,
+    }
+
+    impl Counts {
+        fn threads(&self) -> usize {
+            self.running.iter().sum::<usize>() + self.idle
+        }
+    }
+
+    impl Pool {
+        fn counts(&self) -> Counts {
+            let state = self.state.lock();
+            let [lookups, calls] = &state.queues;
+            Counts {
+                waiting: [lookups.jobs.len(), calls.jobs.len()],
+                running: [lookups.running, calls.running],
+                idle: state.idle,
+            }
+        }
+
+        /// Until no job may start that has not.
+        fn settle(&self) {
+            eventually("every job that may start does", || {
+                self.state.lock().startable() == 0
+            });
+        }
+
+        fn empty(&self) {
+            let none = Counts {
+                waiting: [0, 0],
+                running: [0, 0],
+                idle: 0,
+            };
+            eventually("the threads end", || self.counts() == none);
+        }
+    }
+
+    /// Holds calls back until it is opened.
+    #[derive(Clone, Default)]
+    struct Gate(Arc<(std::sync::Mutex<bool>, Condvar)>);
+
+    impl Gate {
+        fn pass(&self) {
+            let (open, opened) = &*self.0;
+            drop(opened.wait_while(open.lock().unwrap(), |open| !*open));
+        }
+
+        fn open(&self) {
+            *self.0.0.lock().unwrap() = true;
+            self.0.1.notify_all();
+        }
+
+        fn calls(&self, pool: &'static Pool, class: Class, count: usize) -> Vec<Call<()>> {
+            let call = |_| {
+                let gate = self.clone();
+                pool.call(class, move || gate.pass()).unwrap()
+            };
+            (0..count).map(call).collect()
+        }
+    }
+
+    fn output<T>(call: &Call<T>) -> Option<T> {
+        block_on(std::future::poll_fn(|cx| call.poll(cx)))
+    }
+
+    fn all(calls: Vec<Call<()>>) {
+        for call in calls {
+            assert_eq!(output(&call), Some(()));
+        }
+    }
+
+    #[test]
+    fn no_more_names_than_the_limit_are_looked_up_at_once() {
+        let gate = Gate::default();
+        let lookups = gate.calls(&POOL, Class::Lookup, 3 * MOST_LOOKUPS);
+        POOL.settle();
+        let counts = POOL.counts();
+        assert_eq!(counts.running[0], MOST_LOOKUPS, "{counts:?}");
+        assert!(counts.waiting[0] >= 2 * MOST_LOOKUPS, "{counts:?}");
+        gate.open();
+        all(lookups);
+    }
+
+    #[test]
+    fn each_class_has_threads_of_its_own_and_no_more_than_its_limit() {
+        let pool = pool(2, 5);
+        let (lookups, calls) = (Gate::default(), Gate::default());
+        let blocked = calls.calls(pool, Class::Call, 20);
+        pool.settle();
+        let more = lookups.calls(pool, Class::Lookup, 20);
+        pool.settle();
+        let expected = Counts {
+            waiting: [18, 15],
+            running: [2, 5],
+            idle: 0,
+        };
+        assert_eq!(pool.counts(), expected);
+        // The threads that had calls have nothing to do now, and leave the lookups to the two all the same.
+        calls.open();
+        all(blocked);
+        pool.settle();
+        let counts = pool.counts();
+        assert_eq!((counts.waiting, counts.running), ([18, 0], [2, 0]));
+        // And after these calls can be made, though as many lookups as may be are blocked.
+        all(calls.calls(pool, Class::Call, 20));
+        lookups.open();
+        all(more);
+        assert!(pool.counts().threads() <= 7);
+        pool.empty();
+    }
+
+    #[test]
+    fn a_job_that_panics_ends_no_thread_and_is_counted() {
+        let pool = pool(1, 2);
+        struct Bomb;
+        impl Drop for Bomb {
+            fn drop(&mut self) {
+                panic!("a destructor that panics, on purpose");
+            }
+        }
+        impl Job for Bomb {
+            fn run(&self) {
+                std::panic::panic_any(Bomb);
+            }
+        }
+        for _ in 0..10 {
+            pool.submit(Class::Call, Arc::new(Bomb)).unwrap();
+            let call = pool.call(Class::Lookup, || std::panic::panic_any(Bomb));
+            assert_eq!(output::<()>(&call.unwrap()), None);
+            // Cancelled or called, whichever comes first.
+            let bomb = Bomb;
+            drop(pool.call(Class::Call, move || drop(bomb)));
+            assert_eq!(output(&pool.call(Class::Call, || 5).unwrap()), Some(5));
+        }
+        pool.empty();
+    }
+
+    #[test]
+    fn a_call_cancelled_before_it_begins_is_never_made_and_drops_its_function_at_once() {
+        let pool = pool(1, 1);
+        let gate = Gate::default();
+        let blocked = gate.calls(pool, Class::Call, 1);
+        let alive = Arc::new(());
+        let never = Arc::new(AtomicBool::new(false));
+        let call = || {
+            let (alive, never) = (alive.clone(), never.clone());
+            let call = pool.call(Class::Call, move || {
+                never.store(true, Ordering::SeqCst);
+                drop(alive);
+            });
+            call.unwrap()
+        };
+        let polled = call();
+        let poll = std::future::poll_fn(|cx| polled.poll(cx));
+        assert_eq!(block_on(poll_once(poll)), None);
+        assert_eq!(Arc::strong_count(&alive), 2);
+        drop(polled);
+        assert_eq!(Arc::strong_count(&alive), 1);
+        drop(call());
+        assert_eq!(Arc::strong_count(&alive), 1);
+        gate.open();
+        all(blocked);
+        pool.empty();
+        assert!(!never.load(Ordering::SeqCst));
+    }
+
+    /// Threads can be started while this is true.
+    static THREADS: AtomicBool = AtomicBool::new(true);
+
+    /// One test at a time has them refused.
+    static REFUSING: Mutex<()> = Mutex::new(());
+
+    fn start_unless_refused(pool: &'static Pool) -> io::Result<()> {
+        match THREADS.load(Ordering::SeqCst) {
+            true => start(pool),
+            false => Err(io::ErrorKind::WouldBlock.into()),
+        }
+    }
+
+    #[test]
+    fn without_threads_and_without_one_to_be_had_a_job_is_refused_with_words() {
+        let _alone = REFUSING.lock();
+        let pool = started_by(start_unless_refused, 1, 5);
+        THREADS.store(false, Ordering::SeqCst);
+        for class in [Class::Call, Class::Lookup] {
+            let error = pool.call(class, || ()).err().expect("there are no threads");
+            assert!(error.to_string().contains("cannot start"), "{error}");
+            assert_ne!(error.kind(), io::ErrorKind::WouldBlock);
+        }
+        assert_eq!(pool.counts().waiting, [0, 0]);
+        THREADS.store(true, Ordering::SeqCst);
+        assert_eq!(output(&pool.call(Class::Call, || 5).unwrap()), Some(5));
+        pool.empty();
+    }
+
+    #[test]
+    fn where_no_thread_can_be_started_jobs_are_done_by_those_that_are_there() {
+        let _alone = REFUSING.lock();
+        let pool = started_by(start_unless_refused, 1, 5);
+        let gate = Gate::default();
+        let mut calls = gate.calls(pool, Class::Call, 1);
+        pool.settle();
+        THREADS.store(false, Ordering::SeqCst);
+        // The one that is there comes to these.
+        calls.extend(gate.calls(pool, Class::Call, 9));
+        assert_eq!(pool.counts().threads(), 1);
+        // But a call may take for ever, so no lookup waits for it.
+        assert!(pool.call(Class::Lookup, || ()).is_err());
+        gate.open();
+        all(calls);
+        // And once there are threads again there are as many as are wanted.
+        THREADS.store(true, Ordering::SeqCst);
+        let gate = Gate::default();
+        let mut calls = gate.calls(pool, Class::Call, 1);
+        pool.settle();
+        THREADS.store(false, Ordering::SeqCst);
+        calls.extend(gate.calls(pool, Class::Call, 8));
+        assert_eq!(pool.counts().threads(), 1);
+        THREADS.store(true, Ordering::SeqCst);
+        calls.extend(gate.calls(pool, Class::Call, 1));
+        eventually("threads are started", || pool.counts().running[1] == 5);
+        gate.open();
+        all(calls);
+        pool.empty();
+    }
+
+    /// Whatever comes when, the counts agree with what runs.
+    #[test]
+    fn many_threads_submit_cancel_and_await_at_once() {
+        let pool = pool(3, 4);
+        let running = [AtomicUsize::new(0), AtomicUsize::new(0)];
+        let running: &'static [AtomicUsize; 2] = Box::leak(Box::new(running));
+        thread::scope(|scope| {
+            for seed in 0..4_usize {
+                scope.spawn(move || {
+                    for step in seed..seed + 500 {
+                        let class = [Class::Lookup, Class::Call][step % 2];
+                        let call = pool.call(class, move || {
+                            let now = &running[class as usize];
+                            let most = [3, 4][class as usize];
+                            assert!(now.fetch_add(1, Ordering::SeqCst) < most);
+                            thread::yield_now();
+                            now.fetch_sub(1, Ordering::SeqCst);
+                            step
+                        });
+                        let call = call.unwrap();
+                        match step % 3 {
+                            0 => drop(call),
+                            _ => assert_eq!(output(&call), Some(step)),
+                        }
+                    }
+                });
+            }
+        });
+        pool.empty();
+    }
+}

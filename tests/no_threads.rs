@@ -1,0 +1,90 @@
+//! A process that may not have another thread: its address space is limited, so that there is no room for a
+//! thread's stack (pthread_create(3): EAGAIN). What blocks is refused with words then, and nothing hangs; once there
+//! are threads again everything goes on. A process of its own, for the limit, and with one test, since the C library
+//! keeps the stacks of threads that have ended.
+#![cfg(target_os = "linux")]
+
+#[path = "conformance/support.rs"]
+#[allow(dead_code)]
+mod support;
+
+use std::panic::AssertUnwindSafe;
+
+use polder::Task;
+use polder::future::FutureExt;
+use polder::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt, SeekFrom, Unblock};
+use support::{LIMIT, message, within};
+
+/// Less than the stack of a thread, and enough for everything else that is done here.
+const LEFT: u64 = 1 << 20;
+
+fn limit_address_space(limit: impl FnOnce(libc::rlimit) -> u64) {
+    let mut now = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the kernel writes one `rlimit` to where one is.
+    let result = unsafe { libc::getrlimit(libc::RLIMIT_AS, &mut now) };
+    assert_eq!(result, 0);
+    now.rlim_cur = limit(now);
+    // SAFETY: the kernel reads one `rlimit`.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &now) }, 0);
+}
+
+/// In bytes: the first number of /proc/self/statm is in pages.
+fn address_space() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/statm").expect("Linux has it");
+    let pages: u64 = text.split(' ').next().unwrap().parse().unwrap();
+    pages * page_size()
+}
+
+fn page_size() -> u64 {
+    // SAFETY: it takes a number, and gives one.
+    unsafe { libc::sysconf(libc::_SC_PAGESIZE) as u64 }
+}
+
+fn check(error: impl std::fmt::Display) {
+    let words = error.to_string();
+    assert!(words.contains("cannot start a thread"), "{words}");
+}
+
+#[test]
+fn without_a_thread_to_be_had_what_blocks_is_refused_with_words_and_goes_on_later() {
+    within(LIMIT, "on a thread", || {
+        polder::block_on(async {
+            let mut file = Unblock::new(std::fs::File::open("Cargo.toml").unwrap());
+            let mut output = Unblock::new(Vec::new());
+            let mut items = Unblock::new(0..5);
+            let mut byte = [0];
+
+            limit_address_space(|_| address_space() + LEFT);
+            let task: Task<()> = polder::unblock(|| ());
+            let panic = AssertUnwindSafe(task).catch_unwind().await;
+            check(message(&*panic.unwrap_err()));
+            polder::unblock(|| ()).detach();
+            check(file.read(&mut byte).await.unwrap_err());
+            check(file.seek(SeekFrom::Current(0)).await.unwrap_err());
+            check(output.write(b"x").await.unwrap_err());
+            let panic =
+                AssertUnwindSafe(polder::stream::StreamExt::next(&mut items)).catch_unwind();
+            check(message(&*panic.await.unwrap_err()));
+            #[cfg(feature = "net")]
+            check(polder::net::resolve("localhost:1").await.unwrap_err());
+            limit_address_space(|now| now.rlim_max);
+
+            assert_eq!(polder::unblock(|| 5).await, 5);
+            let mut text = String::new();
+            file.read_to_string(&mut text).await.unwrap();
+            assert!(text.starts_with("[package]"), "{text}");
+            output.write_all(b"y").await.unwrap();
+            assert_eq!(
+                output.into_inner().await,
+                b"y",
+                "what was refused is not there"
+            );
+            assert_eq!(polder::stream::StreamExt::next(&mut items).await, Some(0));
+            #[cfg(feature = "net")]
+            polder::net::resolve("localhost:1").await.unwrap();
+        });
+    });
+}

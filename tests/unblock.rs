@@ -1,0 +1,683 @@
+//! What `io::Unblock` promises: bytes and items in their order, however they come; no more ahead or behind than
+//! its capacity; every error and panic to whoever awaits; and nothing lost where an operation is given up.
+
+#[path = "conformance/support.rs"]
+#[allow(dead_code)]
+mod support;
+
+use std::future::Future;
+use std::io::{self, Cursor, Read, Seek, SeekFrom, Write};
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Condvar, Mutex};
+
+use polder::future::{FutureExt, poll_once, yield_now};
+use polder::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt, BufReader, Unblock, copy as copy_all};
+use polder::stream::StreamExt;
+use support::{LIMIT, eventually, in_every_runtime_alone, message, sized, until, within};
+
+/// What an operation does, on a plain thread with a deadline.
+fn here<F: Future<Output = ()>>(rule: impl FnOnce() -> F + Send + 'static) {
+    within(LIMIT, "here", || polder::block_on(rule()));
+}
+
+/// Holds a thread back until it is opened.
+#[derive(Clone, Default)]
+struct Gate(Arc<(Mutex<bool>, Condvar)>);
+
+impl Gate {
+    fn pass(&self) {
+        let open = self.0.0.lock().unwrap();
+        drop(self.0.1.wait_while(open, |open| !*open));
+    }
+
+    fn open(&self) {
+        *self.0.0.lock().unwrap() = true;
+        self.0.1.notify_all();
+    }
+}
+
+/// The byte at a place of what is copied: no two halves of it are alike.
+fn byte(place: usize) -> u8 {
+    (place % 251) as u8 ^ (place >> 16) as u8
+}
+
+fn bytes(length: usize) -> Vec<u8> {
+    (0..length).map(byte).collect()
+}
+
+/// Gives `length` bytes in pieces of all sizes, now and then interrupted.
+struct Pieces {
+    length: usize,
+    place: usize,
+    calls: usize,
+}
+
+impl Pieces {
+    fn new(length: usize) -> Pieces {
+        Pieces {
+            length,
+            place: 0,
+            calls: 0,
+        }
+    }
+}
+
+impl Read for Pieces {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.calls += 1;
+        if self.calls % 7 == 0 {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        let piece = 1 << (self.calls % 18);
+        let length = piece.min(buf.len()).min(self.length - self.place);
+        for byte_ in &mut buf[..length] {
+            *byte_ = byte(self.place);
+            self.place += 1;
+        }
+        Ok(length)
+    }
+}
+
+/// Keeps what is written, in pieces of all sizes, now and then interrupted; what is flushed is counted.
+#[derive(Clone, Default)]
+struct Kept(Arc<Mutex<(Vec<u8>, usize, usize)>>);
+
+impl Kept {
+    fn written(&self) -> usize {
+        self.0.lock().unwrap().0.len()
+    }
+
+    fn flushed(&self) -> usize {
+        self.0.lock().unwrap().1
+    }
+}
+
+impl Write for Kept {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        let (bytes, _, calls) = &mut *self.0.lock().unwrap();
+        *calls += 1;
+        if *calls % 7 == 0 {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        let length = buf.len().min(1 << (*calls % 18));
+        bytes.extend(&buf[..length]);
+        Ok(length)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let (bytes, flushed, _) = &mut *self.0.lock().unwrap();
+        *flushed = bytes.len();
+        Ok(())
+    }
+}
+
+#[test]
+fn all_bytes_are_read_and_written_in_their_order_whatever_the_capacity() {
+    in_every_runtime_alone(|backend| async move {
+        for (capacity, length) in [
+            (None, 1_000_000),
+            (Some(1), 2_000),
+            (Some(5_000), 300_000),
+            (Some(100_000), 1_000_000),
+        ] {
+            let length = sized(backend, length);
+            let kept = Kept::default();
+            let capacity = capacity.unwrap_or(8 << 20);
+            let input = Unblock::with_capacity(capacity, Pieces::new(length));
+            let mut output = Unblock::with_capacity(capacity, kept.clone());
+            let copied = copy_all(input, &mut output).await.unwrap();
+            assert_eq!(copied, length as u64);
+            output.flush().await.unwrap();
+            assert_eq!(kept.flushed(), length);
+            assert!(kept.0.lock().unwrap().0 == bytes(length), "{capacity}");
+        }
+    });
+}
+
+#[test]
+fn a_large_file_is_copied_byte_for_byte() {
+    here(|| async {
+        const LENGTH: usize = 9 << 20; // More than fits in the buffer.
+        let directory = std::env::temp_dir();
+        let name = |what| directory.join(format!("polder-unblock-{}-{what}", std::process::id()));
+        let (from, to) = (name("from"), name("to"));
+        std::fs::write(&from, bytes(LENGTH)).unwrap();
+        let input = Unblock::new(std::fs::File::open(&from).unwrap());
+        let mut output = Unblock::new(std::fs::File::create(&to).unwrap());
+        let copied = copy_all(input, &mut output).await.unwrap();
+        output.close().await.unwrap();
+        let copy = std::fs::read(&to).unwrap();
+        std::fs::remove_file(from).unwrap();
+        std::fs::remove_file(to).unwrap();
+        assert_eq!(copied, LENGTH as u64);
+        assert!(copy == bytes(LENGTH));
+    });
+}
+
+/// Counts what is read from it, without end, or written to it, once the gate is open.
+#[derive(Clone, Default)]
+struct Counted(Gate, Arc<AtomicUsize>);
+
+impl Read for Counted {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.1.fetch_add(buf.len(), SeqCst);
+        Ok(buf.len())
+    }
+}
+
+impl Write for Counted {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.0.pass();
+        self.1.fetch_add(buf.len(), SeqCst);
+        Ok(buf.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn no_more_is_read_ahead_or_written_behind_than_the_capacity() {
+    here(|| async {
+        for capacity in [None, Some(1), Some(100_000)] {
+            let value = Counted::default();
+            let count = value.1.clone();
+            let of = |value| match capacity {
+                Some(capacity) => Unblock::with_capacity(capacity, value),
+                None => Unblock::new(value),
+            };
+            let capacity = capacity.unwrap_or(8 << 20);
+
+            let mut input = of(value.clone());
+            let mut taken = [0; 1];
+            for round in 1..=3 {
+                input.read_exact(&mut taken).await.unwrap();
+                until("it reads ahead", || count.load(SeqCst) >= capacity).await;
+                assert!(count.load(SeqCst) <= capacity + round);
+            }
+            drop(input);
+
+            count.store(0, SeqCst);
+            let mut output = of(value.clone());
+            let mut accepted = 0;
+            let chunk = vec![0; 1 << 20];
+            while let Some(written) = poll_once(output.write(&chunk)).await {
+                accepted += written.unwrap();
+                // The budget of a task is spent some time.
+                yield_now().await;
+            }
+            assert_eq!(accepted, capacity, "written behind");
+            assert!(poll_once(output.flush()).await.is_none());
+            assert_eq!(count.load(SeqCst), 0);
+            value.0.open();
+            output.flush().await.unwrap();
+            assert_eq!(count.load(SeqCst), capacity);
+        }
+    });
+}
+
+/// Does as it is told, once for each call, and then nothing.
+struct Script<F>(F);
+
+impl<F: FnMut(usize) -> io::Result<usize>> Read for Script<F> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.0(buf.len())
+    }
+}
+
+impl<F: FnMut(usize) -> io::Result<usize>> Write for Script<F> {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.0(buf.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0(0).map(drop)
+    }
+}
+
+impl<F: FnMut(usize) -> io::Result<usize>> Iterator for Script<F> {
+    type Item = usize;
+
+    fn next(&mut self) -> Option<usize> {
+        self.0(0).ok()
+    }
+}
+
+#[test]
+fn an_error_of_a_read_comes_after_the_bytes_before_it_and_reading_goes_on() {
+    here(|| async {
+        let mut call = 0;
+        let mut input = Unblock::new(Script(move |_| {
+            call += 1;
+            match call {
+                1 | 3 => Ok(5),
+                2 => Err(io::Error::other("on purpose")),
+                _ => Ok(0),
+            }
+        }));
+        let mut bytes = [1; 100];
+        assert_eq!(input.read(&mut []).await.unwrap(), 0, "nothing is begun");
+        assert_eq!(input.read(&mut bytes[..3]).await.unwrap(), 3);
+        assert_eq!(input.read(&mut bytes).await.unwrap(), 2);
+        let error = input.read(&mut bytes).await.unwrap_err();
+        assert_eq!(error.to_string(), "on purpose");
+        assert_eq!(input.read(&mut bytes).await.unwrap(), 5);
+        assert_eq!(input.read(&mut bytes).await.unwrap(), 0);
+        assert_eq!(input.read(&mut bytes).await.unwrap(), 0, "and again");
+    });
+}
+
+#[test]
+fn an_error_of_what_was_written_is_told_once_by_the_next_write_flush_or_close() {
+    fn failing() -> Unblock<impl Write + Send> {
+        let mut failed = false;
+        Unblock::new(Script(move |length| {
+            match length > 0 && !std::mem::replace(&mut failed, true) {
+                true => Err(io::Error::other("on purpose")),
+                false => Ok(length),
+            }
+        }))
+    }
+    fn check(result: io::Result<()>) {
+        assert_eq!(result.unwrap_err().to_string(), "on purpose");
+    }
+    here(|| async {
+        let mut output = failing();
+        output.write_all(b"x").await.unwrap();
+        check(output.flush().await);
+        output.flush().await.unwrap();
+        output.write_all(b"x").await.unwrap();
+        output.close().await.unwrap();
+
+        let mut output = failing();
+        output.write_all(b"x").await.unwrap();
+        check(output.close().await);
+        output.close().await.unwrap();
+
+        let mut output = failing();
+        let result = loop {
+            if let Err(error) = output.write_all(b"x").await {
+                break Err(error);
+            }
+            yield_now().await;
+        };
+        check(result);
+        output.write_all(b"x").await.unwrap();
+        output.flush().await.unwrap();
+
+        // What has no error itself keeps it.
+        let mut output = failing();
+        output.write_all(b"x").await.unwrap();
+        output.get_mut().await;
+        output.with_mut(|_| ()).await;
+        check(output.write_all(b"x").await);
+        output.flush().await.unwrap();
+
+        let mut full = Unblock::new(Script(|_| Ok(0)));
+        full.write_all(b"x").await.unwrap();
+        let error = full.flush().await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::WriteZero);
+    });
+}
+
+#[test]
+fn a_seek_takes_what_was_read_ahead_into_account() {
+    here(|| async {
+        const LENGTH: usize = 300_000;
+        for capacity in [1, 1_000, 8 << 20] {
+            let mut file = Unblock::with_capacity(capacity, Cursor::new(bytes(LENGTH)));
+            let mut some = [0; 10];
+            file.read_exact(&mut some).await.unwrap();
+            assert_eq!(file.seek(SeekFrom::Current(0)).await.unwrap(), 10);
+            file.read_exact(&mut some).await.unwrap();
+            assert_eq!(some[..], bytes(20)[10..]);
+            assert_eq!(file.seek(SeekFrom::Current(5)).await.unwrap(), 25);
+            file.read_exact(&mut some).await.unwrap();
+            assert_eq!(some[..], bytes(35)[25..]);
+            // One that fails moves nothing.
+            file.seek(SeekFrom::Current(-100)).await.unwrap_err();
+            file.read_exact(&mut some).await.unwrap();
+            assert_eq!(some[..], bytes(45)[35..]);
+            let end = file.seek(SeekFrom::End(-3)).await.unwrap();
+            assert_eq!(end, LENGTH as u64 - 3);
+            let mut rest = Vec::new();
+            file.read_to_end(&mut rest).await.unwrap();
+            assert_eq!(rest, bytes(LENGTH)[LENGTH - 3..]);
+            // Given up: it is done, and another one after it.
+            let _ = poll_once(file.seek(SeekFrom::Start(7))).await;
+            assert_eq!(file.seek(SeekFrom::Start(3)).await.unwrap(), 3);
+            let _ = poll_once(file.seek(SeekFrom::Start(7))).await;
+            file.read_exact(&mut some).await.unwrap();
+            assert_eq!(some[..], bytes(17)[7..]);
+            // Written where it was read up to, after a seek.
+            let place = file.seek(SeekFrom::Current(0)).await.unwrap();
+            assert_eq!(place, 17);
+            file.write_all(b"hello").await.unwrap();
+            file.seek(SeekFrom::Start(16)).await.unwrap();
+            let mut text = [0; 7];
+            file.read_exact(&mut text).await.unwrap();
+            assert_eq!(&text[1..6], b"hello");
+            assert_eq!([text[0], text[6]], [byte(16), byte(22)]);
+            let inner = file.into_inner().await.into_inner();
+            assert_eq!(inner.len(), LENGTH);
+        }
+    });
+}
+
+#[test]
+fn a_panic_of_the_value_reaches_whoever_awaits_and_the_value_stays() {
+    async fn panics<T>(operation: impl Future<Output = T>) {
+        let result = AssertUnwindSafe(operation).catch_unwind().await;
+        match result {
+            Ok(_) => panic!("it does not panic"),
+            Err(panic) => assert_eq!(message(&*panic), "on purpose"),
+        }
+    }
+    fn once() -> Unblock<Script<impl FnMut(usize) -> io::Result<usize> + Send>> {
+        let mut panicked = false;
+        Unblock::new(Script(move |length| {
+            match std::mem::replace(&mut panicked, true) {
+                false => panic!("on purpose"),
+                true => Ok(length),
+            }
+        }))
+    }
+    here(|| async {
+        let mut bytes = [0; 5];
+        let mut input = once();
+        panics(input.read(&mut bytes)).await;
+        assert_eq!(input.read(&mut bytes).await.unwrap(), 5);
+
+        let mut output = once();
+        output.write_all(b"x").await.unwrap();
+        panics(output.flush()).await;
+        output.write_all(b"x").await.unwrap();
+        output.flush().await.unwrap();
+
+        let mut items = once();
+        panics(items.next()).await;
+        assert_eq!(items.next().await, Some(0));
+
+        let mut value = Unblock::new(5);
+        panics(value.with_mut(|_| panic!("on purpose"))).await;
+        assert_eq!(value.with_mut(|value| *value + 1).await, 6);
+        // Given up, so that the next one hears of it.
+        let gate = Gate::default();
+        let opened = gate.clone();
+        let given_up = value.with_mut(move |_| {
+            opened.pass();
+            panic!("on purpose");
+        });
+        assert!(poll_once(given_up).await.is_none());
+        gate.open();
+        panics(value.get_mut()).await;
+        assert_eq!(*value.get_mut().await, 5);
+    });
+}
+
+#[test]
+fn giving_up_an_operation_loses_nothing() {
+    in_every_runtime_alone(|_| async {
+        let mut input = BufReader::new(Unblock::with_capacity(100, Pieces::new(5_000)));
+        let mut all = Vec::<u8>::new();
+        let mut some = [0; 7];
+        loop {
+            match poll_once(input.read(&mut some)).await {
+                Some(Ok(0)) => break,
+                Some(read) => all.extend(&some[..read.unwrap()]),
+                None => yield_now().await,
+            }
+        }
+        assert!(all == bytes(5_000));
+
+        let kept = Kept::default();
+        let mut output = Unblock::with_capacity(100, kept.clone());
+        let all = bytes(5_000);
+        let mut written = 0;
+        while written < all.len() {
+            match poll_once(output.write(&all[written..])).await {
+                Some(length) => written += length.unwrap(),
+                None => yield_now().await,
+            }
+            let _ = poll_once(output.flush()).await;
+        }
+        output.flush().await.unwrap();
+        assert!(kept.0.lock().unwrap().0 == all);
+
+        // What is called is called to its end.
+        let called = Arc::new(AtomicBool::new(false));
+        let mut value = Unblock::new(5);
+        let then = called.clone();
+        let _ = poll_once(value.with_mut(move |_| then.store(true, SeqCst))).await;
+        assert_eq!(*value.get_mut().await, 5);
+        assert!(called.load(SeqCst));
+    });
+}
+
+#[test]
+fn a_stop_that_was_given_up_does_not_stop_what_goes_on() {
+    here(|| async {
+        let gate = Gate::default();
+        let opened = gate.clone();
+        let begun = Arc::new(AtomicBool::new(false));
+        let begins = begun.clone();
+        let mut left = 3;
+        let mut input = Unblock::new(Script(move |length: usize| {
+            begins.store(true, SeqCst);
+            opened.pass();
+            left = std::cmp::max(left, 1) - 1;
+            Ok(if left > 0 { length.min(5) } else { 0 })
+        }));
+        let mut some = [0; 5];
+        assert!(poll_once(input.read(&mut some)).await.is_none());
+        until("a thread reads", || begun.load(SeqCst)).await;
+        assert!(poll_once(input.get_mut()).await.is_none());
+        gate.open();
+        input.read_exact(&mut some).await.unwrap();
+        input.read_exact(&mut some).await.unwrap();
+        assert_eq!(input.read(&mut some).await.unwrap(), 0);
+    });
+}
+
+#[test]
+fn an_iterator_gives_its_items_in_their_order_and_no_more_ahead_than_its_capacity() {
+    in_every_runtime_alone(|_| async {
+        for capacity in [1, 10, 8192] {
+            let items = Unblock::with_capacity(capacity, 0..1_000);
+            assert!(items.collect::<Vec<_>>().await.into_iter().eq(0..1_000));
+        }
+        let count = Arc::new(AtomicUsize::new(0));
+        let counted = count.clone();
+        let endless = std::iter::repeat_with(move || counted.fetch_add(1, SeqCst));
+        let mut endless = Unblock::with_capacity(10, endless);
+        for index in 0..30 {
+            assert_eq!(endless.next().await, Some(index));
+            until("it is ahead", || count.load(SeqCst) > index).await;
+            assert!(count.load(SeqCst) <= index + 1 + 10);
+        }
+        // The end may not be the last word.
+        let mut left = [Some(1), None, Some(2)].into_iter();
+        let mut some = Unblock::new(std::iter::from_fn(move || left.next().flatten()));
+        assert_eq!(some.next().await, Some(1));
+        assert_eq!(some.next().await, None);
+        assert_eq!(some.next().await, Some(2));
+        assert_eq!(some.next().await, None);
+        // Back to what it was made of.
+        let mut rest = Unblock::with_capacity(2, 0..10);
+        assert_eq!(rest.next().await, Some(0));
+        let next = rest.into_inner().await.next().unwrap();
+        assert!((1..=3).contains(&next), "{next}");
+    });
+}
+
+/// Tells when it is gone.
+struct Held<T>(T, #[allow(dead_code)] Arc<()>);
+
+impl<T: Read> Read for Held<T> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.0.read(buf)
+    }
+}
+
+impl<T: Write> Write for Held<T> {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.0.write(buf)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+impl<T: Iterator> Iterator for Held<T> {
+    type Item = T::Item;
+
+    fn next(&mut self) -> Option<T::Item> {
+        self.0.next()
+    }
+}
+
+impl<T: Seek> Seek for Held<T> {
+    fn seek(&mut self, position: SeekFrom) -> io::Result<u64> {
+        self.0.seek(position)
+    }
+}
+
+#[test]
+fn dropped_at_any_moment_it_lets_go_of_the_value() {
+    let held = Arc::new(());
+    let value = held.clone();
+    here(|| async move {
+        let mut some = [0; 3];
+        drop(Unblock::new(Held(0, value.clone())));
+        for polls in 0..3 {
+            let mut input = Unblock::new(Held(Counted::default(), value.clone()));
+            for _ in 0..polls {
+                let _ = poll_once(input.read(&mut some)).await;
+            }
+            drop(input);
+            let mut items = Unblock::new(Held(0_u64.., value.clone()));
+            for _ in 0..polls {
+                let _ = poll_once(items.next()).await;
+            }
+            drop(items);
+            let mut file = Unblock::new(Held(Cursor::new(bytes(100)), value.clone()));
+            for _ in 0..polls {
+                let _ = poll_once(file.seek(SeekFrom::Start(5))).await;
+                let _ = poll_once(file.with_mut(|_| ())).await;
+            }
+            drop(file);
+        }
+        // Full, so that no thread is there.
+        let mut full = Unblock::with_capacity(1, Held(Counted::default(), value.clone()));
+        full.read_exact(&mut some).await.unwrap();
+        drop(full);
+        // In a call that blocks.
+        let gate = Gate::default();
+        let opened = gate.clone();
+        let mut blocked = Unblock::new(Held(
+            Script(move |length| {
+                opened.pass();
+                Ok(length)
+            }),
+            value,
+        ));
+        assert!(poll_once(blocked.read(&mut some)).await.is_none());
+        drop(blocked);
+        gate.open();
+    });
+    eventually("every value is gone", || Arc::strong_count(&held) == 1);
+}
+
+#[test]
+fn what_was_written_is_written_and_flushed_though_it_is_dropped_or_closed() {
+    in_every_runtime_alone(|_| async {
+        for length in [1, 100, 200_000] {
+            let kept = Kept::default();
+            let mut output = Unblock::new(kept.clone());
+            output.write_all(&bytes(length)).await.unwrap();
+            drop(output);
+            until("it is flushed", || kept.flushed() == length).await;
+            // Also when a thread has written it and gone.
+            let kept = Kept::default();
+            let mut output = Unblock::new(kept.clone());
+            output.write_all(&bytes(length)).await.unwrap();
+            until("it is written", || kept.written() == length).await;
+            drop(output);
+            until("it is flushed", || kept.flushed() == length).await;
+            let kept = Kept::default();
+            let mut output = Unblock::new(kept.clone());
+            output.write_all(&bytes(length)).await.unwrap();
+            output.close().await.unwrap();
+            assert_eq!(kept.flushed(), length);
+            let last = Arc::strong_count(&kept.0);
+            assert_eq!(last, 1, "closing lets go of the value");
+        }
+    });
+}
+
+#[test]
+fn what_was_closed_is_an_error() {
+    here(|| async {
+        let mut file = Unblock::new(Cursor::new(vec![1]));
+        file.close().await.unwrap();
+        assert_eq!(format!("{file:?}"), "Unblock { io: <closed> }");
+        file.flush().await.unwrap();
+        file.close().await.unwrap();
+        let closed = |error: io::Error| assert!(error.to_string().contains("closed"), "{error}");
+        closed(file.read(&mut [0]).await.unwrap_err());
+        closed(file.write(&[0]).await.unwrap_err());
+        closed(file.seek(SeekFrom::Start(0)).await.unwrap_err());
+        let panic = AssertUnwindSafe(file.get_mut()).catch_unwind().await;
+        assert!(message(&*panic.unwrap_err()).contains("closed"));
+    });
+}
+
+#[test]
+fn a_flush_keeps_what_was_read_ahead_and_a_write_is_flushed_before_a_read() {
+    here(|| async {
+        let mut file = Unblock::new(Cursor::new(bytes(100)));
+        let mut some = [0; 10];
+        file.read_exact(&mut some).await.unwrap();
+        file.flush().await.unwrap();
+        file.read_exact(&mut some).await.unwrap();
+        assert_eq!(some[..], bytes(20)[10..]);
+        file.seek(SeekFrom::Start(0)).await.unwrap();
+        file.write_all(b"hello").await.unwrap();
+        file.read_exact(&mut some).await.unwrap();
+        assert_eq!(some[..], bytes(15)[5..]);
+        assert_eq!(file.get_mut().await.get_ref()[..5], *b"hello");
+    });
+}
+
+#[test]
+fn what_is_always_ready_leaves_the_other_tasks_their_turn() {
+    here(|| async {
+        let done = Arc::new(AtomicBool::new(false));
+        let then = done.clone();
+        let other = polder::spawn(async move { then.store(true, SeqCst) });
+        let mut input = Unblock::new(Counted::default());
+        let mut some = [0; 1];
+        while !done.load(SeqCst) {
+            input.read_exact(&mut some).await.unwrap();
+        }
+        other.await;
+    });
+}
+
+#[test]
+fn it_works_under_another_executor_and_without_a_runtime() {
+    within(LIMIT, "on a plain thread", || {
+        futures_lite::future::block_on(async {
+            let mut input = Unblock::with_capacity(1_000, Pieces::new(200_000));
+            let mut all = Vec::new();
+            input.read_to_end(&mut all).await.unwrap();
+            assert!(all == bytes(200_000));
+            let mut output = Unblock::new(Vec::new());
+            output.write_all(&all).await.unwrap();
+            assert!(output.into_inner().await == all);
+        });
+    });
+}
