@@ -374,11 +374,11 @@ mod system_calls {
         }
     }
 
-    /// The backends that are ours. What the `polling` crate spends on Linux (it arms its notifier
-    /// and its timerfd for each wait) is not ours to promise.
+    /// The backends that are ours. What the crates `polling` (on Linux it arms its notifier
+    /// and its timerfd for each wait) and async-io spend is not ours to promise.
     fn ours() -> Vec<Backend> {
         let mut ours = Backend::available();
-        ours.retain(|backend| *backend != Backend::Polling);
+        ours.retain(|backend| !matches!(backend, Backend::Polling | Backend::AsyncIo));
         ours
     }
 
