@@ -771,6 +771,13 @@ pub(crate) trait Selector: Send + Sync {
     /// nothing to tell, and the timeout is not over: the caller knows how much of it is left.
     fn wait(&self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()>;
 
+    /// [`wait`](Self::wait) for a timeout, not zero, that is over at `end`: for who would otherwise have to
+    /// read the clock again.
+    fn wait_until(&self, events: &mut Events, timeout: Duration, end: Instant) -> io::Result<()> {
+        let _ = end;
+        self.wait(events, Some(timeout))
+    }
+
     fn notify(&self) -> io::Result<()>;
 
     /// The descriptor that is readable while a wait would return at once.
@@ -1075,14 +1082,20 @@ impl Poller {
         timeout: Option<Duration>,
     ) -> io::Result<usize> {
         events.clear();
-        // The clock is read only where a signal could make us ask how much time is left.
+        // For how much time is left when a signal, or the backend, ends a call early.
         let deadline = match timeout {
             Some(timeout) if !timeout.is_zero() => Instant::now().checked_add(timeout),
             _ => None,
         };
         let mut left = timeout;
         loop {
-            match self.selector.wait(events, left) {
+            let result = match (left, deadline) {
+                (Some(left), Some(end)) if !left.is_zero() => {
+                    self.selector.wait_until(events, left, end)
+                }
+                _ => self.selector.wait(events, left),
+            };
+            match result {
                 Ok(()) => return Ok(events.len()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {
                     if let Some(deadline) = deadline {

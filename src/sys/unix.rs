@@ -76,7 +76,13 @@ pub(crate) const COARSENESS: Duration = Duration::from_millis(20);
 /// takes a fifth of the time to read.
 pub(crate) fn precise_time() -> Option<Duration> {
     #[cfg(any(target_os = "linux", target_os = "android"))]
-    return clock(libc::CLOCK_MONOTONIC);
+    {
+        let coarse = clock(libc::CLOCK_MONOTONIC_COARSE)?;
+        let precise = clock(libc::CLOCK_MONOTONIC)?;
+        (coarse..=coarse + COARSENESS)
+            .contains(&precise)
+            .then_some(precise)
+    }
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
     None
 }
@@ -99,7 +105,11 @@ fn clock(id: libc::clockid_t) -> Option<Duration> {
     };
     // SAFETY: the kernel writes one `timespec`.
     match unsafe { libc::clock_gettime(id, &mut time) } {
-        0 => Some(Duration::new(time.tv_sec as u64, time.tv_nsec as u32)),
+        0 => Some(Duration::new(
+            // A preload library may have shifted it to before its origin.
+            time.tv_sec.try_into().ok()?,
+            time.tv_nsec as u32,
+        )),
         _ => None,
     }
 }
