@@ -109,14 +109,16 @@ enum End {
 
 impl Epoll {
     pub(super) fn new() -> io::Result<Epoll> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
+            .map_err(|error| super::failed("epoll_create1", error))?;
         let notifier = Notifier::new()?;
         epoll::add(
             &epoll,
             notifier.descriptor(),
             EventData::new_u64(NOTIFIER),
             EventFlags::IN | EventFlags::ET,
-        )?;
+        )
+        .map_err(|error| super::failed("epoll_ctl", error))?;
         Ok(Epoll {
             epoll,
             notifier,
@@ -147,7 +149,8 @@ impl Epoll {
             let descriptor = timerfd_create(
                 TimerfdClockId::Monotonic,
                 TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK,
-            )?;
+            )
+            .map_err(|error| super::failed("timerfd_create", error))?;
             epoll::add(
                 &self.epoll,
                 &descriptor,
@@ -164,7 +167,8 @@ impl Epoll {
                 it_interval: timespec(Duration::ZERO),
                 it_value: timespec(left),
             },
-        )?;
+        )
+        .map_err(|error| super::failed("timerfd_settime", error))?;
         Ok(())
     }
 
@@ -178,8 +182,9 @@ impl Epoll {
         }
         // Our own two descriptors take their places among the others; what does not fit this time
         // the kernel keeps for the next.
-        let (reported, _) = epoll::wait(&self.epoll, buffer, timeout.map(timespec).as_ref())?;
-        let nothing = reported.is_empty();
+        let (reported, _) = epoll::wait(&self.epoll, buffer, timeout.map(timespec).as_ref())
+            .map_err(|error| super::failed("epoll_wait", error))?;
+        let (nothing, is_full) = (reported.is_empty(), reported.len() == limit);
         let mut fired = false;
         let mut notified = false;
         for event in reported {
@@ -198,6 +203,11 @@ impl Epoll {
             End::Timer => fired,
             End::Call => nothing,
         };
+        if is_full && !list.is_empty() {
+            // A notification that found no room is one with those that this wait returns with. Its edge
+            // comes with a later one, and is nobody's then.
+            self.notifier.end_round();
+        }
         match is_over || notified || !list.is_empty() {
             true => Ok(()),
             // A timer that was left over, or the call's own timeout, which was not all of it.

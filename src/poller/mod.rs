@@ -854,7 +854,9 @@ impl Poller {
     /// # Errors
     ///
     /// [`Unsupported`](io::ErrorKind::Unsupported), listing what is available, where the platform
-    /// lacks it; otherwise what the kernel says, for instance that there are no descriptors left.
+    /// lacks it; otherwise what the kernel says, for instance that there are no descriptors left. That error
+    /// names the backend and the call, and has the kernel's as its
+    /// [`source`](std::error::Error::source).
     pub fn new(backend: Backend) -> io::Result<Poller> {
         Ok(Poller::with(backend, backend.open()?))
     }
@@ -1102,7 +1104,7 @@ impl Poller {
                         left = Some(deadline.saturating_duration_since(Instant::now()));
                     }
                 }
-                Err(error) => return Err(error),
+                Err(error) => return Err(self.backend.blame(error)),
             }
         }
     }
@@ -1126,9 +1128,12 @@ impl Poller {
     ///
     /// # Errors
     ///
-    /// What the kernel says; none is known in practice.
+    /// What the kernel says, where it refuses to write to a descriptor of the poller's; the next call
+    /// tries again. None is known in practice.
     pub fn notify(&self) -> io::Result<()> {
-        self.selector.notify()
+        self.selector
+            .notify()
+            .map_err(|error| self.backend.blame(error))
     }
 
     /// A descriptor that is readable while a wait would return at once, for a foreign loop to wait
@@ -1160,7 +1165,7 @@ impl Poller {
 
     /// See [`Selector::arm`].
     pub(crate) fn arm(&self, timeout: Option<Duration>) -> io::Result<()> {
-        self.selector.arm(timeout)
+        (self.selector.arm(timeout)).map_err(|error| self.backend.blame(error))
     }
 
     fn check(&self, token: Token, mode: Mode) -> io::Result<()> {
@@ -1222,6 +1227,66 @@ fn busy() -> io::Error {
 
 fn unsupported(what: &str) -> io::Error {
     io::Error::new(
+/// A system call that failed, with words: the backend, once that is known, and the call.
+#[derive(Debug)]
+struct Failed {
+    backend: Option<Backend>,
+    call: &'static str,
+    /// Where the system's number can be asked for, since an error with words has none.
+    cause: io::Error,
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(backend) = self.backend {
+            write!(f, "backend {backend}: ")?;
+        }
+        write!(f, "{}: {}", self.call, self.cause)
+    }
+}
+
+impl std::error::Error for Failed {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.cause)
+    }
+}
+
+/// An error of `call`, of the same kind; [`Interrupted`](io::ErrorKind::Interrupted) stays as it is.
+#[cold]
+fn failed(call: &'static str, cause: impl Into<io::Error>) -> io::Error {
+    let cause = cause.into();
+    let kind = cause.kind();
+    match kind {
+        io::ErrorKind::Interrupted => cause,
+        _ => io::Error::new(
+            kind,
+            Failed {
+                backend: None,
+                call,
+                cause,
+            },
+        ),
+    }
+}
+
+impl Backend {
+    /// An error of this backend, which says so if it is one of those that say which call it was.
+    #[cold]
+    fn blame(self, error: io::Error) -> io::Error {
+        let kind = error.kind();
+        match error.downcast::<Failed>() {
+            Ok(failed) => io::Error::new(
+                kind,
+                Failed {
+                    backend: Some(self),
+                    ..failed
+                },
+            ),
+            Err(other) => other,
+        }
+    }
+}
+
         io::ErrorKind::Unsupported,
         format!("{what} is not available on this backend"),
     )

@@ -50,14 +50,21 @@ struct Buffer {
 }
 
 pub(super) fn open() -> io::Result<Box<dyn Selector>> {
-    Ok(Box::new(Platform {
-        poller: polling::Poller::new()?,
-        table: Mutex::new(Table::default()),
-        buffer: Mutex::new(Buffer {
-            events: polling::Events::new(),
-            limit: 0,
-        }),
-    }))
+    Ok(Box::new(Platform::new()?))
+}
+
+impl Platform {
+    fn new() -> io::Result<Platform> {
+        Ok(Platform {
+            poller: polling::Poller::new()
+                .map_err(|error| super::failed("polling::Poller::new", error))?,
+            table: Mutex::new(Table::default()),
+            buffer: Mutex::new(Buffer {
+                events: polling::Events::new(),
+                limit: 0,
+            }),
+        })
+    }
 }
 
 impl Table {

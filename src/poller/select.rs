@@ -18,7 +18,7 @@ use rustix::event::{FdSetElement, FdSetIter, fd_set_insert, fd_set_remove};
 use rustix::io::Errno;
 
 use super::book::{Answer, List};
-use super::{Interest, Ready};
+use super::{Interest, Ready, failed};
 use crate::sys::timespec;
 
 /// Three sets of bits, and as many for the answer.
@@ -142,7 +142,7 @@ impl List for Sets {
                     false => Ok(true),
                 }
             }
-            Err(error) => Err(error.into()),
+            Err(error) => Err(failed("select", error)),
         }
     }
 
