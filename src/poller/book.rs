@@ -16,6 +16,9 @@
 //! a descriptor counts only if its line in the book has not changed since it was carried over; if it
 //! has, the next round asks again, and nothing is lost, since the kernel tells levels.
 //!
+//! **Why a descriptor closes when its owner closes it.** A thread within `poll` or `select` holds a reference
+//! to each file that it waits for. Deregistering is a change: the waiter comes round, and lets go.
+//!
 //! Lock order: list, then book.
 
 use std::io;
@@ -24,7 +27,8 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use super::notifier::Notifier;
+use super::long::{self, Long, Part};
+use super::notifier::{Imp, Notifier, Wire};
 use super::{
     BorrowedDescriptor, Capabilities, Event, Events, Interest, Mode, Ready, Selector, Token,
 };
@@ -61,11 +65,19 @@ pub(super) struct Answer {
 }
 
 /// A poller for a kernel that remembers nothing.
-pub(super) struct Booked {
+pub(super) struct Booked<W = Imp> {
     capabilities: Capabilities,
-    notifier: Notifier,
+    notifier: Notifier<W>,
+    /// The notifier's descriptor.
+    notified: RawFd,
     book: Mutex<Book>,
-    list: Mutex<Box<dyn List>>,
+    list: Mutex<Asking>,
+}
+
+/// What belongs to the waiting thread.
+struct Asking {
+    list: Box<dyn List>,
+    long: Long,
 }
 
 #[derive(Default)]
@@ -100,10 +112,17 @@ const BLANK: Line = Line {
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
 impl Booked {
-    pub(super) fn new(mut list: Box<dyn List>) -> io::Result<Booked> {
+    pub(super) fn new(list: Box<dyn List>) -> io::Result<Booked> {
         let notifier = Notifier::new()?;
-        list.set(notifier.descriptor().as_raw_fd(), Interest::READABLE);
-        Ok(Booked {
+        let notified = notifier.descriptor().as_raw_fd();
+        Ok(Booked::with(notifier, notified, list))
+    }
+}
+
+impl<W: Wire> Booked<W> {
+    fn with(notifier: Notifier<W>, notified: RawFd, mut list: Box<dyn List>) -> Booked<W> {
+        list.set(notified, Interest::READABLE);
+        Booked {
             capabilities: Capabilities {
                 level: true,
                 one_shot: true,
@@ -113,18 +132,21 @@ impl Booked {
                 granularity: list.granularity(),
             },
             notifier,
+            notified,
             book: Mutex::new(Book::default()),
-            list: Mutex::new(list),
-        })
+            list: Mutex::new(Asking {
+                list,
+                long: Long::default(),
+            }),
+        }
     }
 
     /// Changes a descriptor's line, and sees to it that a thread that waits takes notice.
     fn change(
         &self,
-        descriptor: BorrowedDescriptor<'_>,
+        number: RawFd,
         change: &dyn Fn(&mut Line) -> io::Result<()>,
     ) -> io::Result<()> {
-        let number = descriptor.as_raw_fd();
         let mut book = self.book.lock();
         let index = number as usize;
         if index >= book.lines.len() {
@@ -137,6 +159,53 @@ impl Booked {
             // Under the lock, so that the waiter cannot have left that wait yet.
             true => self.notifier.kick(),
             false => Ok(()),
+        }
+    }
+
+    fn wait_once(&self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
+        let mut asking = self.list.lock();
+        let Asking { list, long } = &mut *asking;
+        let list = &mut **list;
+        let cut = timeout.map(|timeout| timeout.min(LONGEST));
+        let part = long.part(cut);
+        let call = match part {
+            Part::Whole => cut,
+            Part::First => Some(long::SHORT),
+            Part::Timer(timer) => {
+                list.set(timer, Interest::READABLE);
+                None
+            }
+        };
+        {
+            let mut book = self.book.lock();
+            book.carry_over(list);
+            book.waiting = true;
+        }
+        let result = list.ask(call);
+        let mut book = self.book.lock();
+        book.waiting = false;
+        let (mut notified, mut over) = (false, false);
+        match result {
+            Ok(true) => {
+                notified = list.says_of(self.notified) && self.notifier.consume();
+                over = matches!(part, Part::Timer(timer) if list.says_of(timer));
+                book.collect(list, self.notified, part, events);
+            }
+            Ok(false) => over = part == Part::Whole,
+            Err(_) => {}
+        }
+        drop(book);
+        if let Part::Timer(timer) = part {
+            list.set(timer, Interest::NONE);
+        }
+        long.end(part, &result);
+        result?;
+        match notified || !events.is_empty() || timeout == Some(Duration::ZERO) {
+            true => Ok(()),
+            false if over && cut == timeout => Ok(()),
+            // Woken by a change of another thread, or about one that has changed meanwhile; or this
+            // was not all of the timeout.
+            false => Err(Errno::INTR.into()),
         }
     }
 }
@@ -160,9 +229,9 @@ impl Book {
     }
 
     /// Turns what the kernel said into events.
-    fn collect(&mut self, list: &mut dyn List, notifier: RawFd, events: &mut Events) {
+    fn collect(&mut self, list: &mut dyn List, notified: RawFd, part: Part, events: &mut Events) {
         list.tell(&mut |number, answer| {
-            if number == notifier {
+            if number == notified || part == Part::Timer(number) {
                 return true;
             }
             if events.len() == events.limit() {
@@ -199,7 +268,7 @@ impl Selector for Booked {
         interest: Interest,
         mode: Mode,
     ) -> io::Result<()> {
-        self.change(descriptor, &|line| {
+        self.change(descriptor.as_raw_fd(), &|line| {
             if line.registered {
                 return Err(super::registered_already());
             }
@@ -216,7 +285,7 @@ impl Selector for Booked {
         interest: Interest,
         mode: Mode,
     ) -> io::Result<()> {
-        self.change(descriptor, &|line| {
+        self.change(descriptor.as_raw_fd(), &|line| {
             if !line.registered {
                 return Err(super::not_registered());
             }
@@ -226,7 +295,7 @@ impl Selector for Booked {
     }
 
     fn deregister(&self, descriptor: BorrowedDescriptor<'_>) -> io::Result<()> {
-        self.change(descriptor, &|line| {
+        self.change(descriptor.as_raw_fd(), &|line| {
             if !line.registered {
                 return Err(super::not_registered());
             }
@@ -237,31 +306,7 @@ impl Selector for Booked {
     }
 
     fn wait(&self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
-        let mut list = self.list.lock();
-        let list = &mut **list;
-        {
-            let mut book = self.book.lock();
-            book.carry_over(list);
-            book.waiting = true;
-        }
-        let cut = timeout.map(|timeout| timeout.min(LONGEST));
-        let result = list.ask(cut);
-        let mut book = self.book.lock();
-        book.waiting = false;
-        if !result? {
-            return match cut == timeout {
-                true => Ok(()), // The timeout is over.
-                false => Err(Errno::INTR.into()),
-            };
-        }
-        let notifier = self.notifier.descriptor().as_raw_fd();
-        let notified = list.says_of(notifier) && self.notifier.consume();
-        book.collect(list, notifier, events);
-        if !notified && events.is_empty() && timeout != Some(Duration::ZERO) {
-            // Woken by a change of another thread, or about one that has changed meanwhile.
-            return Err(Errno::INTR.into());
-        }
-        Ok(())
+        self.wait_once(events, timeout)
     }
 
     fn notify(&self) -> io::Result<()> {

@@ -89,6 +89,8 @@ mod book;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod epoll;
 #[cfg(unix)]
+mod long;
+#[cfg(unix)]
 mod notifier;
 #[cfg(all(
     not(loom),
