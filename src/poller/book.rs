@@ -317,3 +317,214 @@ impl Selector for Booked {
         true
     }
 }
+
+/// The book and its kick, with a kernel of three descriptors, of which the first is the notifier's. Left out:
+/// timeouts, errors, descriptors closed behind the book's back, and who calls `wait` again where it was
+/// interrupted, which is the model's loop. That a byte is there is one lock here, as in the kernel.
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use loom::sync::Arc;
+    use loom::sync::atomic::{AtomicBool, Ordering as O};
+
+    const NOTIFIED: RawFd = 0;
+
+    struct Kernel {
+        readable: Mutex<[bool; 3]>,
+        news: loom::sync::Condvar,
+    }
+
+    impl Kernel {
+        fn set(&self, number: RawFd, readable: bool) {
+            self.readable.lock()[number as usize] = readable;
+            self.news.notify_one();
+        }
+    }
+
+    struct Fake(Arc<Kernel>);
+
+    impl Wire for Fake {
+        fn write(&self) -> io::Result<()> {
+            self.0.set(NOTIFIED, true);
+            Ok(())
+        }
+
+        fn drain(&self) {
+            self.0.set(NOTIFIED, false);
+        }
+
+        fn fills_up(&self) -> bool {
+            true
+        }
+    }
+
+    struct Level {
+        kernel: Arc<Kernel>,
+        asked: [bool; 3],
+        said: [bool; 3],
+    }
+
+    impl List for Level {
+        fn granularity(&self) -> Duration {
+            Duration::from_nanos(1)
+        }
+
+        fn hints(&self) -> bool {
+            false
+        }
+
+        fn set(&mut self, number: RawFd, interest: Interest) {
+            self.asked[number as usize] = !interest.is_empty();
+        }
+
+        /// Loom fails the model where this is for ever.
+        fn ask(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
+            let mut readable = self.kernel.readable.lock();
+            loop {
+                for (number, said) in self.said.iter_mut().enumerate() {
+                    *said = self.asked[number] && readable[number];
+                }
+                if self.said.contains(&true) || timeout.is_some() {
+                    return Ok(self.said.contains(&true));
+                }
+                readable = self.kernel.news.wait(readable).unwrap();
+            }
+        }
+
+        fn says_of(&self, number: RawFd) -> bool {
+            self.said[number as usize]
+        }
+
+        fn tell(&mut self, tell: &mut dyn FnMut(RawFd, Answer) -> bool) {
+            for number in (0..3).filter(|number| self.said[*number as usize]) {
+                let (ready, gone) = (Ready::READABLE, false);
+                tell(number, Answer { ready, gone });
+            }
+        }
+    }
+
+    struct World {
+        kernel: Arc<Kernel>,
+        booked: Booked<Fake>,
+    }
+
+    impl World {
+        fn new() -> Arc<World> {
+            let kernel = Arc::new(Kernel {
+                readable: Mutex::new([false; 3]),
+                news: loom::sync::Condvar::new(),
+            });
+            let list = Box::new(Level {
+                kernel: kernel.clone(),
+                asked: [false; 3],
+                said: [false; 3],
+            });
+            let notifier = Notifier::with(Fake(kernel.clone()));
+            Arc::new(World {
+                booked: Booked::with(notifier, NOTIFIED, list),
+                kernel,
+            })
+        }
+
+        fn register(&self, number: RawFd, interest: Interest) {
+            let change = self.booked.change(number, &|line| {
+                line.registered = true;
+                line.token = Token(number as u64);
+                (line.interest, line.mode) = (interest, Mode::OneShot);
+                Ok(())
+            });
+            change.unwrap();
+        }
+
+        fn deregister(&self, number: RawFd) {
+            let change = self.booked.change(number, &|line| {
+                (line.registered, line.interest) = (false, Interest::NONE);
+                Ok(())
+            });
+            change.unwrap();
+        }
+
+        /// Waits once, until it is told something or is notified.
+        fn wait(&self) -> Vec<u64> {
+            let mut events = Events::with_capacity(3);
+            while let Err(error) = self.booked.wait_once(&mut events, None) {
+                assert_eq!(error.kind(), io::ErrorKind::Interrupted);
+            }
+            events.iter().map(|event| event.token().0).collect()
+        }
+    }
+
+    fn check(model: impl Fn() + Sync + Send + 'static) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(3);
+        builder.check(model);
+    }
+
+    #[test]
+    fn a_change_while_a_thread_waits_is_never_lost() {
+        check(|| {
+            let world = World::new();
+            world.kernel.set(1, true);
+            let changer = {
+                let world = world.clone();
+                loom::thread::spawn(move || {
+                    world.register(1, Interest::NONE);
+                    world.register(1, Interest::READABLE);
+                })
+            };
+            assert_eq!(world.wait(), [1]);
+            changer.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn two_threads_change_what_a_third_waits_for() {
+        check(|| {
+            let world = World::new();
+            let changers: Vec<_> = [1, 2]
+                .map(|number| {
+                    let world = world.clone();
+                    loom::thread::spawn(move || {
+                        world.kernel.set(number, true);
+                        world.register(number, Interest::READABLE);
+                    })
+                })
+                .into();
+            let mut told = Vec::new();
+            while told.len() < 2 {
+                told.append(&mut world.wait());
+            }
+            told.sort_unstable();
+            assert_eq!(told, [1, 2], "each once: they are one-shot");
+            for changer in changers {
+                changer.join().unwrap();
+            }
+        });
+    }
+
+    #[test]
+    fn what_was_deregistered_is_let_go_and_no_later_wait_tells_of_it() {
+        check(|| {
+            let world = World::new();
+            world.register(1, Interest::READABLE);
+            let gone = Arc::new(AtomicBool::new(false));
+            let changer = {
+                let (world, gone) = (world.clone(), gone.clone());
+                loom::thread::spawn(move || {
+                    world.deregister(1);
+                    gone.store(true, O::SeqCst);
+                    world.kernel.set(1, true);
+                    world.booked.notifier.notify().unwrap();
+                })
+            };
+            // It was not ready before it was deregistered.
+            assert!(world.wait().is_empty());
+            assert!(gone.load(O::SeqCst));
+            // Whoever waited holds no reference to it any more: it is in no list.
+            let mut events = Events::with_capacity(3);
+            let _ = world.booked.wait_once(&mut events, Some(Duration::ZERO));
+            assert!(events.is_empty());
+            changer.join().unwrap();
+        });
+    }
+}
