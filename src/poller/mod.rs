@@ -1227,8 +1227,6 @@ fn busy() -> io::Error {
     )
 }
 
-fn unsupported(what: &str) -> io::Error {
-    io::Error::new(
 /// A system call that failed, with words: the backend, once that is known, and the call.
 #[derive(Debug)]
 struct Failed {
@@ -1289,6 +1287,8 @@ impl Backend {
     }
 }
 
+fn unsupported(what: &str) -> io::Error {
+    io::Error::new(
         io::ErrorKind::Unsupported,
         format!("{what} is not available on this backend"),
     )
@@ -1299,10 +1299,8 @@ impl Backend {
 #[cfg(unix)]
 fn refuse_files(descriptor: BorrowedDescriptor<'_>) -> io::Result<()> {
     use rustix::event::PollFlags;
-    use rustix::fs::FileType;
 
-    let kind = FileType::from_raw_mode(rustix::fs::fstat(descriptor)?.st_mode);
-    if matches!(kind, FileType::RegularFile | FileType::Directory) {
+    if crate::sys::is_file(&descriptor)? {
         return Err(io::Error::new(
             io::ErrorKind::PermissionDenied,
             "a regular file cannot be waited for: it is always ready",

@@ -198,6 +198,7 @@ pub(crate) fn set_nonblocking(descriptor: &impl AsFd) -> io::Result<()> {
     let flags = fcntl_getfl(descriptor)?;
     if !flags.contains(OFlags::NONBLOCK) {
         fcntl_setfl(descriptor, flags | OFlags::NONBLOCK)?;
+    // A disk is one too: neither Linux's block devices nor the BSDs' have a way to wait.
     }
     Ok(())
 }
