@@ -73,7 +73,8 @@ pub(crate) fn timespec(duration: Duration) -> Timespec {
 pub(crate) const COARSENESS: Duration = Duration::from_millis(20);
 
 /// The clock that an `Instant` is a moment of, where there is a coarse one beside it: Linux, where that
-/// takes a fifth of the time to read.
+/// takes a fifth of the time to read. (A preload library that replaces the one may make anything of the
+/// other: libfaketime does, with a clock that runs faster or slower.)
 pub(crate) fn precise_time() -> Option<Duration> {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     {
@@ -181,10 +182,23 @@ pub(crate) fn poll_now(descriptor: &impl AsFd, wanted: PollFlags) -> io::Result<
     Ok(asked[0].revents())
 }
 
+/// Whether reading, and writing, are called possible because of an error alone. Most often the next
+/// operation takes that; an error queue stays until somebody reads it.
+pub(crate) fn is_only_an_error(descriptor: &impl AsFd) -> io::Result<(bool, bool)> {
+    let told = poll_now(descriptor, PollFlags::IN | PollFlags::OUT)?;
+    let ended = told.intersects(PollFlags::HUP | PollFlags::NVAL);
+    let only = told.contains(PollFlags::ERR) && !ended;
+    Ok((
+        only && !told.contains(PollFlags::IN),
+        only && !told.contains(PollFlags::OUT),
+    ))
+}
+
 /// Whether it is of a kind that can never be waited for, since it is always ready.
 pub(crate) fn is_file(descriptor: &impl AsFd) -> io::Result<bool> {
     use rustix::fs::FileType;
 
+    // A disk is one too: neither Linux's block devices nor the BSDs' have a way to wait.
     let kind = FileType::from_raw_mode(rustix::fs::fstat(descriptor)?.st_mode);
     Ok(matches!(
         kind,
@@ -198,7 +212,6 @@ pub(crate) fn set_nonblocking(descriptor: &impl AsFd) -> io::Result<()> {
     let flags = fcntl_getfl(descriptor)?;
     if !flags.contains(OFlags::NONBLOCK) {
         fcntl_setfl(descriptor, flags | OFlags::NONBLOCK)?;
-    // A disk is one too: neither Linux's block devices nor the BSDs' have a way to wait.
     }
     Ok(())
 }
