@@ -856,8 +856,8 @@ impl Poller {
     /// # Errors
     ///
     /// [`Unsupported`](io::ErrorKind::Unsupported), listing what is available, where the platform
-    /// lacks it; otherwise what the kernel says, for instance that there are no descriptors left. That error
-    /// names the backend and the call, and has the kernel's as its
+    /// lacks it; otherwise what the kernel says: that there are no descriptors left, as it says it, or anything
+    /// else with the names of the backend and the call, and the kernel's error as
     /// [`source`](std::error::Error::source).
     pub fn new(backend: Backend) -> io::Result<Poller> {
         Ok(Poller::with(backend, backend.open()?))
@@ -1251,22 +1251,21 @@ impl std::error::Error for Failed {
     }
 }
 
-/// An error of `call`, of the same kind; [`Interrupted`](io::ErrorKind::Interrupted) stays as it is.
+/// An error of `call`, of the same kind. Those that are no failure of the call's, and that callers tell by their
+/// number, stay as they are: [`Interrupted`](io::ErrorKind::Interrupted), and that there are no descriptors left.
 #[cold]
 fn failed(call: &'static str, cause: impl Into<io::Error>) -> io::Error {
     let cause = cause.into();
     let kind = cause.kind();
-    match kind {
-        io::ErrorKind::Interrupted => cause,
-        _ => io::Error::new(
-            kind,
-            Failed {
-                backend: None,
-                call,
-                cause,
-            },
-        ),
+    if kind == io::ErrorKind::Interrupted || crate::sys::is_out_of_descriptors(&cause) {
+        return cause;
     }
+    let failed = Failed {
+        backend: None,
+        call,
+        cause,
+    };
+    io::Error::new(kind, failed)
 }
 
 impl Backend {

@@ -182,6 +182,11 @@ pub(crate) fn poll_now(descriptor: &impl AsFd, wanted: PollFlags) -> io::Result<
     Ok(asked[0].revents())
 }
 
+/// Whether it says that the process, or the system, has as many descriptors as it may.
+pub(crate) fn is_out_of_descriptors(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
+}
+
 /// Whether reading, and writing, are called possible because of an error alone. Most often the next
 /// operation takes that; an error queue stays until somebody reads it.
 pub(crate) fn is_only_an_error(descriptor: &impl AsFd) -> io::Result<(bool, bool)> {

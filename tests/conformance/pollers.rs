@@ -1817,7 +1817,7 @@ fn a_poller_that_cannot_be_opened_is_an_error_and_leaks_nothing() {
                         quiet(&poller, "it works");
                         break;
                     }
-                    Err(error) => assert_eq!(errno(&error), Some(libc::EMFILE), "{error}"),
+                    Err(error) => assert_eq!(error.raw_os_error(), Some(libc::EMFILE), "{error}"),
                 }
                 assert_eq!(descriptors(), before, "{allowed}: something was left open");
             }
@@ -1830,15 +1830,6 @@ fn a_poller_that_cannot_be_opened_is_an_error_and_leaks_nothing() {
             assert_eq!(descriptors(), before, "something was left open");
         });
     });
-}
-
-/// The system's number for an error: it is behind one that has words for the backend and the call.
-pub fn errno(error: &io::Error) -> Option<i32> {
-    let cause = || {
-        let source = error.get_ref()?.source()?;
-        source.downcast_ref::<io::Error>()?.raw_os_error()
-    };
-    error.raw_os_error().or_else(cause)
 }
 
 fn stdin() -> BorrowedFd<'static> {

@@ -2112,7 +2112,7 @@ fn an_embedded_runtime_keeps_its_deadlines_though_no_descriptor_is_left() {
             embedded.turn(FAR);
         }
         let error = late.descriptor().expect_err("no descriptor is left");
-        assert_eq!(crate::pollers::errno(&error), Some(libc::EMFILE), "{error}");
+        assert_eq!(error.raw_os_error(), Some(libc::EMFILE), "{error}");
         drop(all);
         late.descriptor().expect("now there is one");
     };
