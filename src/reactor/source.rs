@@ -26,9 +26,10 @@
 //!
 //! **Told in vain.** An error queue that nobody reads (`IP_RECVERR`, `SO_TIMESTAMPING`) makes poll(2) and
 //! select(2) call a socket ready for ever, though every read would block: whoever waits would be told, try
-//! and wait again without an end. With levels each [`CHECK`]th event asks poll(2) whether there is anything
-//! but an error. If not, the direction [rests](Rest): it is armed again after a while, which grows as
-//! long as nothing else is found. Whoever waits meanwhile is told then. (With edges such an error is told once.)
+//! and wait again without an end. With levels, [`CHECK`] events in a row that tell of an error, or may, make us
+//! ask poll(2) whether there is anything else. If not, the direction [rests](Rest): it is armed again after
+//! a while, which grows as long as nothing else is found. Whoever waits meanwhile is told then. (With edges such an
+//! error is told once.)
 //!
 //! **Locks.** A reactor's table of sources, then a source's slots, then whatever the poller has; a
 //! waker is called and dropped under none of them.
@@ -43,7 +44,7 @@ use super::alarm::Alarm;
 use super::readiness::{Direction, Readiness, Slots, Snapshot, WaiterId};
 use super::{Reactor, Token};
 use crate::poller::{Interest, Mode, Ready};
-use crate::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use crate::sync::wake_all;
 use crate::sys::{self, AsDescriptor, BorrowedDescriptor, OwnedDescriptor};
 
@@ -69,6 +70,8 @@ pub(crate) struct Source {
     /// [`Io`] handles.
     handles: AtomicUsize,
     next_id: AtomicU32,
+    /// A read has brought something since the last event with levels.
+    is_fruitful: AtomicBool,
 }
 
 /// A descriptor, to be closed or not. Both lie in the same place, so that looking at it asks nothing.
@@ -96,13 +99,13 @@ struct Registration {
     token: Token,
     /// Without edges, what is armed.
     interest: Interest,
-    /// With levels: how many events there were since it was last asked what they are about.
+    /// With levels: how many events in a row may have been in vain, since that was last asked.
     told: u8,
     rest: Option<Box<Rest>>,
 }
 
-/// With levels, so many events are believed before poll(2) is asked what they are about: few enough for what
-/// is told in vain to cost little, and enough for the question to cost nothing beside them.
+/// So many events that may be in vain are believed before poll(2) is asked what they are about: few enough for
+/// what is told in vain to cost little, and enough for the question to cost nothing beside them.
 const CHECK: u8 = 32;
 
 /// How long a direction rests first; then twice as long each time, up to the longest. That is also by how much
@@ -233,6 +236,7 @@ impl Source {
         let is_stream = matches!(self.kind, Kind::TcpStream | Kind::UnixStream);
         if is_stream && !seen.has_news_beyond_data() {
             self.clear(Direction::Read, seen);
+            self.is_fruitful.store(true, Ordering::Relaxed);
         }
     }
 
@@ -405,7 +409,7 @@ impl Source {
                     // again and again.
                     Mode::Level => {
                         let wanted = home.interest.without(told(ready).without(before));
-                        wanted.without(self.vain(home, told(ready)))
+                        wanted.without(self.vain(home, ready))
                     }
                     // The event has spent the interest. Who still waits is armed again.
                     _ => {
@@ -428,14 +432,32 @@ impl Source {
         }
     }
 
-    /// What of `told` was told in vain, and is to rest. Asks now and then only.
+    /// What was told in vain, and is to rest.
     #[inline]
-    fn vain(self: &Arc<Self>, home: &mut Registration, told: Interest) -> Interest {
+    fn vain(self: &Arc<Self>, home: &mut Registration, ready: Ready) -> Interest {
+        // Where errors are told as such, there is one. Where they are not, there may be, unless reading
+        // brings something.
+        let may_be = match home.reactor.poller().capabilities().hints {
+            true => ready.intersects(Ready::ERROR),
+            false => !self.has_been_fruitful(),
+        };
+        if !may_be {
+            home.told = 0;
+            return Interest::NONE;
+        }
         home.told += 1;
         match home.told < CHECK {
             true => Interest::NONE,
-            false => self.rest(home, told),
+            false => self.rest(home, told(ready)),
         }
+    }
+
+    fn has_been_fruitful(&self) -> bool {
+        let fruitful = self.is_fruitful.load(Ordering::Relaxed);
+        if fruitful {
+            self.is_fruitful.store(false, Ordering::Relaxed);
+        }
+        fruitful
     }
 
     #[cold]
@@ -450,8 +472,12 @@ impl Source {
             vain |= interest(Direction::Write);
         }
         let vain = told.without(told.without(vain));
+        let resting = home.resting();
         if vain.is_empty() {
-            (home.told, home.rest) = (0, None);
+            home.told = 0;
+            if resting.is_empty() {
+                home.rest = None; // The next one begins with the shortest.
+            }
             return vain;
         }
         // The next event is asked about at once.
@@ -468,7 +494,7 @@ impl Source {
             return Interest::NONE; // The reactor has closed, and sends the source elsewhere.
         };
         home.rest = Some(Box::new(Rest {
-            directions: vain,
+            directions: vain | resting,
             length,
             _alarm: alarm,
         }));
@@ -589,6 +615,7 @@ impl Io {
                 kind,
                 handles: AtomicUsize::new(1),
                 next_id: AtomicU32::new(1),
+                is_fruitful: AtomicBool::new(false),
             }),
             id: WaiterId(0),
         }
