@@ -376,7 +376,7 @@ mod loom_tests {
 
     #[test]
     fn a_kick_takes_no_notification_away() {
-        check(0, 2, true);
+        check(0, 1, true);
     }
 
     #[test]
