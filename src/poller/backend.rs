@@ -163,11 +163,16 @@ impl Backend {
         }
     }
 
-    /// Opens the backend: the one switch from a value to a kernel's interface.
+    /// Opens the backend.
     pub(super) fn open(self) -> io::Result<Box<dyn Selector>> {
         if !self.is_available() {
             return Err(self.unavailable());
         }
+        self.open_it().map_err(|error| self.blame(error))
+    }
+
+    /// The one switch from a value to a kernel's interface.
+    fn open_it(self) -> io::Result<Box<dyn Selector>> {
         match self {
             #[cfg(any(target_os = "linux", target_os = "android"))]
             Backend::Epoll => Ok(Box::new(super::epoll::Epoll::new()?)),
@@ -178,7 +183,10 @@ impl Backend {
                 Booked::new(Box::<super::select::Sets>::default())?,
             )),
             #[cfg(all(feature = "async-io", not(loom)))]
-            Backend::AsyncIo => Ok(Box::new(super::async_io::AsyncIo::new()?)),
+            Backend::AsyncIo => match super::async_io::AsyncIo::new() {
+                Ok(selector) => Ok(Box::new(selector)),
+                Err(error) => Err(super::failed("async-io's reactor", error)),
+            },
             // What is left and available is this platform's own.
             _ => super::platform::open(),
         }

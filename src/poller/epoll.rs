@@ -11,6 +11,12 @@
 //! such deadline is given up or pushed back; and ends early enough for the timerfd to do the rest. That is
 //! also what a foreign loop can see ([`arm`](Epoll::arm)).
 //!
+//! **Clocks.** The process's clock need not be the kernel's: a preload library (libfaketime) shifts it, lets
+//! it run faster or slower, or stops it. So the kernel is only ever told *how long* to wait, and a moment of
+//! the process's clock only says whether the timerfd is armed for it already. Where the two clocks run alike
+//! a timer that was armed is right to the nanosecond. Where they do not, a wait may end before its time on
+//! the process's clock: whoever waits for a moment looks at the clock again, as the runtime does.
+//!
 //! The kernel writes to a buffer that comes with the caller's [`Events`], and its set is all the shared
 //! state there is: nothing here needs a lock but the timerfd.
 //!
@@ -25,7 +31,7 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
@@ -38,7 +44,7 @@ use super::{
     BorrowedDescriptor, Capabilities, Event, Events, Interest, Mode, Ready, Selector, Token,
 };
 use crate::sync::Mutex;
-use crate::sys::{precise_time, timespec};
+use crate::sys::timespec;
 
 const NOTIFIER: u64 = u64::MAX;
 const TIMER: u64 = u64::MAX - 1;
@@ -56,6 +62,8 @@ pub(super) struct Epoll {
     epoll: OwnedFd,
     notifier: Notifier,
     timer: Mutex<Timer>,
+    /// A multiple of the [`GRID`].
+    origin: Instant,
 }
 
 /// Where the kernel writes events.
@@ -80,38 +88,69 @@ impl std::fmt::Debug for Buffer {
 #[derive(Default)]
 struct Timer {
     descriptor: Option<OwnedFd>,
-    /// When it fires, on the monotonic clock.
-    armed: Option<Duration>,
+    /// When it fires, by the process's clock.
+    armed: Option<Instant>,
+    /// It was armed [`LONG`] before that or earlier: for a foreign loop. Then a wait arms it again, so that a
+    /// clock that jumped meanwhile makes no wait late by more than `LONG`.
+    from_afar: bool,
+}
+
+/// What ends a wait for which nothing comes.
+#[derive(Clone, Copy)]
+enum End {
+    Never,
+    /// The first call, whatever it says.
+    Now,
+    /// The timerfd.
+    Timer,
+    /// The call's own timeout.
+    Call,
 }
 
 impl Epoll {
     pub(super) fn new() -> io::Result<Epoll> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
+            .map_err(|error| super::failed("epoll_create1", error))?;
         let notifier = Notifier::new()?;
         epoll::add(
             &epoll,
             notifier.descriptor(),
             EventData::new_u64(NOTIFIER),
             EventFlags::IN | EventFlags::ET,
-        )?;
+        )
+        .map_err(|error| super::failed("epoll_ctl", error))?;
         Ok(Epoll {
             epoll,
             notifier,
             timer: Mutex::new(Timer::default()),
+            origin: Instant::now(),
         })
     }
 
-    /// Makes the timerfd fire at `target`, or not at all. Costs a system call only where that is news.
-    fn set_timer(&self, target: Option<Duration>) -> io::Result<()> {
+    /// Makes the timerfd fire when `timeout` is over, which is at `end`, or a little later, on the grid. Costs a
+    /// system call only where that is news.
+    fn set_timer(&self, timeout: Duration, end: Instant) -> io::Result<()> {
+        let target = on_grid(self.origin, end);
         let mut timer = self.timer.lock();
-        if target == timer.armed {
+        let is_far = timeout >= LONG;
+        if timer.armed == Some(target) && (is_far || !timer.from_afar) {
             return Ok(());
         }
+        // All zero would disarm it.
+        let left = timeout.saturating_add(target - end);
+        self.arm_timer(&mut timer, left.clamp(Duration::from_nanos(1), LONGEST))?;
+        (timer.armed, timer.from_afar) = (Some(target), is_far);
+        Ok(())
+    }
+
+    /// Makes the timerfd fire in so long, or not at all.
+    fn arm_timer(&self, timer: &mut Timer, left: Duration) -> io::Result<()> {
         if timer.descriptor.is_none() {
             let descriptor = timerfd_create(
                 TimerfdClockId::Monotonic,
                 TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK,
-            )?;
+            )
+            .map_err(|error| super::failed("timerfd_create", error))?;
             epoll::add(
                 &self.epoll,
                 &descriptor,
@@ -123,15 +162,57 @@ impl Epoll {
         let descriptor = timer.descriptor.as_ref().expect("it was just made");
         timerfd_settime(
             descriptor,
-            TimerfdTimerFlags::ABSTIME,
+            TimerfdTimerFlags::empty(),
             &Itimerspec {
                 it_interval: timespec(Duration::ZERO),
-                // All zero would disarm it.
-                it_value: timespec(target.unwrap_or(Duration::ZERO)),
+                it_value: timespec(left),
             },
-        )?;
-        timer.armed = target;
+        )
+        .map_err(|error| super::failed("timerfd_settime", error))?;
         Ok(())
+    }
+
+    /// One call, of so long at most.
+    fn call(&self, events: &mut Events, timeout: Option<Duration>, end: End) -> io::Result<()> {
+        let limit = events.limit();
+        let Events { list, kernel, .. } = events;
+        let buffer = &mut kernel.0;
+        if buffer.is_empty() {
+            buffer.resize_with(limit, MaybeUninit::uninit);
+        }
+        // Our own two descriptors take their places among the others; what does not fit this time
+        // the kernel keeps for the next.
+        let (reported, _) = epoll::wait(&self.epoll, buffer, timeout.map(timespec).as_ref())
+            .map_err(|error| super::failed("epoll_wait", error))?;
+        let (nothing, is_full) = (reported.is_empty(), reported.len() == limit);
+        let mut fired = false;
+        let mut notified = false;
+        for event in reported {
+            match event.data.u64() {
+                NOTIFIER => notified |= self.notifier.acknowledge(),
+                TIMER => fired = true,
+                token => list.push(Event::new(Token(token), ready(event.flags))),
+            }
+        }
+        if fired {
+            self.timer.lock().armed = None;
+        }
+        let is_over = match end {
+            End::Now => true,
+            End::Never => false,
+            End::Timer => fired,
+            End::Call => nothing,
+        };
+        if is_full && !list.is_empty() {
+            // A notification that found no room is one with those that this wait returns with. Its edge
+            // comes with a later one, and is nobody's then.
+            self.notifier.end_round();
+        }
+        match is_over || notified || !list.is_empty() {
+            true => Ok(()),
+            // A timer that was left over, or the call's own timeout, which was not all of it.
+            false => Err(Errno::INTR.into()),
+        }
     }
 }
 
@@ -179,52 +260,24 @@ impl Selector for Epoll {
     }
 
     fn wait(&self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
-        let limit = events.limit();
-        let Events { list, kernel, .. } = events;
-        let buffer = &mut kernel.0;
-        if buffer.is_empty() {
-            buffer.resize_with(limit, MaybeUninit::uninit);
-        }
-        let end = match timeout {
-            Some(timeout) if !timeout.is_zero() => Some(now().saturating_add(timeout)),
-            _ => None,
-        };
-        let call_timeout = match (timeout, end) {
-            (Some(timeout), Some(_)) if timeout >= LONG => Some(nearly(timeout)),
-            // If no descriptor is left for the timer, whole milliseconds have to do.
-            (Some(timeout), Some(end)) => match self.set_timer(Some(on_grid(end))) {
-                Ok(()) => None,
-                Err(_) => Some(in_millis(timeout)),
+        match timeout {
+            None => self.call(events, None, End::Never),
+            Some(Duration::ZERO) => self.call(events, timeout, End::Now),
+            Some(timeout) => match Instant::now().checked_add(timeout) {
+                Some(end) => self.wait_until(events, timeout, end),
+                None => self.call(events, None, End::Never),
             },
-            _ => timeout,
-        };
-        // Our own two descriptors take their places among the others; what does not fit this time
-        // the kernel keeps for the next.
-        let call_timeout = call_timeout.map(timespec);
-        let (reported, _) = epoll::wait(&self.epoll, buffer, call_timeout.as_ref())?;
-        let nothing = reported.is_empty();
-        let mut fired = false;
-        let mut notified = false;
-        for event in reported {
-            match event.data.u64() {
-                NOTIFIER => notified |= self.notifier.acknowledge(),
-                TIMER => fired = true,
-                token => list.push(Event::new(Token(token), ready(event.flags))),
-            }
         }
-        if fired {
-            self.timer.lock().armed = None;
+    }
+
+    fn wait_until(&self, events: &mut Events, timeout: Duration, end: Instant) -> io::Result<()> {
+        if timeout >= LONG {
+            return self.call(events, Some(nearly(timeout)), End::Never);
         }
-        // What ends a wait before its time: a timer that was left over, or the call's own timeout.
-        let is_for_nothing = list.is_empty() && !notified && (fired || nothing);
-        let is_early = match (timeout, end) {
-            (None, _) => is_for_nothing,
-            (Some(_), None) => false,
-            (Some(_), Some(end)) => is_for_nothing && now() < end,
-        };
-        match is_early {
-            true => Err(Errno::INTR.into()),
-            false => Ok(()),
+        match self.set_timer(timeout, end) {
+            Ok(()) => self.call(events, None, End::Timer),
+            // If there is no descriptor for the timer, whole milliseconds have to do.
+            Err(_) => self.call(events, Some(in_millis(timeout)), End::Call),
         }
     }
 
@@ -237,7 +290,15 @@ impl Selector for Epoll {
     }
 
     fn arm(&self, timeout: Option<Duration>) -> io::Result<()> {
-        self.set_timer(timeout.map(|timeout| on_grid(now().saturating_add(timeout))))
+        let end = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        if let (Some(timeout), Some(end)) = (timeout, end) {
+            return self.set_timer(timeout, end);
+        }
+        let mut timer = self.timer.lock();
+        match timer.armed.take() {
+            Some(_) => self.arm_timer(&mut timer, Duration::ZERO),
+            None => Ok(()),
+        }
     }
 }
 
@@ -296,18 +357,19 @@ fn unknown(error: Errno) -> io::Error {
     }
 }
 
-/// The last moment that the kernel is told of, in its time since the start: what lies beyond is as good as
-/// never, and stays clear of what its arithmetic can hold.
+/// The longest time that the timerfd is told: what lies beyond is as good as never, and stays clear of what
+/// the kernel's arithmetic can hold.
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// The first moment that is not before `end` at which the timerfd may fire; never zero, which would disarm it.
-fn on_grid(end: Duration) -> Duration {
-    let end = end.clamp(GRID, LONGEST);
-    let past = end.subsec_nanos() % GRID.subsec_nanos();
-    match past {
-        0 => end,
-        past => end + GRID - Duration::from_nanos(past.into()),
-    }
+/// The first moment of the grid that is not before `end`. (A clock that was set back may be before `origin`.)
+fn on_grid(origin: Instant, end: Instant) -> Instant {
+    let past = |distance: Duration| distance.subsec_nanos() % GRID.subsec_nanos();
+    let missing = match end.checked_duration_since(origin) {
+        Some(after) => (GRID.subsec_nanos() - past(after)) % GRID.subsec_nanos(),
+        None => past(origin - end),
+    };
+    let missing = Duration::from_nanos(missing.into());
+    end.checked_add(missing).unwrap_or(end)
 }
 
 /// A long timeout as `epoll_wait` takes it, less the most that it may overdraw, and a little.
@@ -327,15 +389,9 @@ fn whole_millis(timeout: Duration) -> Duration {
     Duration::from_millis(timeout.as_millis().min(i32::MAX as u128) as u64)
 }
 
-/// By libc's clock, as all the rest of the program: rustix brings one of its own.
-fn now() -> Duration {
-    precise_time().expect("Linux has a monotonic clock")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Instant;
 
     #[test]
     fn timeouts_are_not_early_and_a_timer_that_is_left_over_ends_no_wait() {
@@ -386,5 +442,83 @@ mod tests {
         assert_eq!(in_millis(Duration::from_nanos(1)).as_millis(), 1);
         assert_eq!(in_millis(Duration::from_millis(7)).as_millis(), 7);
         assert_eq!(in_millis(LONG), LONG);
+    }
+
+    /// A preload library shifts the process's clock, and the kernel knows nothing of it.
+    #[test]
+    fn a_wait_ends_when_its_time_is_over_whatever_the_clock_says() {
+        let epoll = Epoll::new().unwrap();
+        let mut events = Events::new();
+        let (day, now) = (Duration::from_secs(24 * 3600), Instant::now());
+        let clocks = [Some(now), now.checked_add(day), now.checked_sub(day)];
+        for clock in clocks.into_iter().flatten() {
+            // The last one stands still: the same moment is asked for again and again.
+            for micros in [1, 3_000, 700, 20_000, 700, 700] {
+                let timeout = Duration::from_micros(micros);
+                let start = Instant::now();
+                let result = epoll.wait_until(&mut events, timeout, clock + timeout);
+                let took = start.elapsed();
+                match result {
+                    Ok(()) => assert!(took >= timeout, "early for {timeout:?}: {took:?}"),
+                    Err(error) => assert_eq!(error.kind(), io::ErrorKind::Interrupted),
+                }
+                assert!(took < Duration::from_secs(30), "{timeout:?} took {took:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_clock_that_jumps_makes_no_wait_longer_than_it_was_asked_for() {
+        let epoll = Epoll::new().unwrap();
+        let mut events = Events::new();
+        let now = Instant::now();
+        let timeout = Duration::from_millis(1);
+        for jump in [3600, 7200, 0, 1800].map(Duration::from_secs) {
+            let end = now + jump + timeout;
+            // Armed when that moment was far away, as for a foreign loop.
+            epoll.set_timer(jump + timeout, end).unwrap();
+            let start = Instant::now();
+            while epoll.wait_until(&mut events, timeout, end).is_err() {}
+            assert!(start.elapsed() >= timeout);
+            assert!(start.elapsed() < Duration::from_secs(30));
+        }
+    }
+
+    #[test]
+    fn the_grid_is_the_same_before_and_after_its_origin_and_never_early() {
+        let origin = Instant::now();
+        let second = Duration::from_secs(1);
+        for nanos in [0, 1, 31_999, 32_000, 32_001, 999_999_999] {
+            let after = Duration::from_nanos(nanos);
+            for end in [origin + after, origin - after, origin - second + after] {
+                let target = on_grid(origin, end);
+                assert!(target >= end && target - end < GRID);
+                let distance = target.max(origin) - target.min(origin);
+                assert_eq!(distance.as_nanos() % GRID.as_nanos(), 0);
+                assert_eq!(on_grid(origin, target), target);
+            }
+        }
+    }
+
+    #[test]
+    fn asking_again_for_the_same_moment_arms_the_timer_once() {
+        let epoll = Epoll::new().unwrap();
+        let second = Duration::from_secs(1);
+        let end = Instant::now() + second;
+        epoll.set_timer(second, end).unwrap();
+        let timer = epoll.timer.lock().descriptor.as_ref().unwrap().try_clone();
+        let timer = timer.unwrap();
+        // As the kernel tells it: disarmed behind our back, it stays so.
+        let never = Itimerspec {
+            it_interval: timespec(Duration::ZERO),
+            it_value: timespec(Duration::ZERO),
+        };
+        timerfd_settime(&timer, TimerfdTimerFlags::empty(), &never).unwrap();
+        epoll.set_timer(second, end).unwrap();
+        let left = rustix::time::timerfd_gettime(&timer).unwrap().it_value;
+        assert_eq!((left.tv_sec, left.tv_nsec), (0, 0), "armed a second time");
+        epoll.set_timer(second, end + GRID).unwrap();
+        let left = rustix::time::timerfd_gettime(&timer).unwrap().it_value;
+        assert!((left.tv_sec, left.tv_nsec) > (0, 0), "not armed");
     }
 }

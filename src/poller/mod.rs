@@ -89,6 +89,8 @@ mod book;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod epoll;
 #[cfg(unix)]
+mod long;
+#[cfg(unix)]
 mod notifier;
 #[cfg(all(
     not(loom),
@@ -771,6 +773,13 @@ pub(crate) trait Selector: Send + Sync {
     /// nothing to tell, and the timeout is not over: the caller knows how much of it is left.
     fn wait(&self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()>;
 
+    /// [`wait`](Self::wait) for a timeout, not zero, that is over at `end`: for who would otherwise have to
+    /// read the clock again.
+    fn wait_until(&self, events: &mut Events, timeout: Duration, end: Instant) -> io::Result<()> {
+        let _ = end;
+        self.wait(events, Some(timeout))
+    }
+
     fn notify(&self) -> io::Result<()>;
 
     /// The descriptor that is readable while a wait would return at once.
@@ -847,7 +856,9 @@ impl Poller {
     /// # Errors
     ///
     /// [`Unsupported`](io::ErrorKind::Unsupported), listing what is available, where the platform
-    /// lacks it; otherwise what the kernel says, for instance that there are no descriptors left.
+    /// lacks it; otherwise what the kernel says: that there are no descriptors left, as it says it, or anything
+    /// else with the names of the backend and the call, and the kernel's error as
+    /// [`source`](std::error::Error::source).
     pub fn new(backend: Backend) -> io::Result<Poller> {
         Ok(Poller::with(backend, backend.open()?))
     }
@@ -1075,21 +1086,27 @@ impl Poller {
         timeout: Option<Duration>,
     ) -> io::Result<usize> {
         events.clear();
-        // The clock is read only where a signal could make us ask how much time is left.
+        // For how much time is left when a signal, or the backend, ends a call early.
         let deadline = match timeout {
             Some(timeout) if !timeout.is_zero() => Instant::now().checked_add(timeout),
             _ => None,
         };
         let mut left = timeout;
         loop {
-            match self.selector.wait(events, left) {
+            let result = match (left, deadline) {
+                (Some(left), Some(end)) if !left.is_zero() => {
+                    self.selector.wait_until(events, left, end)
+                }
+                _ => self.selector.wait(events, left),
+            };
+            match result {
                 Ok(()) => return Ok(events.len()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {
                     if let Some(deadline) = deadline {
                         left = Some(deadline.saturating_duration_since(Instant::now()));
                     }
                 }
-                Err(error) => return Err(error),
+                Err(error) => return Err(self.backend.blame(error)),
             }
         }
     }
@@ -1113,9 +1130,12 @@ impl Poller {
     ///
     /// # Errors
     ///
-    /// What the kernel says; none is known in practice.
+    /// What the kernel says, where it refuses to write to a descriptor of the poller's; the next call
+    /// tries again. None is known in practice.
     pub fn notify(&self) -> io::Result<()> {
-        self.selector.notify()
+        self.selector
+            .notify()
+            .map_err(|error| self.backend.blame(error))
     }
 
     /// A descriptor that is readable while a wait would return at once, for a foreign loop to wait
@@ -1147,7 +1167,7 @@ impl Poller {
 
     /// See [`Selector::arm`].
     pub(crate) fn arm(&self, timeout: Option<Duration>) -> io::Result<()> {
-        self.selector.arm(timeout)
+        (self.selector.arm(timeout)).map_err(|error| self.backend.blame(error))
     }
 
     fn check(&self, token: Token, mode: Mode) -> io::Result<()> {
@@ -1207,6 +1227,65 @@ fn busy() -> io::Error {
     )
 }
 
+/// A system call that failed, with words: the backend, once that is known, and the call.
+#[derive(Debug)]
+struct Failed {
+    backend: Option<Backend>,
+    call: &'static str,
+    /// Where the system's number can be asked for, since an error with words has none.
+    cause: io::Error,
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(backend) = self.backend {
+            write!(f, "backend {backend}: ")?;
+        }
+        write!(f, "{}: {}", self.call, self.cause)
+    }
+}
+
+impl std::error::Error for Failed {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.cause)
+    }
+}
+
+/// An error of `call`, of the same kind. Those that are no failure of the call's, and that callers tell by their
+/// number, stay as they are: [`Interrupted`](io::ErrorKind::Interrupted), and that there are no descriptors left.
+#[cold]
+fn failed(call: &'static str, cause: impl Into<io::Error>) -> io::Error {
+    let cause = cause.into();
+    let kind = cause.kind();
+    if kind == io::ErrorKind::Interrupted || crate::sys::is_out_of_descriptors(&cause) {
+        return cause;
+    }
+    let failed = Failed {
+        backend: None,
+        call,
+        cause,
+    };
+    io::Error::new(kind, failed)
+}
+
+impl Backend {
+    /// An error of this backend, which says so if it is one of those that say which call it was.
+    #[cold]
+    fn blame(self, error: io::Error) -> io::Error {
+        let kind = error.kind();
+        match error.downcast::<Failed>() {
+            Ok(failed) => io::Error::new(
+                kind,
+                Failed {
+                    backend: Some(self),
+                    ..failed
+                },
+            ),
+            Err(other) => other,
+        }
+    }
+}
+
 fn unsupported(what: &str) -> io::Error {
     io::Error::new(
         io::ErrorKind::Unsupported,
@@ -1219,10 +1298,8 @@ fn unsupported(what: &str) -> io::Error {
 #[cfg(unix)]
 fn refuse_files(descriptor: BorrowedDescriptor<'_>) -> io::Result<()> {
     use rustix::event::PollFlags;
-    use rustix::fs::FileType;
 
-    let kind = FileType::from_raw_mode(rustix::fs::fstat(descriptor)?.st_mode);
-    if matches!(kind, FileType::RegularFile | FileType::Directory) {
+    if crate::sys::is_file(&descriptor)? {
         return Err(io::Error::new(
             io::ErrorKind::PermissionDenied,
             "a regular file cannot be waited for: it is always ready",

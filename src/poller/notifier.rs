@@ -3,37 +3,97 @@
 
 use std::io;
 
-use super::BorrowedDescriptor;
-use crate::sync::atomic::{AtomicBool, Ordering};
+use super::{BorrowedDescriptor, failed};
+use crate::sync::atomic::{AtomicU32, Ordering};
+
+pub(super) use imp::Imp;
 
 /// A descriptor that becomes readable when somebody calls [`notify`](Notifier::notify).
 ///
-/// **Why no notification is lost.** `pending` says that a byte is in the descriptor or about to be
-/// written. Only the caller that turns it on writes. The waiter turns it off when it saw the byte:
-/// by [`consume`](Notifier::consume) where the byte has to be taken out, which it does *before*
-/// turning `pending` off, so that it can never take out the byte of a later call; by
-/// [`acknowledge`](Notifier::acknowledge) where the descriptor is watched for edges and never has
-/// to be read. A call that finds `pending` on needs no byte of its own: the wait that will turn it
-/// off returns after that call, and the turning off (`AcqRel`) makes visible what the caller did
-/// before.
-pub(super) struct Notifier {
-    pending: AtomicBool,
-    imp: imp::Imp,
+/// **Why no notification is lost.** `state` is two bits and a count of rounds:
+///
+/// | bit | means |
+/// |---|---|
+/// | `PENDING` | somebody has notified since the last round ended |
+/// | `WRITTEN` | and a byte is in the descriptor for it |
+///
+/// A call sets `PENDING`. If both bits were on, it is done: the waiter that will turn them off has yet to
+/// see the byte, and returns after this call. Else the caller writes a byte *itself*, also where another is
+/// about to, since that one's write may fail; and then sets `WRITTEN`, if it is the same round still. Whoever
+/// set `PENDING` began the round; if the write fails, and nobody else's has succeeded, it ends the round too,
+/// so that the next call writes again. So where a round ended under a call's feet, the waiter has seen that
+/// call, if it began the round; if not, perhaps nobody has, and it begins anew.
+///
+/// The waiter ends the round when it saw the byte: by [`consume`](Notifier::consume) where the byte has to
+/// be taken out, which it does *before* it ends the round, so that it can never take out the byte of a
+/// later one; by [`acknowledge`](Notifier::acknowledge) where the descriptor is watched for edges. Ending the
+/// round (`AcqRel`) makes visible what the callers did before. A byte without `PENDING` is left over, or a
+/// [`kick`](Notifier::kick): the waiter comes round, and its wait goes on.
+pub(super) struct Notifier<W = Imp> {
+    state: AtomicU32,
+    imp: W,
+}
+
+const PENDING: u32 = 1;
+const WRITTEN: u32 = 2;
+/// What counts rounds. 2^30 of them, between two steps of one call, would be taken for none.
+const ROUND: u32 = 4;
+
+/// What bytes are written to.
+pub(super) trait Wire {
+    /// Makes it readable; nothing if it is full, since then it is.
+    fn write(&self) -> io::Result<()>;
+
+    /// Empties it.
+    fn drain(&self);
+
+    /// Whether it has to be emptied even where it is watched for edges, so that it cannot fill up: a write
+    /// to what is full is no edge.
+    fn fills_up(&self) -> bool;
 }
 
 impl Notifier {
     pub(super) fn new() -> io::Result<Notifier> {
-        Ok(Notifier {
-            pending: AtomicBool::new(false),
-            imp: imp::Imp::new()?,
-        })
+        Ok(Notifier::with(imp::Imp::new()?))
+    }
+
+    pub(super) fn descriptor(&self) -> BorrowedDescriptor<'_> {
+        self.imp.descriptor()
+    }
+}
+
+impl<W: Wire> Notifier<W> {
+    pub(super) fn with(imp: W) -> Notifier<W> {
+        Notifier {
+            state: AtomicU32::new(0),
+            imp,
+        }
     }
 
     pub(super) fn notify(&self) -> io::Result<()> {
-        if !self.pending.swap(true, Ordering::AcqRel) {
-            self.imp.write()?;
+        loop {
+            let before = self.state.fetch_or(PENDING, Ordering::AcqRel);
+            if before & WRITTEN != 0 {
+                return Ok(());
+            }
+            let began = before & PENDING == 0;
+            let mine = before | PENDING;
+            let result = self.imp.write();
+            let after = match result {
+                Ok(()) => mine | WRITTEN,
+                Err(_) if began => end_of(mine),
+                // Whoever began may write yet.
+                Err(_) => mine,
+            };
+            match (self.state).compare_exchange(mine, after, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return result,
+                // Another call of this round has written.
+                Err(now) if now == mine | WRITTEN => return Ok(()),
+                // Who began a round is the only one who can end it, but for the waiter.
+                Err(_) if began => return Ok(()),
+                Err(_) => result?,
+            }
         }
-        Ok(())
     }
 
     /// Makes the descriptor readable without a notification: whoever waits comes round and looks.
@@ -44,89 +104,296 @@ impl Notifier {
     /// The descriptor was seen readable: empties it, and says whether there was a notification.
     pub(super) fn consume(&self) -> bool {
         self.imp.drain();
-        self.acknowledge()
+        self.end_round()
     }
 
     /// As [`consume`](Self::consume), where the descriptor is watched for edges.
     pub(super) fn acknowledge(&self) -> bool {
-        self.pending.swap(false, Ordering::AcqRel)
+        if self.imp.fills_up() {
+            self.imp.drain();
+        }
+        self.end_round()
     }
 
-    pub(super) fn descriptor(&self) -> BorrowedDescriptor<'_> {
-        self.imp.descriptor()
+    /// Says whether there was a notification, and that a wait returns with it. The byte may be there still.
+    pub(super) fn end_round(&self) -> bool {
+        // Whoever saw the byte sees what its writer set before: the kernel has a lock for it.
+        let mut now = self.state.load(Ordering::Acquire);
+        while now & PENDING != 0 {
+            let end = end_of(now);
+            match (self.state).compare_exchange(now, end, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(changed) => now = changed,
+            }
+        }
+        false
     }
+}
+
+/// The state once the round is over.
+fn end_of(state: u32) -> u32 {
+    (state & !(PENDING | WRITTEN)).wrapping_add(ROUND)
 }
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod imp {
+    use super::pair::Pair;
     use super::*;
     use rustix::event::{EventfdFlags, eventfd};
+    use rustix::io::Errno;
     use std::os::fd::{AsFd, OwnedFd};
 
-    pub(super) struct Imp(OwnedFd);
+    pub(in super::super) enum Imp {
+        Eventfd(OwnedFd),
+        /// Sandboxes may refuse an eventfd.
+        Pair(Pair),
+    }
 
     impl Imp {
         pub(super) fn new() -> io::Result<Imp> {
             let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-            Ok(Imp(eventfd(0, flags)?))
-        }
-
-        pub(super) fn write(&self) -> io::Result<()> {
-            match rustix::io::write(&self.0, &1u64.to_ne_bytes()) {
-                // The counter is at its end, after 2^64 - 2 writes: it is readable.
-                Ok(_) | Err(rustix::io::Errno::AGAIN) => Ok(()),
-                Err(error) => Err(error.into()),
-            }
-        }
-
-        pub(super) fn drain(&self) {
-            let _ = rustix::io::read(&self.0, &mut [0; 8]);
+            eventfd(0, flags).map(Imp::Eventfd).or_else(|refused| {
+                // What is short for one descriptor is short for two, and is what there is to say.
+                let pair = Pair::new().map(Imp::Pair);
+                pair.map_err(|_| failed("eventfd", refused))
+            })
         }
 
         pub(super) fn descriptor(&self) -> BorrowedDescriptor<'_> {
-            self.0.as_fd()
+            match self {
+                Imp::Eventfd(eventfd) => eventfd.as_fd(),
+                Imp::Pair(pair) => pair.descriptor(),
+            }
+        }
+    }
+
+    impl Wire for Imp {
+        fn write(&self) -> io::Result<()> {
+            let eventfd = match self {
+                Imp::Eventfd(eventfd) => eventfd,
+                Imp::Pair(pair) => return pair.write(),
+            };
+            let one = 1u64.to_ne_bytes();
+            match rustix::io::retry_on_intr(|| rustix::io::write(eventfd, &one)) {
+                // The counter is at its end, after 2^64 - 2 writes: it is readable.
+                Ok(_) | Err(Errno::AGAIN) => Ok(()),
+                Err(error) => Err(failed("write to an eventfd", error)),
+            }
+        }
+
+        fn drain(&self) {
+            match self {
+                Imp::Eventfd(eventfd) => {
+                    // A read that failed otherwise leaves the byte, and the next wait comes round once more.
+                    let _ = rustix::io::retry_on_intr(|| rustix::io::read(eventfd, &mut [0; 8]));
+                }
+                Imp::Pair(pair) => pair.drain(),
+            }
+        }
+
+        fn fills_up(&self) -> bool {
+            matches!(self, Imp::Pair(_))
         }
     }
 }
 
-#[cfg(all(unix, not(any(target_os = "linux", target_os = "android"))))]
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
 mod imp {
+    pub(in super::super) use super::pair::Pair as Imp;
+}
+
+mod pair {
     use super::*;
     use std::io::{Read, Write};
     use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;
 
-    pub(super) struct Imp {
+    pub(in super::super) struct Pair {
         read: UnixStream,
         write: UnixStream,
     }
 
-    impl Imp {
-        pub(super) fn new() -> io::Result<Imp> {
+    impl Pair {
+        pub(super) fn new() -> io::Result<Pair> {
             // A pair of sockets rather than a pipe: the standard library makes it close-on-exec
             // on every Unix.
-            let (read, write) = UnixStream::pair()?;
+            let (read, write) = UnixStream::pair().map_err(|error| failed("socketpair", error))?;
             read.set_nonblocking(true)?;
             write.set_nonblocking(true)?;
-            Ok(Imp { read, write })
-        }
-
-        pub(super) fn write(&self) -> io::Result<()> {
-            match (&self.write).write(&[1]) {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => self.write(),
-                // Full is readable.
-                Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
-                _ => Ok(()),
-            }
-        }
-
-        pub(super) fn drain(&self) {
-            let mut bytes = [0; 64];
-            while matches!((&self.read).read(&mut bytes), Ok(n) if n == bytes.len()) {}
+            Ok(Pair { read, write })
         }
 
         pub(super) fn descriptor(&self) -> BorrowedDescriptor<'_> {
             self.read.as_fd()
         }
+    }
+
+    impl Wire for Pair {
+        fn write(&self) -> io::Result<()> {
+            loop {
+                match (&self.write).write(&[1]) {
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    // Full is readable.
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                    Err(error) => return Err(failed("write to a socket pair", error)),
+                    Ok(_) => return Ok(()),
+                }
+            }
+        }
+
+        fn drain(&self) {
+            let mut bytes = [0; 64];
+            loop {
+                match (&self.read).read(&mut bytes) {
+                    Ok(count) if count == bytes.len() => {}
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    _ => return,
+                }
+            }
+        }
+
+        fn fills_up(&self) -> bool {
+            true
+        }
+    }
+}
+
+/// The eventfd or the socket pair is an atomic here; what it orders, the kernel's lock does. Left out: a write
+/// that finds it full (which it reports as done), and a waiter that watches edges, which is one that drains.
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use crate::sync::Mutex;
+    use loom::sync::Arc;
+    use loom::sync::atomic::{AtomicUsize, Ordering as O};
+
+    /// A wire whose first `failures` writes fail.
+    struct Fake {
+        bytes: Mutex<usize>,
+        failures: Mutex<usize>,
+        readable: loom::sync::Condvar,
+    }
+
+    impl Wire for Fake {
+        fn write(&self) -> io::Result<()> {
+            let mut failures = self.failures.lock();
+            if *failures > 0 {
+                *failures -= 1;
+                return Err(io::ErrorKind::Other.into());
+            }
+            drop(failures);
+            *self.bytes.lock() += 1;
+            self.readable.notify_one();
+            Ok(())
+        }
+
+        fn drain(&self) {
+            *self.bytes.lock() = 0;
+        }
+
+        fn fills_up(&self) -> bool {
+            true
+        }
+    }
+
+    struct World {
+        notifier: Notifier<Fake>,
+        /// What the notifications are about.
+        things: AtomicUsize,
+    }
+
+    impl World {
+        fn new(failures: usize) -> Arc<World> {
+            Arc::new(World {
+                notifier: Notifier::with(Fake {
+                    bytes: Mutex::new(0),
+                    failures: Mutex::new(failures),
+                    readable: loom::sync::Condvar::new(),
+                }),
+                things: AtomicUsize::new(0),
+            })
+        }
+
+        /// Brings one thing, and notifies until that is not an error.
+        fn bring(&self) {
+            self.things.fetch_add(1, O::Relaxed);
+            while self.notifier.notify().is_err() {}
+        }
+
+        /// One wait: until a notification, whatever wakes it for nothing. Loom fails the model where
+        /// it is for ever.
+        fn wait(&self) {
+            loop {
+                let mut bytes = self.notifier.imp.bytes.lock();
+                while *bytes == 0 {
+                    bytes = self.notifier.imp.readable.wait(bytes).unwrap();
+                }
+                drop(bytes);
+                if self.notifier.consume() {
+                    return;
+                }
+            }
+        }
+
+        /// Waits until `total` things have come.
+        fn work(&self, total: usize) {
+            while self.things.load(O::Relaxed) < total {
+                self.wait();
+            }
+        }
+    }
+
+    fn check(failures: usize, bringers: usize, kick: bool) {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(move || {
+            let world = World::new(failures);
+            let threads: Vec<_> = (0..bringers)
+                .map(|_| {
+                    let world = world.clone();
+                    loom::thread::spawn(move || world.bring())
+                })
+                .collect();
+            if kick {
+                world.notifier.kick().unwrap();
+            }
+            world.work(bringers);
+            for thread in threads {
+                thread.join().unwrap();
+            }
+        });
+    }
+
+    #[test]
+    fn a_notification_before_during_or_after_the_end_of_a_wait_is_never_lost() {
+        check(0, 2, false);
+    }
+
+    #[test]
+    fn a_notification_is_not_lost_to_another_one_whose_write_fails() {
+        check(1, 2, false);
+    }
+
+    #[test]
+    fn a_kick_takes_no_notification_away() {
+        check(0, 1, true);
+    }
+
+    #[test]
+    fn no_notification_ends_a_wait_after_the_one_that_it_has_ended() {
+        loom::model(|| {
+            let world = World::new(0);
+            world.notifier.notify().unwrap();
+            let bringer = {
+                let world = world.clone();
+                loom::thread::spawn(move || world.notifier.notify().unwrap())
+            };
+            world.wait();
+            bringer.join().unwrap();
+            // The second was one with the first, or has come since.
+            let left = world.notifier.consume();
+            assert!(!world.notifier.consume(), "told twice, or three times");
+            let _ = left;
+        });
     }
 }

@@ -50,14 +50,21 @@ struct Buffer {
 }
 
 pub(super) fn open() -> io::Result<Box<dyn Selector>> {
-    Ok(Box::new(Platform {
-        poller: polling::Poller::new()?,
-        table: Mutex::new(Table::default()),
-        buffer: Mutex::new(Buffer {
-            events: polling::Events::new(),
-            limit: 0,
-        }),
-    }))
+    Ok(Box::new(Platform::new()?))
+}
+
+impl Platform {
+    fn new() -> io::Result<Platform> {
+        Ok(Platform {
+            poller: polling::Poller::new()
+                .map_err(|error| super::failed("polling::Poller::new", error))?,
+            table: Mutex::new(Table::default()),
+            buffer: Mutex::new(Buffer {
+                events: polling::Events::new(),
+                limit: 0,
+            }),
+        })
+    }
 }
 
 impl Table {
@@ -219,4 +226,67 @@ fn ready(report: &Report) -> Ready {
         ready = Ready::READABLE | Ready::WRITABLE;
     }
     ready
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+    use std::time::Instant;
+
+    impl Platform {
+        fn key_of(&self, socket: &UnixStream) -> Option<usize> {
+            let table = self.table.lock();
+            table.keys.get(&socket.as_raw_descriptor()).copied()
+        }
+
+        fn add(&self, socket: &UnixStream, token: u64) {
+            let result = self.register(
+                socket.as_fd(),
+                Token(token),
+                Interest::READABLE,
+                Mode::OneShot,
+            );
+            result.unwrap();
+        }
+    }
+
+    /// Else an event that the kernel has told the waiting thread of, and of which that thread has not told yet,
+    /// would come with the next owner's token.
+    #[test]
+    fn a_key_given_up_while_a_thread_waits_is_not_used_again_before_that_wait_is_over() {
+        let platform = Platform::new().unwrap();
+        let pairs = [(); 3].map(|()| UnixStream::pair().unwrap());
+        let [first, second, third] = pairs.each_ref().map(|(near, _)| near);
+        platform.add(first, 1);
+        let key = platform.key_of(first).unwrap();
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| {
+                let mut events = Events::new();
+                platform.wait(&mut events, None).unwrap();
+                events.len()
+            });
+            let start = Instant::now();
+            while !platform.table.lock().waiting {
+                assert!(start.elapsed() < Duration::from_secs(30), "nobody waits");
+                std::thread::yield_now();
+            }
+            platform.deregister(first.as_fd()).unwrap();
+            platform.add(second, 2);
+            let other = platform.key_of(second).unwrap();
+            platform.notify().unwrap();
+            assert_eq!(waiter.join().unwrap(), 0);
+            assert_ne!(other, key, "the key of what was given up during the wait");
+        });
+        platform.add(third, 3);
+        assert_eq!(
+            platform.key_of(third),
+            Some(key),
+            "the wait is over, and the key is free"
+        );
+        for socket in [second, third] {
+            platform.deregister(socket.as_fd()).unwrap();
+        }
+    }
 }

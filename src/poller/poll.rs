@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags};
 
 use super::book::{Answer, List};
-use super::{Interest, Ready};
+use super::{Interest, Ready, failed};
 use crate::sys::timespec;
 
 /// An array, with what is armed side by side.
@@ -67,7 +67,8 @@ impl List for Array {
 
     fn ask(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
         self.answers = 0;
-        self.answers = rustix::event::poll(&mut self.fds, timeout.map(timespec).as_ref())?;
+        self.answers = rustix::event::poll(&mut self.fds, timeout.map(timespec).as_ref())
+            .map_err(|error| failed("poll", error))?;
         Ok(self.answers > 0)
     }
 

@@ -9,23 +9,34 @@
 //!   by itself, and the culprits are told as gone.
 //! * The third set means urgent data (and on some systems more): a hint. There is none for hang-up
 //!   or error; both show as readable and writable.
+//! * But on Linux a hang-up shows as readable only (`POLLIN_SET` and `POLLOUT_SET` in fs/select.c), so whoever
+//!   waits to write to a peer that has shut down everything, and keeps its descriptor, would wait for ever.
+//!   So a writer is put among the readers as well; if it shows there, poll(2) says whether it hung up. If it has
+//!   not, there are bytes that nobody reads, and select would say so again and again: as long as such a
+//!   writer is among them, all of them are waited for by poll(2).
 
 use std::io;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::time::Duration;
 
-use rustix::event::{FdSetElement, FdSetIter, fd_set_insert, fd_set_remove};
+use rustix::event::{FdSetElement, FdSetIter, PollFd, PollFlags, fd_set_insert, fd_set_remove};
 use rustix::io::Errno;
 
 use super::book::{Answer, List};
-use super::{Interest, Ready};
+use super::{Interest, Ready, failed};
 use crate::sys::timespec;
 
 /// Three sets of bits, and as many for the answer.
 #[derive(Default)]
 pub(super) struct Sets {
-    /// Readable, writable, priority.
+    /// Readable, writable, priority. Among the readable are the [`hidden`](Self::hidden).
     asked: [Vec<FdSetElement>; 3],
+    /// Asked for writing and not for reading, and yet put among the readable.
+    hidden: Vec<FdSetElement>,
+    /// How many are asked for writing.
+    writers: usize,
+    /// Those of the hidden that have shown as readable, and have not hung up.
+    unread: Vec<RawFd>,
     said: [Vec<FdSetElement>; 3],
     /// Those found closed, when a call has failed for it.
     gone: Vec<RawFd>,
@@ -34,6 +45,9 @@ pub(super) struct Sets {
     /// The descriptor that the next telling begins with.
     cursor: RawFd,
 }
+
+/// Whether a hang-up does not show as writable.
+const HIDES_HANG_UPS: bool = cfg!(any(target_os = "linux", target_os = "android"));
 
 const PARTS: [(Interest, Ready); 3] = [
     (Interest::READABLE, Ready::READABLE),
@@ -49,6 +63,71 @@ impl Sets {
     fn members(&self) -> Vec<RawFd> {
         let is_asked_for = |number: &RawFd| self.asked.iter().any(|set| contains(set, *number));
         (0..self.bound).filter(is_asked_for).collect()
+    }
+
+    /// What `select` has said of writers as readers: puts right who hung up, and who has not. False if nothing
+    /// is left of it.
+    fn unmask(&mut self) -> io::Result<bool> {
+        let [readable, writable, _] = &self.said;
+        let asked = &self.asked[1];
+        let doubtful: Vec<RawFd> = FdSetIter::new(readable)
+            .filter(|number| contains(asked, *number) && !contains(writable, *number))
+            .collect();
+        for number in doubtful {
+            // SAFETY: as in `ask`.
+            let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
+            let told = crate::sys::poll_now(&descriptor, PollFlags::empty())
+                .map_err(|error| failed("poll", error))?;
+            if !told.is_empty() {
+                fd_set_insert(&mut self.said[1], number);
+            } else if contains(&self.hidden, number) {
+                fd_set_remove(&mut self.said[0], number);
+                self.unread.push(number);
+            }
+        }
+        let mut said = self.said.iter();
+        Ok(said.any(|said| FdSetIter::new(said).next().is_some()))
+    }
+
+    /// [`ask`](List::ask), by poll(2).
+    fn ask_poll(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
+        for said in &mut self.said {
+            said.fill(FdSetElement::default());
+        }
+        let members = self.members();
+        let mut fds: Vec<PollFd<'_>> = (members.iter())
+            .map(|number| {
+                let mut flags = PollFlags::empty();
+                let flag_of = [PollFlags::IN, PollFlags::OUT, PollFlags::PRI];
+                for (asked, flag) in self.asked.iter().zip(flag_of) {
+                    flags.set(flag, contains(asked, *number));
+                }
+                if contains(&self.hidden, *number) {
+                    flags.remove(PollFlags::IN);
+                }
+                // SAFETY: as in `ask`.
+                PollFd::from_borrowed_fd(unsafe { BorrowedFd::borrow_raw(*number) }, flags)
+            })
+            .collect();
+        let answers = rustix::event::poll(&mut fds, timeout.map(timespec).as_ref())
+            .map_err(|error| failed("poll", error))?;
+        for (number, told) in members.iter().zip(fds.iter().map(PollFd::revents)) {
+            let ended = told.intersects(PollFlags::HUP | PollFlags::ERR);
+            let shows =
+                [PollFlags::IN, PollFlags::OUT, PollFlags::PRI].map(|flag| told.contains(flag));
+            let [readable, writable, priority] = shows;
+            if told.contains(PollFlags::NVAL) {
+                self.gone.push(*number);
+                continue;
+            }
+            let shows = [readable || ended, writable || ended, priority];
+            for (said, shows) in self.said.iter_mut().zip(shows) {
+                if shows {
+                    fd_set_insert(said, *number);
+                }
+            }
+        }
+        Ok(answers > 0)
     }
 }
 
@@ -91,8 +170,19 @@ impl List for Sets {
     }
 
     fn set(&mut self, number: RawFd, interest: Interest) {
+        let (mut put_in, mut hidden) = (interest, Interest::NONE);
+        if HIDES_HANG_UPS {
+            let before = contains(&self.asked[1], number);
+            let writes = interest.contains(Interest::WRITABLE);
+            self.writers = self.writers + usize::from(writes) - usize::from(before);
+            if writes && !interest.contains(Interest::READABLE) {
+                (put_in, hidden) = (interest | Interest::READABLE, Interest::READABLE);
+            }
+            put(&mut self.hidden, number, hidden, Interest::READABLE);
+            self.unread.retain(|unread| *unread != number);
+        }
         for (set, (part, _)) in self.asked.iter_mut().zip(PARTS) {
-            put(set, number, interest, part);
+            put(set, number, put_in, part);
         }
         if !interest.is_empty() {
             self.bound = self.bound.max(number + 1);
@@ -109,6 +199,9 @@ impl List for Sets {
         for (said, asked) in self.said.iter_mut().zip(&self.asked) {
             said.clone_from(asked);
         }
+        if !self.unread.is_empty() {
+            return self.ask_poll(timeout);
+        }
         let timeout = timeout.map(timespec);
         let [read, write, priority] = &mut self.said;
         // SAFETY: the sets hold the descriptors that were registered; that they are open, or that
@@ -124,7 +217,12 @@ impl List for Sets {
             )
         };
         match result {
-            Ok(answers) => Ok(answers > 0),
+            Ok(0) => Ok(false),
+            Ok(_) if HIDES_HANG_UPS && self.writers > 0 => match self.unmask()? {
+                true => Ok(true),
+                false => Err(Errno::INTR.into()),
+            },
+            Ok(_) => Ok(true),
             Err(Errno::BADF) => {
                 let closed = |number: &RawFd| {
                     // SAFETY: as above; it is only asked whether it is open.
@@ -142,7 +240,7 @@ impl List for Sets {
                     false => Ok(true),
                 }
             }
-            Err(error) => Err(error.into()),
+            Err(error) => Err(failed("select", error)),
         }
     }
 

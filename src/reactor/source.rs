@@ -24,18 +24,27 @@
 //! kernel is asked again; an event for which nobody waited disarms it. Where there is only one-shot,
 //! each event has spent the interest, and waiting arms again.
 //!
+//! **Told in vain.** An error queue that nobody reads (`IP_RECVERR`, `SO_TIMESTAMPING`) makes poll(2) and
+//! select(2) call a socket ready for ever, though every read would block: whoever waits would be told, try
+//! and wait again without an end. With levels, [`CHECK`] events in a row that tell of an error, or may, make us
+//! ask poll(2) whether there is anything else. If not, the direction [rests](Rest): it is armed again after
+//! a while, which grows as long as nothing else is found. Whoever waits meanwhile is told then. (With edges such an
+//! error is told once.)
+//!
 //! **Locks.** A reactor's table of sources, then a source's slots, then whatever the poller has; a
 //! waker is called and dropped under none of them.
 
 use std::io;
 use std::mem::ManuallyDrop;
-use std::sync::Arc;
-use std::task::Waker;
+use std::sync::{Arc, Weak};
+use std::task::{Wake, Waker};
+use std::time::Duration;
 
+use super::alarm::Alarm;
 use super::readiness::{Direction, Readiness, Slots, Snapshot, WaiterId};
 use super::{Reactor, Token};
 use crate::poller::{Interest, Mode, Ready};
-use crate::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use crate::sync::wake_all;
 use crate::sys::{self, AsDescriptor, BorrowedDescriptor, OwnedDescriptor};
 
@@ -61,6 +70,8 @@ pub(crate) struct Source {
     /// [`Io`] handles.
     handles: AtomicUsize,
     next_id: AtomicU32,
+    /// A read has brought something since the last event with levels.
+    is_fruitful: AtomicBool,
 }
 
 /// A descriptor, to be closed or not. Both lie in the same place, so that looking at it asks nothing.
@@ -88,6 +99,41 @@ struct Registration {
     token: Token,
     /// Without edges, what is armed.
     interest: Interest,
+    /// With levels: how many events in a row may have been in vain, since that was last asked.
+    told: u8,
+    rest: Option<Box<Rest>>,
+}
+
+/// So many events that may be in vain are believed before poll(2) is asked what they are about: few enough for
+/// what is told in vain to cost little, and enough for the question to cost nothing beside them.
+const CHECK: u8 = 32;
+
+/// How long a direction rests first; then twice as long each time, up to the longest. That is also by how much
+/// a datagram may come late to a socket whose error queue nobody reads.
+const FIRST_REST: Duration = Duration::from_millis(1);
+const LONGEST_REST: Duration = Duration::from_millis(10);
+
+/// What was told in vain is not armed until the alarm goes off.
+#[derive(Debug)]
+struct Rest {
+    directions: Interest,
+    length: Duration,
+    /// Held for its place; it wakes an [`End`].
+    _alarm: Alarm,
+}
+
+/// The end of a rest.
+struct End {
+    source: Weak<Source>,
+    token: Token,
+}
+
+impl Wake for End {
+    fn wake(self: Arc<End>) {
+        if let Some(source) = self.source.upgrade() {
+            source.end_rest(self.token);
+        }
+    }
 }
 
 impl Homes {
@@ -97,11 +143,14 @@ impl Homes {
         self.first.iter().chain(more)
     }
 
+    fn all_mut(&mut self) -> impl Iterator<Item = &mut Registration> {
+        let more = self.more.iter_mut().flat_map(|more| &mut **more);
+        self.first.iter_mut().chain(more)
+    }
+
     #[inline]
     fn with(&mut self, reactor: &Reactor) -> Option<&mut Registration> {
-        let more = self.more.iter_mut().flat_map(|more| &mut **more);
-        let mut all = self.first.iter_mut().chain(more);
-        all.find(|home| home.is_with(reactor))
+        self.all_mut().find(|home| home.is_with(reactor))
     }
 
     fn add(&mut self, registration: Registration) {
@@ -141,6 +190,14 @@ impl Homes {
 }
 
 impl Registration {
+    /// What must not be armed yet.
+    fn resting(&self) -> Interest {
+        match &self.rest {
+            Some(rest) => rest.directions,
+            None => Interest::NONE,
+        }
+    }
+
     #[inline]
     fn is_with(&self, reactor: &Reactor) -> bool {
         std::ptr::eq(&*self.reactor, reactor)
@@ -179,6 +236,7 @@ impl Source {
         let is_stream = matches!(self.kind, Kind::TcpStream | Kind::UnixStream);
         if is_stream && !seen.has_news_beyond_data() {
             self.clear(Direction::Read, seen);
+            self.is_fruitful.store(true, Ordering::Relaxed);
         }
     }
 
@@ -267,6 +325,8 @@ impl Source {
                 reactor: reactor.clone(),
                 token,
                 interest,
+                told: 0,
+                rest: None,
             });
             // A reactor that closes marks itself first and then visits what is in its table: it
             // comes to this source after this critical section, or is seen here.
@@ -298,6 +358,15 @@ impl Source {
     fn arm(&self, home: &mut Registration, wanted: Interest) -> io::Result<()> {
         match home.interest.contains(wanted) {
             true => Ok(()),
+            false => self.arm_rested(home, wanted),
+        }
+    }
+
+    /// What rests is armed later.
+    fn arm_rested(&self, home: &mut Registration, wanted: Interest) -> io::Result<()> {
+        let wanted = wanted.without(home.resting());
+        match home.interest.contains(wanted) {
+            true => Ok(()),
             false => self.ask(home, home.interest | wanted),
         }
     }
@@ -312,7 +381,7 @@ impl Source {
     /// An event of `reactor` for the token that this source has there.
     #[inline]
     pub(super) fn deliver(
-        &self,
+        self: &Arc<Self>,
         reactor: &Reactor,
         token: Token,
         ready: Ready,
@@ -338,7 +407,10 @@ impl Source {
                     Mode::Edge => home.interest.without(Interest::WRITABLE),
                     // Whoever was woken most likely comes again; what nobody waited for is told
                     // again and again.
-                    Mode::Level => home.interest.without(told(ready).without(before)),
+                    Mode::Level => {
+                        let wanted = home.interest.without(told(ready).without(before));
+                        wanted.without(self.vain(home, ready))
+                    }
                     // The event has spent the interest. Who still waits is armed again.
                     _ => {
                         home.interest = Interest::NONE;
@@ -358,6 +430,97 @@ impl Source {
             self.readiness
                 .deliver(&mut slots, Ready::READABLE | Ready::WRITABLE, wakers);
         }
+    }
+
+    /// What was told in vain, and is to rest.
+    #[inline]
+    fn vain(self: &Arc<Self>, home: &mut Registration, ready: Ready) -> Interest {
+        // Where errors are told as such, there is one. Where they are not, there may be, unless reading
+        // brings something.
+        let may_be = match home.reactor.poller().capabilities().hints {
+            true => ready.intersects(Ready::ERROR),
+            false => !self.has_been_fruitful(),
+        };
+        if !may_be {
+            home.told = 0;
+            return Interest::NONE;
+        }
+        home.told += 1;
+        match home.told < CHECK {
+            true => Interest::NONE,
+            false => self.rest(home, told(ready)),
+        }
+    }
+
+    fn has_been_fruitful(&self) -> bool {
+        let fruitful = self.is_fruitful.load(Ordering::Relaxed);
+        if fruitful {
+            self.is_fruitful.store(false, Ordering::Relaxed);
+        }
+        fruitful
+    }
+
+    #[cold]
+    fn rest(self: &Arc<Self>, home: &mut Registration, told: Interest) -> Interest {
+        // What cannot be asked is believed.
+        let (read, write) = sys::is_only_an_error(self.descriptor()).unwrap_or_default();
+        let mut vain = Interest::NONE;
+        if read {
+            vain |= interest(Direction::Read);
+        }
+        if write {
+            vain |= interest(Direction::Write);
+        }
+        let vain = told.without(told.without(vain));
+        let resting = home.resting();
+        if vain.is_empty() {
+            home.told = 0;
+            if resting.is_empty() {
+                home.rest = None; // The next one begins with the shortest.
+            }
+            return vain;
+        }
+        // The next event is asked about at once.
+        home.told = CHECK - 1;
+        let length = match &home.rest {
+            Some(rest) => (rest.length * 2).min(LONGEST_REST),
+            None => FIRST_REST,
+        };
+        let end = Waker::from(Arc::new(End {
+            source: Arc::downgrade(self),
+            token: home.token,
+        }));
+        let Some(alarm) = Alarm::set(&home.reactor, super::now() + length, &end) else {
+            return Interest::NONE; // The reactor has closed, and sends the source elsewhere.
+        };
+        home.rest = Some(Box::new(Rest {
+            directions: vain | resting,
+            length,
+            _alarm: alarm,
+        }));
+        vain
+    }
+
+    /// What has rested is armed again, if somebody waits for it.
+    fn end_rest(&self, token: Token) {
+        let mut wakers = Vec::new();
+        let mut slots = self.readiness.lock();
+        let waited = waited(&slots);
+        let mut armed = Ok(());
+        // (Another reactor may have the same token for it: then its rest is shorter.)
+        for home in slots.homes.all_mut().filter(|home| home.token == token) {
+            if let Some(rest) = &mut home.rest {
+                let rested = std::mem::take(&mut rest.directions);
+                let wanted = waited.without(waited.without(rested));
+                armed = armed.and(self.arm(home, wanted));
+            }
+        }
+        if armed.is_err() {
+            self.readiness
+                .deliver(&mut slots, Ready::READABLE | Ready::WRITABLE, &mut wakers);
+        }
+        drop(slots);
+        wake_all(wakers);
     }
 
     /// Everyone who waits tries again; `ended`: for it is known that reading has ended.
@@ -452,6 +615,7 @@ impl Io {
                 kind,
                 handles: AtomicUsize::new(1),
                 next_id: AtomicU32::new(1),
+                is_fruitful: AtomicBool::new(false),
             }),
             id: WaiterId(0),
         }

@@ -73,10 +73,17 @@ pub(crate) fn timespec(duration: Duration) -> Timespec {
 pub(crate) const COARSENESS: Duration = Duration::from_millis(20);
 
 /// The clock that an `Instant` is a moment of, where there is a coarse one beside it: Linux, where that
-/// takes a fifth of the time to read.
+/// takes a fifth of the time to read. (A preload library that replaces the one may make anything of the
+/// other: libfaketime does, with a clock that runs faster or slower.)
 pub(crate) fn precise_time() -> Option<Duration> {
     #[cfg(any(target_os = "linux", target_os = "android"))]
-    return clock(libc::CLOCK_MONOTONIC);
+    {
+        let coarse = clock(libc::CLOCK_MONOTONIC_COARSE)?;
+        let precise = clock(libc::CLOCK_MONOTONIC)?;
+        (coarse..=coarse + COARSENESS)
+            .contains(&precise)
+            .then_some(precise)
+    }
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
     None
 }
@@ -99,7 +106,11 @@ fn clock(id: libc::clockid_t) -> Option<Duration> {
     };
     // SAFETY: the kernel writes one `timespec`.
     match unsafe { libc::clock_gettime(id, &mut time) } {
-        0 => Some(Duration::new(time.tv_sec as u64, time.tv_nsec as u32)),
+        0 => Some(Duration::new(
+            // A preload library may have shifted it to before its origin.
+            time.tv_sec.try_into().ok()?,
+            time.tv_nsec as u32,
+        )),
         _ => None,
     }
 }
@@ -171,10 +182,28 @@ pub(crate) fn poll_now(descriptor: &impl AsFd, wanted: PollFlags) -> io::Result<
     Ok(asked[0].revents())
 }
 
+/// Whether it says that the process, or the system, has as many descriptors as it may.
+pub(crate) fn is_out_of_descriptors(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
+}
+
+/// Whether reading, and writing, are called possible because of an error alone. Most often the next
+/// operation takes that; an error queue stays until somebody reads it.
+pub(crate) fn is_only_an_error(descriptor: &impl AsFd) -> io::Result<(bool, bool)> {
+    let told = poll_now(descriptor, PollFlags::IN | PollFlags::OUT)?;
+    let ended = told.intersects(PollFlags::HUP | PollFlags::NVAL);
+    let only = told.contains(PollFlags::ERR) && !ended;
+    Ok((
+        only && !told.contains(PollFlags::IN),
+        only && !told.contains(PollFlags::OUT),
+    ))
+}
+
 /// Whether it is of a kind that can never be waited for, since it is always ready.
 pub(crate) fn is_file(descriptor: &impl AsFd) -> io::Result<bool> {
     use rustix::fs::FileType;
 
+    // A disk is one too: neither Linux's block devices nor the BSDs' have a way to wait.
     let kind = FileType::from_raw_mode(rustix::fs::fstat(descriptor)?.st_mode);
     Ok(matches!(
         kind,

@@ -97,6 +97,16 @@ pub(crate) fn is_ready(socket: &impl AsSocket, to_write: bool) -> io::Result<boo
     }
 }
 
+/// As a Unix says it, whose numbers programs look for.
+pub(crate) fn is_out_of_descriptors(_: &io::Error) -> bool {
+    false
+}
+
+/// There are no error queues.
+pub(crate) fn is_only_an_error(_: &impl AsSocket) -> io::Result<(bool, bool)> {
+    Ok((false, false))
+}
+
 /// What can be borrowed as a socket is one.
 pub(crate) fn is_file(_: &impl AsSocket) -> io::Result<bool> {
     Ok(false)

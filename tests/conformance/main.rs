@@ -12,6 +12,8 @@ mod descriptor;
 mod endings;
 mod events;
 #[cfg(unix)]
+mod kernel;
+#[cfg(unix)]
 mod numbers;
 #[cfg(unix)]
 mod pollers;

@@ -1630,6 +1630,26 @@ fn rule_20_a_descriptor_that_only_names_a_place_is_an_error_at_registration() {
     });
 }
 
+/// A disk is always ready, as a file is. Where this machine has one that may be opened.
+#[test]
+fn rule_20_a_block_device_is_an_error_at_registration() {
+    use std::os::unix::fs::FileTypeExt;
+
+    in_every_mode(|poller, mode| {
+        for entry in std::fs::read_dir("/dev").unwrap().flatten() {
+            if !entry.file_type().is_ok_and(|kind| kind.is_block_device()) {
+                continue;
+            }
+            let Ok(device) = std::fs::File::open(entry.path()) else {
+                continue;
+            };
+            // SAFETY: it is not registered by this, or else the test fails and the poller goes.
+            let result = unsafe { poller.register(device.as_fd(), Token(1), READABLE, mode) };
+            fails(result, io::ErrorKind::PermissionDenied, "a block device");
+        }
+    });
+}
+
 // Rule 22: signals.
 
 #[test]
@@ -1831,6 +1851,143 @@ fn set_descriptor_limit(soft: libc::rlim_t) {
     limit.rlim_cur = soft;
     // SAFETY: the kernel reads a limit.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
+}
+
+// Rule 68: the end of a peer that keeps its descriptor.
+
+/// The calling thread's CPU time so far.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+#[test]
+fn rule_68_the_end_of_a_peer_that_keeps_its_descriptor_wakes_a_blocked_writer() {
+    // What is waited for, and whether something to read lies there all the time.
+    let cases = [
+        (WRITABLE, false),
+        (WRITABLE, true),
+        (READABLE | WRITABLE, false),
+        (READABLE | WRITABLE, true),
+    ];
+    in_every_mode(move |poller, mode| {
+        for (interest, unread) in cases {
+            for waited_for in [true, false] {
+                let (mut ours, mut theirs) = unix_pair();
+                fill(&mut ours);
+                if unread {
+                    assert_eq!(theirs.write(b"unread").unwrap(), 6);
+                }
+                let ours = Source::new(poller, ours, 1, interest, mode);
+                let is_quiet = !unread || !interest.contains(READABLE);
+                if is_quiet {
+                    quiet(
+                        poller,
+                        "there is no room, and nobody wants what there is to read",
+                    );
+                }
+                let waiter = (is_quiet && waited_for).then(|| waiter(poller, None));
+                theirs.shutdown(Shutdown::Both).unwrap();
+                let mut told = match waiter {
+                    Some(waiter) => waiter.join().unwrap(),
+                    None => wait(poller, None),
+                };
+                while !told.iter().any(Event::is_writable) {
+                    ours.rearm(interest);
+                    told = wait(poller, None);
+                }
+                let error = (&ours.socket).write(b"x").unwrap_err();
+                assert_eq!(error.kind(), io::ErrorKind::BrokenPipe, "{error}");
+                drop(theirs);
+            }
+        }
+    });
+}
+
+/// Room comes where something lies unread, and is told of; and nothing is told of before.
+#[test]
+fn rule_68_a_writer_beside_unread_bytes_is_told_of_room() {
+    in_every_mode(|poller, mode| {
+        for (kind, mut ours, mut theirs) in pairs() {
+            fill(&mut ours);
+            assert_eq!(theirs.write(b"unread").unwrap(), 6);
+            let ours = Source::new(poller, ours, 1, WRITABLE, mode);
+            if kind == "Unix" {
+                quiet(poller, "there is no room");
+            }
+            let mut bytes = [0; 64 * 1024];
+            while !look(poller).iter().any(Event::is_writable) {
+                while theirs.read(&mut bytes).is_ok() {}
+            }
+            assert!((&ours.socket).write(b"x").is_ok(), "{kind}");
+        }
+    });
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+#[test]
+fn rule_68_a_writer_beside_unread_bytes_costs_no_time() {
+    in_every_mode(|poller, mode| {
+        let (mut ours, mut theirs) = unix_pair();
+        fill(&mut ours);
+        assert_eq!(theirs.write(b"unread").unwrap(), 6);
+        let _ours = Source::new(poller, ours, 1, WRITABLE, mode);
+        let (start, time) = (cpu_time(), Duration::from_millis(200));
+        assert!(wait(poller, Some(time)).is_empty());
+        let used = cpu_time() - start;
+        assert!(
+            used < time / 4,
+            "{used:?} of CPU time in a wait of {time:?}"
+        );
+    });
+}
+
+// Rule 72: notifications.
+
+#[test]
+fn rule_72_a_notification_that_finds_no_room_among_the_events_ends_no_later_wait() {
+    in_every_mode(|poller, mode| {
+        let (ours, mut theirs) = unix_pair();
+        let ours = Source::new(poller, ours, 1, READABLE, mode);
+        theirs.write_all(b"x").unwrap();
+        poller.notify().unwrap();
+        let mut events = Events::with_capacity(1);
+        poller.wait(&mut events, None).unwrap();
+        let taken = events.len();
+        ours.deregister().unwrap();
+        quiet(
+            poller,
+            &format!("{taken} events came with the notification"),
+        );
+        poller.notify().unwrap();
+        // This one has no other end than the notification.
+        assert!(wait(poller, None).is_empty());
+    });
+}
+
+// Rule 76: deregistering before closing.
+
+#[test]
+fn rule_76_what_is_deregistered_and_closed_while_another_thread_waits_is_closed_for_its_peer() {
+    in_every_mode(|poller, mode| {
+        let (ours, theirs) = tcp_pair();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let ours = Source::new(poller, ours, 1, READABLE, mode);
+        let listener = Source::new(poller, listener, 2, READABLE, mode);
+        let waiter = waiter(poller, None);
+        drop(ours);
+        drop(listener);
+        theirs.set_nonblocking(false).unwrap();
+        theirs.set_read_timeout(Some(LIMIT)).unwrap();
+        let read = (&theirs).read(&mut [0]).expect("the end, within the limit");
+        assert_eq!(read, 0, "the peer sees the end");
+        eventually("the port is free", || TcpListener::bind(address).is_ok());
+        assert!(is_busy(poller), "the wait goes on");
+        poller.notify().unwrap();
+        assert!(waiter.join().unwrap().is_empty());
+    });
 }
 
 // The contract beyond the numbered rules.

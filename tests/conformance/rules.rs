@@ -60,7 +60,9 @@ fn every_rule_is_shown_by_tests_that_exist_or_says_why_not() {
         }
     }
     let letters = ["23a", "23b", "45a", "49a"].map(String::from);
-    for number in (1..=58).map(|number| number.to_string()).chain(letters) {
+    let later = [67, 68, 69, 70, 72, 76];
+    let numbers = (1..=58).chain(later).map(|number| number.to_string());
+    for number in numbers.chain(letters) {
         let count = shown.remove(&*number);
         assert!(count.unwrap_or(0) > 0, "rule {number} is not shown");
     }

@@ -1,0 +1,108 @@
+//! The end of a long wait, where the kernel's own call does not keep it.
+//!
+//! Linux's `ppoll` and `pselect6` begin anew when the process was stopped (SIGSTOP, a debugger) and goes on,
+//! with what was left of their timeout when it was stopped (`poll_select_finish` in fs/select.c): they are
+//! late by the pause. A timerfd goes on meanwhile. So a wait of more than [`SHORT`] is two calls: one of that
+//! length with a timeout of its own, and, if nothing came, one without, and with a timerfd beside the
+//! descriptors. A loop that is busy makes the first only; so the timerfd costs a thread that has nothing to do.
+
+use std::io;
+use std::os::fd::RawFd;
+use std::time::Duration;
+
+/// By so much a wait may be late after a stop. Shorter ones are not worth three more system calls.
+pub(super) const SHORT: Duration = Duration::from_millis(50);
+
+#[derive(Default)]
+pub(super) struct Long {
+    /// The first call of a wait has ended, and nothing had come.
+    is_idle: bool,
+    timer: imp::Timer,
+}
+
+/// Which part of a wait the next call is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    /// The call has a timeout for all that is left, or none is wanted.
+    Whole,
+    /// The call ends after [`SHORT`].
+    First,
+    /// The call has no timeout: this descriptor becomes readable at the end.
+    Timer(RawFd),
+}
+
+impl Long {
+    pub(super) fn part(&mut self, timeout: Option<Duration>) -> Part {
+        match timeout {
+            Some(timeout) if imp::NEEDED && timeout > SHORT => match self.is_idle {
+                false => Part::First,
+                // Where it is refused, the call's own timeout has to do.
+                true => (self.timer.set(timeout)).map_or(Part::Whole, Part::Timer),
+            },
+            _ => Part::Whole,
+        }
+    }
+
+    /// The call is over; `Ok(false)`: nothing had come.
+    pub(super) fn end(&mut self, part: Part, result: &io::Result<bool>) {
+        if let Part::Timer(_) = part {
+            self.timer.set(Duration::ZERO);
+        }
+        if let Ok(any) = result {
+            self.is_idle = part == Part::First && !any;
+        }
+    }
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+mod imp {
+    use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+    use std::time::Duration;
+
+    use rustix::time::{
+        Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create,
+        timerfd_settime,
+    };
+
+    use crate::sys::timespec;
+
+    pub(super) const NEEDED: bool = true;
+
+    #[derive(Default)]
+    pub(super) struct Timer(Option<OwnedFd>);
+
+    impl Timer {
+        /// Becomes readable after `timeout`; not at all if that is zero. It is not readable before, whatever it
+        /// was. `None` where there is no such descriptor to be had.
+        pub(super) fn set(&mut self, timeout: Duration) -> Option<RawFd> {
+            if self.0.is_none() {
+                let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+                self.0 = timerfd_create(TimerfdClockId::Monotonic, flags).ok();
+            }
+            let timer = self.0.as_ref()?;
+            let value = Itimerspec {
+                it_interval: timespec(Duration::ZERO),
+                it_value: timespec(timeout),
+            };
+            timerfd_settime(timer, TimerfdTimerFlags::empty(), &value).ok()?;
+            Some(timer.as_raw_fd())
+        }
+    }
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+mod imp {
+    use std::os::fd::RawFd;
+    use std::time::Duration;
+
+    pub(super) const NEEDED: bool = false;
+
+    #[derive(Default)]
+    pub(super) struct Timer;
+
+    impl Timer {
+        pub(super) fn set(&mut self, _: Duration) -> Option<RawFd> {
+            None
+        }
+    }
+}

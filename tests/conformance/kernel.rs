@@ -1,0 +1,351 @@
+//! What a kernel does that is in nobody's way until it is: an error queue that nobody reads (rule 67),
+//! a process that is stopped and goes on (rule 69), a system call that is refused (rule 70).
+//!
+//! These are about Linux. Elsewhere the tests exist, so that the list of rules is one, and are empty.
+
+#[test]
+fn rule_67_an_error_queue_that_nobody_reads_costs_no_time_and_hides_no_datagram() {
+    #[cfg(target_os = "linux")]
+    linux::an_error_queue();
+}
+
+#[test]
+fn rule_69_a_timer_is_not_late_by_the_time_that_its_process_was_stopped() {
+    #[cfg(target_os = "linux")]
+    linux::a_stop();
+}
+
+#[test]
+fn rule_70_a_backend_works_without_what_it_can_do_without() {
+    #[cfg(target_os = "linux")]
+    linux::without_eventfd_and_timerfd();
+}
+
+#[test]
+fn rule_70_a_backend_that_cannot_be_opened_says_which_and_why() {
+    #[cfg(target_os = "linux")]
+    linux::words();
+}
+
+#[cfg(target_os = "linux")]
+mod linux {
+    use std::future::Future;
+    use std::io::{self, BufRead, BufReader, Write};
+    use std::os::fd::{AsFd, AsRawFd};
+    use std::os::unix::net::UnixStream;
+    use std::pin::pin;
+    use std::process::{Command, Stdio};
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::{Duration, Instant};
+
+    use polder::net::UdpSocket;
+    use polder::poller::{Events, Interest, Mode, Poller, Token};
+    use polder::{Backend, Runtime, future, time};
+
+    use crate::support::{LIMIT, in_every_runtime_alone, on_every_backend_alone, within};
+
+    // Rule 67.
+
+    /// A socket with an error in its queue, and none pending: `IP_RECVERR`, and a send to a port that
+    /// nobody has.
+    async fn with_an_unread_error() -> UdpSocket {
+        let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let on: libc::c_int = 1;
+        // SAFETY: the kernel reads one `int`.
+        let result = unsafe {
+            libc::setsockopt(
+                socket.as_fd().as_raw_fd(),
+                libc::IPPROTO_IP,
+                libc::IP_RECVERR,
+                (&raw const on).cast(),
+                size_of_val(&on) as libc::socklen_t,
+            )
+        };
+        assert_eq!(result, 0, "{}", io::Error::last_os_error());
+        let nobody = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let address = nobody.local_addr().unwrap();
+        drop(nobody);
+        socket.send_to(b"is anybody there?", address).await.unwrap();
+        // Taken from the socket, it stays in the queue.
+        let error = socket.recv_from(&mut [0; 8]).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused, "{error}");
+        socket
+    }
+
+    pub fn an_error_queue() {
+        /// Attempts in a third of a second. A loop that is told in vain makes them by ten thousands.
+        const MANY: usize = 300;
+        in_every_runtime_alone(async |backend| {
+            let socket = with_an_unread_error().await;
+            let (mut attempts, mut bytes) = (0, [0; 8]);
+            {
+                let mut receive = pin!(socket.recv_from(&mut bytes));
+                let counted = std::future::poll_fn(|cx| {
+                    attempts += 1;
+                    receive.as_mut().poll(cx)
+                });
+                let result = time::timeout(Duration::from_millis(330), counted).await;
+                assert!(result.is_err(), "there is nothing to receive: {result:?}");
+            }
+            assert!(attempts < MANY, "{attempts} attempts on {backend}");
+
+            // What comes is not held up.
+            let far = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+            let address = socket.local_addr().unwrap();
+            let start = Instant::now();
+            for _ in 0..20 {
+                let receive = socket.recv_from(&mut bytes);
+                let send = async {
+                    // The other one waits by then.
+                    future::yield_now().await;
+                    far.send_to(b"data", address).unwrap();
+                };
+                let (received, ()) = future::zip(receive, send).await;
+                assert_eq!(received.unwrap().0, 4);
+            }
+            let took = start.elapsed();
+            assert!(took < Duration::from_secs(2), "{took:?} on {backend}");
+        });
+    }
+
+    // Rule 69.
+
+    const STOPPED: &str = "POLDER_TEST_STOPPED";
+    const NAME: &str =
+        "kernel::rule_69_a_timer_is_not_late_by_the_time_that_its_process_was_stopped";
+
+    /// The child's timer; when it is stopped, after it has said that the timer runs; for how long; how late
+    /// the timer may be. Late by the pause it would come 550 ms after its time.
+    const TIMER: Duration = Duration::from_millis(1_000);
+    const BEFORE: Duration = Duration::from_millis(150);
+    const PAUSE: Duration = Duration::from_millis(550);
+    const LATE: Duration = Duration::from_millis(300);
+
+    pub fn a_stop() {
+        if std::env::var_os(STOPPED).is_some() {
+            return a_process_with_a_timer();
+        }
+        // On a machine that is busy a timer may be late for other reasons, but not each time.
+        let said: Vec<String> = (0..4)
+            .map_while(|_| within(LIMIT, "a child that is stopped", stop_a_child).err())
+            .collect();
+        assert!(said.len() < 4, "late each time: {said:?}");
+        Backend::available()
+            .into_iter()
+            .for_each(crate::support::passed);
+    }
+
+    fn stop_a_child() -> Result<(), String> {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", NAME, "--nocapture", "--test-threads=1"])
+            .env(STOPPED, "1")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the test starts again");
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let says = |lines: &mut dyn Iterator<Item = io::Result<String>>, what: &str| {
+            lines.map_while(Result::ok).find(|line| line.contains(what))
+        };
+        assert!(says(&mut lines, "armed").is_some(), "the child has ended");
+        thread::sleep(BEFORE);
+        let signal = |signal| {
+            // SAFETY: the child was not waited for, so the number is its own.
+            assert_eq!(unsafe { libc::kill(child.id() as libc::pid_t, signal) }, 0);
+        };
+        signal(libc::SIGSTOP);
+        thread::sleep(PAUSE);
+        signal(libc::SIGCONT);
+        let late = says(&mut lines, "late: ").expect("the child says how late its timers were");
+        assert!(child.wait().unwrap().success());
+        match late.ends_with("late: []") {
+            true => Ok(()),
+            false => Err(late),
+        }
+    }
+
+    /// A timer on every backend at once.
+    fn a_process_with_a_timer() {
+        let (armed, all_armed) = mpsc::channel();
+        let threads: Vec<_> = (Backend::available().into_iter())
+            .map(|backend| {
+                let armed = armed.clone();
+                thread::spawn(move || {
+                    let runtime = Runtime::builder().backend(backend).build().unwrap();
+                    runtime.block_on(async {
+                        let start = Instant::now();
+                        armed.send(()).unwrap();
+                        time::sleep(TIMER).await;
+                        let took = start.elapsed();
+                        assert!(took >= TIMER, "early on {backend}: {took:?}");
+                        (backend, took - TIMER)
+                    })
+                })
+            })
+            .collect();
+        threads.iter().for_each(|_| all_armed.recv().unwrap());
+        writeln!(io::stdout(), "armed").unwrap();
+        let late: Vec<_> = (threads.into_iter())
+            .map(|thread| thread.join().unwrap())
+            .filter(|(_, late)| *late > LATE)
+            .collect();
+        writeln!(io::stdout(), "late: {late:?}").unwrap();
+    }
+
+    // Rule 70.
+
+    /// From here on these system calls fail on this thread, and on those that it starts.
+    fn refuse(calls: &[libc::c_long], errno: libc::c_int) {
+        let step = |code: u32, jump_if_not: u8, value: u32| libc::sock_filter {
+            code: code as u16,
+            jt: 0,
+            jf: jump_if_not,
+            k: value,
+        };
+        // The number of the system call is the first that a filter is shown (`seccomp_data`).
+        let mut program = vec![step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0)];
+        for call in calls {
+            let fail = libc::SECCOMP_RET_ERRNO | errno as u32;
+            program.push(step(
+                libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
+                1,
+                *call as u32,
+            ));
+            program.push(step(libc::BPF_RET | libc::BPF_K, 0, fail));
+        }
+        program.push(step(
+            libc::BPF_RET | libc::BPF_K,
+            0,
+            libc::SECCOMP_RET_ALLOW,
+        ));
+        let program = libc::sock_fprog {
+            len: program.len() as u16,
+            filter: program.as_mut_ptr(),
+        };
+        // SAFETY: the kernel reads a program, which lives as long as the call; it is about this thread.
+        let result = unsafe {
+            match libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) {
+                0 => libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program),
+                failed => failed,
+            }
+        };
+        assert_eq!(result, 0, "{}", io::Error::last_os_error());
+    }
+
+    /// Runs `rule` on a thread, and so in a filter, of its own.
+    fn refused(
+        calls: &'static [libc::c_long],
+        errno: libc::c_int,
+        rule: impl FnOnce() + Send + 'static,
+    ) {
+        within(
+            LIMIT,
+            &format!("without the system calls {calls:?}"),
+            move || {
+                refuse(calls, errno);
+                rule();
+            },
+        );
+    }
+
+    pub fn without_eventfd_and_timerfd() {
+        const CALLS: [&[libc::c_long]; 3] = [
+            &[libc::SYS_eventfd2],
+            &[libc::SYS_timerfd_create],
+            &[libc::SYS_eventfd2, libc::SYS_timerfd_create],
+        ];
+        on_every_backend_alone(|backend| {
+            for calls in CALLS {
+                for errno in [libc::EPERM, libc::ENOSYS] {
+                    refused(calls, errno, move || serves(backend));
+                }
+            }
+        });
+    }
+
+    /// Events, timeouts, notifications; a runtime with a timer and a wake from another thread.
+    fn serves(backend: Backend) {
+        let poller = Poller::new(backend).expect("it opens");
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        // SAFETY: it is deregistered below.
+        unsafe {
+            let result = poller.register(ours.as_fd(), Token(1), Interest::READABLE, Mode::OneShot);
+            result.unwrap();
+        }
+        let mut events = Events::new();
+        for timeout in [1, 300, 2_500, 60_000, 120_000].map(Duration::from_micros) {
+            let start = Instant::now();
+            assert_eq!(poller.wait(&mut events, Some(timeout)).unwrap(), 0);
+            let took = start.elapsed();
+            assert!(
+                took >= timeout,
+                "{backend}: {took:?} instead of {timeout:?}"
+            );
+        }
+        for _ in 0..100 {
+            thread::scope(|scope| {
+                scope.spawn(|| poller.notify().unwrap());
+                assert_eq!(poller.wait(&mut events, None).unwrap(), 0);
+            });
+            poller.notify().unwrap();
+            poller.notify().unwrap();
+            assert_eq!(poller.wait(&mut events, None).unwrap(), 0);
+        }
+        let start = Instant::now();
+        let timeout = Duration::from_millis(5);
+        assert_eq!(poller.wait(&mut events, Some(timeout)).unwrap(), 0);
+        assert!(
+            start.elapsed() >= timeout,
+            "{backend}: a notification was left over"
+        );
+        theirs.write_all(b"x").unwrap();
+        assert_eq!(poller.wait(&mut events, None).unwrap(), 1);
+        poller.deregister(ours.as_fd()).unwrap();
+
+        let runtime = Runtime::builder().backend(backend).build().unwrap();
+        let handle = runtime.handle();
+        runtime.block_on(async move {
+            time::sleep(Duration::from_millis(2)).await;
+            let (sender, receiver) = async_channel::bounded(1);
+            let thread = thread::spawn(move || {
+                let task = handle.spawn(async move { sender.send(7).await.unwrap() });
+                task.detach();
+            });
+            assert_eq!(receiver.recv().await, Ok(7));
+            thread.join().unwrap();
+        });
+    }
+
+    pub fn words() {
+        on_every_backend_alone(|backend| {
+            // Whatever it takes to open one. (async-io's reactor may be open already.)
+            const CALLS: &[libc::c_long] = &[
+                libc::SYS_epoll_create1,
+                libc::SYS_eventfd2,
+                libc::SYS_pipe2,
+                libc::SYS_socketpair,
+            ];
+            if backend == Backend::AsyncIo {
+                return;
+            }
+            refused(CALLS, libc::EPERM, move || {
+                let error = Poller::new(backend).expect_err("nothing is left to open it with");
+                assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}");
+                let words = error.to_string();
+                assert!(words.contains(&format!("backend {backend}")), "{words}");
+                let call = match backend {
+                    Backend::Epoll => "epoll_create1",
+                    Backend::Polling => "polling",
+                    _ => "eventfd",
+                };
+                assert!(words.contains(call), "{words}");
+                assert!(words.contains("Operation not permitted"), "{words}");
+                let source = error.get_ref().and_then(|words| words.source());
+                let cause = source.and_then(|source| source.downcast_ref::<io::Error>());
+                let number = cause.and_then(io::Error::raw_os_error);
+                assert_eq!(number, Some(libc::EPERM), "{error:?}");
+            });
+        });
+    }
+}
