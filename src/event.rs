@@ -24,11 +24,12 @@
 //! # thread.join().unwrap();
 //! ```
 //!
-//! The state of each is behind one lock, held for moments; wakers are called and dropped outside it.
-//! A waiter looks at the signal and leaves its waker under that lock, and whoever sets the signal
+//! The state of each is behind one lock, held for moments; wakers are cloned, called and dropped outside
+//! it. A waiter looks at the signal and leaves its waker under that lock, and whoever sets the signal
 //! takes the waker out under it, so no signal can fall between the two.
+//!
+//! Waiting, setting and giving up take the same time however many wait.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -36,7 +37,7 @@ use std::task::{Context, Poll, Waker};
 
 use slab::Slab;
 
-use crate::sync::{Mutex, renew, wake_all};
+use crate::sync::{Mutex, NeedsClone, Spare, drop_all, wake_all};
 
 /// A signal that resets itself: [`set`](Self::set) releases one waiter, and is kept where there is
 /// none.
@@ -67,25 +68,73 @@ pub struct Event(Mutex<EventState>);
 #[derive(Default)]
 struct EventState {
     set: bool,
-    /// In the order in which they came.
-    waiting: VecDeque<(u64, Waker)>,
-    /// Released, and not polled since.
-    released: Vec<u64>,
-    next: u64,
+    queue: Queue,
 }
 
 impl EventState {
     /// Signals: the waker of whoever is released.
     fn set(&mut self) -> Option<Waker> {
-        match self.waiting.pop_front() {
-            Some((id, waker)) => {
-                self.released.push(id);
-                Some(waker)
-            }
-            None => {
-                self.set = true;
-                None
-            }
+        let released = self.queue.release_first();
+        self.set |= released.is_none();
+        released
+    }
+}
+
+/// Those who wait, in the order in which they came, and those who were released and have not been polled
+/// since: a slab, in which the former are linked.
+#[derive(Default)]
+struct Queue {
+    waiters: Slab<Waiter>,
+    first: Option<usize>,
+    last: Option<usize>,
+}
+
+struct Waiter {
+    /// `None` once it is released; then it is not linked either.
+    waker: Option<Waker>,
+    before: Option<usize>,
+    behind: Option<usize>,
+}
+
+impl Queue {
+    /// Adds one at the end.
+    fn push(&mut self, waker: Waker) -> usize {
+        let place = self.waiters.insert(Waiter {
+            waker: Some(waker),
+            before: self.last,
+            behind: None,
+        });
+        match self.last.replace(place) {
+            Some(last) => self.waiters[last].behind = Some(place),
+            None => self.first = Some(place),
+        }
+        place
+    }
+
+    /// Takes out the waker of the first one.
+    fn release_first(&mut self) -> Option<Waker> {
+        let first = self.first?;
+        self.unlink(first);
+        self.waiters[first].waker.take()
+    }
+
+    /// Takes one out: its waker, unless it was released.
+    fn remove(&mut self, place: usize) -> Option<Waker> {
+        if self.waiters[place].waker.is_some() {
+            self.unlink(place);
+        }
+        self.waiters.remove(place).waker
+    }
+
+    fn unlink(&mut self, place: usize) {
+        let Waiter { before, behind, .. } = self.waiters[place];
+        match before {
+            Some(before) => self.waiters[before].behind = behind,
+            None => self.first = behind,
+        }
+        match behind {
+            Some(behind) => self.waiters[behind].before = before,
+            None => self.last = before,
         }
     }
 }
@@ -117,9 +166,7 @@ impl Event {
     /// ```
     pub fn set(&self) {
         let waker = self.0.lock().set();
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        wake_all(waker);
     }
 
     /// Takes back a signal that nobody has consumed. Whoever was released already stays so.
@@ -171,7 +218,7 @@ impl Event {
     pub fn wait(&self) -> EventWait<'_> {
         EventWait {
             event: self,
-            id: None,
+            place: None,
         }
     }
 }
@@ -210,55 +257,57 @@ impl fmt::Debug for Event {
 pub struct EventWait<'a> {
     event: &'a Event,
     /// While it is among those waiting or released.
-    id: Option<u64>,
+    place: Option<usize>,
+}
+
+impl EventWait<'_> {
+    /// Under the lock, once.
+    fn look(&mut self, waker: &Waker, spare: &mut Spare) -> Result<Poll<()>, NeedsClone> {
+        let mut state = self.event.0.lock();
+        match self.place {
+            None if std::mem::take(&mut state.set) => Ok(Poll::Ready(())),
+            None => {
+                self.place = Some(state.queue.push(spare.take()?));
+                Ok(Poll::Pending)
+            }
+            Some(place) => match &mut state.queue.waiters[place].waker {
+                Some(old) => spare.renew(old, waker).map(|()| Poll::Pending),
+                None => {
+                    state.queue.remove(place);
+                    self.place = None;
+                    Ok(Poll::Ready(()))
+                }
+            },
+        }
+    }
 }
 
 impl Future for EventWait<'_> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let event = self.event;
-        let mut state = event.0.lock();
-        let Some(id) = self.id else {
-            if std::mem::take(&mut state.set) {
-                return Poll::Ready(());
+        let mut spare = Spare::default();
+        loop {
+            match self.look(cx.waker(), &mut spare) {
+                Ok(result) => return result,
+                Err(NeedsClone) => spare.fill(cx.waker()),
             }
-            let id = state.next;
-            state.next += 1;
-            state.waiting.push_back((id, cx.waker().clone()));
-            self.id = Some(id);
-            return Poll::Pending;
-        };
-        if let Some(index) = state.released.iter().position(|other| *other == id) {
-            state.released.swap_remove(index);
-            self.id = None;
-            return Poll::Ready(());
         }
-        let waiting = state.waiting.iter_mut().find(|(other, _)| *other == id);
-        let (_, waker) = waiting.expect("it is waiting, or released");
-        let old = renew(waker, cx.waker());
-        drop(state);
-        drop(old);
-        Poll::Pending
     }
 }
 
 impl Drop for EventWait<'_> {
     fn drop(&mut self) {
-        let Some(id) = self.id else { return };
+        let Some(place) = self.place else { return };
         let mut state = self.event.0.lock();
-        let (own, next) = match state.waiting.iter().position(|(other, _)| *other == id) {
-            Some(index) => (state.waiting.remove(index), None),
-            None => {
-                state.released.retain(|other| *other != id);
-                (None, state.set())
-            }
+        let own = state.queue.remove(place);
+        let next = match own {
+            Some(_) => None,
+            None => state.set(),
         };
         drop(state);
-        drop(own);
-        if let Some(waker) = next {
-            waker.wake();
-        }
+        drop_all(own);
+        wake_all(next);
     }
 }
 
@@ -410,40 +459,44 @@ pub struct LatchWait<'a> {
     place: Option<usize>,
 }
 
+impl LatchWait<'_> {
+    /// Under the lock, once.
+    fn look(&mut self, waker: &Waker, spare: &mut Spare) -> Result<Poll<()>, NeedsClone> {
+        let mut state = self.latch.0.lock();
+        match self.place {
+            _ if state.set => return Ok(Poll::Ready(())),
+            None => self.place = Some(state.waiting.insert(spare.take()?)),
+            Some(place) => spare.renew(&mut state.waiting[place], waker)?,
+        }
+        Ok(Poll::Pending)
+    }
+}
+
 impl Future for LatchWait<'_> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let latch = self.latch;
-        let mut state = latch.0.lock();
-        if state.set {
-            return Poll::Ready(());
-        }
-        let old = match self.place {
-            None => {
-                self.place = Some(state.waiting.insert(cx.waker().clone()));
-                None
+        let mut spare = Spare::default();
+        loop {
+            match self.look(cx.waker(), &mut spare) {
+                Ok(result) => return result,
+                Err(NeedsClone) => spare.fill(cx.waker()),
             }
-            Some(place) => renew(&mut state.waiting[place], cx.waker()),
-        };
-        drop(state);
-        drop(old);
-        Poll::Pending
+        }
     }
 }
 
 impl Drop for LatchWait<'_> {
     fn drop(&mut self) {
-        if let Some(place) = self.place {
-            let waker = {
-                let mut state = self.latch.0.lock();
-                match state.set {
-                    true => None, // Everyone was taken out.
-                    false => state.waiting.try_remove(place),
-                }
-            };
-            drop(waker);
-        }
+        let Some(place) = self.place else { return };
+        let waker = {
+            let mut state = self.latch.0.lock();
+            match state.set {
+                true => None, // Everyone was taken out.
+                false => state.waiting.try_remove(place),
+            }
+        };
+        drop_all(waker);
     }
 }
 

@@ -33,7 +33,7 @@ use futures_lite::Stream;
 use signal_hook::consts;
 use slab::Slab;
 
-use crate::sync::{renew, wake_all};
+use crate::sync::{NeedsClone, Spare, drop_all, wake_all};
 
 /// Waits for the next Ctrl-C (`SIGINT`) from here on.
 ///
@@ -223,7 +223,18 @@ impl Signals {
     }
 
     fn poll_signal(&mut self, cx: &mut Context<'_>) -> Poll<Signal> {
-        // A signal is counted before the wakers are looked at, and that is done under the lock: so it
+        let mut spare = Spare::default();
+        loop {
+            match self.look(cx.waker(), &mut spare) {
+                Ok(result) => return result,
+                Err(NeedsClone) => spare.fill(cx.waker()),
+            }
+        }
+    }
+
+    /// Under the lock, once.
+    fn look(&mut self, waker: &Waker, spare: &mut Spare) -> Result<Poll<Signal>, NeedsClone> {
+        // A signal is counted before the wakers are taken, and that is done under the lock: so it
         // is seen here, or wakes us.
         let mut state = state();
         let length = self.wanted.len();
@@ -232,26 +243,25 @@ impl Signals {
             let count = COUNTS[one.number].load(Ordering::SeqCst);
             if count > one.seen {
                 one.seen = count;
-                let signal = one.signal;
                 self.next = (index + 1) % length;
-                let waiter = self.place.take().map(|place| state.waiters.remove(place));
-                drop(state);
-                drop(waiter);
-                return Poll::Ready(signal);
+                if let Some(place) = self.place.take() {
+                    spare.swap(&mut state.waiters.remove(place).waker);
+                }
+                return Ok(Poll::Ready(one.signal));
             }
         }
-        let old = match self.place {
-            Some(place) => renew(&mut state.waiters[place].1, cx.waker()),
+        match self.place {
             None => {
                 let mask = (self.wanted.iter()).fold(0, |all, one| all | mask(one.number));
-                let waiter = (mask, cx.waker().clone());
-                self.place = Some(state.waiters.insert(waiter));
-                None
+                let waker = Some(spare.take()?);
+                self.place = Some(state.waiters.insert(Waiter { mask, waker }));
             }
-        };
-        drop(state);
-        drop(old);
-        Poll::Pending
+            Some(place) => match &mut state.waiters[place].waker {
+                Some(old) => spare.renew(old, waker)?,
+                none => *none = Some(spare.take()?),
+            },
+        }
+        Ok(Poll::Pending)
     }
 }
 
@@ -267,7 +277,7 @@ impl Drop for Signals {
     fn drop(&mut self) {
         if let Some(place) = self.place {
             let waiter = state().waiters.remove(place);
-            drop(waiter);
+            drop_all(waiter.waker);
         }
     }
 }
@@ -480,8 +490,15 @@ struct State {
     /// Those that are caught.
     caught: u128,
     thread: Option<platform::Thread>,
-    /// For which signals, and whom to wake.
-    waiters: Slab<(u128, Waker)>,
+    waiters: Slab<Waiter>,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    /// For which signals.
+    mask: u128,
+    /// `None` since one of them has come, until it is polled again.
+    waker: Option<Waker>,
 }
 
 static STATE: Mutex<State> = Mutex::new(State {
@@ -509,11 +526,12 @@ fn catch(state: &mut State, number: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Some of these signals have been counted: wakes everyone who waits for one.
+/// Some of these signals have been counted: wakes everyone who waits for one. The wakers are taken and
+/// not cloned, since that may be anybody's code, and this is the thread that serves everybody.
 fn announce(signals: u128) {
-    let wakers: Vec<Waker> = (state().waiters.iter())
-        .filter(|(_, (mask, _))| mask & signals != 0)
-        .map(|(_, (_, waker))| waker.clone())
+    let wakers: Vec<Waker> = (state().waiters.iter_mut())
+        .filter(|(_, waiter)| waiter.mask & signals != 0)
+        .filter_map(|(_, waiter)| waiter.waker.take())
         .collect();
     wake_all(wakers);
 }

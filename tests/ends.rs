@@ -19,7 +19,7 @@ use polder::net::UdpSocket;
 use polder::time::sleep;
 use polder::{Backend, Runtime};
 
-use support::{LIMIT, eventually, message, passed, runtime_of};
+use support::{LIMIT, eventually, message, on_every_backend, passed, runtime_of};
 
 const CHILD: &str = "POLDER_ENDS_CHILD";
 
@@ -87,6 +87,50 @@ fn exit_within_a_task_of_a_thread_local_runtime_ends_the_process() {
         exit,
         |output| assert_eq!(output.status.code(), Some(STATUS), "{output:?}"),
     );
+}
+
+/// One that is dropped by a thread-local's destructor, and one that is made and driven in one, where other
+/// thread-locals with destructors are gone.
+#[test]
+fn a_runtime_in_a_thread_local_ends_with_its_thread() {
+    /// Drives a runtime where it is dropped.
+    struct Drives(Backend, usize);
+    impl Drop for Drives {
+        fn drop(&mut self) {
+            let runtime = runtime_of(self.0, self.1);
+            runtime.block_on(sleep(Duration::from_millis(1)));
+            runtime.block_on(runtime.spawn(sleep(Duration::from_millis(1))));
+        }
+    }
+    thread_local! {
+        static RUNTIME: RefCell<Option<Runtime>> = const { RefCell::new(None) };
+        static DRIVES: RefCell<Option<Drives>> = const { RefCell::new(None) };
+    }
+    on_every_backend(|backend| {
+        for workers in [1, 2] {
+            // What is used first is dropped last.
+            for drives_first in [true, false] {
+                let thread = thread::spawn(move || {
+                    let drives = || DRIVES.set(Some(Drives(backend, workers)));
+                    if drives_first {
+                        drives();
+                    }
+                    let runtime = runtime_of(backend, workers);
+                    let waits = async {
+                        let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+                        let _ = socket.recv(&mut [0; 1]).await;
+                    };
+                    runtime.spawn(waits).detach();
+                    runtime.block_on(sleep(Duration::from_millis(1)));
+                    RUNTIME.set(Some(runtime));
+                    if !drives_first {
+                        drives();
+                    }
+                });
+                thread.join().unwrap();
+            }
+        }
+    });
 }
 
 /// What `select` asks about has no limit that can be lowered, and no descriptor of its own.

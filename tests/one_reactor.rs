@@ -1,6 +1,5 @@
 //! With [`Backend::AsyncIo`], polder and the crates that stand on async-io share one reactor.
 
-use std::cell::RefCell;
 use std::future::Future;
 use std::net::{TcpListener as StdListener, TcpStream as StdStream, UdpSocket};
 use std::process::Stdio;
@@ -278,62 +277,6 @@ fn a_waker_in_its_reactor_may_drive_another_runtime_and_wait_for_this_one() {
             }
         });
     }
-}
-
-#[test]
-fn a_runtime_in_a_thread_local_ends_with_its_thread() {
-    thread_local! {
-        static RUNTIME: RefCell<Option<Runtime>> = const { RefCell::new(None) };
-        static BLOCKS: RefCell<Option<Blocks>> = const { RefCell::new(None) };
-    }
-    /// Uses a runtime where thread-locals with destructors may be gone.
-    struct Blocks;
-    impl Drop for Blocks {
-        fn drop(&mut self) {
-            let runtime = Runtime::builder()
-                .backend(Backend::AsyncIo)
-                .build()
-                .unwrap();
-            runtime.block_on(Timer::after(Duration::from_millis(1)));
-        }
-    }
-    // Used first, and so dropped last, or the other way round.
-    for first in [true, false] {
-        let thread = thread::spawn(move || {
-            let fill = || {
-                let runtime = Runtime::builder()
-                    .backend(Backend::AsyncIo)
-                    .build()
-                    .unwrap();
-                runtime.block_on(Timer::after(Duration::from_millis(1)));
-                let (mut near, mut far) = runtime.block_on(pair());
-                runtime
-                    .spawn(async move { near.read(&mut [0; 1]).await })
-                    .detach();
-                runtime
-                    .spawn(async move { far.read(&mut [0; 1]).await })
-                    .detach();
-                runtime.turn(Duration::ZERO);
-                RUNTIME.set(Some(runtime));
-            };
-            match first {
-                true => (BLOCKS.set(Some(Blocks)), fill()),
-                false => {
-                    fill();
-                    (BLOCKS.set(Some(Blocks)), ())
-                }
-            };
-        });
-        thread.join().unwrap();
-    }
-}
-
-async fn pair() -> (TcpStream, TcpStream) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let near = TcpStream::connect(listener.local_addr().unwrap())
-        .await
-        .unwrap();
-    (near, listener.accept().await.unwrap().0)
 }
 
 /// With room for one event, those that are ready in both directions again and again leave room for who

@@ -80,6 +80,79 @@ fn a_waker_that_panics_does_not_end_the_telling_of_signals() {
     });
 }
 
+/// Says how often it was woken.
+#[cfg(unix)]
+#[derive(Default)]
+struct Counts(AtomicUsize);
+
+#[cfg(unix)]
+impl Wake for Counts {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// A waker that can be cloned once, to be left somewhere, and panics where it is cloned there, or dropped.
+#[cfg(unix)]
+mod brittle {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::{RawWaker, RawWakerVTable, Waker};
+
+    static CLONES: AtomicUsize = AtomicUsize::new(0);
+
+    static VTABLE: RawWakerVTable = RawWakerVTable::new(
+        |data| {
+            let clones = CLONES.fetch_add(1, Ordering::SeqCst);
+            assert_eq!(clones, 0, "a clone that panics, on purpose");
+            RawWaker::new(data, &VTABLE)
+        },
+        |_| panic!("a waker that panics, on purpose"),
+        |_| panic!("a waker that panics, on purpose"),
+        |_| {},
+    );
+
+    pub fn waker() -> Waker {
+        CLONES.store(0, Ordering::SeqCst);
+        // SAFETY: it has no data, and its functions may be called anywhere.
+        unsafe { Waker::from_raw(RawWaker::new(std::ptr::null(), &VTABLE)) }
+    }
+}
+
+/// The thread that tells of signals serves everybody, and clones nobody's waker.
+#[cfg(unix)]
+#[test]
+fn a_waker_whose_clone_panics_does_not_end_the_telling_of_signals() {
+    use polder::signal::{Signal, Signals};
+    use polder::stream::StreamExt;
+
+    let hang_up = || {
+        // SAFETY: it takes two integers; the process is ourselves.
+        assert_eq!(unsafe { libc::kill(libc::getpid(), libc::SIGHUP) }, 0);
+    };
+    within(Duration::from_secs(10), "on a plain thread", move || {
+        let listen = || Signals::new([Signal::Hup]).expect("the handler is installed");
+        let mut first = listen();
+        let waker = brittle::waker();
+        let result = Pin::new(&mut first.next()).poll(&mut Context::from_waker(&waker));
+        assert!(result.is_pending());
+        for _ in 0..2 {
+            let mut behind = listen();
+            let woken = Arc::<Counts>::default();
+            let waker = Waker::from(woken.clone());
+            let result = Pin::new(&mut behind.next()).poll(&mut Context::from_waker(&waker));
+            assert!(result.is_pending());
+            hang_up();
+            // The signal is counted at once; it is the waker that tells whether the thread is there.
+            support::eventually("whoever waits is woken", || {
+                woken.0.load(Ordering::SeqCst) > 0
+            });
+        }
+        // Nor has it lost what came for it.
+        let told = futures_lite::future::block_on(first.next());
+        assert_eq!(told, Some(Signal::Hup));
+    });
+}
+
 #[test]
 fn a_waker_that_panics_does_not_end_the_background_runtime() {
     let limit = Duration::from_secs(10);

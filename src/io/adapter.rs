@@ -33,8 +33,8 @@ use futures_lite::{AsyncRead, AsyncWrite};
 
 use crate::reactor::{Direction, Io, WaiterId};
 use crate::runtime::context;
-use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU8, Ordering};
+use crate::sync::{Mutex, contain};
 use crate::sys::{self, AsDescriptor, HasDescriptor, OwnedDescriptor};
 use crate::task::queue;
 
@@ -183,6 +183,41 @@ impl Wake for Task {
     }
 }
 
+impl Tasks {
+    /// The entry of whoever has this waker. Those who wait no longer are moved to `gone`.
+    fn find(&mut self, waker: &Waker, gone: &mut Vec<Arc<Task>>) -> Option<Arc<Task>> {
+        let mut index = 0;
+        let mut found = None;
+        while let Some(task) = self.list.get(index) {
+            if task.waker.will_wake(waker) {
+                // Within the lock, so that nobody else takes it for one that waits no longer.
+                task.state.store(WAITS, Ordering::Release);
+                found = Some(task.clone());
+            } else if task.state.load(Ordering::Acquire) == WOKEN {
+                gone.push(self.list.swap_remove(index));
+                continue;
+            }
+            index += 1;
+        }
+        found
+    }
+
+    /// Whether there are many; then those who did not come again since the last time are moved to `gone`,
+    /// and the others are to be woken.
+    fn make_room(&mut self, gone: &mut Vec<Arc<Task>>) -> bool {
+        let full = self.list.len() >= self.limit.max(MANY);
+        if full {
+            let all = std::mem::take(&mut self.list).into_iter();
+            let (called, left): (Vec<_>, Vec<_>) =
+                all.partition(|task| task.state.swap(CALLED, Ordering::AcqRel) == CALLED);
+            gone.extend(called);
+            self.limit = left.len() + (left.len() / 2).max(MANY);
+            self.list = left;
+        }
+        full
+    }
+}
+
 impl Watch {
     /// Ready once the descriptor is. `leave` leaves the waker of whoever waits: see
     /// [`leave`](Self::leave).
@@ -195,12 +230,11 @@ impl Watch {
         let source = self.io.source();
         loop {
             ready!(queue::charge(cx));
-            let seen = source.snapshot(direction);
-            if sys::is_ready(source.descriptor(), direction == Direction::Write)? {
+            let ready = || sys::is_ready(source.descriptor(), direction == Direction::Write);
+            if source.look(direction, ready)? {
                 return Poll::Ready(Ok(()));
             }
             queue::refund();
-            source.clear(direction, seen);
             if leave()? {
                 return Poll::Pending;
             }
@@ -232,44 +266,42 @@ impl Watch {
     /// A task that gives up does not say so. So where there are many, all are woken, and those that have
     /// not come again by the next time are gone.
     fn task(&self, waker: &Waker, direction: Direction) -> Arc<Task> {
-        let mut gone = Vec::new(); // To be dropped outside the lock.
-        let mut tasks = self.tasks[direction as usize].lock();
-        let mut index = 0;
-        let mut found = None;
-        while let Some(task) = tasks.list.get(index) {
-            if task.waker.will_wake(waker) {
-                // Within the lock, so that nobody else takes it for one that waits no longer.
-                task.state.store(WAITS, Ordering::Release);
-                found = Some(task.clone());
-            } else if task.state.load(Ordering::Acquire) == WOKEN {
-                gone.push(tasks.list.swap_remove(index));
-                continue;
+        let mut gone = Vec::new(); // To be dropped outside the lock, as wakers are cloned outside it.
+        let mut new = None;
+        let (task, full) = loop {
+            let mut tasks = self.tasks[direction as usize].lock();
+            if let Some(task) = tasks.find(waker, &mut gone) {
+                break (task, false);
             }
-            index += 1;
+            if let Some(task) = new.take() {
+                let full = tasks.make_room(&mut gone);
+                tasks.list.push(Arc::clone(&task));
+                break (task, full);
+            }
+            drop(tasks);
+            new = Some(Arc::new(Task {
+                id: self.io.new_handle_id(),
+                waker: waker.clone(),
+                state: AtomicU8::new(WAITS),
+            }));
+        };
+        for task in gone.into_iter().chain(new) {
+            contain(|| drop(task));
         }
-        if let Some(task) = found {
-            return task;
-        }
-        let full = tasks.list.len() >= tasks.limit.max(MANY);
-        if full {
-            let all = std::mem::take(&mut tasks.list).into_iter();
-            let (called, left): (Vec<_>, Vec<_>) =
-                all.partition(|task| task.state.swap(CALLED, Ordering::AcqRel) == CALLED);
-            gone.extend(called);
-            tasks.limit = left.len() + (left.len() / 2).max(MANY);
-            tasks.list = left;
-        }
-        let task = Arc::new(Task {
-            id: self.io.new_id(),
-            waker: waker.clone(),
-            state: AtomicU8::new(WAITS),
-        });
-        tasks.list.push(task.clone());
-        drop(tasks);
         if full {
             self.io.source().wake(false);
         }
         task
+    }
+
+    /// Tries to read until it does not block. Where nothing is `wanted`, nothing is waited for.
+    fn poll_read(
+        &self,
+        cx: &Context<'_>,
+        wanted: bool,
+        mut read: impl FnMut() -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        self.poll_operation(cx, Direction::Read, || or_nothing(wanted, read()))
     }
 
     /// Tries `operation` until it does not block.
@@ -289,6 +321,18 @@ impl Watch {
             }
         }
     }
+}
+
+/// A read for which there is no room (not `wanted`) has read nothing where it would block.
+pub(super) fn or_nothing(wanted: bool, read: io::Result<usize>) -> io::Result<usize> {
+    match read {
+        Err(error) if !wanted && error.kind() == io::ErrorKind::WouldBlock => Ok(0),
+        read => read,
+    }
+}
+
+fn has_room(buffers: &[IoSliceMut<'_>]) -> bool {
+    buffers.iter().any(|buffer| !buffer.is_empty())
 }
 
 /// One attempt, which counts in the running task's share if it does not block.
@@ -1024,7 +1068,8 @@ impl<T: IoSafe + Read> AsyncRead for Async<T> {
         bytes: &mut [u8],
     ) -> Poll<io::Result<usize>> {
         let Async { watch, inner } = &mut *self;
-        watch.poll_operation(cx, Direction::Read, || inner.read(bytes))
+        let wanted = !bytes.is_empty();
+        watch.poll_read(cx, wanted, || inner.read(bytes))
     }
 
     fn poll_read_vectored(
@@ -1033,7 +1078,8 @@ impl<T: IoSafe + Read> AsyncRead for Async<T> {
         buffers: &mut [IoSliceMut<'_>],
     ) -> Poll<io::Result<usize>> {
         let Async { watch, inner } = &mut *self;
-        watch.poll_operation(cx, Direction::Read, || inner.read_vectored(buffers))
+        let wanted = has_room(buffers);
+        watch.poll_read(cx, wanted, || inner.read_vectored(buffers))
     }
 }
 
@@ -1046,8 +1092,9 @@ where
         cx: &mut Context<'_>,
         bytes: &mut [u8],
     ) -> Poll<io::Result<usize>> {
+        let wanted = !bytes.is_empty();
         self.watch
-            .poll_operation(cx, Direction::Read, || (&self.inner).read(bytes))
+            .poll_read(cx, wanted, || (&self.inner).read(bytes))
     }
 
     fn poll_read_vectored(
@@ -1055,8 +1102,9 @@ where
         cx: &mut Context<'_>,
         buffers: &mut [IoSliceMut<'_>],
     ) -> Poll<io::Result<usize>> {
+        let wanted = has_room(buffers);
         self.watch
-            .poll_operation(cx, Direction::Read, || (&self.inner).read_vectored(buffers))
+            .poll_read(cx, wanted, || (&self.inner).read_vectored(buffers))
     }
 }
 

@@ -12,6 +12,7 @@ use futures_lite::Stream;
 use futures_lite::stream;
 
 use super::Async;
+use super::adapter::or_nothing;
 
 impl Async<TcpListener> {
     /// Listens at `address`; port 0 asks the system for a free one.
@@ -165,7 +166,9 @@ impl Async<TcpStream> {
     ///
     /// It consumes nothing.
     pub async fn peek(&self, bytes: &mut [u8]) -> io::Result<usize> {
-        self.read_with(|stream| stream.peek(bytes)).await
+        let wanted = !bytes.is_empty();
+        self.read_with(|stream| or_nothing(wanted, stream.peek(bytes)))
+            .await
     }
 }
 
@@ -487,6 +490,21 @@ impl Async<unix::UnixStream> {
     /// # std::io::Result::Ok(())
     /// ```
     ///
+    /// On Linux and Android a path that begins with a NUL byte is an abstract name, as in async-io.
+    ///
+    /// ```
+    /// # #[cfg(target_os = "linux")] {
+    /// # use polder::Async;
+    /// # use std::os::linux::net::SocketAddrExt;
+    /// # use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+    /// let name = format!("polder-example-async-{}", std::process::id());
+    /// let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name)?)?;
+    /// polder::block_on(Async::<UnixStream>::connect(format!("\0{name}")))?;
+    /// # drop(listener);
+    /// # }
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// As [`net::unix::UnixStream::connect`](crate::net::unix::UnixStream::connect).
@@ -495,7 +513,13 @@ impl Async<unix::UnixStream> {
     ///
     /// Giving up closes the socket.
     pub async fn connect(path: impl AsRef<Path>) -> io::Result<Async<unix::UnixStream>> {
-        let stream = crate::net::unix::UnixStream::connect(path).await?;
+        use crate::net::unix::UnixStream;
+
+        let path = path.as_ref();
+        let stream = match abstract_name(path) {
+            Some(address) => UnixStream::connect_addr(&address?).await?,
+            None => UnixStream::connect(path).await?,
+        };
         Async::new_nonblocking(stream.try_into()?)
     }
 
@@ -724,4 +748,23 @@ impl Async<unix::UnixDatagram> {
     pub async fn send(&self, bytes: &[u8]) -> io::Result<usize> {
         self.write_with(|socket| socket.send(bytes)).await
     }
+}
+
+/// The address that a path means which begins with a NUL byte, where there are abstract names.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn abstract_name(path: &Path) -> Option<io::Result<unix::SocketAddr>> {
+    #[cfg(target_os = "android")]
+    use std::os::android::net::SocketAddrExt;
+    #[cfg(target_os = "linux")]
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::ffi::OsStrExt;
+
+    let name = path.as_os_str().as_bytes().strip_prefix(&[0])?;
+    Some(unix::SocketAddr::from_abstract_name(name))
+}
+
+/// See above.
+#[cfg(all(unix, not(any(target_os = "linux", target_os = "android"))))]
+fn abstract_name(_: &Path) -> Option<io::Result<unix::SocketAddr>> {
+    None
 }

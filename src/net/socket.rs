@@ -46,10 +46,10 @@ pub(super) enum Sort {
 }
 
 impl Sort {
-    /// How it is waited for.
-    fn kind(self) -> Kind {
+    /// How it is waited for; `plain`: its short reads can be trusted.
+    fn kind(self, plain: bool) -> Kind {
         match self {
-            Sort::TcpStream => Kind::TcpStream,
+            Sort::TcpStream if plain => Kind::TcpStream,
             #[cfg(unix)]
             Sort::UnixStream => Kind::UnixStream,
             _ => Kind::Other,
@@ -68,6 +68,10 @@ impl Sort {
 
     fn is_listener(self) -> bool {
         self.accepted() != self
+    }
+
+    fn is_stream(self) -> bool {
+        self.r#type() == Type::STREAM && !self.is_listener()
     }
 
     fn r#type(self) -> Type {
@@ -103,14 +107,32 @@ impl Sort {
 pub struct Socket {
     io: Io,
     sort: Sort,
+    /// Of a TCP socket: that it is TCP and nothing else; of what a listener accepts too. Else it is taken
+    /// for a stream whose short reads prove nothing. Asked when a socket that others made is taken over:
+    /// what they put above TCP (kTLS) they do before.
+    plain: bool,
 }
 
 impl Socket {
-    /// Takes over a socket that is non-blocking already.
+    /// Takes over a socket that [`create`] made, or one like it.
     fn new(descriptor: OwnedDescriptor, sort: Sort) -> Socket {
+        Socket::of(descriptor, sort, true)
+    }
+
+    /// Takes over a socket that others made, which is non-blocking already.
+    fn foreign(descriptor: OwnedDescriptor, sort: Sort) -> Socket {
+        let plain = match sort {
+            Sort::TcpStream | Sort::TcpListener => sys::is_plain_tcp(&descriptor),
+            _ => true,
+        };
+        Socket::of(descriptor, sort, plain)
+    }
+
+    fn of(descriptor: OwnedDescriptor, sort: Sort, plain: bool) -> Socket {
         Socket {
-            io: Io::new(descriptor, sort.kind()),
+            io: Io::new(descriptor, sort.kind(plain)),
             sort,
+            plain,
         }
     }
 
@@ -125,7 +147,7 @@ impl Socket {
         {
             return Err(invalid(format!("the socket is not {}", sort.name())));
         }
-        Ok(Socket::new(descriptor, sort))
+        Ok(Socket::foreign(descriptor, sort))
     }
 
     /// Listens at one address; or, a datagram socket, receives there.
@@ -137,7 +159,8 @@ impl Socket {
         if sort == Sort::TcpListener {
             socket.set_reuse_address(true)?;
         }
-        Socket::bind_created(socket, sort, address)
+        start(&socket, sort, address)?;
+        Ok(Socket::new(socket.into(), sort))
     }
 
     /// The same for a socket that somebody else made, and gave its options.
@@ -147,15 +170,8 @@ impl Socket {
         address: &SockAddr,
     ) -> io::Result<Socket> {
         prepare(&SockRef::from(&socket), sort)?;
-        Socket::bind_created(socket, sort, address)
-    }
-
-    fn bind_created(socket: socket2::Socket, sort: Sort, address: &SockAddr) -> io::Result<Socket> {
-        socket.bind(address)?;
-        if sort.is_listener() {
-            socket.listen(BACKLOG)?;
-        }
-        Ok(Socket::new(socket.into(), sort))
+        start(&socket, sort, address)?;
+        Ok(Socket::foreign(socket.into(), sort))
     }
 
     /// A socket without a name.
@@ -222,7 +238,7 @@ impl Socket {
     /// Connects a stream to one address.
     pub(super) async fn connect(sort: Sort, address: &SockAddr) -> io::Result<Socket> {
         let socket = create(sort, address.domain())?;
-        Socket::connect_created(socket, sort, address).await
+        Socket::connect_created(socket, sort, address, Socket::new).await
     }
 
     /// The same for a socket that somebody else made, and gave its options.
@@ -232,13 +248,14 @@ impl Socket {
         address: &SockAddr,
     ) -> io::Result<Socket> {
         prepare(&SockRef::from(&socket), sort)?;
-        Socket::connect_created(socket, sort, address).await
+        Socket::connect_created(socket, sort, address, Socket::foreign).await
     }
 
     async fn connect_created(
         socket: socket2::Socket,
         sort: Sort,
         address: &SockAddr,
+        take: fn(OwnedDescriptor, Sort) -> Socket,
     ) -> io::Result<Socket> {
         let (mut pause, longest) = PAUSES;
         let result = loop {
@@ -251,7 +268,7 @@ impl Socket {
                 other => break other,
             }
         };
-        let socket = Socket::new(socket.into(), sort);
+        let socket = take(socket.into(), sort);
         match result {
             Ok(()) => return Ok(socket),
             Err(error) if !sys::is_in_progress(&error) => return Err(error),
@@ -291,7 +308,8 @@ impl Socket {
                 }
             })
             .await?;
-        Ok((Socket::new(descriptor, self.sort.accepted()), peer))
+        let sort = self.sort.accepted();
+        Ok((Socket::of(descriptor, sort, self.plain), peer))
     }
 
     /// Says where what is sent from now on goes, and from where alone it comes: for datagrams.
@@ -301,6 +319,9 @@ impl Socket {
 
     /// Reads without taking.
     pub(super) async fn peek(&self, bytes: &mut [u8]) -> io::Result<usize> {
+        if bytes.is_empty() && self.sort.is_stream() {
+            return Ok(0);
+        }
         self.run(Direction::Read, |socket, seen| {
             let peeked = socket.peek(to_fill(bytes));
             self.or_ended(peeked, seen, || Ok(0))
@@ -412,6 +433,9 @@ impl Socket {
             return self.poll_read_vectored(cx, &mut [IoSliceMut::new(bytes)]);
         }
         let wanted = bytes.len();
+        if wanted == 0 {
+            return Poll::Ready(Ok(0));
+        }
         self.poll(cx, Direction::Read, self.io.id(), |socket, seen| {
             let read = sys::receive(socket, bytes)?;
             self.was_short(seen, read, wanted);
@@ -428,6 +452,9 @@ impl Socket {
         let most = buffers.len().min(sys::MAX_SLICES);
         let buffers = &mut buffers[..most];
         let wanted = buffers.iter().map(|buffer| buffer.len()).sum();
+        if wanted == 0 {
+            return Poll::Ready(Ok(0)); // Nothing is asked for, so nothing is waited for.
+        }
         self.poll(cx, Direction::Read, self.io.id(), |socket, seen| {
             let (read, alone) = match self.sort.is_internet() {
                 true => (sys::receive_vectored(socket, buffers)?, true),
@@ -556,6 +583,15 @@ fn create(sort: Sort, domain: Domain) -> io::Result<socket2::Socket> {
     Ok(socket)
 }
 
+/// Gives a socket its address, and lets it listen if it is a listener.
+fn start(socket: &socket2::Socket, sort: Sort, address: &SockAddr) -> io::Result<()> {
+    socket.bind(address)?;
+    match sort.is_listener() {
+        true => socket.listen(BACKLOG),
+        false => Ok(()),
+    }
+}
+
 /// Makes a socket that others made as [`create`] would, or refuses it.
 fn prepare(socket: &SockRef<'_>, sort: Sort) -> io::Result<()> {
     let fits = match socket.local_addr().map(|address| address.domain()) {
@@ -640,5 +676,45 @@ impl<F> Drop for Run<'_, F> {
         if let Some(id) = self.id {
             self.socket.io.forget(id);
         }
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+    use socket2::Socket as Raw;
+
+    fn local() -> SockAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()
+    }
+
+    fn make(protocol: Protocol) -> io::Result<Raw> {
+        Raw::new(Domain::IPV4, Type::STREAM, Some(protocol))
+    }
+
+    /// A listener, whom it connects to, and what it accepts: are they trusted?
+    fn trusted(protocol: Protocol) -> [bool; 3] {
+        let made = || make(protocol).unwrap();
+        let listener = Socket::bind_with(made(), Sort::TcpListener, &local()).unwrap();
+        let address = listener.local_addr().unwrap();
+        crate::block_on(async {
+            let connect = Socket::connect_with(made(), Sort::TcpStream, &address);
+            let client = connect.await.unwrap();
+            let (accepted, _) = listener.accept().await.unwrap();
+            [listener.plain, client.plain, accepted.plain]
+        })
+    }
+
+    #[test]
+    fn short_reads_are_trusted_of_plain_tcp_only() {
+        assert_eq!(trusted(Protocol::TCP), [true; 3]);
+        if let Err(error) = make(Protocol::MPTCP) {
+            println!("this kernel has no MPTCP to try: {error}");
+            return;
+        }
+        assert_eq!(trusted(Protocol::MPTCP), [false; 3]);
+        let made = make(Protocol::MPTCP).unwrap();
+        let adopted = Socket::adopt(made.into(), Sort::TcpStream).unwrap();
+        assert!(!adopted.plain, "MPTCP was adopted as plain TCP");
     }
 }

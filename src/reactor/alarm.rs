@@ -12,6 +12,7 @@ use std::time::Instant;
 use super::Reactor;
 use super::deadlines::{Fired, Key};
 use super::driver::{self, Stray};
+use crate::sync::{Spare, drop_all};
 
 /// A timer's place, given up when dropped.
 #[derive(Debug)]
@@ -64,17 +65,16 @@ impl Alarm {
         match &self.home {
             Home::Own(id) => match driver::with_own(*id, |own| own.wakes(self.key, waker)) {
                 Some(Ok(true)) => Look::Pending,
-                Some(Ok(false)) => self.renew(*id, waker.clone()),
+                Some(Ok(false)) => self.renew(*id, waker),
                 Some(Err(Fired)) => Look::Fired,
                 None => Look::Elsewhere,
             },
             Home::Visitor(reactor) if reactor.is_closed() => Look::Elsewhere,
             Home::Visitor(reactor) => {
-                // Cloned outside the lock, and in vain most of the time: visitors are few.
-                let waker = waker.clone();
-                let result = reactor.visitors().set_waker(self.key, waker);
-                match result {
-                    Ok(_displaced) => Look::Visiting,
+                let wakes = reactor.visitors().wakes(self.key, waker);
+                match wakes {
+                    Ok(true) => Look::Visiting,
+                    Ok(false) => self.renew_visitor(reactor, waker),
                     Err(Fired) => Look::Fired,
                 }
             }
@@ -82,11 +82,22 @@ impl Alarm {
     }
 
     /// Another waker for an own one. What cloning it did may have changed everything.
-    fn renew(&self, id: u64, waker: Waker) -> Look {
-        match driver::with_own(id, |own| own.set_waker(self.key, waker)) {
-            Some(Ok(_displaced)) => Look::Pending,
+    fn renew(&self, id: u64, waker: &Waker) -> Look {
+        let mut spare = Spare::clone_of(waker);
+        match driver::with_own(id, |own| own.set_waker(self.key, &mut spare)) {
+            Some(Ok(())) => Look::Pending,
             Some(Err(Fired)) => Look::Fired,
             None => Look::Elsewhere,
+        }
+    }
+
+    /// The same for a visitor.
+    fn renew_visitor(&self, reactor: &Reactor, waker: &Waker) -> Look {
+        let mut spare = Spare::clone_of(waker);
+        let result = reactor.visitors().set_waker(self.key, &mut spare);
+        match result {
+            Ok(()) => Look::Visiting,
+            Err(Fired) => Look::Fired,
         }
     }
 
@@ -102,7 +113,7 @@ impl Alarm {
             Home::Own(id) => {
                 // Whether it is now the earliest does not matter: the worker is awake.
                 if driver::with_own(*id, |own| own.reset(self.key, when)).is_none() {
-                    leave_word(*id, Stray::Reset(self.key, when));
+                    leave_word(*id, self.key, Stray::Reset(when));
                 }
             }
             Home::Visitor(reactor) => reactor.reset_visitor(self.key, when),
@@ -114,7 +125,7 @@ impl Alarm {
         match &self.home {
             Home::Own(id) => {
                 if driver::with_own(*id, |own| own.suspend(self.key)).is_none() {
-                    leave_word(*id, Stray::Suspend(self.key));
+                    leave_word(*id, self.key, Stray::Suspend);
                 }
             }
             Home::Visitor(reactor) => reactor.visitors().suspend(self.key),
@@ -126,26 +137,26 @@ impl Drop for Alarm {
     #[inline]
     fn drop(&mut self) {
         match &self.home {
-            // The waker is dropped outside.
+            // The waker is dropped outside all locks and borrows.
             Home::Own(id) => match driver::with_own(*id, |own| own.remove(self.key)) {
-                Some(_waker) => {}
-                None => leave_word(*id, Stray::Remove(self.key)),
+                Some(waker) => drop_all(waker),
+                None => leave_word(*id, self.key, Stray::Remove),
             },
-            Home::Visitor(reactor) => drop(reactor.remove_visitor(self.key)),
+            Home::Visitor(reactor) => drop_all(reactor.remove_visitor(self.key)),
         }
     }
 }
 
 /// Leaves word for the thread that drives the reactor called `id`, if it has not closed.
 #[cold]
-fn leave_word(id: u64, stray: Stray) {
+fn leave_word(id: u64, key: Key, stray: Stray) {
     let reactor = {
         let registry = registry();
         let place = registry.iter().position(|(other, _)| *other == id);
         place.and_then(|place| registry[place].1.upgrade())
     };
     if let Some(reactor) = reactor {
-        reactor.leave_word(stray);
+        reactor.leave_word(key, stray);
     }
 }
 

@@ -18,6 +18,8 @@
 use std::task::Waker;
 use std::time::Instant;
 
+use crate::sync::Spare;
+
 #[derive(Debug, Default)]
 pub(crate) struct Deadlines {
     nodes: Vec<Node>,
@@ -48,7 +50,7 @@ struct Entry {
 
 /// A pending or fired timer's place. Its owner gives it up by [`remove`](Deadlines::remove), and does
 /// not use it again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key(u32);
 
 const NONE: u32 = u32::MAX;
@@ -128,12 +130,16 @@ impl Deadlines {
         }
     }
 
-    /// Gives a pending timer a waker, and hands back the one that it replaces; `Err` if it has fired.
-    pub(crate) fn set_waker(&mut self, key: Key, waker: Waker) -> Result<Option<Waker>, Fired> {
+    /// Gives a pending timer the waker in `spare`, where the one is then that it replaces; `Err` if it has
+    /// fired.
+    pub(crate) fn set_waker(&mut self, key: Key, spare: &mut Spare) -> Result<(), Fired> {
         let entry = &mut self.entries[key.0 as usize];
         match entry.node {
             NONE => Err(Fired),
-            _ => Ok(entry.waker.replace(waker)),
+            _ => {
+                spare.swap(&mut entry.waker);
+                Ok(())
+            }
         }
     }
 
@@ -401,8 +407,8 @@ mod tests {
                         model.remove(&(*old, *old_order, name));
                         // A timer that has fired has no waker until it is polled.
                         bench.deadlines.reset(*key, bench.at(when));
-                        let waker = bench.waker(name);
-                        bench.deadlines.set_waker(*key, waker).unwrap();
+                        let mut spare = Spare::clone_of(&bench.waker(name));
+                        bench.deadlines.set_waker(*key, &mut spare).unwrap();
                         (*old, *old_order) = (when, order);
                         model.insert((when, order, name));
                     }

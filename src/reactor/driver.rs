@@ -14,6 +14,7 @@
 //! reactor, in a second heap, behind a lock.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::rc::Rc;
@@ -61,11 +62,42 @@ impl Default for Scratch {
 }
 
 /// What is to be done to an own timer, said from elsewhere.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Stray {
-    Remove(Key),
-    Reset(Key, Instant),
-    Suspend(Key),
+    Remove,
+    Reset(Instant),
+    Suspend,
+}
+
+/// Word left for the driver: for each timer what was said last, which makes up for whatever was said
+/// before. So there are never more words than timers, however long nobody drives the worker. (No timer
+/// takes the place of one that is to be removed before the driver has done that.)
+#[derive(Debug, Default)]
+pub(super) struct Strays {
+    /// With the order in which they were said, which is that among equal deadlines.
+    words: BTreeMap<Key, (u64, Stray)>,
+    count: u64,
+}
+
+impl Strays {
+    pub(super) fn len(&self) -> usize {
+        self.words.len()
+    }
+
+    pub(super) fn add(&mut self, key: Key, stray: Stray) {
+        self.count += 1;
+        self.words.insert(key, (self.count, stray));
+    }
+
+    /// All of them, in their order.
+    pub(super) fn take(&mut self) -> Vec<(Key, Stray)> {
+        let mut words: Vec<_> = std::mem::take(&mut self.words).into_iter().collect();
+        words.sort_unstable_by_key(|(_, (order, _))| *order);
+        words
+            .into_iter()
+            .map(|(key, (_, stray))| (key, stray))
+            .collect()
+    }
 }
 
 thread_local! {
@@ -223,13 +255,13 @@ impl Driver {
     fn read_strays_now(&self) {
         let strays = self.reactor.take_strays();
         let mut deadlines = self.deadlines.borrow_mut();
-        for stray in strays {
+        for (key, stray) in strays {
             match stray {
-                Stray::Remove(key) => self.gone.borrow_mut().extend(deadlines.remove(key)),
-                Stray::Reset(key, when) => {
+                Stray::Remove => self.gone.borrow_mut().extend(deadlines.remove(key)),
+                Stray::Reset(when) => {
                     deadlines.reset(key, when);
                 }
-                Stray::Suspend(key) => deadlines.suspend(key),
+                Stray::Suspend => deadlines.suspend(key),
             }
         }
     }
@@ -241,4 +273,119 @@ fn wake(wakers: &mut Vec<Waker>) -> bool {
     let any = !wakers.is_empty();
     wake_all(wakers.drain(..));
     any
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use crate::poller::{Backend, Poller};
+
+    const FAR: Duration = Duration::from_secs(3_600);
+
+    /// A reactor and its driver as they are; what is left out is the wait itself: that a notification ends
+    /// it is the poller's promise. So a worker that sleeps too long is one that looked in vain *and* was not
+    /// notified. Left out too: who finds the reactor by its name, and foreign code.
+    fn check(first: Stray, second: Option<Stray>, judge: impl Fn(&Driver) + Send + Sync + 'static) {
+        let words = std::sync::Mutex::new((first, second));
+        let words = move || {
+            let words = words.lock().unwrap();
+            (words.0.clone(), words.1.clone())
+        };
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(move || {
+            let poller = Poller::new(Backend::default()).unwrap();
+            let reactor = Reactor::new(poller);
+            let driver = Driver::new(reactor.clone());
+            let insert = |when| (driver.deadlines.borrow_mut()).insert(when, Waker::noop().clone());
+            let (key, _) = insert(now() + FAR);
+            let (first, second) = words();
+            let remote = {
+                let reactor = reactor.clone();
+                loom::thread::spawn(move || {
+                    reactor.leave_word(key, first);
+                    if let Some(second) = second {
+                        reactor.leave_word(key, second);
+                    }
+                })
+            };
+            reactor.park();
+            let before = driver.next_timeout();
+            remote.join().unwrap();
+            let notified = reactor.resume();
+            let after = driver.next_timeout();
+            let changed = |timeout: Option<Duration>| timeout.is_none_or(|it| it < FAR / 2);
+            assert!(changed(after), "what was said is lost: {after:?}");
+            assert!(
+                notified || changed(before),
+                "the worker sleeps for {before:?}"
+            );
+            judge(&driver);
+        });
+    }
+
+    #[test]
+    fn a_timer_that_is_set_nearer_from_elsewhere_shortens_the_sleep_that_begins() {
+        check(Stray::Reset(now()), None, |driver| {
+            assert_eq!(driver.next_timeout(), Some(Duration::ZERO));
+        });
+    }
+
+    #[test]
+    fn a_timer_that_is_set_and_then_dropped_elsewhere_is_gone_and_its_waker_let_go() {
+        check(Stray::Reset(now()), Some(Stray::Remove), |driver| {
+            assert_eq!(driver.deadlines.borrow().len(), 0, "it is there yet");
+            assert_eq!(driver.gone.borrow().len(), 1, "its waker is lost");
+        });
+    }
+
+    #[test]
+    fn a_timer_that_is_suspended_and_then_set_elsewhere_fires() {
+        check(Stray::Suspend, Some(Stray::Reset(now())), |driver| {
+            assert_eq!(driver.next_timeout(), Some(Duration::ZERO));
+        });
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Keys of two timers, and an instant.
+    fn two() -> (Key, Key, Instant) {
+        let (mut heap, when) = (Deadlines::new(), now());
+        let [one, other] = [(); 2].map(|()| heap.insert(when, Waker::noop().clone()).0);
+        (one, other, when)
+    }
+
+    #[test]
+    fn there_are_never_more_words_than_timers() {
+        let (one, other, when) = two();
+        let mut strays = Strays::default();
+        for i in 0..1_000 {
+            let later = when + Duration::from_millis(i);
+            strays.add(one, Stray::Reset(later));
+            strays.add(other, Stray::Reset(later));
+            strays.add(one, Stray::Suspend);
+        }
+        assert_eq!(strays.len(), 2);
+    }
+
+    /// Equal deadlines fire in the order in which they were set, wherever that was.
+    #[test]
+    fn the_last_word_of_each_timer_counts_in_the_order_in_which_they_were_said() {
+        let (one, other, when) = two();
+        let mut strays = Strays::default();
+        strays.add(one, Stray::Reset(when));
+        strays.add(other, Stray::Reset(when));
+        strays.add(one, Stray::Suspend);
+        strays.add(one, Stray::Reset(when));
+        let said = strays.take();
+        assert_eq!(strays.len(), 0);
+        let resets = said
+            .iter()
+            .all(|(_, stray)| matches!(stray, Stray::Reset(_)));
+        let keys: Vec<Key> = said.iter().map(|(key, _)| *key).collect();
+        assert!(resets && keys == [other, one], "{said:?}");
+    }
 }

@@ -31,7 +31,7 @@ use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sync::{Mutex, MutexGuard};
 use crate::sys::{self, BorrowedDescriptor};
 use deadlines::{Deadlines, Key};
-use driver::Stray;
+use driver::{Stray, Strays};
 use parking::Parking;
 
 pub(crate) use alarm::{Alarm, Look};
@@ -48,7 +48,7 @@ pub(crate) struct Reactor {
     parking: Parking,
     sources: Mutex<Table>,
     visitors: Mutex<Deadlines>,
-    strays: Mutex<Vec<Stray>>,
+    strays: Mutex<Strays>,
     /// How many sources, visiting timers and words there are, for a glance without the locks: what
     /// is seen here may be old, but never is for the thread that drives the reactor and made the change
     /// itself. Each is written under its lock only.
@@ -79,7 +79,7 @@ impl Reactor {
             parking: Parking::new(),
             sources: Mutex::new(Table::default()),
             visitors: Mutex::new(Deadlines::new()),
-            strays: Mutex::new(Vec::new()),
+            strays: Mutex::new(Strays::default()),
             source_count: AtomicUsize::new(0),
             visitor_count: AtomicUsize::new(0),
             stray_count: AtomicUsize::new(0),
@@ -209,24 +209,18 @@ impl Reactor {
         self.stray_count.load(Ordering::Relaxed) > 0
     }
 
-    fn take_strays(&self) -> Vec<Stray> {
+    fn take_strays(&self) -> Vec<(Key, Stray)> {
         let mut strays = self.strays.lock();
         self.stray_count.store(0, Ordering::Relaxed);
-        std::mem::take(&mut *strays)
+        strays.take()
     }
 
-    fn leave_word(&self, stray: Stray) {
+    fn leave_word(&self, key: Key, stray: Stray) {
         let mut strays = self.strays.lock();
         if self.is_closed() {
             return;
         }
-        match (strays.last_mut(), &stray) {
-            // A timer that is pushed back again and again while nobody drives its worker.
-            (Some(Stray::Reset(last, earlier)), Stray::Reset(key, when)) if last == key => {
-                *earlier = *when;
-            }
-            _ => strays.push(stray),
-        }
+        strays.add(key, stray);
         self.stray_count.store(strays.len(), Ordering::Relaxed);
         drop(strays);
         self.unpark();
@@ -413,5 +407,63 @@ impl Table {
             self.free.push(index);
         }
         place.source.take()
+    }
+}
+
+#[cfg(all(test, unix, not(loom)))]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixStream;
+
+    fn source() -> (Io, UnixStream) {
+        let (near, far) = UnixStream::pair().unwrap();
+        (Io::new(near.into(), Kind::Other), far)
+    }
+
+    /// An event that was taken from the kernel before its source went finds nobody, and not whoever has
+    /// the place by then: that one would be woken for what happened to another descriptor, and believe it.
+    #[test]
+    fn a_token_names_nobody_after_its_source_has_gone_also_when_its_place_is_taken() {
+        let mut table = Table::default();
+        let ((first, _first), (second, _second)) = (source(), source());
+        let old = table.insert(first.source().clone());
+        assert!(table.remove(old).is_some());
+        let new = table.insert(second.source().clone());
+        assert_eq!(
+            (old.0 as u32, table.sources.len()),
+            (new.0 as u32, 1),
+            "one place"
+        );
+        assert_ne!(old, new, "a token is used twice");
+        assert!(
+            table.get(old).is_none(),
+            "a late event finds the next owner"
+        );
+        assert!(
+            table.remove(old).is_none(),
+            "a late removal removes the next owner"
+        );
+        assert!(Arc::ptr_eq(table.get(new).unwrap(), second.source()));
+        assert_eq!(table.len(), 1);
+    }
+
+    /// The last generation is never given: the poller's own tokens are there.
+    #[test]
+    fn a_place_whose_generations_run_out_is_not_used_again() {
+        let mut table = Table::default();
+        let (io, _far) = source();
+        let token = table.insert(io.source().clone());
+        table.sources[0].generation = LAST_GENERATION - 1;
+        let last = Token(u64::from(LAST_GENERATION - 1) << 32 | token.0);
+        assert!(table.remove(last).is_some());
+        let next = table.insert(io.source().clone());
+        assert_eq!(next.0, 1, "the place is used again");
+    }
+
+    /// A server has one for each connection.
+    #[test]
+    #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+    fn a_source_takes_no_more_than_136_bytes() {
+        assert!(size_of::<Source>() <= 136, "{}", size_of::<Source>());
     }
 }

@@ -25,13 +25,27 @@
 //!
 //! Each waiter has an identity, [`WaiterId`]: a handle to the socket, or a future of ours. A waiter
 //! that comes again replaces its waker instead of adding one, and one that goes takes it along.
-//! Nearly always there is one at most, who has a place of its own; the rare others share a list.
+//! Nearly always there is one at most, who has a place of its own. Several are in ordered maps, so that
+//! leaving a waker and taking it along costs O(log n) steps; only an event visits all who wait for it.
+//!
+//! **In which order they are woken.** All who wait are woken by an event, and the first to try takes what
+//! there is. A future waits for one operation, and keeps its identity until that is done: futures are
+//! woken in the order of their identities, which is that of their first polls, so whoever tried in vain
+//! is before whoever came later. A handle comes again for each operation, and whether the last one was in
+//! vain is not known: handles are woken behind the futures, in the order in which they came, but for the
+//! first, which is last. It will be the first to wait again, and would leave nothing to the others.
+//!
+//! **Wakers are cloned under no lock**, since that may run anybody's code. Most waits come after an event
+//! has taken the waker out, and so need a clone: where nobody waits, it is made before the lock is taken
+//! ([`spare`](Readiness::spare)). Where somebody does, it is likely the same waker again: that is looked
+//! at first, and if it is another one the lock is given back for the clone.
 
+use std::collections::BTreeMap;
 use std::task::Waker;
 
 use crate::poller::Ready;
-use crate::sync::atomic::{AtomicU8, AtomicU32, Ordering};
-use crate::sync::{Mutex, MutexGuard, renew};
+use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use crate::sync::{Mutex, MutexGuard, NeedsClone, Spare};
 
 /// Which side of a source an operation belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,11 +64,33 @@ impl Direction {
     }
 }
 
-/// Who waits: unique among the waiters of one source. (After 2^32 waiters of one source a number
+/// Who waits: unique among the waiters of one source. (After 2^31 waiters of one source a number
 /// comes again; only if its first owner still waits in the same direction does one of the two go
 /// unwoken.)
+///
+/// Futures and handles have numbers of their own, so that futures come first: see the head of this file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct WaiterId(pub(crate) u32);
+pub(crate) struct WaiterId(u32);
+
+impl WaiterId {
+    const HANDLE: u32 = 1 << 31;
+
+    /// A future, which waits for one operation, and is [forgotten](Readiness::forget) when that is done.
+    #[inline]
+    pub(crate) fn future(count: u32) -> WaiterId {
+        WaiterId(count & !WaiterId::HANDLE)
+    }
+
+    /// A handle, which comes again and again.
+    #[inline]
+    pub(crate) fn handle(count: u32) -> WaiterId {
+        WaiterId(count | WaiterId::HANDLE)
+    }
+
+    fn is_handle(self) -> bool {
+        self.0 & WaiterId::HANDLE != 0
+    }
+}
 
 /// What was known of a direction before an attempt.
 #[derive(Clone, Copy)]
@@ -81,9 +117,15 @@ impl Snapshot {
 /// What is remembered for good.
 const NEWS: u8 = Ready::CLOSED.0 | Ready::ERROR.0 | Ready::PRIORITY.0 | Ready::UNTOLD.0;
 
-/// Waiting was refused: the operation is to be tried again.
-#[derive(Debug)]
-pub(crate) struct ReadyByNow;
+/// What came of leaving a waker.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Left {
+    Waits,
+    /// Refused: the operation is to be tried again.
+    ReadyByNow,
+    /// Give the lock back, clone, and come again.
+    NeedsClone,
+}
 
 #[derive(Debug)]
 pub(crate) struct Readiness<R> {
@@ -93,20 +135,19 @@ pub(crate) struct Readiness<R> {
     spent: [AtomicU32; 2],
     /// What of [`NEWS`] was ever reported. Written under the lock.
     news: AtomicU8,
+    /// Whether anybody may wait, for a guess without the lock. Written under it.
+    waited: AtomicBool,
     slots: Mutex<Slots<R>>,
 }
 
 /// What the lock protects. `homes` is the owner's.
 #[derive(Debug)]
 pub(crate) struct Slots<R> {
-    first: Option<Waiter>,
-    /// Those who came while there was a first, in their order. Boxed, since nearly every source goes
-    /// without.
-    #[expect(
-        clippy::box_collection,
-        reason = "one word instead of three in every source"
-    )]
-    more: Option<Box<Vec<Waiter>>>,
+    /// The waiter, as long as there is no second one.
+    only: Option<Waiter>,
+    /// Since there were two at once: all of them, unless there is only one. Boxed, since nearly every
+    /// source goes without.
+    several: Option<Box<[Queue; 2]>>,
     pub(crate) homes: R,
 }
 
@@ -124,15 +165,72 @@ impl Waiter {
     }
 }
 
+/// Those who wait for one direction. (The maps keep a node when they are empty: one reader and one writer
+/// who wait by turns allocate nothing.)
+#[derive(Debug, Default)]
+struct Queue {
+    /// By id.
+    futures: BTreeMap<u32, Waker>,
+    /// By arrival.
+    handles: BTreeMap<u64, Waker>,
+    /// When each handle has arrived, by id.
+    arrivals: BTreeMap<u32, u64>,
+    arrived: u64,
+}
+
+impl Queue {
+    fn get(&mut self, id: WaiterId) -> Option<&mut Waker> {
+        match id.is_handle() {
+            true => self.handles.get_mut(self.arrivals.get(&id.0)?),
+            false => self.futures.get_mut(&id.0),
+        }
+    }
+
+    fn add(&mut self, id: WaiterId, waker: Waker) {
+        if id.is_handle() {
+            self.arrived += 1;
+            self.arrivals.insert(id.0, self.arrived);
+            self.handles.insert(self.arrived, waker);
+        } else {
+            self.futures.insert(id.0, waker);
+        }
+    }
+
+    fn remove(&mut self, id: WaiterId) -> Option<Waker> {
+        match id.is_handle() {
+            true => self.handles.remove(&self.arrivals.remove(&id.0)?),
+            false => self.futures.remove(&id.0),
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.futures.len() + self.handles.len()
+    }
+
+    /// Takes out everyone, in the order in which they are to be woken.
+    fn take(&mut self, wakers: &mut Vec<Waker>) {
+        while let Some((_, waker)) = self.futures.pop_first() {
+            wakers.push(waker);
+        }
+        while self.arrivals.pop_first().is_some() {}
+        let first = self.handles.pop_first();
+        while let Some((_, waker)) = self.handles.pop_first() {
+            wakers.push(waker);
+        }
+        wakers.extend(first.map(|(_, waker)| waker));
+    }
+}
+
 impl<R> Readiness<R> {
     pub(crate) fn new(homes: R) -> Readiness<R> {
         Readiness {
             events: [AtomicU32::new(1), AtomicU32::new(1)],
             spent: [AtomicU32::new(0), AtomicU32::new(0)],
             news: AtomicU8::new(0),
+            waited: AtomicBool::new(false),
             slots: Mutex::new(Slots {
-                first: None,
-                more: None,
+                only: None,
+                several: None,
                 homes,
             }),
         }
@@ -155,13 +253,39 @@ impl<R> Readiness<R> {
         self.spent[direction as usize].store(seen.events, Ordering::Relaxed);
     }
 
+    /// Asks `look` whether the direction is ready *now*, and clears it where it is not. (What came before
+    /// the question is answered by it; an event that comes after it is counted beyond what is cleared.)
+    #[inline]
+    pub(crate) fn look<E>(
+        &self,
+        direction: Direction,
+        look: impl FnOnce() -> Result<bool, E>,
+    ) -> Result<bool, E> {
+        let seen = self.snapshot(direction);
+        let is_ready = look()?;
+        if !is_ready {
+            self.clear(direction, seen);
+        }
+        Ok(is_ready)
+    }
+
     #[inline]
     pub(crate) fn lock(&self) -> MutexGuard<'_, Slots<R>> {
         self.slots.lock()
     }
 
-    /// Leaves a waker for the next event of `direction`, unless it is ready by now. Hands back
-    /// the waker that it replaces, to be dropped outside the lock.
+    /// To be had before the lock is taken: a clone of the waker that is to be left, where none will be
+    /// there. It may be a clone in vain, or be missing, if others come or go meanwhile.
+    #[inline]
+    pub(crate) fn spare(&self, waker: &Waker) -> Spare {
+        match self.waited.load(Ordering::Relaxed) {
+            true => Spare::default(),
+            false => Spare::clone_of(waker),
+        }
+    }
+
+    /// Leaves a waker for the next event of `direction`, unless it is ready by now. What it replaces is
+    /// in `spare` afterwards, to be dropped outside the lock.
     #[inline]
     pub(crate) fn wait(
         &self,
@@ -169,11 +293,18 @@ impl<R> Readiness<R> {
         direction: Direction,
         id: WaiterId,
         waker: &Waker,
-    ) -> Result<Option<Waker>, ReadyByNow> {
+        spare: &mut Spare,
+    ) -> Left {
         if self.snapshot(direction).is_ready() {
-            return Err(ReadyByNow);
+            return Left::ReadyByNow;
         }
-        Ok(slots.leave(direction, id, waker))
+        match slots.leave(direction, id, waker, spare) {
+            Ok(()) => {
+                self.waited.store(true, Ordering::Relaxed);
+                Left::Waits
+            }
+            Err(NeedsClone) => Left::NeedsClone,
+        }
     }
 
     /// An event, or something that is treated as one, while the lock is held: counts it, and moves
@@ -189,6 +320,7 @@ impl<R> Readiness<R> {
                 slots.take(direction, wakers);
             }
         }
+        self.waited.store(slots.len() > 0, Ordering::Relaxed);
     }
 
     /// Notes whatever of `ready` is remembered for good, while the lock is held.
@@ -203,30 +335,42 @@ impl<R> Readiness<R> {
     /// The waiter goes: its wakers are handed back, to be dropped outside the lock.
     pub(crate) fn forget(&self, id: WaiterId) -> [Option<Waker>; 2] {
         let mut slots = self.lock();
-        [Direction::Read, Direction::Write].map(|direction| slots.remove(direction, id))
+        let wakers = [Direction::Read, Direction::Write].map(|it| slots.remove(it, id));
+        self.waited.store(slots.len() > 0, Ordering::Relaxed);
+        wakers
     }
 }
 
 impl<R> Slots<R> {
-    fn all(&self) -> impl Iterator<Item = &Waiter> {
-        self.first
-            .iter()
-            .chain(self.more.iter().flat_map(|more| &**more))
+    #[inline]
+    fn len(&self) -> usize {
+        match (&self.only, &self.several) {
+            (Some(_), _) => 1,
+            (None, None) => 0,
+            (None, Some(queues)) => queues.iter().map(Queue::len).sum(),
+        }
     }
 
     #[inline]
-    fn leave(&mut self, direction: Direction, id: WaiterId, waker: &Waker) -> Option<Waker> {
-        match &mut self.first {
-            Some(first) if first.is(direction, id) => renew(&mut first.waker, waker),
-            None if self.more.is_none() => {
-                self.first = Some(Waiter {
-                    waker: waker.clone(),
+    fn leave(
+        &mut self,
+        direction: Direction,
+        id: WaiterId,
+        waker: &Waker,
+        spare: &mut Spare,
+    ) -> Result<(), NeedsClone> {
+        match &mut self.only {
+            Some(only) if only.is(direction, id) => spare.renew(&mut only.waker, waker),
+            None if self.several.is_none() => {
+                let waker = spare.take()?;
+                self.only = Some(Waiter {
+                    waker,
                     id,
                     direction,
                 });
-                None
+                Ok(())
             }
-            _ => self.leave_among_others(direction, id, waker),
+            _ => self.leave_among_others(direction, id, waker, spare),
         }
     }
 
@@ -236,75 +380,63 @@ impl<R> Slots<R> {
         direction: Direction,
         id: WaiterId,
         waker: &Waker,
-    ) -> Option<Waker> {
-        let more = self.more.get_or_insert_default();
-        if let Some(own) = more.iter_mut().find(|own| own.is(direction, id)) {
-            return renew(&mut own.waker, waker);
+        spare: &mut Spare,
+    ) -> Result<(), NeedsClone> {
+        let queues = self.several.get_or_insert_default();
+        if let Some(old) = queues[direction as usize].get(id) {
+            return spare.renew(old, waker);
         }
-        let own = Waiter {
-            waker: waker.clone(),
-            id,
-            direction,
-        };
-        match self.first {
-            None => self.first = Some(own),
-            Some(_) => more.push(own),
+        let waker = spare.take()?;
+        if let Some(only) = self.only.take() {
+            queues[only.direction as usize].add(only.id, only.waker);
+        } else if queues.iter().all(|queue| queue.len() == 0) {
+            self.only = Some(Waiter {
+                waker,
+                id,
+                direction,
+            });
+            return Ok(());
         }
-        None
+        queues[direction as usize].add(id, waker);
+        Ok(())
     }
 
     fn remove(&mut self, direction: Direction, id: WaiterId) -> Option<Waker> {
-        let first = self.first.take_if(|first| first.is(direction, id));
-        let removed = first.or_else(|| {
-            let more = self.more.as_mut()?;
-            let index = more.iter().position(|own| own.is(direction, id))?;
-            Some(more.remove(index))
-        });
-        removed.map(|own| own.waker)
+        match self.only.take_if(|only| only.is(direction, id)) {
+            Some(only) => Some(only.waker),
+            None => self.several.as_mut()?[direction as usize].remove(id),
+        }
     }
 
-    /// Takes out the wakers of `direction`. Who waited longest comes last: it will be the first again,
-    /// and one that takes all there is (`accept`) would leave nothing to the others.
+    /// Takes out the wakers of `direction`, in the order in which they are to be woken.
     #[inline]
     pub(super) fn take(&mut self, direction: Direction, wakers: &mut Vec<Waker>) {
-        let longest = self.first.take_if(|first| first.direction == direction);
-        if self.more.is_some() {
-            self.take_others(direction, longest, wakers);
-        } else if let Some(longest) = longest {
-            wakers.push(longest.waker);
+        if let Some(only) = self.only.take_if(|only| only.direction == direction) {
+            wakers.push(only.waker);
+        } else if let Some(queues) = &mut self.several {
+            queues[direction as usize].take(wakers);
         }
-    }
-
-    #[cold]
-    fn take_others(
-        &mut self,
-        direction: Direction,
-        mut longest: Option<Waiter>,
-        wakers: &mut Vec<Waker>,
-    ) {
-        let Some(more) = &mut self.more else { return };
-        for own in std::mem::take(&mut **more) {
-            if own.direction != direction {
-                more.push(own);
-            } else if longest.is_none() {
-                longest = Some(own);
-            } else {
-                wakers.push(own.waker);
-            }
-        }
-        wakers.extend(longest.map(|longest| longest.waker));
     }
 
     /// Whether anybody waits for `direction`.
     #[inline]
     pub(crate) fn is_waited(&self, direction: Direction) -> bool {
-        self.all().any(|own| own.direction == direction)
+        match (&self.only, &self.several) {
+            (Some(only), _) => only.direction == direction,
+            (None, None) => false,
+            (None, Some(queues)) => queues[direction as usize].len() > 0,
+        }
     }
 
     /// Whether anybody waits but `id` in `direction`. (In the other direction a handle may have
     /// another user.)
-    pub(crate) fn is_waited_by_others(&self, direction: Direction, id: WaiterId) -> bool {
-        self.all().any(|own| !own.is(direction, id))
+    pub(crate) fn is_waited_by_others(&mut self, direction: Direction, id: WaiterId) -> bool {
+        let own = match (&self.only, &mut self.several) {
+            (Some(only), _) => only.is(direction, id),
+            (None, None) => false,
+            (None, Some(queues)) => queues[direction as usize].get(id).is_some(),
+        };
+        self.len() > usize::from(own)
     }
 }
 
@@ -314,7 +446,9 @@ mod loom_tests {
     use loom::sync::Arc;
     use loom::sync::atomic::{AtomicUsize, Ordering as O};
 
-    const ME: WaiterId = WaiterId(1);
+    fn me() -> WaiterId {
+        WaiterId::handle(1)
+    }
 
     /// A socket that holds a number of bytes, an edge for each arrival, and a reader that takes
     /// what there is, clears, waits, and is "woken" by the waker's count.
@@ -372,11 +506,45 @@ mod loom_tests {
                     }
                     continue;
                 }
-                let mut slots = self.readiness.lock();
-                let waits = self.readiness.wait(&mut slots, Direction::Read, id, &waker);
-                if waits.is_ok() {
+                if self.leave(id, &waker) {
                     return None;
                 }
+            }
+        }
+
+        /// As a source does: false if it is to be tried again.
+        fn leave(&self, id: WaiterId, waker: &Waker) -> bool {
+            let mut spare = self.readiness.spare(waker);
+            loop {
+                let mut slots = self.readiness.lock();
+                match (self.readiness).wait(&mut slots, Direction::Read, id, waker, &mut spare) {
+                    Left::Waits => return true,
+                    Left::ReadyByNow => return false,
+                    Left::NeedsClone => {
+                        drop(slots);
+                        spare.fill(waker);
+                    }
+                }
+            }
+        }
+
+        /// One poll of an `Async`, which asks the level each time: ready, or a waker was left.
+        fn poll_level(&self) -> bool {
+            let waker = Waker::from(self.woken.clone());
+            loop {
+                let look = || Ok::<_, std::convert::Infallible>(self.bytes.load(O::Acquire) > 0);
+                if self.readiness.look(Direction::Read, look).unwrap() {
+                    return true;
+                }
+                if self.leave(WaiterId::future(1), &waker) {
+                    return false;
+                }
+            }
+        }
+
+        fn sleep(&self) {
+            while self.woken.count.swap(0, O::Acquire) == 0 {
+                loom::thread::park();
             }
         }
 
@@ -384,16 +552,47 @@ mod loom_tests {
         fn read_all(&self, total: usize) {
             let mut read = 0;
             while read < total {
-                match self.poll_read(ME) {
+                match self.poll_read(me()) {
                     Some(n) => read += n,
-                    None => {
-                        while self.woken.count.swap(0, O::Acquire) == 0 {
-                            loom::thread::park();
-                        }
-                    }
+                    None => self.sleep(),
                 }
             }
         }
+    }
+
+    /// What `Async` does. The snapshot belongs before the question: taken after it, an event in between
+    /// would be cleared unseen. Left out: what the poller does to be told again.
+    #[test]
+    fn an_edge_between_the_look_at_the_level_and_waiting_is_never_lost() {
+        loom::model(|| {
+            let world = World::new();
+            let sender = {
+                let world = world.clone();
+                loom::thread::spawn(move || world.arrive())
+            };
+            while !world.poll_level() {
+                world.sleep();
+            }
+            sender.join().unwrap();
+        });
+    }
+
+    /// A source that is registered with two reactors. Left out: how it came to be, which is in `source`.
+    #[test]
+    fn two_that_deliver_at_once_lose_neither_event_nor_waiter() {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(2);
+        model.check(|| {
+            let world = World::new();
+            let senders = [(); 2].map(|()| {
+                let world = world.clone();
+                loom::thread::spawn(move || world.arrive())
+            });
+            world.read_all(2);
+            for sender in senders {
+                sender.join().unwrap();
+            }
+        });
     }
 
     #[test]
@@ -471,10 +670,14 @@ mod tests {
     }
 
     fn wait(readiness: &Readiness<()>, direction: Direction, id: u32, waker: &Waker) {
+        wait_as(readiness, direction, WaiterId::handle(id), waker);
+    }
+
+    fn wait_as(readiness: &Readiness<()>, direction: Direction, id: WaiterId, waker: &Waker) {
         readiness.clear(direction, readiness.snapshot(direction));
-        readiness
-            .wait(&mut readiness.lock(), direction, WaiterId(id), waker)
-            .unwrap();
+        let mut spare = Spare::clone_of(waker);
+        let left = readiness.wait(&mut readiness.lock(), direction, id, waker, &mut spare);
+        assert_eq!(left, Left::Waits);
     }
 
     #[test]
@@ -506,14 +709,106 @@ mod tests {
         }
         for id in [2, 1, 3] {
             assert!(readiness.lock().is_waited(Direction::Write));
-            assert_eq!(readiness.forget(WaiterId(id)).len(), 2);
+            assert_eq!(readiness.forget(WaiterId::handle(id)).len(), 2);
         }
         assert_eq!(Arc::strong_count(&nobody), 2);
         assert!(
             !readiness
                 .lock()
-                .is_waited_by_others(Direction::Read, WaiterId(9))
+                .is_waited_by_others(Direction::Read, WaiterId::handle(9))
         );
+    }
+
+    /// The waker of whoever is woken first, second, …, by name.
+    fn order(readiness: &Readiness<()>, names: &[(&'static str, Waker)]) -> Vec<&'static str> {
+        let mut wakers = Vec::new();
+        readiness.deliver(&mut readiness.lock(), Ready::READABLE, &mut wakers);
+        let name = |waker: &Waker| names.iter().find(|(_, it)| it.will_wake(waker)).unwrap().0;
+        wakers.iter().map(name).collect()
+    }
+
+    /// Who waits for one operation keeps its turn until it is served. A handle that comes again may have
+    /// been served, so the first one goes last, or the others would never be.
+    #[test]
+    fn those_who_wait_are_woken_in_their_order() {
+        let readiness = Readiness::new(());
+        let names = ["a", "b", "c", "x", "y", "z"].map(|name| (name, waker().1));
+        let future = |index: usize| {
+            let id = WaiterId::future(index as u32);
+            wait_as(&readiness, Direction::Read, id, &names[index].1);
+        };
+        let handle =
+            |index: usize| wait(&readiness, Direction::Read, index as u32, &names[index].1);
+        for index in [3, 1, 5, 0, 4, 2] {
+            match index {
+                0..3 => future(index),
+                _ => handle(index),
+            }
+        }
+        assert_eq!(order(&readiness, &names), ["a", "b", "c", "z", "y", "x"]);
+        // "a" was served. The others come again as they were woken.
+        for index in [1, 2] {
+            future(index);
+        }
+        for index in [5, 4, 3] {
+            handle(index);
+        }
+        assert_eq!(order(&readiness, &names), ["b", "c", "y", "x", "z"]);
+        // One that is alone, then not, then alone again.
+        handle(3);
+        handle(4);
+        drop(readiness.forget(WaiterId::handle(3)));
+        assert_eq!(order(&readiness, &names), ["y"]);
+        handle(5);
+        assert_eq!(order(&readiness, &names), ["z"]);
+    }
+
+    /// An event that comes after the question is not answered by it.
+    #[test]
+    fn an_event_between_the_look_at_the_level_and_its_answer_is_seen() {
+        let readiness = Readiness::new(());
+        let is_ready = readiness.look(Direction::Read, || {
+            let mut slots = readiness.lock();
+            readiness.deliver(&mut slots, Ready::READABLE, &mut Vec::new());
+            Ok::<_, ()>(false) // Asked just before.
+        });
+        assert_eq!(is_ready, Ok(false));
+        let (_nobody, waker) = waker();
+        let (id, mut spare) = (WaiterId::future(1), Spare::clone_of(&waker));
+        let mut slots = readiness.lock();
+        let left = readiness.wait(&mut slots, Direction::Read, id, &waker, &mut spare);
+        assert_eq!(left, Left::ReadyByNow, "the event is lost");
+    }
+
+    /// A waker that is there already is not cloned, and one that is not is cloned before the lock is taken.
+    #[test]
+    fn a_waker_is_cloned_before_the_lock_is_taken_and_not_in_vain() {
+        let readiness = Readiness::new(());
+        let (nobody, first) = waker();
+        let leave = |waker: &Waker, spare: &mut Spare| {
+            readiness.clear(Direction::Read, readiness.snapshot(Direction::Read));
+            let mut slots = readiness.lock();
+            readiness.wait(
+                &mut slots,
+                Direction::Read,
+                WaiterId::handle(0),
+                waker,
+                spare,
+            )
+        };
+        let mut spare = readiness.spare(&first);
+        assert_eq!(Arc::strong_count(&nobody), 3);
+        assert_eq!(leave(&first, &mut spare), Left::Waits);
+        let mut spare = readiness.spare(&first);
+        assert_eq!(leave(&first, &mut spare), Left::Waits);
+        assert_eq!(Arc::strong_count(&nobody), 3, "cloned in vain");
+        let (_, second) = waker();
+        let mut spare = readiness.spare(&second);
+        assert_eq!(leave(&second, &mut spare), Left::NeedsClone);
+        spare.fill(&second);
+        assert_eq!(leave(&second, &mut spare), Left::Waits);
+        drop(spare);
+        assert_eq!(Arc::strong_count(&nobody), 2, "the waker before is left");
     }
 
     #[test]

@@ -41,11 +41,11 @@ use std::task::{Wake, Waker};
 use std::time::Duration;
 
 use super::alarm::Alarm;
-use super::readiness::{Direction, Readiness, Slots, Snapshot, WaiterId};
+use super::readiness::{Direction, Left, Readiness, Slots, Snapshot, WaiterId};
 use super::{Reactor, Token};
 use crate::poller::{Interest, Mode, Ready};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use crate::sync::wake_all;
+use crate::sync::{Spare, drop_all, wake_all};
 use crate::sys::{self, AsDescriptor, BorrowedDescriptor, OwnedDescriptor};
 
 /// What a source is, as far as waiting for it differs.
@@ -216,6 +216,16 @@ impl Source {
         self.readiness.clear(direction, seen);
     }
 
+    /// See [`Readiness::look`].
+    #[inline]
+    pub(crate) fn look<E>(
+        &self,
+        direction: Direction,
+        look: impl FnOnce() -> Result<bool, E>,
+    ) -> Result<bool, E> {
+        self.readiness.look(direction, look)
+    }
+
     #[inline]
     pub(crate) fn descriptor(&self) -> &OwnedDescriptor {
         match &self.descriptor {
@@ -249,6 +259,7 @@ impl Source {
         id: WaiterId,
         waker: &Waker,
     ) -> io::Result<bool> {
+        let mut spare = Spare::clone_of(waker);
         let mut slots = self.readiness.lock();
         while slots.homes.with(reactor).is_none() {
             let left = match slots.is_waited_by_others(direction, id) {
@@ -260,14 +271,11 @@ impl Source {
             self.attach(reactor, direction)?;
             slots = self.readiness.lock();
         }
-        let displaced = self.readiness.wait(&mut slots, direction, id, waker);
-        let armed = match (&displaced, slots.homes.with(reactor)) {
-            (Ok(_), Some(home)) => self.arm(home, interest(direction)),
-            _ => Ok(()),
-        };
-        drop(slots);
-        // The displaced waker is dropped here, outside the lock.
-        armed.map(|()| displaced.is_ok())
+        let left = (self.readiness).wait(&mut slots, direction, id, waker, &mut spare);
+        if let (Left::Waits, Some(home)) = (left, slots.homes.with(reactor)) {
+            self.arm(home, interest(direction))?;
+        }
+        Ok(left == Left::Waits)
     }
 
     /// [`wait`](Self::wait), if the source is registered with the reactor that this thread drives:
@@ -279,17 +287,24 @@ impl Source {
         id: WaiterId,
         waker: &Waker,
     ) -> Option<io::Result<bool>> {
-        let mut slots = self.readiness.lock();
-        if !slots.homes.first.as_ref()?.reactor.is_driven_here() {
-            return None;
+        let mut spare = self.readiness.spare(waker);
+        loop {
+            let mut slots = self.readiness.lock();
+            if !slots.homes.first.as_ref()?.reactor.is_driven_here() {
+                return None;
+            }
+            let left = (self.readiness).wait(&mut slots, direction, id, waker, &mut spare);
+            let armed = match (left, &mut slots.homes.first) {
+                (Left::NeedsClone, _) => {
+                    drop(slots);
+                    spare.fill(waker);
+                    continue;
+                }
+                (Left::Waits, Some(home)) => self.arm(home, interest(direction)),
+                _ => Ok(()),
+            };
+            return Some(armed.map(|()| left == Left::Waits));
         }
-        let displaced = self.readiness.wait(&mut slots, direction, id, waker);
-        let armed = match (&displaced, &mut slots.homes.first) {
-            (Ok(_), Some(home)) => self.arm(home, interest(direction)),
-            _ => Ok(()),
-        };
-        drop(slots);
-        Some(armed.map(|()| displaced.is_ok()))
     }
 
     /// Registers with `reactor`, unless somebody has done that meanwhile.
@@ -544,8 +559,8 @@ impl Source {
         }
     }
 
-    fn new_id(&self) -> WaiterId {
-        WaiterId(self.next_id.fetch_add(1, Ordering::Relaxed))
+    fn next_id(&self) -> u32 {
+        self.next_id.fetch_add(1, Ordering::Relaxed)
     }
 }
 
@@ -617,7 +632,7 @@ impl Io {
                 next_id: AtomicU32::new(1),
                 is_fruitful: AtomicBool::new(false),
             }),
-            id: WaiterId(0),
+            id: WaiterId::handle(0),
         }
     }
 
@@ -632,14 +647,19 @@ impl Io {
         self.id
     }
 
-    /// A name for one more waiter, which [`forget`](Self::forget)s itself.
+    /// A name for a future, which waits for one operation and [`forget`](Self::forget)s itself.
     pub(crate) fn new_id(&self) -> WaiterId {
-        self.source.new_id()
+        WaiterId::future(self.source.next_id())
+    }
+
+    /// A name for whoever comes again and again.
+    pub(crate) fn new_handle_id(&self) -> WaiterId {
+        WaiterId::handle(self.source.next_id())
     }
 
     /// A waiter that goes takes its wakers along.
     pub(crate) fn forget(&self, id: WaiterId) {
-        drop(self.source.readiness.forget(id));
+        drop_all(self.source.readiness.forget(id).into_iter().flatten());
     }
 
     /// The descriptor itself, deregistered; a duplicate of it where other handles share it.
@@ -661,7 +681,7 @@ impl Clone for Io {
     fn clone(&self) -> Io {
         self.source.handles.fetch_add(1, Ordering::Relaxed);
         Io {
-            id: self.source.new_id(),
+            id: self.new_handle_id(),
             source: self.source.clone(),
         }
     }
@@ -671,8 +691,7 @@ impl Drop for Io {
     fn drop(&mut self) {
         let source = &self.source;
         if source.handles.fetch_sub(1, Ordering::AcqRel) > 1 {
-            drop(source.readiness.forget(self.id));
-            return;
+            return self.forget(self.id);
         }
         // The last handle: nobody can wait any more, and the reactor lets go of the source, so
         // that the descriptor closes here and now.
@@ -684,5 +703,132 @@ impl Drop for Io {
             source.deregister(slots.homes.remove_all())
         };
         homes.give_up_places();
+        drop_all(wakers);
+    }
+}
+
+/// Sources and reactors as they are, on the kernel's own poller. Left out: the wait, and so events; and who
+/// finds a reactor (`context`), which after a refusal asks for another one.
+#[cfg(all(test, loom, unix))]
+mod loom_tests {
+    use super::*;
+    use crate::poller::{Backend, Poller};
+    use std::os::unix::net::UnixStream;
+
+    fn reactor() -> Arc<Reactor> {
+        Reactor::new(Poller::new(Backend::default()).unwrap())
+    }
+
+    /// A handle that is known not to be readable.
+    fn io() -> (Io, UnixStream) {
+        let (near, far) = UnixStream::pair().unwrap();
+        let io = Io::new(near.into(), Kind::Other);
+        let seen = io.source().snapshot(Direction::Read);
+        io.source().clear(Direction::Read, seen);
+        (io, far)
+    }
+
+    struct Count(AtomicUsize);
+
+    impl std::task::Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    fn check(model: impl Fn() + Send + Sync + 'static) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(3);
+        builder.check(model);
+    }
+
+    fn is_with(io: &Io, reactor: &Reactor) -> bool {
+        let mut slots = io.source().readiness.lock();
+        slots.homes.with(reactor).is_some()
+    }
+
+    #[test]
+    fn whoever_registers_while_the_reactor_closes_is_refused_or_woken() {
+        check(|| {
+            let (reactor, (io, _far)) = (reactor(), io());
+            let count = Arc::new(Count(AtomicUsize::new(0)));
+            let closer = {
+                let reactor = reactor.clone();
+                loom::thread::spawn(move || {
+                    let mut wakers = Vec::new();
+                    reactor.close(&mut wakers);
+                    wake_all(wakers);
+                })
+            };
+            let waker = Waker::from(count.clone());
+            let waits = (io.source()).wait(&reactor, Direction::Read, io.id(), &waker);
+            closer.join().unwrap();
+            if matches!(waits, Ok(true)) {
+                assert_eq!(count.0.load(Ordering::Acquire), 1, "it waits for ever");
+            }
+            assert!(
+                !is_with(&io, &reactor),
+                "it is registered with what has closed"
+            );
+        });
+    }
+
+    #[test]
+    fn two_who_wait_with_two_reactors_at_once_are_registered_with_both() {
+        check(|| {
+            let (io, _far) = io();
+            let io = Arc::new(io);
+            let reactors = [reactor(), reactor()];
+            let wait = |reactor: Arc<Reactor>, io: Arc<Io>| {
+                move || {
+                    let (id, waker) = (io.new_id(), Waker::noop());
+                    let waits = (io.source()).wait(&reactor, Direction::Read, id, waker);
+                    assert!(waits.unwrap(), "nothing has happened");
+                }
+            };
+            let other = loom::thread::spawn(wait(reactors[1].clone(), io.clone()));
+            wait(reactors[0].clone(), io.clone())();
+            other.join().unwrap();
+            for reactor in &reactors {
+                assert!(
+                    is_with(&io, reactor),
+                    "a waiter depends on the other's reactor"
+                );
+                // Or the source would hold itself.
+                reactor.close(&mut Vec::new());
+            }
+        });
+    }
+
+    #[test]
+    fn a_source_that_moves_leaves_no_registration_behind() {
+        check(|| {
+            let (io, _far) = io();
+            let io = Arc::new(io);
+            let (first, second) = (reactor(), reactor());
+            let id = io.new_id();
+            let wait = (io.source()).wait(&first, Direction::Read, id, Waker::noop());
+            assert!(wait.unwrap());
+            io.forget(id);
+            // Meanwhile the reactor that it leaves closes.
+            let closer = {
+                let first = first.clone();
+                loom::thread::spawn(move || first.close(&mut Vec::new()))
+            };
+            let id = io.new_id();
+            let wait = (io.source()).wait(&second, Direction::Read, id, Waker::noop());
+            closer.join().unwrap();
+            let waits = wait.unwrap();
+            assert!(
+                !is_with(&io, &first),
+                "it is registered with what it has left"
+            );
+            // `false`: it was told to try again, and has not come back here.
+            assert!(
+                !waits || is_with(&io, &second),
+                "it waits, and is registered nowhere"
+            );
+            second.close(&mut Vec::new());
+        });
     }
 }

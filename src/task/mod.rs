@@ -251,6 +251,10 @@ fn report(site: &Location<'_>, panic: &(dyn Any + Send)) {
 /// Awaiting a task that was cancelled because its runtime ended panics, and so does awaiting one
 /// again after it has given its output. [`fallible`](Self::fallible) gives `None` instead.
 ///
+/// The waker that a task is awaited with must not panic where it is cloned, called or dropped: `async-task`
+/// aborts the process then. (Wakers of tasks and of `block_on` do not. Sockets, timers and events take any
+/// waker.)
+///
 /// # Cancel safety
 ///
 /// Polling a task through `&mut` and giving up loses nothing; dropping it cancels it.
@@ -282,6 +286,13 @@ impl<T> Task<T> {
 
     /// Cancels the task, and waits until its future has been dropped. Gives the output if it was
     /// done before.
+    ///
+    /// The future is dropped between two polls, and an operation has effect within one. So where the task
+    /// runs on another worker, an operation that has just succeeded may be dropped with its result: bytes
+    /// that were read, a connection that was accepted, a message that was taken from a channel. If the poll
+    /// that is under way while this is called ends in the output, that is given; if it returns
+    /// `Pending`, the future goes with all that it holds, also what the same poll has got. A task whose work
+    /// must be whole is told to stop, by an [`Event`](crate::Event) or a channel, and awaited.
     ///
     /// Work given to [`unblock`] that has begun cannot be stopped: this waits for its end, and gives its
     /// output.

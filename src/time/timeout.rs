@@ -45,6 +45,7 @@ pub fn timeout<F: Future>(duration: Duration, future: F) -> Timeout<F> {
     Timeout {
         future,
         limit: sleep(duration),
+        state: State::Pending,
     }
 }
 
@@ -74,6 +75,7 @@ pub fn timeout_at<F: Future>(deadline: Instant, future: F) -> Timeout<F> {
     Timeout {
         future,
         limit: sleep_until(deadline),
+        state: State::Pending,
     }
 }
 
@@ -93,6 +95,13 @@ pin_project! {
     /// assert!(late.is_err());
     /// ```
     ///
+    /// Once its deadline has elapsed it gives [`Elapsed`] whenever it is polled, and does not poll the future
+    /// any more.
+    ///
+    /// # Panics
+    ///
+    /// If it is polled again after it has given the future's output, and as [`Timer`](crate::Timer).
+    ///
     /// # Cancel safety
     ///
     /// Dropping it drops the future, and leaves nothing behind.
@@ -102,7 +111,16 @@ pin_project! {
         #[pin]
         future: F,
         limit: Sleep,
+        state: State,
     }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Pending,
+    Elapsed,
+    /// The future's output was given.
+    Done,
 }
 
 impl<F: Future> Future for Timeout<F> {
@@ -110,14 +128,23 @@ impl<F: Future> Future for Timeout<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
+        match this.state {
+            State::Pending => {}
+            State::Elapsed => return Poll::Ready(Err(Elapsed(()))),
+            State::Done => panic!("`Timeout` polled after completion"),
+        }
         if let Poll::Ready(output) = this.future.poll(cx) {
+            *this.state = State::Done;
             return Poll::Ready(Ok(output));
         }
-        Pin::new(this.limit).poll(cx).map(|()| Err(Elapsed(())))
+        Pin::new(this.limit).poll(cx).map(|()| {
+            *this.state = State::Elapsed;
+            Err(Elapsed(()))
+        })
     }
 }
 
-/// The time was over before the future was done.
+/// The deadline has elapsed before the future was done.
 ///
 /// ```
 /// use polder::time::timeout;
@@ -126,7 +153,7 @@ impl<F: Future> Future for Timeout<F> {
 ///
 /// let never = timeout(Duration::from_millis(2), std::future::pending::<()>());
 /// let elapsed = polder::block_on(never).unwrap_err();
-/// assert_eq!(elapsed.to_string(), "the time is over");
+/// assert_eq!(elapsed.to_string(), "deadline has elapsed");
 /// assert_eq!(Error::from(elapsed).kind(), ErrorKind::TimedOut); // So `?` takes it.
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -134,7 +161,7 @@ pub struct Elapsed(());
 
 impl fmt::Display for Elapsed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the time is over")
+        f.write_str("deadline has elapsed")
     }
 }
 

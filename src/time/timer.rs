@@ -9,14 +9,32 @@ use futures_lite::Stream;
 
 use crate::reactor::{Alarm, Look, is_surely_before, now};
 use crate::runtime::context;
+use crate::sync::wake_all;
 use crate::task::queue;
 
 /// A deadline, or a series of them: a future that gives the [`Instant`] when it fires, and a stream
 /// that gives one for each period.
 ///
-/// The interface is `async-io`'s. As a future it can be polled again after it has fired: it waits
-/// for its next period, or, without one, until it is set anew. What it gives is the deadline, not the
-/// time at which it was noticed.
+/// The interface is `async-io`'s. As a future it can be polled again after it has fired: with a period it
+/// waits for the next one; without one it is done, and gives its deadline again at once, until it is set
+/// anew. (async-io's never completes then.) As a stream, it ends then. What it gives is the deadline, not
+/// the time at which it was noticed.
+///
+/// ```
+/// use polder::Timer;
+/// use polder::stream::StreamExt;
+/// use std::time::{Duration, Instant};
+///
+/// polder::block_on(async {
+///     let when = Instant::now() + Duration::from_millis(2);
+///     let mut timer = Timer::at(when);
+///     assert_eq!((&mut timer).await, when);
+///     assert_eq!((&mut timer).await, when); // It is done, and stays so,
+///     assert_eq!(timer.next().await, None);
+///     timer.set_after(Duration::from_millis(2)); // until it is set anew.
+///     assert!(timer.await > when);
+/// });
+/// ```
 ///
 /// # Examples
 ///
@@ -45,8 +63,10 @@ pub struct Timer {
     /// `None`: never.
     when: Option<Instant>,
     /// [`Duration::MAX`] where there is none.
-    period: Duration,
+    period: Option<Duration>,
     state: State,
+    /// It has fired, and has no period: ready until it is set.
+    done: bool,
     /// It was given another deadline since it was polled, one that may have come already.
     moved: bool,
     /// It was polled when its task had had its share of the loop: the next poll is free, or a future
@@ -63,11 +83,12 @@ enum State {
 }
 
 impl Timer {
-    fn new(when: Option<Instant>, period: Duration) -> Timer {
+    fn new(when: Option<Instant>, period: Option<Duration>) -> Timer {
         Timer {
             when,
             period,
             state: State::Idle(None),
+            done: false,
             moved: false,
             deferred: false,
         }
@@ -87,7 +108,7 @@ impl Timer {
     /// });
     /// ```
     pub fn never() -> Timer {
-        Timer::new(None, Duration::MAX)
+        Timer::new(None, None)
     }
 
     /// Fires once, `duration` from now.
@@ -106,7 +127,7 @@ impl Timer {
     /// });
     /// ```
     pub fn after(duration: Duration) -> Timer {
-        Timer::new(now().checked_add(duration), Duration::MAX)
+        Timer::new(now().checked_add(duration), None)
     }
 
     /// Fires once, at `instant`.
@@ -119,7 +140,7 @@ impl Timer {
     /// assert_eq!(polder::block_on(Timer::at(when)), when);
     /// ```
     pub fn at(instant: Instant) -> Timer {
-        Timer::new(Some(instant), Duration::MAX)
+        Timer::new(Some(instant), None)
     }
 
     /// Fires every `period`, for the first time one period from now.
@@ -137,7 +158,7 @@ impl Timer {
     /// });
     /// ```
     pub fn interval(period: Duration) -> Timer {
-        Timer::new(now().checked_add(period), period)
+        Timer::new(now().checked_add(period), Some(period))
     }
 
     /// Fires every `period`, for the first time at `start`.
@@ -155,10 +176,10 @@ impl Timer {
     /// });
     /// ```
     pub fn interval_at(start: Instant, period: Duration) -> Timer {
-        Timer::new(Some(start), period)
+        Timer::new(Some(start), Some(period))
     }
 
-    /// Whether it will ever fire.
+    /// Whether it will ever fire: not if it has fired and has no further period.
     ///
     /// ```
     /// use polder::Timer;
@@ -169,7 +190,7 @@ impl Timer {
     /// assert!(Timer::after(Duration::from_secs(1)).will_fire());
     /// ```
     pub fn will_fire(&self) -> bool {
-        self.when.is_some()
+        self.when.is_some() && !self.done
     }
 
     /// Sets it to fire once, `duration` from now. Whoever waits for it waits for that.
@@ -185,7 +206,7 @@ impl Timer {
     /// });
     /// ```
     pub fn set_after(&mut self, duration: Duration) {
-        self.set(now().checked_add(duration), Duration::MAX);
+        self.set(now().checked_add(duration), None);
     }
 
     /// Sets it to fire once, at `instant`.
@@ -200,7 +221,7 @@ impl Timer {
     /// assert_eq!(polder::block_on(timer), now);
     /// ```
     pub fn set_at(&mut self, instant: Instant) {
-        self.set(Some(instant), Duration::MAX);
+        self.set(Some(instant), None);
     }
 
     /// Sets it to fire every `period`, for the first time one period from now.
@@ -219,7 +240,7 @@ impl Timer {
     /// });
     /// ```
     pub fn set_interval(&mut self, period: Duration) {
-        self.set(now().checked_add(period), period);
+        self.set(now().checked_add(period), Some(period));
     }
 
     /// Sets it to fire every `period`, for the first time at `start`.
@@ -238,7 +259,7 @@ impl Timer {
     /// });
     /// ```
     pub fn set_interval_at(&mut self, start: Instant, period: Duration) {
-        self.set(Some(start), period);
+        self.set(Some(start), Some(period));
     }
 
     /// Sets it to never fire.
@@ -252,18 +273,17 @@ impl Timer {
     /// assert!(!timer.will_fire());
     /// ```
     pub fn clear(&mut self) {
-        self.set(None, Duration::MAX);
+        self.set(None, None);
     }
 
-    fn set(&mut self, when: Option<Instant>, period: Duration) {
+    fn set(&mut self, when: Option<Instant>, period: Option<Duration>) {
         self.period = period;
+        self.done = false;
         self.move_to(when);
         // It was never to fire, and somebody waits all the same: now it is.
         if let State::Idle(waker @ Some(_)) = &mut self.state {
             if when.is_some() {
-                if let Some(waker) = waker.take() {
-                    waker.wake();
-                }
+                wake_all(waker.take());
             }
         }
     }
@@ -286,6 +306,9 @@ impl Timer {
 
     /// Ready with the deadline, once it has come.
     fn poll_fire(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
+        if let (true, Some(when)) = (self.done, self.when) {
+            return Poll::Ready(when);
+        }
         loop {
             let look = match &self.state {
                 State::Set(alarm) => {
@@ -344,11 +367,12 @@ impl Timer {
     }
 
     fn fired(&mut self, when: Instant) -> Instant {
-        let next = when.checked_add(self.period);
-        match next {
-            Some(_) => self.move_to(next),
-            None => {
-                self.when = None;
+        match self.period.map(|period| when.checked_add(period)) {
+            Some(next @ Some(_)) => self.move_to(next),
+            // The next one is too far away to be represented, or there is none.
+            next => {
+                self.done = next.is_none();
+                self.when = self.when.filter(|_| self.done);
                 self.state = State::Idle(None);
             }
         }
@@ -378,7 +402,10 @@ impl Stream for Timer {
     type Item = Instant;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Instant>> {
-        self.poll(cx).map(Some)
+        match self.done {
+            true => Poll::Ready(None),
+            false => self.poll(cx).map(Some),
+        }
     }
 }
 
@@ -424,6 +451,8 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
 
 /// The future of [`sleep`] and [`sleep_until`].
 ///
+/// Once it has ended it is ready whenever it is polled, until it is [`reset`](Self::reset).
+///
 /// ```
 /// use polder::time::sleep;
 /// use std::time::{Duration, Instant};
@@ -450,7 +479,7 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
 pub struct Sleep(Timer);
 
 impl Sleep {
-    /// When it ends; `None` if never.
+    /// When it ends, or has ended; `None` if never.
     ///
     /// ```
     /// use polder::time::{sleep, sleep_until};
@@ -482,7 +511,7 @@ impl Sleep {
 
     /// [`reset`](Self::reset), or never.
     pub(super) fn set(&mut self, deadline: Option<Instant>) {
-        self.0.set(deadline, Duration::MAX);
+        self.0.set(deadline, None);
     }
 }
 

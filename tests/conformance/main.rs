@@ -29,4 +29,5 @@ mod time;
 mod udp;
 #[cfg(unix)]
 mod unix;
+mod waiters;
 mod workers;

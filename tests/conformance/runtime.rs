@@ -1657,3 +1657,44 @@ fn a_handle_tells_the_backend_as_its_runtime_does_also_from_afar_and_after_its_e
         assert_eq!(handle.backend(), backend);
     });
 }
+
+// 59: reactors beside ours.
+
+/// Nothing of polder's own is pending meanwhile. async-io's timers, sockets and wakers are called by a
+/// thread of its own, or, in its `block_on`, by ours.
+#[test]
+fn another_reactors_timers_sockets_and_wakers_end_a_wait() {
+    use std::net::UdpSocket;
+
+    crate::support::in_every_runtime(|backend| async move {
+        let rounds = sized(backend, 100);
+        for _ in 0..rounds {
+            async_io::Timer::after(Duration::from_micros(100)).await;
+        }
+        let near = async_io::Async::<UdpSocket>::bind(([127, 0, 0, 1], 0)).unwrap();
+        let address = near.get_ref().local_addr().unwrap();
+        let far = polder::spawn(async move {
+            let far = async_io::Async::<UdpSocket>::bind(([127, 0, 0, 1], 0)).unwrap();
+            for _ in 0..rounds {
+                async_io::Timer::after(Duration::from_micros(100)).await;
+                far.send_to(b"x", address).await.unwrap();
+            }
+        });
+        for _ in 0..rounds {
+            near.recv(&mut [0; 1]).await.unwrap();
+        }
+        far.await;
+        // Within a task of ours, its own loop drives both: it wakes a task of this worker.
+        let event = Arc::new(polder::Event::new());
+        let waits = polder::spawn({
+            let event = event.clone();
+            async move { event.wait().await }
+        });
+        future::yield_now().await;
+        async_io::block_on(async {
+            async_io::Timer::after(Duration::from_millis(1)).await;
+            event.set();
+        });
+        waits.await;
+    });
+}

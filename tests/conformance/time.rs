@@ -1327,6 +1327,9 @@ const CROWD: usize = match cfg!(debug_assertions) {
 
 /// What both timers have.
 trait AnyTimer: Future<Output = Instant> + Stream<Item = Instant> + Unpin {
+    /// Whether one that has fired once, and for good, is ready again when it is polled. (async-io's is
+    /// never ready again; the scenarios call both the same.)
+    const STAYS_DONE: bool;
     fn never() -> Self;
     fn after(duration: Duration) -> Self;
     fn at(instant: Instant) -> Self;
@@ -1341,8 +1344,9 @@ trait AnyTimer: Future<Output = Instant> + Stream<Item = Instant> + Unpin {
 }
 
 macro_rules! any_timer {
-    ($timer:ty) => {
+    ($timer:ty, $stays_done:literal) => {
         impl AnyTimer for $timer {
+            const STAYS_DONE: bool = $stays_done;
             fn never() -> Self {
                 <$timer>::never()
             }
@@ -1380,8 +1384,8 @@ macro_rules! any_timer {
     };
 }
 
-any_timer!(polder::Timer);
-any_timer!(async_io::Timer);
+any_timer!(polder::Timer, true);
+any_timer!(async_io::Timer, false);
 
 /// One thing that is done to a timer. Instants are milliseconds from the start of the scenario.
 #[derive(Clone, Copy, Debug)]
@@ -1436,7 +1440,19 @@ fn run<T: AnyTimer>(scenario: &[Do]) -> Vec<Saw> {
     let mut timer = T::never();
     let mut count = Count::new();
     let mut saw = Vec::new();
+    // Whether it was set to fire once; and then what it gave.
+    let (mut once, mut done) = (false, None);
     for step in scenario {
+        match *step {
+            Do::Poll | Do::PollNext | Do::Await | Do::Next | Do::Woken | Do::GiveUp => {}
+            _ => {
+                done = None;
+                once = matches!(
+                    step,
+                    Do::After(_) | Do::At(_) | Do::SetAfter(_) | Do::SetAt(_)
+                );
+            }
+        }
         match *step {
             Do::Never => timer = T::never(),
             Do::After(duration) => timer = T::after(duration),
@@ -1466,12 +1482,17 @@ fn run<T: AnyTimer>(scenario: &[Do]) -> Vec<Saw> {
                 let waker = Waker::from(count.clone());
                 let mut cx = Context::from_waker(&waker);
                 let result = match *step {
-                    Do::Poll => Pin::new(&mut timer).poll(&mut cx),
-                    _ => Pin::new(&mut timer)
-                        .poll_next(&mut cx)
-                        .map(|due| due.expect("it never ends")),
+                    Do::Poll => Pin::new(&mut timer).poll(&mut cx).map(Some),
+                    _ => Pin::new(&mut timer).poll_next(&mut cx),
                 };
-                Some(result)
+                Some(match (done, T::STAYS_DONE) {
+                    (Some(_), true) => {
+                        let given = done.filter(|_| matches!(step, Do::Poll));
+                        assert_eq!(result, Poll::Ready(given), "{step:?} of {scenario:?}");
+                        Poll::Pending
+                    }
+                    _ => result.map(|due| due.expect("it never ends")),
+                })
             }
             Do::Await => Some(Poll::Ready(wait_for(&mut timer))),
             Do::Next => Some(Poll::Ready(wait_for(timer.next()).expect("it never ends"))),
@@ -1485,6 +1506,7 @@ fn run<T: AnyTimer>(scenario: &[Do]) -> Vec<Saw> {
                     "early in {step:?} of {scenario:?}"
                 );
                 saw.push(due(instant, by_clock));
+                done = once.then_some(instant);
             }
             None => {}
         }

@@ -239,7 +239,105 @@ pub(crate) fn prepare(socket: &SockRef<'_>) -> io::Result<()> {
     Ok(())
 }
 
+/// Whether a stream over IP is TCP and nothing else, so that a short read of it has drained it. Of MPTCP,
+/// SCTP and SMC, and of TCP with an upper-layer protocol (kTLS ends a read at the end of a record), that
+/// is not known.
+#[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd"))]
+pub(crate) fn is_plain_tcp(socket: &impl AsFd) -> bool {
+    let protocol = SockRef::from(socket).protocol().ok().flatten();
+    is_plain(protocol.map(i32::from), || has_upper_layer(socket))
+}
+
+/// See above. Other systems cannot be asked: they have no `SO_PROTOCOL`.
+#[cfg(not(any(target_os = "linux", target_os = "android", target_os = "freebsd")))]
+pub(crate) fn is_plain_tcp(_: &impl AsFd) -> bool {
+    true
+}
+
+/// The decision: what is not known for certain is not trusted.
+#[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd"))]
+fn is_plain(protocol: Option<i32>, has_upper_layer: impl FnOnce() -> io::Result<bool>) -> bool {
+    protocol == Some(libc::IPPROTO_TCP) && has_upper_layer().is_ok_and(|has_one| !has_one)
+}
+
+/// FreeBSD has no such layer: its kTLS takes no plain reads.
+#[cfg(target_os = "freebsd")]
+fn has_upper_layer(_: &impl AsFd) -> io::Result<bool> {
+    Ok(false)
+}
+
+/// Whether something stands between the socket and TCP (`TCP_ULP`). Without one Linux gives an empty name
+/// (`do_tcp_getsockopt`); before 4.13 there is no such option, and nothing that it would tell of.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn has_upper_layer(socket: &impl AsFd) -> io::Result<bool> {
+    use std::os::fd::AsRawFd;
+
+    let mut name = [0_u8; 16]; // TCP_ULP_NAME_MAX
+    let mut length = name.len() as libc::socklen_t;
+    // SAFETY: the descriptor is open while it is lent; the kernel writes at most `length` bytes.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_ULP,
+            name.as_mut_ptr().cast(),
+            &mut length,
+        )
+    };
+    match result {
+        0 => Ok(length > 0 && name[0] != 0),
+        _ => match io::Error::last_os_error() {
+            error if error.raw_os_error() == Some(libc::ENOPROTOOPT) => Ok(false),
+            error => Err(error),
+        },
+    }
+}
+
 /// Whether an error says that a non-blocking connect has begun.
 pub(crate) fn is_in_progress(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINPROGRESS | libc::EINTR))
+}
+
+#[cfg(all(test, any(target_os = "linux", target_os = "android")))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_tcp_without_anything_above_it_is_known_to_be_drained_by_a_short_read() {
+        let none = || Ok(false);
+        assert!(is_plain(Some(libc::IPPROTO_TCP), none));
+        for other in [libc::IPPROTO_MPTCP, libc::IPPROTO_SCTP, 0] {
+            assert!(!is_plain(Some(other), none), "protocol {other}");
+        }
+        assert!(!is_plain(None, none), "a protocol that is not told");
+        assert!(!is_plain(Some(libc::IPPROTO_TCP), || Ok(true)), "kTLS");
+        let denied = || Err(io::ErrorKind::PermissionDenied.into());
+        assert!(!is_plain(Some(libc::IPPROTO_TCP), denied), "not told");
+    }
+
+    #[test]
+    fn an_upper_layer_protocol_is_seen() {
+        use std::os::fd::AsRawFd;
+
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        assert!(is_plain_tcp(&stream));
+        // SAFETY: the descriptor is open, and the kernel reads three bytes.
+        let result = unsafe {
+            libc::setsockopt(
+                stream.as_raw_fd(),
+                libc::IPPROTO_TCP,
+                libc::TCP_ULP,
+                c"tls".as_ptr().cast(),
+                3,
+            )
+        };
+        match result {
+            0 => assert!(!is_plain_tcp(&stream), "kTLS was taken for plain TCP"),
+            _ => println!(
+                "this kernel has no kTLS to try: {}",
+                io::Error::last_os_error()
+            ),
+        }
+    }
 }

@@ -81,6 +81,12 @@ pub(crate) fn is_listening(_: &impl AsSocket) -> Option<bool> {
     None
 }
 
+/// Whether a short read of a stream has drained it: here interest is armed again for each wait, which asks
+/// the system.
+pub(crate) fn is_plain_tcp(_: &impl AsSocket) -> bool {
+    true
+}
+
 /// What a socket needs that others made, besides being non-blocking: nothing.
 pub(crate) fn prepare(_: &SockRef<'_>) -> io::Result<()> {
     Ok(())

@@ -1,0 +1,844 @@
+//! Who waits, and with which waker: rules 60, 63 to 66, 71, 73 and 74.
+//!
+//! A waker may be anybody's, and do anything where it is cloned, called or dropped.
+
+use std::future::Future;
+use std::io;
+use std::net;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use polder::event::{Event, Latch};
+use polder::future::{self, yield_now};
+use polder::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use polder::net::{TcpListener, TcpStream, UdpSocket};
+use polder::stream::StreamExt;
+use polder::time::{Elapsed, sleep, sleep_until, timeout};
+use polder::{Async, Timer};
+
+use crate::streams::{Count, poll_future};
+use crate::support::{
+    eventually, in_every_runtime, in_every_runtime_alone, on_every_backend_alone, runtime, until,
+    within,
+};
+
+const SOON: Duration = Duration::from_millis(2);
+const FAR: Duration = Duration::from_secs(3_600);
+
+/// What is expected to end at once, if at all.
+const SHORT: Duration = Duration::from_secs(10);
+
+/// A waker that does something where it is cloned and where it is dropped.
+struct Foreign {
+    on_clone: Box<dyn Fn() + Send + Sync>,
+    on_drop: Box<dyn Fn() + Send + Sync>,
+    wakes: AtomicUsize,
+}
+
+impl Foreign {
+    fn new(
+        on_clone: impl Fn() + Send + Sync + 'static,
+        on_drop: impl Fn() + Send + Sync + 'static,
+    ) -> Arc<Foreign> {
+        Arc::new(Foreign {
+            on_clone: Box::new(on_clone),
+            on_drop: Box::new(on_drop),
+            wakes: AtomicUsize::new(0),
+        })
+    }
+
+    /// One that does `f` in both places.
+    fn doing(f: impl Fn() + Send + Sync + Clone + 'static) -> Arc<Foreign> {
+        Foreign::new(f.clone(), f)
+    }
+
+    fn waker(self: &Arc<Self>) -> Waker {
+        let raw = RawWaker::new(Arc::into_raw(self.clone()).cast(), &VTABLE);
+        // SAFETY: the functions of the table keep one count of the `Arc` for each waker, and it is
+        // `Send` and `Sync`.
+        unsafe { Waker::from_raw(raw) }
+    }
+}
+
+static VTABLE: RawWakerVTable = RawWakerVTable::new(
+    |data| {
+        let data = data.cast::<Foreign>();
+        // SAFETY: a waker of this table holds a count, so it is alive, and gets one more.
+        unsafe {
+            ((*data).on_clone)();
+            Arc::increment_strong_count(data);
+        }
+        RawWaker::new(data.cast(), &VTABLE)
+    },
+    |data| {
+        // SAFETY: the waker's count is taken over.
+        let foreign = unsafe { Arc::from_raw(data.cast::<Foreign>()) };
+        foreign.wakes.fetch_add(1, Ordering::SeqCst);
+        (foreign.on_drop)();
+    },
+    |data| {
+        // SAFETY: as in the first.
+        unsafe { &*data.cast::<Foreign>() }
+            .wakes
+            .fetch_add(1, Ordering::SeqCst);
+    },
+    |data| {
+        // SAFETY: the waker's count is taken over.
+        let foreign = unsafe { Arc::from_raw(data.cast::<Foreign>()) };
+        (foreign.on_drop)();
+    },
+);
+
+/// Polls with it, once.
+fn poll_as<F: Future + Unpin>(future: &mut F, foreign: &Arc<Foreign>) -> Poll<F::Output> {
+    Pin::new(future).poll(&mut Context::from_waker(&foreign.waker()))
+}
+
+/// `make` gives a future that waits. It is polled with wakers that make, poll and drop another one like it
+/// wherever they are cloned and dropped: each of them replaces the one before.
+fn reenter<F: Future + Unpin>(make: impl Fn() -> F + Send + Sync + Clone + 'static) {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let again = {
+        let (make, calls) = (make.clone(), calls.clone());
+        move || {
+            calls.fetch_add(1, Ordering::SeqCst);
+            let mut inner = make();
+            let _ = Pin::new(&mut inner).poll(&mut Context::from_waker(Waker::noop()));
+        }
+    };
+    let mut future = make();
+    for _ in 0..3 {
+        let foreign = Foreign::doing(again.clone());
+        assert!(poll_as(&mut future, &foreign).is_pending());
+    }
+    drop(future);
+    assert!(calls.load(Ordering::SeqCst) > 0, "nobody was called");
+}
+
+/// `make` gives a future that waits, with a waker that cannot be cloned, and then as it should.
+fn cannot_be_cloned<F: Future + Unpin>(mut future: F) -> F {
+    let foreign = Foreign::new(|| panic!("a clone that panics, on purpose"), || {});
+    let polled = catch_unwind(AssertUnwindSafe(|| poll_as(&mut future, &foreign)));
+    assert!(polled.is_err(), "it was not cloned");
+    // And where a waker is left already.
+    let count = Count::new();
+    assert!(poll_future(&mut future, &count).is_pending());
+    let polled = catch_unwind(AssertUnwindSafe(|| poll_as(&mut future, &foreign)));
+    assert!(polled.is_err(), "it was not cloned");
+    assert!(poll_future(&mut future, &count).is_pending());
+    future
+}
+
+fn udp() -> (Arc<Async<net::UdpSocket>>, net::UdpSocket) {
+    let near = net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let far = net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    far.connect(near.local_addr().unwrap()).unwrap();
+    (Arc::new(Async::new(near).unwrap()), far)
+}
+
+// 60: wakers run anything.
+
+#[test]
+fn a_waker_that_uses_an_event_where_it_is_cloned_and_dropped_finds_no_lock_held() {
+    within(SHORT, "an event", || {
+        let event: &'static Event = Box::leak(Box::default());
+        reenter(|| event.wait());
+    });
+    within(SHORT, "a latch", || {
+        let latch: &'static Latch = Box::leak(Box::default());
+        reenter(|| latch.wait());
+    });
+}
+
+#[test]
+fn a_waker_that_uses_a_socket_where_it_is_cloned_and_dropped_finds_no_lock_held() {
+    in_every_runtime(|_| async {
+        let socket: &'static UdpSocket =
+            Box::leak(Box::new(UdpSocket::bind("127.0.0.1:0").await.unwrap()));
+        reenter(|| Box::pin(async { socket.recv(&mut [0; 8]).await }));
+
+        let (lent, _far) = udp();
+        reenter({
+            let lent = lent.clone();
+            move || lent.clone().readable_owned()
+        });
+        reenter(move || {
+            let lent = lent.clone();
+            future::poll_fn(move |cx| lent.poll_readable(cx))
+        });
+    });
+}
+
+#[test]
+fn a_waker_that_uses_a_timer_where_it_is_cloned_and_dropped_finds_no_lock_held() {
+    // A worker's own, and those of a plain thread.
+    in_every_runtime(|_| async {
+        reenter(|| Timer::after(FAR));
+        let (mut timer, count) = (Timer::after(SOON), Count::new());
+        if poll_future(&mut timer, &count).is_pending() {
+            until("a timer fires", || count.woken() > 0).await;
+            reenter_a_fired_timer(timer);
+        }
+    });
+    within(SHORT, "on a plain thread", || {
+        reenter(|| Timer::after(FAR));
+        let (mut timer, count) = (Timer::after(SOON), Count::new());
+        if poll_future(&mut timer, &count).is_pending() {
+            eventually("a timer fires", || count.woken() > 0);
+            reenter_a_fired_timer(timer);
+        }
+    });
+}
+
+/// It is polled with a waker that is not kept.
+fn reenter_a_fired_timer(mut timer: Timer) {
+    let again = || {
+        let mut other = Timer::after(FAR);
+        let _ = Pin::new(&mut other).poll(&mut Context::from_waker(Waker::noop()));
+    };
+    assert!(poll_as(&mut timer, &Foreign::doing(again)).is_ready());
+}
+
+#[test]
+fn a_waker_whose_clone_panics_leaves_events_sockets_and_timers_usable() {
+    in_every_runtime(|_| async {
+        let event = Event::new();
+        let wait = cannot_be_cloned(event.wait());
+        event.set();
+        wait.await;
+
+        let latch = Latch::new();
+        let wait = cannot_be_cloned(latch.wait());
+        latch.set();
+        wait.await;
+
+        let near = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let far = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let mut bytes = [0; 8];
+        // An `async fn` that has panicked is done for. The socket is not, nor is who waits for it.
+        let count = Count::new();
+        let mut receive = Box::pin(near.recv(&mut bytes));
+        assert!(poll_future(&mut receive, &count).is_pending());
+        let foreign = Foreign::new(|| panic!("a clone that panics, on purpose"), || {});
+        let mut other = [0; 8];
+        let mut other = Box::pin(near.recv(&mut other));
+        let polled = catch_unwind(AssertUnwindSafe(|| poll_as(&mut other, &foreign)));
+        assert!(polled.is_err(), "it was not cloned");
+        drop(other);
+        far.send_to(b"x", near.local_addr().unwrap()).await.unwrap();
+        assert_eq!(receive.await.unwrap(), 1);
+
+        let (near, far) = udp();
+        let readable = cannot_be_cloned(near.clone().readable_owned());
+        let polls = cannot_be_cloned(future::poll_fn(|cx| near.poll_readable(cx)));
+        far.send(b"x").unwrap();
+        readable.await.unwrap();
+        polls.await.unwrap();
+
+        let mut timer = cannot_be_cloned(Timer::after(FAR));
+        timer.set_after(SOON);
+        timer.await;
+    });
+    within(SHORT, "on a plain thread", || {
+        let mut timer = cannot_be_cloned(Timer::after(FAR));
+        timer.set_after(SOON);
+        futures_lite::future::block_on(timer);
+    });
+}
+
+#[test]
+fn a_waker_whose_drop_panics_costs_nobody_else_a_wake() {
+    in_every_runtime(|_| async {
+        let panics = || Foreign::new(|| {}, || panic!("a drop that panics, on purpose"));
+        // What is left of it is its own waker here, which is not ours to drop.
+        let poll = |future: Pin<&mut dyn Future<Output = ()>>, foreign: &Arc<Foreign>| {
+            let waker = std::mem::ManuallyDrop::new(foreign.waker());
+            assert!(future.poll(&mut Context::from_waker(&waker)).is_pending());
+        };
+        let (event, latch) = (Event::new(), Latch::new());
+        let near = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let receive = async |near: &UdpSocket| drop(near.recv(&mut [0; 8]).await);
+        let mut first = pin!(event.wait());
+        poll(first.as_mut(), &panics());
+        poll(first.as_mut(), &panics()); // It replaces the other one.
+        let second = event.wait();
+        event.set();
+        event.set();
+        first.await;
+        second.await;
+        {
+            let mut given_up = pin!(latch.wait());
+            poll(given_up.as_mut(), &panics());
+        }
+        let mut waits = pin!(latch.wait());
+        poll(waits.as_mut(), &panics());
+        latch.set();
+        waits.await;
+        {
+            let mut given_up = pin!(receive(&near));
+            poll(given_up.as_mut(), &panics());
+            poll(given_up.as_mut(), &panics());
+        }
+        let mut timer = Timer::after(FAR);
+        {
+            let mut never = pin!(async {
+                let _ = (&mut timer).await;
+            });
+            poll(never.as_mut(), &panics());
+            poll(never.as_mut(), &panics());
+        }
+        drop(timer);
+        sleep(SOON).await;
+    });
+}
+
+// 63: nobody drives, and others go on.
+
+#[cfg(target_os = "linux")]
+#[test]
+fn what_foreign_threads_do_to_a_runtime_that_nobody_drives_keeps_memory_bounded() {
+    use crate::child::{in_children, resident};
+
+    const TIMES: usize = if cfg!(tsan) { 30_000 } else { 300_000 };
+    const NAME: &str =
+        "waiters::what_foreign_threads_do_to_a_runtime_that_nobody_drives_keeps_memory_bounded";
+    in_children(
+        NAME,
+        |backend| {
+            let runtime = runtime(backend);
+            let mut timers = [Timer::after(FAR), Timer::after(FAR), Timer::after(FAR)];
+            runtime.block_on(async {
+                for timer in &mut timers {
+                    assert!(future::poll_once(timer).await.is_none());
+                }
+            });
+            let event = Arc::new(Event::new());
+            let task = runtime.spawn({
+                let event = event.clone();
+                async move {
+                    loop {
+                        event.wait().await;
+                    }
+                }
+            });
+            runtime.turn(Duration::ZERO);
+            let thread = thread::spawn(move || {
+                let [one, two, three] = &mut timers;
+                let mut round = |i: u64| {
+                    let due = Instant::now() + FAR + Duration::from_millis(i);
+                    one.set_at(due);
+                    two.set_at(due);
+                    match i % 2 {
+                        0 => three.clear(),
+                        _ => three.set_at(due),
+                    }
+                    event.set();
+                };
+                (0..1_000).for_each(&mut round);
+                let before = resident();
+                (0..TIMES as u64).for_each(&mut round);
+                resident().saturating_sub(before)
+            });
+            let grown = thread.join().unwrap();
+            assert!(grown < 4 << 20, "{grown} bytes for {TIMES} rounds");
+            drop(task);
+        },
+        |_, _| {},
+    );
+}
+
+// 64: who has left is not woken.
+
+#[test]
+fn a_runtime_that_was_left_is_not_woken_for_a_socket_that_is_used_elsewhere() {
+    on_every_backend_alone(|backend| {
+        if backend.name() == "async-io" {
+            return; // One reactor for the whole process: whoever sleeps serves everybody.
+        }
+        let (left, other) = (runtime(backend), runtime(backend));
+        let near = left.block_on(UdpSocket::bind("127.0.0.1:0")).unwrap();
+        let far = net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        far.connect(near.local_addr().unwrap()).unwrap();
+        let mut bytes = [0; 8];
+        left.block_on(async { assert!(future::poll_once(near.recv(&mut bytes)).await.is_none()) });
+        let count = Count::new();
+        let mut receive = Box::pin(near.recv(&mut bytes));
+        other.block_on(async { assert!(poll_future(&mut receive, &count).is_pending()) });
+        let pause = Duration::from_millis(5);
+        let start = Instant::now();
+        far.send(b"x").unwrap();
+        assert!(
+            !left.turn(pause),
+            "somebody was woken by the runtime that was left"
+        );
+        assert!(
+            start.elapsed() >= pause,
+            "it came round for what is waited for elsewhere"
+        );
+        assert_eq!(count.woken(), 0, "the runtime that was left told of it");
+        assert_eq!(other.block_on(receive).unwrap(), 1);
+    });
+}
+
+#[test]
+fn a_runtime_that_was_left_is_not_woken_for_a_timer_that_is_used_elsewhere() {
+    on_every_backend_alone(|backend| {
+        let (left, other) = (runtime(backend), runtime(backend));
+        let mut timer = Timer::after(FAR);
+        left.block_on(async { assert!(future::poll_once(&mut timer).await.is_none()) });
+        assert!(left.next_timeout().is_some());
+        other.block_on(async { assert!(future::poll_once(&mut timer).await.is_none()) });
+        assert!(other.next_timeout().is_some(), "it is nowhere");
+        assert_eq!(left.next_timeout(), None, "it stayed where it was");
+    });
+}
+
+/// A timer that was polled on a plain thread waits with the background runtime: on a worker, with that.
+#[test]
+fn a_timer_of_a_plain_thread_follows_its_user_into_a_runtime() {
+    on_every_backend_alone(|backend| {
+        let mut timer = Timer::after(FAR);
+        let count = Count::new();
+        assert!(poll_future(&mut timer, &count).is_pending());
+        let runtime = runtime(backend);
+        runtime.block_on(async {
+            assert!(poll_future(&mut timer, &count).is_pending());
+        });
+        // Else each poll would take the background runtime's lock, and its thread fire the timer.
+        assert!(runtime.next_timeout().is_some(), "it stayed a visitor");
+    });
+}
+
+// 65: in their order.
+
+#[test]
+fn a_hundred_accepts_by_two_tasks_are_fifty_each() {
+    in_every_runtime_alone(|_| async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let counts: Arc<[AtomicUsize; 2]> = Arc::default();
+        let tasks = [0, 1].map(|name| {
+            let (listener, counts) = (listener.clone(), counts.clone());
+            polder::spawn(async move {
+                loop {
+                    drop(listener.accept().await.unwrap());
+                    counts[name].fetch_add(1, Ordering::SeqCst);
+                }
+            })
+        });
+        let both = || counts.iter().map(|it| it.load(Ordering::SeqCst)).sum();
+        turns().await;
+        for i in 1..=100_usize {
+            let _client = net::TcpStream::connect(address).unwrap();
+            until("a connection is accepted", || i == both()).await;
+            turns().await; // Who came too late waits again.
+        }
+        let [one, other] = [0, 1].map(|name| counts[name].load(Ordering::SeqCst));
+        assert!(one.abs_diff(other) <= 2, "{one} and {other}");
+        drop(tasks);
+    });
+}
+
+#[test]
+fn those_who_wait_for_one_socket_are_served_in_the_order_in_which_they_came() {
+    in_every_runtime_alone(|_| async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let served = Arc::new(Mutex::new(Vec::new()));
+        let tasks: Vec<_> = (0..5)
+            .map(|name| {
+                let (listener, served) = (listener.clone(), served.clone());
+                polder::spawn(async move {
+                    listener.accept().await.unwrap();
+                    served.lock().unwrap().push(name);
+                })
+            })
+            .collect();
+        turns().await;
+        for i in 1..=5 {
+            let _client = net::TcpStream::connect(address).unwrap();
+            until("a connection is accepted", || {
+                served.lock().unwrap().len() == i
+            })
+            .await;
+            turns().await;
+        }
+        for task in tasks {
+            task.await;
+        }
+        assert_eq!(*served.lock().unwrap(), [0, 1, 2, 3, 4]);
+    });
+}
+
+/// Two clones of one stream that are read by turns get the same share.
+#[test]
+fn two_handles_that_read_one_stream_are_served_by_turns() {
+    in_every_runtime_alone(|_| async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut client = net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (stream, _) = listener.accept().await.unwrap();
+        let counts: Arc<[AtomicUsize; 2]> = Arc::default();
+        let tasks = [0, 1].map(|name| {
+            let (mut stream, counts) = (stream.clone(), counts.clone());
+            polder::spawn(async move {
+                while stream.read(&mut [0; 8]).await.unwrap() > 0 {
+                    counts[name].fetch_add(1, Ordering::SeqCst);
+                }
+            })
+        });
+        let both = || counts.iter().map(|it| it.load(Ordering::SeqCst)).sum();
+        turns().await;
+        for i in 1..=40_usize {
+            io::Write::write_all(&mut client, b"x").unwrap();
+            until("a byte is read", || i == both()).await;
+            turns().await;
+        }
+        let [one, other] = [0, 1].map(|name| counts[name].load(Ordering::SeqCst));
+        assert!(one.abs_diff(other) <= 2, "{one} and {other}");
+        drop(client);
+        for task in tasks {
+            task.await;
+        }
+    });
+}
+
+/// Whoever was woken has had its turn, and waits again if it was in vain.
+async fn turns() {
+    for _ in 0..4 {
+        yield_now().await;
+    }
+}
+
+// 66: budgets.
+
+/// Within a task, and so with its budget, but polled by an executor that never returns to the worker.
+#[test]
+fn an_operation_under_a_foreign_executor_does_not_livelock() {
+    in_every_runtime(|_| async {
+        const TIMES: usize = 1_000;
+        let near = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let task = polder::spawn(async move {
+            let address = near.local_addr().unwrap();
+            futures_lite::future::block_on(async {
+                for _ in 0..TIMES {
+                    near.send_to(b"x", address).await.unwrap();
+                    near.recv(&mut [0; 8]).await.unwrap();
+                    Timer::after(Duration::ZERO).await;
+                }
+            });
+        });
+        timeout(SHORT, task).await.expect("the budget is renewed");
+    });
+}
+
+// 71: done is done, and empty is empty.
+
+#[test]
+fn what_is_done_stays_done_and_never_pends_for_ever() {
+    in_every_runtime(|_| async {
+        let mut asleep = sleep(SOON);
+        (&mut asleep).await;
+        assert!(future::poll_once(&mut asleep).await.is_some(), "a sleep");
+        let later = Instant::now() + SOON;
+        asleep.reset(later);
+        (&mut asleep).await;
+        assert!(Instant::now() >= later);
+        assert_eq!(asleep.deadline(), Some(later));
+
+        let due = Instant::now() + SOON;
+        let mut timer = Timer::at(due);
+        assert_eq!((&mut timer).await, due);
+        assert!(!timer.will_fire());
+        assert_eq!(future::poll_once(&mut timer).await, Some(due), "a timer");
+        assert_eq!(timer.next().await, None, "a timer, as a stream");
+        timer.set_after(FAR);
+        assert!(timer.will_fire());
+        assert!(future::poll_once(&mut timer).await.is_none());
+        timer.set_after(SOON);
+        assert!(timer.next().await.is_some());
+        timer.clear();
+        assert!(
+            future::poll_once(&mut timer).await.is_none(),
+            "it is never to fire"
+        );
+
+        let mut limit = pin!(timeout(SOON, std::future::pending::<()>()));
+        let elapsed = limit.as_mut().await;
+        let again = future::poll_once(limit.as_mut()).await;
+        assert_eq!(again, Some(elapsed), "a timeout");
+        let mut done = pin!(timeout(FAR, async { 5 }));
+        assert_eq!(done.as_mut().await, Ok(5));
+        let poll = || {
+            let again = done.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            again.is_pending()
+        };
+        let panic = catch_unwind(AssertUnwindSafe(poll)).expect_err("it says that it is done");
+        let words = crate::support::message(&*panic);
+        assert!(words.contains("polled after completion"), "{words}");
+    });
+}
+
+/// It yields all the same: who polls what is done again and again holds nobody up.
+#[test]
+fn a_timer_that_is_done_starves_nobody() {
+    in_every_runtime_alone(|_| async {
+        let stop = Arc::new(AtomicBool::new(false));
+        let task = polder::spawn({
+            let stop = stop.clone();
+            async move {
+                let mut timer = Timer::after(Duration::ZERO);
+                while !stop.load(Ordering::SeqCst) {
+                    (&mut timer).await;
+                }
+            }
+        });
+        sleep(SOON).await;
+        stop.store(true, Ordering::SeqCst);
+        task.await;
+    });
+}
+
+#[test]
+fn an_elapsed_deadline_says_so_in_the_words_that_one_searches_for() {
+    in_every_runtime_alone(|_| async {
+        let never = timeout(Duration::ZERO, std::future::pending::<()>());
+        let elapsed: Elapsed = never.await.unwrap_err();
+        assert_eq!(elapsed.to_string(), "deadline has elapsed");
+        let error = io::Error::from(elapsed);
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert_eq!(error.to_string(), "deadline has elapsed");
+        sleep_until(Instant::now()).await;
+    });
+}
+
+#[test]
+fn a_read_into_an_empty_buffer_is_done_at_once_on_streams() {
+    in_every_runtime(|_| async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap())
+            .await
+            .unwrap();
+        let (server, _) = listener.accept().await.unwrap();
+        // Once as it is made, once when it is known that nothing is there.
+        for _ in 0..2 {
+            assert_eq!(at_once("TCP", client.read(&mut [])).await.unwrap(), 0);
+            assert_eq!(at_once("peek", client.peek(&mut [])).await.unwrap(), 0);
+            let vectored = future::poll_fn(|cx| {
+                let mut buffers = [io::IoSliceMut::new(&mut []), io::IoSliceMut::new(&mut [])];
+                Pin::new(&mut client).poll_read_vectored(cx, &mut buffers)
+            });
+            assert_eq!(at_once("vectored", vectored).await.unwrap(), 0);
+            assert!(future::poll_once(client.read(&mut [0; 8])).await.is_none());
+        }
+        drop(server);
+
+        let near = net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let far = net::TcpStream::connect(near.local_addr().unwrap()).unwrap();
+        let mut lent = Async::new(far).unwrap();
+        assert_eq!(at_once("lent", lent.read(&mut [])).await.unwrap(), 0);
+        assert_eq!(at_once("lent", (&lent).read(&mut [])).await.unwrap(), 0);
+        assert_eq!(at_once("lent peek", lent.peek(&mut [])).await.unwrap(), 0);
+        #[cfg(unix)]
+        {
+            let (mut near, _far) = polder::net::unix::UnixStream::pair().unwrap();
+            assert_eq!(at_once("Unix", near.read(&mut [])).await.unwrap(), 0);
+            assert!(future::poll_once(near.read(&mut [0; 8])).await.is_none());
+            assert_eq!(at_once("Unix", near.read(&mut [])).await.unwrap(), 0);
+        }
+
+        // A datagram is taken by it, and waited for.
+        let near = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        assert!(future::poll_once(near.recv(&mut [])).await.is_none());
+        near.send_to(b"x", near.local_addr().unwrap())
+            .await
+            .unwrap();
+        near.send_to(b"yy", near.local_addr().unwrap())
+            .await
+            .unwrap();
+        let _ = near.recv(&mut []).await; // Windows calls it an error.
+        assert_eq!(near.recv(&mut [0; 8]).await.unwrap(), 2);
+    });
+}
+
+async fn at_once<F: Future>(what: &str, future: F) -> F::Output {
+    let result = future::poll_once(pin!(future)).await;
+    result.unwrap_or_else(|| panic!("{what}: it waits for nothing"))
+}
+
+// 73: as many as there are.
+
+/// How much of the processor's time `f` takes: the least of three times, since others run too.
+fn least(mut f: impl FnMut()) -> Duration {
+    let time = |()| {
+        let start = time();
+        f();
+        time() - start
+    };
+    [(); 3].map(time).into_iter().min().unwrap()
+}
+
+/// This thread's own time: on a loaded machine others' is the larger part.
+#[cfg(target_os = "linux")]
+fn time() -> Duration {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the kernel writes one `timespec`.
+    let result = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+    assert_eq!(result, 0, "{}", io::Error::last_os_error());
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn time() -> Duration {
+    static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+    START.get_or_init(Instant::now).elapsed()
+}
+
+/// What is done for many times as many may take longer, but not the square of it. (In proportion it would be
+/// 8 times, squared 64.)
+fn assert_no_square(what: &str, mut f: impl FnMut(usize)) {
+    const FEW: usize = 2_000;
+    let few = least(|| f(FEW));
+    let many = least(|| f(8 * FEW));
+    let times = many.as_secs_f64() / few.as_secs_f64();
+    assert!(
+        times < 28.0,
+        "{what}: {few:?} for {FEW}, {many:?} for {}",
+        8 * FEW
+    );
+}
+
+/// Each of them is polled twice, the second time with another waker, and given up, the last one first.
+fn poll_and_drop<F: Future>(waits: impl Iterator<Item = F>) {
+    struct Nobody;
+    impl Wake for Nobody {
+        fn wake(self: Arc<Self>) {}
+    }
+    let mut waits: Vec<_> = waits.map(Box::pin).collect();
+    for _ in 0..2 {
+        let waker = Waker::from(Arc::new(Nobody));
+        let mut cx = Context::from_waker(&waker);
+        for wait in &mut waits {
+            assert!(wait.as_mut().poll(&mut cx).is_pending());
+        }
+    }
+    while waits.pop().is_some() {}
+}
+
+#[test]
+fn waiting_for_an_event_takes_the_same_time_however_many_do() {
+    within(crate::support::LIMIT, "an event", || {
+        assert_no_square("giving up", |count| {
+            let event = Event::new();
+            poll_and_drop((0..count).map(|_| event.wait()));
+        });
+        assert_no_square("being released", |count| {
+            let event = Event::new();
+            let mut waits: Vec<_> = (0..count).map(|_| event.wait()).collect();
+            let mut cx = Context::from_waker(Waker::noop());
+            for wait in &mut waits {
+                assert!(Pin::new(wait).poll(&mut cx).is_pending());
+            }
+            (0..count).for_each(|_| event.set());
+            for wait in waits.iter_mut().rev() {
+                assert!(Pin::new(wait).poll(&mut cx).is_ready());
+            }
+        });
+        assert_no_square("a latch", |count| {
+            let latch = Latch::new();
+            poll_and_drop((0..count).map(|_| latch.wait()));
+        });
+    });
+}
+
+/// Without a runtime per backend: who waits is kept in one place for all of them.
+#[test]
+fn waiting_for_a_socket_takes_the_same_time_however_many_do() {
+    within(crate::support::LIMIT, "a socket", || {
+        polder::block_on(async {
+            let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+            assert_no_square("receiving", |count| {
+                poll_and_drop((0..count).map(|_| async { socket.recv(&mut [0; 8]).await }));
+            });
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let _client = net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let (stream, _) = listener.accept().await.unwrap();
+            assert_no_square("clones", |count| {
+                let clones = (0..count).map(|_| stream.clone());
+                poll_and_drop(clones.map(|mut it| async move { it.read(&mut [0; 8]).await }));
+            });
+        });
+    });
+}
+
+// 74: what looks like TCP.
+
+/// Whatever a socket is that says that it is a stream of the internet's: all of what is sent arrives, and
+/// the end of it.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_stream_that_only_looks_like_tcp_loses_nothing() {
+    use polder::net::socket2::{Domain, Protocol, Socket, Type};
+
+    in_every_runtime(|_| async {
+        let make = || Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::MPTCP));
+        let socket = match make() {
+            Ok(socket) => socket,
+            Err(error) => return println!("this kernel has no MPTCP to try: {error}"),
+        };
+        let listener = TcpListener::bind_with(socket, "127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = listener.local_addr().unwrap();
+        let sender = polder::spawn(async move {
+            let mut stream = TcpStream::connect_with(make().unwrap(), address).await?;
+            for i in 0..200_usize {
+                stream.write_all(&vec![i as u8; 1 + 37 * i]).await?;
+            }
+            stream.close().await
+        });
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut bytes = Vec::new();
+        stream.read_to_end(&mut bytes).await.unwrap();
+        sender.await.unwrap();
+        let expected: Vec<u8> = (0..200_usize)
+            .flat_map(|i| vec![i as u8; 1 + 37 * i])
+            .collect();
+        assert!(
+            bytes == expected,
+            "{} of {} bytes",
+            bytes.len(),
+            expected.len()
+        );
+    });
+}
+
+/// In async-io, and so in programs that come from there, it is an abstract name.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_path_that_begins_with_a_nul_connects_async_to_an_abstract_name() {
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+
+    in_every_runtime(|backend| async move {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let count = COUNT.fetch_add(1, Ordering::SeqCst);
+        let name = format!("polder-{}-{backend}-{count}", std::process::id());
+        let address = SocketAddr::from_abstract_name(&name).unwrap();
+        let listener = UnixListener::bind_addr(&address).unwrap();
+        let client = Async::<UnixStream>::connect(format!("\0{name}"))
+            .await
+            .unwrap();
+        let peer = client.get_ref().peer_addr().unwrap();
+        assert_eq!(peer.as_abstract_name(), Some(name.as_bytes()));
+        listener.accept().unwrap();
+        // A NUL elsewhere is an error as before.
+        let error = Async::<UnixStream>::connect("a\0b").await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+    });
+}
