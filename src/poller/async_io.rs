@@ -54,12 +54,14 @@ use crate::sys::{self, AsDescriptor, AsRawDescriptor, OwnedDescriptor, RawDescri
 pub(super) struct AsyncIo {
     table: Mutex<Table>,
     inbox: Arc<Inbox>,
+    /// Where the thread that waits sleeps: a poller in which nothing is registered.
+    parker: Arc<dyn Selector>,
 }
 
 #[derive(Default)]
 struct Table {
     sources: HashMap<RawDescriptor, Source>,
-    /// Reported as a level, and to be armed again before the next wait.
+    /// Reported, and to be armed again before the next wait.
     again: Vec<RawDescriptor>,
 }
 
@@ -89,6 +91,10 @@ struct Signal {
     queued: AtomicBool,
     /// And it counts.
     raised: AtomicBool,
+    /// A look has told what async-io is still about to tell.
+    owed: AtomicBool,
+    /// It was raised for that, and nothing else.
+    doubtful: AtomicBool,
     /// Its source is gone.
     dead: AtomicBool,
 }
@@ -99,11 +105,8 @@ enum Direction {
     Write,
 }
 
-struct Inbox {
-    post: Mutex<Post>,
-    /// Where the thread that waits sleeps: a poller in which nothing is registered.
-    parker: Box<dyn Selector>,
-}
+#[derive(Default)]
+struct Inbox(Mutex<Post>);
 
 #[derive(Default)]
 struct Post {
@@ -111,6 +114,9 @@ struct Post {
     /// How many of these are dead.
     dead: usize,
     notified: bool,
+    /// `None` once the poller is gone. Used under the lock only, so that its descriptors close with the
+    /// poller, whatever async-io's thread has in hand.
+    parker: Option<Arc<dyn Selector>>,
 }
 
 impl Post {
@@ -146,17 +152,13 @@ impl Post {
     }
 }
 
-impl Inbox {
-    fn new() -> io::Result<Inbox> {
-        #[cfg(unix)]
-        let parker = Backend::Poll;
-        #[cfg(not(unix))]
-        let parker = Backend::default();
-        Ok(Inbox {
-            post: Mutex::default(),
-            parker: parker.open()?,
-        })
-    }
+/// Opens where a thread is to wait.
+fn parker() -> io::Result<Arc<dyn Selector>> {
+    #[cfg(unix)]
+    let backend = Backend::Poll;
+    #[cfg(not(unix))]
+    let backend = Backend::default();
+    Ok(backend.open()?.into())
 }
 
 impl Wake for Signal {
@@ -165,9 +167,15 @@ impl Wake for Signal {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.inbox.post.lock().raise(self);
-        // A failure cannot be told to async-io, and leaves the signal where the next wait finds it.
-        let _ = self.inbox.parker.notify();
+        let mut post = self.inbox.0.lock();
+        let is_owed = self.owed.swap(false, Ordering::Relaxed);
+        let is_news = !self.raised.load(Ordering::Relaxed);
+        self.doubtful.store(is_owed && is_news, Ordering::Relaxed);
+        post.raise(self);
+        if let Some(parker) = &post.parker {
+            // A failure cannot be told to async-io, and leaves the signal where the next wait finds it.
+            let _ = parker.notify();
+        }
     }
 }
 
@@ -179,6 +187,8 @@ impl Line {
             direction,
             queued: AtomicBool::new(false),
             raised: AtomicBool::new(false),
+            owed: AtomicBool::new(false),
+            doubtful: AtomicBool::new(false),
             dead: AtomicBool::new(false),
         });
         Line {
@@ -212,9 +222,15 @@ impl Line {
         Ok(())
     }
 
+    /// It was raised for what a look had told before, and is not so any more. (What cannot be asked counts.)
+    fn is_stale(&self, io: &Async<Watched>) -> bool {
+        self.signal.doubtful.swap(false, Ordering::Relaxed)
+            && sys::is_ready(io, self.signal.direction == Direction::Write).is_ok_and(|is| !is)
+    }
+
     /// Takes back what it has told and nobody has seen.
     fn quash(&mut self) {
-        let _post = self.signal.inbox.post.lock();
+        let _post = self.signal.inbox.0.lock();
         if self.signal.raised.swap(false, Ordering::Relaxed) {
             self.armed = false;
         }
@@ -245,7 +261,7 @@ impl Source {
 
     /// It leaves the table.
     fn bury(&self, inbox: &Inbox) {
-        let mut post = inbox.post.lock();
+        let mut post = inbox.0.lock();
         for line in self.lines() {
             post.bury(&line.signal);
         }
@@ -259,8 +275,9 @@ impl Source {
             (&mut self.writable, Interest::WRITABLE, Ready::WRITABLE),
         ] {
             if line.signal.raised.swap(false, Ordering::Relaxed) {
-                line.armed = false;
-                if self.interest.contains(interest) {
+                // What a look told stays armed, and is told by async-io too.
+                line.armed = line.signal.owed.load(Ordering::Relaxed);
+                if self.interest.contains(interest) && !line.is_stale(&self.io) {
                     ready |= told;
                 }
             }
@@ -333,16 +350,19 @@ fn begin() -> io::Result<()> {
 
 impl AsyncIo {
     pub(super) fn new() -> io::Result<AsyncIo> {
-        let inbox = Arc::new(Inbox::new()?);
+        let parker = parker()?;
         // The last that can fail, since what it opens stays.
         begin()?;
+        let inbox = Arc::<Inbox>::default();
+        inbox.0.lock().parker = Some(parker.clone());
         Ok(AsyncIo {
             table: Mutex::default(),
             inbox,
+            parker,
         })
     }
 
-    /// Arms again what was told as a level.
+    /// Arms again what was told as a level, or in vain.
     fn arm_again(&self, events: &mut Events) {
         let mut table = self.table.lock();
         let Table { sources, again } = &mut *table;
@@ -353,7 +373,7 @@ impl AsyncIo {
             if events.len() == events.limit() {
                 return true;
             }
-            if source.mode == Mode::Level && source.arm().is_err() {
+            if !source.interest.is_empty() && source.arm().is_err() {
                 // Closed behind our back: told once, and forgotten.
                 let end = Ready::READABLE | Ready::WRITABLE;
                 events.push(Event::new(source.token, end));
@@ -368,7 +388,7 @@ impl AsyncIo {
     fn collect(&self, events: &mut Events) -> bool {
         let mut table = self.table.lock();
         let Table { sources, again } = &mut *table;
-        let mut post = self.inbox.post.lock();
+        let mut post = self.inbox.0.lock();
         while events.len() < events.limit() {
             let Some(signal) = post.next() else {
                 break;
@@ -378,13 +398,14 @@ impl AsyncIo {
                 continue; // Deregistered.
             };
             let ready = source.take();
-            if ready == Ready::default() {
-                continue;
+            if ready != Ready::default() {
+                events.push(Event::new(source.token, ready));
+                if source.mode == Mode::OneShot {
+                    source.interest = Interest::NONE;
+                }
             }
-            events.push(Event::new(source.token, ready));
-            match source.mode {
-                Mode::OneShot => source.interest = Interest::NONE,
-                _ => again.push(signal.descriptor),
+            if !source.interest.is_empty() {
+                again.push(signal.descriptor);
             }
         }
         std::mem::take(&mut post.notified)
@@ -409,10 +430,15 @@ impl AsyncIo {
         let Ok(ready) = sys::ready_now(wanted) else {
             return;
         };
-        let mut post = self.inbox.post.lock();
+        let mut post = self.inbox.0.lock();
         for (source, (reads, writes)) in asked.into_iter().zip(ready) {
             for (line, is_ready) in source.lines().into_iter().zip([reads, writes]) {
                 if is_ready {
+                    // Raised already, what async-io had to tell of it is told.
+                    if !line.signal.raised.load(Ordering::Relaxed) {
+                        line.signal.owed.store(line.armed, Ordering::Relaxed);
+                    }
+                    line.signal.doubtful.store(false, Ordering::Relaxed);
                     post.raise(&line.signal);
                 }
             }
@@ -426,8 +452,8 @@ impl Drop for AsyncIo {
         for source in self.table.lock().sources.values() {
             source.bury(&self.inbox);
         }
-        let signals = std::mem::take(&mut self.inbox.post.lock().signals);
-        drop(signals);
+        let post = std::mem::take(&mut *self.inbox.0.lock());
+        drop(post);
     }
 }
 
@@ -439,7 +465,7 @@ impl Selector for AsyncIo {
             edge: false,
             hints: false,
             descriptor: false,
-            granularity: self.inbox.parker.capabilities().granularity,
+            granularity: self.parker.capabilities().granularity,
         }
     }
 
@@ -506,7 +532,7 @@ impl Selector for AsyncIo {
         if self.collect(events) || at_once || !events.is_empty() {
             return Ok(());
         }
-        self.inbox.parker.wait(events, timeout)?;
+        self.parker.wait(events, timeout)?;
         match self.collect(events) || !events.is_empty() {
             true => Ok(()),
             // The timeout is over, or a signal was taken back meanwhile: the caller knows.
@@ -515,8 +541,8 @@ impl Selector for AsyncIo {
     }
 
     fn notify(&self) -> io::Result<()> {
-        self.inbox.post.lock().notified = true;
-        self.inbox.parker.notify()
+        self.inbox.0.lock().notified = true;
+        self.parker.notify()
     }
 
     fn takes_files(&self) -> bool {
