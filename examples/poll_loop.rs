@@ -21,10 +21,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use polder::Backend;
 use polder::poller::{Events, Interest, Mode, Poller, Token};
 use polder::signal::{Signal, Signals};
 use polder::stream::StreamExt;
+use polder::{Backend, Runtime};
 
 use log::say;
 
@@ -220,17 +220,19 @@ impl Server {
         let (stop, poller) = (self.stop.clone(), self.poller.clone());
         let (sender, ready) = mpsc::channel();
         let watch = move || {
-            polder::block_on(async {
-                let _ = sender.send(());
-                signals.next().await;
-            });
+            let runtime = match Runtime::new() {
+                Ok(runtime) => runtime,
+                Err(error) => return drop(sender.send(Err(error))),
+            };
+            let _ = sender.send(Ok(()));
+            runtime.block_on(signals.next());
             stop.store(true, Ordering::Relaxed);
             let _ = poller.notify();
         };
         let thread = std::thread::Builder::new().name("signals".into());
         thread.spawn(watch).map_err(unheard)?;
-        let ended = |_| unheard(io::Error::other("its thread has ended"));
-        ready.recv().map_err(ended)
+        let ended = |_| Err(io::Error::other("its thread has ended"));
+        ready.recv().unwrap_or_else(ended).map_err(unheard)
     }
 
     /// Accepts whoever waits in the queue.

@@ -139,6 +139,33 @@ fn a_server_that_cannot_hear_of_ctrl_c_fails_and_says_so() {
     }
 }
 
+/// Whatever it is that they cannot have for want of descriptors: one line, and no panic.
+#[test]
+fn too_few_descriptors_to_start_with_are_an_error_with_words() {
+    for name in SERVERS {
+        let mut started = false;
+        // The libraries need four.
+        for limit in 4..=16 {
+            let mut limited = Command::new("sh");
+            limited.args(["-c", &format!("ulimit -n {limit}; exec \"$0\" \"$@\"")]);
+            limited.arg(binary(name)).arg("127.0.0.1:0");
+            let mut program = Program::start(prepared(limited));
+            match program.next_line() {
+                Some(_) => {
+                    started = true;
+                    program.stops_on_ctrl_c();
+                }
+                None => {
+                    let line = program.complaint(1);
+                    assert!(line.starts_with(&format!("{name}: ")), "{line}");
+                    assert!(!started, "{limit} are too few: {line}");
+                }
+            }
+        }
+        assert!(started, "16 are too few for {name}");
+    }
+}
+
 #[test]
 fn without_standard_streams_they_do_their_work() {
     for name in OTHERS {
