@@ -192,7 +192,10 @@ fn a_server_that_cannot_hear_of_ctrl_c_fails_and_says_so() {
 
 #[test]
 fn sixteen_descriptors_are_enough_to_serve_and_more_clients_wait() {
-    for (binary, arguments) in servers("few") {
+    // The proxy here lets everyone go at once, since nobody listens behind it.
+    let holding = servers("few").into_iter();
+    let holding = holding.filter(|(binary, _)| *binary != env!("CARGO_BIN_EXE_proxy"));
+    for (binary, arguments) in holding {
         let mut command = Command::new("sh");
         command.args(["-c", "ulimit -n 16; exec \"$0\" \"$@\""]);
         command.arg(binary).args(&arguments);
