@@ -5,8 +5,8 @@
 //! ```
 //!
 //! It listens at `ADDR` (127.0.0.1:7000 unless given; port 0 asks for a free port), says where and on
-//! which backend, tells of each client's coming and going, and ends on Ctrl-C. Clients that are in
-//! the middle of something then have a moment to finish it.
+//! which backend, tells of each client's coming and going, and ends on Ctrl-C or
+//! SIGTERM. Clients that are in the middle of something then have a moment to finish it.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -15,7 +15,11 @@ use std::time::Duration;
 
 use polder::io::{AsyncReadExt, AsyncWriteExt};
 use polder::net::{TcpListener, TcpStream, serve};
-use polder::{Backend, Runtime, signal};
+use polder::signal::{Signal, Signals};
+use polder::stream::StreamExt;
+use polder::{Backend, Runtime};
+
+use log::say;
 
 const USAGE: &str = "usage: echo [ADDR] [--backend NAME]";
 
@@ -26,11 +30,21 @@ fn main() -> ExitCode {
     // What is not Unicode is no address and no option either, and is told so like the rest.
     let given = std::env::args_os().skip(1);
     let given = given.map(|argument| argument.to_string_lossy().into_owned());
-    match arguments(given).and_then(run) {
+    let (result, status) = match arguments(given) {
+        Ok(Some(options)) => (run(options), 1),
+        Ok(None) => {
+            let _ = writeln!(io::stdout(), "{USAGE}");
+            return ExitCode::SUCCESS;
+        }
+        // What is wrong with the arguments has a status of its own, as everywhere.
+        Err(error) => (Err(error), 2),
+    };
+    log::end("echo");
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("echo: {error}");
-            ExitCode::FAILURE
+            log::complain(format!("echo: {error}"));
+            ExitCode::from(status)
         }
     }
 }
@@ -40,12 +54,15 @@ struct Options {
     backend: Option<Backend>,
 }
 
-fn arguments(mut arguments: impl Iterator<Item = String>) -> io::Result<Options> {
+/// `None` where help is asked for.
+fn arguments(mut arguments: impl Iterator<Item = String>) -> io::Result<Option<Options>> {
     let wrong = |what: String| io::Error::new(io::ErrorKind::InvalidInput, what);
     let mut address = None;
     let mut backend = None;
     while let Some(argument) = arguments.next() {
-        if argument == "--backend" {
+        if argument == "--help" || argument == "-h" {
+            return Ok(None);
+        } else if argument == "--backend" {
             let name = arguments
                 .next()
                 .ok_or_else(|| wrong(format!("--backend wants a name; {USAGE}")))?;
@@ -62,10 +79,10 @@ fn arguments(mut arguments: impl Iterator<Item = String>) -> io::Result<Options>
             address = Some(argument);
         }
     }
-    Ok(Options {
+    Ok(Some(Options {
         address: address.unwrap_or_else(|| "127.0.0.1:7000".into()),
         backend,
-    })
+    }))
 }
 
 fn run(options: Options) -> io::Result<()> {
@@ -76,22 +93,23 @@ fn run(options: Options) -> io::Result<()> {
     let runtime = builder.build()?;
     let backend = runtime.backend();
     runtime.block_on(async {
-        // From here on Ctrl-C is ours.
-        let stop = signal::ctrl_c();
+        // From here on Ctrl-C is ours, and SIGTERM, which `kill` and service managers send.
+        let mut stop = Signals::new([Signal::Int, Signal::Term]).map_err(unheard)?;
         let listener = TcpListener::bind(&options.address)
             .await
             .map_err(|error| at(&options.address, error))?;
+        log::start()?;
         say(format_args!(
             "listening on {} (backend {backend})",
             listener.local_addr()?
         ));
-        let mut stopped = Ok(());
         serve(listener, client)
-            .until(async { stopped = stop.await })
+            .until(async {
+                stop.next().await;
+            })
             .grace(GRACE)
             .on_error(|error| say(format_args!("cannot accept: {error}")))
             .await?;
-        stopped?;
         say(format_args!("stopped"));
         Ok(())
     })
@@ -119,9 +137,8 @@ async fn echo(mut stream: TcpStream) -> io::Result<u64> {
     }
 }
 
-/// A line on standard output. That nobody reads it any more is no reason to stop serving.
-fn say(line: std::fmt::Arguments<'_>) {
-    let _ = writeln!(io::stdout(), "{line}");
+fn unheard(error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("cannot wait for Ctrl-C: {error}"))
 }
 
 fn at(address: &str, error: io::Error) -> io::Error {
@@ -136,4 +153,91 @@ fn at(address: &str, error: io::Error) -> io::Error {
         error.kind(),
         format!("cannot listen on {address}: {error}{hint}"),
     )
+}
+
+/// Standard output. A write there blocks for as long as whoever reads is stalled: a pager, a terminal after
+/// Ctrl-S. A task that wrote would stop its worker, all its clients, and Ctrl-C. So a thread writes, and
+/// what does not fit into its queue is counted and lost.
+mod log {
+    use std::collections::VecDeque;
+    use std::fmt::Arguments;
+    use std::io::{self, Write};
+    use std::sync::{Condvar, Mutex, mpsc};
+    use std::thread;
+    use std::time::Duration;
+
+    /// So many lines may wait: about a megabyte.
+    const CAPACITY: usize = 10_000;
+
+    /// How long the end of the program waits for whoever reads.
+    const PATIENCE: Duration = Duration::from_secs(2);
+
+    struct Lines {
+        waiting: VecDeque<String>,
+        writing: bool,
+        lost: usize,
+    }
+
+    static LINES: Mutex<Lines> = Mutex::new(Lines {
+        waiting: VecDeque::new(),
+        writing: false,
+        lost: 0,
+    });
+    static CHANGED: Condvar = Condvar::new();
+
+    pub fn start() -> io::Result<()> {
+        let write = || loop {
+            let lines = LINES.lock().unwrap();
+            let none = |lines: &mut Lines| lines.waiting.is_empty();
+            let mut lines = CHANGED.wait_while(lines, none).unwrap();
+            let line = lines.waiting.pop_front().unwrap_or_default();
+            lines.writing = true;
+            drop(lines);
+            // That nobody reads it any more is no reason to stop serving.
+            let _ = writeln!(io::stdout(), "{line}");
+            LINES.lock().unwrap().writing = false;
+            CHANGED.notify_all();
+        };
+        thread::Builder::new().name("log".into()).spawn(write)?;
+        Ok(())
+    }
+
+    /// A line on standard output.
+    pub fn say(line: Arguments<'_>) {
+        let mut lines = LINES.lock().unwrap();
+        if lines.waiting.len() < CAPACITY {
+            lines.waiting.push_back(line.to_string());
+            CHANGED.notify_all();
+        } else {
+            lines.lost += 1;
+        }
+    }
+
+    /// Waits for the last lines to be written, and tells how many were not.
+    pub fn end(program: &str) {
+        let lines = LINES.lock().unwrap();
+        let busy = |lines: &mut Lines| lines.writing || !lines.waiting.is_empty();
+        let (lines, _) = CHANGED.wait_timeout_while(lines, PATIENCE, busy).unwrap();
+        let lost = lines.lost + lines.waiting.len() + usize::from(lines.writing);
+        drop(lines);
+        if lost > 0 {
+            complain(format!(
+                "{program}: standard output is not read; lines lost: {lost}"
+            ));
+        }
+    }
+
+    /// A line on standard error, which may be the same pipe or terminal.
+    pub fn complain(line: String) {
+        let (sender, written) = mpsc::channel();
+        let text = line.clone();
+        let write = move || {
+            let _ = writeln!(io::stderr(), "{text}");
+            let _ = sender.send(());
+        };
+        match thread::Builder::new().spawn(write) {
+            Ok(_) => drop(written.recv_timeout(PATIENCE)),
+            Err(_) => drop(writeln!(io::stderr(), "{line}")),
+        }
+    }
 }

@@ -10,13 +10,7 @@
 
 #[cfg(unix)]
 fn main() -> std::process::ExitCode {
-    match unix::run() {
-        Ok(()) => std::process::ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("embed: {error}");
-            std::process::ExitCode::FAILURE
-        }
-    }
+    unix::main()
 }
 
 #[cfg(not(unix))]
@@ -28,6 +22,7 @@ fn main() {
 mod unix {
     use std::io::{self, Read, Write};
     use std::os::unix::net::UnixStream;
+    use std::process::ExitCode;
     use std::time::{Duration, Instant};
 
     use polder::io::{AsyncReadExt, AsyncWriteExt};
@@ -39,10 +34,37 @@ mod unix {
     /// Without a descriptor: how long the runtime's sockets may have to wait for a turn.
     const LATENCY: Duration = Duration::from_millis(2);
 
-    pub fn run() -> io::Result<()> {
+    const USAGE: &str = "usage: embed [--backend NAME]";
+
+    pub fn main() -> ExitCode {
         // What is not Unicode is no argument either, and is told so like the rest.
         let given = std::env::args_os().skip(1);
-        let backend = backend(given.map(|argument| argument.to_string_lossy().into_owned()))?;
+        let given: Vec<_> = given
+            .map(|argument| argument.to_string_lossy().into_owned())
+            .collect();
+        let given: Vec<_> = given.iter().map(String::as_str).collect();
+        let (result, status) = match given[..] {
+            ["--help" | "-h", ..] => {
+                let _ = writeln!(io::stdout(), "{USAGE}");
+                return ExitCode::SUCCESS;
+            }
+            [] => (Backend::configured().and_then(run), 1),
+            ["--backend", name] => match name.parse() {
+                Ok(backend) => (run(backend), 1),
+                Err(error) => (Err(error), 2),
+            },
+            _ => (Err(io::Error::other(USAGE)), 2),
+        };
+        match result {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                let _ = writeln!(io::stderr(), "embed: {error}");
+                ExitCode::from(status)
+            }
+        }
+    }
+
+    fn run(backend: Backend) -> io::Result<()> {
         let runtime = Runtime::builder().backend(backend).build()?;
         let echoes = runtime.spawn(clients(20));
         let ticks = runtime.spawn(ticks(5));
@@ -67,7 +89,7 @@ mod unix {
             Some(_) => "its descriptor",
             None => "its next timeout",
         };
-        println!("driving a runtime on {backend} by {way}");
+        say(format_args!("driving a runtime on {backend} by {way}"));
 
         let start = Instant::now();
         let (mut rounds, mut own_bytes) = (0, 0);
@@ -95,21 +117,21 @@ mod unix {
             drop(fds);
             if has_own {
                 own_bytes += own.read(&mut [0; 16])?;
-                println!(
+                say(format_args!(
                     "the loop's own byte {own_bytes} after {:?}",
                     start.elapsed()
-                );
+                ));
             }
             if has_turn {
                 runtime.turn(Duration::ZERO);
             }
         }
         drop(thread.join().expect("the thread does not panic")?);
-        println!(
+        say(format_args!(
             "{} bytes echoed, {} ticks, in {rounds} rounds",
             runtime.block_on(echoes)?,
             runtime.block_on(ticks)
-        );
+        ));
         Ok(())
     }
 
@@ -146,15 +168,15 @@ mod unix {
         count
     }
 
-    fn backend(mut arguments: impl Iterator<Item = String>) -> io::Result<Backend> {
-        let given = (arguments.next(), arguments.next(), arguments.next());
-        match (given.0.as_deref(), given.1, given.2) {
-            (None, None, None) => Backend::configured(),
-            (Some("--backend"), Some(name), None) => name.parse(),
-            _ => Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "usage: embed [--backend NAME]",
-            )),
+    /// A line on standard output. Where nobody reads on (`embed | head -1`) the program ends quietly, as others do
+    /// that SIGPIPE ends.
+    fn say(line: std::fmt::Arguments<'_>) {
+        if let Err(error) = writeln!(io::stdout(), "{line}") {
+            if error.kind() == io::ErrorKind::BrokenPipe {
+                std::process::exit(0);
+            }
+            let _ = writeln!(io::stderr(), "embed: standard output: {error}");
+            std::process::exit(1);
         }
     }
 }

@@ -5,7 +5,8 @@
 //! cargo run --release --example event
 //! ```
 
-use std::io;
+use std::io::{self, Write};
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -14,14 +15,37 @@ use polder::event::Latch;
 use polder::time::sleep;
 use polder::{Event, Runtime};
 
-fn main() -> io::Result<()> {
+const USAGE: &str = "usage: event";
+
+fn main() -> ExitCode {
+    match std::env::args_os().nth(1) {
+        None => {}
+        Some(help) if help == "--help" || help == "-h" => {
+            let _ = writeln!(io::stdout(), "{USAGE}");
+            return ExitCode::SUCCESS;
+        }
+        Some(other) => {
+            let _ = writeln!(io::stderr(), "event: {other:?} is not expected; {USAGE}");
+            return ExitCode::from(2);
+        }
+    }
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "event: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> io::Result<()> {
     let runtime = Runtime::new()?;
     runtime.block_on(async {
         // A set before the wait is kept.
         let event = Arc::new(Event::new());
         event.set();
         event.wait().await;
-        println!("set before the wait: passed at once");
+        say(format_args!("set before the wait: passed at once"));
 
         // A wait before the set: another task sets it.
         let setter = event.clone();
@@ -31,7 +55,7 @@ fn main() -> io::Result<()> {
         });
         event.wait().await;
         task.await;
-        println!("set after the wait: woken by a task");
+        say(format_args!("set after the wait: woken by a task"));
 
         // Another thread sets it.
         let setter = event.clone();
@@ -41,7 +65,7 @@ fn main() -> io::Result<()> {
         });
         event.wait().await;
         thread.join().expect("the thread sets the event");
-        println!("set by another thread: woken");
+        say(format_args!("set by another thread: woken"));
 
         // Each set releases one waiter; a latch releases them all.
         let start = Arc::new(Latch::new());
@@ -51,11 +75,13 @@ fn main() -> io::Result<()> {
                 polder::spawn(async move {
                     start.wait().await;
                     event.wait().await;
-                    println!("task {number}: released");
+                    say(format_args!("task {number}: released"));
                 })
             })
             .collect();
-        println!("three tasks wait for the latch, and then for the event");
+        say(format_args!(
+            "three tasks wait for the latch, and then for the event"
+        ));
         start.set();
         for task in tasks {
             event.set();
@@ -75,6 +101,20 @@ fn main() -> io::Result<()> {
         }
         runtime.turn(Duration::ZERO);
     }
-    println!("a foreign loop drove the runtime for {frames} frames");
+    say(format_args!(
+        "a foreign loop drove the runtime for {frames} frames"
+    ));
     Ok(())
+}
+
+/// A line on standard output. Where nobody reads on (`event | head -1`) the program ends quietly, as others do
+/// that SIGPIPE ends.
+fn say(line: std::fmt::Arguments<'_>) {
+    if let Err(error) = writeln!(io::stdout(), "{line}") {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            std::process::exit(0);
+        }
+        let _ = writeln!(io::stderr(), "event: standard output: {error}");
+        std::process::exit(1);
+    }
 }

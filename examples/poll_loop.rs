@@ -21,9 +21,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use polder::Backend;
-use polder::future::poll_once;
 use polder::poller::{Events, Interest, Mode, Poller, Token};
+use polder::signal::{Signal, Signals};
+use polder::stream::StreamExt;
+use polder::{Backend, Runtime};
+
+use log::say;
 
 const USAGE: &str = "usage: poll_loop [ADDR] [--backend NAME] [--mode level|oneshot|edge]";
 
@@ -49,26 +52,33 @@ fn main() -> ExitCode {
     // What is not Unicode is no address and no option either, and is told so like the rest.
     let given = std::env::args_os().skip(1);
     let given = given.map(|argument| argument.to_string_lossy().into_owned());
-    let result = arguments(given).and_then(|options| {
-        let mut server = Server::new(&options)?;
-        server.run()
-    });
+    let (result, status) = match arguments(given) {
+        Ok(Some(options)) => (Server::new(options).and_then(Server::run), 1),
+        Ok(None) => {
+            let _ = writeln!(io::stdout(), "{USAGE}");
+            return ExitCode::SUCCESS;
+        }
+        // What is wrong with the arguments has a status of its own, as everywhere.
+        Err(error) => (Err(error), 2),
+    };
+    log::end("poll_loop");
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("poll_loop: {error}");
-            ExitCode::FAILURE
+            log::complain(format!("poll_loop: {error}"));
+            ExitCode::from(status)
         }
     }
 }
 
 struct Options {
     address: String,
-    backend: Backend,
+    backend: Option<Backend>,
     mode: Option<Mode>,
 }
 
-fn arguments(mut arguments: impl Iterator<Item = String>) -> io::Result<Options> {
+/// `None` where help is asked for.
+fn arguments(mut arguments: impl Iterator<Item = String>) -> io::Result<Option<Options>> {
     let wrong = |what: String| io::Error::new(io::ErrorKind::InvalidInput, what);
     let mut address = None;
     let mut backend = None;
@@ -79,6 +89,7 @@ fn arguments(mut arguments: impl Iterator<Item = String>) -> io::Result<Options>
             value.ok_or_else(|| wrong(format!("{argument} wants {what}; {USAGE}")))
         };
         match argument.as_str() {
+            "--help" | "-h" => return Ok(None),
             "--backend" => backend = Some(value("a name")?.parse()?),
             "--mode" => {
                 mode = Some(match value("a mode")?.as_str() {
@@ -97,14 +108,11 @@ fn arguments(mut arguments: impl Iterator<Item = String>) -> io::Result<Options>
             _ => address = Some(argument),
         }
     }
-    Ok(Options {
+    Ok(Some(Options {
         address: address.unwrap_or_else(|| "127.0.0.1:7001".into()),
-        backend: match backend {
-            Some(backend) => backend,
-            None => Backend::configured()?,
-        },
+        backend,
         mode,
-    })
+    }))
 }
 
 struct Server {
@@ -123,8 +131,12 @@ struct Server {
 }
 
 impl Server {
-    fn new(options: &Options) -> io::Result<Server> {
-        let poller = Arc::new(Poller::new(options.backend)?);
+    fn new(options: Options) -> io::Result<Server> {
+        let backend = match options.backend {
+            Some(backend) => backend,
+            None => Backend::configured()?,
+        };
+        let poller = Arc::new(Poller::new(backend)?);
         let mode = options.mode.unwrap_or(match poller.capabilities().level {
             true => Mode::Level,
             false => Mode::OneShot,
@@ -152,8 +164,9 @@ impl Server {
         })
     }
 
-    fn run(&mut self) -> io::Result<()> {
-        self.watch_for_ctrl_c()?;
+    fn run(mut self) -> io::Result<()> {
+        self.watch_for_signals()?;
+        log::start()?;
         // Whoever reads this may press Ctrl-C at once.
         say(format_args!(
             "listening on {} (backend {}, {:?})",
@@ -196,23 +209,30 @@ impl Server {
         Ok(())
     }
 
-    /// A thread waits for the signal, and wakes the loop: the one future here. When this returns the
-    /// signal is caught, and the thread has what it needs, before clients take the last descriptor.
-    fn watch_for_ctrl_c(&self) -> io::Result<()> {
+    /// A thread waits for Ctrl-C or SIGTERM, and wakes the loop: the one future here. When this returns the
+    /// thread has what it needs, before clients take the last descriptor.
+    fn watch_for_signals(&self) -> io::Result<()> {
+        let unheard = |error: io::Error| {
+            io::Error::new(error.kind(), format!("cannot wait for Ctrl-C: {error}"))
+        };
+        let signals = Signals::new([Signal::Int, Signal::Term]);
+        let mut signals = signals.map_err(unheard)?;
         let (stop, poller) = (self.stop.clone(), self.poller.clone());
-        let (sender, caught) = mpsc::channel();
-        std::thread::spawn(move || {
-            polder::block_on(async {
-                let mut ctrl_c = polder::signal::ctrl_c();
-                let first = poll_once(&mut ctrl_c).await;
-                let _ = sender.send(first.unwrap_or(Ok(())));
-                let _ = ctrl_c.await;
-            });
+        let (sender, ready) = mpsc::channel();
+        let watch = move || {
+            let runtime = match Runtime::new() {
+                Ok(runtime) => runtime,
+                Err(error) => return drop(sender.send(Err(error))),
+            };
+            let _ = sender.send(Ok(()));
+            runtime.block_on(signals.next());
             stop.store(true, Ordering::Relaxed);
             let _ = poller.notify();
-        });
-        let lost = |_| Err(io::Error::other("nobody can wait for Ctrl-C"));
-        caught.recv().unwrap_or_else(lost)
+        };
+        let thread = std::thread::Builder::new().name("signals".into());
+        thread.spawn(watch).map_err(unheard)?;
+        let ended = |_| Err(io::Error::other("its thread has ended"));
+        ready.recv().unwrap_or_else(ended).map_err(unheard)
     }
 
     /// Accepts whoever waits in the queue.
@@ -503,7 +523,89 @@ fn descriptor(
     socket.as_socket()
 }
 
-/// A line on standard output. That nobody reads it any more is no reason to stop serving.
-fn say(line: std::fmt::Arguments<'_>) {
-    let _ = writeln!(io::stdout(), "{line}");
+/// Standard output. A write there blocks for as long as whoever reads is stalled: a pager, a terminal after
+/// Ctrl-S. The loop would stop with it, all clients, and Ctrl-C. So a thread writes, and
+/// what does not fit into its queue is counted and lost.
+mod log {
+    use std::collections::VecDeque;
+    use std::fmt::Arguments;
+    use std::io::{self, Write};
+    use std::sync::{Condvar, Mutex, mpsc};
+    use std::thread;
+    use std::time::Duration;
+
+    /// So many lines may wait: about a megabyte.
+    const CAPACITY: usize = 10_000;
+
+    /// How long the end of the program waits for whoever reads.
+    const PATIENCE: Duration = Duration::from_secs(2);
+
+    struct Lines {
+        waiting: VecDeque<String>,
+        writing: bool,
+        lost: usize,
+    }
+
+    static LINES: Mutex<Lines> = Mutex::new(Lines {
+        waiting: VecDeque::new(),
+        writing: false,
+        lost: 0,
+    });
+    static CHANGED: Condvar = Condvar::new();
+
+    pub fn start() -> io::Result<()> {
+        let write = || loop {
+            let lines = LINES.lock().unwrap();
+            let none = |lines: &mut Lines| lines.waiting.is_empty();
+            let mut lines = CHANGED.wait_while(lines, none).unwrap();
+            let line = lines.waiting.pop_front().unwrap_or_default();
+            lines.writing = true;
+            drop(lines);
+            // That nobody reads it any more is no reason to stop serving.
+            let _ = writeln!(io::stdout(), "{line}");
+            LINES.lock().unwrap().writing = false;
+            CHANGED.notify_all();
+        };
+        thread::Builder::new().name("log".into()).spawn(write)?;
+        Ok(())
+    }
+
+    /// A line on standard output.
+    pub fn say(line: Arguments<'_>) {
+        let mut lines = LINES.lock().unwrap();
+        if lines.waiting.len() < CAPACITY {
+            lines.waiting.push_back(line.to_string());
+            CHANGED.notify_all();
+        } else {
+            lines.lost += 1;
+        }
+    }
+
+    /// Waits for the last lines to be written, and tells how many were not.
+    pub fn end(program: &str) {
+        let lines = LINES.lock().unwrap();
+        let busy = |lines: &mut Lines| lines.writing || !lines.waiting.is_empty();
+        let (lines, _) = CHANGED.wait_timeout_while(lines, PATIENCE, busy).unwrap();
+        let lost = lines.lost + lines.waiting.len() + usize::from(lines.writing);
+        drop(lines);
+        if lost > 0 {
+            complain(format!(
+                "{program}: standard output is not read; lines lost: {lost}"
+            ));
+        }
+    }
+
+    /// A line on standard error, which may be the same pipe or terminal.
+    pub fn complain(line: String) {
+        let (sender, written) = mpsc::channel();
+        let text = line.clone();
+        let write = move || {
+            let _ = writeln!(io::stderr(), "{text}");
+            let _ = sender.send(());
+        };
+        match thread::Builder::new().spawn(write) {
+            Ok(_) => drop(written.recv_timeout(PATIENCE)),
+            Err(_) => drop(writeln!(io::stderr(), "{line}")),
+        }
+    }
 }

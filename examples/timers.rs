@@ -21,16 +21,20 @@ fn main() -> ExitCode {
     let given = std::env::args_os().skip(1);
     let given = given.map(|argument| argument.to_string_lossy().into_owned());
     let scale = match scale(given) {
-        Ok(scale) => scale,
+        Ok(Some(scale)) => scale,
+        Ok(None) => {
+            let _ = writeln!(io::stdout(), "{USAGE}");
+            return ExitCode::SUCCESS;
+        }
         Err(error) => {
-            eprintln!("timers: {error}");
-            return ExitCode::FAILURE;
+            let _ = writeln!(io::stderr(), "timers: {error}");
+            return ExitCode::from(2);
         }
     };
     let runtime = match Runtime::new() {
         Ok(runtime) => runtime,
         Err(error) => {
-            eprintln!("timers: {error}");
+            let _ = writeln!(io::stderr(), "timers: {error}");
             return ExitCode::FAILURE;
         }
     };
@@ -53,9 +57,13 @@ async fn work(log: Log, name: &'static str, naps: [f64; 2], scale: f64) {
     log.say(name, "finishing");
 }
 
-fn scale(mut arguments: impl Iterator<Item = String>) -> Result<f64, String> {
+/// `None` where help is asked for.
+fn scale(mut arguments: impl Iterator<Item = String>) -> Result<Option<f64>, String> {
     let mut scale = 1.0;
     while let Some(argument) = arguments.next() {
+        if argument == "--help" || argument == "-h" {
+            return Ok(None);
+        }
         if argument != "--scale" {
             return Err(format!("there is no argument {argument:?}; {USAGE}"));
         }
@@ -68,7 +76,7 @@ fn scale(mut arguments: impl Iterator<Item = String>) -> Result<f64, String> {
             .filter(|scale| (0.0..=1_000.0).contains(scale))
             .ok_or_else(|| format!("{factor:?} is no factor from 0 to 1000; {USAGE}"))?;
     }
-    Ok(scale)
+    Ok(Some(scale))
 }
 
 /// Lines with the time since the start.
@@ -78,6 +86,18 @@ struct Log(Instant);
 impl Log {
     fn say(self, who: &str, what: &str) {
         let time = self.0.elapsed().as_secs_f64();
-        let _ = writeln!(io::stdout(), "[{time:7.3} s] {who}: {what}");
+        say(format_args!("[{time:7.3} s] {who}: {what}"));
+    }
+}
+
+/// A line on standard output. Where nobody reads on (`timers | head -1`) the program ends quietly, as others do
+/// that SIGPIPE ends.
+fn say(line: std::fmt::Arguments<'_>) {
+    if let Err(error) = writeln!(io::stdout(), "{line}") {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            std::process::exit(0);
+        }
+        let _ = writeln!(io::stderr(), "timers: standard output: {error}");
+        std::process::exit(1);
     }
 }

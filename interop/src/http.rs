@@ -23,12 +23,14 @@ use hyper::{Method, Request, Response, StatusCode};
 use polder::io::{AsyncRead, AsyncWrite};
 use polder::time::timeout;
 use polder::{future, stream};
-use smol_hyper::rt::FuturesIo;
 
-use crate::PolderTimer;
+use crate::{HyperStream, HyperTimer};
 
 type BoxError = Box<dyn Error + Send + Sync>;
 type Body = UnsyncBoxBody<Bytes, BoxError>;
+
+/// How much of a request, and of an answer that cannot be sent yet, is kept for a connection.
+const BUFFER: usize = 64 * 1024;
 
 /// Serves one connection until it ends, or until `stop`: then it ends with the answer that is on its
 /// way. A client that sends nothing for `limit` where it should is cut off.
@@ -43,11 +45,12 @@ where
     let service =
         service_fn(|request| async move { Ok::<_, Infallible>(answer(request, limit).await) });
     let connection = http1::Builder::new()
-        .timer(PolderTimer)
+        .timer(HyperTimer)
         .header_read_timeout(limit)
+        .max_buf_size(BUFFER)
         // A client that has nothing more to say is still answered.
         .half_close(true)
-        .serve_connection(FuturesIo::new(stream), service);
+        .serve_connection(HyperStream::new(stream), service);
     let mut connection = pin!(connection);
     let ended = async { Some(connection.as_mut().await) };
     let stopped = async {

@@ -2,10 +2,10 @@
 //! hyper asks of a runtime.
 
 pub mod http;
+mod hyper_io;
 mod limited;
 mod program;
-mod timer;
 
+pub use hyper_io::{HyperStream, HyperTimer};
 pub use limited::Limited;
-pub use program::{Arguments, main, say, told};
-pub use timer::PolderTimer;
+pub use program::{Arguments, main, say, stopped, told};

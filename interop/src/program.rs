@@ -1,28 +1,54 @@
-//! The command line, the same for every program: arguments, `--backend NAME`, `--timeout-ms N`, and
-//! what else the program names. A mistake is one line that says what it should have been.
+//! The command line, the same for every program: arguments, `--backend NAME`, `--timeout-ms N`, and what else
+//! the program names; how it is told to stop; and what it says.
+//!
+//! A mistake in the arguments is one line with the usage, and exit status 2; anything else that fails is one
+//! line and status 1. `--help` prints the usage.
 
+use std::collections::VecDeque;
+use std::error::Error;
 use std::fmt;
+use std::future::Future;
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::sync::{Condvar, Mutex, mpsc};
+use std::thread;
 use std::time::Duration;
 
 use polder::net::TcpListener;
+use polder::signal::{Signal, Signals};
+use polder::stream::StreamExt;
 use polder::{Backend, Runtime};
 
 /// How long a peer may do nothing where something is expected of it, unless `--timeout-ms` is given.
-const TIMEOUT: &str = "10000";
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Runs `program` with its arguments, and tells of its error, if it has one. `usage` names all the
-/// options that there are: each takes a value.
+/// Runs `program` with its arguments, and tells of its error, if it has one. `usage` begins with its name and
+/// names all the options that there are: each takes a value.
 pub fn main(usage: &str, program: impl FnOnce(&Arguments) -> io::Result<()>) -> ExitCode {
     let given = std::env::args_os().skip(1);
     let given = given.map(|argument| argument.to_string_lossy().into_owned());
-    match Arguments::parse(usage, given).and_then(|arguments| program(&arguments)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
+    let result = match Arguments::parse(usage, given) {
+        Ok(Some(arguments)) => program(&arguments),
+        Ok(None) => {
+            let _ = writeln!(io::stdout(), "usage: {usage}");
+            Ok(())
         }
+        Err(error) => Err(error),
+    };
+    let name = usage.split(' ').next().unwrap_or_default();
+    let lost = LOG.end();
+    if lost > 0 {
+        complain(format!(
+            "{name}: standard output is not read; lines lost: {lost}"
+        ));
+    }
+    let Err(error) = result else {
+        return ExitCode::SUCCESS;
+    };
+    complain(format!("{name}: {error}"));
+    match error.get_ref().is_some_and(|error| error.is::<Misuse>()) {
+        true => ExitCode::from(2),
+        false => ExitCode::FAILURE,
     }
 }
 
@@ -32,14 +58,22 @@ pub struct Arguments {
     /// What is no option.
     plain: Option<String>,
     options: Vec<(String, String)>,
+    backend: Option<Backend>,
+    limit: Duration,
 }
 
 impl Arguments {
-    fn parse(usage: &str, given: impl IntoIterator<Item = String>) -> io::Result<Arguments> {
+    /// `None` where help is asked for.
+    fn parse(
+        usage: &str,
+        given: impl IntoIterator<Item = String>,
+    ) -> io::Result<Option<Arguments>> {
         let mut arguments = Arguments {
             usage: usage.into(),
             plain: None,
             options: Vec::new(),
+            backend: None,
+            limit: TIMEOUT,
         };
         let known: Vec<_> = usage
             .split_ascii_whitespace()
@@ -48,17 +82,28 @@ impl Arguments {
         let mut given = given.into_iter();
         while let Some(argument) = given.next() {
             match argument.strip_prefix("--") {
+                _ if ["--help", "-h"].contains(&argument.as_str()) => return Ok(None),
                 Some(name) if known.contains(&name) => {
                     let value = given.next();
                     let value = value
                         .ok_or_else(|| arguments.wrong(format_args!("--{name} wants a value")))?;
                     arguments.options.push((name.into(), value));
                 }
-                None if arguments.plain.is_none() => arguments.plain = Some(argument),
+                None if arguments.plain.is_none()
+                    && !argument.is_empty()
+                    && !argument.starts_with('-') =>
+                {
+                    arguments.plain = Some(argument)
+                }
                 _ => return Err(arguments.wrong(format_args!("{argument:?} is not expected"))),
             }
         }
-        Ok(arguments)
+        if let Some(name) = arguments.option("backend") {
+            let backend = name.parse().map_err(|error| arguments.wrong(error))?;
+            arguments.backend = Some(backend);
+        }
+        arguments.limit = arguments.duration("timeout-ms", TIMEOUT)?;
+        Ok(Some(arguments))
     }
 
     /// The one argument that is no option.
@@ -74,55 +119,91 @@ impl Arguments {
             .map(|(_, value)| value.as_str())
     }
 
+    /// The milliseconds given for `--name`.
+    pub fn duration(&self, name: &str, default: Duration) -> io::Result<Duration> {
+        let Some(given) = self.option(name) else {
+            return Ok(default);
+        };
+        // At most 49 days, so that adding it to a point in time never overflows.
+        let number = given.parse::<u32>().ok().filter(|number| *number > 0);
+        let number = number.map(|number| Duration::from_millis(number.into()));
+        number.ok_or_else(|| {
+            self.wrong(format_args!(
+                "--{name} wants a whole number above 0, not {given:?}"
+            ))
+        })
+    }
+
+    /// A mistake in the arguments.
     pub fn wrong(&self, what: impl fmt::Display) -> io::Error {
         let text = format!("{what}; usage: {}", self.usage);
-        io::Error::new(io::ErrorKind::InvalidInput, text)
+        io::Error::new(io::ErrorKind::InvalidInput, Misuse(text))
     }
 
     /// `--timeout-ms`: how long a peer may do nothing where something is expected of it.
-    pub fn limit(&self) -> io::Result<Duration> {
-        let given = self.option("timeout-ms").unwrap_or(TIMEOUT);
-        let number = given.parse().ok().filter(|number| *number > 0);
-        number.map(Duration::from_millis).ok_or_else(|| {
-            self.wrong(format_args!(
-                "--timeout-ms wants a number above 0, not {given:?}"
-            ))
-        })
+    pub fn limit(&self) -> Duration {
+        self.limit
     }
 
     /// A runtime on the backend that `--backend` names, or else `POLDER_BACKEND`, or else on the
     /// platform's best.
     pub fn runtime(&self) -> io::Result<Runtime> {
-        let mut builder = Runtime::builder();
-        if let Some(name) = self.option("backend") {
-            builder = builder.backend(name.parse::<Backend>()?);
+        match self.backend {
+            Some(backend) => Runtime::builder().backend(backend).build(),
+            None => Runtime::new(),
         }
-        builder.build()
     }
 
     /// Listens at the address given, or at a free port, and says where.
     pub async fn listen(&self) -> io::Result<TcpListener> {
         let address = self.plain().unwrap_or("127.0.0.1:0");
         let listener = TcpListener::bind(address).await.map_err(|error| {
+            // Escaped, so that it stays one line whatever was given.
+            let address = address.escape_debug();
             io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"))
         })?;
-        let backend = match self.option("backend") {
-            Some(name) => name.parse()?,
+        let backend = match self.backend {
+            Some(backend) => backend,
             None => Backend::configured()?,
         };
         let address = listener.local_addr()?;
+        LOG.start()?;
         say(format_args!("listening on {address} (backend {backend})"));
         Ok(listener)
     }
 }
 
-/// A line on standard output. That nobody reads it any more is no reason to stop.
+/// What is wrong with the arguments, and not with the world.
+#[derive(Debug)]
+struct Misuse(String);
+
+impl fmt::Display for Misuse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Error for Misuse {}
+
+/// Is done at Ctrl-C, and at SIGTERM, which `kill` and service managers send. From the call on, neither ends
+/// the process by itself.
+pub fn stopped() -> io::Result<impl Future<Output = ()>> {
+    let signals = Signals::new([Signal::Int, Signal::Term]);
+    let mut signals = signals.map_err(|error| {
+        io::Error::new(error.kind(), format!("cannot wait for Ctrl-C: {error}"))
+    })?;
+    Ok(async move {
+        signals.next().await;
+    })
+}
+
+/// A line on standard output. It is written by another thread, and lost where too many wait for that already.
 pub fn say(line: fmt::Arguments<'_>) {
-    let _ = writeln!(io::stdout(), "{line}");
+    LOG.say(line.to_string());
 }
 
 /// Tells what went wrong with a client, if anything did, with the causes behind it.
-pub fn told<E: std::error::Error>(peer: impl fmt::Display, result: Result<(), E>) {
+pub fn told<E: Error>(peer: impl fmt::Display, result: Result<(), E>) {
     let Err(error) = result else { return };
     let mut text = format!("{peer}: {error}");
     let mut cause = error.source();
@@ -131,4 +212,94 @@ pub fn told<E: std::error::Error>(peer: impl fmt::Display, result: Result<(), E>
         cause = error.source();
     }
     say(format_args!("{text}"));
+}
+
+/// Standard output. A write there blocks for as long as whoever reads is stalled: a pager, a terminal after
+/// Ctrl-S. A task that wrote would take its worker with it, every client, and Ctrl-C. So a thread writes.
+struct Log {
+    lines: Mutex<Lines>,
+    changed: Condvar,
+}
+
+struct Lines {
+    waiting: VecDeque<String>,
+    writing: bool,
+    lost: usize,
+}
+
+static LOG: Log = Log {
+    lines: Mutex::new(Lines {
+        waiting: VecDeque::new(),
+        writing: false,
+        lost: 0,
+    }),
+    changed: Condvar::new(),
+};
+
+/// So many lines may wait to be written: about a megabyte.
+const CAPACITY: usize = 10_000;
+
+/// How long the program waits in the end for whoever reads what it has said.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+impl Log {
+    fn start(&'static self) -> io::Result<()> {
+        let write = || {
+            loop {
+                let lines = self.lines.lock().unwrap();
+                let none = |lines: &mut Lines| lines.waiting.is_empty();
+                let mut lines = self.changed.wait_while(lines, none).unwrap();
+                let line = lines.waiting.pop_front().unwrap_or_default();
+                lines.writing = true;
+                drop(lines);
+                // That nobody reads it any more is no reason to stop.
+                let _ = writeln!(io::stdout(), "{line}");
+                self.lines.lock().unwrap().writing = false;
+                self.changed.notify_all();
+            }
+        };
+        let thread = thread::Builder::new().name("log".into()).spawn(write);
+        match thread {
+            Ok(_) => Ok(()),
+            Err(error) => Err(io::Error::new(
+                error.kind(),
+                format!("cannot start the thread that writes: {error}"),
+            )),
+        }
+    }
+
+    fn say(&self, line: String) {
+        let mut lines = self.lines.lock().unwrap();
+        if lines.waiting.len() < CAPACITY {
+            lines.waiting.push_back(line);
+            self.changed.notify_all();
+        } else {
+            lines.lost += 1;
+        }
+    }
+
+    /// Waits until all is written, for some time. How many lines were not.
+    fn end(&self) -> usize {
+        let lines = self.lines.lock().unwrap();
+        let busy = |lines: &mut Lines| lines.writing || !lines.waiting.is_empty();
+        let (lines, _) = self
+            .changed
+            .wait_timeout_while(lines, PATIENCE, busy)
+            .unwrap();
+        lines.lost + lines.waiting.len() + usize::from(lines.writing)
+    }
+}
+
+/// A line on standard error. That may be the same terminal or pipe, and its reader stalled.
+fn complain(line: String) {
+    let (sender, written) = mpsc::channel();
+    let text = line.clone();
+    let write = move || {
+        let _ = writeln!(io::stderr(), "{text}");
+        let _ = sender.send(());
+    };
+    match thread::Builder::new().spawn(write) {
+        Ok(_) => drop(written.recv_timeout(PATIENCE)),
+        Err(_) => drop(writeln!(io::stderr(), "{line}")),
+    }
 }

@@ -140,7 +140,8 @@ impl Backend {
     }
 
     /// What a runtime uses that was not told: the backend that the environment variable
-    /// `POLDER_BACKEND` names, else the [default](Self::default).
+    /// `POLDER_BACKEND` names, else the [default](Self::default). A variable that is empty counts as none, as
+    /// scripts leave one that they have nothing to say with.
     ///
     /// ```
     /// use polder::{Backend, Runtime};
@@ -155,7 +156,7 @@ impl Backend {
     /// Where the variable names no backend, or one that is not available here; the error lists
     /// those that are.
     pub fn configured() -> io::Result<Backend> {
-        match std::env::var_os(VARIABLE) {
+        match std::env::var_os(VARIABLE).filter(|name| !name.is_empty()) {
             None => Ok(Backend::default()),
             Some(name) => name.to_string_lossy().parse().map_err(|error: io::Error| {
                 io::Error::new(error.kind(), format!("{VARIABLE}: {error}"))

@@ -7,6 +7,7 @@
 // Ctrl-C is a signal here.
 #![cfg(unix)]
 
+mod common;
 mod echo;
 mod embed;
 mod event;

@@ -421,12 +421,12 @@ fn a_wrong_argument_of_poll_loop_gets_one_line_that_says_what_it_should_have_bee
         &["one address", USAGE],
     );
     for address in ["nonsense", "127.0.0.1", "127.0.0.1:99999", ""] {
-        wrong(NAME, [address], &["cannot listen on "]);
+        fails(NAME, [address], &["cannot listen on "]);
     }
-    wrong(NAME, ["a\nb"], &["cannot listen on a\\nb: "]);
-    wrong(NAME, [&taken], &[&taken, "Address already in use"]);
+    fails(NAME, ["a\nb"], &["cannot listen on a\\nb: "]);
+    fails(NAME, [&taken], &[&taken, "Address already in use"]);
     let bytes = OsString::from_vec(b"\xff:\xff".to_vec());
-    wrong(NAME, [bytes], &["cannot listen on "]);
+    fails(NAME, [bytes], &["cannot listen on "]);
     let bytes = OsString::from_vec(b"--\xff".to_vec());
     wrong(NAME, [bytes], &["there is no option", USAGE]);
 }

@@ -1,7 +1,7 @@
 //! Running a program, hearing what it says, and being its client.
 
 use std::ffi::OsStr;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -10,23 +10,33 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use socket2::SockRef;
 
 /// What any single step may take on a loaded machine; far beyond what one needs.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
 /// The program runs with these arguments: it must say one line, on the error stream, that holds
-/// all of `expected`, and fail.
+/// all of `expected`, and end with the status of a wrong argument.
 pub fn wrong<const N: usize>(name: &str, arguments: [impl AsRef<OsStr>; N], expected: &[&str]) {
+    ends_with(2, with_arguments(name, arguments), expected);
+}
+
+/// The same, where the arguments could have been right, and with the status of that.
+pub fn fails<const N: usize>(name: &str, arguments: [impl AsRef<OsStr>; N], expected: &[&str]) {
     refused(with_arguments(name, arguments), expected);
 }
 
 pub fn refused(command: Command, expected: &[&str]) {
+    ends_with(1, command, expected);
+}
+
+fn ends_with(status: i32, command: Command, expected: &[&str]) {
     let what = format!("{command:?}");
     let mut program = Program::start(command);
     let line = program.next_line();
     assert_eq!(line, None, "{what}: a line on standard output");
-    let complaint = program.complaint();
+    let complaint = program.complaint(status);
     for part in expected {
         assert!(
             complaint.contains(part),
@@ -122,6 +132,41 @@ impl Program {
         }
     }
 
+    /// Its standard output takes no more after its first line, which is the second result. It is a pipe whose
+    /// reader, the third, is kept and reads nothing.
+    pub fn stalled(mut command: Command) -> (Program, String, std::fs::File) {
+        let (reader, writer) = rustix::pipe::pipe().expect("a pipe");
+        command.stdout(writer.try_clone().expect("a descriptor"));
+        let mut child = command.spawn().expect("the example starts");
+        // Holds the writing end, as the child does.
+        drop(command);
+        let mut reader = std::fs::File::from(reader);
+        let mut line = Vec::new();
+        while line.last() != Some(&b'\n') {
+            let mut byte = [0];
+            reader.read_exact(&mut byte).expect("its first line");
+            line.extend(byte);
+        }
+        line.pop();
+        // The mode is the pipe's, and so the program's too: it has nothing to say meanwhile.
+        let mode = fcntl_getfl(&writer).expect("a mode");
+        fcntl_setfl(&writer, mode | OFlags::NONBLOCK).expect("a mode is set");
+        let mut writer = std::fs::File::from(writer);
+        // With single bytes last, so that not even one more fits.
+        for chunk in [&[b'.'; 512][..], b"."] {
+            while writer.write(chunk).is_ok() {}
+        }
+        fcntl_setfl(&writer, mode).expect("a mode is set");
+        let program = Program {
+            lines: mpsc::channel().1,
+            complaints: lines(usize::MAX, child.stderr.take().expect("it is piped")),
+            child,
+            said: Vec::new(),
+        };
+        let line = String::from_utf8(line).expect("a line of letters");
+        (program, line, reader)
+    }
+
     /// The next line of standard output; `None` at its end.
     pub fn next_line(&mut self) -> Option<String> {
         match self.lines.recv_timeout(LIMIT) {
@@ -197,24 +242,33 @@ impl Program {
         }
     }
 
-    /// It fails, with one line.
-    pub fn complaint(&mut self) -> String {
+    /// It fails with this status and one line.
+    pub fn complaint(&mut self, status: i32) -> String {
         let complaints = self.complaints();
         let end = self.end();
         let [line] = &complaints[..] else {
             panic!("one line was expected: {complaints:#?}");
         };
         // A panic gives 101, a signal none.
-        assert_eq!(end.code(), Some(1), "{line}");
+        assert_eq!(end.code(), Some(status), "{line}");
         line.clone()
     }
 
     /// Ctrl-C.
     pub fn interrupt(&mut self) {
+        self.signal(libc::SIGINT);
+    }
+
+    /// What `kill` and service managers send.
+    pub fn terminate(&mut self) {
+        self.signal(libc::SIGTERM);
+    }
+
+    fn signal(&mut self, signal: libc::c_int) {
         let id = libc::pid_t::try_from(self.child.id()).expect("an id fits");
         // SAFETY: this sends a signal and touches no memory. The id is the child's still: nobody
         // has waited for it, and from then on `child` is not asked for it again.
-        let result = unsafe { libc::kill(id, libc::SIGINT) };
+        let result = unsafe { libc::kill(id, signal) };
         assert_eq!(result, 0, "{}", io::Error::last_os_error());
     }
 

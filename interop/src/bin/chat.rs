@@ -1,27 +1,36 @@
 //! A chat: the first line that a client sends is its name, and each further one goes to everyone else.
 //!
 //! Each client has one task each way. The one that reads puts lines into the others' channels; the one
-//! that writes takes them out of the client's own. A channel that is full belongs to somebody who does
-//! not keep up: it gets no more lines, and its client is shown out when the rest is written, or when
-//! nothing could be for the time that `--timeout-ms` gives. So one client never keeps the others waiting.
+//! that writes takes them out of the client's own. Who speaks waits for a channel that is full: much that is
+//! said at once gets through at the pace of the slowest listener. One who is slower than is reasonable gets
+//! no more lines, and is shown out when the rest is written, or when nothing could be for the time that
+//! `--timeout-ms` gives. So one client never keeps the others waiting for long.
 
 use std::collections::HashMap;
 use std::io;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_channel::{Receiver, Sender};
 use interop::{Arguments, Limited, say, told};
+use polder::future;
 use polder::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use polder::net::{OwnedReadHalf, OwnedWriteHalf, SocketAddr, TcpStream, serve};
-use polder::time::timeout;
-use polder::{future, signal};
+use polder::time::{timeout, timeout_at};
 
 const USAGE: &str = "chat [ADDR] [--timeout-ms N] [--backend NAME]";
 
 /// So many lines may wait for a client.
 const CAPACITY: usize = 1_000;
+
+/// Whoever has so many waiting has to take [`PACE`] of them in this time. Who speaks waits meanwhile.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// So few that whoever reads at all takes them, on a busy machine too; so many that one who reads as slowly
+/// as is allowed does not make the others' chat stand still.
+const PACE: usize = 100;
 
 /// The longest line, in bytes.
 const LONGEST: u64 = 4_096;
@@ -34,9 +43,9 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> io::Result<()> {
-    let limit = arguments.limit()?;
+    let limit = arguments.limit();
     arguments.runtime()?.block_on(async {
-        let ctrl_c = signal::ctrl_c();
+        let stopped = interop::stopped()?;
         let room = Arc::new(Room::default());
         let listener = arguments.listen().await?;
         let summary = serve(listener, |stream, peer| {
@@ -44,7 +53,7 @@ fn run(arguments: &Arguments) -> io::Result<()> {
             async move { told(peer, client(stream, peer, &room, limit).await) }
         })
         .until(async {
-            told("Ctrl-C", ctrl_c.await);
+            stopped.await;
             room.close();
         })
         .grace(GRACE)
@@ -60,26 +69,65 @@ fn run(arguments: &Arguments) -> io::Result<()> {
 
 type Line = Arc<str>;
 
-/// The channels of those who are there.
+/// Those who are there.
 #[derive(Default)]
-struct Room(Mutex<HashMap<SocketAddr, Sender<Line>>>);
+struct Room(Mutex<HashMap<SocketAddr, Member>>);
+
+struct Member {
+    lines: Sender<Line>,
+    /// How many lines it has taken.
+    taken: Arc<AtomicUsize>,
+    /// When its channel was full, and what it had taken then.
+    full: Option<(Instant, usize)>,
+}
+
+impl Member {
+    /// Until when it is waited for, its channel being full.
+    fn patience(&mut self) -> Instant {
+        let (now, taken) = (Instant::now(), self.taken.load(Ordering::Relaxed));
+        let (since, before) = *self.full.get_or_insert((now, taken));
+        if taken - before < PACE {
+            return since + PATIENCE;
+        }
+        self.full = Some((now, taken));
+        now + PATIENCE
+    }
+}
 
 impl Room {
     /// To everyone but the speaker. Who does not keep up hears no more.
-    fn say(&self, speaker: SocketAddr, line: String) {
+    async fn say(&self, speaker: SocketAddr, line: String) {
         let line = Line::from(line);
-        let mut members = self.0.lock().unwrap();
-        members.retain(|member, lines| *member == speaker || lines.try_send(line.clone()).is_ok());
+        let mut full = Vec::new();
+        for (peer, member) in self.0.lock().unwrap().iter_mut() {
+            if *peer != speaker && member.lines.try_send(line.clone()).is_err() {
+                full.push((*peer, member.lines.clone(), member.patience()));
+            }
+        }
+        for (peer, lines, until) in full {
+            let sent = timeout_at(until, lines.send(line.clone())).await;
+            if !matches!(sent, Ok(Ok(()))) {
+                self.leave(peer);
+            }
+        }
+        // Who says a lot at once does not keep this worker from those who write it.
+        future::yield_now().await;
     }
 
-    /// The newcomer's channel, with a welcome in it.
-    fn enter(&self, peer: SocketAddr) -> Receiver<Line> {
+    /// The newcomer's channel, with a welcome in it, and where to count what it takes.
+    fn enter(&self, peer: SocketAddr) -> (Receiver<Line>, Arc<AtomicUsize>) {
         let (sender, receiver) = async_channel::bounded(CAPACITY);
         let mut members = self.0.lock().unwrap();
         let welcome = format!("* {} others are here\n", members.len());
         sender.try_send(welcome.into()).expect("it is empty");
-        members.insert(peer, sender);
-        receiver
+        let taken = Arc::default();
+        let member = Member {
+            lines: sender,
+            taken: Arc::clone(&taken),
+            full: None,
+        };
+        members.insert(peer, member);
+        (receiver, taken)
     }
 
     fn leave(&self, peer: SocketAddr) {
@@ -103,19 +151,19 @@ async fn client(
     let Some(name) = timeout(limit, line(&mut reader)).await?? else {
         return Ok(());
     };
-    let lines = room.enter(peer);
-    let writing = polder::spawn(write(Limited::new(writer, limit), lines));
-    room.say(peer, format!("* {name} is here\n"));
+    let (lines, taken) = room.enter(peer);
+    let writing = polder::spawn(write(Limited::new(writer, limit), lines, taken));
+    room.say(peer, format!("* {name} is here\n")).await;
     let read = async {
         while let Some(text) = line(&mut reader).await? {
-            room.say(peer, format!("{name}: {text}\n"));
+            room.say(peer, format!("{name}: {text}\n")).await;
         }
         Ok(())
     };
     // Whichever ends first ends the other: writing ends when the room has shown this client out.
     let result = future::or(read, writing).await;
     room.leave(peer);
-    room.say(peer, format!("* {name} has left\n"));
+    room.say(peer, format!("* {name} has left\n")).await;
     result
 }
 
@@ -133,9 +181,14 @@ async fn line(reader: &mut BufReader<OwnedReadHalf>) -> io::Result<Option<String
     }
 }
 
-async fn write(mut writer: Limited<OwnedWriteHalf>, lines: Receiver<Line>) -> io::Result<()> {
+async fn write(
+    mut writer: Limited<OwnedWriteHalf>,
+    lines: Receiver<Line>,
+    taken: Arc<AtomicUsize>,
+) -> io::Result<()> {
     while let Ok(line) = lines.recv().await {
         writer.write_all(line.as_bytes()).await?;
+        taken.fetch_add(1, Ordering::Relaxed);
     }
     writer.close().await
 }

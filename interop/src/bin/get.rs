@@ -1,14 +1,16 @@
 //! Gets what is at a URL and writes it to standard output: resolve, connect, TLS, HTTP.
 //!
 //! `https` trusts what the system trusts, or else the certificates in the file that `--cacert` names.
-//! Each step has the time that `--timeout-ms` gives.
+//! Each step has the time that `--timeout-ms` gives. A user and a password in the URL are sent as Basic
+//! authorization (RFC 7617), and never as a part of the host: over `http`, everybody on the way can read them.
 
 use std::error::Error;
-use std::io;
+use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64::prelude::{BASE64_STANDARD, Engine};
 use futures_rustls::TlsConnector;
 use futures_rustls::pki_types::pem::PemObject;
 use futures_rustls::pki_types::{CertificateDer, ServerName};
@@ -16,13 +18,15 @@ use futures_rustls::rustls::{ClientConfig, RootCertStore};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
-use hyper::header::HOST;
+use hyper::header::{AUTHORIZATION, HOST, HeaderValue};
 use hyper::{Request, Uri};
-use interop::{Arguments, Limited};
-use polder::io::{AsyncRead, AsyncWrite, AsyncWriteExt, Unblock};
+use interop::{Arguments, HyperStream, Limited};
+use percent_encoding::percent_decode_str;
+use polder::io::{AsyncRead, AsyncWrite};
+
 use polder::net::TcpStream;
 use polder::time::timeout;
-use smol_hyper::rt::FuturesIo;
+use polder::unblock;
 
 const USAGE: &str = "get URL [--cacert FILE] [--timeout-ms N] [--backend NAME]";
 
@@ -31,30 +35,85 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> io::Result<()> {
-    let limit = arguments.limit()?;
+    let limit = arguments.limit();
     let url = arguments.plain().ok_or_else(|| arguments.wrong("what?"))?;
-    let wrong = || arguments.wrong(format_args!("{url:?} is no URL"));
-    let url: Uri = url.parse().map_err(|_| wrong())?;
-    let host = url.host().ok_or_else(wrong)?.trim_matches(['[', ']']);
-    let port = match url.scheme_str() {
-        Some("http") => 80,
-        Some("https") => 443,
-        _ => return Err(wrong()),
-    };
-    let port = url.port_u16().unwrap_or(port);
+    let target = Target::parse(url).map_err(|what| arguments.wrong(what))?;
+    let connector = connector(arguments.option("cacert"))?;
     arguments.runtime()?.block_on(async {
-        let stream = TcpStream::connect_timeout((host, port), limit).await;
+        let stream = TcpStream::connect_timeout((&*target.host, target.port), limit).await;
         let stream =
             stream.map_err(|error| io::Error::new(error.kind(), format!("connecting: {error}")))?;
         let stream = Limited::new(stream, limit);
-        if url.scheme_str() == Some("http") {
-            return get(stream, &url, limit).await;
+        if !target.tls {
+            return get(stream, &target, limit).await;
         }
-        let connector = connector(arguments.option("cacert"))?;
-        let name = ServerName::try_from(host.to_owned()).map_err(|_| wrong())?;
+        let name = ServerName::try_from(target.host.clone()).map_err(io::Error::other)?;
         let stream = within(limit, "TLS", connector.connect(name, stream)).await?;
-        get(stream, &url, limit).await
+        get(stream, &target, limit).await
     })
+}
+
+/// What a URL says.
+struct Target {
+    tls: bool,
+    host: String,
+    port: u16,
+    /// What the server is told of the host: as in the URL, without user and password.
+    authority: String,
+    /// Of user and password, where there are any.
+    authorization: Option<HeaderValue>,
+    path: String,
+}
+
+impl Target {
+    fn parse(url: &str) -> Result<Target, String> {
+        let wrong = || format!("{url:?} is no URL");
+        let uri: Uri = url.parse().map_err(|_| wrong())?;
+        let (tls, default) = match uri.scheme_str() {
+            Some("http") => (false, 80),
+            Some("https") => (true, 443),
+            _ => return Err(wrong()),
+        };
+        let authority = uri.authority().ok_or_else(wrong)?.as_str();
+        let (user, authority) = match authority.rsplit_once('@') {
+            Some((user, authority)) => (Some(user), authority),
+            None => (None, authority),
+        };
+        let host = uri.host().filter(|host| !matches!(*host, "" | "[]"));
+        let host = host.ok_or_else(wrong)?;
+        // Not `port_u16`, which takes a port that is none for no port.
+        let port = match authority.strip_prefix(host).ok_or_else(wrong)? {
+            "" | ":" => default,
+            port => {
+                let port = port.strip_prefix(':').ok_or_else(wrong)?;
+                let digits = port.bytes().all(|byte| byte.is_ascii_digit());
+                let number = port.parse().ok().filter(|port| digits && *port > 0);
+                number.ok_or_else(|| format!("{port:?} is no port from 1 to 65535"))?
+            }
+        };
+        Ok(Target {
+            tls,
+            host: host.trim_matches(['[', ']']).into(),
+            port,
+            authority: authority.into(),
+            authorization: user.map(basic),
+            path: uri
+                .path_and_query()
+                .map_or("/", |path| path.as_str())
+                .into(),
+        })
+    }
+}
+
+/// What RFC 7617 makes of the user and the password of a URL.
+fn basic(user: &str) -> HeaderValue {
+    let (name, password) = user.split_once(':').unwrap_or((user, ""));
+    let decoded = |part| percent_decode_str(part).collect::<Vec<u8>>();
+    let pair = [decoded(name), decoded(password)].join(&b':');
+    let value = format!("Basic {}", BASE64_STANDARD.encode(pair));
+    let mut value = HeaderValue::try_from(value).expect("base64 is ASCII");
+    value.set_sensitive(true);
+    value
 }
 
 /// What fails, or takes longer than `limit`, is an error that tells which step it was.
@@ -76,36 +135,47 @@ where
     }
 }
 
-async fn get<S>(stream: S, url: &Uri, limit: Duration) -> io::Result<()>
+async fn get<S>(stream: S, target: &Target, limit: Duration) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (mut requests, connection) = http1::handshake(FuturesIo::new(stream))
+    let (mut requests, connection) = http1::handshake(HyperStream::new(stream))
         .await
         .map_err(io::Error::other)?;
     // Dropped, and so ended, when this function is done.
     let _connection = polder::spawn(connection);
-    let path = url.path_and_query().map_or("/", |path| path.as_str());
-    let authority = url.authority().expect("there is a host").as_str();
-    let request = Request::get(path).header(HOST, authority);
+    let mut request = Request::get(&target.path).header(HOST, &target.authority);
+    if let Some(value) = &target.authorization {
+        request = request.header(AUTHORIZATION, value);
+    }
     let request = request.body(Empty::<Bytes>::new());
     let request = request.map_err(io::Error::other)?;
     let answer = within(limit, "asking", requests.send_request(request)).await?;
     if !answer.status().is_success() {
-        return Err(io::Error::other(format!("{url}: {}", answer.status())));
+        let text = format!("{}{}: {}", target.authority, target.path, answer.status());
+        return Err(io::Error::other(text));
     }
     let mut body = answer.into_body();
-    let mut output = Unblock::new(io::stdout());
     loop {
         let frame = async { body.frame().await.transpose() };
         let Some(frame) = within(limit, "reading", frame).await? else {
             break;
         };
-        if let Some(bytes) = frame.data_ref() {
-            output.write_all(bytes).await?;
+        let Ok(bytes) = frame.into_data() else {
+            continue;
+        };
+        // Whoever reads may take its time.
+        match unblock(move || io::stdout().write_all(&bytes)).await {
+            // Or has enough: `get URL | head`.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
+            written => written.map_err(unwritable)?,
         }
     }
-    output.flush().await
+    unblock(|| io::stdout().flush()).await.map_err(unwritable)
+}
+
+fn unwritable(error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("standard output: {error}"))
 }
 
 fn connector(certificates: Option<&str>) -> io::Result<TlsConnector> {
@@ -115,7 +185,12 @@ fn connector(certificates: Option<&str>) -> io::Result<TlsConnector> {
             let unreadable = |error| io::Error::other(format!("{file}: {error}"));
             for certificate in CertificateDer::pem_file_iter(file).map_err(unreadable)? {
                 let certificate = certificate.map_err(unreadable)?;
-                roots.add(certificate).map_err(io::Error::other)?;
+                let unusable = |error| io::Error::other(format!("{file}: {error}"));
+                roots.add(certificate).map_err(unusable)?;
+            }
+            if roots.is_empty() {
+                let text = format!("{file}: there is no certificate in it");
+                return Err(io::Error::new(io::ErrorKind::InvalidData, text));
             }
         }
         None => {

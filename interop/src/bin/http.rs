@@ -1,6 +1,6 @@
 //! An HTTP/1.1 server: hyper, on polder's sockets and timers.
 //!
-//! What it serves is in `src/http.rs`. Ctrl-C lets the answers that are on their way be finished.
+//! What it serves is in `src/http.rs`. After Ctrl-C, or SIGTERM, the answers that are on their way are finished.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -9,7 +9,6 @@ use std::time::Duration;
 use interop::{Arguments, Limited, http, say, told};
 use polder::event::Latch;
 use polder::net::serve;
-use polder::signal;
 
 const USAGE: &str = "http [ADDR] [--timeout-ms N] [--backend NAME]";
 
@@ -21,9 +20,9 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> std::io::Result<()> {
-    let limit = arguments.limit()?;
+    let limit = arguments.limit();
     arguments.runtime()?.block_on(async {
-        let ctrl_c = signal::ctrl_c();
+        let stopped = interop::stopped()?;
         let stop = Arc::new(Latch::new());
         let listener = arguments.listen().await?;
         let summary = serve(listener, |stream, peer| {
@@ -35,7 +34,7 @@ fn run(arguments: &Arguments) -> std::io::Result<()> {
         })
         .limit(10_000)
         .until(async {
-            told("Ctrl-C", ctrl_c.await);
+            stopped.await;
             stop.set();
         })
         .grace(GRACE)

@@ -13,7 +13,6 @@ use futures_rustls::rustls::ServerConfig;
 use interop::{Arguments, Limited, http, say, told};
 use polder::event::Latch;
 use polder::net::{TcpStream, serve};
-use polder::signal;
 use polder::time::timeout;
 
 const USAGE: &str = "https [ADDR] --certificate FILE [--timeout-ms N] [--backend NAME]";
@@ -26,14 +25,15 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> io::Result<()> {
-    let limit = arguments.limit()?;
+    let limit = arguments.limit();
     let file = (arguments.option("certificate"))
         .ok_or_else(|| arguments.wrong("where should the certificate be written?"))?;
     let (acceptor, certificate) = certified().map_err(io::Error::other)?;
     arguments.runtime()?.block_on(async {
-        let ctrl_c = signal::ctrl_c();
+        let stopped = interop::stopped()?;
         let stop = Arc::new(Latch::new());
-        std::fs::write(file, certificate)?;
+        std::fs::write(file, certificate)
+            .map_err(|error| io::Error::new(error.kind(), format!("{file}: {error}")))?;
         let listener = arguments.listen().await?;
         let summary = serve(listener, |stream, peer| {
             let (acceptor, stop) = (acceptor.clone(), stop.clone());
@@ -41,7 +41,7 @@ fn run(arguments: &Arguments) -> io::Result<()> {
         })
         .limit(10_000)
         .until(async {
-            told("Ctrl-C", ctrl_c.await);
+            stopped.await;
             stop.set();
         })
         .grace(GRACE)

@@ -1,18 +1,30 @@
 //! A TCP proxy: whoever connects is connected with another address, both ways.
 //!
 //! The two directions end apart: an end that one side says is passed on, and the other direction goes
-//! on. A side that takes nothing for the time that `--timeout-ms` gives ends both.
+//! on. Whatever else ends the connection (a reset, a side that takes nothing for the time that `--timeout-ms`
+//! gives, silence) ends it with a reset on both sides, so that nobody takes half of something for all of it.
+//!
+//! Silence is allowed for the time that `--idle-ms` gives, five minutes unless it is given. Where one side has
+//! said its end it may be gone for good, which looks the same as a client that waits for its answer: then the
+//! other may be silent for `--timeout-ms` only.
 
 use std::io;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
-use interop::{Arguments, Limited, say, told};
+use interop::{Arguments, Limited, say};
+use polder::event::Event;
+use polder::future;
 use polder::io::{AsyncReadExt, AsyncWriteExt};
-use polder::net::{OwnedReadHalf, OwnedWriteHalf, TcpStream, serve};
-use polder::{future, signal};
+use polder::net::socket2::SockRef;
+use polder::net::{ReadHalf, TcpStream, WriteHalf, serve};
+use polder::time::timeout_at;
 
-const USAGE: &str = "proxy [ADDR] --to ADDR [--timeout-ms N] [--backend NAME]";
+const USAGE: &str = "proxy [ADDR] --to ADDR [--timeout-ms N] [--idle-ms N] [--backend NAME]";
+
+/// How long both sides may be silent unless `--idle-ms` is given.
+const IDLE: Duration = Duration::from_secs(300);
 
 /// How long connections may go on after Ctrl-C.
 const GRACE: Duration = Duration::from_secs(1);
@@ -22,23 +34,24 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> io::Result<()> {
-    let limit = arguments.limit()?;
+    let limit = arguments.limit();
+    let idle = arguments.duration("idle-ms", IDLE)?;
     let to = arguments.option("to");
     let to = to.ok_or_else(|| arguments.wrong("where should it connect to?"))?;
     arguments.runtime()?.block_on(async {
-        let ctrl_c = signal::ctrl_c();
+        let stopped = interop::stopped()?;
         let listener = arguments.listen().await?;
         let summary = serve(listener, |client, peer| {
             let to = to.to_owned();
             async move {
-                match connected(client, &to, limit).await {
+                match connected(client, &to, limit, idle).await {
                     Ok((up, down)) => say(format_args!("{peer}: {up} bytes up, {down} down")),
                     Err(error) => say(format_args!("{peer}: {error}")),
                 }
             }
         })
         .limit(10_000)
-        .until(async { told("Ctrl-C", ctrl_c.await) })
+        .until(stopped)
         .grace(GRACE)
         .on_error(|error| say(format_args!("cannot accept: {error}")))
         .await?;
@@ -51,32 +64,112 @@ fn run(arguments: &Arguments) -> io::Result<()> {
 }
 
 /// Connects `client` with `to` until both directions have ended; how many bytes went each way.
-async fn connected(client: TcpStream, to: &str, limit: Duration) -> io::Result<(u64, u64)> {
-    let server = TcpStream::connect_timeout(to, limit).await?;
+async fn connected(
+    client: TcpStream,
+    to: &str,
+    limit: Duration,
+    idle: Duration,
+) -> io::Result<(u64, u64)> {
+    let mut client = Side::new(client);
+    let mut server = Side::new(TcpStream::connect_timeout(to, limit).await?);
     // Nobody here knows what comes next, so nothing is kept back to send it along.
-    client.set_nodelay(true)?;
-    server.set_nodelay(true)?;
-    let (from_client, to_client) = client.into_split();
-    let (from_server, to_server) = server.into_split();
-    future::try_zip(
-        pass(from_client, to_server, limit),
-        pass(from_server, to_client, limit),
-    )
-    .await
+    client.stream.set_nodelay(true)?;
+    server.stream.set_nodelay(true)?;
+    let traffic = Traffic::default();
+    let (from_client, to_client) = client.stream.split();
+    let (from_server, to_server) = server.stream.split();
+    let passed = future::try_zip(
+        pass(from_client, to_server, limit, &traffic),
+        pass(from_server, to_client, limit, &traffic),
+    );
+    let silence = async { Err(traffic.silence(idle, limit).await) };
+    let bytes = future::or(passed, silence).await?;
+    client.has_ended = true;
+    server.has_ended = true;
+    Ok(bytes)
 }
 
 /// Passes on what comes, and then its end.
-async fn pass(mut from: OwnedReadHalf, to: OwnedWriteHalf, limit: Duration) -> io::Result<u64> {
+async fn pass(
+    mut from: ReadHalf<'_>,
+    to: WriteHalf<'_>,
+    limit: Duration,
+    traffic: &Traffic,
+) -> io::Result<u64> {
     let mut to = Limited::new(to, limit);
     let mut buffer = vec![0; 64 * 1024];
     let mut bytes = 0;
     loop {
         let read = from.read(&mut buffer).await?;
+        traffic.passed();
         if read == 0 {
             to.close().await?;
+            traffic.half_ended.set();
             return Ok(bytes);
         }
         to.write_all(&buffer[..read]).await?;
         bytes += read as u64;
+    }
+}
+
+/// One of the two connections. Dropped before both directions have ended, whyever, it is reset: what was cut
+/// off must not look as if it were whole.
+struct Side {
+    stream: TcpStream,
+    has_ended: bool,
+}
+
+impl Side {
+    fn new(stream: TcpStream) -> Side {
+        Side {
+            stream,
+            has_ended: false,
+        }
+    }
+}
+
+impl Drop for Side {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            // Closing with a linger time of zero resets. It fails where the connection is gone already.
+            let _ = SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
+        }
+    }
+}
+
+/// When something came last, from either side.
+struct Traffic {
+    last: Mutex<Instant>,
+    /// One direction has ended.
+    half_ended: Event,
+}
+
+impl Default for Traffic {
+    fn default() -> Traffic {
+        Traffic {
+            last: Mutex::new(Instant::now()),
+            half_ended: Event::new(),
+        }
+    }
+}
+
+impl Traffic {
+    fn passed(&self) {
+        *self.last.lock().unwrap() = Instant::now();
+    }
+
+    /// Waits until nothing has passed for `idle`, or for `half_idle` once one direction has ended.
+    async fn silence(&self, idle: Duration, half_idle: Duration) -> io::Error {
+        let mut allowed = idle;
+        loop {
+            let until = *self.last.lock().unwrap() + allowed;
+            if until <= Instant::now() {
+                let text = format!("nothing has passed for {allowed:?}");
+                return io::Error::new(io::ErrorKind::TimedOut, text);
+            }
+            if timeout_at(until, self.half_ended.wait()).await.is_ok() {
+                allowed = allowed.min(half_idle);
+            }
+        }
     }
 }

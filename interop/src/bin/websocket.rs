@@ -1,24 +1,33 @@
 //! A WebSocket server that sends back what it gets: async-tungstenite, on polder's sockets.
 //!
 //! Who says nothing for the time that `--timeout-ms` gives is asked for a sign of life, and cut off
-//! when none comes in that time again. Ctrl-C tells the clients that the server goes away.
+//! when none comes in that time again. So is who takes nothing for that time: while a pong or an echo cannot be
+//! sent, nothing more is read, and nothing piles up. After Ctrl-C, or SIGTERM, the clients are told that the
+//! server goes away.
 
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_tungstenite::tungstenite::protocol::CloseFrame;
 use async_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use async_tungstenite::tungstenite::protocol::{CloseFrame, WebSocketConfig};
 use async_tungstenite::tungstenite::{Error, Message};
-use async_tungstenite::{WebSocketStream, accept_async};
+use async_tungstenite::{WebSocketStream, accept_async_with_config};
+use futures_util::SinkExt;
 use interop::{Arguments, Limited, say, told};
 use polder::event::Latch;
+use polder::future;
 use polder::net::{SocketAddr, TcpStream, serve};
 use polder::stream::StreamExt;
 use polder::time::timeout;
-use polder::{future, signal};
 
 const USAGE: &str = "websocket [ADDR] [--timeout-ms N] [--backend NAME]";
+
+/// The longest message, in bytes.
+const LONGEST: usize = 4 << 20;
+
+/// What is written together.
+const BUFFER: usize = 16 * 1024;
 
 /// How long clients may take to say goodbye after Ctrl-C.
 const GRACE: Duration = Duration::from_secs(1);
@@ -28,9 +37,9 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> std::io::Result<()> {
-    let limit = arguments.limit()?;
+    let limit = arguments.limit();
     arguments.runtime()?.block_on(async {
-        let ctrl_c = signal::ctrl_c();
+        let stopped = interop::stopped()?;
         let stop = Arc::new(Latch::new());
         let listener = arguments.listen().await?;
         let summary = serve(listener, |stream, peer| {
@@ -39,7 +48,7 @@ fn run(arguments: &Arguments) -> std::io::Result<()> {
         })
         .limit(10_000)
         .until(async {
-            told("Ctrl-C", ctrl_c.await);
+            stopped.await;
             stop.set();
         })
         .grace(GRACE)
@@ -60,7 +69,13 @@ async fn client(
     stop: &Latch,
 ) -> Result<(), Error> {
     stream.set_nodelay(true)?;
-    let greeting = accept_async(Limited::new(stream, limit));
+    let config = WebSocketConfig::default()
+        .max_message_size(Some(LONGEST))
+        .max_frame_size(Some(LONGEST))
+        .write_buffer_size(BUFFER)
+        // One message, and what is small and goes with it: unlimited unless it is said.
+        .max_write_buffer_size(LONGEST + 2 * BUFFER);
+    let greeting = accept_async_with_config(Limited::new(stream, limit), Some(config));
     let mut socket = timeout(limit, greeting)
         .await
         .map_err(std::io::Error::from)??;
@@ -93,8 +108,9 @@ async fn echo(
                 Some(message @ (Message::Text(_) | Message::Binary(_))) => {
                     socket.send(message).await?
                 }
-                // Pings and goodbyes have been answered already.
-                Some(_) => {}
+                // tungstenite has answered pings and goodbyes, as far as its buffer. It would go on to
+                // read and to answer while the client takes nothing of that.
+                Some(_) => socket.flush().await?,
                 None => return Ok(()),
             },
             Err(_) if !asked => {

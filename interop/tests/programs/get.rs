@@ -1,5 +1,6 @@
 //! `get`: from our own servers and from Python's, and from servers that are none.
 
+use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::process::Command;
 
@@ -15,8 +16,17 @@ fn get(backend: Backend, url: &str) -> Command {
 
 /// It fails, with one line that holds `expected`.
 fn fails(command: Command, expected: &str) {
+    fails_with(1, command, expected);
+}
+
+/// The same, for what it was called with.
+fn refuses(command: Command, expected: &str) {
+    fails_with(2, command, expected);
+}
+
+fn fails_with(code: i32, command: Command, expected: &str) {
     let said = run(command, "");
-    assert_eq!(said.end.code(), Some(1), "{said:#?}");
+    assert_eq!(said.end.code(), Some(code), "{said:#?}");
     assert_eq!(said.err.lines().count(), 1, "{said:#?}");
     assert!(said.err.contains(expected), "no {expected:?} in {said:#?}");
 }
@@ -71,7 +81,19 @@ fn what_cannot_be_had_is_one_line_that_says_why() {
         let http = Server::start(env!("CARGO_BIN_EXE_http"), backend, &[]);
         fails(get(backend, &http.url("/nothing")), "404 Not Found");
         http.stops();
-        fails(get(backend, "ftp://localhost/"), "is no URL");
+        for url in [
+            "ftp://localhost/",
+            "localhost",
+            "http://",
+            "http://:80/",
+            "http:///x",
+        ] {
+            refuses(get(backend, url), "is no URL");
+        }
+        for port in ["99999", "65536", "0", "http", "+80", "8O"] {
+            let url = format!("http://127.0.0.1:{port}/");
+            refuses(get(backend, &url), &format!("{port:?} is no port"));
+        }
 
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
@@ -104,5 +126,78 @@ fn it_does_not_wait_for_ever_to_connect() {
         let mut command = get(backend, &format!("http://{address}/"));
         command.args(["--timeout-ms", "1000"]);
         fails(command, "connecting: ");
+    }
+}
+
+/// Serves one request with `answer`; gives its head.
+fn asked(url: impl Fn(u16) -> String, answer: &str) -> (String, Said) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    let answer = answer.to_owned();
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a client");
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).expect("a request");
+            head.extend(byte);
+        }
+        stream.write_all(answer.as_bytes()).expect("it takes this");
+        String::from_utf8(head).expect("a head of letters")
+    });
+    let said = run(get(Backend::default(), &url(port)), "");
+    (server.join().expect("a thread"), said)
+}
+
+#[test]
+fn user_and_password_are_sent_as_authorization_and_never_in_host() {
+    let answer = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nwell";
+    // "user:pass word", "user:" and ":x@y:z", in base64.
+    let cases = [
+        ("user:pass%20word@", "dXNlcjpwYXNzIHdvcmQ="),
+        ("user@", "dXNlcjo="),
+        (":x%40y:z@", "OnhAeTp6"),
+    ];
+    for (user, expected) in cases {
+        let url = |port| format!("http://{user}127.0.0.1:{port}/page");
+        let (head, said) = asked(url, answer);
+        assert_eq!(said.well(), "well");
+        let head = head.to_ascii_lowercase();
+        let expected = format!("authorization: basic {}\r\n", expected.to_ascii_lowercase());
+        assert!(head.contains(&expected), "{head}");
+        let host = head.lines().find(|line| line.starts_with("host:"));
+        let host = host.expect("a host");
+        assert!(host.starts_with("host: 127.0.0.1:"), "{host}");
+        assert!(head.starts_with("get /page http/1.1\r\n"), "{head}");
+    }
+    let (head, said) = asked(|port| format!("http://127.0.0.1:{port}/"), answer);
+    assert_eq!(said.well(), "well");
+    assert!(
+        !head.to_ascii_lowercase().contains("authorization"),
+        "{head}"
+    );
+
+    let refused = "HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n";
+    let (_, said) = asked(
+        |port| format!("http://me:secret@127.0.0.1:{port}/"),
+        refused,
+    );
+    assert_eq!(said.end.code(), Some(1), "{said:#?}");
+    assert!(said.err.contains("401 Unauthorized"), "{said:#?}");
+    assert!(!said.err.contains("secret"), "{said:#?}");
+}
+
+/// `get URL | head -c 10`, as other programs do that SIGPIPE ends.
+#[test]
+fn when_nobody_reads_on_it_ends_quietly() {
+    for backend in backends() {
+        let http = Server::start(env!("CARGO_BIN_EXE_http"), backend, &[]);
+        let get = get(backend, &http.url("/bytes/1000000000"));
+        let few = |mut stdout: std::process::ChildStdout| {
+            stdout.read_exact(&mut [0; 10]).expect("some bytes");
+        };
+        let (end, err, ()) = piped(get, drop, few);
+        assert!(end.success() && err.is_empty(), "{end}: {err}");
+        http.stops();
     }
 }

@@ -149,21 +149,37 @@ fn after_ctrl_c_an_answer_that_is_on_its_way_is_finished_and_idle_connections_ar
     }
 }
 
+/// A download that nobody takes costs what the kernel keeps, and not what hyper would like to have ready.
+#[cfg(target_os = "linux")]
 #[test]
-fn a_wrong_argument_gets_one_line_that_says_what_it_should_have_been() {
-    let wrong = [
-        (&["--timeout-ms", "soon"][..], "above 0, not \"soon\""),
-        (&["--timeout-ms"], "wants a value"),
-        (&["--fast"], "\"--fast\" is not expected"),
-        (&["--backend", "none"], "there is no backend \"none\""),
-        (&["nowhere"], "cannot listen on nowhere"),
-    ];
-    for (arguments, expected) in wrong {
-        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_http"));
-        command.args(arguments);
-        let said = run(command, "");
-        assert_eq!(said.end.code(), Some(1), "{said:#?}");
-        assert!(said.err.contains(expected), "{said:#?}");
-        assert_eq!(said.err.lines().count(), 1, "{said:#?}");
+fn deaf_downloads_cost_little_memory() {
+    const CLIENTS: usize = 100;
+    for backend in backends() {
+        let http = start(backend, &["--timeout-ms", "60000"]);
+        let before = http.memory();
+        let deaf: Vec<_> = (0..CLIENTS)
+            .map(|_| {
+                let mut deaf = http.connect();
+                deaf.write_all(b"GET /bytes/1000000000 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                    .expect("it takes this");
+                // It is being served.
+                deaf.read_exact(&mut [0; 8]).expect("an answer");
+                deaf
+            })
+            .collect();
+        // Whoever is served after them is served when nothing more could be sent to them.
+        for _ in 0..3 {
+            let mut other = http.connect();
+            other
+                .write_all(b"GET /bytes/10000000 HTTP/1.0\r\n\r\n")
+                .expect("it takes this");
+            let mut answer = Vec::new();
+            other.read_to_end(&mut answer).expect("an answer");
+        }
+        let each = (http.memory() - before) / CLIENTS;
+        println!("{backend}: {each} bytes for each deaf client");
+        assert!(each < 64 * 1024, "{each} bytes for each on {backend}");
+        drop(deaf);
+        http.stops();
     }
 }

@@ -4,6 +4,7 @@
 #![cfg(unix)]
 
 mod chat;
+mod common;
 mod get;
 mod http;
 mod https;

@@ -1,11 +1,12 @@
 //! `proxy`: curl through it, 1 GB, and ends that are passed on.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use polder::Backend;
+use polder::net::socket2::SockRef;
 
 use crate::support::*;
 
@@ -17,8 +18,14 @@ fn start(to: impl ToString, backend: Backend, timeout: &str) -> Server {
 
 /// A server of one's own behind the proxy: the client, and the connection that it got.
 fn connected(backend: Backend, timeout: &str) -> (Server, TcpStream, TcpStream) {
+    connected_with(backend, &["--timeout-ms", timeout])
+}
+
+fn connected_with(backend: Backend, options: &[&str]) -> (Server, TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let proxy = start(listener.local_addr().expect("an address"), backend, timeout);
+    let to = listener.local_addr().expect("an address").to_string();
+    let arguments = [&["--to", &to], options].concat();
+    let proxy = Server::start(env!("CARGO_BIN_EXE_proxy"), backend, &arguments);
     let client = proxy.connect();
     let (server, _) = listener.accept().expect("the proxy connects");
     server.set_read_timeout(Some(LIMIT)).expect("a limit");
@@ -103,7 +110,11 @@ fn a_client_is_let_go_when_there_is_no_server_behind() {
     for backend in backends() {
         let (_port, address) = nobody();
         let proxy = start(address, backend, "10000");
-        cut_off(proxy.connect(), Instant::now());
+        // It may be reset before it looks like a connection.
+        if let Ok(client) = TcpStream::connect(proxy.address) {
+            client.set_read_timeout(Some(LIMIT)).expect("a limit");
+            cut_off(client, Instant::now());
+        }
         proxy.says("refused");
         proxy.stops();
     }
@@ -122,5 +133,112 @@ fn a_side_that_takes_nothing_ends_the_connection_for_both() {
             .expect_err("it was cut off");
         drop(server);
         proxy.stops();
+    }
+}
+
+/// What reading gives at the end of a connection that was reset.
+fn is_reset(mut stream: TcpStream) {
+    let mut rest = Vec::new();
+    match stream.read_to_end(&mut rest) {
+        Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
+        other => panic!("no reset but {other:?} after {} bytes", rest.len()),
+    }
+}
+
+/// An answer that was cut off must not look as if it were whole.
+#[test]
+fn a_reset_is_passed_on_as_a_reset() {
+    for backend in backends() {
+        for client_first in [true, false] {
+            let (proxy, client, server) = connected(backend, "10000");
+            let (mut first, mut last) = match client_first {
+                true => (client, server),
+                false => (server, client),
+            };
+            first.write_all(b"half a").expect("it takes this");
+            let mut half = [0; 6];
+            last.read_exact(&mut half).expect("it comes");
+            let linger = SockRef::from(&first).set_linger(Some(Duration::ZERO));
+            linger.expect("an option is set");
+            drop(first);
+            is_reset(last);
+            proxy.says("reset");
+            proxy.stops();
+        }
+    }
+}
+
+#[test]
+fn a_reset_is_passed_on_as_one_after_half_an_end_too() {
+    for backend in backends() {
+        let (proxy, mut client, server) = connected(backend, "10000");
+        server.shutdown(Shutdown::Write).expect("half an end");
+        assert_eq!(client.read(&mut [0]).expect("the end"), 0);
+        client.write_all(b"half a").expect("it takes this");
+        let mut half = [0; 6];
+        (&server).read_exact(&mut half).expect("it comes");
+        let linger = SockRef::from(&client).set_linger(Some(Duration::ZERO));
+        linger.expect("an option is set");
+        drop(client);
+        is_reset(server);
+        proxy.says("reset");
+        proxy.stops();
+    }
+}
+
+/// With its time over, or told to stop, the proxy leaves in the middle of something.
+#[test]
+fn what_the_proxy_itself_cuts_off_is_reset() {
+    for backend in backends() {
+        let (proxy, mut client, mut server) = connected(backend, "10000");
+        client.write_all(b"half a").expect("it takes this");
+        server.read_exact(&mut [0; 6]).expect("it comes");
+        proxy.stops();
+        is_reset(client);
+        is_reset(server);
+    }
+}
+
+#[test]
+fn two_sides_that_are_both_silent_are_cut_off() {
+    const IDLE: Duration = Duration::from_millis(500);
+    for backend in backends() {
+        let options = ["--timeout-ms", "60000", "--idle-ms", "500"];
+        let (proxy, mut client, mut server) = connected_with(backend, &options);
+        // One that speaks keeps the other's silence alive.
+        for _ in 0..5 {
+            client.write_all(b".").expect("it takes this");
+            server.read_exact(&mut [0]).expect("it comes");
+            thread::sleep(IDLE / 4);
+        }
+        server.write_all(b".").expect("it takes this");
+        client.read_exact(&mut [0]).expect("it comes");
+        let start = Instant::now();
+        // A little less: the proxy has seen it a little earlier than we.
+        let after = cut_off(client, start);
+        assert!(after > IDLE / 2, "on {backend}: {after:?}");
+        is_reset(server);
+        proxy.says("nothing has passed for 500ms");
+        proxy.stops();
+    }
+}
+
+/// Whoever has closed its connection for good looks the same as one that waits for an answer.
+#[test]
+fn after_half_an_end_the_other_side_may_be_silent_for_the_timeout_only() {
+    for backend in backends() {
+        for client_first in [true, false] {
+            let options = ["--timeout-ms", "500", "--idle-ms", "600000"];
+            let (proxy, client, server) = connected_with(backend, &options);
+            let (first, mut last) = match client_first {
+                true => (client, server),
+                false => (server, client),
+            };
+            first.shutdown(Shutdown::Write).expect("half an end");
+            assert_eq!(last.read(&mut [0]).expect("the end"), 0);
+            is_reset(first);
+            proxy.says("nothing has passed for 500ms");
+            proxy.stops();
+        }
     }
 }

@@ -1,7 +1,8 @@
 //! Running a program and its clients. Whatever is waited for has a limit.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, PipeReader, PipeWriter, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver};
@@ -87,6 +88,16 @@ impl Process {
             assert!(start.elapsed() < LIMIT, "still running after {LIMIT:?}");
             thread::sleep(Duration::from_millis(2));
         }
+    }
+}
+
+impl Process {
+    fn signal(&self, signal: libc::c_int) {
+        let id = libc::pid_t::try_from(self.0.id()).expect("an id fits");
+        // SAFETY: this sends a signal and touches no memory. The id is the child's still: nobody has
+        // seen its end.
+        let result = unsafe { libc::kill(id, signal) };
+        assert_eq!(result, 0, "{}", io::Error::last_os_error());
     }
 }
 
@@ -198,7 +209,12 @@ pub struct Server {
 impl Server {
     pub fn start(binary: &str, backend: Backend, arguments: &[&str]) -> Server {
         let mut command = program(binary, backend);
-        command.args(arguments).stdout(Stdio::piped());
+        command.args(arguments);
+        Server::started(command, backend)
+    }
+
+    pub fn started(mut command: Command, backend: Backend) -> Server {
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
         let mut process = Process::start(&mut command);
         let stdout = process.0.stdout.take().expect("it is piped");
         let (sender, lines) = mpsc::channel();
@@ -209,16 +225,43 @@ impl Server {
             }
         });
         let greeting = lines.recv_timeout(LIMIT).expect("it says where it listens");
-        let address = greeting
-            .strip_prefix("listening on ")
-            .and_then(|rest| rest.strip_suffix(&format!(" (backend {backend})")))
-            .and_then(|address| address.parse().ok())
-            .unwrap_or_else(|| panic!("no address and {backend} in {greeting:?}"));
+        let address = address(&greeting, backend);
         Server {
             process,
             lines,
             address,
         }
+    }
+
+    /// Its standard output takes no more once it has said where it listens. It is a pipe, and the reader
+    /// is kept and reads nothing.
+    pub fn stalled(binary: &str, arguments: &[&str]) -> (Server, PipeReader) {
+        let (mut reader, mut writer) = std::io::pipe().expect("a pipe");
+        let mut command = program(binary, Backend::default());
+        command.args(arguments).stderr(Stdio::piped());
+        command.stdout(writer.try_clone().expect("a descriptor"));
+        let process = Process::start(&mut command);
+        let mut greeting = Vec::new();
+        while greeting.last() != Some(&b'\n') {
+            let mut byte = [0];
+            reader.read_exact(&mut byte).expect("where it listens");
+            greeting.extend(byte);
+        }
+        let greeting = String::from_utf8_lossy(&greeting);
+        let address = address(greeting.trim_end(), Backend::default());
+        // The mode is the pipe's, and so the program's too: it has nothing to say meanwhile.
+        nonblocking(&writer, true);
+        // With single bytes last, so that not even one more fits.
+        for chunk in [&[b'.'; 512][..], b"."] {
+            while writer.write(chunk).is_ok() {}
+        }
+        nonblocking(&writer, false);
+        let server = Server {
+            process,
+            lines: mpsc::channel().1,
+            address,
+        };
+        (server, reader)
     }
 
     pub fn url(&self, path: &str) -> String {
@@ -265,11 +308,22 @@ impl Server {
 
     /// Ctrl-C.
     pub fn interrupt(&self) {
-        let id = libc::pid_t::try_from(self.process.0.id()).expect("an id fits");
-        // SAFETY: this sends a signal and touches no memory. The id is the child's still: nobody has
-        // seen its end.
-        let result = unsafe { libc::kill(id, libc::SIGINT) };
-        assert_eq!(result, 0, "{}", io::Error::last_os_error());
+        self.process.signal(libc::SIGINT);
+    }
+
+    /// What `kill` and service managers send.
+    pub fn terminate(&self) {
+        self.process.signal(libc::SIGTERM);
+    }
+
+    /// Its end, and what it said on standard error, where that is [`stalled`](Self::stalled)'s.
+    pub fn end(mut self) -> (ExitStatus, String) {
+        let end = self.process.end();
+        let mut complaints = String::new();
+        let mut stderr = self.process.0.stderr.take().expect("it is piped");
+        let read = stderr.read_to_string(&mut complaints);
+        read.expect("it says something in UTF-8");
+        (end, complaints)
     }
 
     /// Ctrl-C: it says so last, and succeeds.
@@ -283,6 +337,49 @@ impl Server {
         let end = self.process.end();
         assert!(end.success(), "{end}");
     }
+}
+
+/// The address in the line that a server begins with.
+fn address(greeting: &str, backend: Backend) -> SocketAddr {
+    greeting
+        .strip_prefix("listening on ")
+        .and_then(|rest| rest.strip_suffix(&format!(" (backend {backend})")))
+        .and_then(|address| address.parse().ok())
+        .unwrap_or_else(|| panic!("no address and {backend} in {greeting:?}"))
+}
+
+fn nonblocking(pipe: &PipeWriter, on: bool) {
+    let pipe = pipe.as_raw_fd();
+    // SAFETY: it takes integers; the descriptor is lent for as long as the call.
+    let flags = unsafe { libc::fcntl(pipe, libc::F_GETFL) };
+    let flags = match on {
+        true => flags | libc::O_NONBLOCK,
+        false => flags & !libc::O_NONBLOCK,
+    };
+    // SAFETY: as above.
+    let result = unsafe { libc::fcntl(pipe, libc::F_SETFL, flags) };
+    assert_eq!(result, 0, "{}", io::Error::last_os_error());
+}
+
+/// How a server ends that says nothing: it is sent SIGTERM as soon as that is caught.
+#[cfg(target_os = "linux")]
+pub fn ended_by_sigterm(mut command: Command) -> ExitStatus {
+    let mut process = Process::start(&mut command);
+    let status = format!("/proc/{}/status", process.0.id());
+    let start = Instant::now();
+    loop {
+        let status = std::fs::read_to_string(&status).expect("it is running");
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        let caught = u64::from_str_radix(caught.expect("a mask").trim(), 16);
+        // Signal n is bit n - 1.
+        if caught.expect("a mask") & (1 << (libc::SIGTERM - 1)) != 0 {
+            break;
+        }
+        assert!(start.elapsed() < LIMIT, "SIGTERM is not caught: {status}");
+        thread::sleep(Duration::from_millis(2));
+    }
+    process.signal(libc::SIGTERM);
+    process.end()
 }
 
 /// An address at which nobody listens, for as long as the socket is kept: nobody else gets the port.

@@ -1,0 +1,250 @@
+//! What all the programs have in common: their arguments, their output, and how they end.
+
+use std::io::Write;
+use std::net::{Shutdown, TcpStream};
+use std::process::Command;
+use std::time::Instant;
+
+use polder::Backend;
+
+use crate::support::*;
+
+const PROGRAMS: [(&str, &str); 6] = [
+    ("chat", env!("CARGO_BIN_EXE_chat")),
+    ("get", env!("CARGO_BIN_EXE_get")),
+    ("http", env!("CARGO_BIN_EXE_http")),
+    ("https", env!("CARGO_BIN_EXE_https")),
+    ("proxy", env!("CARGO_BIN_EXE_proxy")),
+    ("websocket", env!("CARGO_BIN_EXE_websocket")),
+];
+
+/// Those that serve, with what they cannot do without. `test` tells one test's files from another's.
+fn servers(test: &str) -> Vec<(&'static str, Vec<String>)> {
+    let serving = PROGRAMS.iter().filter(|(name, _)| *name != "get");
+    serving
+        .map(|(name, binary)| {
+            let arguments = match *name {
+                "https" => {
+                    let file = file(test, Backend::default());
+                    vec!["--certificate".into(), file.display().to_string()]
+                }
+                // Nobody listens at port 1.
+                "proxy" => vec!["--to".into(), "127.0.0.1:1".into()],
+                _ => Vec::new(),
+            };
+            (*binary, arguments)
+        })
+        .collect()
+}
+
+fn start(binary: &str, arguments: &[String]) -> Server {
+    let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+    Server::start(binary, Backend::default(), &arguments)
+}
+
+/// What every server complains of on its standard output, before it lets go of the client.
+fn nonsense(server: &Server) {
+    // A connection that is reset at once may not look like one at all.
+    let Ok(mut client) = TcpStream::connect(server.address) else {
+        return;
+    };
+    client.set_read_timeout(Some(LIMIT)).expect("a limit");
+    // Longer than a line of a chat may be.
+    let _ = client.write_all(&[b'x'; 5_000]);
+    let _ = client.shutdown(Shutdown::Write);
+    cut_off(client, Instant::now());
+}
+
+#[test]
+fn help_is_the_usage_on_standard_output_and_no_error() {
+    for (name, binary) in PROGRAMS {
+        for flag in ["--help", "-h"] {
+            let mut command = Command::new(binary);
+            command.arg(flag);
+            let said = run(command, "").well();
+            assert!(said.starts_with(&format!("usage: {name} ")), "{said:?}");
+            assert!(said.contains("[--timeout-ms N]"), "{said:?}");
+        }
+    }
+}
+
+#[test]
+fn a_wrong_argument_is_told_with_the_usage_and_status_2() {
+    let wrong = [
+        (&["--fast"][..], "\"--fast\" is not expected"),
+        (&["-x"], "\"-x\" is not expected"),
+        (&["--timeout-ms"], "--timeout-ms wants a value"),
+        (&["--timeout-ms", "soon"], "above 0, not \"soon\""),
+        (&["--timeout-ms", "0"], "above 0, not \"0\""),
+        (&["--timeout-ms", "-1"], "above 0, not \"-1\""),
+        (&["--backend", "fax"], "there is no backend \"fax\""),
+        (&["127.0.0.1:0", "127.0.0.1:0"], "is not expected"),
+        (&[""], "\"\" is not expected"),
+    ];
+    for (name, binary) in PROGRAMS {
+        for (arguments, expected) in wrong {
+            let mut command = Command::new(binary);
+            command.args(arguments);
+            let said = run(command, "");
+            assert_eq!(said.end.code(), Some(2), "{name} {arguments:?}: {said:#?}");
+            assert_eq!(said.out, "", "{name} {arguments:?}");
+            assert_eq!(said.err.lines().count(), 1, "{name}: {said:#?}");
+            let usage = format!("; usage: {name} ");
+            assert!(said.err.starts_with(&format!("{name}: ")), "{said:#?}");
+            assert!(said.err.contains(expected), "{said:#?}");
+            assert!(said.err.contains(&usage), "{said:#?}");
+        }
+    }
+    for binary in [env!("CARGO_BIN_EXE_proxy"), env!("CARGO_BIN_EXE_https")] {
+        let said = run(Command::new(binary), "");
+        assert_eq!(said.end.code(), Some(2), "{said:#?}");
+        assert!(said.err.contains("; usage: "), "{said:#?}");
+    }
+}
+
+#[test]
+fn what_fails_is_told_with_status_1_and_without_the_usage() {
+    for (binary, arguments) in servers("taken") {
+        let first = start(binary, &arguments);
+        let address = first.address.to_string();
+        let taken = format!("cannot listen on {address}: Address already in use");
+        for (address, expected) in [
+            (&*address, &*taken),
+            ("nowhere", "cannot listen on nowhere"),
+        ] {
+            let mut second = Command::new(binary);
+            second.arg(address).args(&arguments);
+            let said = run(second, "");
+            assert_eq!(said.end.code(), Some(1), "{said:#?}");
+            assert_eq!(said.err.lines().count(), 1, "{said:#?}");
+            assert!(said.err.contains(expected), "{said:#?}");
+            assert!(!said.err.contains("usage"), "{said:#?}");
+        }
+        first.stops();
+    }
+}
+
+#[test]
+fn an_empty_variable_counts_as_none() {
+    for (binary, arguments) in servers("empty") {
+        let mut command = Command::new(binary);
+        command.args(&arguments).env("POLDER_BACKEND", "");
+        Server::started(command, Backend::default()).stops();
+    }
+}
+
+#[test]
+fn sigterm_ends_it_as_ctrl_c_does() {
+    for (binary, arguments) in servers("term") {
+        let mut server = start(binary, &arguments);
+        nonsense(&server);
+        server.terminate();
+        server.ended();
+    }
+}
+
+/// A pipe that is full when the server has said where it listens, and that nobody reads any more.
+#[test]
+fn a_reader_of_standard_output_that_stalls_stops_neither_service_nor_ctrl_c() {
+    for (binary, arguments) in servers("stalled") {
+        let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+        let (server, _reader) = Server::stalled(binary, &arguments);
+        for _ in 0..10 {
+            nonsense(&server);
+        }
+        server.interrupt();
+        let (end, complaints) = server.end();
+        assert!(end.success(), "{binary}: {end}: {complaints}");
+        let told = complaints.contains("standard output is not read; lines lost: ");
+        assert!(told, "{binary}: {complaints:?}");
+    }
+}
+
+#[test]
+fn whoever_reads_no_more_of_its_output_does_not_end_a_server() {
+    for (binary, arguments) in servers("unread") {
+        let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+        let (server, reader) = Server::stalled(binary, &arguments);
+        drop(reader);
+        for _ in 0..3 {
+            nonsense(&server);
+        }
+        server.interrupt();
+        let (end, complaints) = server.end();
+        assert!(end.success() && complaints.is_empty(), "{complaints}");
+    }
+}
+
+/// No thread gets the stack that is asked for here, but for those that ask for less by themselves.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_server_that_cannot_hear_of_ctrl_c_fails_and_says_so() {
+    for (binary, arguments) in servers("deaf") {
+        let mut command = Command::new(binary);
+        command.args(arguments);
+        command.env("RUST_MIN_STACK", (1_u64 << 46).to_string());
+        let said = run(command, "");
+        assert_eq!(said.end.code(), Some(1), "{said:#?}");
+        let told = said.err.contains("cannot wait for Ctrl-C: ");
+        assert!(told, "{said:#?}");
+    }
+}
+
+#[test]
+fn sixteen_descriptors_are_enough_to_serve_and_more_clients_wait() {
+    // The proxy here lets everyone go at once, since nobody listens behind it.
+    let holding = servers("few").into_iter();
+    let holding = holding.filter(|(binary, _)| *binary != env!("CARGO_BIN_EXE_proxy"));
+    for (binary, arguments) in holding {
+        let mut command = Command::new("sh");
+        command.args(["-c", "ulimit -n 16; exec \"$0\" \"$@\""]);
+        command.arg(binary).args(&arguments);
+        let server = Server::started(command, Backend::default());
+        let mut clients: Vec<_> = (0..30).map(|_| server.connect()).collect();
+        server.says("cannot accept: ");
+        let last = clients.pop().expect("it waits in the queue");
+        drop(clients);
+        drop(last);
+        nonsense(&server);
+        server.stops();
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn without_a_standard_output_they_serve_and_end() {
+    for (binary, arguments) in servers("closed") {
+        // Where it listens is said nowhere, so nobody can be a client.
+        let mut command = Command::new("sh");
+        command.args(["-c", "exec \"$0\" \"$@\" >&- 2>&-"]);
+        command.arg(binary).args(&arguments);
+        let end = ended_by_sigterm(command);
+        assert!(end.success(), "{binary}: {end}");
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_used_is_named() {
+    let missing = "/nonexistent/own.pem";
+    let mut https = Command::new(env!("CARGO_BIN_EXE_https"));
+    https.args(["--certificate", missing]);
+    let mut get = Command::new(env!("CARGO_BIN_EXE_get"));
+    get.args(["https://127.0.0.1:1/", "--cacert", missing]);
+    // It is no use there, and still a mistake.
+    let mut plain = Command::new(env!("CARGO_BIN_EXE_get"));
+    plain.args(["http://127.0.0.1:1/", "--cacert", missing]);
+    for command in [https, get, plain] {
+        let said = run(command, "");
+        assert_eq!(said.end.code(), Some(1), "{said:#?}");
+        assert!(said.err.contains(missing), "{said:#?}");
+        assert!(said.err.contains("No such file"), "{said:#?}");
+    }
+    let empty = file("no-certificate", Backend::default());
+    std::fs::write(&empty, "nothing\n").expect("it can be written");
+    let mut get = Command::new(env!("CARGO_BIN_EXE_get"));
+    get.args(["https://127.0.0.1:1/", "--cacert"]).arg(&empty);
+    let said = run(get, "");
+    assert_eq!(said.end.code(), Some(1), "{said:#?}");
+    let told = format!("{}: there is no certificate in it", empty.display());
+    assert!(said.err.contains(&told), "{said:#?}");
+}

@@ -1,0 +1,193 @@
+//! What all the examples have in common: help, arguments, output that nobody reads, and their end.
+
+use std::io::{Read, Write};
+use std::process::Command;
+
+use polder::Backend;
+
+use crate::support::*;
+
+const ALL: [&str; 5] = ["echo", "embed", "event", "poll_loop", "timers"];
+const SERVERS: [&str; 2] = ["echo", "poll_loop"];
+/// They end by themselves.
+const OTHERS: [&str; 3] = ["embed", "event", "timers"];
+
+fn server(name: &str) -> Command {
+    with_arguments(name, ["127.0.0.1:0"])
+}
+
+/// What follows the address in the first line.
+fn told(name: &str) -> String {
+    match name {
+        "echo" => format!("backend {}", Backend::default()),
+        _ => format!("backend {}, Level", Backend::default()),
+    }
+}
+
+/// A request that both servers answer with the same again.
+fn exchange(greeting: &str, name: &str) {
+    let mut client = connect(address(greeting, &told(name)));
+    client.write_all(&[1, 0, 0, 0, 7]).expect("it takes this");
+    let mut back = [0; 5];
+    client.read_exact(&mut back).expect("the same again");
+    assert_eq!(back, [1, 0, 0, 0, 7]);
+}
+
+#[test]
+fn help_is_the_usage_on_standard_output_and_no_error() {
+    for name in ALL {
+        for flag in ["--help", "-h"] {
+            let mut program = Program::start(with_arguments(name, [flag]));
+            let line = program.line();
+            assert!(line.starts_with(&format!("usage: {name}")), "{line:?}");
+            assert_eq!(program.next_line(), None);
+            program.ended_well();
+        }
+    }
+}
+
+#[test]
+fn an_argument_that_no_example_knows_is_told_with_the_usage_and_status_2() {
+    for name in ALL {
+        wrong(name, ["--foo"], &[&format!("usage: {name}")]);
+    }
+    wrong("event", ["foo"], &["\"foo\"", "usage: event"]);
+    wrong("event", [""], &["usage: event"]);
+}
+
+#[test]
+fn a_variable_that_is_empty_counts_as_none() {
+    for name in SERVERS {
+        let mut command = server(name);
+        command.env("POLDER_BACKEND", "");
+        let mut program = Program::start(command);
+        address(&program.line(), &told(name));
+        program.stops_on_ctrl_c();
+    }
+    for name in OTHERS {
+        let mut command = command(name);
+        command.env("POLDER_BACKEND", "");
+        if name == "timers" {
+            command.args(["--scale", "0"]);
+        }
+        let mut program = Program::start(command);
+        while program.next_line().is_some() {}
+        program.ended_well();
+    }
+}
+
+/// `event | head -1`, and as if `head` had never been there.
+#[test]
+fn examples_whose_output_nobody_reads_on_end_quietly() {
+    for name in OTHERS {
+        for lines in [0, 1] {
+            // With so much time that the reader is gone when the next line comes.
+            let mut program = Program::heard_for(lines, command(name));
+            while program.next_line().is_some() {}
+            program.ended_well();
+        }
+    }
+}
+
+#[test]
+fn sigterm_ends_a_server_as_ctrl_c_does() {
+    for name in SERVERS {
+        let mut program = Program::start(server(name));
+        exchange(&program.line(), name);
+        program.terminate();
+        let mut last = None;
+        while let Some(line) = program.next_line() {
+            last = Some(line);
+        }
+        assert_eq!(last.as_deref(), Some("stopped"), "the last line of {name}");
+        program.ended_well();
+    }
+}
+
+#[test]
+fn a_reader_of_standard_output_that_stalls_stops_neither_service_nor_ctrl_c() {
+    for name in SERVERS {
+        let (mut program, greeting, _reader) = Program::stalled(server(name));
+        for _ in 0..20 {
+            exchange(&greeting, name);
+        }
+        program.interrupt();
+        let end = program.end();
+        let complaints = program.complaints();
+        assert!(end.success(), "{name}: {end}: {complaints:?}");
+        let [line] = &complaints[..] else {
+            panic!("one line was expected of {name}: {complaints:?}");
+        };
+        let expected = format!("{name}: standard output is not read; lines lost: ");
+        let lost = line
+            .strip_prefix(&expected)
+            .and_then(|lost| lost.parse().ok());
+        let lost: u32 = lost.unwrap_or_else(|| panic!("{line:?}"));
+        // Of each client two, but for the last, and that it stopped.
+        assert!((39..=41).contains(&lost), "{line}");
+    }
+}
+
+/// No thread gets the stack that is asked for here.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_server_that_cannot_hear_of_ctrl_c_fails_and_says_so() {
+    for name in SERVERS {
+        let mut command = server(name);
+        command.env("RUST_MIN_STACK", (1_u64 << 46).to_string());
+        refused(command, &["cannot wait for Ctrl-C: "]);
+    }
+}
+
+/// Whatever it is that they cannot have for want of descriptors: one line, and no panic.
+#[test]
+fn too_few_descriptors_to_start_with_are_an_error_with_words() {
+    for name in SERVERS {
+        let mut started = false;
+        // The libraries need four.
+        for limit in 4..=16 {
+            let mut limited = Command::new("sh");
+            limited.args(["-c", &format!("ulimit -n {limit}; exec \"$0\" \"$@\"")]);
+            limited.arg(binary(name)).arg("127.0.0.1:0");
+            let mut program = Program::start(prepared(limited));
+            match program.next_line() {
+                Some(_) => {
+                    started = true;
+                    program.stops_on_ctrl_c();
+                }
+                None => {
+                    let line = program.complaint(1);
+                    assert!(line.starts_with(&format!("{name}: ")), "{line}");
+                    assert!(!started, "{limit} are too few: {line}");
+                }
+            }
+        }
+        assert!(started, "16 are too few for {name}");
+    }
+}
+
+#[test]
+fn without_standard_streams_they_do_their_work() {
+    for name in OTHERS {
+        let mut closed = Command::new("sh");
+        closed.args(["-c", "exec \"$0\" \"$@\" <&- >&- 2>&-"]);
+        closed.arg(binary(name));
+        if name == "timers" {
+            closed.args(["--scale", "0"]);
+        }
+        let mut program = Program::start(prepared(closed));
+        assert_eq!(program.next_line(), None);
+        program.ended_well();
+    }
+}
+
+#[test]
+fn a_port_that_another_one_has_is_named() {
+    for name in SERVERS {
+        let mut first = Program::start(server(name));
+        let taken = address(&first.line(), &told(name)).to_string();
+        let expected = format!("cannot listen on {taken}: Address already in use");
+        fails(name, [&taken], &[&expected]);
+        first.stops_on_ctrl_c();
+    }
+}
