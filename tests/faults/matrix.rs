@@ -53,10 +53,11 @@ enum Lasts {
 #[derive(Clone, Copy, PartialEq)]
 enum Excuse {
     None,
-    /// A hang, on this backend or on all: what strace says is not so.
+    /// A hang, on this backend or on all, or a panic that tells: what strace says is not so.
     Hang(Option<Backend>),
-    /// The runtime cannot wait any more, and ends with words: `block_on` has no error to return.
-    Ends,
+    /// A panic that tells: what fails has no error to return. Where the poller cannot wait any more that
+    /// is `block_on`; where no thread can be started, `unblock`.
+    Panic,
 }
 
 /// One row.
@@ -79,6 +80,10 @@ const INTERRUPTED: &str = "non-blocking calls on sockets are not interrupted";
 const NO_CLOSE: &str = "the kernel closes the descriptor whatever it says; here it stays open";
 const NO_CONNECT: &str = "the kernel goes on connecting; here it never began";
 const GONE: &str = "the kernel removes the connection from the queue; here it stays";
+const EVENTFD: &str =
+    "no write to an eventfd, which is what the wake of a worker is, says it; here those do";
+const FULL: &str =
+    "an eventfd says it when it cannot count any further, and is readable then; here it is not";
 const CONNECTED: &str = "the kernel says it before the connection stands, and tells when it does; here \
                          it stands already";
 
@@ -98,7 +103,7 @@ fn rows() -> Vec<Row> {
             }
         }
     };
-    use Excuse::{Ends, Hang, None as No};
+    use Excuse::{Hang, None as No, Panic};
     use Lasts::{Both, Passes};
     let on_epoll = Hang(Some(Backend::Epoll));
 
@@ -129,7 +134,7 @@ fn rows() -> Vec<Row> {
         "pselect6",
     ];
     add(&waits, &["EINTR", "ENOMEM"], Passes, No, "");
-    add(&waits, &["EINVAL", "EPERM", "ENOSYS"], Both, Ends, "");
+    add(&waits, &["EINVAL", "EPERM", "ENOSYS"], Both, Panic, "");
     add(
         &["pselect6"],
         &["EBADF"],
@@ -212,16 +217,19 @@ fn rows() -> Vec<Row> {
         add(&[call], &["EINTR"], Passes, No, INTERRUPTED);
         add(&[call], &["EAGAIN"], Passes, on_epoll, EDGE);
     }
+    add(&["read"], &["EIO", "ENOMEM", "EPERM"], Both, No, "");
+    add(&["read"], &["EINTR"], Passes, No, "");
+    add(&["read"], &["EAGAIN"], Passes, on_epoll, EDGE);
+    add(&["write"], &["EPERM"], Both, No, "");
+    add(&["write"], &["EINTR"], Passes, No, "");
     add(
-        &["read", "write"],
-        &["EIO", "ENOMEM", "EPERM"],
+        &["write"],
+        &["EIO", "ENOMEM", "EPIPE"],
         Both,
-        No,
-        "",
+        Hang(None),
+        EVENTFD,
     );
-    add(&["write"], &["EPIPE"], Both, No, "");
-    add(&["read", "write"], &["EINTR"], Passes, No, "");
-    add(&["read", "write"], &["EAGAIN"], Passes, on_epoll, EDGE);
+    add(&["write"], &["EAGAIN"], Passes, Hang(None), FULL);
 
     let options = ["getsockopt", "setsockopt"];
     add(
@@ -254,7 +262,7 @@ fn rows() -> Vec<Row> {
         &["clone3"],
         &["EAGAIN", "ENOMEM", "EPERM", "ENOSYS"],
         Both,
-        No,
+        Panic,
         "",
     );
     add(&["clone"], &["EAGAIN"], Both, No, "");
@@ -277,7 +285,7 @@ impl Row {
             Outcome::Untouched | Outcome::Right | Outcome::Said => true,
             // Out of descriptors, a server waits until there are some.
             Outcome::Unserved => self.call == "accept4" && self.lasts == Lasts::Both,
-            Outcome::Told => self.excuse == Excuse::Ends,
+            Outcome::Told => self.excuse != Excuse::None,
             Outcome::Hang => match self.excuse {
                 Excuse::Hang(on) => on.is_none_or(|on| on == backend),
                 _ => false,
@@ -616,15 +624,25 @@ fn fill(row: &Row, backend: Backend, whens: &[&'static str]) -> Cell {
     cell
 }
 
-/// The same words for each run and on each machine: paths differ.
+/// The same words for each run and on each machine: paths differ, lines, and which worker it was.
 fn plain(words: &str) -> String {
-    let words = words.split(' ').map(|word| match word {
-        word if word.contains("polder-faults-") => "PATH".into(),
-        // Where in which crate.
-        word => match word.split_once("/registry/src/") {
-            Some((_, rest)) => format!("({}", rest.split_once('/').map_or(rest, |(_, rest)| rest)),
+    let words = words.split(' ').map(|word| {
+        if word.contains("polder-faults-") {
+            return "PATH".into();
+        }
+        if word.starts_with("polder-") && word.ends_with(':') {
+            return word.replace(|one: char| one.is_ascii_digit(), "N");
+        }
+        // A place: its line changes with each edit, and where the crate lies with each machine.
+        match word.split_once(".rs:") {
+            Some((path, _)) => {
+                let path = path.trim_start_matches('(');
+                let inside = path.split_once("/registry/src/").map(|(_, rest)| rest);
+                let file = inside.and_then(|rest| Some(rest.split_once('/')?.1));
+                format!("({}.rs)", file.unwrap_or(path))
+            }
             None => word.into(),
-        },
+        }
     });
     words.collect::<Vec<String>>().join(" ")
 }
@@ -745,7 +763,7 @@ attached to when it has started, so the standard library's start is not met.
 | right | every part came out right |
 | error | some part got an `io::Error` with words, listed below, and every other part came out right |
 | waits | `serve` found no room for a connection, and goes on trying |
-| ends | the poller cannot wait any more: the runtime ends, and says so with a panic of `block_on` |
+| panic, with words | what fails has no error to return: `block_on` of a runtime whose poller cannot wait any more, `unblock` without a thread |
 | – | the backend does not make that call |
 | **panic**, **hang**, **died**, **wrong** | what must not be; in brackets at which calls. Where it is not bold, strace says what no kernel does: see the note |
 ";
