@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# What comes of it when the kernel refuses a system call: runs tests/faults under strace, which has one
+# call after another fail, and writes docs/FAULTS.md:
+#
+#     ci/faults.sh [--check | CALL ERRNO WHEN BACKEND]
+#
+# With --check it writes nothing, runs one fault of each row on each backend, and fails where one ends
+# in a hang, a panic or wrong data. With a call and the rest it runs that fault alone, and says what
+# came of it. Linux only. The whole takes a quarter of an hour, the check two minutes; more where
+# something hangs. Where nothing may be traced (ptrace is denied) it says so, and checks nothing.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+if ! command -v strace >/dev/null; then
+    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+        apt-get install -y --no-install-recommends strace
+    elif command -v sudo >/dev/null && command -v apt-get >/dev/null; then
+        sudo apt-get install -y --no-install-recommends strace
+    else
+        echo "strace is missing" >&2
+        exit 1
+    fi
+fi
+
+cargo test --test faults --no-run
+# Each run has a deadline of its own; this is for what would get round it.
+case "${1:-}" in
+    --check) timeout 900 cargo test --quiet --test faults -- sample ;;
+    "") timeout 7200 cargo test --quiet --test faults -- matrix "$PWD/docs/FAULTS.md" ;;
+    *) timeout 60 cargo test --quiet --test faults -- one "$@" ;;
+esac

@@ -1,0 +1,37 @@
+//! Faults: what comes of it when the kernel refuses a system call.
+//!
+//! `cargo test` runs the [`subject`], a program that does everything once, on each backend, without any
+//! fault. `ci/faults.sh` runs the [`matrix`]: the subject again and again, under strace, which has one
+//! call fail.
+//!
+//! This test has no harness: it starts itself again, traced, and its first argument says what it is.
+
+#[cfg(target_os = "linux")]
+mod matrix;
+#[cfg(target_os = "linux")]
+mod subject;
+
+#[cfg(target_os = "linux")]
+fn main() -> std::process::ExitCode {
+    use std::path::Path;
+
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match arguments[..] {
+        ["subject", backend, report] => {
+            let backend = backend.parse().expect("a backend of this machine");
+            subject::run(backend, Path::new(report));
+            std::process::ExitCode::SUCCESS
+        }
+        ["matrix", page] => matrix::write(Path::new(page)),
+        ["sample"] => matrix::check(),
+        ["one", call, errno, when, backend] => matrix::one(call, errno, when, backend),
+        // There is no test that could be chosen.
+        ref others if others.contains(&"--list") => std::process::ExitCode::SUCCESS,
+        // What the harness would understand, `--nocapture` or the name of a test, means nothing here.
+        _ => matrix::without_faults(),
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn main() {}

@@ -1,0 +1,647 @@
+//! Raw poller operations, in every mode, against what the contract says of them (the documentation of
+//! `polder::poller`). Whether a source is ready, the kernel is asked by a `poll` of the test's own; kernels differ
+//! in what they say of an end there, and this knows Linux.
+
+use std::collections::BTreeMap;
+use std::io::{ErrorKind, Read, Write};
+use std::net::Shutdown;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use polder::Backend;
+use polder::poller::{Events, Interest, Mode, Poller, Token};
+use rustix::event::{PollFd, PollFlags, poll};
+
+use crate::{Rng, fuzz};
+
+#[test]
+fn pollers_keep_their_contract_whatever_is_done_to_them() {
+    fuzz("pollers_keep", 20_000, |backend, rng| {
+        World::new(backend, rng).run(rng, 150)
+    });
+}
+
+/// What `wait` may take where it has to return at once, on a loaded machine.
+const PROMPT: Duration = Duration::from_secs(15);
+
+/// How a source is registered.
+struct Registered {
+    token: Token,
+    interest: Interest,
+    mode: Mode,
+    /// One-shot: reported since it was armed. Without interest: its end was reported.
+    reported: bool,
+    /// Edge: what has to be told, if it is still so: something new came, or it was registered so.
+    due: Interest,
+}
+
+/// One end of a pair of sockets: ours, or a duplicate of it.
+struct Source {
+    near: UnixStream,
+    registered: Option<Registered>,
+    /// The pair that it is an end of.
+    pair: usize,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Notified {
+    No,
+    /// A wait was under way, which the notification has ended, or came too late for.
+    Perhaps,
+    Yes,
+}
+
+struct World {
+    backend: Backend,
+    poller: Poller,
+    modes: Vec<Mode>,
+    /// What `wait` finds are events by source; there may be holes.
+    sources: BTreeMap<usize, Source>,
+    /// The other ends; `None` once closed.
+    peers: BTreeMap<usize, Option<UnixStream>>,
+    next: usize,
+    token: u64,
+    /// Whether somebody has notified, and there was no wait since.
+    notified: Notified,
+}
+
+/// What is so of a descriptor, as the kernel says.
+#[derive(Clone, Copy)]
+struct Truth(PollFlags);
+
+impl Truth {
+    fn of(descriptor: impl AsFd) -> Truth {
+        let wanted = PollFlags::IN | PollFlags::OUT | PollFlags::RDHUP;
+        let mut asked = [PollFd::new(&descriptor, wanted)];
+        let zero = rustix::event::Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        rustix::io::retry_on_intr(|| poll(&mut asked, Some(&zero))).expect("one can be asked");
+        Truth(asked[0].revents())
+    }
+
+    fn is_over(self) -> bool {
+        self.0.intersects(PollFlags::HUP | PollFlags::ERR)
+    }
+
+    fn is_readable(self) -> bool {
+        self.is_over() || self.0.intersects(PollFlags::IN | PollFlags::RDHUP)
+    }
+
+    fn is_writable(self) -> bool {
+        self.is_over() || self.0.intersects(PollFlags::OUT)
+    }
+
+    /// What of an interest is to be reported.
+    fn answers(self, interest: Interest) -> Interest {
+        let mut answers = Interest::NONE;
+        if interest.contains(Interest::READABLE) && self.is_readable() {
+            answers |= Interest::READABLE;
+        }
+        if interest.contains(Interest::WRITABLE) && self.is_writable() {
+            answers |= Interest::WRITABLE;
+        }
+        answers
+    }
+}
+
+fn both() -> Interest {
+    Interest::READABLE | Interest::WRITABLE
+}
+
+fn without(set: Interest, other: Interest) -> Interest {
+    let mut left = Interest::NONE;
+    for part in [Interest::READABLE, Interest::WRITABLE, Interest::PRIORITY] {
+        if set.contains(part) && !other.contains(part) {
+            left |= part;
+        }
+    }
+    left
+}
+
+fn intersects(a: Interest, b: Interest) -> bool {
+    without(a, b) != a
+}
+
+impl Registered {
+    /// What has to be reported soon of a source that is so.
+    fn owes(&self, truth: Truth) -> Interest {
+        let answers = truth.answers(self.interest);
+        match self.mode {
+            Mode::OneShot if self.reported => Interest::NONE,
+            Mode::Edge => without(self.due, without(self.due, answers)),
+            _ => answers,
+        }
+    }
+}
+
+impl World {
+    fn new(backend: Backend, _: &mut Rng) -> World {
+        let poller = Poller::new(backend).expect("an available backend opens");
+        let has = poller.capabilities();
+        let modes = [
+            (has.level, Mode::Level),
+            (has.one_shot, Mode::OneShot),
+            (has.edge, Mode::Edge),
+        ];
+        World {
+            backend,
+            poller,
+            modes: modes
+                .iter()
+                .filter(|(has, _)| *has)
+                .map(|(_, mode)| *mode)
+                .collect(),
+            sources: BTreeMap::new(),
+            peers: BTreeMap::new(),
+            next: 0,
+            token: 0,
+            notified: Notified::No,
+        }
+    }
+
+    fn run(mut self, rng: &mut Rng, steps: u64) -> u64 {
+        for _ in 0..steps {
+            match rng.below(20) {
+                0 | 1 if self.sources.len() < 8 => self.open(rng),
+                0..=2 => self.close(rng),
+                3..=5 => self.register(rng),
+                6..=8 => self.modify(rng),
+                9 => self.deregister(rng),
+                10..=12 => self.act(rng),
+                13 | 14 => self.read(rng),
+                15 => self.write_near(rng),
+                16 => self.notify(),
+                17 => self.wait_in_company(rng),
+                18 => self.sleep(rng),
+                _ => self.settle(rng),
+            }
+            if rng.one_in(4) {
+                self.look(rng);
+            }
+        }
+        self.settle(rng);
+        for source in self.sources.values() {
+            if source.registered.is_some() {
+                self.poller
+                    .deregister(source.near.as_fd())
+                    .expect("it is registered");
+            }
+        }
+        steps
+    }
+
+    fn some(&self, rng: &mut Rng) -> Option<usize> {
+        let all: Vec<usize> = self.sources.keys().copied().collect();
+        (!all.is_empty()).then(|| rng.pick(&all))
+    }
+
+    /// A pair, or one more descriptor of an end that there is.
+    fn open(&mut self, rng: &mut Rng) {
+        let number = self.next;
+        self.next += 1;
+        if let (true, Some(of)) = (rng.one_in(4), self.some(rng)) {
+            let source = &self.sources[&of];
+            let near = source.near.try_clone().expect("a duplicate");
+            let pair = source.pair;
+            let source = Source {
+                near,
+                registered: None,
+                pair,
+            };
+            self.sources.insert(number, source);
+            return;
+        }
+        let (near, far) = UnixStream::pair().expect("a pair");
+        near.set_nonblocking(true).expect("it can be told");
+        far.set_nonblocking(true).expect("it can be told");
+        let source = Source {
+            near,
+            registered: None,
+            pair: number,
+        };
+        self.sources.insert(number, source);
+        self.peers.insert(number, Some(far));
+    }
+
+    /// Deregistered first: its number may be the next one's.
+    fn close(&mut self, rng: &mut Rng) {
+        let Some(number) = self.some(rng) else { return };
+        let source = self.sources.remove(&number).expect("it is one of them");
+        if source.registered.is_some() {
+            self.poller
+                .deregister(source.near.as_fd())
+                .expect("it is registered");
+        }
+        let pair = source.pair;
+        drop(source);
+        if self.sources.values().all(|source| source.pair != pair) {
+            self.peers.remove(&pair);
+        }
+    }
+
+    fn token(&mut self) -> Token {
+        self.token += 1;
+        Token(self.token)
+    }
+
+    fn wish(&mut self, rng: &mut Rng) -> (Token, Interest, Mode) {
+        let interests = [
+            Interest::READABLE,
+            Interest::READABLE,
+            Interest::WRITABLE,
+            both(),
+            Interest::NONE,
+        ];
+        let modes = self.modes.clone();
+        (self.token(), rng.pick(&interests), rng.pick(&modes))
+    }
+
+    fn register(&mut self, rng: &mut Rng) {
+        let Some(number) = self.some(rng) else { return };
+        let (token, interest, mode) = self.wish(rng);
+        let source = self.sources.get_mut(&number).expect("it is one of them");
+        let descriptor = source.near.as_fd();
+        for other in [Mode::Level, Mode::OneShot, Mode::Edge] {
+            if !self.modes.contains(&other) && rng.one_in(4) {
+                // SAFETY: it is refused.
+                let result = unsafe { self.poller.register(descriptor, token, interest, other) };
+                assert_eq!(result.unwrap_err().kind(), ErrorKind::Unsupported);
+            }
+        }
+        if rng.one_in(16) {
+            let modify = self
+                .poller
+                .modify(descriptor, Token::RESERVED, interest, mode);
+            assert_eq!(modify.unwrap_err().kind(), ErrorKind::InvalidInput);
+        }
+        // SAFETY: whatever closes it deregisters it first.
+        let result = unsafe { self.poller.register(descriptor, token, interest, mode) };
+        if source.registered.is_some() {
+            let kind = result.expect_err("it is registered already").kind();
+            assert_eq!(kind, ErrorKind::AlreadyExists);
+            return;
+        }
+        result.expect("it can be registered");
+        source.registered = Some(Registered::new(token, interest, mode));
+    }
+
+    fn modify(&mut self, rng: &mut Rng) {
+        let Some(number) = self.some(rng) else { return };
+        let (token, interest, mode) = self.wish(rng);
+        let source = self.sources.get_mut(&number).expect("it is one of them");
+        let result = (self.poller).modify(source.near.as_fd(), token, interest, mode);
+        match source.registered {
+            Some(_) => {
+                result.expect("it is registered");
+                source.registered = Some(Registered::new(token, interest, mode));
+            }
+            None => assert_eq!(result.unwrap_err().kind(), ErrorKind::NotFound),
+        }
+    }
+
+    fn deregister(&mut self, rng: &mut Rng) {
+        let Some(number) = self.some(rng) else { return };
+        let source = self.sources.get_mut(&number).expect("it is one of them");
+        let result = self.poller.deregister(source.near.as_fd());
+        match source.registered.take() {
+            Some(_) => result.expect("it is registered"),
+            None => assert_eq!(result.unwrap_err().kind(), ErrorKind::NotFound),
+        }
+    }
+
+    /// Something that the other end does.
+    fn act(&mut self, rng: &mut Rng) {
+        let Some(number) = self.some(rng) else { return };
+        let pair = self.sources[&number].pair;
+        let deed = Deed::random(rng);
+        let peer = self
+            .peers
+            .get_mut(&pair)
+            .expect("it goes with the last source");
+        let Some(far) = peer else { return };
+        let news = deed.does(far, rng.below(100_000) + 1);
+        if deed == Deed::Close {
+            *peer = None;
+        }
+        self.has_news(pair, news);
+    }
+
+    /// Edges are due for whoever shares the pair.
+    fn has_news(&mut self, pair: usize, news: Interest) {
+        for source in self
+            .sources
+            .values_mut()
+            .filter(|source| source.pair == pair)
+        {
+            if let Some(registered) = &mut source.registered {
+                registered.due |= news;
+            }
+        }
+    }
+
+    fn read(&mut self, rng: &mut Rng) {
+        let Some(number) = self.some(rng) else { return };
+        let mut buffer = vec![0; rng.below(50_000) + 1];
+        let _ = (&self.sources[&number].near).read(&mut buffer);
+    }
+
+    fn write_near(&mut self, rng: &mut Rng) {
+        let Some(number) = self.some(rng) else { return };
+        let buffer = vec![1; rng.below(300_000) + 1];
+        let near = &self.sources[&number].near;
+        match rng.below(8) {
+            0 => drop(near.shutdown(rng.pick(&[Shutdown::Read, Shutdown::Write, Shutdown::Both]))),
+            _ => drop((&*near).write(&buffer)),
+        }
+    }
+
+    fn notify(&mut self) {
+        self.poller.notify().expect("it can be notified");
+        self.notified = Notified::Yes;
+    }
+
+    /// Waits, and notes what was reported. Returns how many events there were.
+    fn wait(&mut self, events: &mut Events, timeout: Option<Duration>) -> usize {
+        let count = self.poller.wait(events, timeout).expect("it can wait");
+        assert_eq!(count, events.len());
+        // It was for this wait, whatever ended it.
+        self.notified = Notified::No;
+        self.note(events, None);
+        count
+    }
+
+    /// Checks each event, and notes that it came. One with the token `old` is from before a change.
+    fn note(&mut self, events: &Events, old: Option<Token>) {
+        // One wait may report a source twice, which for a one-shot is no second time.
+        let before: BTreeMap<usize, bool> = (self.sources.iter())
+            .filter_map(|(number, source)| Some((*number, source.registered.as_ref()?.reported)))
+            .collect();
+        for event in events.iter().filter(|event| Some(event.token()) != old) {
+            let found = (self.sources.iter_mut()).find_map(|(number, source)| {
+                let registered = source.registered.as_mut()?;
+                (registered.token == event.token()).then_some((*number, &source.near, registered))
+            });
+            let Some((number, near, registered)) = found else {
+                panic!(
+                    "an event with token {:?}, which no source has",
+                    event.token()
+                );
+            };
+            let truth = Truth::of(near);
+            let (interest, mode) = (registered.interest, registered.mode);
+            let what = format!(
+                "{mode:?} {interest:?}: readable {}, writable {}, and the kernel says {:?}",
+                event.is_readable(),
+                event.is_writable(),
+                truth.0
+            );
+            // With edges an end that comes in two steps is told twice.
+            if interest.is_empty() && mode != Mode::Edge {
+                assert!(truth.is_over(), "no end: {what}");
+                assert!(!before[&number], "an end without interest, twice: {what}");
+            }
+            if mode == Mode::OneShot && before[&number] {
+                panic!("a one-shot source, twice: {what}");
+            }
+            // Ours report what is so; the others may also report what was.
+            if matches!(self.backend.name(), "epoll" | "poll" | "select") && mode != Mode::Edge {
+                assert!(!event.is_readable() || truth.is_readable(), "{what}");
+                assert!(!event.is_writable() || truth.is_writable(), "{what}");
+            }
+            let mut told = Interest::NONE;
+            if event.is_readable() {
+                told |= Interest::READABLE;
+            }
+            if event.is_writable() {
+                told |= Interest::WRITABLE;
+            }
+            registered.due = without(registered.due, told);
+            registered.reported = true;
+        }
+    }
+
+    fn look(&mut self, rng: &mut Rng) {
+        let mut events = Events::with_capacity(capacity(rng));
+        self.wait(&mut events, Some(Duration::ZERO));
+    }
+
+    /// Everything that is owed comes within as many waits as it takes to report each source.
+    fn settle(&mut self, rng: &mut Rng) {
+        let room = capacity(rng);
+        let mut events = Events::with_capacity(room);
+        let owed: Vec<(usize, Interest)> = (self.sources.iter())
+            .filter_map(|(number, source)| {
+                let owes = source.registered.as_ref()?.owes(Truth::of(&source.near));
+                (!owes.is_empty()).then_some((*number, owes))
+            })
+            .collect();
+        let mut came: BTreeMap<Token, Interest> = BTreeMap::new();
+        // Each source may be reported in two parts, and our own descriptors take places too.
+        for _ in 0..4 * self.sources.len() + 8 {
+            self.wait(&mut events, Some(Duration::ZERO));
+            for event in &events {
+                let told = came.entry(event.token()).or_default();
+                if event.is_readable() {
+                    *told |= Interest::READABLE;
+                }
+                if event.is_writable() {
+                    *told |= Interest::WRITABLE;
+                }
+            }
+        }
+        for (number, owes) in owed {
+            let source = &self.sources[&number];
+            let registered = source.registered.as_ref().expect("it still is");
+            let told = came.get(&registered.token).copied().unwrap_or_default();
+            // A one-shot source is done with the first that it reports.
+            let is_kept = match registered.mode {
+                Mode::OneShot => intersects(told, owes),
+                _ => told.contains(owes),
+            };
+            assert!(
+                is_kept,
+                "{:?} {:?}, events for {}: {owes:?} is owed, and {told:?} was told; the kernel says {:?}",
+                registered.mode,
+                registered.interest,
+                room,
+                Truth::of(&source.near).0
+            );
+        }
+    }
+
+    fn owes_anything(&self) -> bool {
+        (self.sources.values())
+            .filter_map(|source| Some(source.registered.as_ref()?.owes(Truth::of(&source.near))))
+            .any(|owes| !owes.is_empty())
+    }
+
+    /// A timeout that is not zero is never early, and a notification ends it.
+    fn sleep(&mut self, rng: &mut Rng) {
+        if self.owes_anything() {
+            self.settle(rng);
+        }
+        let mut events = Events::with_capacity(capacity(rng));
+        let timeout = rng.micros(1_500) + Duration::from_nanos(1);
+        let is_long = self.notified == Notified::Yes && rng.one_in(2);
+        let timeout = if is_long { 2 * PROMPT } else { timeout };
+        let start = Instant::now();
+        let was_notified = self.notified != Notified::No;
+        let count = self.wait(&mut events, Some(timeout));
+        let took = start.elapsed();
+        if is_long {
+            assert!(took < PROMPT, "a notification was lost");
+        }
+        if count == 0 && !was_notified {
+            assert!(
+                took >= timeout,
+                "{timeout:?} took {took:?}, and nothing came"
+            );
+        }
+    }
+
+    /// Another thread ends a wait: by a notification, by a change, or by what a peer does.
+    fn wait_in_company(&mut self, rng: &mut Rng) {
+        if self.owes_anything() {
+            self.settle(rng);
+        }
+        let mut events = Events::with_capacity(capacity(rng));
+        let pause = rng.micros(200);
+        let (token, mode) = (self.token(), rng.pick(&self.modes.clone()));
+        let number = self.some(rng);
+        let deed = Deed::random(rng);
+        let how = rng.below(5);
+        let poller = &self.poller;
+        let (took, old, changed, news) = thread::scope(|scope| {
+            let source = number.map(|number| &self.sources[&number]);
+            let old = source.and_then(|source| Some(source.registered.as_ref()?.token));
+            let far = source.and_then(|source| self.peers[&source.pair].as_ref());
+            // Gives what was changed, if anything, and what is news; and sees to it that the wait ends.
+            let other = scope.spawn(move || {
+                thread::sleep(pause);
+                let interest = both();
+                let (ends, changed, news) = match (how, source, far) {
+                    (0 | 1, Some(source), _) => {
+                        let ends = !Truth::of(&source.near).answers(interest).is_empty();
+                        let descriptor = source.near.as_fd();
+                        match source.registered {
+                            Some(_) => poller.modify(descriptor, token, interest, mode),
+                            // SAFETY: whatever closes it deregisters it first.
+                            None => unsafe { poller.register(descriptor, token, interest, mode) },
+                        }
+                        .expect("it can be changed");
+                        (ends, true, Interest::NONE)
+                    }
+                    (2 | 3, Some(source), Some(far)) if deed != Deed::Close => {
+                        let news = deed.does(far, 1_000);
+                        let is_armed = |registered: &Registered| {
+                            registered.mode != Mode::Edge && !registered.reported
+                        };
+                        let registered = source.registered.as_ref();
+                        let armed = registered.filter(|registered| is_armed(registered));
+                        let truth = Truth::of(&source.near);
+                        let ends = armed.is_some_and(|armed| !armed.owes(truth).is_empty());
+                        (ends, false, news)
+                    }
+                    _ => (false, false, Interest::NONE),
+                };
+                if !ends {
+                    poller.notify().expect("it can be notified");
+                }
+                (changed.then_some(interest), news)
+            });
+            let start = Instant::now();
+            let count = poller
+                .wait(&mut events, Some(2 * PROMPT))
+                .expect("it can wait");
+            assert_eq!(count, events.len());
+            let took = start.elapsed();
+            let (changed, news) = other.join().expect("the other thread is done");
+            (took, old, changed, news)
+        });
+        assert!(
+            took < PROMPT,
+            "a change, or a notification, was lost: {how} {deed:?}"
+        );
+        if let Some(number) = number {
+            let source = self.sources.get_mut(&number).expect("it is one of them");
+            if let Some(interest) = changed {
+                source.registered = Some(Registered::new(token, interest, mode));
+            }
+            let pair = source.pair;
+            self.has_news(pair, news);
+        }
+        // What the wait took before the change has the token from before.
+        self.note(&events, old.filter(|_| changed.is_some()));
+        // Something else may have ended the wait before the notification came.
+        self.notified = Notified::Perhaps;
+    }
+}
+
+impl Registered {
+    fn new(token: Token, interest: Interest, mode: Mode) -> Registered {
+        Registered {
+            token,
+            interest,
+            mode,
+            reported: false,
+            // Registering counts as news of whatever is so.
+            due: interest,
+        }
+    }
+}
+
+/// What another end does.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Deed {
+    Write,
+    Read,
+    ShutdownWrite,
+    ShutdownBoth,
+    Close,
+}
+
+impl Deed {
+    fn random(rng: &mut Rng) -> Deed {
+        rng.pick(&[
+            Deed::Write,
+            Deed::Write,
+            Deed::Write,
+            Deed::Read,
+            Deed::Read,
+            Deed::ShutdownWrite,
+            Deed::ShutdownBoth,
+            Deed::Close,
+        ])
+    }
+
+    /// Does it, but for closing; what is news to our end, for sure.
+    fn does(self, mut far: &UnixStream, size: usize) -> Interest {
+        match self {
+            Deed::Write => match far.write(&vec![2; size]) {
+                Ok(_) => Interest::READABLE,
+                Err(_) => Interest::NONE,
+            },
+            Deed::Read => {
+                let _ = far.read(&mut vec![0; size]);
+                Interest::NONE
+            }
+            Deed::ShutdownWrite => {
+                let _ = far.shutdown(Shutdown::Write);
+                Interest::READABLE
+            }
+            Deed::ShutdownBoth => {
+                let _ = far.shutdown(Shutdown::Both);
+                both()
+            }
+            Deed::Close => both(),
+        }
+    }
+}
+
+fn capacity(rng: &mut Rng) -> usize {
+    rng.pick(&[1, 1, 2, 3, 8, 64])
+}

@@ -1,0 +1,300 @@
+//! Timers against a model: several threads set them, push them back, clear them and move them between
+//! runtimes, while tasks wait for them. None fires before its deadline, none without one, none is lost,
+//! and those that nobody touches fire in their order.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use polder::event::Latch;
+use polder::{Backend, Handle, Runtime, Timer};
+
+use crate::{LIMIT, Rng, fuzz};
+
+#[test]
+fn timers_are_never_early_and_never_lost_whoever_sets_them() {
+    fuzz("timers_are_never_early", 6_000, |backend, rng| {
+        disturbed(backend, rng)
+    });
+}
+
+#[test]
+fn timers_that_are_left_alone_fire_in_their_order() {
+    fuzz("timers_that_are_left_alone", 2_000, |backend, rng| {
+        undisturbed(backend, rng)
+    });
+}
+
+/// One timer, and what is so of it. All of it changes under one lock, as a timer does that its owner
+/// polls and sets.
+struct Slot {
+    state: Mutex<State>,
+    fired: AtomicU64,
+}
+
+struct State {
+    timer: Timer,
+    /// Until when it must not fire; `None` while it must not at all.
+    deadline: Option<Instant>,
+    /// It was set since it fired last. One that is done is not polled.
+    armed: bool,
+    /// Which watcher it belongs to: the others leave.
+    watcher: usize,
+    /// Whoever waits for it to be set.
+    waker: Option<Waker>,
+    /// The first thing that was not as it should be.
+    wrong: Option<String>,
+}
+
+impl Slot {
+    fn new(timer: Timer) -> Slot {
+        Slot {
+            state: Mutex::new(State {
+                deadline: None,
+                armed: false,
+                timer,
+                watcher: 0,
+                waker: None,
+                wrong: None,
+            }),
+            fired: AtomicU64::new(0),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set(&self, change: impl FnOnce(&mut State)) {
+        let mut state = self.lock();
+        change(&mut state);
+        let waker = match state.armed {
+            true => state.waker.take(),
+            false => None,
+        };
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    fn set_at(&self, deadline: Instant) {
+        self.set(|state| {
+            state.timer.set_at(deadline);
+            state.deadline = Some(deadline);
+            state.armed = true;
+        });
+    }
+
+    /// A look of a watcher; ready once the timer is another's.
+    fn poll(&self, me: usize, cx: &mut Context<'_>) -> Poll<()> {
+        let mut state = self.lock();
+        loop {
+            if state.watcher != me {
+                return Poll::Ready(());
+            }
+            // Also for the next watcher to come, which replaces it.
+            state.waker = Some(cx.waker().clone());
+            if !state.armed {
+                return Poll::Pending;
+            }
+            let Poll::Ready(when) = Pin::new(&mut state.timer).poll(cx) else {
+                return Poll::Pending;
+            };
+            let now = Instant::now();
+            // A panic here would be that of a task that nobody awaits.
+            let wrong = match state.deadline.take() {
+                None => Some("it fired, and had been cleared, or had fired before".into()),
+                Some(deadline) if when != deadline => Some("another deadline than was set".into()),
+                Some(deadline) if now < deadline => Some(format!("early by {:?}", deadline - now)),
+                Some(_) => None,
+            };
+            state.wrong = state.wrong.take().or(wrong);
+            state.armed = false;
+            self.fired.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}
+
+/// Has a task on that runtime wait for the timer, and every other one leave.
+fn watch(slot: &Arc<Slot>, handle: &Handle) {
+    let mut state = slot.lock();
+    state.watcher += 1;
+    let me = state.watcher;
+    let before = state.waker.take();
+    drop(state);
+    let slot = slot.clone();
+    handle
+        .spawn(async move { poll_fn(|cx| slot.poll(me, cx)).await })
+        .detach();
+    if let Some(before) = before {
+        before.wake();
+    }
+}
+
+/// A runtime on a thread of its own, driven until it is told to stop.
+struct Home {
+    handle: Handle,
+    stop: Arc<Latch>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Home {
+    fn new(backend: Backend, workers: usize) -> Home {
+        let stop = Arc::new(Latch::new());
+        let until = stop.clone();
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let thread = thread::spawn(move || {
+            let runtime = Runtime::builder().backend(backend).workers(workers).build();
+            let runtime = runtime.expect("a runtime starts");
+            sender.send(runtime.handle()).expect("it is waited for");
+            runtime.block_on(until.wait());
+        });
+        Home {
+            handle: receiver.recv().expect("the runtime has started"),
+            stop,
+            thread: Some(thread),
+        }
+    }
+
+    fn stop(mut self) {
+        self.stop.set();
+        let thread = self.thread.take().expect("it is stopped once");
+        thread.join().expect("no task's panic is the runtime's");
+    }
+}
+
+fn disturbed(backend: Backend, rng: &mut Rng) -> u64 {
+    let homes: Vec<Home> = (0..1 + rng.below(2))
+        .map(|_| Home::new(backend, rng.pick(&[1, 1, 2])))
+        .collect();
+    let handles: Vec<Handle> = homes.iter().map(|home| home.handle.clone()).collect();
+    let slots: Vec<Arc<Slot>> = (0..1 + rng.below(12))
+        .map(|_| Arc::new(Slot::new(Timer::never())))
+        .collect();
+    for slot in &slots {
+        watch(slot, &handles[rng.below(handles.len())]);
+    }
+    let threads = 1 + rng.below(2);
+    let steps = 40 + rng.below(80);
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            let mut rng = rng.fork();
+            let (slots, handles) = (&slots, &handles);
+            scope.spawn(move || {
+                for _ in 0..steps {
+                    let slot = &slots[rng.below(slots.len())];
+                    disturb(slot, handles, &mut rng);
+                    if rng.one_in(12) {
+                        thread::sleep(rng.micros(400));
+                    }
+                }
+            });
+        }
+    });
+    let fired: u64 = slots
+        .iter()
+        .map(|slot| slot.fired.load(Ordering::SeqCst))
+        .sum();
+    // Each still works, wherever it is by now: set when it has just fired, while its worker is about to
+    // sleep, and nothing else wakes that one.
+    for slot in &slots {
+        for round in 0..6 {
+            slot.set_at(Instant::now() + rng.micros(300));
+            let start = Instant::now();
+            while slot.lock().armed {
+                assert!(
+                    start.elapsed() < LIMIT / 2,
+                    "a timer was lost in round {round}"
+                );
+                thread::yield_now();
+            }
+            let pause = Instant::now() + rng.micros(30);
+            while Instant::now() < pause {}
+        }
+        if let Some(wrong) = slot.lock().wrong.take() {
+            panic!("{wrong}");
+        }
+    }
+    for home in homes {
+        home.stop();
+    }
+    // Whoever waited was dropped with its runtime; timers may go after it.
+    for slot in slots {
+        slot.lock().waker = None;
+    }
+    (threads * steps) as u64 + fired
+}
+
+/// One random thing, from a thread that drives nothing.
+fn disturb(slot: &Arc<Slot>, handles: &[Handle], rng: &mut Rng) {
+    match rng.below(10) {
+        0..=4 => slot.set_at(Instant::now() + rng.micros(1_500)),
+        // Far away: then it is pushed forward, or dropped.
+        5 => slot.set_at(Instant::now() + Duration::from_secs(3_600)),
+        6 => slot.set(|state| {
+            if state.armed {
+                state.timer.clear();
+                state.deadline = None;
+            }
+        }),
+        7 => watch(slot, &handles[rng.below(handles.len())]),
+        // Another timer in its place; the one before is dropped here, while it is pending elsewhere.
+        8 => {
+            let deadline = Instant::now() + rng.micros(1_000);
+            let mut before = Timer::at(deadline);
+            slot.set(|state| {
+                std::mem::swap(&mut state.timer, &mut before);
+                state.deadline = Some(deadline);
+                state.armed = true;
+            });
+            drop(before);
+        }
+        // In the past.
+        _ => slot.set_at(Instant::now() - rng.micros(500)),
+    }
+}
+
+fn undisturbed(backend: Backend, rng: &mut Rng) -> u64 {
+    let runtime = Runtime::builder()
+        .backend(backend)
+        .build()
+        .expect("a runtime starts");
+    let done = Arc::new(Mutex::new(Vec::new()));
+    let start = Instant::now();
+    let count = 1 + rng.below(400);
+    let tasks: Vec<_> = (0..count)
+        .map(|_| {
+            let deadline = start + Duration::from_millis(2) + rng.micros(6_000);
+            let done = done.clone();
+            runtime.spawn(async move {
+                let mut timer = Timer::at(deadline);
+                let mut has_waited = false;
+                let when = poll_fn(|cx| {
+                    let polled = Pin::new(&mut timer).poll(cx);
+                    has_waited |= polled.is_pending();
+                    polled
+                })
+                .await;
+                assert!(Instant::now() >= deadline, "early");
+                assert_eq!(when, deadline);
+                // One that was due when it was first polled has no place among the others.
+                if has_waited {
+                    done.lock().unwrap().push(deadline);
+                }
+            })
+        })
+        .collect();
+    runtime.block_on(async {
+        for task in tasks {
+            task.await;
+        }
+    });
+    let done = done.lock().unwrap();
+    assert!(done.is_sorted(), "not in order: {done:?}");
+    count as u64
+}
