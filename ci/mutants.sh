@@ -65,7 +65,7 @@ run() {
 
 # What was missed and has no reason.
 unexplained() {
-    comm -23 <(sort "$mutants/missed.txt") <(sed -n '/^src\//p' "$known" | sort)
+    comm -23 <(sed 's/:[0-9]*:[0-9]*:/:/' "$mutants/missed.txt" | sort) <(sed -n '/^src\//p' "$known" | sort)
 }
 
 rm -rf "$mutants" "$mutants.old"
