@@ -90,7 +90,7 @@ if [ "${1:-}" = --sample ]; then
         echo "$0: ${#sample[@]} mutants are meant, and $found were found: a name has changed" >&2
         exit 1
     fi
-    run "${common[@]}" "${patterns[@]}" --timeout 20 -- "${quick[@]}"
+    run "${common[@]}" "${patterns[@]}" --timeout 15 -- "${quick[@]}"
 else
     run "${common[@]}" "$@" --timeout 30 -- "${quick[@]}"
     # Those that ran into their timeout need not do so again.
