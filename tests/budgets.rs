@@ -84,14 +84,27 @@ async fn pair() -> (TcpStream, TcpStream) {
 #[test]
 fn reading_writing_and_local_wakes_allocate_nothing() {
     in_every_runtime(async |backend| {
-        let (near, mut far) = pair().await;
+        // What async-io allocates is not ours to promise.
+        if backend == Backend::AsyncIo {
+            return;
+        }
+        let (mut near, mut far) = pair().await;
+        // The first read waits for certain, since nobody writes yet. Else each answer might come before it
+        // is read for, until the counting has begun: where the kernel gives the processor to the task that
+        // answers as soon as something is sent to it, and there is no other processor free. Only a wait
+        // registers the stream, and that allocates.
+        let mut bytes = [0; 64];
+        let mut greeting = near.read_exact(&mut bytes);
+        assert!(future::poll_once(&mut greeting).await.is_none());
         polder::spawn(async move {
             let mut bytes = [0; 64];
+            far.write_all(&bytes).await.unwrap();
             while let Ok(()) = far.read_exact(&mut bytes).await {
                 far.write_all(&bytes).await.unwrap();
             }
         })
         .detach();
+        greeting.await.unwrap();
         let mut bytes = [7; 64];
         let near = std::cell::RefCell::new(near);
         let counted = steady(1_000, || {

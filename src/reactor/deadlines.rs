@@ -390,7 +390,8 @@ mod tests {
         let mut random = fastrand(7);
         let mut order = 0;
         let mut now = 0;
-        for _ in 0..50_000 {
+        // Under Miri each step takes a thousand times as long.
+        for _ in 0..if cfg!(miri) { 300 } else { 50_000 } {
             order += 1;
             match random(10) {
                 0..=3 => {
@@ -435,9 +436,8 @@ mod tests {
             bench.deadlines.remove(key);
         }
         assert!(bench.deadlines.is_empty());
-        assert_eq!(
-            bench.deadlines.entries.capacity(),
-            0,
+        assert!(
+            bench.deadlines.entries.capacity() <= KEPT,
             "the memory is given back"
         );
     }

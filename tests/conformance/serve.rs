@@ -79,22 +79,30 @@ fn clients_are_served_until_it_is_told_to_stop_and_counted() {
 fn a_limit_stops_accepting_and_loses_nobody() {
     in_every_runtime(|_| async {
         const CLIENTS: usize = 40;
+        const LIMIT: usize = 3;
         let (listener, address) = listen().await;
         let stop = Latch::new();
         let now_and_most = Arc::new((AtomicUsize::new(0), AtomicUsize::new(0)));
+        // The first ones stay until there are as many as there may be: else each might be through before
+        // the next is accepted.
+        let full = Arc::new(Latch::new());
         let handler = {
-            let counts = now_and_most.clone();
+            let (counts, full) = (now_and_most.clone(), full.clone());
             move |stream, _| {
-                let counts = counts.clone();
+                let (counts, full) = (counts.clone(), full.clone());
                 async move {
                     let now = counts.0.fetch_add(1, Ordering::SeqCst) + 1;
                     counts.1.fetch_max(now, Ordering::SeqCst);
+                    if now == LIMIT {
+                        full.set();
+                    }
+                    full.wait().await;
                     echo(stream).await;
                     counts.0.fetch_sub(1, Ordering::SeqCst);
                 }
             }
         };
-        let server = serve(listener, handler).limit(3).until(stop.wait());
+        let server = serve(listener, handler).limit(LIMIT).until(stop.wait());
         let all = async {
             let mut set = TaskSet::new();
             for n in 0..CLIENTS {
@@ -106,8 +114,8 @@ fn a_limit_stops_accepting_and_loses_nobody() {
         let (summary, ()) = zip(server.into_future(), all).await;
         let summary = summary.expect("it was told to stop");
         assert_eq!(summary.accepted, CLIENTS as u64);
-        assert_eq!(summary.most_at_once, 3);
-        assert_eq!(now_and_most.1.load(Ordering::SeqCst), 3);
+        assert_eq!(summary.most_at_once, LIMIT);
+        assert_eq!(now_and_most.1.load(Ordering::SeqCst), LIMIT);
 
         let (listener, _) = listen().await;
         let error = serve(listener, |stream, _| echo(stream)).limit(0).await;

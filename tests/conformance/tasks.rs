@@ -332,6 +332,70 @@ fn a_task_that_always_yields_starves_nobody() {
     });
 }
 
+/// A loop of yields must not get ahead of the kernel, the clock and other threads: whatever has become
+/// ready by the time that a task yields runs before that task runs again. Otherwise, with many that yield, what
+/// the kernel tells is served late, by as much as all of them take.
+#[test]
+fn what_is_ready_when_a_task_yields_runs_before_that_task_runs_again() {
+    in_every_runtime_alone(|_| async {
+        let (mut near, far) = tcp_pair().await;
+        let mut far: std::net::TcpStream = far.try_into().unwrap();
+        // The same socket as `near`, for a look at what the kernel has.
+        let kernel: std::net::TcpStream = near.clone().try_into().unwrap();
+        let [read, fired, woken] = [(); 3].map(|()| Rc::new(Cell::new(0)));
+        let signal = Signal::default();
+        let deadlines = Mailbox::default();
+        let _reader = polder::spawn_local({
+            let read = read.clone();
+            async move {
+                while near.read_exact(&mut [0]).await.is_ok() {
+                    read.set(read.get() + 1);
+                }
+            }
+        });
+        let _sleeper = polder::spawn_local({
+            let (fired, deadlines) = (fired.clone(), deadlines.clone());
+            async move {
+                let mut timer = Timer::at(deadlines.receive().await);
+                loop {
+                    (&mut timer).await;
+                    fired.set(fired.get() + 1);
+                    timer.set_at(deadlines.receive().await);
+                }
+            }
+        });
+        let _waiter = polder::spawn_local({
+            let (woken, signal) = (woken.clone(), signal.clone());
+            async move {
+                loop {
+                    signal.receive().await;
+                    woken.set(woken.get() + 1);
+                }
+            }
+        });
+        polder::spawn_local(async move {
+            for round in 1..=20 {
+                let deadline = Instant::now() + Duration::from_millis(2);
+                deadlines.send(deadline);
+                // By the end of this each of the three waits.
+                for _ in 0..3 {
+                    future::yield_now().await;
+                }
+                assert_eq!(read.get(), round - 1);
+                far.write_all(b"x").unwrap();
+                let signal = signal.clone();
+                thread::spawn(move || signal.send(())).join().unwrap();
+                eventually("the byte is there", || kernel.peek(&mut [0]).is_ok());
+                eventually("the timer is due", || Instant::now() >= deadline);
+                future::yield_now().await;
+                let ran = [read.get(), woken.get(), fired.get()];
+                assert_eq!(ran, [round; 3], "read, woken, fired");
+            }
+        })
+        .await;
+    });
+}
+
 #[test]
 fn a_block_on_future_that_always_yields_starves_nobody() {
     in_every_runtime(|_| async {

@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# Whole programs under Miri, which finds what no test sees: undefined behaviour, data races, and wakes that
+# rest on more than the memory model promises (it reports those as a deadlock). tests/miri.rs, and the unit
+# tests of what the programs stand on, under several schedules, with both models of aliasing:
+#
+#     ci/miri.sh [SEEDS]
+#
+# SEEDS is how many schedules of each (2). It wants rustup's nightly toolchain with Miri, and gets it where
+# it can.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+seeds="${1:-2}"
+cache="${XDG_CACHE_HOME:-$HOME/.cache}/polder-ci"
+
+if ! command -v rustup >/dev/null; then
+    echo "ci/miri.sh: SKIPPED: Miri comes with rustup's nightly toolchain, and there is no rustup here"
+    exit 0
+fi
+
+# Where it cannot be reached, rustup takes long to say so. (macOS has no `timeout`.)
+briefly() {
+    if command -v timeout >/dev/null; then timeout 300 "$@"; else "$@"; fi
+}
+
+has_miri() {
+    local sysroot
+    sysroot=$(rustup run nightly rustc --print sysroot 2>/dev/null) &&
+        [ -e "$sysroot/lib/rustlib/src/rust/library" ] &&
+        rustup run nightly cargo miri --version 2>/dev/null
+}
+
+has_miri || {
+    if rustup run nightly rustc -V 2>/dev/null; then
+        briefly rustup component add miri rust-src --toolchain nightly
+    else
+        briefly rustup toolchain install nightly --profile minimal --component miri,rust-src
+    fi && has_miri
+} || {
+    echo "$0: there is no nightly toolchain with miri and rust-src, and none can be had" >&2
+    exit 1
+}
+
+# Flags of one's own mean a build of one's own. Miri knows the C library's functions, and not the system
+# calls that rustix makes by itself otherwise.
+export CARGO_TARGET_DIR="$cache/miri" RUSTFLAGS="--cfg rustix_use_libc"
+# The clock and epoll are the system's, not Miri's own.
+common="-Zmiri-disable-isolation"
+miri=(rustup run nightly cargo miri test --no-default-features)
+
+# Bounded: a program that goes on for ever, without a deadlock, would not end by itself.
+bounded() {
+    local limit=$1
+    shift
+    if command -v timeout >/dev/null; then timeout "$limit" "$@"; else "$@"; fi
+}
+
+MIRIFLAGS="$common" "${miri[@]}" --lib --test miri --no-run
+for aliasing in "" " -Zmiri-tree-borrows"; do
+    echo "-- ${aliasing:- stacked borrows}"
+    # What is pure computation runs under one schedule: it has no others.
+    MIRIFLAGS="$common$aliasing" bounded 600 "${miri[@]}" --lib -- \
+        reactor:: task:: sync:: runtime::busy
+    MIRIFLAGS="$common$aliasing -Zmiri-many-seeds=0..$seeds" bounded $((300 + 300 * seeds)) \
+        "${miri[@]}" --test miri
+done

@@ -1,0 +1,127 @@
+//! A runtime that ends waits for tasks that other threads are just spawning: see "Closing" in
+//! `src/task/team.rs`. What matters is where the spawner is when the runtime goes to sleep for it, and that
+//! is a matter of nanoseconds: so a signal stops the spawner wherever it happens to be, until the runtime
+//! sleeps. (It has a process of its own because of the signal.)
+
+#![cfg(target_os = "linux")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use polder::{Backend, Runtime};
+
+#[path = "conformance/support.rs"]
+#[allow(dead_code, reason = "made for the conformance suite")]
+mod support;
+use support::{LIMIT, eventually, within};
+
+/// How many runtimes end so. About one spawner in ten is stopped where it matters, and each of these
+/// places is a matter of one or two instructions.
+const ENDS: usize = 60;
+
+/// How long a runtime that does not go to sleep is given for that.
+const LOOKING: Duration = Duration::from_millis(50);
+
+static STOPPED: AtomicBool = AtomicBool::new(false);
+static GO_ON: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn stop(_: libc::c_int) {
+    STOPPED.store(true, SeqCst);
+    while !GO_ON.load(SeqCst) {
+        let moment = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 50_000,
+        };
+        // SAFETY: nanosleep is async-signal-safe, and reads one structure.
+        unsafe { libc::nanosleep(&moment, std::ptr::null_mut()) };
+    }
+}
+
+fn install() {
+    // SAFETY: all zero is a valid `sigaction`.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = stop as extern "C" fn(libc::c_int) as usize;
+    action.sa_flags = libc::SA_RESTART;
+    // SAFETY: the handler makes atomic accesses and one async-signal-safe call; nobody else here uses this
+    // signal.
+    let result = unsafe { libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut()) };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+}
+
+fn this_thread() -> libc::pid_t {
+    // SAFETY: always allowed.
+    unsafe { libc::gettid() }
+}
+
+/// Whether a thread of this process sleeps in the kernel.
+fn is_asleep(thread: libc::pid_t) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat"));
+    // "number (name) state …", and the name may hold anything.
+    stat.is_ok_and(|stat| (stat.rsplit_once(") ")).is_some_and(|(_, rest)| rest.starts_with('S')))
+}
+
+/// The runtime ends while a spawner is stopped somewhere, which goes on when the runtime sleeps, or has ended.
+fn end(backend: Backend, workers: usize) {
+    let runtime = (Runtime::builder().backend(backend).workers(workers))
+        .build()
+        .expect("an available backend can be opened");
+    let over = Arc::new(AtomicBool::new(false));
+    STOPPED.store(false, SeqCst);
+    GO_ON.store(false, SeqCst);
+    let spawned = Arc::new(AtomicUsize::new(0));
+    let (tell, spawner) = std::sync::mpsc::channel();
+    let spawning = thread::spawn({
+        let (handle, spawned) = (runtime.handle(), spawned.clone());
+        move || {
+            tell.send(this_thread()).unwrap();
+            // The one that it was stopped in is the last: another would wake the runtime in its place.
+            while !STOPPED.load(SeqCst) {
+                handle.spawn(async {}).detach();
+                spawned.fetch_add(1, SeqCst);
+            }
+        }
+    });
+    let spawner = spawner.recv().unwrap();
+    // By then it is anywhere.
+    while spawned.load(SeqCst) < 20 {
+        thread::yield_now();
+    }
+    // SAFETY: three numbers; the thread lives until it is joined.
+    unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), spawner, libc::SIGUSR1) };
+    eventually("the spawner is stopped", || STOPPED.load(SeqCst));
+    let ending = this_thread();
+    let releasing = thread::spawn({
+        let over = over.clone();
+        move || {
+            // Twice, since it may sleep for a lock on its way. Where the spawner is in the middle of a queue the
+            // runtime need not sleep at all: it may look again and again until the queue is whole.
+            let start = Instant::now();
+            for _ in 0..2 {
+                while !is_asleep(ending) && !over.load(SeqCst) && start.elapsed() < LOOKING {
+                    thread::yield_now();
+                }
+                thread::sleep(Duration::from_micros(100));
+            }
+            GO_ON.store(true, SeqCst);
+        }
+    });
+    drop(runtime);
+    over.store(true, SeqCst);
+    releasing.join().unwrap();
+    spawning.join().unwrap();
+}
+
+#[test]
+fn a_spawner_that_is_stopped_anywhere_does_not_keep_a_runtime_that_ends_asleep() {
+    install();
+    for backend in Backend::available() {
+        for workers in [1, 2] {
+            let what = format!("on {backend} with {workers} workers");
+            within(LIMIT, &what, move || {
+                (0..ENDS).for_each(|_| end(backend, workers));
+            });
+        }
+    }
+}

@@ -1,0 +1,481 @@
+//! Whole programs of polder that Miri can run: tasks, channels, events, local tasks, timers that are far
+//! away, cancels and panics, on runtimes of one to three workers. `ci/miri.sh` runs them under many
+//! schedules, with both models of what may alias what; here they run as everything else does.
+//!
+//! Miri has epoll and eventfd, and neither timerfd nor (as far as they are needed here) sockets: so no
+//! timer comes due while a worker sleeps, and nothing is read. Its memory model lets a load be answered from
+//! the past wherever the model allows that: a wake that rests on more than the model is lost here, and the
+//! program then hangs, which Miri reports as a deadlock.
+
+use std::cell::{Cell, RefCell};
+use std::future::{Future, pending, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use polder::event::{Event, Latch};
+use polder::future::{self, yield_now};
+use polder::{Backend, Handle, Runtime, TaskSet, Timer, time};
+
+/// What a program may take that Miri does not run; Miri finds hangs by itself.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// So many of a thing: few where each costs a thousand times what it does elsewhere.
+const MANY: usize = if cfg!(miri) { 2 } else { 50 };
+
+/// Further away than any program here lasts.
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// Runs `program` on runtimes of one to three workers.
+fn on_workers(program: fn(&Runtime)) {
+    let backends = match cfg!(miri) {
+        true => vec![Backend::Epoll],
+        false => Backend::available(),
+    };
+    for backend in backends {
+        for workers in 1..=3 {
+            let run = move || program(&runtime(backend, workers));
+            match cfg!(miri) {
+                true => run(),
+                false => within(&format!("on {backend} with {workers} workers"), run),
+            }
+        }
+    }
+}
+
+fn runtime(backend: Backend, workers: usize) -> Runtime {
+    (Runtime::builder().backend(backend).workers(workers))
+        .build()
+        .expect("an available backend can be opened")
+}
+
+/// Runs `f` on a thread of its own, against the deadline.
+fn within(what: &str, f: impl FnOnce() + Send + 'static) {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let thread = thread::spawn(move || {
+        f();
+        let _ = sender.send(());
+    });
+    if let Err(std::sync::mpsc::RecvTimeoutError::Timeout) = receiver.recv_timeout(LIMIT) {
+        panic!("{what}: not done after {LIMIT:?}: a wake-up was lost");
+    }
+    if thread.join().is_err() {
+        panic!("it failed {what}");
+    }
+}
+
+/// Panics without the hook, which has nothing new to tell.
+fn quietly_panic() {
+    std::panic::resume_unwind(Box::new("meant to be"));
+}
+
+/// A place where one task leaves its waker for whoever finds it.
+#[derive(Clone, Default)]
+struct Meeting(Arc<Mutex<(bool, Option<Waker>)>>);
+
+impl Meeting {
+    fn come(&self) {
+        let mut state = self.0.lock().unwrap();
+        state.0 = true;
+        let waker = state.1.take();
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    async fn wait(&self) {
+        poll_fn(|cx| {
+            let mut state = self.0.lock().unwrap();
+            match state.0 {
+                true => Poll::Ready(()),
+                false => {
+                    state.1 = Some(cx.waker().clone());
+                    Poll::Pending
+                }
+            }
+        })
+        .await;
+    }
+}
+
+#[test]
+fn tasks_spawn_yield_and_are_joined() {
+    on_workers(|runtime| {
+        let sum = runtime.block_on(async {
+            let mut set = TaskSet::new();
+            for n in 0..MANY {
+                set.spawn(async move {
+                    yield_now().await;
+                    polder::spawn(async move { n }).await
+                });
+            }
+            let mut sum = 0;
+            while let Some(n) = set.join_next().await {
+                sum += n;
+            }
+            sum
+        });
+        assert_eq!(sum, MANY * (MANY - 1) / 2);
+    });
+}
+
+#[test]
+fn a_wake_from_another_thread_reaches_a_worker_that_goes_to_sleep() {
+    on_workers(|runtime| {
+        for _ in 0..MANY {
+            let (here, there) = (Meeting::default(), Meeting::default());
+            let task = runtime.spawn({
+                let (here, there) = (here.clone(), there.clone());
+                async move {
+                    there.come();
+                    here.wait().await;
+                }
+            });
+            let other = thread::spawn(move || {
+                // The plain thread's `block_on` sleeps in a runtime of its own.
+                let waits = async {
+                    there.wait().await;
+                    here.come();
+                };
+                Runtime::builder()
+                    .backend(Backend::default())
+                    .build()
+                    .unwrap()
+                    .block_on(waits);
+            });
+            runtime.block_on(task);
+            other.join().unwrap();
+        }
+    });
+}
+
+#[test]
+fn channels_pass_between_tasks_of_all_workers_and_a_thread() {
+    on_workers(|runtime| {
+        let (to_task, from_thread) = async_channel::bounded::<usize>(1);
+        let (to_main, from_task) = async_channel::unbounded::<usize>();
+        let doubling = runtime.spawn(async move {
+            while let Ok(n) = from_thread.recv().await {
+                to_main.send(2 * n).await.unwrap();
+            }
+        });
+        let thread = thread::spawn(move || {
+            for n in 0..MANY {
+                to_task.send_blocking(n).unwrap();
+            }
+        });
+        let sum = runtime.block_on(async {
+            let mut sum = 0;
+            while let Ok(n) = from_task.recv().await {
+                sum += n;
+            }
+            doubling.await;
+            sum
+        });
+        assert_eq!(sum, MANY * (MANY - 1));
+        thread.join().unwrap();
+    });
+}
+
+#[test]
+fn events_and_latches_let_every_waiter_go() {
+    on_workers(|runtime| {
+        let event = Arc::new(Event::new());
+        let latch = Arc::new(Latch::new());
+        let waiters: Vec<_> = (0..MANY)
+            .map(|_| {
+                let (event, latch) = (event.clone(), latch.clone());
+                runtime.spawn(async move {
+                    event.wait().await;
+                    event.set(); // For the next.
+                    latch.wait().await;
+                })
+            })
+            .collect();
+        let thread = thread::spawn({
+            let (event, latch) = (event.clone(), latch.clone());
+            move || {
+                event.set();
+                latch.set();
+            }
+        });
+        runtime.block_on(async {
+            for waiter in waiters {
+                waiter.await;
+            }
+            // One that gives up leaves nothing behind.
+            event.reset();
+            assert!(future::poll_once(event.wait()).await.is_none());
+        });
+        thread.join().unwrap();
+    });
+}
+
+#[test]
+fn local_tasks_share_what_cannot_be_sent() {
+    on_workers(|runtime| {
+        let log = Rc::new(RefCell::new(Vec::new()));
+        let tasks: Vec<_> = (0..MANY)
+            .map(|n| {
+                let log = log.clone();
+                runtime.spawn_local(async move {
+                    log.borrow_mut().push(n);
+                    yield_now().await;
+                    // A task of another worker wakes this one.
+                    polder::spawn(async {}).await;
+                    log
+                })
+            })
+            .collect();
+        for task in tasks {
+            assert!(Rc::ptr_eq(&runtime.block_on(task), &log));
+        }
+        assert_eq!(*log.borrow(), (0..MANY).collect::<Vec<_>>());
+    });
+}
+
+#[test]
+fn tasks_are_cancelled_while_they_run_and_are_woken() {
+    on_workers(|runtime| {
+        for round in 0..MANY {
+            let count = Arc::new(AtomicUsize::new(0));
+            let meeting = Meeting::default();
+            let task = runtime.spawn({
+                let (count, meeting) = (count.clone(), meeting.clone());
+                async move {
+                    let _count = count;
+                    loop {
+                        meeting.wait().await;
+                        yield_now().await;
+                    }
+                }
+            });
+            let waking = thread::spawn({
+                let meeting = meeting.clone();
+                move || meeting.come()
+            });
+            match round % 3 {
+                0 => assert!(runtime.block_on(task.cancel()).is_none()),
+                1 => drop(task),
+                // From another thread.
+                _ => thread::spawn(move || drop(task)).join().unwrap(),
+            }
+            waking.join().unwrap();
+            let gone = || Arc::strong_count(&count) == 1;
+            runtime.block_on(async {
+                while !gone() {
+                    yield_now().await;
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn panics_reach_whoever_awaits_and_harm_nobody_else() {
+    on_workers(|runtime| {
+        let other = runtime.spawn(async {
+            for _ in 0..MANY {
+                yield_now().await;
+            }
+            7
+        });
+        for _ in 0..MANY {
+            let task = runtime.spawn(async {
+                yield_now().await;
+                quietly_panic();
+            });
+            let panic = catch_unwind(AssertUnwindSafe(|| runtime.block_on(task)));
+            assert_eq!(
+                panic.unwrap_err().downcast_ref::<&str>(),
+                Some(&"meant to be")
+            );
+        }
+        let thrown = catch_unwind(AssertUnwindSafe(|| {
+            runtime.block_on(async { quietly_panic() });
+        }));
+        assert!(thrown.is_err());
+        assert_eq!(runtime.block_on(other), 7);
+    });
+}
+
+#[test]
+fn a_runtime_ends_in_the_middle_of_wakes_spawns_and_cancels() {
+    /// Spawns and wakes as it goes.
+    struct Parting(Meeting);
+    impl Drop for Parting {
+        fn drop(&mut self) {
+            self.0.come();
+            polder::spawn(async {}).detach();
+        }
+    }
+    for workers in 1..=3 {
+        for _ in 0..MANY {
+            let runtime = runtime(Backend::default(), workers);
+            let meeting = Meeting::default();
+            for _ in 0..3 {
+                let parting = Parting(meeting.clone());
+                let waits = meeting.clone();
+                runtime
+                    .spawn(async move {
+                        let _parting = parting;
+                        waits.wait().await;
+                        pending::<()>().await;
+                    })
+                    .detach();
+            }
+            let handle = runtime.handle();
+            let foreign = thread::spawn(move || {
+                meeting.come();
+                let late = handle.spawn(async {});
+                handle.spawn(pending::<()>()).detach();
+                late.fallible()
+            });
+            runtime.turn(Duration::ZERO);
+            drop(runtime);
+            // What was spawned too late is cancelled, and hangs nobody.
+            let late = foreign.join().unwrap();
+            while !late.is_finished() {
+                thread::yield_now();
+            }
+        }
+    }
+}
+
+#[test]
+fn handles_spawn_from_other_threads_into_a_runtime_that_runs() {
+    on_workers(|runtime| {
+        let done = Arc::new(AtomicUsize::new(0));
+        let threads: Vec<_> = (0..2)
+            .map(|_| {
+                let (handle, done): (Handle, _) = (runtime.handle(), done.clone());
+                thread::spawn(move || {
+                    for _ in 0..MANY {
+                        let done = done.clone();
+                        handle
+                            .spawn(async move {
+                                yield_now().await;
+                                done.fetch_add(1, SeqCst);
+                            })
+                            .detach();
+                    }
+                })
+            })
+            .collect();
+        runtime.block_on(async {
+            while done.load(SeqCst) < 2 * MANY {
+                yield_now().await;
+            }
+        });
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        runtime.run();
+        assert_eq!(done.load(SeqCst), 2 * MANY);
+    });
+}
+
+#[test]
+fn run_sees_the_end_of_the_last_task_of_all_workers() {
+    on_workers(|runtime| {
+        let ended = Arc::new(AtomicUsize::new(0));
+        for _ in 0..MANY {
+            let ended = ended.clone();
+            runtime
+                .spawn(async move {
+                    let inner = ended.clone();
+                    polder::spawn(async move {
+                        yield_now().await;
+                        inner.fetch_add(1, SeqCst);
+                    })
+                    .detach();
+                    ended.fetch_add(1, SeqCst);
+                })
+                .detach();
+        }
+        runtime.run();
+        assert_eq!(ended.load(SeqCst), 2 * MANY);
+    });
+}
+
+/// Timers far away lie in the heap, and are touched by others than their worker.
+#[test]
+fn timers_are_pushed_back_moved_and_dropped_on_other_threads() {
+    on_workers(|runtime| {
+        let timers = runtime.block_on(async {
+            let mut timers = Vec::new();
+            for n in 0..MANY as u32 {
+                let mut timer = Box::pin(time::sleep(HOUR * (n + 1)));
+                assert!(future::poll_once(&mut timer).await.is_none());
+                timers.push(timer);
+            }
+            timers
+        });
+        let due = thread::spawn(move || {
+            let mut due = timers;
+            due.reverse();
+            due.truncate(2);
+            for timer in &mut due {
+                timer.as_mut().reset(Instant::now() + 2 * HOUR);
+            }
+            due
+        })
+        .join()
+        .unwrap();
+        let tasks: Vec<_> = (due.into_iter())
+            .map(|mut timer| {
+                runtime.spawn(async move {
+                    assert!(future::poll_once(&mut timer).await.is_none());
+                    // It is due at once: nobody sleeps for it.
+                    timer.as_mut().reset(Instant::now());
+                    timer.await;
+                })
+            })
+            .collect();
+        for task in tasks {
+            runtime.block_on(task);
+        }
+        assert!(runtime.block_on(async { future::poll_once(Timer::never()).await.is_none() }));
+    });
+}
+
+#[test]
+fn runtimes_are_driven_within_tasks_and_wakers() {
+    /// Drives a runtime of its own whenever it is woken.
+    struct Driving(AtomicUsize);
+    impl std::task::Wake for Driving {
+        fn wake(self: Arc<Self>) {
+            let inner = runtime(Backend::default(), 1);
+            let task = inner.spawn(async { 1 });
+            self.0.fetch_add(inner.block_on(task), SeqCst);
+        }
+    }
+    on_workers(|runtime| {
+        let driving = Arc::new(Driving(AtomicUsize::new(0)));
+        let task = runtime.spawn({
+            let driving = driving.clone();
+            async move {
+                let mut inner = pin!(polder::spawn(yield_now()));
+                // It is woken with this, unless it has ended before.
+                let waker = Waker::from(driving);
+                let _ = inner.as_mut().poll(&mut Context::from_waker(&waker));
+                self::runtime(Backend::default(), 1).block_on(yield_now());
+                inner.await;
+            }
+        });
+        runtime.block_on(task);
+        let late = Cell::new(0);
+        runtime.block_on(async { late.set(1) });
+        assert_eq!(late.get(), 1);
+        let caught = catch_unwind(AssertUnwindSafe(|| {
+            runtime.block_on(async { panic_any(5_u8) });
+        }));
+        assert_eq!(caught.unwrap_err().downcast_ref(), Some(&5_u8));
+    });
+}
