@@ -185,12 +185,12 @@ mod linux {
             })
             .collect();
         threads.iter().for_each(|_| all_armed.recv().unwrap());
-        writeln!(io::stdout(), "armed").unwrap();
+        println!("armed");
         let late: Vec<_> = (threads.into_iter())
             .map(|thread| thread.join().unwrap())
             .filter(|(_, late)| *late > LATE)
             .collect();
-        writeln!(io::stdout(), "late: {late:?}").unwrap();
+        println!("late: {late:?}");
     }
 
     // Rule 70.
