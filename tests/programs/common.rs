@@ -144,8 +144,7 @@ fn a_server_that_cannot_hear_of_ctrl_c_fails_and_says_so() {
 fn too_few_descriptors_to_start_with_are_an_error_with_words() {
     for name in SERVERS {
         let mut started = false;
-        // The libraries need four.
-        for limit in 4..=16 {
+        for limit in 4..=20 {
             let mut limited = Command::new("sh");
             limited.args(["-c", &format!("ulimit -n {limit}; exec \"$0\" \"$@\"")]);
             limited.arg(binary(name)).arg("127.0.0.1:0");
@@ -155,6 +154,9 @@ fn too_few_descriptors_to_start_with_are_an_error_with_words() {
                     started = true;
                     program.stops_on_ctrl_c();
                 }
+                // The dynamic loader's status: it found no descriptor for a library, which depends on what
+                // is inherited.
+                None if !started && program.end().code() == Some(127) => {}
                 None => {
                     let line = program.complaint(1);
                     assert!(line.starts_with(&format!("{name}: ")), "{line}");
@@ -162,7 +164,7 @@ fn too_few_descriptors_to_start_with_are_an_error_with_words() {
                 }
             }
         }
-        assert!(started, "16 are too few for {name}");
+        assert!(started, "20 are too few for {name}");
     }
 }
 
