@@ -540,28 +540,65 @@ fn thread() -> std::thread::Builder {
     std::thread::Builder::new().name("polder-signals".into())
 }
 
+/// How many signals of each number the thread has announced.
+struct Seen([u64; COUNTS.len()]);
+
+impl Seen {
+    fn new() -> Seen {
+        Seen([0; COUNTS.len()])
+    }
+
+    /// Announces what has been counted since.
+    fn announce_news(&mut self) {
+        let mut news = 0;
+        for (number, (seen, count)) in self.0.iter_mut().zip(&COUNTS).enumerate() {
+            let count = count.load(Ordering::SeqCst);
+            if std::mem::replace(seen, count) < count {
+                news |= mask(number);
+            }
+        }
+        if news != 0 {
+            announce(news);
+        }
+    }
+}
+
 #[cfg(unix)]
 mod platform {
+    use std::io::{self, Read};
+    use std::os::fd::AsRawFd;
+    use std::os::unix::net::UnixStream;
+    use std::ptr;
     use std::sync::atomic::Ordering;
-    use std::{io, ptr};
+    use std::time::Duration;
 
-    use signal_hook::iterator::{Handle, Signals};
     use signal_hook::low_level;
 
-    use super::{COUNTS, announce, mask, thread};
+    use super::{COUNTS, Seen, thread};
 
-    pub(super) type Thread = Handle;
+    /// The end that handlers write to. It is never closed.
+    pub(super) type Thread = UnixStream;
 
-    /// The thread waits at the end of a pipe.
-    pub(super) fn start() -> io::Result<Handle> {
-        let mut signals = Signals::new([0; 0])?;
-        let handle = signals.handle();
+    /// How long the thread rests where it cannot wait for handlers: it looks all the same, so that a
+    /// signal comes later and is not lost.
+    const REST: Duration = Duration::from_millis(10);
+
+    /// The thread waits at the other end, and then looks at the counts. Not signal-hook's iterator, which
+    /// panics where receiving fails for a reason that it does not expect: that would end Ctrl-C.
+    pub(super) fn start() -> io::Result<UnixStream> {
+        let (mut wakes, handlers) = UnixStream::pair()?;
         thread().spawn(move || {
-            for number in &mut signals {
-                announce(mask(number as usize));
+            let mut seen = Seen::new();
+            loop {
+                match wakes.read(&mut [0; 64]) {
+                    Ok(length) if length > 0 => {}
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    _ => std::thread::sleep(REST),
+                }
+                seen.announce_news();
             }
         })?;
-        Ok(handle)
+        Ok(handlers)
     }
 
     /// Whether the system has a signal of this number and leaves it to programs: the C library keeps
@@ -572,7 +609,7 @@ mod platform {
         (1..COUNTS.len() as i32).contains(&number) && asked() == 0
     }
 
-    pub(super) fn register(handle: &Handle, number: usize) -> io::Result<()> {
+    pub(super) fn register(handlers: &UnixStream, number: usize) -> io::Result<()> {
         let (count, number) = (&COUNTS[number], number as i32);
         // SAFETY: an atomic addition is all that is done in the handler.
         let counts = unsafe {
@@ -580,8 +617,9 @@ mod platform {
                 count.fetch_add(1, Ordering::SeqCst);
             })?
         };
-        // Registered second, it writes to its pipe after the count.
-        handle.add_signal(number).inspect_err(|_| {
+        // Registered second, it writes after the count.
+        let wakes = low_level::pipe::register_raw(number, handlers.as_raw_fd());
+        wakes.map(drop).inspect_err(|_| {
             low_level::unregister(counts);
         })
     }
@@ -596,7 +634,7 @@ mod platform {
 
     use signal_hook::low_level;
 
-    use super::{COUNTS, Signal, announce, mask, thread};
+    use super::{COUNTS, Seen, Signal, thread};
 
     pub(super) type Thread = std::thread::Thread;
 
@@ -607,19 +645,10 @@ mod platform {
 
     pub(super) fn start() -> io::Result<Thread> {
         let listener = thread().spawn(|| {
-            let mut seen = [0; COUNTS.len()];
+            let mut seen = Seen::new();
             loop {
                 std::thread::park();
-                let mut new = 0;
-                for (number, count) in COUNTS.iter().enumerate() {
-                    let count = count.load(Ordering::SeqCst);
-                    if std::mem::replace(&mut seen[number], count) < count {
-                        new |= mask(number);
-                    }
-                }
-                if new != 0 {
-                    announce(new);
-                }
+                seen.announce_news();
             }
         })?;
         Ok(listener.thread().clone())

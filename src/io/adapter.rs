@@ -31,7 +31,7 @@ use std::task::{Context, Poll, Wake, Waker, ready};
 
 use futures_lite::{AsyncRead, AsyncWrite};
 
-use crate::reactor::{Direction, Io, WaiterId};
+use crate::reactor::{Direction, Io, Snapshot, WaiterId};
 use crate::runtime::context;
 use crate::sync::atomic::{AtomicU8, Ordering};
 use crate::sync::{Mutex, contain};
@@ -220,17 +220,34 @@ impl Tasks {
 
 impl Watch {
     /// Ready once the descriptor is. `leave` leaves the waker of whoever waits: see
-    /// [`leave`](Self::leave).
+    /// [`leave`](Self::leave). `before` was taken before an operation that would block.
+    ///
+    /// An error queue that nobody reads makes a socket ready for good, as `poll` has it. So after an operation
+    /// in vain an error alone does not count, unless something was reported since: what the kernel comes to
+    /// know later is reported later.
     fn poll(
         &self,
         cx: &Context<'_>,
         direction: Direction,
+        mut before: Option<Snapshot>,
         leave: impl Fn() -> io::Result<bool>,
     ) -> Poll<io::Result<()>> {
         let source = self.io.source();
+        let is_to_write = direction == Direction::Write;
+        let is_only_an_error = || {
+            let (read, write) = sys::is_only_an_error(source.descriptor())?;
+            io::Result::Ok(if is_to_write { write } else { read })
+        };
         loop {
             ready!(queue::charge(cx));
-            let ready = || sys::is_ready(source.descriptor(), direction == Direction::Write);
+            let before = before.take();
+            let ready = || {
+                let is_news = before.is_none_or(|it| !it.is_as_old_as(source.snapshot(direction)));
+                Ok::<_, io::Error>(
+                    sys::is_ready(source.descriptor(), is_to_write)?
+                        && (is_news || !is_only_an_error()?),
+                )
+            };
             if source.look(direction, ready)? {
                 return Poll::Ready(Ok(()));
             }
@@ -250,8 +267,13 @@ impl Watch {
     }
 
     /// For whoever has no name but his waker.
-    fn poll_as_task(&self, cx: &Context<'_>, direction: Direction) -> Poll<io::Result<()>> {
-        self.poll(cx, direction, || {
+    fn poll_as_task(
+        &self,
+        cx: &Context<'_>,
+        direction: Direction,
+        before: Option<Snapshot>,
+    ) -> Poll<io::Result<()>> {
+        self.poll(cx, direction, before, || {
             let task = self.task(cx.waker(), direction);
             let left = self.leave(direction, task.id, &Waker::from(task.clone()));
             if !matches!(left, Ok(true)) {
@@ -312,9 +334,10 @@ impl Watch {
         mut operation: impl FnMut() -> io::Result<R>,
     ) -> Poll<io::Result<R>> {
         loop {
+            let before = self.io.source().snapshot(direction);
             match ready!(attempt(cx, &mut operation)) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    ready!(self.poll_as_task(cx, direction))?;
+                    ready!(self.poll_as_task(cx, direction, Some(before)))?;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 result => return Poll::Ready(result),
@@ -617,7 +640,7 @@ impl<T> Async<T> {
     ///
     /// As [`readable`](Self::readable).
     pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.watch.poll_as_task(cx, Direction::Read)
+        self.watch.poll_as_task(cx, Direction::Read, None)
     }
 
     /// [`writable`](Self::writable), for functions that poll: see
@@ -640,7 +663,7 @@ impl<T> Async<T> {
     ///
     /// As [`readable`](Self::readable).
     pub fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.watch.poll_as_task(cx, Direction::Write)
+        self.watch.poll_as_task(cx, Direction::Write, None)
     }
 
     /// Calls `operation`, again whenever the descriptor becomes readable, until it gives something
@@ -804,9 +827,10 @@ impl Watch {
         let mut wait = Wait::new(self, direction);
         poll_fn(|cx| {
             loop {
+                let before = self.io.source().snapshot(direction);
                 match ready!(attempt(cx, &mut operation)) {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                        ready!(wait.poll(cx))?;
+                        ready!(wait.poll(cx, Some(before)))?;
                     }
                     result => return Poll::Ready(result),
                 }
@@ -855,10 +879,10 @@ impl<W: Watched> Wait<W> {
         }
     }
 
-    fn poll(&mut self, cx: &Context<'_>) -> Poll<io::Result<()>> {
+    fn poll(&mut self, cx: &Context<'_>, before: Option<Snapshot>) -> Poll<io::Result<()>> {
         let watch = self.watched.watch();
         let id = *self.id.get_or_insert_with(|| watch.io.new_id());
-        watch.poll(cx, self.direction, || {
+        watch.poll(cx, self.direction, before, || {
             watch.leave(self.direction, id, cx.waker())
         })
     }
@@ -969,7 +993,7 @@ macro_rules! waiting {
             type Output = io::Result<()>;
 
             fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-                self.0.poll(cx)
+                self.0.poll(cx, None)
             }
         }
 

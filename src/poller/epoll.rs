@@ -203,9 +203,9 @@ impl Epoll {
             End::Timer => fired,
             End::Call => nothing,
         };
-        if is_full && !list.is_empty() {
-            // A notification that found no room is one with those that this wait returns with. Its edge
-            // comes with a later one, and is nobody's then.
+        if is_full && (is_over || !list.is_empty()) {
+            // A notification that found no room came before this wait returns. Its edge comes with a
+            // later one, and is nobody's then.
             self.notifier.end_round();
         }
         match is_over || notified || !list.is_empty() {

@@ -106,6 +106,12 @@ impl Snapshot {
         self.events != self.spent
     }
 
+    /// Whether nothing was reported between the two.
+    #[cfg(not(loom))]
+    pub(crate) fn is_as_old_as(self, other: Snapshot) -> bool {
+        self.events == other.events
+    }
+
     /// Whether a hang-up, an error or urgent data was reported, ever, or may have gone unreported:
     /// then a read that fills less than was asked for says nothing about the next one.
     #[inline]

@@ -515,9 +515,10 @@ impl Worker {
         if self.local.has_work() || self.home().has_mail() {
             reactor.notify();
         }
-        self.driver
-            .arm()
-            .expect("a poller with a descriptor takes a deadline");
+        if self.driver.arm().is_err() && self.driver.next_timeout().is_some() {
+            // The kernel takes no deadline any more: the foreign loop comes round until it is due.
+            reactor.notify();
+        }
     }
 
     /// Ends the team, whose front this is and whose members run on `threads`: drops every task, and

@@ -106,6 +106,29 @@ mod linux {
             }
             let took = start.elapsed();
             assert!(took < Duration::from_secs(2), "{took:?} on {backend}");
+
+            // Nor by `Async`, which asks the kernel before each wait, and is told of the error.
+            let socket = std::net::UdpSocket::try_from(socket).unwrap();
+            let socket = polder::Async::new(socket).unwrap();
+            let mut attempts = 0;
+            let receive = socket.read_with(|socket| {
+                attempts += 1;
+                socket.recv(&mut [0; 8])
+            });
+            let result = time::timeout(Duration::from_millis(330), receive).await;
+            assert!(result.is_err(), "there is nothing to receive: {result:?}");
+            assert!(attempts < MANY, "{attempts} attempts by Async on {backend}");
+            for _ in 0..20 {
+                let receive = socket.read_with(|socket| socket.recv(&mut [0; 8]));
+                let send = async {
+                    future::yield_now().await;
+                    far.send_to(b"data", address).unwrap();
+                };
+                let (received, ()) = future::zip(receive, send).await;
+                assert_eq!(received.unwrap(), 4);
+            }
+            let took = start.elapsed();
+            assert!(took < Duration::from_secs(4), "{took:?} on {backend}");
         });
     }
 
