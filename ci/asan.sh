@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The suite once under AddressSanitizer, which sees memory that is used after it was given back, and at the
-# end what nobody has given back. Arguments choose tests: `ci/asan.sh workers::`.
+# The suite once under AddressSanitizer, which sees memory that is used after it was given back, or beyond its
+# end. Arguments choose tests: `ci/asan.sh workers::`.
 #
 # It wants rustup's nightly toolchain, whose standard library need not be built anew for this.
 set -euo pipefail
@@ -17,18 +17,19 @@ rustup run nightly rustc -V || {
 # Flags of one's own mean a build of one's own. Where a target is named, what runs while building (build
 # scripts, macros) goes without the sanitizer.
 export CARGO_TARGET_DIR="$cache/asan" RUSTFLAGS="-Zsanitizer=address" RUST_BACKTRACE=0
-# Threads that outlive a test (the background runtime, a pool's) keep their memory until the process ends.
+# No leaks: threads that outlive a test (the background runtime, the pool's) keep memory until the process ends.
 export ASAN_OPTIONS="detect_leaks=0 ${ASAN_OPTIONS:-}"
 
-# Left out: `programs`, which runs the examples as they are built without this, `soak`, which ci/soak.sh
-# repeats anyway, and `budgets`, which counts allocations and system calls, of which the sanitizer makes its own.
+# Left out: `soak`, which ci/soak.sh repeats anyway; `budgets`, which counts allocations and system calls, of which
+# the sanitizer makes its own; `no_threads`, which limits the memory that the sanitizer reserves; and folders
+# other than the suite's, which are programs.
 tests=(--lib)
 for file in tests/*.rs tests/conformance/main.rs; do
     name=${file#tests/}
     name=${name%.rs}
     name=${name%/main}
     case $name in
-        budgets | soak) ;;
+        budgets | soak | no_threads) ;;
         *) tests+=(--test "$name") ;;
     esac
 done
