@@ -6,7 +6,10 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 if ! command -v faketime >/dev/null; then
-    DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends faketime
+    sudo=
+    [ "$(id -u)" = 0 ] || sudo=sudo
+    $sudo apt-get update
+    DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y --no-install-recommends faketime
 fi
 
 # Without the program `faketime` around it, so that who is killed and counted is the program itself.
@@ -48,9 +51,9 @@ for backend in epoll poll select; do
     # No time passes, so nothing is due; and nothing may be busy with that.
     echo "---- $backend: a clock that stands still"
     TIMEFORMAT='%U %S'
-    used=$({ time timeout -s KILL 4 env LD_PRELOAD="$preload" FAKETIME='2020-01-01 00:00:00' \
+    used=$({ time timeout 4 env LD_PRELOAD="$preload" FAKETIME='2020-01-01 00:00:00' \
         "$timers" --scale 0.05 >/dev/null 2>&1 || true; } 2>&1 | tail -1)
-    if awk -v used="$used" 'BEGIN { split(used, part, " "); exit part[1] + part[2] < 1 }'; then
+    if [ -z "$used" ] || awk -v used="$used" 'BEGIN { split(used, part, " "); exit part[1] + part[2] < 1 }'; then
         echo "---- failed: $used s of CPU time in 4 s in which no time passes"
         failed=1
     fi

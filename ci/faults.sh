@@ -13,8 +13,10 @@ cd "$(dirname "$0")/.."
 
 if ! command -v strace >/dev/null; then
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+        apt-get update
         apt-get install -y --no-install-recommends strace
     elif command -v sudo >/dev/null && command -v apt-get >/dev/null; then
+        sudo apt-get update
         sudo apt-get install -y --no-install-recommends strace
     else
         echo "strace is missing" >&2

@@ -524,9 +524,10 @@ mod tests {
         // The threads that had calls have nothing to do now, and leave the lookups to the two all the same.
         calls.open();
         all(blocked);
-        pool.settle();
-        let counts = pool.counts();
-        assert_eq!((counts.waiting, counts.running), ([18, 0], [2, 0]));
+        eventually("the calls are counted as done", || {
+            let counts = pool.counts();
+            (counts.waiting, counts.running) == ([18, 0], [2, 0])
+        });
         // And after these calls can be made, though as many lookups as may be are blocked.
         all(calls.calls(pool, Class::Call, 20));
         lookups.open();
@@ -634,6 +635,9 @@ mod tests {
         assert!(pool.call(Class::Lookup, || ()).is_err());
         gate.open();
         all(calls);
+        eventually("they are counted as done", || {
+            pool.counts().running == [0, 0]
+        });
         // And once there are threads again there are as many as are wanted.
         THREADS.store(true, Ordering::SeqCst);
         let gate = Gate::default();

@@ -244,10 +244,11 @@ impl Signals {
             if count > one.seen {
                 one.seen = count;
                 self.next = (index + 1) % length;
-                if let Some(place) = self.place.take() {
-                    spare.swap(&mut state.waiters.remove(place).waker);
-                }
-                return Ok(Poll::Ready(one.signal));
+                let signal = one.signal;
+                let left = self.place.take().map(|place| state.waiters.remove(place));
+                drop(state);
+                drop_all(left.and_then(|waiter| waiter.waker));
+                return Ok(Poll::Ready(signal));
             }
         }
         match self.place {

@@ -51,16 +51,6 @@ impl<T> Mutex<T> {
     }
 }
 
-/// Puts `new` in the place of `old`, unless both wake the same. Gives back what is to be dropped
-/// outside the lock that the place is under.
-#[inline]
-pub(crate) fn renew(old: &mut Waker, new: &Waker) -> Option<Waker> {
-    match old.will_wake(new) {
-        true => None,
-        false => Some(std::mem::replace(old, new.clone())),
-    }
-}
-
 /// A waker on its way into a place behind a lock, or out of it: cloned before the lock is taken, and
 /// dropped after it is given back, since both may run anybody's code. Declare it before the guard, so that
 /// it is dropped after it.

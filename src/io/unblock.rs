@@ -25,7 +25,7 @@ use futures_lite::io::{AsyncRead, AsyncSeek, AsyncWrite};
 use futures_lite::stream::Stream;
 
 use crate::pool::{Call, Class, Job, POOL, Shared};
-use crate::sync::Mutex;
+use crate::sync::{Mutex, contain};
 use crate::task::blocking::take_limit;
 use crate::task::queue::{charge, refund};
 
@@ -103,8 +103,10 @@ type Panic = Box<dyn Any + Send>;
 ///
 /// # Cancel safety
 ///
-/// Giving up an operation loses nothing that was read or written; a seek, or what
-/// [`with_mut`](Unblock::with_mut) was given, is done to its end, if it has begun or not.
+/// Giving up an operation loses nothing that was read or written. A seek, or what
+/// [`with_mut`](Unblock::with_mut) was given, is done to its end once a thread has been asked for it: not while it
+/// still waits for an operation before it, nor if the `Unblock` is dropped first. A seek of what cannot seek (a pipe) is
+/// an error, and loses what was read ahead.
 pub struct Unblock<T> {
     state: State<T>,
     capacity: Option<usize>,
@@ -447,7 +449,11 @@ trait Stop<T>: Send + Sync {
 impl<T: Send + 'static, I: Send + 'static> Stop<T> for Pipe<T, I> {
     fn poll_stop(&self, cx: &Context<'_>) -> Poll<(Box<T>, Option<End>)> {
         let stopped = self.poll_stop_filling(cx);
-        stopped.map(|(value, _items, end)| (value, end))
+        stopped.map(|(value, items, end)| {
+            // Anybody's destructors, which must not cost us the value.
+            contain(|| drop(items));
+            (value, end)
+        })
     }
 
     fn abandon(&self) {
@@ -503,7 +509,7 @@ impl<T> Unblock<T> {
     /// # std::io::Result::Ok(())
     /// ```
     ///
-    /// An error of what was written is told by the next write, flush or close.
+    /// An error of what was written is told by the next write, flush or close, or by a read or seek before it.
     ///
     /// # Panics
     ///

@@ -36,6 +36,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::future::Future;
 use std::io;
 use std::mem::ManuallyDrop;
+use std::panic::catch_unwind;
 use std::pin::Pin;
 use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll, Wake, Waker};
@@ -340,9 +341,12 @@ fn begin() -> io::Result<()> {
     static BEGUN: AtomicBool = AtomicBool::new(false);
     if !BEGUN.load(Ordering::Relaxed) {
         polling::Poller::new()?;
-        // Setting a timer is what takes the least.
-        let mut timer = Timer::after(Duration::from_secs(3_600));
-        let _pending = Pin::new(&mut timer).poll(&mut Context::from_waker(Waker::noop()));
+        // Setting a timer is what takes the least. It panics too where no thread can be started.
+        let begun = catch_unwind(|| {
+            let mut timer = Timer::after(Duration::from_secs(3_600));
+            let _pending = Pin::new(&mut timer).poll(&mut Context::from_waker(Waker::noop()));
+        });
+        begun.map_err(|_| io::Error::other("async-io cannot start its reactor"))?;
         BEGUN.store(true, Ordering::Relaxed);
     }
     Ok(())

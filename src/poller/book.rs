@@ -152,14 +152,16 @@ impl<W: Wire> Booked<W> {
         if index >= book.lines.len() {
             book.lines.resize(index + 1, BLANK);
         }
-        change(&mut book.lines[index])?;
-        let kick = book.waiting && book.changed.is_empty();
-        book.note(number);
-        match kick {
-            // Under the lock, so that the waiter cannot have left that wait yet.
-            true => self.notifier.kick(),
-            false => Ok(()),
+        let mut line = book.lines[index];
+        change(&mut line)?;
+        if book.waiting && book.changed.is_empty() {
+            // Under the lock, so that the waiter cannot have left that wait yet, nor see the change before
+            // it is there. If it is refused, nothing has changed.
+            self.notifier.kick()?;
         }
+        book.lines[index] = line;
+        book.note(number);
+        Ok(())
     }
 
     fn wait_once(&self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
@@ -171,14 +173,15 @@ impl<W: Wire> Booked<W> {
         let call = match part {
             Part::Whole => cut,
             Part::First => Some(long::SHORT),
-            Part::Timer(timer) => {
-                list.set(timer, Interest::READABLE);
-                None
-            }
+            Part::Timer(_) => None,
         };
         {
             let mut book = self.book.lock();
             book.carry_over(list);
+            if let Part::Timer(timer) = part {
+                // Last: it may have the number of one that was just deregistered, and closed.
+                list.set(timer, Interest::READABLE);
+            }
             book.waiting = true;
         }
         let result = list.ask(call);

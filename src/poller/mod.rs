@@ -771,7 +771,7 @@ pub(crate) trait Selector: Send + Sync {
     fn deregister(&self, descriptor: BorrowedDescriptor<'_>) -> io::Result<()>;
 
     /// One wait; never two at once. `events` is empty and stays within its limit. `Interrupted` means that there is
-    /// nothing to tell, and the timeout is not over: the caller knows how much of it is left.
+    /// nothing to tell, and that the timeout may not be over: the caller knows how much of it is left.
     fn wait(&self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()>;
 
     /// [`wait`](Self::wait) for a timeout, not zero, that is over at `end`: for who would otherwise have to

@@ -49,6 +49,10 @@ pub(super) trait Wire {
 
     /// Whether it has to be emptied even where it is watched for edges, so that it cannot fill up: a write
     /// to what is full is no edge.
+    #[cfg_attr(
+        not(any(target_os = "linux", target_os = "android")),
+        allow(dead_code, reason = "nothing there is watched for edges")
+    )]
     fn fills_up(&self) -> bool;
 }
 
@@ -108,6 +112,10 @@ impl<W: Wire> Notifier<W> {
     }
 
     /// As [`consume`](Self::consume), where the descriptor is watched for edges.
+    #[cfg_attr(
+        not(any(target_os = "linux", target_os = "android")),
+        allow(dead_code, reason = "nothing there is watched for edges")
+    )]
     pub(super) fn acknowledge(&self) -> bool {
         if self.imp.fills_up() {
             self.imp.drain();

@@ -121,6 +121,14 @@ impl Reactor {
         }
     }
 
+    /// [`unpark`](Self::unpark) where many are to be told, and one that cannot be must not keep it from the
+    /// others.
+    pub(crate) fn try_to_unpark(&self) {
+        if self.parking.unpark() {
+            let _ = self.poller.notify();
+        }
+    }
+
     /// Whether the worker sleeps, or is about to.
     #[inline]
     pub(crate) fn is_parked(&self) -> bool {

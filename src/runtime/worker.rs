@@ -131,7 +131,9 @@ impl Worker {
                 }
             }
             let timeout = yielded.then_some(Duration::ZERO);
-            self.pause(timeout, &|| main.woken.load(Ordering::Relaxed));
+            self.pause(timeout, &|| {
+                main.woken.load(Ordering::Relaxed) || self.has_failed()
+            });
             self.check();
         }
     }
@@ -141,7 +143,7 @@ impl Worker {
         let _driving = self.drive();
         loop {
             self.run_ready();
-            self.pause(None, &|| false);
+            self.pause(None, &|| self.has_failed());
             self.check();
         }
     }
@@ -165,7 +167,7 @@ impl Worker {
             if team.live_tasks() == 0 || left == Some(Duration::ZERO) {
                 return;
             }
-            self.pause(left, &|| team.live_tasks() == 0);
+            self.pause(left, &|| team.live_tasks() == 0 || self.has_failed());
             self.check();
         }
     }
@@ -173,7 +175,7 @@ impl Worker {
     /// Drives the worker for one turn. True if there was anything to do.
     pub(crate) fn turn(&self, timeout: Option<Duration>) -> bool {
         let _driving = self.drive();
-        let any = self.pause(timeout, &|| false);
+        let any = self.pause(timeout, &|| self.has_failed());
         self.check();
         any | self.run_ready()
     }
@@ -203,6 +205,12 @@ impl Worker {
         }
         self.drop_tasks();
         self.driver.close();
+    }
+
+    /// Whether the runtime has closed by itself: looked at before a sleep, but for those of its end.
+    #[inline]
+    fn has_failed(&self) -> bool {
+        self.team().failure().is_some()
     }
 
     /// Tells whoever drives the front that the runtime has closed by itself.
@@ -296,9 +304,6 @@ impl Worker {
         let earliest = |a: Option<Duration>, b| a.into_iter().chain(b).min();
         let timeout = earliest(timeout, self.driver.next_timeout());
         if !local.is_member() {
-            if local.team.failure().is_some() {
-                return false;
-            }
             *any |= self.wait(timeout);
             return true;
         }
@@ -390,8 +395,14 @@ impl Worker {
         };
         match self.driver.wait(timeout, awake) {
             Ok(any) => any,
-            // The kernel is short of memory: poll and select ask for some in each call.
-            Err(error) if error.kind() == io::ErrorKind::OutOfMemory => {
+            // The kernel is short of memory: poll and select ask for some in each call. Some systems say
+            // so by EAGAIN.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::OutOfMemory | io::ErrorKind::WouldBlock
+                ) =>
+            {
                 self.rest_for_a_moment(timeout)
             }
             Err(error) => self.give_up(timeout, &error),
@@ -465,7 +476,7 @@ impl Worker {
     /// How long a foreign loop may sleep. `None`: until the worker is notified.
     pub(crate) fn next_timeout(&self) -> Option<Duration> {
         self.driver.let_go(|| {});
-        match self.local.has_work() || self.home().has_mail() {
+        match self.local.has_work() || self.home().has_mail() || self.has_failed() {
             true => Some(Duration::ZERO),
             false => self.driver.next_timeout(),
         }
@@ -512,7 +523,7 @@ impl Worker {
     fn settle(&self) {
         let reactor = self.reactor();
         reactor.park();
-        if self.local.has_work() || self.home().has_mail() {
+        if self.local.has_work() || self.home().has_mail() || self.has_failed() {
             reactor.notify();
         }
         if self.driver.arm().is_err() && self.driver.next_timeout().is_some() {

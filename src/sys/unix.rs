@@ -78,11 +78,14 @@ pub(crate) const COARSENESS: Duration = Duration::from_millis(20);
 pub(crate) fn precise_time() -> Option<Duration> {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     {
-        let coarse = clock(libc::CLOCK_MONOTONIC_COARSE)?;
-        let precise = clock(libc::CLOCK_MONOTONIC)?;
-        (coarse..=coarse + COARSENESS)
-            .contains(&precise)
-            .then_some(precise)
+        // More than once, since this thread may lose the core between the two.
+        (0..3).find_map(|_| {
+            let coarse = clock(libc::CLOCK_MONOTONIC_COARSE)?;
+            let precise = clock(libc::CLOCK_MONOTONIC)?;
+            (coarse..=coarse + COARSENESS)
+                .contains(&precise)
+                .then_some(precise)
+        })
     }
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
     None

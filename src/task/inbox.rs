@@ -20,7 +20,8 @@ pub(super) struct Inbox<T> {
     count: AtomicUsize,
 }
 
-/// Room from the start on, so that a wake allocates nothing; larger queues grow once. 2 KiB.
+/// Room from the start on; afterwards it and the worker's own list change places, and neither shrinks: so in the
+/// long run a wake allocates nothing. 2 KiB.
 const ROOM: usize = 256;
 
 impl<T> Inbox<T> {

@@ -20,7 +20,7 @@ use pin_project_lite::pin_project;
 use slab::Slab;
 
 use super::{Outcome, Task, contain};
-use crate::sync::{Mutex, renew, wake_all};
+use crate::sync::{Mutex, NeedsClone, Spare, wake_all};
 
 /// Tasks that belong together: they are owned by the set, hand out their outputs as they come, and
 /// **are cancelled when the set is dropped**.
@@ -337,16 +337,21 @@ impl<T> TaskSet<T> {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<T, Box<dyn Any + Send>>>> {
+        // See `Spare` for when it is filled and dropped.
+        let mut spare = Spare::default();
         loop {
             let mut state = self.shared.0.lock();
             let Some(ended) = state.ended.pop_front() else {
                 if self.tasks.is_empty() {
                     return Poll::Ready(None);
                 }
-                let displaced = leave(&mut state.joiner, cx.waker());
+                let left = leave(&mut state.joiner, cx.waker(), &mut spare);
                 drop(state);
-                drop(displaced);
-                return Poll::Pending;
+                match left {
+                    Ok(()) => return Poll::Pending,
+                    Err(NeedsClone) => spare.fill(cx.waker()),
+                }
+                continue;
             };
             drop(state);
             if let Some(result) = self.join(ended) {
@@ -414,14 +419,19 @@ impl<T> TaskSet<T> {
             drop(task.take());
         }
         poll_fn(|cx| {
-            let mut state = self.shared.0.lock();
-            if state.ended.len() >= self.tasks.len() {
-                return Poll::Ready(());
+            let mut spare = Spare::default();
+            loop {
+                let mut state = self.shared.0.lock();
+                if state.ended.len() >= self.tasks.len() {
+                    return Poll::Ready(());
+                }
+                let left = leave(&mut state.joiner, cx.waker(), &mut spare);
+                drop(state);
+                match left {
+                    Ok(()) => return Poll::Pending,
+                    Err(NeedsClone) => spare.fill(cx.waker()),
+                }
             }
-            let displaced = leave(&mut state.joiner, cx.waker());
-            drop(state);
-            drop(displaced);
-            Poll::Pending
         })
         .await;
         let before = self.tasks.len();
@@ -459,13 +469,13 @@ fn value<T>(result: thread::Result<T>) -> T {
     result.unwrap_or_else(|panic| resume_unwind(panic))
 }
 
-/// Leaves a waker; the one that is to be dropped outside the lock.
-fn leave(place: &mut Option<Waker>, waker: &Waker) -> Option<Waker> {
+/// Leaves a waker, by its clone in `spare`, under the lock.
+fn leave(place: &mut Option<Waker>, waker: &Waker, spare: &mut Spare) -> Result<(), NeedsClone> {
     match place {
-        Some(old) => renew(old, waker),
+        Some(old) => spare.renew(old, waker),
         None => {
-            *place = Some(waker.clone());
-            None
+            *place = Some(spare.take()?);
+            Ok(())
         }
     }
 }

@@ -261,7 +261,7 @@ impl Team {
     pub(crate) fn start_closing(&self) {
         self.closing.store(true, Ordering::SeqCst);
         for member in self.members() {
-            member.reactor.unpark();
+            member.reactor.try_to_unpark();
         }
     }
 
@@ -271,7 +271,7 @@ impl Team {
         // Before the mark, so that whoever sees that sees this. The first one counts.
         let _ = self.failure.set(why);
         self.start_closing();
-        self.homes[self.front()].reactor.unpark();
+        self.homes[self.front()].reactor.try_to_unpark();
     }
 
     /// Why it has closed by itself, if it has.
@@ -285,7 +285,7 @@ impl Team {
     /// A member ends.
     pub(crate) fn leave(&self) {
         self.left.fetch_add(1, Ordering::SeqCst);
-        self.homes[self.front()].reactor.unpark();
+        self.homes[self.front()].reactor.try_to_unpark();
     }
 
     /// Whether so many members have ended.

@@ -62,7 +62,7 @@ use crate::task::queue;
 pub struct Timer {
     /// `None`: never.
     when: Option<Instant>,
-    /// [`Duration::MAX`] where there is none.
+    /// `None`: it fires once.
     period: Option<Duration>,
     state: State,
     /// It has fired, and has no period: ready until it is set.

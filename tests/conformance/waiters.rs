@@ -10,7 +10,6 @@ use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use polder::event::{Event, Latch};
@@ -327,7 +326,7 @@ fn what_foreign_threads_do_to_a_runtime_that_nobody_drives_keeps_memory_bounded(
                 }
             });
             runtime.turn(Duration::ZERO);
-            let thread = thread::spawn(move || {
+            let thread = std::thread::spawn(move || {
                 let [one, two, three] = &mut timers;
                 let mut round = |i: u64| {
                     let due = Instant::now() + FAR + Duration::from_millis(i);
