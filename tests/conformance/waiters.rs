@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use polder::event::{Event, Latch};
 use polder::future::{self, yield_now};
-use polder::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use polder::io::{AsyncRead, AsyncReadExt};
 use polder::net::{TcpListener, TcpStream, UdpSocket};
 use polder::stream::StreamExt;
 use polder::time::{Elapsed, sleep, sleep_until, timeout};
@@ -784,6 +784,7 @@ fn waiting_for_a_socket_takes_the_same_time_however_many_do() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_stream_that_only_looks_like_tcp_loses_nothing() {
+    use polder::io::AsyncWriteExt;
     use polder::net::socket2::{Domain, Protocol, Socket, Type};
 
     in_every_runtime(|_| async {
