@@ -567,7 +567,7 @@ impl Seen {
 #[cfg(unix)]
 mod platform {
     use std::io::{self, Read};
-    use std::os::fd::AsRawFd;
+    use std::os::fd::{AsRawFd, BorrowedFd};
     use std::os::unix::net::UnixStream;
     use std::ptr;
     use std::sync::atomic::Ordering;
@@ -611,18 +611,26 @@ mod platform {
     }
 
     pub(super) fn register(handlers: &UnixStream, number: usize) -> io::Result<()> {
-        let (count, number) = (&COUNTS[number], number as i32);
-        // SAFETY: an atomic addition is all that is done in the handler.
-        let counts = unsafe {
-            low_level::register(number, || {
+        let (count, handlers) = (&COUNTS[number], handlers.as_raw_fd());
+        // SAFETY: an atomic addition and a system call, which signal-safety(7) allows, are all that is done
+        // in the handler. The descriptor lies in `STATE` and is never closed.
+        unsafe {
+            low_level::register(number as i32, move || {
                 count.fetch_add(1, Ordering::SeqCst);
-            })?
-        };
-        // Registered second, it writes after the count.
-        let wakes = low_level::pipe::register_raw(number, handlers.as_raw_fd());
-        wakes.map(drop).inspect_err(|_| {
-            low_level::unregister(counts);
-        })
+                wake(BorrowedFd::borrow_raw(handlers));
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Within a handler: makes the thread look. It does anyway if there is no room for the byte. A kernel
+    /// that is short of memory is asked again, a few times: there is no other way to tell the thread.
+    fn wake(handlers: BorrowedFd<'_>) {
+        const ATTEMPTS: usize = 8;
+        (0..ATTEMPTS).find(|_| {
+            let sent = rustix::net::send(handlers, &[1], rustix::net::SendFlags::DONTWAIT);
+            matches!(sent, Ok(_) | Err(rustix::io::Errno::AGAIN))
+        });
     }
 }
 

@@ -121,6 +121,8 @@ impl Worker {
             for _ in 0..RUNS {
                 if !yielded && main.woken.load(Ordering::Relaxed) {
                     main.woken.swap(false, Ordering::Acquire);
+                    // Before the future finds its tasks cancelled, which says less.
+                    self.check();
                     self.local.renew_budget();
                     if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
                         return output;

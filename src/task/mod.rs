@@ -26,7 +26,7 @@ use std::io::Write;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use async_task::{Builder, FallibleTask, WithInfo};
 use pin_project_lite::pin_project;
@@ -372,11 +372,9 @@ impl<T> Future for Task<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
-        self.poll_outcome(cx).map(|outcome| {
-            outcome
-                .expect("the awaited task has given its output before, or its runtime has ended")
-                .take()
-        })
+        let outcome = ready!(self.poll_outcome(cx));
+        let outcome = outcome.expect("polled after completion, or cancelled by runtime shutdown");
+        Poll::Ready(outcome.take())
     }
 }
 
