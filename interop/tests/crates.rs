@@ -327,3 +327,65 @@ async fn pair() -> io::Result<(TcpStream, TcpStream)> {
         .await?;
     Ok((there, here.0))
 }
+
+/// What zbus makes available on the bus.
+struct Squares;
+
+#[zbus::interface(name = "org.example.Squares")]
+impl Squares {
+    async fn square(&self, number: u32) -> u32 {
+        // A task's, and a timer's, between the call and its answer.
+        polder::spawn(sleep(Duration::from_micros(100))).await;
+        number * number
+    }
+}
+
+/// zbus brings an executor, on a thread of its own, and waits with async-io: with that as the backend, for
+/// what wakes the worker that sleeps beside it.
+#[test]
+fn zbus_talks_to_a_peer() {
+    async fn call(number: u32) -> zbus::Result<u32> {
+        let (near, far) = std::os::unix::net::UnixStream::pair()?;
+        let server = zbus::connection::Builder::unix_stream(near)
+            .server(zbus::Guid::generate())?
+            .p2p()
+            .serve_at("/squares", Squares)?
+            .build();
+        let client = zbus::connection::Builder::unix_stream(far).p2p().build();
+        let (server, client) = polder::future::zip(server, client).await;
+        let (_server, client) = (server?, client?);
+        let (path, interface) = ("/squares", Some("org.example.Squares"));
+        let reply = client.call_method(None::<&str>, path, interface, "Square", &number);
+        reply.await?.body().deserialize()
+    }
+    everywhere(|backend| async move {
+        let calls = match backend {
+            Backend::AsyncIo => 100,
+            _ => 5,
+        };
+        for number in 0..calls {
+            let square = call(number).await.expect("it answers");
+            assert_eq!(square, number * number);
+        }
+    });
+}
+
+/// A child's output comes through async-io, and its end through a signal.
+#[test]
+fn the_output_of_a_hundred_children_comes_through_async_ios_reactor() {
+    everywhere(|backend| async move {
+        let children = match backend {
+            Backend::AsyncIo => 100,
+            _ => 5,
+        };
+        for number in 0..children {
+            let mut command = Command::new("echo");
+            let output = command
+                .arg(number.to_string())
+                .output()
+                .await
+                .expect("it runs");
+            assert_eq!(output.stdout, format!("{number}\n").as_bytes());
+        }
+    });
+}
