@@ -346,12 +346,14 @@ impl Squares {
 fn zbus_talks_to_a_peer() {
     async fn call(number: u32) -> zbus::Result<u32> {
         let (near, far) = std::os::unix::net::UnixStream::pair()?;
-        let server = zbus::connection::Builder::unix_stream(near)
+        let server = zbus::connection::Builder::async_io_unix_stream(near)
             .server(zbus::Guid::generate())?
             .p2p()
             .serve_at("/squares", Squares)?
             .build();
-        let client = zbus::connection::Builder::unix_stream(far).p2p().build();
+        let client = zbus::connection::Builder::async_io_unix_stream(far)
+            .p2p()
+            .build();
         let (server, client) = polder::future::zip(server, client).await;
         let (_server, client) = (server?, client?);
         let (path, interface) = ("/squares", Some("org.example.Squares"));
