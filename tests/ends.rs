@@ -163,6 +163,17 @@ fn break_pollers() {
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
 }
 
+/// The child came to its last line, "ended", and succeeded.
+fn has_ended(output: &Output) {
+    let said = String::from_utf8_lossy(&output.stdout);
+    let complained = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success() && said.contains("ended"),
+        "{}\n{said}\n{complained}",
+        output.status
+    );
+}
+
 /// Notes that it was dropped, and where.
 struct Dropped {
     made_on: ThreadId,
@@ -237,15 +248,7 @@ fn a_runtime_whose_pollers_fail_for_good_ends_with_words_and_drops_every_task_on
         "a_runtime_whose_pollers_fail_for_good_ends_with_words_and_drops_every_task_on_its_thread",
         can_break,
         end,
-        |output| {
-            let said = String::from_utf8_lossy(&output.stdout);
-            let complained = String::from_utf8_lossy(&output.stderr);
-            assert!(
-                output.status.success() && said.contains("ended"),
-                "{}\n{said}\n{complained}",
-                output.status
-            );
-        },
+        has_ended,
     );
 }
 
@@ -281,14 +284,6 @@ fn a_runtime_that_is_dropped_by_the_panic_of_its_failed_wait_drops_its_tasks() {
         "a_runtime_that_is_dropped_by_the_panic_of_its_failed_wait_drops_its_tasks",
         can_break,
         end,
-        |output| {
-            let said = String::from_utf8_lossy(&output.stdout);
-            let complained = String::from_utf8_lossy(&output.stderr);
-            assert!(
-                output.status.success() && said.contains("ended"),
-                "{}\n{said}\n{complained}",
-                output.status
-            );
-        },
+        has_ended,
     );
 }
