@@ -294,8 +294,8 @@ enum Stage<T> {
     /// No thread has come to it.
     Submitted(Box<dyn FnOnce() -> T + Send>),
     Running,
-    /// The output, unless it has been taken, the function panicked, or the call was cancelled. If nobody
-    /// has the [`Call`] any more it is dropped with the job.
+    /// The output, unless it has been taken, the function panicked, or the call was cancelled. Whoever drops the
+    /// [`Call`] drops it; if nobody has that any more, it is dropped with the job.
     Done(Option<T>),
 }
 
@@ -353,10 +353,15 @@ impl<T> Drop for Call<T> {
     fn drop(&mut self) {
         self.shared.leave();
         #[cfg(feature = "blocking")]
-        if self.is_detached {
-            return;
-        }
-        discard(self.shared.change(Stage::cancel));
+        let goes_on = self.is_detached;
+        #[cfg(not(feature = "blocking"))]
+        let goes_on = false;
+        // The output is dropped here if there is one: the thread may yet hold the job for a while.
+        discard(self.shared.change(|stage| match stage {
+            Stage::Done(output) => output.take().map(|output| Stage::Done(Some(output))),
+            _ if goes_on => None,
+            stage => stage.cancel(),
+        }));
     }
 }
 
@@ -589,6 +594,23 @@ mod tests {
         all(blocked);
         pool.empty();
         assert!(!never.load(Ordering::SeqCst));
+    }
+
+    #[test]
+    fn an_output_that_nobody_takes_is_dropped_by_whoever_drops_or_detaches_its_call() {
+        let pool = pool(1, 1);
+        for end in [drop, Call::detach] {
+            let alive = Arc::new(());
+            let output = alive.clone();
+            let call = pool.call(Class::Call, move || output).unwrap();
+            // As the thread that has made the call does for a while.
+            let held_by_the_thread = call.shared.clone();
+            eventually("the call is made", || call.is_done());
+            end(call);
+            assert_eq!(Arc::strong_count(&alive), 1);
+            drop(held_by_the_thread);
+        }
+        pool.empty();
     }
 
     /// Threads can be started while this is true.
