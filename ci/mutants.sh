@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Breaks the library on purpose, in one place after the other, and sees whether a test notices:
 #
-#     ci/mutants.sh [ARGUMENT…]    all of `src/{poller,reactor,task,runtime,event.rs,time}`: many hours
+#     ci/mutants.sh [ARGUMENT…]    all of `src/{poller,reactor,scheduler,task,runtime,event.rs,time}`: many hours
 #     ci/mutants.sh --sample       a fixed handful: a few minutes
 #
-# ARGUMENTs go to cargo-mutants: `--file src/task/queue.rs`, `--re Parking`, `--shard 3/20`.
+# ARGUMENTs go to cargo-mutants: `--file src/scheduler/local.rs`, `--re Parking`, `--shard 3/20`.
 #
 # There are two rounds. The first has only quick tests, the unit tests and tests/miri.rs; what they miss
 # goes to the second, which has the part of the conformance suite that is about these files. A mutant that
@@ -36,9 +36,9 @@ mutants="$out/mutants.out"
 common=(
     --no-config --no-shuffle --jobs 1 --output "$out" --line-col false --copy-vcs false
     --exclude-re 'loom_tests' --exclude-re '<impl .*Debug for'
-    --file 'src/poller/**' --file 'src/reactor/**' --file 'src/task/**' --file 'src/runtime/**'
+    --file 'src/poller/**' --file 'src/reactor/**' --file 'src/task/**' --file 'src/scheduler/**' --file 'src/runtime/**'
     --file src/event.rs --file 'src/time/**'
-    --exclude src/poller/async_io.rs
+    --exclude src/poller/backends/async_io.rs
 )
 quick=(--lib --test miri)
 thorough=(--test conformance)
@@ -74,17 +74,17 @@ if [ "${1:-}" = --sample ]; then
     sample=(
         'replace Parking::unpark -> bool with false'
         'replace Local::release_yielded with \(\)'
-        'replace Search::wake_one with \(\)'
-        'replace Team::uncount with \(\)'
+        'replace Idle::wake_one with \(\)'
+        'replace Shared::remove_task with \(\)'
         'replace Event::set with \(\)'
-        'replace Deadlines::reset -> bool with true'
+        'replace TimerHeap::reset -> bool with true'
         'replace Notifier::notify -> io::Result<\(\)> with Ok\(\(\)\)'
     )
     patterns=()
     for pattern in "${sample[@]}"; do
         patterns+=(--re "$pattern")
     done
-    # (What is compiled in two ways, as src/task/search.rs is, counts twice.)
+    # (What is compiled in two ways, as src/scheduler/idle.rs is, counts twice.)
     found=$(cargo mutants "${common[@]}" "${patterns[@]}" --list | wc -l)
     if [ "$found" -lt ${#sample[@]} ]; then
         echo "$0: ${#sample[@]} mutants are meant, and $found were found: a name has changed" >&2

@@ -48,7 +48,7 @@ mod unix {
                 let _ = writeln!(io::stdout(), "{USAGE}");
                 return ExitCode::SUCCESS;
             }
-            [] => (Backend::configured().and_then(run), 1),
+            [] => (Backend::from_env().and_then(run), 1),
             ["--backend", name] => match name.parse() {
                 Ok(backend) => (run(backend), 1),
                 Err(error) => (Err(error), 2),
@@ -80,7 +80,7 @@ mod unix {
             Ok::<_, io::Error>(theirs)
         });
 
-        let descriptor = match runtime.descriptor() {
+        let descriptor = match runtime.backend_fd() {
             Ok(descriptor) => Some(descriptor),
             Err(error) if error.kind() == io::ErrorKind::Unsupported => None,
             Err(error) => return Err(error),

@@ -134,7 +134,7 @@ impl Server {
     fn new(options: Options) -> io::Result<Server> {
         let backend = match options.backend {
             Some(backend) => backend,
-            None => Backend::configured()?,
+            None => Backend::from_env()?,
         };
         let poller = Arc::new(Poller::new(backend)?);
         let mode = options.mode.unwrap_or(match poller.capabilities().level {

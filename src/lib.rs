@@ -143,16 +143,19 @@ mod pool;
 mod reactor;
 #[cfg(not(loom))]
 pub mod runtime;
+#[cfg(not(loom))]
+mod scheduler;
 #[cfg(all(feature = "signal", not(loom)))]
 pub mod signal;
 mod sync;
 mod sys;
+#[cfg(loom)]
+mod scheduler {
+    mod idle;
+    mod inbox;
+}
 #[cfg(not(loom))]
 mod task;
-#[cfg(loom)]
-mod task {
-    mod search;
-}
 #[cfg(not(loom))]
 pub mod time;
 
@@ -174,11 +177,11 @@ pub use futures_lite::stream;
 pub use io::Async;
 pub use poller::Backend;
 #[cfg(not(loom))]
-pub use runtime::{Handle, Runtime, block_on, spawn, spawn_local};
+pub use runtime::{Handle, Runtime, TaskSet, block_on, spawn, spawn_local};
 #[cfg(all(feature = "blocking", not(loom)))]
 pub use task::unblock;
 #[cfg(not(loom))]
-pub use task::{Fallible, Task, TaskSet};
+pub use task::{FallibleTask, Task};
 #[cfg(not(loom))]
 pub use time::Timer;
 

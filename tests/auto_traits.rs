@@ -20,7 +20,7 @@ table! {
     polder::Async<std::net::UdpSocket>;
     polder::Backend;
     polder::Event;
-    polder::Fallible<u8>;
+    polder::FallibleTask<u8>;
     polder::Handle;
     polder::Task<u8>;
     polder::TaskSet<u8>;
@@ -42,7 +42,7 @@ table! {
     polder::runtime::Builder;
     polder::time::Elapsed;
     polder::time::Interval;
-    polder::time::MissedTicks;
+    polder::time::MissedTickBehavior;
     polder::time::Sleep;
     polder::time::Timeout<std::future::Ready<u8>>;
     #[cfg(feature = "net")]

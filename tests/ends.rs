@@ -32,7 +32,7 @@ fn in_children(
     judge: fn(&Output),
 ) {
     if let Ok(workers) = std::env::var(CHILD) {
-        let backend = Backend::configured().expect("the first process has set it");
+        let backend = Backend::from_env().expect("the first process has set it");
         return child(backend, workers.parse().expect("a number"));
     }
     for backend in Backend::available().into_iter().filter(|it| backends(*it)) {

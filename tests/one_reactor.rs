@@ -332,6 +332,6 @@ fn its_exceptions_are_told() {
     assert!(!can.edge && !can.hints && !can.descriptor, "{can:?}");
     assert_ne!(Backend::default(), Backend::AsyncIo, "only for who asks");
     let runtime = Runtime::builder().backend(Backend::AsyncIo).build();
-    let error = runtime.unwrap().descriptor().map(drop).unwrap_err();
+    let error = runtime.unwrap().backend_fd().map(drop).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::Unsupported);
 }

@@ -164,7 +164,7 @@ impl Arguments {
         })?;
         let backend = match self.backend {
             Some(backend) => backend,
-            None => Backend::configured()?,
+            None => Backend::from_env()?,
         };
         let address = listener.local_addr()?;
         LOG.start()?;

@@ -23,13 +23,13 @@
 //!   single call. Files are always ready as far as a kernel can tell, so there is nothing to wait
 //!   for; the standard streams can be files.
 
-mod adapter;
+mod async_fd;
 #[cfg(feature = "net")]
-mod sockets;
+mod std_net;
 #[cfg(feature = "blocking")]
 mod unblock;
 
-pub use adapter::{Async, IoSafe, Readable, ReadableOwned, Writable, WritableOwned};
+pub use async_fd::{Async, IoSafe, Readable, ReadableOwned, Writable, WritableOwned};
 pub use futures_lite::io::*;
 #[cfg(feature = "blocking")]
 pub use unblock::Unblock;

@@ -25,9 +25,9 @@ use futures_lite::io::{AsyncRead, AsyncSeek, AsyncWrite};
 use futures_lite::stream::Stream;
 
 use crate::pool::{Call, Class, Job, POOL, Shared};
+use crate::scheduler::budget::{consume, restore};
 use crate::sync::{Mutex, contain};
-use crate::task::blocking::take_limit;
-use crate::task::queue::{charge, refund};
+use crate::task::take_limit;
 
 /// How many bytes are read ahead, or written behind, at most: what a disk gives in some milliseconds, so that
 /// neither side waits for each step of the other. Memory is taken as it is needed.
@@ -709,10 +709,10 @@ fn poll_within_budget<R>(
     cx: &mut Context<'_>,
     poll: impl FnOnce(&mut Context<'_>) -> Poll<R>,
 ) -> Poll<R> {
-    ready!(charge(cx));
+    ready!(consume(cx));
     let result = poll(cx);
     if result.is_pending() {
-        refund();
+        restore();
     }
     result
 }

@@ -45,23 +45,21 @@
 //! ```
 
 mod addresses;
-mod listener;
+mod macros;
 mod resolver;
 mod serve;
 mod socket;
 mod split;
-mod stream;
-mod traits;
+mod tcp;
 mod udp;
 #[cfg(unix)]
 pub mod unix;
 
 pub use addresses::{AsyncToSocketAddrs, resolve};
-pub use listener::{Incoming, TcpListener};
 pub use serve::{Listener, Serve, Summary, serve};
 pub use split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, WriteHalf};
 pub use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, SocketAddrV4, SocketAddrV6};
-pub use stream::TcpStream;
+pub use tcp::{Incoming, TcpListener, TcpStream};
 pub use udp::UdpSocket;
 
 pub use socket2;

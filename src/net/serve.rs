@@ -29,12 +29,12 @@ use std::task::{Poll, ready};
 use std::thread;
 use std::time::Duration;
 
-use super::listener::TcpListener;
-use super::stream::TcpStream;
+use super::tcp::TcpListener;
+use super::tcp::TcpStream;
 #[cfg(unix)]
 use super::unix::{self, UnixListener, UnixStream};
+use crate::runtime::TaskSet;
 use crate::sys::{AfterAcceptError, after_accept_error};
-use crate::task::TaskSet;
 use crate::time::{Timer, timeout};
 
 /// How long the loop rests at first when something has run out, and at most. It serves again that soon

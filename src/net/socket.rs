@@ -18,10 +18,10 @@ use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockAddr, SockRef, Type};
 
-use crate::reactor::{Direction, Io, Kind, Snapshot, Source, WaiterId};
+use crate::reactor::{Direction, Io, Snapshot, Source, SourceKind, WaiterId};
 use crate::runtime::context;
+use crate::scheduler::budget;
 use crate::sys::{self, OwnedDescriptor};
-use crate::task::queue;
 use crate::time::{Timer, timeout};
 
 /// How many connections may wait to be accepted. The system's own limit is below or at this (Linux:
@@ -33,7 +33,7 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_m
 
 /// The sockets that there are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Sort {
+pub(super) enum SocketType {
     TcpStream,
     TcpListener,
     UdpSocket,
@@ -45,23 +45,23 @@ pub(super) enum Sort {
     UnixDatagram,
 }
 
-impl Sort {
+impl SocketType {
     /// How it is waited for; `plain`: its short reads can be trusted.
-    fn kind(self, plain: bool) -> Kind {
+    fn kind(self, plain: bool) -> SourceKind {
         match self {
-            Sort::TcpStream if plain => Kind::TcpStream,
+            SocketType::TcpStream if plain => SourceKind::TcpStream,
             #[cfg(unix)]
-            Sort::UnixStream => Kind::UnixStream,
-            _ => Kind::Other,
+            SocketType::UnixStream => SourceKind::UnixStream,
+            _ => SourceKind::Other,
         }
     }
 
     /// What it accepts, if it is a listener; else itself.
-    fn accepted(self) -> Sort {
+    fn accepted(self) -> SocketType {
         match self {
-            Sort::TcpListener => Sort::TcpStream,
+            SocketType::TcpListener => SocketType::TcpStream,
             #[cfg(unix)]
-            Sort::UnixListener => Sort::UnixStream,
+            SocketType::UnixListener => SocketType::UnixStream,
             other => other,
         }
     }
@@ -76,37 +76,40 @@ impl Sort {
 
     fn r#type(self) -> Type {
         match self {
-            Sort::UdpSocket => Type::DGRAM,
+            SocketType::UdpSocket => Type::DGRAM,
             #[cfg(unix)]
-            Sort::UnixDatagram => Type::DGRAM,
+            SocketType::UnixDatagram => Type::DGRAM,
             _ => Type::STREAM,
         }
     }
 
     fn is_internet(self) -> bool {
-        matches!(self, Sort::TcpStream | Sort::TcpListener | Sort::UdpSocket)
+        matches!(
+            self,
+            SocketType::TcpStream | SocketType::TcpListener | SocketType::UdpSocket
+        )
     }
 
     fn name(self) -> &'static str {
         match self {
-            Sort::TcpStream => "a TCP stream",
-            Sort::TcpListener => "a TCP listener",
-            Sort::UdpSocket => "a UDP socket",
+            SocketType::TcpStream => "a TCP stream",
+            SocketType::TcpListener => "a TCP listener",
+            SocketType::UdpSocket => "a UDP socket",
             #[cfg(unix)]
-            Sort::UnixStream => "a Unix stream",
+            SocketType::UnixStream => "a Unix stream",
             #[cfg(unix)]
-            Sort::UnixListener => "a Unix listener",
+            SocketType::UnixListener => "a Unix listener",
             #[cfg(unix)]
-            Sort::UnixDatagram => "a Unix datagram socket",
+            SocketType::UnixDatagram => "a Unix datagram socket",
         }
     }
 }
 
-/// Public only in name: nobody outside can say it. (It is what [`Stream`](super::stream::Stream) has.)
+/// Public only in name: nobody outside can say it. (It is what [`Stream`](super::macros::Stream) has.)
 #[derive(Clone, Debug)]
 pub struct Socket {
     io: Io,
-    sort: Sort,
+    sort: SocketType,
     /// Of a TCP socket: that it is TCP and nothing else; of what a listener accepts too. Else it is taken
     /// for a stream whose short reads prove nothing. Asked when a socket that others made is taken over:
     /// what they put above TCP (kTLS) they do before.
@@ -115,20 +118,20 @@ pub struct Socket {
 
 impl Socket {
     /// Takes over a socket that [`create`] made, or one like it.
-    fn new(descriptor: OwnedDescriptor, sort: Sort) -> Socket {
+    fn new(descriptor: OwnedDescriptor, sort: SocketType) -> Socket {
         Socket::of(descriptor, sort, true)
     }
 
     /// Takes over a socket that others made, which is non-blocking already.
-    fn foreign(descriptor: OwnedDescriptor, sort: Sort) -> Socket {
+    fn foreign(descriptor: OwnedDescriptor, sort: SocketType) -> Socket {
         let plain = match sort {
-            Sort::TcpStream | Sort::TcpListener => sys::is_plain_tcp(&descriptor),
+            SocketType::TcpStream | SocketType::TcpListener => sys::is_plain_tcp(&descriptor),
             _ => true,
         };
         Socket::of(descriptor, sort, plain)
     }
 
-    fn of(descriptor: OwnedDescriptor, sort: Sort, plain: bool) -> Socket {
+    fn of(descriptor: OwnedDescriptor, sort: SocketType, plain: bool) -> Socket {
         Socket {
             io: Io::new(descriptor, sort.kind(plain)),
             sort,
@@ -138,7 +141,7 @@ impl Socket {
 
     /// Takes over a socket as the standard library or somebody else made it. What is not of this sort
     /// is refused: how a socket is waited for depends on what it is.
-    pub(super) fn adopt(descriptor: OwnedDescriptor, sort: Sort) -> io::Result<Socket> {
+    pub(super) fn adopt(descriptor: OwnedDescriptor, sort: SocketType) -> io::Result<Socket> {
         let socket = SockRef::from(&descriptor);
         prepare(&socket, sort)?;
         // Of a datagram socket some systems cannot be asked that.
@@ -151,12 +154,12 @@ impl Socket {
     }
 
     /// Listens at one address; or, a datagram socket, receives there.
-    pub(super) fn bind(sort: Sort, address: &SockAddr) -> io::Result<Socket> {
+    pub(super) fn bind(sort: SocketType, address: &SockAddr) -> io::Result<Socket> {
         let socket = create(sort, address.domain())?;
         // On Unix this lets a server start again at once; on Windows it would let another program
         // take the address away.
         #[cfg(unix)]
-        if sort == Sort::TcpListener {
+        if sort == SocketType::TcpListener {
             socket.set_reuse_address(true)?;
         }
         start(&socket, sort, address)?;
@@ -166,7 +169,7 @@ impl Socket {
     /// The same for a socket that somebody else made, and gave its options.
     pub(super) fn bind_with(
         socket: socket2::Socket,
-        sort: Sort,
+        sort: SocketType,
         address: &SockAddr,
     ) -> io::Result<Socket> {
         prepare(&SockRef::from(&socket), sort)?;
@@ -176,13 +179,13 @@ impl Socket {
 
     /// A socket without a name.
     #[cfg(unix)]
-    pub(super) fn unbound(sort: Sort) -> io::Result<Socket> {
+    pub(super) fn unbound(sort: SocketType) -> io::Result<Socket> {
         Ok(Socket::new(create(sort, Domain::UNIX)?.into(), sort))
     }
 
     /// Two Unix sockets that are connected with each other.
     #[cfg(unix)]
-    pub(super) fn pair(sort: Sort) -> io::Result<(Socket, Socket)> {
+    pub(super) fn pair(sort: SocketType) -> io::Result<(Socket, Socket)> {
         let (a, b) = socket2::Socket::pair(Domain::UNIX, sort.r#type(), None)?;
         a.set_nonblocking(true)?;
         b.set_nonblocking(true)?;
@@ -236,7 +239,7 @@ impl Socket {
     }
 
     /// Connects a stream to one address.
-    pub(super) async fn connect(sort: Sort, address: &SockAddr) -> io::Result<Socket> {
+    pub(super) async fn connect(sort: SocketType, address: &SockAddr) -> io::Result<Socket> {
         let socket = create(sort, address.domain())?;
         Socket::connect_created(socket, sort, address, Socket::new).await
     }
@@ -244,7 +247,7 @@ impl Socket {
     /// The same for a socket that somebody else made, and gave its options.
     pub(super) async fn connect_with(
         socket: socket2::Socket,
-        sort: Sort,
+        sort: SocketType,
         address: &SockAddr,
     ) -> io::Result<Socket> {
         prepare(&SockRef::from(&socket), sort)?;
@@ -253,9 +256,9 @@ impl Socket {
 
     async fn connect_created(
         socket: socket2::Socket,
-        sort: Sort,
+        sort: SocketType,
         address: &SockAddr,
-        take: fn(OwnedDescriptor, Sort) -> Socket,
+        take: fn(OwnedDescriptor, SocketType) -> Socket,
     ) -> io::Result<Socket> {
         let (mut pause, longest) = PAUSES;
         let result = loop {
@@ -368,7 +371,7 @@ impl Socket {
             Err(error)
                 if is_would_block(&error)
                     && self.sort.r#type() == Type::DGRAM
-                    && seen.has_news_beyond_data()
+                    && seen.has_sticky_flags()
                     && sys::has_ended(self.descriptor()) =>
             {
                 nothing()
@@ -516,20 +519,20 @@ impl Socket {
         loop {
             let seen = source.snapshot(direction);
             if seen.is_ready() {
-                ready!(queue::charge(cx));
+                ready!(budget::consume(cx));
                 match operation(source.descriptor(), seen) {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                        queue::refund();
-                        if self.sort == Sort::TcpStream
+                        budget::restore();
+                        if self.sort == SocketType::TcpStream
                             && direction == Direction::Read
-                            && seen.has_news_beyond_data()
+                            && seen.has_sticky_flags()
                             && sys::is_readable_after_all(source.descriptor())
                         {
                             continue;
                         }
                         source.clear(direction, seen);
                     }
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => queue::refund(),
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => budget::restore(),
                     result => return Poll::Ready(result),
                 }
                 continue;
@@ -571,10 +574,10 @@ pub(super) fn internet(address: SockAddr) -> io::Result<SocketAddr> {
 }
 
 /// Makes a socket that is non-blocking and close-on-exec.
-fn create(sort: Sort, domain: Domain) -> io::Result<socket2::Socket> {
+fn create(sort: SocketType, domain: Domain) -> io::Result<socket2::Socket> {
     let protocol = match sort {
-        Sort::TcpStream | Sort::TcpListener => Some(Protocol::TCP),
-        Sort::UdpSocket => Some(Protocol::UDP),
+        SocketType::TcpStream | SocketType::TcpListener => Some(Protocol::TCP),
+        SocketType::UdpSocket => Some(Protocol::UDP),
         #[cfg(unix)]
         _ => None,
     };
@@ -584,7 +587,7 @@ fn create(sort: Sort, domain: Domain) -> io::Result<socket2::Socket> {
 }
 
 /// Gives a socket its address, and lets it listen if it is a listener.
-fn start(socket: &socket2::Socket, sort: Sort, address: &SockAddr) -> io::Result<()> {
+fn start(socket: &socket2::Socket, sort: SocketType, address: &SockAddr) -> io::Result<()> {
     socket.bind(address)?;
     match sort.is_listener() {
         true => socket.listen(BACKLOG),
@@ -593,7 +596,7 @@ fn start(socket: &socket2::Socket, sort: Sort, address: &SockAddr) -> io::Result
 }
 
 /// Makes a socket that others made as [`create`] would, or refuses it.
-fn prepare(socket: &SockRef<'_>, sort: Sort) -> io::Result<()> {
+fn prepare(socket: &SockRef<'_>, sort: SocketType) -> io::Result<()> {
     let fits = match socket.local_addr().map(|address| address.domain()) {
         Ok(domain) if sort.is_internet() => domain == Domain::IPV4 || domain == Domain::IPV6,
         Ok(domain) => domain == Domain::UNIX,
@@ -609,7 +612,7 @@ fn prepare(socket: &SockRef<'_>, sort: Sort) -> io::Result<()> {
 }
 
 /// The sender of nothing.
-fn nobody(sort: Sort) -> io::Result<SockAddr> {
+fn nobody(sort: SocketType) -> io::Result<SockAddr> {
     match sort.is_internet() {
         true => Ok(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)).into()),
         false => SockAddr::unix(""),
@@ -695,10 +698,10 @@ mod tests {
     /// A listener, whom it connects to, and what it accepts: are they trusted?
     fn trusted(protocol: Protocol) -> [bool; 3] {
         let made = || make(protocol).unwrap();
-        let listener = Socket::bind_with(made(), Sort::TcpListener, &local()).unwrap();
+        let listener = Socket::bind_with(made(), SocketType::TcpListener, &local()).unwrap();
         let address = listener.local_addr().unwrap();
         crate::block_on(async {
-            let connect = Socket::connect_with(made(), Sort::TcpStream, &address);
+            let connect = Socket::connect_with(made(), SocketType::TcpStream, &address);
             let client = connect.await.unwrap();
             let (accepted, _) = listener.accept().await.unwrap();
             [listener.plain, client.plain, accepted.plain]
@@ -714,7 +717,7 @@ mod tests {
         }
         assert_eq!(trusted(Protocol::MPTCP), [false; 3]);
         let made = make(Protocol::MPTCP).unwrap();
-        let adopted = Socket::adopt(made.into(), Sort::TcpStream).unwrap();
+        let adopted = Socket::adopt(made.into(), SocketType::TcpStream).unwrap();
         assert!(!adopted.plain, "MPTCP was adopted as plain TCP");
     }
 }

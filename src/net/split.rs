@@ -4,8 +4,8 @@ use std::error::Error;
 use std::fmt;
 use std::net::Shutdown;
 
-use super::stream::TcpStream;
-use super::traits::{Stream, reads, writes};
+use super::tcp::TcpStream;
+use crate::net::macros::{Stream, reads, writes};
 use crate::sys::lend_descriptor;
 
 /// The reading direction of a stream, borrowed: see [`TcpStream::split`].

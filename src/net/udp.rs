@@ -5,8 +5,8 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::addresses::{AsyncToSocketAddrs, first_that_works};
-use super::socket::{Socket, Sort, internet};
-use super::traits::converts;
+use super::socket::{Socket, SocketType, internet};
+use crate::net::macros::converts;
 
 /// A UDP socket.
 ///
@@ -75,7 +75,7 @@ impl UdpSocket {
     /// [`resolve`](super::resolve) does.
     pub async fn bind(address: impl AsyncToSocketAddrs) -> io::Result<UdpSocket> {
         first_that_works(address, |address| async move {
-            Socket::bind(Sort::UdpSocket, &address.into()).map(UdpSocket)
+            Socket::bind(SocketType::UdpSocket, &address.into()).map(UdpSocket)
         })
         .await
     }
@@ -97,7 +97,7 @@ impl UdpSocket {
     ///
     /// What the system says; [`InvalidInput`](io::ErrorKind::InvalidInput) if it is not a UDP socket.
     pub fn bind_with(socket: socket2::Socket, address: SocketAddr) -> io::Result<UdpSocket> {
-        Socket::bind_with(socket, Sort::UdpSocket, &address.into()).map(UdpSocket)
+        Socket::bind_with(socket, SocketType::UdpSocket, &address.into()).map(UdpSocket)
     }
 
     /// Says to whom [`send`](Self::send) sends, and that only its datagrams are received: the first of
@@ -675,7 +675,7 @@ impl UdpSocket {
     }
 }
 
-converts!(UdpSocket, std::net::UdpSocket, Sort::UdpSocket);
+converts!(UdpSocket, std::net::UdpSocket, SocketType::UdpSocket);
 
 impl fmt::Debug for UdpSocket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

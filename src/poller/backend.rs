@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use super::Selector;
 #[cfg(unix)]
-use super::book::Booked;
+use super::backends;
 
 /// A kernel interface that waits. A value, chosen at run time.
 ///
@@ -147,7 +147,7 @@ impl Backend {
     /// use polder::{Backend, Runtime};
     ///
     /// let runtime = Runtime::new()?; // It was not told.
-    /// assert_eq!(runtime.backend(), Backend::configured()?);
+    /// assert_eq!(runtime.backend(), Backend::from_env()?);
     /// # std::io::Result::Ok(())
     /// ```
     ///
@@ -155,7 +155,7 @@ impl Backend {
     ///
     /// Where the variable names no backend, or one that is not available here; the error lists
     /// those that are.
-    pub fn configured() -> io::Result<Backend> {
+    pub fn from_env() -> io::Result<Backend> {
         match std::env::var_os(VARIABLE).filter(|name| !name.is_empty()) {
             None => Ok(Backend::default()),
             Some(name) => name.to_string_lossy().parse().map_err(|error: io::Error| {
@@ -169,27 +169,22 @@ impl Backend {
         if !self.is_available() {
             return Err(self.unavailable());
         }
-        self.open_it().map_err(|error| self.blame(error))
+        self.open_it().map_err(|error| self.with_name(error))
     }
 
     /// The one switch from a value to a kernel's interface.
     fn open_it(self) -> io::Result<Box<dyn Selector>> {
         match self {
             #[cfg(any(target_os = "linux", target_os = "android"))]
-            Backend::Epoll => Ok(Box::new(super::epoll::Epoll::new()?)),
+            Backend::Epoll => backends::epoll::open(),
             #[cfg(unix)]
-            Backend::Poll => Ok(Box::new(Booked::new(Box::<super::poll::Array>::default())?)),
+            Backend::Poll => backends::poll::open(),
             #[cfg(all(unix, not(any(target_os = "illumos", target_os = "solaris"))))]
-            Backend::Select => Ok(Box::new(
-                Booked::new(Box::<super::select::Sets>::default())?,
-            )),
+            Backend::Select => backends::select::open(),
             #[cfg(all(feature = "async-io", not(loom)))]
-            Backend::AsyncIo => match super::async_io::AsyncIo::new() {
-                Ok(selector) => Ok(Box::new(selector)),
-                Err(error) => Err(super::failed("async-io's reactor", error)),
-            },
+            Backend::AsyncIo => backends::async_io::open(),
             // What is left and available is this platform's own.
-            _ => super::platform::open(),
+            _ => backends::polling::open(),
         }
     }
 
@@ -209,7 +204,7 @@ impl Backend {
 }
 
 /// The platform's best: epoll, kqueue, event ports or completion ports. The environment is not
-/// asked; see [`Backend::configured`].
+/// asked; see [`Backend::from_env`].
 impl Default for Backend {
     fn default() -> Backend {
         let mut all = Backend::ALL.into_iter();

@@ -7,7 +7,7 @@
 //! heap. Setting it, pushing it back and dropping it there costs no lock and no atomic, and that is
 //! where nearly all timers spend their lives. An own timer that is touched from elsewhere (by another
 //! thread, or by this one while it drives another runtime, or none) leaves word in the reactor, a
-//! [`Stray`], and unparks the worker, which does what it says before it does anything else to the heap.
+//! [`TimerOp`], and unparks the worker, which does what it says before it does anything else to the heap.
 //! Word is left like mail, and not lost for the same reason: see the head of `parking`.
 //!
 //! **Visitors** are the timers of threads that drive nothing. They lie in the background runtime's
@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use super::deadlines::{Deadlines, Key};
+use super::timer_heap::{Key, TimerHeap};
 use super::{Reactor, now};
 use crate::poller::Events;
 use crate::sync::{drop_all, wake_all};
@@ -31,7 +31,7 @@ pub(crate) struct Driver {
     /// The reactor's, nearer at hand.
     id: u64,
     reactor: Arc<Reactor>,
-    deadlines: RefCell<Deadlines>,
+    deadlines: RefCell<TimerHeap>,
     /// Wakers of timers that were dropped elsewhere: to be dropped where anybody's code may run.
     gone: RefCell<Vec<Waker>>,
     /// Taken for the length of a wait. A turn within a turn makes its own.
@@ -63,7 +63,7 @@ impl Default for Scratch {
 
 /// What is to be done to an own timer, said from elsewhere.
 #[derive(Clone, Debug)]
-pub(super) enum Stray {
+pub(super) enum TimerOp {
     Remove,
     Reset(Instant),
     Suspend,
@@ -73,24 +73,24 @@ pub(super) enum Stray {
 /// before. So there are never more words than timers, however long nobody drives the worker. (No timer
 /// takes the place of one that is to be removed before the driver has done that.)
 #[derive(Debug, Default)]
-pub(super) struct Strays {
+pub(super) struct TimerOps {
     /// With the order in which they were said, which is that among equal deadlines.
-    words: BTreeMap<Key, (u64, Stray)>,
+    words: BTreeMap<Key, (u64, TimerOp)>,
     count: u64,
 }
 
-impl Strays {
+impl TimerOps {
     pub(super) fn len(&self) -> usize {
         self.words.len()
     }
 
-    pub(super) fn add(&mut self, key: Key, stray: Stray) {
+    pub(super) fn add(&mut self, key: Key, stray: TimerOp) {
         self.count += 1;
         self.words.insert(key, (self.count, stray));
     }
 
     /// All of them, in their order.
-    pub(super) fn take(&mut self) -> Vec<(Key, Stray)> {
+    pub(super) fn take(&mut self) -> Vec<(Key, TimerOp)> {
         let mut words: Vec<_> = std::mem::take(&mut self.words).into_iter().collect();
         words.sort_unstable_by_key(|(_, (order, _))| *order);
         words
@@ -128,7 +128,7 @@ pub(super) fn drives(reactor: &Reactor) -> bool {
 /// Calls `f` with the own timers of the reactor called `id`, if this thread drives that. What was said
 /// of them from elsewhere before is done before.
 #[inline]
-pub(super) fn with_own<R>(id: u64, f: impl FnOnce(&mut Deadlines) -> R) -> Option<R> {
+pub(super) fn with_own<R>(id: u64, f: impl FnOnce(&mut TimerHeap) -> R) -> Option<R> {
     CURRENT.with(|current| {
         let current = current.borrow();
         let driver = current
@@ -144,7 +144,7 @@ impl Driver {
         Driver {
             id: reactor.id,
             reactor,
-            deadlines: RefCell::new(Deadlines::new()),
+            deadlines: RefCell::new(TimerHeap::new()),
             gone: RefCell::default(),
             scratch: Cell::default(),
         }
@@ -257,11 +257,11 @@ impl Driver {
         let mut deadlines = self.deadlines.borrow_mut();
         for (key, stray) in strays {
             match stray {
-                Stray::Remove => self.gone.borrow_mut().extend(deadlines.remove(key)),
-                Stray::Reset(when) => {
+                TimerOp::Remove => self.gone.borrow_mut().extend(deadlines.remove(key)),
+                TimerOp::Reset(when) => {
                     deadlines.reset(key, when);
                 }
-                Stray::Suspend => deadlines.suspend(key),
+                TimerOp::Suspend => deadlines.suspend(key),
             }
         }
     }
@@ -285,7 +285,11 @@ mod loom_tests {
     /// A reactor and its driver as they are; what is left out is the wait itself: that a notification ends
     /// it is the poller's promise. So a worker that sleeps too long is one that looked in vain *and* was not
     /// notified. Left out too: who finds the reactor by its name, and foreign code.
-    fn check(first: Stray, second: Option<Stray>, judge: impl Fn(&Driver) + Send + Sync + 'static) {
+    fn check(
+        first: TimerOp,
+        second: Option<TimerOp>,
+        judge: impl Fn(&Driver) + Send + Sync + 'static,
+    ) {
         let words = std::sync::Mutex::new((first, second));
         let words = move || {
             let words = words.lock().unwrap();
@@ -303,9 +307,9 @@ mod loom_tests {
             let remote = {
                 let reactor = reactor.clone();
                 loom::thread::spawn(move || {
-                    reactor.leave_word(key, first);
+                    reactor.send_op(key, first);
                     if let Some(second) = second {
-                        reactor.leave_word(key, second);
+                        reactor.send_op(key, second);
                     }
                 })
             };
@@ -326,14 +330,14 @@ mod loom_tests {
 
     #[test]
     fn a_timer_that_is_set_nearer_from_elsewhere_shortens_the_sleep_that_begins() {
-        check(Stray::Reset(now()), None, |driver| {
+        check(TimerOp::Reset(now()), None, |driver| {
             assert_eq!(driver.next_timeout(), Some(Duration::ZERO));
         });
     }
 
     #[test]
     fn a_timer_that_is_set_and_then_dropped_elsewhere_is_gone_and_its_waker_let_go() {
-        check(Stray::Reset(now()), Some(Stray::Remove), |driver| {
+        check(TimerOp::Reset(now()), Some(TimerOp::Remove), |driver| {
             assert_eq!(driver.deadlines.borrow().len(), 0, "it is there yet");
             assert_eq!(driver.gone.borrow().len(), 1, "its waker is lost");
         });
@@ -341,7 +345,7 @@ mod loom_tests {
 
     #[test]
     fn a_timer_that_is_suspended_and_then_set_elsewhere_fires() {
-        check(Stray::Suspend, Some(Stray::Reset(now())), |driver| {
+        check(TimerOp::Suspend, Some(TimerOp::Reset(now())), |driver| {
             assert_eq!(driver.next_timeout(), Some(Duration::ZERO));
         });
     }
@@ -353,7 +357,7 @@ mod tests {
 
     /// Keys of two timers, and an instant.
     fn two() -> (Key, Key, Instant) {
-        let (mut heap, when) = (Deadlines::new(), now());
+        let (mut heap, when) = (TimerHeap::new(), now());
         let [one, other] = [(); 2].map(|()| heap.insert(when, Waker::noop().clone()).0);
         (one, other, when)
     }
@@ -361,12 +365,12 @@ mod tests {
     #[test]
     fn there_are_never_more_words_than_timers() {
         let (one, other, when) = two();
-        let mut strays = Strays::default();
+        let mut strays = TimerOps::default();
         for i in 0..1_000 {
             let later = when + Duration::from_millis(i);
-            strays.add(one, Stray::Reset(later));
-            strays.add(other, Stray::Reset(later));
-            strays.add(one, Stray::Suspend);
+            strays.add(one, TimerOp::Reset(later));
+            strays.add(other, TimerOp::Reset(later));
+            strays.add(one, TimerOp::Suspend);
         }
         assert_eq!(strays.len(), 2);
     }
@@ -375,16 +379,16 @@ mod tests {
     #[test]
     fn the_last_word_of_each_timer_counts_in_the_order_in_which_they_were_said() {
         let (one, other, when) = two();
-        let mut strays = Strays::default();
-        strays.add(one, Stray::Reset(when));
-        strays.add(other, Stray::Reset(when));
-        strays.add(one, Stray::Suspend);
-        strays.add(one, Stray::Reset(when));
+        let mut strays = TimerOps::default();
+        strays.add(one, TimerOp::Reset(when));
+        strays.add(other, TimerOp::Reset(when));
+        strays.add(one, TimerOp::Suspend);
+        strays.add(one, TimerOp::Reset(when));
         let said = strays.take();
         assert_eq!(strays.len(), 0);
         let resets = said
             .iter()
-            .all(|(_, stray)| matches!(stray, Stray::Reset(_)));
+            .all(|(_, stray)| matches!(stray, TimerOp::Reset(_)));
         let keys: Vec<Key> = said.iter().map(|(key, _)| *key).collect();
         assert!(resets && keys == [other, one], "{said:?}");
     }

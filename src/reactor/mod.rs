@@ -14,30 +14,34 @@
 //! **Tokens** name a place in the table and the generation of its occupant. They are never used
 //! twice (a place whose generations run out is retired), so an event that comes late finds nobody.
 
-mod alarm;
-mod deadlines;
+mod clock;
 mod driver;
 pub(crate) mod parking;
 mod readiness;
 mod source;
+mod table;
+mod timer;
+mod timer_heap;
 
 use std::io;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use crate::poller::{Events, Mode, Poller, Token};
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sync::{Mutex, MutexGuard};
-use crate::sys::{self, BorrowedDescriptor};
-use deadlines::{Deadlines, Key};
-use driver::{Stray, Strays};
+use crate::sys::BorrowedDescriptor;
+use driver::{TimerOp, TimerOps};
 use parking::Parking;
+use table::SourceTable;
+use timer_heap::{Key, TimerHeap};
 
-pub(crate) use alarm::{Alarm, Look};
+pub(crate) use clock::{is_surely_before, now};
 pub(crate) use driver::{BATCH, Driver, replace as replace_driver};
 pub(crate) use readiness::{Direction, Snapshot, WaiterId};
-pub(crate) use source::{Io, Kind, Source};
+pub(crate) use source::{Io, Source, SourceKind};
+pub(crate) use timer::{TimerHandle, TimerState};
 
 #[derive(Debug)]
 pub(crate) struct Reactor {
@@ -46,9 +50,9 @@ pub(crate) struct Reactor {
     poller: Poller,
     mode: Mode,
     parking: Parking,
-    sources: Mutex<Table>,
-    visitors: Mutex<Deadlines>,
-    strays: Mutex<Strays>,
+    sources: Mutex<SourceTable>,
+    visitors: Mutex<TimerHeap>,
+    strays: Mutex<TimerOps>,
     /// How many sources, visiting timers and words there are, for a glance without the locks: what
     /// is seen here may be old, but never is for the thread that drives the reactor and made the change
     /// itself. Each is written under its lock only.
@@ -69,7 +73,7 @@ impl Reactor {
     pub(crate) fn new(poller: Poller) -> Arc<Reactor> {
         let can = poller.capabilities();
         let reactor = Arc::new(Reactor {
-            id: alarm::new_id(),
+            id: timer::new_id(),
             poller,
             mode: match (can.edge, can.level) {
                 (true, _) => Mode::Edge,
@@ -77,15 +81,15 @@ impl Reactor {
                 (false, false) => Mode::OneShot,
             },
             parking: Parking::new(),
-            sources: Mutex::new(Table::default()),
-            visitors: Mutex::new(Deadlines::new()),
-            strays: Mutex::new(Strays::default()),
+            sources: Mutex::new(SourceTable::default()),
+            visitors: Mutex::new(TimerHeap::new()),
+            strays: Mutex::new(TimerOps::default()),
             source_count: AtomicUsize::new(0),
             visitor_count: AtomicUsize::new(0),
             stray_count: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
         });
-        alarm::register(&reactor);
+        timer::register(&reactor);
         reactor
     }
 
@@ -197,10 +201,10 @@ impl Reactor {
     /// Registers nothing from here on, and gives up all that is registered. For the driver only.
     fn close(&self, wakers: &mut Vec<Waker>) {
         self.closed.store(true, Ordering::Release);
-        alarm::deregister(self.id);
+        timer::deregister(self.id);
         self.visitors().abandon(wakers);
-        let sources = std::mem::take(&mut *self.sources.lock()).sources;
-        for source in sources.into_iter().flat_map(|place| place.source) {
+        let sources = std::mem::take(&mut *self.sources.lock()).into_sources();
+        for source in sources {
             source.orphan(self, wakers);
         }
     }
@@ -217,13 +221,13 @@ impl Reactor {
         self.stray_count.load(Ordering::Relaxed) > 0
     }
 
-    fn take_strays(&self) -> Vec<(Key, Stray)> {
+    fn take_strays(&self) -> Vec<(Key, TimerOp)> {
         let mut strays = self.strays.lock();
         self.stray_count.store(0, Ordering::Relaxed);
         strays.take()
     }
 
-    fn leave_word(&self, key: Key, stray: Stray) {
+    fn send_op(&self, key: Key, stray: TimerOp) {
         let mut strays = self.strays.lock();
         if self.is_closed() {
             return;
@@ -236,7 +240,7 @@ impl Reactor {
 
     // Visiting timers: for `alarm` and `driver` only.
 
-    fn visitors(&self) -> MutexGuard<'_, Deadlines> {
+    fn visitors(&self) -> MutexGuard<'_, TimerHeap> {
         self.visitors.lock()
     }
 
@@ -324,30 +328,7 @@ impl Reactor {
 
 impl Drop for Reactor {
     fn drop(&mut self) {
-        alarm::deregister(self.id);
-    }
-}
-
-/// What time it is: asked here and nowhere else, so that another clock can answer.
-#[inline]
-pub(crate) fn now() -> Instant {
-    Instant::now()
-}
-
-/// Whether `when` is certainly still to come, as far as a clock tells that is cheaper to read and
-/// behind; false where there is none.
-#[inline]
-pub(crate) fn is_surely_before(when: Instant) -> bool {
-    /// One time on both scales; the coarse clock's was read first, so that what is reckoned from it
-    /// comes too early rather than too late.
-    static SAME: OnceLock<Option<(Duration, Instant)>> = OnceLock::new();
-    let same = SAME.get_or_init(|| Some((sys::precise_time()?, now())));
-    let (Some((time, instant)), Some(coarse)) = (same, sys::coarse_time()) else {
-        return false;
-    };
-    match when.checked_duration_since(*instant) {
-        Some(after) => coarse + sys::COARSENESS < *time + after,
-        None => false,
+        timer::deregister(self.id);
     }
 }
 
@@ -357,121 +338,4 @@ fn closed() -> io::Error {
         io::ErrorKind::NotConnected,
         "the runtime that this was to be registered with has ended",
     )
-}
-
-/// The sources by token: generation in the upper half, place in the lower.
-#[derive(Debug, Default)]
-struct Table {
-    sources: Vec<Place>,
-    free: Vec<u32>,
-    len: usize,
-}
-
-#[derive(Debug)]
-struct Place {
-    generation: u32,
-    source: Option<Arc<Source>>,
-}
-
-/// A place whose generation comes to this is not used again; so no token is ever used twice, nor
-/// one of the poller's own.
-const LAST_GENERATION: u32 = u32::MAX;
-
-impl Table {
-    fn len(&self) -> usize {
-        self.len
-    }
-
-    fn insert(&mut self, source: Arc<Source>) -> Token {
-        let index = self.free.pop().unwrap_or_else(|| {
-            self.sources.push(Place {
-                generation: 0,
-                source: None,
-            });
-            u32::try_from(self.sources.len() - 1).expect("fewer than 2^32 descriptors")
-        });
-        let place = &mut self.sources[index as usize];
-        place.source = Some(source);
-        self.len += 1;
-        Token(u64::from(place.generation) << 32 | u64::from(index))
-    }
-
-    #[inline]
-    fn get(&self, token: Token) -> Option<&Arc<Source>> {
-        let place = self.sources.get(token.0 as u32 as usize)?;
-        match place.generation == (token.0 >> 32) as u32 {
-            true => place.source.as_ref(),
-            false => None,
-        }
-    }
-
-    fn remove(&mut self, token: Token) -> Option<Arc<Source>> {
-        self.get(token)?;
-        let index = token.0 as u32;
-        let place = &mut self.sources[index as usize];
-        place.generation += 1;
-        self.len -= 1;
-        if place.generation != LAST_GENERATION {
-            self.free.push(index);
-        }
-        place.source.take()
-    }
-}
-
-#[cfg(all(test, unix, not(loom)))]
-mod tests {
-    use super::*;
-    use std::os::unix::net::UnixStream;
-
-    fn source() -> (Io, UnixStream) {
-        let (near, far) = UnixStream::pair().unwrap();
-        (Io::new(near.into(), Kind::Other), far)
-    }
-
-    /// An event that was taken from the kernel before its source went finds nobody, and not whoever has
-    /// the place by then: that one would be woken for what happened to another descriptor, and believe it.
-    #[test]
-    fn a_token_names_nobody_after_its_source_has_gone_also_when_its_place_is_taken() {
-        let mut table = Table::default();
-        let ((first, _first), (second, _second)) = (source(), source());
-        let old = table.insert(first.source().clone());
-        assert!(table.remove(old).is_some());
-        let new = table.insert(second.source().clone());
-        assert_eq!(
-            (old.0 as u32, table.sources.len()),
-            (new.0 as u32, 1),
-            "one place"
-        );
-        assert_ne!(old, new, "a token is used twice");
-        assert!(
-            table.get(old).is_none(),
-            "a late event finds the next owner"
-        );
-        assert!(
-            table.remove(old).is_none(),
-            "a late removal removes the next owner"
-        );
-        assert!(Arc::ptr_eq(table.get(new).unwrap(), second.source()));
-        assert_eq!(table.len(), 1);
-    }
-
-    /// The last generation is never given: the poller's own tokens are there.
-    #[test]
-    fn a_place_whose_generations_run_out_is_not_used_again() {
-        let mut table = Table::default();
-        let (io, _far) = source();
-        let token = table.insert(io.source().clone());
-        table.sources[0].generation = LAST_GENERATION - 1;
-        let last = Token(u64::from(LAST_GENERATION - 1) << 32 | token.0);
-        assert!(table.remove(last).is_some());
-        let next = table.insert(io.source().clone());
-        assert_eq!(next.0, 1, "the place is used again");
-    }
-
-    /// A server has one for each connection.
-    #[test]
-    #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
-    fn a_source_takes_no_more_than_136_bytes() {
-        assert!(size_of::<Source>() <= 136, "{}", size_of::<Source>());
-    }
 }

@@ -115,13 +115,13 @@ impl Snapshot {
     /// Whether a hang-up, an error or urgent data was reported, ever, or may have gone unreported:
     /// then a read that fills less than was asked for says nothing about the next one.
     #[inline]
-    pub(crate) fn has_news_beyond_data(self) -> bool {
+    pub(crate) fn has_sticky_flags(self) -> bool {
         self.news != 0
     }
 }
 
 /// What is remembered for good.
-const NEWS: u8 = Ready::CLOSED.0 | Ready::ERROR.0 | Ready::PRIORITY.0 | Ready::UNTOLD.0;
+const STICKY: u8 = Ready::CLOSED.0 | Ready::ERROR.0 | Ready::PRIORITY.0 | Ready::UNKNOWN.0;
 
 /// What came of leaving a waker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -139,7 +139,7 @@ pub(crate) struct Readiness<R> {
     events: [AtomicU32; 2],
     /// By direction. Written by whoever has tried.
     spent: [AtomicU32; 2],
-    /// What of [`NEWS`] was ever reported. Written under the lock.
+    /// What of [`STICKY`] was ever reported. Written under the lock.
     news: AtomicU8,
     /// Whether anybody may wait, for a guess without the lock. Written under it.
     waited: AtomicBool,
@@ -332,8 +332,8 @@ impl<R> Readiness<R> {
     /// Notes whatever of `ready` is remembered for good, while the lock is held.
     #[inline]
     pub(crate) fn remember(&self, _: &mut Slots<R>, ready: Ready) {
-        if ready.0 & NEWS != 0 {
-            let news = self.news.load(Ordering::Relaxed) | (ready.0 & NEWS);
+        if ready.0 & STICKY != 0 {
+            let news = self.news.load(Ordering::Relaxed) | (ready.0 & STICKY);
             self.news.store(news, Ordering::Relaxed);
         }
     }

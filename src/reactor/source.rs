@@ -40,8 +40,8 @@ use std::sync::{Arc, Weak};
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
-use super::alarm::Alarm;
 use super::readiness::{Direction, Left, Readiness, Slots, Snapshot, WaiterId};
+use super::timer::TimerHandle;
 use super::{Reactor, Token};
 use crate::poller::{Interest, Mode, Ready};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -50,7 +50,7 @@ use crate::sys::{self, AsDescriptor, BorrowedDescriptor, OwnedDescriptor};
 
 /// What a source is, as far as waiting for it differs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum SourceKind {
     /// A TCP stream: its edges are few, and a short read says that it is drained.
     TcpStream,
     /// A Unix stream: a short read says so too, unless something came along with the bytes.
@@ -64,9 +64,9 @@ pub(crate) enum Kind {
 
 #[derive(Debug)]
 pub(crate) struct Source {
-    readiness: Readiness<Homes>,
+    readiness: Readiness<Registrations>,
     descriptor: Held,
-    kind: Kind,
+    kind: SourceKind,
     /// [`Io`] handles.
     handles: AtomicUsize,
     next_id: AtomicU32,
@@ -83,7 +83,7 @@ enum Held {
 
 /// Where a source is registered: almost always nowhere or in one place.
 #[derive(Debug, Default)]
-pub(crate) struct Homes {
+pub(crate) struct Registrations {
     first: Option<Registration>,
     #[expect(
         clippy::box_collection,
@@ -119,7 +119,7 @@ struct Rest {
     directions: Interest,
     length: Duration,
     /// Held for its place; it wakes an [`End`].
-    _alarm: Alarm,
+    _alarm: TimerHandle,
 }
 
 /// The end of a rest.
@@ -136,7 +136,7 @@ impl Wake for End {
     }
 }
 
-impl Homes {
+impl Registrations {
     #[inline]
     fn all(&self) -> impl Iterator<Item = &Registration> {
         let more = self.more.iter().flat_map(|more| &**more);
@@ -160,7 +160,7 @@ impl Homes {
         }
     }
 
-    fn remove(&mut self, reactor: &Reactor) -> Homes {
+    fn remove(&mut self, reactor: &Reactor) -> Registrations {
         let mut removed = self.first.take_if(|home| home.is_with(reactor));
         if let Some(more) = &mut self.more {
             match removed {
@@ -171,13 +171,13 @@ impl Homes {
                 }
             }
         }
-        Homes {
+        Registrations {
             first: removed,
             more: None,
         }
     }
 
-    fn remove_all(&mut self) -> Homes {
+    fn remove_all(&mut self) -> Registrations {
         std::mem::take(self)
     }
 
@@ -243,8 +243,8 @@ impl Source {
     /// stream also stops at a message that carried descriptors: such a read is not to be told here.)
     #[inline]
     pub(crate) fn drained_by_short_read(&self, seen: Snapshot) {
-        let is_stream = matches!(self.kind, Kind::TcpStream | Kind::UnixStream);
-        if is_stream && !seen.has_news_beyond_data() {
+        let is_stream = matches!(self.kind, SourceKind::TcpStream | SourceKind::UnixStream);
+        if is_stream && !seen.has_sticky_flags() {
             self.clear(Direction::Read, seen);
             self.is_fruitful.store(true, Ordering::Relaxed);
         }
@@ -263,7 +263,7 @@ impl Source {
         let mut slots = self.readiness.lock();
         while slots.homes.with(reactor).is_none() {
             let left = match slots.is_waited_by_others(direction, id) {
-                true => Homes::default(),
+                true => Registrations::default(),
                 false => self.deregister(slots.homes.remove_all()),
             };
             drop(slots);
@@ -317,15 +317,17 @@ impl Source {
         let mode = reactor.mode();
         let untold = !reactor.poller().capabilities().hints;
         // Where interest is armed again, a stream need not know: see `drained_by_short_read`.
-        if untold && (mode == Mode::Edge || self.kind == Kind::Other) {
-            self.readiness.remember(&mut slots, Ready::UNTOLD);
+        if untold && (mode == Mode::Edge || self.kind == SourceKind::Other) {
+            self.readiness.remember(&mut slots, Ready::UNKNOWN);
         }
         if mode == Mode::Edge {
             interest |= match self.kind {
-                Kind::TcpStream => Interest::READABLE | Interest::WRITABLE | Interest::PRIORITY,
-                Kind::UnixStream => Interest::READABLE | Interest::PRIORITY,
-                Kind::Other => Interest::READABLE,
-                Kind::Lent => Interest::NONE,
+                SourceKind::TcpStream => {
+                    Interest::READABLE | Interest::WRITABLE | Interest::PRIORITY
+                }
+                SourceKind::UnixStream => Interest::READABLE | Interest::PRIORITY,
+                SourceKind::Other => Interest::READABLE,
+                SourceKind::Lent => Interest::NONE,
             };
         }
         let result = match slots.homes.with(reactor) {
@@ -360,7 +362,7 @@ impl Source {
 
     /// Ends registrations that were taken out of the slots, under their lock still, like registering:
     /// what the slots say and what the pollers know is the same.
-    fn deregister(&self, homes: Homes) -> Homes {
+    fn deregister(&self, homes: Registrations) -> Registrations {
         for home in homes.all() {
             // It can only fail if somebody has closed our descriptor: then it is not there either.
             let _ = (home.reactor.poller()).deregister(self.descriptor().as_descriptor());
@@ -404,7 +406,7 @@ impl Source {
     ) {
         let mut slots = self.readiness.lock();
         if reactor.mode() == Mode::Edge
-            && (self.kind == Kind::TcpStream
+            && (self.kind == SourceKind::TcpStream
                 || !ready.intersects(Ready::WRITABLE)
                 || slots.is_waited(Direction::Write))
         {
@@ -505,7 +507,7 @@ impl Source {
             source: Arc::downgrade(self),
             token: home.token,
         }));
-        let Some(alarm) = Alarm::set(&home.reactor, super::now() + length, &end) else {
+        let Some(alarm) = TimerHandle::set(&home.reactor, super::now() + length, &end) else {
             return Interest::NONE; // The reactor has closed, and sends the source elsewhere.
         };
         home.rest = Some(Box::new(Rest {
@@ -566,7 +568,7 @@ impl Source {
 
 /// The directions that somebody waits for.
 #[inline]
-fn waited(slots: &Slots<Homes>) -> Interest {
+fn waited(slots: &Slots<Registrations>) -> Interest {
     let mut waited = Interest::NONE;
     for direction in [Direction::Read, Direction::Write] {
         if slots.is_waited(direction) {
@@ -606,7 +608,7 @@ pub(crate) struct Io {
 
 impl Io {
     /// Takes over a descriptor, which must be non-blocking.
-    pub(crate) fn new(descriptor: OwnedDescriptor, kind: Kind) -> Io {
+    pub(crate) fn new(descriptor: OwnedDescriptor, kind: SourceKind) -> Io {
         Io::with(Held::Owned(descriptor), kind)
     }
 
@@ -619,13 +621,13 @@ impl Io {
     pub(crate) unsafe fn lent(descriptor: BorrowedDescriptor<'_>) -> Io {
         // SAFETY: the caller's promise; from here it is never closed.
         let descriptor = unsafe { sys::take_as_owned(descriptor) };
-        Io::with(Held::Lent(ManuallyDrop::new(descriptor)), Kind::Lent)
+        Io::with(Held::Lent(ManuallyDrop::new(descriptor)), SourceKind::Lent)
     }
 
-    fn with(descriptor: Held, kind: Kind) -> Io {
+    fn with(descriptor: Held, kind: SourceKind) -> Io {
         Io {
             source: Arc::new(Source {
-                readiness: Readiness::new(Homes::default()),
+                readiness: Readiness::new(Registrations::default()),
                 descriptor,
                 kind,
                 handles: AtomicUsize::new(1),
@@ -722,7 +724,7 @@ mod loom_tests {
     /// A handle that is known not to be readable.
     fn io() -> (Io, UnixStream) {
         let (near, far) = UnixStream::pair().unwrap();
-        let io = Io::new(near.into(), Kind::Other);
+        let io = Io::new(near.into(), SourceKind::Other);
         let seen = io.source().snapshot(Direction::Read);
         io.source().clear(Direction::Read, seen);
         (io, far)

@@ -6,11 +6,9 @@ use std::thread;
 use std::time::Duration;
 
 use super::Runtime;
-use super::busy::Limits;
-use super::worker::Worker;
 use crate::poller::{Backend, Poller};
 use crate::reactor::Reactor;
-use crate::task::team::Team;
+use crate::scheduler::{Limits, Shared, Worker};
 
 /// As many workers as a runtime can have. Each has a thread, a poller with two or three descriptors, and looks
 /// at all the others now and then: beyond the cores of the largest machines they only cost.
@@ -63,7 +61,7 @@ impl Builder {
         Builder::default()
     }
 
-    /// Which backend waits. By default what [`Backend::configured`] says: the environment variable
+    /// Which backend waits. By default what [`Backend::from_env`] says: the environment variable
     /// `POLDER_BACKEND`, or else the platform's best.
     ///
     /// ```
@@ -191,7 +189,7 @@ impl Builder {
         }
         let backend = match self.backend {
             Some(backend) => backend,
-            None => Backend::configured()?,
+            None => Backend::from_env()?,
         };
         let members = match self.workers {
             1 => 0,
@@ -200,14 +198,14 @@ impl Builder {
         let reactors = (0..=members)
             .map(|_| Poller::new(backend).map(Reactor::new))
             .collect::<io::Result<Vec<_>>>()?;
-        let team = Arc::new(Team::new(reactors));
+        let shared = Arc::new(Shared::new(reactors));
         // From here on what fails drops the runtime, which ends the threads that have started.
-        let mut runtime = Runtime::of(team.clone(), self.busy_poll);
+        let mut runtime = Runtime::of(shared.clone(), self.busy_poll);
         for place in 0..members {
-            let team = team.clone();
+            let shared = shared.clone();
             let thread = thread::Builder::new()
                 .name(format!("{name}-{place}"))
-                .spawn(move || Worker::new(team, place, self.busy_poll).serve())?;
+                .spawn(move || Worker::new(shared, place, self.busy_poll).serve())?;
             runtime.threads.push(thread);
         }
         Ok(runtime)

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::background;
 use crate::reactor::Reactor;
-use crate::task::queue;
+use crate::scheduler;
 
 /// Calls `f` with the reactor that this thread's waits belong to.
 ///
@@ -19,12 +19,12 @@ use crate::task::queue;
 pub(crate) fn with_reactor<R>(f: impl FnOnce(&Arc<Reactor>) -> R) -> io::Result<R> {
     // A clone, so that nothing is borrowed while `f` runs: it may drop wakers, and their destructors
     // may do anything.
-    let local = queue::current();
+    let local = scheduler::current();
     let reactor = match &local {
-        Some(local) if !local.home().reactor.is_closed() => &local.home().reactor,
+        Some(local) if !local.remote().reactor.is_closed() => &local.remote().reactor,
         _ => {
-            let team = background::team()?;
-            &team.home(team.front()).reactor
+            let shared = background::shared()?;
+            &shared.remote(shared.main_worker()).reactor
         }
     };
     Ok(f(reactor))

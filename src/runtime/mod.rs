@@ -25,9 +25,8 @@
 
 mod background;
 mod builder;
-mod busy;
 pub(crate) mod context;
-mod worker;
+mod task_set;
 
 use std::fmt;
 use std::future::Future;
@@ -40,14 +39,12 @@ use std::time::Duration;
 
 use crate::poller::{Backend, Poller};
 use crate::reactor::{Reactor, now};
+use crate::scheduler::{self, Limits, Local, Shared, Worker};
 use crate::sys::BorrowedDescriptor;
-use crate::task::queue::{self, Local};
 use crate::task::{self, Task};
-use busy::Limits;
-use task::team::Team;
-use worker::Worker;
 
 pub use builder::Builder;
+pub use task_set::TaskSet;
 
 /// Runs futures, and what they spawn, on the thread that made it.
 ///
@@ -72,9 +69,9 @@ pub use builder::Builder;
 /// # std::io::Result::Ok(())
 /// ```
 pub struct Runtime {
-    /// The front of its team.
+    /// The main worker of its runtime.
     pub(crate) worker: Rc<Worker>,
-    /// The members' threads.
+    /// The pool workers' threads.
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -85,7 +82,7 @@ impl Runtime {
     /// use polder::{Backend, Runtime};
     ///
     /// let runtime = Runtime::new()?;
-    /// assert_eq!(runtime.backend(), Backend::configured()?);
+    /// assert_eq!(runtime.backend(), Backend::from_env()?);
     /// assert_eq!(runtime.workers(), 1);
     /// # std::io::Result::Ok(())
     /// ```
@@ -108,10 +105,10 @@ impl Runtime {
         Builder::new()
     }
 
-    /// The front of `team`, to be driven by this thread. The members' threads are yet to be started.
-    fn of(team: Arc<Team>, busy_poll: Limits) -> Runtime {
-        let front = team.front();
-        let worker = Rc::new(Worker::new(team, front, busy_poll));
+    /// The main worker of `shared`, to be driven by this thread. The pool workers' threads are yet to be started.
+    fn of(shared: Arc<Shared>, busy_poll: Limits) -> Runtime {
+        let main_worker = shared.main_worker();
+        let worker = Rc::new(Worker::new(shared, main_worker, busy_poll));
         worker.rest();
         Runtime {
             worker,
@@ -119,8 +116,8 @@ impl Runtime {
         }
     }
 
-    pub(crate) fn team(&self) -> &Arc<Team> {
-        self.worker.team()
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        self.worker.shared()
     }
 
     /// Drives the runtime until `future` is done, and gives its output. Tasks that are not done by
@@ -200,7 +197,7 @@ impl Runtime {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        spawn_on(self.team(), future, Location::caller())
+        spawn_on(self.shared(), future, Location::caller())
     }
 
     /// Spawns a task whose future need not be `Send`: it stays on this thread.
@@ -243,7 +240,7 @@ impl Runtime {
     /// ```
     pub fn handle(&self) -> Handle {
         Handle {
-            team: self.team().clone(),
+            shared: self.shared().clone(),
         }
     }
 
@@ -272,7 +269,7 @@ impl Runtime {
     /// # std::io::Result::Ok(())
     /// ```
     pub fn workers(&self) -> usize {
-        self.team().workers()
+        self.shared().workers()
     }
 
     /// A descriptor that is readable when [`turn`](Self::turn) has something to do, so that a
@@ -290,7 +287,7 @@ impl Runtime {
     ///
     /// let runtime = Runtime::builder().backend(Backend::Epoll).build()?;
     /// let task = runtime.spawn(polder::time::sleep(Duration::from_millis(5)));
-    /// let descriptor = runtime.descriptor()?;
+    /// let descriptor = runtime.backend_fd()?;
     /// while !task.is_finished() {
     ///     poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], None)?;
     ///     runtime.turn(Duration::ZERO);
@@ -304,7 +301,7 @@ impl Runtime {
     /// [`Unsupported`](io::ErrorKind::Unsupported) where the backend has no such thing
     /// ([`Capabilities::descriptor`](crate::poller::Capabilities::descriptor)): then a foreign loop
     /// sleeps for [`next_timeout`](Self::next_timeout). The first time also where no descriptor is left.
-    pub fn descriptor(&self) -> io::Result<BorrowedDescriptor<'_>> {
+    pub fn backend_fd(&self) -> io::Result<BorrowedDescriptor<'_>> {
         self.worker.descriptor()
     }
 
@@ -350,7 +347,7 @@ impl Runtime {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
             drop(panic); // The words that it has printed.
         }
-        self.team().live_tasks()
+        self.shared().live_tasks()
     }
 }
 
@@ -372,7 +369,7 @@ impl fmt::Debug for Runtime {
         f.debug_struct("Runtime")
             .field("backend", &self.backend())
             .field("workers", &self.workers())
-            .field("tasks", &self.team().live_tasks())
+            .field("tasks", &self.shared().live_tasks())
             .field("spawned_at", &Sites(self.worker.local.live_sites()))
             .finish()
     }
@@ -404,7 +401,7 @@ impl fmt::Debug for Sites {
 /// ```
 #[derive(Clone)]
 pub struct Handle {
-    team: Arc<Team>,
+    shared: Arc<Shared>,
 }
 
 impl Handle {
@@ -425,7 +422,7 @@ impl Handle {
     /// Where the background runtime is needed and cannot be started.
     pub fn current() -> Handle {
         Handle::try_current().unwrap_or_else(|| Handle {
-            team: background().clone(),
+            shared: background().clone(),
         })
     }
 
@@ -436,8 +433,8 @@ impl Handle {
     /// polder::block_on(async { assert!(polder::Handle::try_current().is_some()) });
     /// ```
     pub fn try_current() -> Option<Handle> {
-        queue::with_current(|local| Handle {
-            team: local.team.clone(),
+        scheduler::with_current(|local| Handle {
+            shared: local.shared.clone(),
         })
     }
 
@@ -467,7 +464,7 @@ impl Handle {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        spawn_on(&self.team, future, Location::caller())
+        spawn_on(&self.shared, future, Location::caller())
     }
 
     /// Which backend its runtime waits with.
@@ -481,8 +478,8 @@ impl Handle {
     /// # std::io::Result::Ok(())
     /// ```
     pub fn backend(&self) -> Backend {
-        let front = self.team.home(self.team.front());
-        front.reactor.poller().backend()
+        let main_worker = self.shared.remote(self.shared.main_worker());
+        main_worker.reactor.poller().backend()
     }
 }
 
@@ -490,7 +487,7 @@ impl fmt::Debug for Handle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Handle")
             .field("backend", &self.backend())
-            .field("tasks", &self.team.live_tasks())
+            .field("tasks", &self.shared.live_tasks())
             .finish()
     }
 }
@@ -567,8 +564,8 @@ where
     F::Output: Send + 'static,
 {
     let site = Location::caller();
-    match queue::current() {
-        Some(local) => spawn_on(&local.team, future, site),
+    match scheduler::current() {
+        Some(local) => spawn_on(&local.shared, future, site),
         None => spawn_on(background(), future, site),
     }
 }
@@ -604,7 +601,7 @@ where
     F: Future + 'static,
     F::Output: 'static,
 {
-    match queue::current() {
+    match scheduler::current() {
         // SAFETY: the current worker is this thread's.
         Some(local) => unsafe { spawn_local_on(&local, future, Location::caller()) },
         None => panic!(
@@ -614,13 +611,13 @@ where
     }
 }
 
-fn spawn_on<F>(team: &Arc<Team>, future: F, site: &'static Location<'static>) -> Task<F::Output>
+fn spawn_on<F>(shared: &Arc<Shared>, future: F, site: &'static Location<'static>) -> Task<F::Output>
 where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    let (runnable, task) = task::new(team, future, site);
-    team.start(runnable);
+    let (runnable, task) = task::new(shared, future, site);
+    shared.start(runnable);
     task
 }
 
@@ -637,21 +634,21 @@ where
     F::Output: 'static,
 {
     // SAFETY: the caller's promise.
-    let (runnable, task) = unsafe { task::new_at(&local.team, local.place, future, site) };
-    local.team.start(runnable);
+    let (runnable, task) = unsafe { task::new_at(&local.shared, local.index, future, site) };
+    local.shared.start(runnable);
     task
 }
 
-/// A team of one, as a [`Builder`] that was told nothing makes it. Most programs have no other, and
-/// carry nothing of what members' threads need.
-fn alone() -> io::Result<Arc<Team>> {
-    let poller = Poller::new(Backend::configured()?)?;
-    Ok(Arc::new(Team::new([Reactor::new(poller)])))
+/// A runtime of one, as a [`Builder`] that was told nothing makes it. Most programs have no other, and
+/// carry nothing of what pool workers' threads need.
+fn alone() -> io::Result<Arc<Shared>> {
+    let poller = Poller::new(Backend::from_env()?)?;
+    Ok(Arc::new(Shared::new([Reactor::new(poller)])))
 }
 
-fn background() -> &'static Arc<Team> {
-    match background::team() {
-        Ok(team) => team,
+fn background() -> &'static Arc<Shared> {
+    match background::shared() {
+        Ok(shared) => shared,
         Err(error) => panic!("polder: the background runtime cannot be started: {error}"),
     }
 }

@@ -5,19 +5,14 @@
 //! tasks if the first poll does not end it, and takes it out when the future is dropped; it catches a panic of the
 //! future, which becomes the task's [`Outcome`]; and it contains a panic of the future's destructor.
 //!
-//! **Where a future lives.** A task's `home` is a worker. Its runnable is run and dropped by that
+//! **Where a future lives.** A task's `remote` is a worker. Its runnable is run and dropped by that
 //! worker only, so the future is polled and dropped on that worker's thread, whatever thread wakes
 //! or cancels the task: this is what lets [`spawn_local`](crate::spawn_local) take futures that
 //! cannot be sent. (A home that has closed takes no runnable; but it closes only after its last
 //! live future is gone, and a future that was never polled is dropped by its spawner, who may.)
 
 #[cfg(feature = "blocking")]
-pub(crate) mod blocking;
-mod inbox;
-pub(crate) mod queue;
-mod search;
-mod set;
-pub(crate) mod team;
+mod unblock;
 
 use std::any::Any;
 use std::fmt;
@@ -28,48 +23,22 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use async_task::{Builder, FallibleTask, WithInfo};
+use async_task::{Builder, WithInfo};
 use pin_project_lite::pin_project;
 
 #[cfg(feature = "blocking")]
 use crate::pool::Call;
-use crate::sync::atomic::{AtomicUsize, Ordering};
-use queue::{Entry, Share};
-use team::Team;
+use crate::scheduler::{self, Meta, OwnedKey, Runnable, Shared};
+use crate::sync::contain;
 
 #[cfg(feature = "blocking")]
-pub use blocking::unblock;
-pub use set::TaskSet;
+pub(crate) use unblock::take_limit;
+#[cfg(feature = "blocking")]
+pub use unblock::unblock;
 
-/// What every task carries, beside its future.
-#[derive(Debug)]
-pub(crate) struct Meta {
-    team: Share,
-    /// Which of the team's workers is the task's home; [`team::NOWHERE`] until a worker takes it.
-    /// Written once at most, before the first poll, and so before there is any waker: whoever has one
-    /// got it, by whatever means, from a thread that knew.
-    place: AtomicUsize,
-    site: &'static Location<'static>,
-}
-
-impl Meta {
-    #[inline]
-    fn place(&self) -> usize {
-        self.place.load(Ordering::Relaxed)
-    }
-
-    /// A worker takes a task that has not started.
-    #[inline]
-    fn settle(&self, place: usize) {
-        self.place.store(place, Ordering::Relaxed);
-    }
-}
-
-pub(crate) type Runnable = async_task::Runnable<Meta>;
-
-/// Makes a task that may run on any worker of `team`. The runnable is not scheduled yet.
+/// Makes a task that may run on any worker of `shared`. The runnable is not scheduled yet.
 pub(crate) fn new<F>(
-    team: &Arc<Team>,
+    shared: &Arc<Shared>,
     future: F,
     site: &'static Location<'static>,
 ) -> (Runnable, Task<F::Output>)
@@ -78,18 +47,18 @@ where
     F::Output: Send + 'static,
 {
     // SAFETY: the future is `Send`.
-    unsafe { new_at(team, team.birthplace(), future, site) }
+    unsafe { new_at(shared, shared.initial_worker(), future, site) }
 }
 
-/// Makes a task of the worker that this thread drives at `place` in `team`, or owns without driving
+/// Makes a task of the worker that this thread drives at `index` in `shared`, or owns without driving
 /// it. The runnable is not scheduled yet.
 ///
 /// # Safety
 ///
-/// Unless `future` is `Send`, `place` is that of a worker of this thread.
+/// Unless `future` is `Send`, `index` is that of a worker of this thread.
 pub(crate) unsafe fn new_at<F>(
-    team: &Arc<Team>,
-    place: usize,
+    shared: &Arc<Shared>,
+    index: usize,
     future: F,
     site: &'static Location<'static>,
 ) -> (Runnable, Task<F::Output>)
@@ -97,11 +66,7 @@ where
     F: Future + 'static,
     F::Output: 'static,
 {
-    let meta = Meta {
-        team: queue::enlist(team),
-        place: AtomicUsize::new(place),
-        site,
-    };
+    let meta = Meta::new(shared, index, site);
     let body = |meta| Body {
         meta,
         entry: None,
@@ -109,7 +74,7 @@ where
     };
     // SAFETY: async-task asks four things of an unchecked spawn.
     // - The future need not be `Send` if the runnable is used, and the future so polled and
-    //   dropped, on the spawning thread only: `queue::schedule` hands a runnable to its home and
+    //   dropped, on the spawning thread only: `scheduler::schedule` hands a runnable to its home and
     //   to nobody else, and the caller is on that thread or the future is `Send`.
     // - The future need not be `'static` if it outlives the runnable: `F` is; what `Body` borrows
     //   is the metadata, which lies in the same allocation as the body and is dropped after it.
@@ -119,7 +84,7 @@ where
     let (runnable, task) = unsafe {
         Builder::new()
             .metadata(meta)
-            .spawn_unchecked(body, WithInfo(queue::schedule))
+            .spawn_unchecked(body, WithInfo(scheduler::schedule))
     };
     (runnable, Task(Inner::Spawned(task.fallible())))
 }
@@ -130,7 +95,7 @@ pin_project! {
         meta: &'a Meta,
         // Where the task stands in its worker's list of live tasks, once it has to be found there:
         // from the end of its first poll on.
-        entry: Option<Entry>,
+        entry: Option<OwnedKey>,
         // `None` only while dropping.
         #[pin]
         future: Option<F>,
@@ -140,7 +105,7 @@ pin_project! {
         fn drop(this: Pin<&mut Self>) {
             let mut this = this.project();
             contain(|| this.future.set(None));
-            queue::end(this.meta, *this.entry);
+            scheduler::end(this.meta, *this.entry);
         }
     }
 }
@@ -155,34 +120,34 @@ impl<F: Future> Future for Body<'_, F> {
         let result = match catch_unwind(AssertUnwindSafe(|| future.poll(cx))) {
             Ok(Poll::Pending) => {
                 if this.entry.is_none() {
-                    *this.entry = queue::adopt(this.meta, cx.waker());
+                    *this.entry = scheduler::bind(this.meta, cx.waker());
                 }
                 return Poll::Pending;
             }
             Ok(Poll::Ready(value)) => Ok(value),
             Err(panic) => Err(panic),
         };
-        Poll::Ready(Outcome::new(result, this.meta.site))
+        Poll::Ready(Outcome::new(result, this.meta.site()))
     }
 }
 
 type Panic = Box<dyn Any + Send>;
 
 /// What came of a task. If nobody takes a panic, it is reported.
-struct Outcome<T> {
-    result: Option<Result<T, Panic>>,
+pub(crate) struct Outcome<T> {
+    pub(crate) result: Option<Result<T, Panic>>,
     site: &'static Location<'static>,
 }
 
 impl<T> Outcome<T> {
-    fn new(result: Result<T, Panic>, site: &'static Location<'static>) -> Outcome<T> {
+    pub(crate) fn new(result: Result<T, Panic>, site: &'static Location<'static>) -> Outcome<T> {
         Outcome {
             result: Some(result),
             site,
         }
     }
 
-    fn take(mut self) -> T {
+    pub(crate) fn take(mut self) -> T {
         match self.result.take() {
             Some(Ok(value)) => value,
             Some(Err(panic)) => resume_unwind(panic),
@@ -201,14 +166,6 @@ impl<T> Drop for Outcome<T> {
                 contain(|| drop(panic));
             }
         }
-    }
-}
-
-/// A destructor's panic ends here: the panic hook has told of it, and nobody awaits destructors.
-fn contain(f: impl FnOnce()) {
-    if let Err(panic) = catch_unwind(AssertUnwindSafe(f)) {
-        // Its own destructor may panic again.
-        std::mem::forget(panic);
     }
 }
 
@@ -262,7 +219,7 @@ fn report(site: &Location<'_>, panic: &(dyn Any + Send)) {
 pub struct Task<T>(Inner<T>);
 
 enum Inner<T> {
-    Spawned(FallibleTask<Outcome<T>, Meta>),
+    Spawned(async_task::FallibleTask<Outcome<T>, Meta>),
     #[cfg(feature = "blocking")]
     Blocking(Call<Outcome<T>>),
 }
@@ -294,7 +251,7 @@ impl<T> Task<T> {
     /// `Pending`, the future goes with all that it holds, also what the same poll has got. A task whose work
     /// must be whole is told to stop, by an [`Event`](crate::Event) or a channel, and awaited.
     ///
-    /// Work given to [`unblock`] that has begun cannot be stopped: this waits for its end, and gives its
+    /// Work given to [`unblock`](crate::unblock) that has begun cannot be stopped: this waits for its end, and gives its
     /// output.
     ///
     /// ```
@@ -352,8 +309,8 @@ impl<T> Task<T> {
     /// assert_eq!(polder::block_on(task.fallible()), None);
     /// # std::io::Result::Ok(())
     /// ```
-    pub fn fallible(self) -> Fallible<T> {
-        Fallible(self)
+    pub fn fallible(self) -> FallibleTask<T> {
+        FallibleTask(self)
     }
 
     fn poll_outcome(&mut self, cx: &mut Context<'_>) -> Poll<Option<Outcome<T>>> {
@@ -408,9 +365,9 @@ impl<T> fmt::Debug for Task<T> {
 /// Polling it through `&mut` and giving up loses nothing; dropping it cancels the task.
 #[must_use = "dropping a task cancels it"]
 #[derive(Debug)]
-pub struct Fallible<T>(Task<T>);
+pub struct FallibleTask<T>(Task<T>);
 
-impl<T> Fallible<T> {
+impl<T> FallibleTask<T> {
     /// As [`Task::detach`].
     ///
     /// ```
@@ -458,7 +415,7 @@ impl<T> Fallible<T> {
     }
 }
 
-impl<T> Future for Fallible<T> {
+impl<T> Future for FallibleTask<T> {
     type Output = Option<T>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<T>> {

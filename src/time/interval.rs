@@ -21,12 +21,12 @@ use crate::reactor::now;
 /// | `Skip` | 10 | 40, 50, … |
 ///
 /// ```
-/// use polder::time::{MissedTicks, interval};
+/// use polder::time::{MissedTickBehavior, interval};
 /// use std::time::Duration;
 ///
 /// polder::block_on(async {
 ///     let period = Duration::from_millis(2);
-///     let mut ticks = interval(period).missed_ticks(MissedTicks::Skip);
+///     let mut ticks = interval(period).missed_ticks(MissedTickBehavior::Skip);
 ///     let first = ticks.tick().await;
 ///     std::thread::sleep(3 * period);
 ///     assert_eq!(ticks.tick().await - first, period);
@@ -36,7 +36,7 @@ use crate::reactor::now;
 /// });
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum MissedTicks {
+pub enum MissedTickBehavior {
     /// The missed ticks come at once, one after the other; the ticks stay where they were.
     #[default]
     Burst,
@@ -98,7 +98,7 @@ pub fn interval_at(start: Instant, period: Duration) -> Interval {
     Interval {
         next: Some(start),
         period,
-        missed: MissedTicks::default(),
+        missed: MissedTickBehavior::default(),
         sleep: sleep_until(start),
     }
 }
@@ -127,20 +127,20 @@ pub struct Interval {
     /// `None`: the next tick is too far away to be represented.
     next: Option<Instant>,
     period: Duration,
-    missed: MissedTicks,
+    missed: MissedTickBehavior,
     sleep: Sleep,
 }
 
 impl Interval {
-    /// Says what to do about missed ticks; [`MissedTicks::Burst`] unless this is called.
+    /// Says what to do about missed ticks; [`MissedTickBehavior::Burst`] unless this is called.
     ///
     /// ```
-    /// use polder::time::{MissedTicks, interval};
+    /// use polder::time::{MissedTickBehavior, interval};
     /// use std::time::Duration;
     ///
     /// polder::block_on(async {
     ///     let period = Duration::from_millis(2);
-    ///     let mut ticks = interval(period).missed_ticks(MissedTicks::Delay);
+    ///     let mut ticks = interval(period).missed_ticks(MissedTickBehavior::Delay);
     ///     let first = ticks.tick().await;
     ///     std::thread::sleep(3 * period);
     ///     let late = ticks.tick().await;
@@ -148,7 +148,7 @@ impl Interval {
     ///     assert!(ticks.tick().await - first >= 4 * period); // and the next, a period from the late one.
     /// });
     /// ```
-    pub fn missed_ticks(mut self, missed: MissedTicks) -> Interval {
+    pub fn missed_ticks(mut self, missed: MissedTickBehavior) -> Interval {
         self.missed = missed;
         self
     }
@@ -233,12 +233,12 @@ impl Interval {
         let next = due.checked_add(self.period);
         // The clock is read only where it decides.
         let next = match self.missed {
-            MissedTicks::Burst => next,
-            MissedTicks::Delay => match next {
+            MissedTickBehavior::Burst => next,
+            MissedTickBehavior::Delay => match next {
                 Some(next) if next <= now() => now().checked_add(self.period),
                 next => next,
             },
-            MissedTicks::Skip => next.and_then(|next| skip(next, self.period)),
+            MissedTickBehavior::Skip => next.and_then(|next| skip(next, self.period)),
         };
         self.set(next);
         Poll::Ready(due)

@@ -19,6 +19,6 @@ mod interval;
 mod timeout;
 mod timer;
 
-pub use interval::{Interval, MissedTicks, interval, interval_at};
+pub use interval::{Interval, MissedTickBehavior, interval, interval_at};
 pub use timeout::{Elapsed, Timeout, timeout, timeout_at};
 pub use timer::{Sleep, Timer, sleep, sleep_until};

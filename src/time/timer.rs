@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use futures_lite::Stream;
 
-use crate::reactor::{Alarm, Look, is_surely_before, now};
+use crate::reactor::{TimerHandle, TimerState, is_surely_before, now};
 use crate::runtime::context;
+use crate::scheduler::budget;
 use crate::sync::wake_all;
-use crate::task::queue;
 
 /// A deadline, or a series of them: a future that gives the [`Instant`] when it fires, and a stream
 /// that gives one for each period.
@@ -79,7 +79,7 @@ enum State {
     /// No worker knows of it. Whoever polled it while it was never to fire is remembered.
     Idle(Option<Waker>),
     /// It is in some worker's heap, with `when` as its deadline, or suspended there without one.
-    Set(Alarm),
+    Set(TimerHandle),
 }
 
 impl Timer {
@@ -314,8 +314,10 @@ impl Timer {
                 State::Set(alarm) => {
                     let look = alarm.look(cx.waker());
                     let stays = match look {
-                        Look::Visiting => context::with_reactor(|reactor| alarm.visits(reactor)),
-                        _ => Ok(look != Look::Elsewhere),
+                        TimerState::Visiting => {
+                            context::with_reactor(|reactor| alarm.visits(reactor))
+                        }
+                        _ => Ok(look != TimerState::Elsewhere),
                     };
                     match stays {
                         Ok(true) | Err(_) => look,
@@ -328,9 +330,9 @@ impl Timer {
                 }
                 State::Idle(_) => match self.when {
                     // Nearly always there is time left, which a cheaper look shows.
-                    Some(when) if !is_surely_before(when) && now() >= when => Look::Fired,
+                    Some(when) if !is_surely_before(when) && now() >= when => TimerState::Fired,
                     Some(when) => {
-                        let set = |reactor: &_| Alarm::set(reactor, when, cx.waker());
+                        let set = |reactor: &_| TimerHandle::set(reactor, when, cx.waker());
                         match context::with_reactor(set) {
                             Ok(Some(alarm)) => {
                                 self.state = State::Set(alarm);
@@ -358,7 +360,8 @@ impl Timer {
                 return Poll::Pending;
             };
             // One that was moved may be due though it has not fired yet.
-            let is_due = look == Look::Fired || (std::mem::take(&mut self.moved) && now() >= when);
+            let is_due =
+                look == TimerState::Fired || (std::mem::take(&mut self.moved) && now() >= when);
             return match is_due {
                 true => Poll::Ready(self.fired(when)),
                 false => Poll::Pending,
@@ -386,13 +389,13 @@ impl Future for Timer {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Instant> {
         let this = self.get_mut();
         let free = std::mem::take(&mut this.deferred);
-        if !free && queue::charge(cx).is_pending() {
+        if !free && budget::consume(cx).is_pending() {
             this.deferred = true;
             return Poll::Pending;
         }
         let result = this.poll_fire(cx);
         if result.is_pending() && !free {
-            queue::refund();
+            budget::restore();
         }
         result
     }

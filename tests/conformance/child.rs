@@ -18,9 +18,7 @@ const VARIABLE: &str = "POLDER_CONFORMANCE_CHILD";
 /// backend, and hands what came of it to `judge`.
 pub fn in_children(test: &str, rule: impl FnOnce(Backend), judge: impl Fn(Backend, &Output)) {
     if std::env::var_os(VARIABLE).is_some() {
-        return storm::within(|| {
-            rule(Backend::configured().expect("the first process has set it"))
-        });
+        return storm::within(|| rule(Backend::from_env().expect("the first process has set it")));
     }
     for backend in Backend::available() {
         let output = start(test, backend);

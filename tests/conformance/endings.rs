@@ -67,7 +67,7 @@ fn a_waker_whose_destructor_wakes_a_task_does_not_leave_it_lying() {
 fn a_waker_whose_destructor_wakes_a_task_tells_a_foreign_loop() {
     on_every_backend_alone(|backend| {
         let runtime = runtime(backend);
-        let Ok(descriptor) = runtime.descriptor() else {
+        let Ok(descriptor) = runtime.backend_fd() else {
             return;
         };
         let event = Arc::new(Event::new());

@@ -1741,7 +1741,7 @@ fn rule_23_all_descriptors_are_close_on_exec() {
 
             // And what stands on it: a descriptor with a deadline, a listener, a connection.
             let runtime = Runtime::builder().backend(backend).build().unwrap();
-            let descriptor = runtime.descriptor();
+            let descriptor = runtime.backend_fd();
             assert_eq!(descriptor.is_ok(), poller.capabilities().descriptor);
             runtime.turn(Duration::from_micros(300));
             let sockets = runtime.block_on(async {
@@ -2451,11 +2451,11 @@ fn environment_is_heeded() {
     });
     match expected {
         Err(_) => {
-            assert_eq!(Backend::configured().unwrap(), Backend::default());
+            assert_eq!(Backend::from_env().unwrap(), Backend::default());
             assert_eq!(Runtime::new().unwrap().backend(), Backend::default());
         }
         Ok(Ok(backend)) => {
-            assert_eq!(Backend::configured().unwrap(), backend);
+            assert_eq!(Backend::from_env().unwrap(), backend);
             assert_eq!(Runtime::new().unwrap().backend(), backend);
             // Who is told otherwise does otherwise.
             for other in Backend::available() {
@@ -2464,7 +2464,7 @@ fn environment_is_heeded() {
             }
         }
         Ok(Err(expected)) => {
-            for error in [Backend::configured().map(drop), Runtime::new().map(drop)] {
+            for error in [Backend::from_env().map(drop), Runtime::new().map(drop)] {
                 let error = fails(error, expected.kind(), "a bad POLDER_BACKEND");
                 assert!(error.to_string().contains("POLDER_BACKEND"), "{error}");
                 lists_what_is_available(&error);

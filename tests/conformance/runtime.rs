@@ -751,7 +751,7 @@ fn has_descriptor(backend: Backend) -> bool {
 fn the_descriptor_is_where_the_capability_says_so() {
     on_every_backend(|backend| {
         let runtime = runtime(backend);
-        match runtime.descriptor() {
+        match runtime.backend_fd() {
             Ok(_) => assert!(has_descriptor(backend)),
             Err(error) => {
                 assert!(!has_descriptor(backend), "{error}");
@@ -764,7 +764,7 @@ fn the_descriptor_is_where_the_capability_says_so() {
 /// Waits as a foreign loop would: on the descriptor alone, or, where there is none, for as long as
 /// the runtime says, but for no longer than a little.
 fn foreign_wait(runtime: &Runtime) {
-    match runtime.descriptor() {
+    match runtime.backend_fd() {
         Ok(descriptor) => wait_until_readable(descriptor),
         Err(_) => {
             let most = Duration::from_millis(1);
@@ -831,7 +831,7 @@ fn a_foreign_loop_is_told_of_spawns_and_wakes_from_any_thread() {
             while runtime.turn(Duration::ZERO) {}
             task
         };
-        let _ = runtime.descriptor();
+        let _ = runtime.backend_fd();
         for _ in 0..sized(backend, 100) {
             // From this thread, between two turns.
             done(runtime.spawn(async {}));
@@ -868,7 +868,7 @@ fn a_foreign_loop_is_told_of_spawns_and_wakes_from_any_thread() {
 fn a_foreign_loop_runs_more_tasks_than_one_turn_does() {
     on_every_backend_alone(|backend| {
         let runtime = runtime(backend);
-        let _ = runtime.descriptor();
+        let _ = runtime.backend_fd();
         let count = Rc::new(Cell::new(0));
         for _ in 0..1_000 {
             let count = count.clone();
@@ -905,7 +905,7 @@ fn the_descriptor_is_quiet_while_there_is_nothing_to_do() {
             return;
         }
         let runtime = runtime(backend);
-        let descriptor = runtime.descriptor().unwrap();
+        let descriptor = runtime.backend_fd().unwrap();
         let is_readable = || is_readable(descriptor);
         let quiet = |after: &str| {
             // A round or two for what is left over.
@@ -941,7 +941,7 @@ fn embedding_begins_within_a_task_and_survives_nested_turns() {
         let task = runtime.spawn_local({
             let (runtime, signal) = (runtime.clone(), signal.clone());
             async move {
-                let _ = runtime.descriptor();
+                let _ = runtime.backend_fd();
                 let inner = polder::spawn_local(async { future::yield_now().await });
                 while !inner.is_finished() {
                     runtime.turn(Duration::ZERO);
@@ -1302,7 +1302,7 @@ fn a_thousand_runtimes_leave_no_descriptor_thread_or_memory() {
             let runtime = runtime(backend);
             let alive = Alive::default();
             if round % 4 == 0 {
-                let _ = runtime.descriptor();
+                let _ = runtime.backend_fd();
             }
             let handle = runtime.handle();
             let task = runtime.spawn(async move {

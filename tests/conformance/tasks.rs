@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use futures_lite::FutureExt;
 use polder::io::{AsyncReadExt, AsyncWriteExt};
 use polder::net::{TcpListener, TcpStream};
-use polder::time::{MissedTicks, interval, sleep};
+use polder::time::{MissedTickBehavior, interval, sleep};
 use polder::{Handle, Runtime, Task, Timer, future};
 
 use crate::child::in_children;
@@ -449,7 +449,8 @@ fn a_task_whose_socket_is_always_ready_does_not_hold_the_loop() {
                 .await;
                 (received, most.get())
             });
-            let mut ticks = interval(Duration::from_millis(1)).missed_ticks(MissedTicks::Delay);
+            let mut ticks =
+                interval(Duration::from_millis(1)).missed_ticks(MissedTickBehavior::Delay);
             let mut late = Vec::new();
             while !reader.is_finished() {
                 late.push(ticks.tick().await.elapsed());

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use polder::future::{or, poll_once, yield_now};
 use polder::stream::{Stream, StreamExt};
-use polder::time::{MissedTicks, Sleep, interval, interval_at};
+use polder::time::{MissedTickBehavior, Sleep, interval, interval_at};
 use polder::time::{sleep, sleep_until, timeout, timeout_at};
 use polder::{Backend, Handle, Runtime, Timer};
 
@@ -388,7 +388,11 @@ fn deadlines_too_far_away_never_panic() {
                 let mut until = at.map(|at| timeout_at(at, std::future::pending::<()>()));
                 assert!(until.as_mut().is_none_or(|s| poll_now(s).is_pending()));
 
-                for missed in [MissedTicks::Burst, MissedTicks::Delay, MissedTicks::Skip] {
+                for missed in [
+                    MissedTickBehavior::Burst,
+                    MissedTickBehavior::Delay,
+                    MissedTickBehavior::Skip,
+                ] {
                     let mut ticks = interval(duration).missed_ticks(missed);
                     ticks.tick().await;
                     assert!(poll_now(&mut pin!(ticks.tick())).is_pending());
@@ -425,7 +429,11 @@ fn the_last_instant_of_all_is_a_deadline_like_others() {
         }
         let mut asleep = sleep_until(last);
         assert!(poll_now(&mut asleep).is_pending());
-        for missed in [MissedTicks::Burst, MissedTicks::Delay, MissedTicks::Skip] {
+        for missed in [
+            MissedTickBehavior::Burst,
+            MissedTickBehavior::Delay,
+            MissedTickBehavior::Skip,
+        ] {
             let mut ticks = interval_at(last, tiny).missed_ticks(missed);
             assert!(poll_now(&mut pin!(ticks.tick())).is_pending());
         }
@@ -729,7 +737,7 @@ fn under_skip_missed_ticks_are_left_out_and_the_others_stay_on_the_grid() {
     in_every_runtime(|_| async {
         let period = ms(2);
         let start = Instant::now();
-        let mut ticks = interval_at(start, period).missed_ticks(MissedTicks::Skip);
+        let mut ticks = interval_at(start, period).missed_ticks(MissedTickBehavior::Skip);
         let mut taken = None;
         for i in 0..15 {
             if i % 4 == 3 {
@@ -753,7 +761,7 @@ fn under_delay_the_tick_after_a_missed_one_comes_a_period_after_it_was_taken() {
     in_every_runtime(|_| async {
         let period = ms(3);
         let start = Instant::now();
-        let mut ticks = interval_at(start, period).missed_ticks(MissedTicks::Delay);
+        let mut ticks = interval_at(start, period).missed_ticks(MissedTickBehavior::Delay);
         assert_eq!(ticks.tick().await, start);
         for _ in 0..4 {
             let next = ticks.tick().await;
@@ -792,7 +800,12 @@ fn the_intervals_of_a_timer_stay_on_the_grid() {
 #[test]
 fn a_period_of_zero_does_not_hold_the_loop() {
     in_every_runtime(|_| async {
-        let busy = [MissedTicks::Burst, MissedTicks::Delay, MissedTicks::Skip].map(|missed| {
+        let busy = [
+            MissedTickBehavior::Burst,
+            MissedTickBehavior::Delay,
+            MissedTickBehavior::Skip,
+        ]
+        .map(|missed| {
             polder::spawn(async move {
                 let mut ticks = interval(Duration::ZERO).missed_ticks(missed);
                 loop {
@@ -1168,7 +1181,7 @@ fn a_timer_that_is_set_nearer_between_turns_makes_the_descriptor_readable() {
     on_every_backend_alone(|backend| {
         let runtime = runtime(backend);
         let mut random = Random(51);
-        let Ok(descriptor) = runtime.descriptor() else {
+        let Ok(descriptor) = runtime.backend_fd() else {
             let poller = polder::poller::Poller::new(backend).expect("it is available");
             assert!(!poller.capabilities().descriptor);
             return;
@@ -2122,7 +2135,7 @@ fn an_embedded_runtime_keeps_its_deadlines_though_no_descriptor_is_left() {
     const ME: &str = "time::an_embedded_runtime_keeps_its_deadlines_though_no_descriptor_is_left";
     let rule = |backend| {
         let (embedded, late) = (runtime(backend), runtime(backend));
-        if embedded.descriptor().is_err() {
+        if embedded.backend_fd().is_err() {
             return; // This backend has none.
         }
         late.spawn(sleep(FAR)).detach();
@@ -2133,10 +2146,10 @@ fn an_embedded_runtime_keeps_its_deadlines_though_no_descriptor_is_left() {
         while !task.is_finished() {
             embedded.turn(FAR);
         }
-        let error = late.descriptor().expect_err("no descriptor is left");
+        let error = late.backend_fd().expect_err("no descriptor is left");
         assert_eq!(error.raw_os_error(), Some(libc::EMFILE), "{error}");
         drop(all);
-        late.descriptor().expect("now there is one");
+        late.backend_fd().expect("now there is one");
     };
     in_children(ME, rule, |_, _| {});
 }

@@ -564,7 +564,7 @@ fn embedding(place: &Place) -> Outcome {
     use rustix::event::{PollFd, PollFlags, poll};
 
     let runtime = runtime(place)?;
-    let descriptor = match runtime.descriptor() {
+    let descriptor = match runtime.backend_fd() {
         Ok(descriptor) => descriptor,
         Err(error) if error.kind() == ErrorKind::Unsupported => return Ok(()),
         Err(error) => return Err(error.into()),

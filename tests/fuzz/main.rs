@@ -86,7 +86,7 @@ pub fn fuzz(
 ) {
     let steps = variable("POLDER_FUZZ_STEPS").unwrap_or(steps);
     let backends = match std::env::var_os("POLDER_BACKEND") {
-        Some(_) => vec![Backend::configured().expect("it is a backend of this machine")],
+        Some(_) => vec![Backend::from_env().expect("it is a backend of this machine")],
         None => Backend::available(),
     };
     if let Some(seed) = variable("POLDER_FUZZ_SEED") {

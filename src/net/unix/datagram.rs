@@ -7,8 +7,8 @@ use std::os::unix::net::SocketAddr;
 use std::path::Path;
 
 use super::address::{UCred, from_kernel, from_path, to_kernel};
-use crate::net::socket::{Socket, Sort};
-use crate::net::traits::converts;
+use crate::net::macros::converts;
+use crate::net::socket::{Socket, SocketType};
 
 /// A Unix datagram socket: messages between processes of one machine, neither lost nor reordered.
 ///
@@ -70,7 +70,7 @@ impl UnixDatagram {
     /// or has a NUL in it.
     pub fn bind(path: impl AsRef<Path>) -> io::Result<UnixDatagram> {
         let address = from_path(path.as_ref())?;
-        Socket::bind(Sort::UnixDatagram, &address).map(UnixDatagram)
+        Socket::bind(SocketType::UnixDatagram, &address).map(UnixDatagram)
     }
 
     /// Receives at `address`, abstract ones included.
@@ -93,7 +93,7 @@ impl UnixDatagram {
     /// As for [`bind`](Self::bind).
     pub fn bind_addr(address: &SocketAddr) -> io::Result<UnixDatagram> {
         let address = to_kernel(address)?;
-        Socket::bind(Sort::UnixDatagram, &address).map(UnixDatagram)
+        Socket::bind(SocketType::UnixDatagram, &address).map(UnixDatagram)
     }
 
     /// [`bind_addr`](Self::bind_addr) for a socket that was given its options before.
@@ -118,7 +118,7 @@ impl UnixDatagram {
     /// socket.
     pub fn bind_with(socket: socket2::Socket, address: &SocketAddr) -> io::Result<UnixDatagram> {
         let address = to_kernel(address)?;
-        Socket::bind_with(socket, Sort::UnixDatagram, &address).map(UnixDatagram)
+        Socket::bind_with(socket, SocketType::UnixDatagram, &address).map(UnixDatagram)
     }
 
     /// A socket without a name: it can send, and nobody can answer.
@@ -145,7 +145,7 @@ impl UnixDatagram {
     ///
     /// What the system says, for instance that there are no descriptors left.
     pub fn unbound() -> io::Result<UnixDatagram> {
-        Socket::unbound(Sort::UnixDatagram).map(UnixDatagram)
+        Socket::unbound(SocketType::UnixDatagram).map(UnixDatagram)
     }
 
     /// Two sockets that are connected with each other and have no name.
@@ -167,7 +167,7 @@ impl UnixDatagram {
     ///
     /// What the system says, for instance that there are no descriptors left.
     pub fn pair() -> io::Result<(UnixDatagram, UnixDatagram)> {
-        let (a, b) = Socket::pair(Sort::UnixDatagram)?;
+        let (a, b) = Socket::pair(SocketType::UnixDatagram)?;
         Ok((UnixDatagram(a), UnixDatagram(b)))
     }
 
@@ -471,7 +471,7 @@ impl UnixDatagram {
 converts!(
     UnixDatagram,
     std::os::unix::net::UnixDatagram,
-    Sort::UnixDatagram
+    SocketType::UnixDatagram
 );
 
 impl fmt::Debug for UnixDatagram {

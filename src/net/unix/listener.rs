@@ -7,8 +7,8 @@ use std::path::Path;
 
 use super::address::{from_kernel, from_path, to_kernel};
 use super::{Incoming, UnixStream};
-use crate::net::socket::{Socket, Sort};
-use crate::net::traits::{Stream, converts};
+use crate::net::macros::{Stream, converts};
+use crate::net::socket::{Socket, SocketType};
 
 /// A socket that listens for Unix connections.
 ///
@@ -72,7 +72,7 @@ impl UnixListener {
     /// [`socket2`](crate::net::socket2)'s, lets it listen, and hands it over with `try_from`.
     pub fn bind(path: impl AsRef<Path>) -> io::Result<UnixListener> {
         let address = from_path(path.as_ref())?;
-        Socket::bind(Sort::UnixListener, &address).map(UnixListener)
+        Socket::bind(SocketType::UnixListener, &address).map(UnixListener)
     }
 
     /// Listens at `address`, abstract ones included: see [`UnixStream::connect_addr`].
@@ -95,7 +95,7 @@ impl UnixListener {
     /// As for [`bind`](Self::bind).
     pub fn bind_addr(address: &SocketAddr) -> io::Result<UnixListener> {
         let address = to_kernel(address)?;
-        Socket::bind(Sort::UnixListener, &address).map(UnixListener)
+        Socket::bind(SocketType::UnixListener, &address).map(UnixListener)
     }
 
     /// [`bind_addr`](Self::bind_addr) for a socket that was given its options before.
@@ -124,7 +124,7 @@ impl UnixListener {
     /// socket.
     pub fn bind_with(socket: socket2::Socket, address: &SocketAddr) -> io::Result<UnixListener> {
         let address = to_kernel(address)?;
-        Socket::bind_with(socket, Sort::UnixListener, &address).map(UnixListener)
+        Socket::bind_with(socket, SocketType::UnixListener, &address).map(UnixListener)
     }
 
     /// Waits for a connection.
@@ -213,7 +213,7 @@ impl UnixListener {
 converts!(
     UnixListener,
     std::os::unix::net::UnixListener,
-    Sort::UnixListener
+    SocketType::UnixListener
 );
 
 impl fmt::Debug for UnixListener {

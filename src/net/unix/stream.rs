@@ -8,8 +8,8 @@ use std::path::Path;
 
 use super::address::{UCred, from_kernel, from_path, to_kernel};
 use super::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
-use crate::net::socket::{Socket, Sort};
-use crate::net::traits::{Stream, converts, reads, writes};
+use crate::net::macros::{Stream, converts, reads, writes};
+use crate::net::socket::{Socket, SocketType};
 
 /// A connection between two processes of one machine, or within one.
 ///
@@ -83,7 +83,7 @@ impl UnixStream {
     /// Giving up closes the socket.
     pub async fn connect(path: impl AsRef<Path>) -> io::Result<UnixStream> {
         let address = from_path(path.as_ref())?;
-        Socket::connect(Sort::UnixStream, &address)
+        Socket::connect(SocketType::UnixStream, &address)
             .await
             .map(UnixStream)
     }
@@ -117,7 +117,7 @@ impl UnixStream {
     /// Giving up closes the socket.
     pub async fn connect_addr(address: &SocketAddr) -> io::Result<UnixStream> {
         let address = to_kernel(address)?;
-        Socket::connect(Sort::UnixStream, &address)
+        Socket::connect(SocketType::UnixStream, &address)
             .await
             .map(UnixStream)
     }
@@ -155,7 +155,7 @@ impl UnixStream {
         address: &SocketAddr,
     ) -> io::Result<UnixStream> {
         let address = to_kernel(address)?;
-        Socket::connect_with(socket, Sort::UnixStream, &address)
+        Socket::connect_with(socket, SocketType::UnixStream, &address)
             .await
             .map(UnixStream)
     }
@@ -181,7 +181,7 @@ impl UnixStream {
     ///
     /// What the system says, for instance that there are no descriptors left.
     pub fn pair() -> io::Result<(UnixStream, UnixStream)> {
-        let (a, b) = Socket::pair(Sort::UnixStream)?;
+        let (a, b) = Socket::pair(SocketType::UnixStream)?;
         Ok((UnixStream(a), UnixStream(b)))
     }
 
@@ -370,7 +370,11 @@ impl Stream for UnixStream {
 
 reads!([] UnixStream, |it| it.0);
 writes!([] UnixStream, |it| it.0);
-converts!(UnixStream, std::os::unix::net::UnixStream, Sort::UnixStream);
+converts!(
+    UnixStream,
+    std::os::unix::net::UnixStream,
+    SocketType::UnixStream
+);
 
 impl fmt::Debug for UnixStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -3,7 +3,8 @@
 
 use std::io;
 
-use super::{BorrowedDescriptor, failed};
+use crate::poller::BorrowedDescriptor;
+use crate::poller::error::failed;
 use crate::sync::atomic::{AtomicU32, Ordering};
 
 pub(super) use imp::Imp;

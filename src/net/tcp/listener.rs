@@ -10,10 +10,10 @@ use std::task::{Context, Poll};
 
 use socket2::SockAddr;
 
-use super::addresses::{AsyncToSocketAddrs, first_that_works};
-use super::socket::{Socket, Sort, internet};
 use super::stream::TcpStream;
-use super::traits::{Stream, converts};
+use crate::net::addresses::{AsyncToSocketAddrs, first_that_works};
+use crate::net::macros::{Stream, converts};
+use crate::net::socket::{Socket, SocketType, internet};
 
 /// A socket that listens for TCP connections.
 ///
@@ -66,15 +66,15 @@ impl TcpListener {
     ///
     /// What the system says of the last address tried, for instance that it is
     /// [in use](io::ErrorKind::AddrInUse); [`InvalidInput`](io::ErrorKind::InvalidInput) for an
-    /// empty list and for text that is no address; what [`resolve`](super::resolve) says of a name.
+    /// empty list and for text that is no address; what [`resolve`](crate::net::resolve) says of a name.
     ///
     /// # Cancel safety
     ///
     /// Giving up leaves nothing behind, but, where a name is looked up, what
-    /// [`resolve`](super::resolve) does.
+    /// [`resolve`](crate::net::resolve) does.
     pub async fn bind(address: impl AsyncToSocketAddrs) -> io::Result<TcpListener> {
         first_that_works(address, |address| async move {
-            Socket::bind(Sort::TcpListener, &address.into()).map(TcpListener)
+            Socket::bind(SocketType::TcpListener, &address.into()).map(TcpListener)
         })
         .await
     }
@@ -97,7 +97,7 @@ impl TcpListener {
     ///
     /// What the system says; [`InvalidInput`](io::ErrorKind::InvalidInput) if it is not a TCP socket.
     pub fn bind_with(socket: socket2::Socket, address: SocketAddr) -> io::Result<TcpListener> {
-        Socket::bind_with(socket, Sort::TcpListener, &address.into()).map(TcpListener)
+        Socket::bind_with(socket, SocketType::TcpListener, &address.into()).map(TcpListener)
     }
 
     /// Waits for a connection.
@@ -223,7 +223,7 @@ impl TcpListener {
     }
 }
 
-converts!(TcpListener, std::net::TcpListener, Sort::TcpListener);
+converts!(TcpListener, std::net::TcpListener, SocketType::TcpListener);
 
 impl fmt::Debug for TcpListener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -264,7 +264,7 @@ pub struct Incoming<'a, S = TcpStream> {
 type Accept<'a> = Pin<Box<dyn Future<Output = io::Result<(Socket, SockAddr)>> + Send + Sync + 'a>>;
 
 impl<'a, S> Incoming<'a, S> {
-    pub(super) fn new(listener: &'a Socket) -> Incoming<'a, S> {
+    pub(crate) fn new(listener: &'a Socket) -> Incoming<'a, S> {
         Incoming {
             listener,
             accept: None,

@@ -8,7 +8,7 @@
 //!   looks without sleeping. It wakes whose sources and deadlines are ready. Then those that yielded
 //!   are ready again: a loop of yields cannot get ahead of the poll.
 //!
-//! Between two tasks of its own a member of a team (see [`team`](crate::task::team)) starts one that
+//! Between two tasks of its own a pool worker of a runtime (see [`shared`](super::shared)) starts one that
 //! nobody has started yet, now and then, or whenever it has none of its own.
 //!
 //! Before it sleeps a worker may poll for a while: see [`busy`](super::busy).
@@ -23,13 +23,13 @@
 //!
 //! **Closing**, in phases:
 //!
-//! 1. Mark: tasks spawned from here on are cancelled at once, and members leave their loop.
+//! 1. Mark: tasks spawned from here on are cancelled at once, and pool workers leave their loop.
 //! 2. Each worker, on its own thread ([`drop_tasks`](Worker::drop_tasks)), drops every runnable that is
 //!    queued, and with it its future, and wakes every other live task, so that it is queued too; until
 //!    none is left: one whose wake is on its way arrives in the inbox. The worker is current
 //!    meanwhile, so that destructors may wake, spawn, and use sockets and timers. Then it closes its
 //!    reactor: sockets and timers that live on elsewhere are sent there.
-//! 3. The front drops what never started, and waits until the members have left. (After that only a
+//! 3. The main worker drops what never started, and waits until the pool workers have left. (After that only a
 //!    foreign thread may still be about to hand over a task; it is waited for.)
 
 use std::cell::Cell;
@@ -43,13 +43,13 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use super::Runnable;
 use super::busy::{Busy, Limits};
+use super::local::{self, Backlog, Local, PATIENCE};
+use super::shared::{Remote, Shared};
 use crate::reactor::{BATCH, Driver, Reactor, now};
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
 use crate::sys::BorrowedDescriptor;
-use crate::task::Runnable;
-use crate::task::queue::{self, Backlog, Local, PATIENCE};
-use crate::task::team::{Home, Team};
 
 /// Tasks run between two looks at the kernel.
 const RUNS: usize = BATCH;
@@ -58,7 +58,7 @@ const RUNS: usize = BATCH;
 /// soon what waits for it.
 const MOMENT: Duration = Duration::from_millis(1);
 
-/// A member with tasks of its own starts another one every so many runs.
+/// A pool worker with tasks of its own starts another one every so many runs.
 const START_EVERY: usize = 8;
 
 pub(crate) struct Worker {
@@ -66,7 +66,7 @@ pub(crate) struct Worker {
     driver: Rc<Driver>,
     embedded: Cell<bool>,
     busy: Busy,
-    /// Counts a member's runs.
+    /// Counts a pool worker's runs.
     runs: Cell<usize>,
     /// It was woken for tasks that have not started, and has not come yet.
     wanted: Cell<bool>,
@@ -77,10 +77,10 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    pub(super) fn new(team: Arc<Team>, place: usize, busy_poll: Limits) -> Worker {
+    pub(crate) fn new(shared: Arc<Shared>, index: usize, busy_poll: Limits) -> Worker {
         Worker {
-            driver: Rc::new(Driver::new(team.home(place).reactor.clone())),
-            local: Rc::new(Local::new(team, place)),
+            driver: Rc::new(Driver::new(shared.remote(index).reactor.clone())),
+            local: Rc::new(Local::new(shared, index)),
             embedded: Cell::new(false),
             busy: Busy::new(busy_poll),
             runs: Cell::new(0),
@@ -91,18 +91,18 @@ impl Worker {
     }
 
     #[inline]
-    pub(crate) fn team(&self) -> &Arc<Team> {
-        &self.local.team
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.local.shared
     }
 
     #[inline]
-    fn home(&self) -> &Home {
-        self.local.home()
+    fn remote(&self) -> &Remote {
+        self.local.remote()
     }
 
     #[inline]
     pub(crate) fn reactor(&self) -> &Reactor {
-        &self.home().reactor
+        &self.remote().reactor
     }
 
     /// Drives the worker until `future` is done.
@@ -110,7 +110,7 @@ impl Worker {
         let _driving = self.drive();
         let main = Arc::new(Main {
             woken: AtomicBool::new(true),
-            reactor: self.home().reactor.clone(),
+            reactor: self.remote().reactor.clone(),
         });
         let waker = Waker::from(main.clone());
         let mut cx = Context::from_waker(&waker);
@@ -141,7 +141,7 @@ impl Worker {
     }
 
     /// Drives the worker for ever.
-    pub(super) fn drive_on(&self) -> ! {
+    pub(crate) fn drive_on(&self) -> ! {
         let _driving = self.drive();
         loop {
             self.run_ready();
@@ -150,26 +150,26 @@ impl Worker {
         }
     }
 
-    /// Drives the worker until its team has no task left, or `deadline` has come.
+    /// Drives the worker until its runtime has no task left, or `deadline` has come.
     pub(crate) fn run(&self, deadline: Option<Instant>) {
         /// Not longer than this lasts, whatever happens.
-        struct Watch<'a>(&'a Team);
+        struct Watch<'a>(&'a Shared);
         impl Drop for Watch<'_> {
             fn drop(&mut self) {
-                self.0.stop_watching();
+                self.0.unwatch();
             }
         }
         let _driving = self.drive();
-        let team = &**self.team();
-        let _watch = Watch(team);
-        team.watch();
+        let shared = &**self.shared();
+        let _watch = Watch(shared);
+        shared.watch();
         loop {
             self.run_ready();
             let left = deadline.map(|deadline| deadline.saturating_duration_since(now()));
-            if team.live_tasks() == 0 || left == Some(Duration::ZERO) {
+            if shared.live_tasks() == 0 || left == Some(Duration::ZERO) {
                 return;
             }
-            self.pause(left, &|| team.live_tasks() == 0 || self.has_failed());
+            self.pause(left, &|| shared.live_tasks() == 0 || self.has_failed());
             self.check();
         }
     }
@@ -182,27 +182,27 @@ impl Worker {
         any | self.run_ready()
     }
 
-    /// Drives a member of a team until the team closes.
+    /// Drives a pool worker of a runtime until the runtime closes.
     pub(crate) fn serve(&self) {
-        /// Also if it panics: else the front would wait for ever.
-        struct Leaving<'a>(&'a Team);
+        /// Also if it panics: else the main worker would wait for ever.
+        struct Leaving<'a>(&'a Shared);
         impl Drop for Leaving<'_> {
             fn drop(&mut self) {
                 self.0.leave();
             }
         }
-        let team = &**self.team();
-        let _leaving = Leaving(team);
+        let shared = &**self.shared();
+        let _leaving = Leaving(shared);
         let _driving = self.drive();
         let served = catch_unwind(AssertUnwindSafe(|| {
-            while !team.is_closing() {
+            while !shared.is_closing() {
                 self.run_ready();
-                self.pause(None, &|| team.is_closing());
+                self.pause(None, &|| shared.is_closing());
             }
         }));
         if let Err(panic) = served {
             // Its tasks can be dropped here and nowhere else, so it goes on for that.
-            team.fail("a worker of the runtime has panicked".into());
+            shared.fail("a worker of the runtime has panicked".into());
             std::mem::forget(panic); // Its destructor may panic too; the hook has told of it.
         }
         self.drop_tasks();
@@ -212,13 +212,13 @@ impl Worker {
     /// Whether the runtime has closed by itself: looked at before a sleep, but for those of its end.
     #[inline]
     fn has_failed(&self) -> bool {
-        self.team().failure().is_some()
+        self.shared().failure().is_some()
     }
 
-    /// Tells whoever drives the front that the runtime has closed by itself.
+    /// Tells whoever drives the main worker that the runtime has closed by itself.
     #[inline]
     fn check(&self) {
-        if let Some(why) = self.team().failure() {
+        if let Some(why) = self.shared().failure() {
             self.end_with(why);
         }
     }
@@ -243,23 +243,26 @@ impl Worker {
             any |= self.wait(Some(Duration::ZERO));
         }
         self.resume();
-        any |= self.driver.fire(|| self.before_foreign_code());
-        local.take_mail();
+        any |= self.driver.fire(|| self.before_wakers());
+        local.take_inbox();
         local.release_yielded();
-        if local.is_member() {
+        if local.is_pool_worker() {
             if self.wanted.take() {
                 self.come();
             }
-            local.wait_for_others();
+            local.defer_to_others();
         }
         any
     }
 
-    /// The worker is awake, and others may no longer take it for a sleeper.
+    /// The worker is awake, and others may no longer take it for a find_idle.
     #[inline]
     fn resume(&self) {
         let local = &*self.local;
-        if self.reactor().resume() && local.is_member() && local.team.is_coming(local.place) {
+        if self.reactor().resume()
+            && local.is_pool_worker()
+            && local.shared.is_searching(local.index)
+        {
             self.wanted.set(true);
         }
     }
@@ -267,9 +270,9 @@ impl Worker {
     /// Wakers are about to be called, which may block: whatever this worker was woken for is left to
     /// others. (If they do not come, it finds it when it is done.)
     #[inline]
-    fn before_foreign_code(&self) {
+    fn before_wakers(&self) {
         if self.wanted.take() {
-            self.local.team.arrive(self.local.place);
+            self.local.shared.end_search(self.local.index);
         }
     }
 
@@ -277,12 +280,12 @@ impl Worker {
     #[cold]
     fn come(&self) {
         let local = &*self.local;
-        if let Some(runnable) = local.take_fresh() {
+        if let Some(runnable) = local.take_injected() {
             // Nobody else can have it any more, so it is the first that runs here.
             local.push_front(runnable);
             self.runs.set(0);
         }
-        local.team.arrive(local.place);
+        local.shared.end_search(local.index);
     }
 
     /// Waits until there is something to do; false if there is by now. `any` tells whether something
@@ -300,26 +303,26 @@ impl Worker {
         // The last look, in each place where another thread may have put something: the inbox, the
         // tasks that have not started, what `must_stay` looks at, and, in `next_timeout`, the
         // deadlines.
-        if local.home().has_mail() || must_stay() {
+        if local.remote().has_inbox() || must_stay() {
             return false;
         }
         let earliest = |a: Option<Duration>, b| a.into_iter().chain(b).min();
         let timeout = earliest(timeout, self.driver.next_timeout());
-        if !local.is_member() {
+        if !local.is_pool_worker() {
             *any |= self.wait(timeout);
             return true;
         }
         match local.backlog() {
             Backlog::Mine => return false,
             Backlog::None => {
-                local.team.before_sleep();
+                local.shared.before_sleep();
                 *any |= self.wait(timeout);
             }
             Backlog::Others => {
-                local.home().set_patient(true);
-                local.team.wake_one();
+                local.remote().set_patient(true);
+                local.shared.wake_one();
                 *any |= self.wait(earliest(timeout, Some(PATIENCE)));
-                local.home().set_patient(false);
+                local.remote().set_patient(false);
             }
         }
         true
@@ -354,9 +357,9 @@ impl Worker {
     ) -> bool {
         let local = &*self.local;
         let reactor = self.reactor();
-        if local.is_member() {
+        if local.is_pool_worker() {
             fence(Ordering::SeqCst);
-            local.team.before_sleep();
+            local.shared.before_sleep();
         }
         loop {
             if reactor.has_sources() && self.wait(Some(Duration::ZERO)) {
@@ -365,11 +368,11 @@ impl Worker {
             }
             let is_due = self.driver.next_timeout() == Some(Duration::ZERO);
             let backlog = local.backlog();
-            if is_due || local.home().has_mail() || must_stay() || backlog == Backlog::Mine {
+            if is_due || local.remote().has_inbox() || must_stay() || backlog == Backlog::Mine {
                 return true;
             }
             // Others are to be told of it, and it is not left to them for longer than `PATIENCE`.
-            if backlog == Backlog::Others || local.team.is_crowded(self.busy.cores()) {
+            if backlog == Backlog::Others || local.shared.is_crowded(self.busy.cores()) {
                 return false;
             }
             let idle = now() - start;
@@ -387,12 +390,12 @@ impl Worker {
     #[inline]
     fn wait(&self, timeout: Option<Duration>) -> bool {
         if self.is_broken.get() {
-            return self.rest_for_a_moment(timeout);
+            return self.pause_briefly(timeout);
         }
         let awake = |is_followed_by_wakers| {
             self.resume();
             if is_followed_by_wakers {
-                self.before_foreign_code();
+                self.before_wakers();
             }
         };
         match self.driver.wait(timeout, awake) {
@@ -405,7 +408,7 @@ impl Worker {
                     io::ErrorKind::OutOfMemory | io::ErrorKind::WouldBlock
                 ) =>
             {
-                self.rest_for_a_moment(timeout)
+                self.pause_briefly(timeout)
             }
             Err(error) => self.give_up(timeout, &error),
         }
@@ -417,17 +420,17 @@ impl Worker {
     #[cold]
     fn give_up(&self, timeout: Option<Duration>, error: &io::Error) -> bool {
         self.is_broken.set(true);
-        let team = self.team();
-        if team.is_closing() {
-            return self.rest_for_a_moment(timeout);
+        let shared = self.shared();
+        if shared.is_closing() {
+            return self.pause_briefly(timeout);
         }
         let backend = self.reactor().poller().backend();
-        team.fail(format!(
+        shared.fail(format!(
             "the runtime ends, since a worker cannot wait on {backend}: {error}"
         ));
-        if self.local.is_member() {
-            // Whoever drives the front panics with the same words, if anybody does.
-            let why = team.failure().unwrap_or_default();
+        if self.local.is_pool_worker() {
+            // Whoever drives the main worker panics with the same words, if anybody does.
+            let why = shared.failure().unwrap_or_default();
             let _ = writeln!(io::stderr(), "polder: {why}");
         }
         false
@@ -435,7 +438,7 @@ impl Worker {
 
     /// In the place of a wait that is not to be had. What others send is found when it is over.
     #[cold]
-    fn rest_for_a_moment(&self, timeout: Option<Duration>) -> bool {
+    fn pause_briefly(&self, timeout: Option<Duration>) -> bool {
         self.resume();
         std::thread::sleep(timeout.map_or(MOMENT, |timeout| timeout.min(MOMENT)));
         false
@@ -453,8 +456,8 @@ impl Worker {
             Some(runnable) => {
                 self.local.renew_budget();
                 runnable.run();
-                if self.local.is_member() {
-                    self.local.tell_what_was_spawned();
+                if self.local.is_pool_worker() {
+                    self.local.wake_for_spawned();
                 }
                 true
             }
@@ -464,21 +467,21 @@ impl Worker {
     #[inline]
     fn next(&self) -> Option<Runnable> {
         let local = &*self.local;
-        if !local.is_member() {
+        if !local.is_pool_worker() {
             return local.pop();
         }
         let count = self.runs.get();
         self.runs.set(count.wrapping_add(1));
         match count % START_EVERY == START_EVERY - 1 {
-            true => local.take_fresh().or_else(|| local.pop()),
-            false => local.pop().or_else(|| local.take_fresh()),
+            true => local.take_injected().or_else(|| local.pop()),
+            false => local.pop().or_else(|| local.take_injected()),
         }
     }
 
     /// How long a foreign loop may sleep. `None`: until the worker is notified.
     pub(crate) fn next_timeout(&self) -> Option<Duration> {
         self.driver.let_go(|| {});
-        match self.local.has_work() || self.home().has_mail() || self.has_failed() {
+        match self.local.has_work() || self.remote().has_inbox() || self.has_failed() {
             true => Some(Duration::ZERO),
             false => self.driver.next_timeout(),
         }
@@ -493,7 +496,7 @@ impl Worker {
                 .poller()
                 .arm(Some(Duration::from_secs(3_600)))?;
             self.embedded.set(true);
-            self.settle();
+            self.assign();
         }
         Ok(descriptor)
     }
@@ -504,7 +507,7 @@ impl Worker {
         self.drives.set(self.drives.get() + 1);
         Driving {
             worker: self,
-            _entered: queue::enter(&self.local, &self.driver),
+            _entered: local::enter(&self.local, &self.driver),
         }
     }
 
@@ -513,19 +516,19 @@ impl Worker {
         self.drives.get() > 0
     }
 
-    /// The front of a team is not awake while nobody drives it: see [`Team::is_crowded`].
+    /// The main worker of a runtime is not awake while nobody drives it: see [`Shared::is_crowded`].
     pub(crate) fn rest(&self) {
-        if self.team().workers() > 1 {
+        if self.shared().workers() > 1 {
             self.reactor().park();
         }
     }
 
     /// Embedded, at the end of a drive: see to it that the descriptor tells of what is left, and of
     /// whatever comes.
-    fn settle(&self) {
+    fn assign(&self) {
         let reactor = self.reactor();
         reactor.park();
-        if self.local.has_work() || self.home().has_mail() || self.has_failed() {
+        if self.local.has_work() || self.remote().has_inbox() || self.has_failed() {
             reactor.notify();
         }
         if self.driver.arm().is_err() && self.driver.next_timeout().is_some() {
@@ -534,18 +537,18 @@ impl Worker {
         }
     }
 
-    /// Ends the team, whose front this is and whose members run on `threads`: drops every task, and
+    /// Ends the runtime, whose main worker this is and whose pool workers run on `threads`: drops every task, and
     /// lets go of every socket and timer. What is left is what handles keep: memory and the pollers.
     pub(crate) fn close(&self, threads: Vec<JoinHandle<()>>) {
         self.embedded.set(false);
         let _driving = self.drive();
-        let team = self.team();
-        team.start_closing();
+        let shared = self.shared();
+        shared.start_closing();
         self.drop_tasks();
-        let is_over = || team.has_left(threads.len()) && team.live_tasks() == 0;
+        let is_over = || shared.have_exited(threads.len()) && shared.live_tasks() == 0;
         loop {
-            // Meanwhile too: a member may be in the middle of a task that waits for one of these.
-            while let Some(runnable) = team.take_fresh() {
+            // Meanwhile too: a pool worker may be in the middle of a task that waits for one of these.
+            while let Some(runnable) = shared.take_injected() {
                 drop(runnable);
             }
             self.drop_tasks();
@@ -553,7 +556,7 @@ impl Worker {
                 break;
             }
             // Members are at work yet, or a spawner on a foreign thread is about to see the mark.
-            self.pause(None, &|| team.has_fresh() || is_over());
+            self.pause(None, &|| shared.has_injected() || is_over());
         }
         for thread in threads {
             let _ = thread.join(); // It has left.
@@ -565,19 +568,19 @@ impl Worker {
     fn drop_tasks(&self) {
         let local = &*self.local;
         loop {
-            local.take_mail();
+            local.take_inbox();
             local.release_yielded();
             while let Some(runnable) = local.pop() {
                 drop(runnable);
             }
             // Those that were polled before; destructors may not add any, since nothing runs.
-            for (_, live) in local.take_live() {
-                live.waker.wake();
+            for (_, owned) in local.take_owned() {
+                owned.waker.wake();
             }
             if local.has_work() {
                 continue;
             }
-            if local.adopted() == 0 {
+            if local.owned_tasks() == 0 {
                 return;
             }
             // A wake is under way on another thread.
@@ -589,7 +592,7 @@ impl Worker {
 /// While it lives, the worker is driven by this thread.
 struct Driving<'a> {
     worker: &'a Worker,
-    _entered: queue::Entered,
+    _entered: local::Entered,
 }
 
 impl Drop for Driving<'_> {
@@ -600,7 +603,7 @@ impl Drop for Driving<'_> {
             return; // The drive around this one goes on, awake.
         }
         if self.worker.embedded.get() && !self.worker.is_broken.get() {
-            self.worker.settle();
+            self.worker.assign();
         } else {
             self.worker.rest();
         }

@@ -19,13 +19,13 @@ use std::time::Duration;
 
 use polling::{Event as Report, PollMode};
 
-use super::{
+use crate::poller::{
     BorrowedDescriptor, Capabilities, Event, Events, Interest, Mode, Ready, Selector, Token,
 };
 use crate::sync::Mutex;
 use crate::sys::{AsRawDescriptor, RawDescriptor};
 
-struct Platform {
+struct Polling {
     poller: polling::Poller,
     table: Mutex<Table>,
     buffer: Mutex<Buffer>,
@@ -49,15 +49,15 @@ struct Buffer {
     limit: usize,
 }
 
-pub(super) fn open() -> io::Result<Box<dyn Selector>> {
-    Ok(Box::new(Platform::new()?))
+pub(in crate::poller) fn open() -> io::Result<Box<dyn Selector>> {
+    Ok(Box::new(Polling::new()?))
 }
 
-impl Platform {
-    fn new() -> io::Result<Platform> {
-        Ok(Platform {
+impl Polling {
+    fn new() -> io::Result<Polling> {
+        Ok(Polling {
             poller: polling::Poller::new()
-                .map_err(|error| super::failed("polling::Poller::new", error))?,
+                .map_err(|error| crate::poller::error::failed("polling::Poller::new", error))?,
             table: Mutex::new(Table::default()),
             buffer: Mutex::new(Buffer {
                 events: polling::Events::new(),
@@ -70,7 +70,7 @@ impl Platform {
 impl Table {
     fn insert(&mut self, descriptor: RawDescriptor, token: Token) -> io::Result<usize> {
         if self.keys.contains_key(&descriptor) {
-            return Err(super::registered_already());
+            return Err(crate::poller::error::registered_already());
         }
         let key = self.free.pop().unwrap_or_else(|| {
             self.tokens.push(None);
@@ -85,7 +85,7 @@ impl Table {
         let key = self
             .keys
             .remove(&descriptor)
-            .ok_or_else(super::not_registered)?;
+            .ok_or_else(crate::poller::error::not_registered)?;
         self.tokens[key] = None;
         match self.waiting {
             true => self.resting.push(key),
@@ -95,7 +95,7 @@ impl Table {
     }
 }
 
-impl Selector for Platform {
+impl Selector for Polling {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             level: self.poller.supports_level(),
@@ -143,7 +143,7 @@ impl Selector for Platform {
         let key = *table
             .keys
             .get(&descriptor.as_raw_descriptor())
-            .ok_or_else(super::not_registered)?;
+            .ok_or_else(crate::poller::error::not_registered)?;
         table.tokens[key] = Some(token);
         self.poller
             .modify_with_mode(descriptor, report(key, interest), poll_mode(interest, mode))
@@ -235,7 +235,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
     use std::time::Instant;
 
-    impl Platform {
+    impl Polling {
         fn key_of(&self, socket: &UnixStream) -> Option<usize> {
             let table = self.table.lock();
             table.keys.get(&socket.as_raw_descriptor()).copied()
@@ -256,7 +256,7 @@ mod tests {
     /// would come with the next owner's token.
     #[test]
     fn a_key_given_up_while_a_thread_waits_is_not_used_again_before_that_wait_is_over() {
-        let platform = Platform::new().unwrap();
+        let platform = Polling::new().unwrap();
         let pairs = [(); 3].map(|()| UnixStream::pair().unwrap());
         let [first, second, third] = pairs.each_ref().map(|(near, _)| near);
         platform.add(first, 1);

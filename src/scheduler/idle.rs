@@ -1,15 +1,15 @@
-//! Who is woken when there are tasks that have not started: one sleeper for one backlog.
+//! Who is woken when there are tasks that have not started: one find_idle for one backlog.
 //!
-//! A thread that adds to the backlog, or leaves some of it, calls [`Search::wake_one`]. That wakes
+//! A thread that adds to the backlog, or leaves some of it, calls [`Idle::wake_one`]. That wakes
 //! one sleeping worker, and notes its place: it is *on its way*. As long as it is, nobody else is
-//! woken. It comes, takes a task, and [`arrive`](Search::arrive)s: from then on it is on its way no
+//! woken. It comes, takes a task, and [`end_search`](Idle::end_search)s: from then on it is on its way no
 //! more, and if there is still a backlog it wakes the next. So workers come one after the other
 //! while there is something for each of them, and no herd comes for one task.
 //!
 //! **Why no backlog is left lying while a worker sleeps.** Whoever adds looks for sleepers *after*
 //! adding, and a worker looks at the backlog *after* it has declared itself asleep, with a
 //! sequentially consistent fence on both sides: the worker sees the task, or the other one sees the
-//! sleeper. It may find that somebody is on its way and leave it to that one: which looks at the
+//! find_idle. It may find that somebody is on its way and leave it to that one: which looks at the
 //! backlog again after it has taken back its mark, again with a fence between. If it cannot wake
 //! whom it has chosen (that one woke by itself), it takes back the mark and starts over. `loom` checks
 //! this below.
@@ -22,58 +22,60 @@
 use crate::sync::atomic::{AtomicUsize, Ordering, fence};
 
 /// What the search asks of the workers.
-pub(super) trait Crew {
+pub(super) trait IdleWorkers {
     /// Whether there are tasks that have not started.
     fn has_backlog(&self) -> bool;
 
-    /// The place of the sleeper to be woken, if there is one.
-    fn sleeper(&self) -> Option<usize>;
+    /// The place of the find_idle to be woken, if there is one.
+    fn find_idle(&self) -> Option<usize>;
 
     /// Wakes it; false if it woke by itself.
-    fn wake(&self, place: usize) -> bool;
+    fn wake(&self, index: usize) -> bool;
 }
 
 #[derive(Debug)]
-pub(super) struct Search {
+pub(super) struct Idle {
     /// One more than the place of who is on its way; zero if nobody is.
-    coming: AtomicUsize,
+    searching: AtomicUsize,
 }
 
-impl Search {
-    pub(super) fn new() -> Search {
-        Search {
-            coming: AtomicUsize::new(0),
+impl Idle {
+    pub(super) fn new() -> Idle {
+        Idle {
+            searching: AtomicUsize::new(0),
         }
     }
 
     /// Something was added to the backlog, or is left of it.
     #[inline]
-    pub(super) fn wake_one(&self, crew: &impl Crew) {
+    pub(super) fn wake_one(&self, crew: &impl IdleWorkers) {
         loop {
             fence(Ordering::SeqCst);
-            let Some(place) = crew.sleeper() else { return };
-            if !crew.has_backlog() || !self.replace(0, place + 1) || crew.wake(place) {
+            let Some(index) = crew.find_idle() else {
+                return;
+            };
+            if !crew.has_backlog() || !self.replace(0, index + 1) || crew.wake(index) {
                 return;
             }
-            self.replace(place + 1, 0);
+            self.replace(index + 1, 0);
         }
     }
 
-    /// Whether the worker at `place` is the one on its way.
+    /// Whether the worker at `index` is the one on its way.
     #[inline]
-    pub(super) fn is_coming(&self, place: usize) -> bool {
-        self.coming.load(Ordering::Relaxed) == place + 1
+    pub(super) fn is_searching(&self, index: usize) -> bool {
+        self.searching.load(Ordering::Relaxed) == index + 1
     }
 
-    /// The worker at `place` has come, and taken what it wants.
-    pub(super) fn arrive(&self, place: usize, crew: &impl Crew) {
-        self.replace(place + 1, 0);
+    /// The worker at `index` has come, and taken what it wants.
+    pub(super) fn end_search(&self, index: usize, crew: &impl IdleWorkers) {
+        self.replace(index + 1, 0);
         self.wake_one(crew);
     }
 
     /// Replaces `old`, and nothing else: whoever takes back a mark must not take another's.
     fn replace(&self, old: usize, new: usize) -> bool {
-        (self.coming)
+        (self.searching)
             .compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed)
             .is_ok()
     }
@@ -89,10 +91,10 @@ mod loom_tests {
     /// Workers that do nothing but start tasks and call a waker, with pollers that are reduced to their
     /// promise: a notification ends the current or else the next wait, also one that does not sleep.
     ///
-    /// Left out: the loads by which a sleeper is chosen (here the first one is, which the models put
+    /// Left out: the loads by which a find_idle is chosen (here the first one is, which the models put
     /// where it does harm), patience, and what else a worker looks at before it sleeps.
     struct World {
-        search: Search,
+        idle: Idle,
         /// How many tasks have not started.
         backlog: AtomicUsize,
         /// How many still have to start. Whoever starts the last lets the workers go.
@@ -130,19 +132,19 @@ mod loom_tests {
         }
     }
 
-    impl Crew for World {
+    impl IdleWorkers for World {
         fn has_backlog(&self) -> bool {
             self.backlog.load(Ordering::Relaxed) > 0
         }
 
-        fn sleeper(&self) -> Option<usize> {
+        fn find_idle(&self) -> Option<usize> {
             (self.workers.iter()).position(|worker| worker.parking.is_parked())
         }
 
-        fn wake(&self, place: usize) -> bool {
-            let asleep = self.workers[place].parking.unpark();
+        fn wake(&self, index: usize) -> bool {
+            let asleep = self.workers[index].parking.unpark();
             if asleep {
-                self.workers[place].notify();
+                self.workers[index].notify();
             }
             asleep
         }
@@ -151,7 +153,7 @@ mod loom_tests {
     impl World {
         fn new(workers: usize, tasks: usize, meet: bool) -> Arc<World> {
             Arc::new(World {
-                search: Search::new(),
+                idle: Idle::new(),
                 backlog: AtomicUsize::new(0),
                 left: AtomicUsize::new(tasks),
                 meet,
@@ -167,27 +169,27 @@ mod loom_tests {
         }
 
         /// The kernel ends a worker's wait.
-        fn event(&self, place: usize) {
-            *self.workers[place].has_event.lock() = true;
-            self.workers[place].notify();
+        fn event(&self, index: usize) {
+            *self.workers[index].has_event.lock() = true;
+            self.workers[index].notify();
         }
 
         /// Foreign code, on the worker's thread: see "Foreign code" in `parking`.
-        fn call_waker(&self, place: usize) {
+        fn call_waker(&self, index: usize) {
             self.spawn();
             while !self.is_over() {
-                self.workers[place].wait();
+                self.workers[index].wait();
             }
         }
 
         fn spawn(&self) {
             self.backlog.fetch_add(1, Ordering::Release);
-            self.search.wake_one(self);
+            self.idle.wake_one(self);
         }
 
         /// Something that has nothing to do with the backlog wakes a worker.
-        fn disturb(&self, place: usize) {
-            let worker = &self.workers[place];
+        fn disturb(&self, index: usize) {
+            let worker = &self.workers[index];
             if worker.parking.unpark() {
                 worker.notify();
             }
@@ -204,7 +206,7 @@ mod loom_tests {
                 ) {
                     Ok(_) => {
                         if backlog > 1 {
-                            self.search.wake_one(self);
+                            self.idle.wake_one(self);
                         }
                         return true;
                     }
@@ -214,7 +216,7 @@ mod loom_tests {
             false
         }
 
-        fn start(&self, place: usize) {
+        fn start(&self, index: usize) {
             if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
                 for worker in &self.workers {
                     worker.notify();
@@ -223,7 +225,7 @@ mod loom_tests {
             if self.meet {
                 // The worker is in the middle of a task, and hears of nothing but the end.
                 while !self.is_over() {
-                    self.workers[place].wait();
+                    self.workers[index].wait();
                 }
             }
         }
@@ -233,11 +235,11 @@ mod loom_tests {
         }
 
         /// As `runtime::worker` does it. Loom fails the model where everybody sleeps for ever.
-        fn work(&self, place: usize) {
-            let worker = &self.workers[place];
+        fn work(&self, index: usize) {
+            let worker = &self.workers[index];
             while !self.is_over() {
                 while self.take() {
-                    self.start(place);
+                    self.start(index);
                 }
                 worker.parking.park();
                 match self.has_backlog() || self.is_over() {
@@ -245,19 +247,19 @@ mod loom_tests {
                     true => worker.look(),
                     false => worker.wait(),
                 }
-                let mut is_wanted = worker.parking.resume() && self.search.is_coming(place);
+                let mut is_wanted = worker.parking.resume() && self.idle.is_searching(index);
                 let has_event = std::mem::take(&mut *worker.has_event.lock());
                 if has_event {
                     if std::mem::take(&mut is_wanted) {
-                        self.search.arrive(place, self);
+                        self.idle.end_search(index, self);
                     }
-                    self.call_waker(place);
+                    self.call_waker(index);
                 }
                 if is_wanted {
                     let took = self.take();
-                    self.search.arrive(place, self);
+                    self.idle.end_search(index, self);
                     if took {
-                        self.start(place);
+                        self.start(index);
                     }
                 }
             }
@@ -278,9 +280,9 @@ mod loom_tests {
                 loom::thread::spawn(move || other(&world))
             })
             .collect();
-        for place in 1..world.workers.len() {
+        for index in 1..world.workers.len() {
             let world = world.clone();
-            threads.push(loom::thread::spawn(move || world.work(place)));
+            threads.push(loom::thread::spawn(move || world.work(index)));
         }
         world.work(0);
         for thread in threads {
@@ -322,7 +324,7 @@ mod loom_tests {
         });
     }
 
-    /// The one in the waker is the first sleeper that anybody would choose.
+    /// The one in the waker is the first find_idle that anybody would choose.
     #[test]
     fn a_waker_that_blocks_on_what_it_spawns_is_helped_by_another_worker() {
         check(3, || {

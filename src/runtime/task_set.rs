@@ -2,7 +2,7 @@
 //!
 //! Around each future lies a [`Member`], which says that it has ended: into one list for the whole
 //! set, with its output. So whoever joins looks at that list and never at the tasks, however many
-//! there are. A member says so exactly once, when its future is done *and dropped*, or dropped without
+//! there are. A pool worker says so exactly once, when its future is done *and dropped*, or dropped without
 //! being done: what a task held is free again when its end is told.
 
 use std::any::Any;
@@ -19,8 +19,9 @@ use futures_lite::Stream;
 use pin_project_lite::pin_project;
 use slab::Slab;
 
-use super::{Outcome, Task, contain};
+use crate::sync::contain;
 use crate::sync::{Mutex, NeedsClone, Spare, wake_all};
+use crate::task::{Outcome, Task};
 
 /// Tasks that belong together: they are owned by the set, hand out their outputs as they come, and
 /// **are cancelled when the set is dropped**.
@@ -71,7 +72,7 @@ pub struct TaskSet<T> {
     shared: Arc<Shared<T>>,
 }
 
-/// What the members and the set have in common.
+/// What the pool workers and the set have in common.
 struct Shared<T>(Mutex<State<T>>);
 
 /// Which task has ended; without an outcome where it was cancelled.

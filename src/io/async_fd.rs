@@ -33,10 +33,10 @@ use futures_lite::{AsyncRead, AsyncWrite};
 
 use crate::reactor::{Direction, Io, Snapshot, WaiterId};
 use crate::runtime::context;
+use crate::scheduler::budget;
 use crate::sync::atomic::{AtomicU8, Ordering};
 use crate::sync::{Mutex, contain};
 use crate::sys::{self, AsDescriptor, HasDescriptor, OwnedDescriptor};
-use crate::task::queue;
 
 /// Anything with a descriptor that can be waited for, as async-io's type of this name.
 ///
@@ -239,7 +239,7 @@ impl Watch {
             io::Result::Ok(if is_to_write { write } else { read })
         };
         loop {
-            ready!(queue::charge(cx));
+            ready!(budget::consume(cx));
             let before = before.take();
             let ready = || {
                 let is_news = before.is_none_or(|it| !it.is_as_old_as(source.snapshot(direction)));
@@ -251,7 +251,7 @@ impl Watch {
             if source.look(direction, ready)? {
                 return Poll::Ready(Ok(()));
             }
-            queue::refund();
+            budget::restore();
             if leave()? {
                 return Poll::Pending;
             }
@@ -360,10 +360,10 @@ fn has_room(buffers: &[IoSliceMut<'_>]) -> bool {
 
 /// One attempt, which counts in the running task's share if it does not block.
 fn attempt<R>(cx: &Context<'_>, operation: impl FnOnce() -> io::Result<R>) -> Poll<io::Result<R>> {
-    ready!(queue::charge(cx));
+    ready!(budget::consume(cx));
     let result = operation();
     if matches!(&result, Err(error) if error.kind() == io::ErrorKind::WouldBlock) {
-        queue::refund();
+        budget::restore();
     }
     Poll::Ready(result)
 }

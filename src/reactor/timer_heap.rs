@@ -8,7 +8,7 @@
 //!
 //! Nearly every timeout is cancelled or pushed back. Pushing back costs nothing here: the entry
 //! notes the later deadline, its node stays where it is, too early, and is moved only if it comes
-//! to the top ([`settle`](Deadlines::settle)). So a node's deadline is never later than its entry's.
+//! to the top ([`settle`](TimerHeap::settle)). So a node's deadline is never later than its entry's.
 //!
 //! Four children a node: half the levels of a binary heap, and siblings side by side in memory.
 //!
@@ -21,7 +21,7 @@ use std::time::Instant;
 use crate::sync::Spare;
 
 #[derive(Debug, Default)]
-pub(crate) struct Deadlines {
+pub(crate) struct TimerHeap {
     nodes: Vec<Node>,
     entries: Vec<Entry>,
     /// The first free entry, or [`NONE`]; free entries are chained by `node`.
@@ -48,7 +48,7 @@ struct Entry {
     waker: Option<Waker>,
 }
 
-/// A pending or fired timer's place. Its owner gives it up by [`remove`](Deadlines::remove), and does
+/// A pending or fired timer's place. Its owner gives it up by [`remove`](TimerHeap::remove), and does
 /// not use it again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key(u32);
@@ -67,11 +67,11 @@ impl Node {
     }
 }
 
-impl Deadlines {
-    pub(crate) fn new() -> Deadlines {
-        Deadlines {
+impl TimerHeap {
+    pub(crate) fn new() -> TimerHeap {
+        TimerHeap {
             free: NONE,
-            ..Deadlines::default()
+            ..TimerHeap::default()
         }
     }
 
@@ -186,9 +186,9 @@ impl Deadlines {
         self.free = key.0;
         self.used -= 1;
         if self.used == 0 && self.entries.capacity() > KEPT {
-            *self = Deadlines {
+            *self = TimerHeap {
                 count: self.count,
-                ..Deadlines::new()
+                ..TimerHeap::new()
             };
         }
         waker
@@ -324,7 +324,7 @@ mod tests {
     }
 
     struct Bench {
-        deadlines: Deadlines,
+        deadlines: TimerHeap,
         log: Arc<Mutex<Vec<usize>>>,
         start: Instant,
     }
@@ -332,7 +332,7 @@ mod tests {
     impl Bench {
         fn new() -> Bench {
             Bench {
-                deadlines: Deadlines::new(),
+                deadlines: TimerHeap::new(),
                 log: Arc::default(),
                 start: Instant::now(),
             }

@@ -2,8 +2,8 @@
 //!
 //! Two halves, each with its lock:
 //!
-//! * the **book** ([`Book`]): what callers asked for, by descriptor number. Held for moments.
-//! * the **list** (a [`List`]): what the kernel is handed. Held by the waiting thread, of which there
+//! * the **book** ([`InterestTable`]): what callers asked for, by descriptor number. Held for moments.
+//! * the **list** (a [`PollSet`]): what the kernel is handed. Held by the waiting thread, of which there
 //!   is one, for the length of its wait. It holds only what is armed: a source that nobody waits for
 //!   costs the kernel nothing, and its hang-up, which poll reports unasked, cannot end a wait.
 //!
@@ -27,15 +27,15 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use super::long::{self, Long, Part};
+use super::long_wait::{self, LongWait, Part};
 use super::notifier::{Imp, Notifier, Wire};
-use super::{
+use crate::poller::{
     BorrowedDescriptor, Capabilities, Event, Events, Interest, Mode, Ready, Selector, Token,
 };
 use crate::sync::Mutex;
 
 /// What the kernel is handed, in the form that one system call wants.
-pub(super) trait List: Send {
+pub(super) trait PollSet: Send {
     /// What timeouts are rounded up to.
     fn granularity(&self) -> Duration;
 
@@ -49,7 +49,7 @@ pub(super) trait List: Send {
     fn ask(&mut self, timeout: Option<Duration>) -> io::Result<bool>;
 
     /// Whether it said anything of this one.
-    fn says_of(&self, number: RawFd) -> bool;
+    fn is_ready(&self, number: RawFd) -> bool;
 
     /// Calls `tell` with whatever it said, until that returns false. Where that left some untold,
     /// the next round begins with them, so that those at the end have their turn.
@@ -65,23 +65,23 @@ pub(super) struct Answer {
 }
 
 /// A poller for a kernel that remembers nothing.
-pub(super) struct Booked<W = Imp> {
+pub(super) struct TablePoller<W = Imp> {
     capabilities: Capabilities,
     notifier: Notifier<W>,
     /// The notifier's descriptor.
     notified: RawFd,
-    book: Mutex<Book>,
+    book: Mutex<InterestTable>,
     list: Mutex<Asking>,
 }
 
 /// What belongs to the waiting thread.
 struct Asking {
-    list: Box<dyn List>,
-    long: Long,
+    list: Box<dyn PollSet>,
+    long: LongWait,
 }
 
 #[derive(Default)]
-struct Book {
+struct InterestTable {
     /// By descriptor number; the kernel hands out the lowest free one, so this stays dense.
     lines: Vec<Line>,
     /// The numbers of the lines whose `changed` is set, each once.
@@ -111,18 +111,18 @@ const BLANK: Line = Line {
 /// no more milliseconds than an `int` holds, some no more than 100,000,000 seconds.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
-impl Booked {
-    pub(super) fn new(list: Box<dyn List>) -> io::Result<Booked> {
+impl TablePoller {
+    pub(super) fn new(list: Box<dyn PollSet>) -> io::Result<TablePoller> {
         let notifier = Notifier::new()?;
         let notified = notifier.descriptor().as_raw_fd();
-        Ok(Booked::with(notifier, notified, list))
+        Ok(TablePoller::with(notifier, notified, list))
     }
 }
 
-impl<W: Wire> Booked<W> {
-    fn with(notifier: Notifier<W>, notified: RawFd, mut list: Box<dyn List>) -> Booked<W> {
+impl<W: Wire> TablePoller<W> {
+    fn with(notifier: Notifier<W>, notified: RawFd, mut list: Box<dyn PollSet>) -> TablePoller<W> {
         list.set(notified, Interest::READABLE);
-        Booked {
+        TablePoller {
             capabilities: Capabilities {
                 level: true,
                 one_shot: true,
@@ -133,10 +133,10 @@ impl<W: Wire> Booked<W> {
             },
             notifier,
             notified,
-            book: Mutex::new(Book::default()),
+            book: Mutex::new(InterestTable::default()),
             list: Mutex::new(Asking {
                 list,
-                long: Long::default(),
+                long: LongWait::default(),
             }),
         }
     }
@@ -172,7 +172,7 @@ impl<W: Wire> Booked<W> {
         let part = long.part(cut);
         let call = match part {
             Part::Whole => cut,
-            Part::First => Some(long::SHORT),
+            Part::First => Some(long_wait::SHORT),
             Part::Timer(_) => None,
         };
         {
@@ -190,8 +190,8 @@ impl<W: Wire> Booked<W> {
         let (mut notified, mut over) = (false, false);
         match result {
             Ok(true) => {
-                notified = list.says_of(self.notified) && self.notifier.consume();
-                over = matches!(part, Part::Timer(timer) if list.says_of(timer));
+                notified = list.is_ready(self.notified) && self.notifier.consume();
+                over = matches!(part, Part::Timer(timer) if list.is_ready(timer));
                 book.collect(list, self.notified, part, events);
             }
             Ok(false) => over = part == Part::Whole,
@@ -213,7 +213,7 @@ impl<W: Wire> Booked<W> {
     }
 }
 
-impl Book {
+impl InterestTable {
     fn note(&mut self, number: RawFd) {
         let line = &mut self.lines[number as usize];
         if !line.changed {
@@ -223,7 +223,7 @@ impl Book {
     }
 
     /// Carries over to the list what has changed.
-    fn carry_over(&mut self, list: &mut dyn List) {
+    fn carry_over(&mut self, list: &mut dyn PollSet) {
         for number in self.changed.drain(..) {
             let line = &mut self.lines[number as usize];
             line.changed = false;
@@ -232,7 +232,13 @@ impl Book {
     }
 
     /// Turns what the kernel said into events.
-    fn collect(&mut self, list: &mut dyn List, notified: RawFd, part: Part, events: &mut Events) {
+    fn collect(
+        &mut self,
+        list: &mut dyn PollSet,
+        notified: RawFd,
+        part: Part,
+        events: &mut Events,
+    ) {
         list.tell(&mut |number, answer| {
             if number == notified || part == Part::Timer(number) {
                 return true;
@@ -259,7 +265,7 @@ impl Book {
     }
 }
 
-impl Selector for Booked {
+impl Selector for TablePoller {
     fn capabilities(&self) -> Capabilities {
         self.capabilities
     }
@@ -273,7 +279,7 @@ impl Selector for Booked {
     ) -> io::Result<()> {
         self.change(descriptor.as_raw_fd(), &|line| {
             if line.registered {
-                return Err(super::registered_already());
+                return Err(crate::poller::error::registered_already());
             }
             line.registered = true;
             (line.token, line.interest, line.mode) = (token, interest, mode);
@@ -290,7 +296,7 @@ impl Selector for Booked {
     ) -> io::Result<()> {
         self.change(descriptor.as_raw_fd(), &|line| {
             if !line.registered {
-                return Err(super::not_registered());
+                return Err(crate::poller::error::not_registered());
             }
             (line.token, line.interest, line.mode) = (token, interest, mode);
             Ok(())
@@ -300,7 +306,7 @@ impl Selector for Booked {
     fn deregister(&self, descriptor: BorrowedDescriptor<'_>) -> io::Result<()> {
         self.change(descriptor.as_raw_fd(), &|line| {
             if !line.registered {
-                return Err(super::not_registered());
+                return Err(crate::poller::error::not_registered());
             }
             line.registered = false;
             line.interest = Interest::NONE;
@@ -367,7 +373,7 @@ mod loom_tests {
         said: [bool; 3],
     }
 
-    impl List for Level {
+    impl PollSet for Level {
         fn granularity(&self) -> Duration {
             Duration::from_nanos(1)
         }
@@ -394,7 +400,7 @@ mod loom_tests {
             }
         }
 
-        fn says_of(&self, number: RawFd) -> bool {
+        fn is_ready(&self, number: RawFd) -> bool {
             self.said[number as usize]
         }
 
@@ -408,7 +414,7 @@ mod loom_tests {
 
     struct World {
         kernel: Arc<Kernel>,
-        booked: Booked<Fake>,
+        booked: TablePoller<Fake>,
     }
 
     impl World {
@@ -424,7 +430,7 @@ mod loom_tests {
             });
             let notifier = Notifier::with(Fake(kernel.clone()));
             Arc::new(World {
-                booked: Booked::with(notifier, NOTIFIED, list),
+                booked: TablePoller::with(notifier, NOTIFIED, list),
                 kernel,
             })
         }

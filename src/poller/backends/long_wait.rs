@@ -14,7 +14,7 @@ use std::time::Duration;
 pub(super) const SHORT: Duration = Duration::from_millis(50);
 
 #[derive(Default)]
-pub(super) struct Long {
+pub(super) struct LongWait {
     /// The first call of a wait has ended, and nothing had come.
     is_idle: bool,
     timer: imp::Timer,
@@ -31,7 +31,7 @@ pub(super) enum Part {
     Timer(RawFd),
 }
 
-impl Long {
+impl LongWait {
     pub(super) fn part(&mut self, timeout: Option<Duration>) -> Part {
         match timeout {
             Some(timeout) if imp::NEEDED && timeout > SHORT => match self.is_idle {

@@ -5,10 +5,10 @@ use std::io;
 use std::net::{Shutdown, SocketAddr};
 use std::time::Duration;
 
-use super::addresses::{AsyncToSocketAddrs, first_that_works, first_that_works_within};
-use super::socket::{Socket, Sort, internet};
-use super::split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
-use super::traits::{Stream, converts, reads, writes};
+use crate::net::addresses::{AsyncToSocketAddrs, first_that_works, first_that_works_within};
+use crate::net::macros::{Stream, converts, reads, writes};
+use crate::net::socket::{Socket, SocketType, internet};
+use crate::net::split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 
 /// A TCP connection.
 ///
@@ -66,15 +66,15 @@ impl TcpStream {
     ///
     /// What the system says of the last address tried: [refused](io::ErrorKind::ConnectionRefused),
     /// [timed out](io::ErrorKind::TimedOut) and so on; [`InvalidInput`](io::ErrorKind::InvalidInput)
-    /// for an empty list and for text that is no address; what [`resolve`](super::resolve) says of a
+    /// for an empty list and for text that is no address; what [`resolve`](crate::net::resolve) says of a
     /// name.
     ///
     /// # Cancel safety
     ///
-    /// Giving up closes the socket. For a name that is looked up, see [`resolve`](super::resolve).
+    /// Giving up closes the socket. For a name that is looked up, see [`resolve`](crate::net::resolve).
     pub async fn connect(address: impl AsyncToSocketAddrs) -> io::Result<TcpStream> {
         first_that_works(address, |address| async move {
-            Socket::connect(Sort::TcpStream, &address.into()).await
+            Socket::connect(SocketType::TcpStream, &address.into()).await
         })
         .await
         .map(TcpStream)
@@ -105,13 +105,13 @@ impl TcpStream {
     ///
     /// # Cancel safety
     ///
-    /// Giving up closes the socket. For a name that is looked up, see [`resolve`](super::resolve).
+    /// Giving up closes the socket. For a name that is looked up, see [`resolve`](crate::net::resolve).
     pub async fn connect_timeout(
         address: impl AsyncToSocketAddrs,
         duration: Duration,
     ) -> io::Result<TcpStream> {
         first_that_works_within(duration, address, |address| async move {
-            Socket::connect(Sort::TcpStream, &address.into()).await
+            Socket::connect(SocketType::TcpStream, &address.into()).await
         })
         .await
         .map(TcpStream)
@@ -146,7 +146,7 @@ impl TcpStream {
         socket: socket2::Socket,
         address: SocketAddr,
     ) -> io::Result<TcpStream> {
-        Socket::connect_with(socket, Sort::TcpStream, &address.into())
+        Socket::connect_with(socket, SocketType::TcpStream, &address.into())
             .await
             .map(TcpStream)
     }
@@ -407,7 +407,7 @@ impl Stream for TcpStream {
 
 reads!([] TcpStream, |it| it.0);
 writes!([] TcpStream, |it| it.0);
-converts!(TcpStream, std::net::TcpStream, Sort::TcpStream);
+converts!(TcpStream, std::net::TcpStream, SocketType::TcpStream);
 
 impl fmt::Debug for TcpStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -12,7 +12,7 @@ use futures_lite::Stream;
 use futures_lite::stream;
 
 use super::Async;
-use super::adapter::or_nothing;
+use super::async_fd::or_nothing;
 
 impl Async<TcpListener> {
     /// Listens at `address`; port 0 asks the system for a free one.

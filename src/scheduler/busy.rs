@@ -1,4 +1,4 @@
-//! Whether to poll for a while before sleeping: what [`Builder::busy_poll`](super::Builder::busy_poll)
+//! Whether to poll for a while before sleeping: what [`Builder::busy_poll`](crate::runtime::Builder::busy_poll)
 //! asks for.
 //!
 //! Sleeping and being woken costs tens of microseconds on a virtual machine, more than a small
@@ -23,7 +23,7 @@ pub(super) struct Busy {
 
 /// What is asked for; nothing, by default.
 #[derive(Clone, Copy, Default, Debug)]
-pub(super) struct Limits {
+pub(crate) struct Limits {
     time: Duration,
     /// How many workers may be awake while one of them polls.
     cores: usize,
@@ -32,7 +32,7 @@ pub(super) struct Limits {
 impl Limits {
     /// To be called by who asks for it, and not where it may have been asked for: to count the cores
     /// takes reading several files, and code that other programs need not carry.
-    pub(super) fn new(time: Duration) -> Limits {
+    pub(crate) fn new(time: Duration) -> Limits {
         Limits {
             time,
             cores: thread::available_parallelism().map_or(1, NonZero::get),
@@ -51,7 +51,7 @@ const HIGHEST: u8 = 7;
 const LOSS: u8 = 3;
 
 impl Busy {
-    pub(super) fn new(limits: Limits) -> Busy {
+    pub(crate) fn new(limits: Limits) -> Busy {
         Busy {
             limits,
             score: Cell::new(0),

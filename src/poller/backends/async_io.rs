@@ -44,13 +44,22 @@ use std::time::Duration;
 
 use async_io::{Async, Timer};
 
-use super::{
+use crate::poller::error::failed;
+use crate::poller::{
     Backend, BorrowedDescriptor, Capabilities, Event, Events, Interest, Mode, Ready, Selector,
     Token,
 };
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sys::{self, AsDescriptor, AsRawDescriptor, OwnedDescriptor, RawDescriptor};
+
+/// Opens the backend.
+pub(in crate::poller) fn open() -> io::Result<Box<dyn Selector>> {
+    match AsyncIo::new() {
+        Ok(selector) => Ok(Box::new(selector)),
+        Err(error) => Err(failed("async-io's reactor", error)),
+    }
+}
 
 pub(super) struct AsyncIo {
     table: Mutex<Table>,
@@ -483,7 +492,7 @@ impl Selector for AsyncIo {
         let number = descriptor.as_raw_descriptor();
         let mut table = self.table.lock();
         if table.sources.contains_key(&number) {
-            return Err(super::registered_already());
+            return Err(crate::poller::error::registered_already());
         }
         let mut source = Source {
             io: Watched::watch(descriptor)?,
@@ -507,7 +516,8 @@ impl Selector for AsyncIo {
     ) -> io::Result<()> {
         let number = descriptor.as_raw_descriptor();
         let mut table = self.table.lock();
-        let source = (table.sources.get_mut(&number)).ok_or_else(super::not_registered)?;
+        let source =
+            (table.sources.get_mut(&number)).ok_or_else(crate::poller::error::not_registered)?;
         (source.token, source.interest, source.mode) = (token, interest, mode);
         source.readable.quash();
         source.writable.quash();
@@ -522,7 +532,7 @@ impl Selector for AsyncIo {
     fn deregister(&self, descriptor: BorrowedDescriptor<'_>) -> io::Result<()> {
         let mut table = self.table.lock();
         let source = (table.sources.remove(&descriptor.as_raw_descriptor()))
-            .ok_or_else(super::not_registered)?;
+            .ok_or_else(crate::poller::error::not_registered)?;
         source.bury(&self.inbox);
         source.io.into_inner().map(drop)
     }

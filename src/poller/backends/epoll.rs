@@ -40,7 +40,7 @@ use rustix::time::{
 };
 
 use super::notifier::Notifier;
-use super::{
+use crate::poller::{
     BorrowedDescriptor, Capabilities, Event, Events, Interest, Mode, Ready, Selector, Token,
 };
 use crate::sync::Mutex;
@@ -58,6 +58,11 @@ const GRID: Duration = Duration::from_micros(32);
 /// A timeout from here on is the call's own, but for its end.
 const LONG: Duration = Duration::from_millis(50);
 
+/// Opens the backend.
+pub(in crate::poller) fn open() -> io::Result<Box<dyn Selector>> {
+    Ok(Box::new(Epoll::new()?))
+}
+
 pub(super) struct Epoll {
     epoll: OwnedFd,
     notifier: Notifier,
@@ -68,7 +73,7 @@ pub(super) struct Epoll {
 
 /// Where the kernel writes events.
 #[derive(Default)]
-pub(super) struct Buffer(Vec<MaybeUninit<epoll::Event>>);
+pub(in crate::poller) struct Buffer(Vec<MaybeUninit<epoll::Event>>);
 
 // SAFETY: what keeps an event on its thread is that rustix lets its data be a pointer. All of ours
 // were made from integers and are read as such.
@@ -110,7 +115,7 @@ enum End {
 impl Epoll {
     pub(super) fn new() -> io::Result<Epoll> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
-            .map_err(|error| super::failed("epoll_create1", error))?;
+            .map_err(|error| crate::poller::error::failed("epoll_create1", error))?;
         let notifier = Notifier::new()?;
         epoll::add(
             &epoll,
@@ -118,7 +123,7 @@ impl Epoll {
             EventData::new_u64(NOTIFIER),
             EventFlags::IN | EventFlags::ET,
         )
-        .map_err(|error| super::failed("epoll_ctl", error))?;
+        .map_err(|error| crate::poller::error::failed("epoll_ctl", error))?;
         Ok(Epoll {
             epoll,
             notifier,
@@ -150,7 +155,7 @@ impl Epoll {
                 TimerfdClockId::Monotonic,
                 TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK,
             )
-            .map_err(|error| super::failed("timerfd_create", error))?;
+            .map_err(|error| crate::poller::error::failed("timerfd_create", error))?;
             epoll::add(
                 &self.epoll,
                 &descriptor,
@@ -168,7 +173,7 @@ impl Epoll {
                 it_value: timespec(left),
             },
         )
-        .map_err(|error| super::failed("timerfd_settime", error))?;
+        .map_err(|error| crate::poller::error::failed("timerfd_settime", error))?;
         Ok(())
     }
 
@@ -183,7 +188,7 @@ impl Epoll {
         // Our own two descriptors take their places among the others; what does not fit this time
         // the kernel keeps for the next.
         let (reported, _) = epoll::wait(&self.epoll, buffer, timeout.map(timespec).as_ref())
-            .map_err(|error| super::failed("epoll_wait", error))?;
+            .map_err(|error| crate::poller::error::failed("epoll_wait", error))?;
         let (nothing, is_full) = (reported.is_empty(), reported.len() == limit);
         let mut fired = false;
         let mut notified = false;
@@ -238,7 +243,7 @@ impl Selector for Epoll {
         let data = EventData::new_u64(token.0);
         epoll::add(&self.epoll, descriptor, data, flags(interest, mode)).map_err(
             |error| match error {
-                Errno::EXIST => super::registered_already(),
+                Errno::EXIST => crate::poller::error::registered_already(),
                 other => other.into(),
             },
         )
@@ -352,7 +357,7 @@ fn ready(flags: EventFlags) -> Ready {
 /// in it the kernel says that it cannot (`EPERM`): then it is not.
 fn unknown(error: Errno) -> io::Error {
     match error {
-        Errno::NOENT | Errno::PERM => super::not_registered(),
+        Errno::NOENT | Errno::PERM => crate::poller::error::not_registered(),
         other => other.into(),
     }
 }
@@ -395,7 +400,7 @@ mod tests {
 
     #[test]
     fn timeouts_are_not_early_and_a_timer_that_is_left_over_ends_no_wait() {
-        let poller = super::super::Poller::new(crate::Backend::Epoll).unwrap();
+        let poller = crate::poller::Poller::new(crate::Backend::Epoll).unwrap();
         let mut events = Events::new();
         let mut wait = |micros| {
             let timeout = Duration::from_micros(micros);
@@ -421,7 +426,7 @@ mod tests {
 
     #[test]
     fn a_long_timeout_is_neither_early_nor_overdrawn_by_the_call() {
-        let poller = super::super::Poller::new(crate::Backend::Epoll).unwrap();
+        let poller = crate::poller::Poller::new(crate::Backend::Epoll).unwrap();
         let mut events = Events::new();
         for timeout in [LONG, LONG * 2 + Duration::from_micros(1)] {
             let start = Instant::now();

@@ -1,5 +1,5 @@
 //! `select(2)`: every Unix but illumos and Solaris, whose `select` ends at `FD_SETSIZE` whatever one
-//! does. Level and one-shot; see [`book`](super::book) for how it is kept.
+//! does. Level and one-shot; see [`book`](super::table) for how it is kept.
 //!
 //! What is hidden here:
 //!
@@ -22,13 +22,19 @@ use std::time::Duration;
 use rustix::event::{FdSetElement, FdSetIter, PollFd, PollFlags, fd_set_insert, fd_set_remove};
 use rustix::io::Errno;
 
-use super::book::{Answer, List};
-use super::{Interest, Ready, failed};
+use super::table::{Answer, PollSet, TablePoller};
+use crate::poller::error::failed;
+use crate::poller::{Interest, Ready, Selector};
 use crate::sys::timespec;
+
+/// Opens the backend.
+pub(in crate::poller) fn open() -> io::Result<Box<dyn Selector>> {
+    Ok(Box::new(TablePoller::new(Box::<FdSets>::default())?))
+}
 
 /// Three sets of bits, and as many for the answer.
 #[derive(Default)]
-pub(super) struct Sets {
+pub(super) struct FdSets {
     /// Readable, writable, priority. Among the readable are the [`hidden`](Self::hidden).
     asked: [Vec<FdSetElement>; 3],
     /// Asked for writing and not for reading, and yet put among the readable.
@@ -58,7 +64,7 @@ const PARTS: [(Interest, Ready); 3] = [
     ),
 ];
 
-impl Sets {
+impl FdSets {
     /// The descriptors that are asked for, in any way.
     fn members(&self) -> Vec<RawFd> {
         let is_asked_for = |number: &RawFd| self.asked.iter().any(|set| contains(set, *number));
@@ -89,7 +95,7 @@ impl Sets {
         Ok(said.any(|said| FdSetIter::new(said).next().is_some()))
     }
 
-    /// [`ask`](List::ask), by poll(2).
+    /// [`ask`](PollSet::ask), by poll(2).
     fn ask_poll(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
         for said in &mut self.said {
             said.fill(FdSetElement::default());
@@ -156,7 +162,7 @@ fn put(set: &mut Vec<FdSetElement>, number: RawFd, interest: Interest, part: Int
     }
 }
 
-impl List for Sets {
+impl PollSet for FdSets {
     // `pselect6` on Linux; elsewhere `select`, which takes microseconds.
     fn granularity(&self) -> Duration {
         match cfg!(any(target_os = "linux", target_os = "android")) {
@@ -244,7 +250,7 @@ impl List for Sets {
         }
     }
 
-    fn says_of(&self, number: RawFd) -> bool {
+    fn is_ready(&self, number: RawFd) -> bool {
         self.said.iter().any(|set| contains(set, number))
     }
 

@@ -1,7 +1,7 @@
 //! A pending timer's place in a heap, whichever that is.
 //!
 //! Timers follow their users: the owner drops its alarm and sets another one when it is polled on
-//! another worker, which [`Look::Elsewhere`] tells.
+//! another worker, which [`TimerState::Elsewhere`] tells.
 
 // The registry is a static, which loom's own cannot be.
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,13 +10,13 @@ use std::task::Waker;
 use std::time::Instant;
 
 use super::Reactor;
-use super::deadlines::{Fired, Key};
-use super::driver::{self, Stray};
+use super::driver::{self, TimerOp};
+use super::timer_heap::{Fired, Key};
 use crate::sync::{Spare, drop_all};
 
 /// A timer's place, given up when dropped.
 #[derive(Debug)]
-pub(crate) struct Alarm {
+pub(crate) struct TimerHandle {
     key: Key,
     home: Home,
 }
@@ -32,7 +32,7 @@ enum Home {
 
 /// What an alarm looks like from a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Look {
+pub(crate) enum TimerState {
     /// It has fired.
     Fired,
     /// It is pending, and this thread drives it.
@@ -43,61 +43,61 @@ pub(crate) enum Look {
     Elsewhere,
 }
 
-impl Alarm {
+impl TimerHandle {
     /// Wakes `waker` at `when`. `None` if the reactor has closed.
     #[inline]
-    pub(crate) fn set(reactor: &Arc<Reactor>, when: Instant, waker: &Waker) -> Option<Alarm> {
+    pub(crate) fn set(reactor: &Arc<Reactor>, when: Instant, waker: &Waker) -> Option<TimerHandle> {
         let waker = waker.clone();
         if reactor.is_driven_here() {
             let inserted = driver::with_own(reactor.id, |own| own.insert(when, waker));
             let (key, _) = inserted?;
             let home = Home::Own(reactor.id);
-            return Some(Alarm { key, home });
+            return Some(TimerHandle { key, home });
         }
         let key = reactor.insert_visitor(when, waker)?;
         let home = Home::Visitor(reactor.clone());
-        Some(Alarm { key, home })
+        Some(TimerHandle { key, home })
     }
 
     /// How it stands. While it is pending, `waker` is the one to be woken.
     #[inline]
-    pub(crate) fn look(&self, waker: &Waker) -> Look {
+    pub(crate) fn look(&self, waker: &Waker) -> TimerState {
         match &self.home {
             Home::Own(id) => match driver::with_own(*id, |own| own.wakes(self.key, waker)) {
-                Some(Ok(true)) => Look::Pending,
+                Some(Ok(true)) => TimerState::Pending,
                 Some(Ok(false)) => self.renew(*id, waker),
-                Some(Err(Fired)) => Look::Fired,
-                None => Look::Elsewhere,
+                Some(Err(Fired)) => TimerState::Fired,
+                None => TimerState::Elsewhere,
             },
-            Home::Visitor(reactor) if reactor.is_closed() => Look::Elsewhere,
+            Home::Visitor(reactor) if reactor.is_closed() => TimerState::Elsewhere,
             Home::Visitor(reactor) => {
                 let wakes = reactor.visitors().wakes(self.key, waker);
                 match wakes {
-                    Ok(true) => Look::Visiting,
+                    Ok(true) => TimerState::Visiting,
                     Ok(false) => self.renew_visitor(reactor, waker),
-                    Err(Fired) => Look::Fired,
+                    Err(Fired) => TimerState::Fired,
                 }
             }
         }
     }
 
     /// Another waker for an own one. What cloning it did may have changed everything.
-    fn renew(&self, id: u64, waker: &Waker) -> Look {
+    fn renew(&self, id: u64, waker: &Waker) -> TimerState {
         let mut spare = Spare::clone_of(waker);
         match driver::with_own(id, |own| own.set_waker(self.key, &mut spare)) {
-            Some(Ok(())) => Look::Pending,
-            Some(Err(Fired)) => Look::Fired,
-            None => Look::Elsewhere,
+            Some(Ok(())) => TimerState::Pending,
+            Some(Err(Fired)) => TimerState::Fired,
+            None => TimerState::Elsewhere,
         }
     }
 
     /// The same for a visitor.
-    fn renew_visitor(&self, reactor: &Reactor, waker: &Waker) -> Look {
+    fn renew_visitor(&self, reactor: &Reactor, waker: &Waker) -> TimerState {
         let mut spare = Spare::clone_of(waker);
         let result = reactor.visitors().set_waker(self.key, &mut spare);
         match result {
-            Ok(()) => Look::Visiting,
-            Err(Fired) => Look::Fired,
+            Ok(()) => TimerState::Visiting,
+            Err(Fired) => TimerState::Fired,
         }
     }
 
@@ -113,7 +113,7 @@ impl Alarm {
             Home::Own(id) => {
                 // Whether it is now the earliest does not matter: the worker is awake.
                 if driver::with_own(*id, |own| own.reset(self.key, when)).is_none() {
-                    leave_word(*id, self.key, Stray::Reset(when));
+                    send_op(*id, self.key, TimerOp::Reset(when));
                 }
             }
             Home::Visitor(reactor) => reactor.reset_visitor(self.key, when),
@@ -125,7 +125,7 @@ impl Alarm {
         match &self.home {
             Home::Own(id) => {
                 if driver::with_own(*id, |own| own.suspend(self.key)).is_none() {
-                    leave_word(*id, self.key, Stray::Suspend);
+                    send_op(*id, self.key, TimerOp::Suspend);
                 }
             }
             Home::Visitor(reactor) => reactor.visitors().suspend(self.key),
@@ -133,14 +133,14 @@ impl Alarm {
     }
 }
 
-impl Drop for Alarm {
+impl Drop for TimerHandle {
     #[inline]
     fn drop(&mut self) {
         match &self.home {
             // The waker is dropped outside all locks and borrows.
             Home::Own(id) => match driver::with_own(*id, |own| own.remove(self.key)) {
                 Some(waker) => drop_all(waker),
-                None => leave_word(*id, self.key, Stray::Remove),
+                None => send_op(*id, self.key, TimerOp::Remove),
             },
             Home::Visitor(reactor) => drop_all(reactor.remove_visitor(self.key)),
         }
@@ -149,14 +149,14 @@ impl Drop for Alarm {
 
 /// Leaves word for the thread that drives the reactor called `id`, if it has not closed.
 #[cold]
-fn leave_word(id: u64, key: Key, stray: Stray) {
+fn send_op(id: u64, key: Key, stray: TimerOp) {
     let reactor = {
         let registry = registry();
         let place = registry.iter().position(|(other, _)| *other == id);
         place.and_then(|place| registry[place].1.upgrade())
     };
     if let Some(reactor) = reactor {
-        reactor.leave_word(key, stray);
+        reactor.send_op(key, stray);
     }
 }
 

@@ -1,4 +1,4 @@
-//! `poll(2)`: every Unix. Level and one-shot; see [`book`](super::book) for how it is kept.
+//! `poll(2)`: every Unix. Level and one-shot; see [`book`](super::table) for how it is kept.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
@@ -6,13 +6,19 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
 
-use super::book::{Answer, List};
-use super::{Interest, Ready, failed};
+use super::table::{Answer, PollSet, TablePoller};
+use crate::poller::error::failed;
+use crate::poller::{Interest, Ready, Selector};
 use crate::sys::timespec;
+
+/// Opens the backend.
+pub(in crate::poller) fn open() -> io::Result<Box<dyn Selector>> {
+    Ok(Box::new(TablePoller::new(Box::<PollFds>::default())?))
+}
 
 /// An array, with what is armed side by side.
 #[derive(Default)]
-pub(super) struct Array {
+pub(super) struct PollFds {
     fds: Vec<PollFd<'static>>,
     /// By descriptor number: where it stands in `fds`, or [`ABSENT`].
     places: Vec<u32>,
@@ -24,7 +30,7 @@ pub(super) struct Array {
 
 const ABSENT: u32 = u32::MAX;
 
-impl List for Array {
+impl PollSet for PollFds {
     // `ppoll`, where rustix has it.
     fn granularity(&self) -> Duration {
         match cfg!(any(
@@ -72,7 +78,7 @@ impl List for Array {
         Ok(self.answers > 0)
     }
 
-    fn says_of(&self, number: RawFd) -> bool {
+    fn is_ready(&self, number: RawFd) -> bool {
         let place = self.places[number as usize] as usize;
         !self.fds[place].revents().is_empty()
     }
@@ -163,9 +169,10 @@ mod tests {
     /// others.
     #[test]
     fn the_list_holds_only_what_is_armed() {
-        let mut list = Array::default();
-        let numbers =
-            |list: &Array| -> Vec<_> { list.fds.iter().map(|fd| fd.as_fd().as_raw_fd()).collect() };
+        let mut list = PollFds::default();
+        let numbers = |list: &PollFds| -> Vec<_> {
+            list.fds.iter().map(|fd| fd.as_fd().as_raw_fd()).collect()
+        };
         for number in 3..7 {
             list.set(number, Interest::READABLE);
         }

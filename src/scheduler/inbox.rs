@@ -1,4 +1,4 @@
-//! A queue that many threads push to: a worker's inbox, and a team's tasks that have not started.
+//! A queue that many threads push to: a worker's inbox, and a runtime's tasks that have not started.
 //!
 //! A list behind a lock, held for the length of a push, a pop or an exchange of two lists. No queue
 //! without locks does better here. One whose `pop` spins until a `push` under way is done lets a worker

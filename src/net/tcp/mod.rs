@@ -1,0 +1,7 @@
+//! TCP.
+
+mod listener;
+mod stream;
+
+pub use listener::{Incoming, TcpListener};
+pub use stream::TcpStream;

@@ -1,0 +1,131 @@
+//! The sources of a reactor, by token.
+//!
+//! **Tokens** name a place in the table and the generation of its occupant. They are never used
+//! twice (a place whose generations run out is retired), so an event that comes late finds nobody.
+
+use std::sync::Arc;
+
+use super::{Source, Token};
+
+/// The sources by token: generation in the upper half, place in the lower.
+#[derive(Debug, Default)]
+pub(super) struct SourceTable {
+    sources: Vec<Slot>,
+    free: Vec<u32>,
+    len: usize,
+}
+
+#[derive(Debug)]
+struct Slot {
+    generation: u32,
+    source: Option<Arc<Source>>,
+}
+
+/// A place whose generation comes to this is not used again; so no token is ever used twice, nor
+/// one of the poller's own.
+const LAST_GENERATION: u32 = u32::MAX;
+
+impl SourceTable {
+    /// What is in it.
+    pub(super) fn into_sources(self) -> impl Iterator<Item = Arc<Source>> {
+        self.sources.into_iter().filter_map(|slot| slot.source)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(super) fn insert(&mut self, source: Arc<Source>) -> Token {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.sources.push(Slot {
+                generation: 0,
+                source: None,
+            });
+            u32::try_from(self.sources.len() - 1).expect("fewer than 2^32 descriptors")
+        });
+        let place = &mut self.sources[index as usize];
+        place.source = Some(source);
+        self.len += 1;
+        Token(u64::from(place.generation) << 32 | u64::from(index))
+    }
+
+    #[inline]
+    pub(super) fn get(&self, token: Token) -> Option<&Arc<Source>> {
+        let place = self.sources.get(token.0 as u32 as usize)?;
+        match place.generation == (token.0 >> 32) as u32 {
+            true => place.source.as_ref(),
+            false => None,
+        }
+    }
+
+    pub(super) fn remove(&mut self, token: Token) -> Option<Arc<Source>> {
+        self.get(token)?;
+        let index = token.0 as u32;
+        let place = &mut self.sources[index as usize];
+        place.generation += 1;
+        self.len -= 1;
+        if place.generation != LAST_GENERATION {
+            self.free.push(index);
+        }
+        place.source.take()
+    }
+}
+
+#[cfg(all(test, unix, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::reactor::{Io, SourceKind};
+    use std::os::unix::net::UnixStream;
+
+    fn source() -> (Io, UnixStream) {
+        let (near, far) = UnixStream::pair().unwrap();
+        (Io::new(near.into(), SourceKind::Other), far)
+    }
+
+    /// An event that was taken from the kernel before its source went finds nobody, and not whoever has
+    /// the place by then: that one would be woken for what happened to another descriptor, and believe it.
+    #[test]
+    fn a_token_names_nobody_after_its_source_has_gone_also_when_its_place_is_taken() {
+        let mut table = SourceTable::default();
+        let ((first, _first), (second, _second)) = (source(), source());
+        let old = table.insert(first.source().clone());
+        assert!(table.remove(old).is_some());
+        let new = table.insert(second.source().clone());
+        assert_eq!(
+            (old.0 as u32, table.sources.len()),
+            (new.0 as u32, 1),
+            "one place"
+        );
+        assert_ne!(old, new, "a token is used twice");
+        assert!(
+            table.get(old).is_none(),
+            "a late event finds the next owner"
+        );
+        assert!(
+            table.remove(old).is_none(),
+            "a late removal removes the next owner"
+        );
+        assert!(Arc::ptr_eq(table.get(new).unwrap(), second.source()));
+        assert_eq!(table.len(), 1);
+    }
+
+    /// The last generation is never given: the poller's own tokens are there.
+    #[test]
+    fn a_place_whose_generations_run_out_is_not_used_again() {
+        let mut table = SourceTable::default();
+        let (io, _far) = source();
+        let token = table.insert(io.source().clone());
+        table.sources[0].generation = LAST_GENERATION - 1;
+        let last = Token(u64::from(LAST_GENERATION - 1) << 32 | token.0);
+        assert!(table.remove(last).is_some());
+        let next = table.insert(io.source().clone());
+        assert_eq!(next.0, 1, "the place is used again");
+    }
+
+    /// A server has one for each connection.
+    #[test]
+    #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+    fn a_source_takes_no_more_than_136_bytes() {
+        assert!(size_of::<Source>() <= 136, "{}", size_of::<Source>());
+    }
+}
