@@ -1,10 +1,12 @@
 //! A runtime that ends waits for tasks that other threads are just spawning: see "Closing" in
-//! `src/task/team.rs`. What matters is where the spawner is when the runtime goes to sleep for it, and that
+//! `src/scheduler/shared.rs`. What matters is where the spawner is when the runtime goes to sleep for it, and that
 //! is a matter of nanoseconds: so a signal stops the spawner wherever it happens to be, until the runtime
 //! sleeps. (It has a process of its own because of the signal.)
 
 #![cfg(target_os = "linux")]
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::thread;
@@ -55,11 +57,18 @@ fn this_thread() -> libc::pid_t {
     unsafe { libc::gettid() }
 }
 
-/// Whether a thread of this process sleeps in the kernel.
-fn is_asleep(thread: libc::pid_t) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat"));
+/// What tells whether a thread of this process sleeps in the kernel.
+fn state_of(thread: libc::pid_t) -> File {
+    File::open(format!("/proc/self/task/{thread}/stat")).expect("the thread lives")
+}
+
+/// Allocates nothing: the spawner may be stopped while it holds the allocator's lock.
+fn is_asleep(state: &File) -> bool {
+    let mut text = [0; 512];
+    let length = state.read_at(&mut text, 0).unwrap_or(0);
     // "number (name) state …", and the name may hold anything.
-    stat.is_ok_and(|stat| (stat.rsplit_once(") ")).is_some_and(|(_, rest)| rest.starts_with('S')))
+    let name_ends = text[..length].iter().rposition(|byte| *byte == b')');
+    name_ends.is_some_and(|end| text[end..length].get(2) == Some(&b'S'))
 }
 
 /// The runtime ends while a spawner is stopped somewhere, which goes on when the runtime sleeps, or has ended.
@@ -88,18 +97,19 @@ fn end(backend: Backend, workers: usize) {
     while spawned.load(SeqCst) < 20 {
         thread::yield_now();
     }
-    // SAFETY: three numbers; the thread lives until it is joined.
-    unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), spawner, libc::SIGUSR1) };
-    eventually("the spawner is stopped", || STOPPED.load(SeqCst));
-    let ending = this_thread();
+    let ending = state_of(this_thread());
+    // Before the spawner is stopped: it may be inside the allocator then, whose lock a new thread would
+    // wait for, and this one with it.
     let releasing = thread::spawn({
         let over = over.clone();
         move || {
-            // Twice, since it may sleep for a lock on its way. Where the spawner is in the middle of a queue the
-            // runtime need not sleep at all: it may look again and again until the queue is whole.
+            eventually("the spawner is stopped", || STOPPED.load(SeqCst));
+            // Twice, since it may sleep for a lock on its way. Where the spawner is in the middle of a
+            // queue the runtime need not sleep at all: it may look again and again until the queue is
+            // whole.
             let start = Instant::now();
             for _ in 0..2 {
-                while !is_asleep(ending) && !over.load(SeqCst) && start.elapsed() < LOOKING {
+                while !is_asleep(&ending) && !over.load(SeqCst) && start.elapsed() < LOOKING {
                     thread::yield_now();
                 }
                 thread::sleep(Duration::from_micros(100));
@@ -107,6 +117,11 @@ fn end(backend: Backend, workers: usize) {
             GO_ON.store(true, SeqCst);
         }
     });
+    // SAFETY: three numbers; the thread lives until it is joined.
+    unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), spawner, libc::SIGUSR1) };
+    while !STOPPED.load(SeqCst) {
+        thread::yield_now();
+    }
     drop(runtime);
     over.store(true, SeqCst);
     releasing.join().unwrap();
