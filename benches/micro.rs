@@ -1,5 +1,6 @@
-//! The small things, each by itself: what spawning, yielding, waking, a channel and timers cost on
-//! the default backend. Nanoseconds each; everything but the last line stays on one thread.
+//! Microbenchmarks: what spawning, yielding, waking, a channel and timers cost on the default
+//! backend, in nanoseconds each. All run on one thread, except `wake-across-threads` and those whose
+//! name begins with 2: these have a runtime with two pool workers.
 //!
 //! ```text
 //! cargo bench --bench micro -- --rounds 7 --millis 200
@@ -41,9 +42,10 @@ mod unix {
     pub fn main() {
         let options = Options::parse();
         let mut programs = Vec::new();
-        let mut add = |name: &str, step, run: fn(&Runtime, u64) -> Took| {
+        let mut add = |name: &str, workers, step, run: fn(&Runtime, u64) -> Took| {
             if options.wants(name) {
-                let runtime = Runtime::new().expect("there are descriptors left");
+                let runtime = Runtime::builder().workers(workers).build();
+                let runtime = runtime.expect("there are descriptors and threads left");
                 programs.push(Program {
                     name: name.into(),
                     yardstick: None,
@@ -52,15 +54,18 @@ mod unix {
                 });
             }
         };
-        add("spawn-await", 1, spawn_await);
-        add("spawn-local-await", 1, spawn_local_await);
-        add("spawn-10000-await", MANY, spawn_many);
-        add("yield", 1, yields);
-        add("yield-in-task", 1, yields_in_task);
-        add("channel-ping-pong", 1, channel);
-        add("timer-make-poll-drop", 1, timer);
-        add("timer-reset-of-10000", MANY, timer_reset);
-        add("wake-across-threads", 1, across);
+        add("spawn-await", 1, 1, spawn_await);
+        add("spawn-local-await", 1, 1, spawn_local_await);
+        add("spawn-10000-await", 1, MANY, spawn_many);
+        add("2-spawn-await", 2, 1, spawn_await_in_task);
+        add("2-spawn-10000-await", 2, MANY, spawn_many);
+        add("2-spawn-on-both", 2, MANY, spawn_many_in_tasks);
+        add("yield", 1, 1, yields);
+        add("yield-in-task", 1, 1, yields_in_task);
+        add("channel-ping-pong", 1, 1, channel);
+        add("timer-make-poll-drop", 1, 1, timer);
+        add("timer-reset-of-10000", 1, MANY, timer_reset);
+        add("wake-across-threads", 1, 1, across);
         compare("micro: ns each", &options, &mut programs);
     }
 
@@ -97,6 +102,37 @@ mod unix {
                 for task in tasks.drain(..) {
                     black_box(task.await);
                 }
+            }
+        })
+    }
+
+    /// By a pool worker.
+    fn spawn_await_in_task(runtime: &Runtime, count: u64) -> Took {
+        measured(
+            runtime,
+            runtime.spawn(async move {
+                for n in 0..count {
+                    black_box(polder::spawn(async move { n }).await);
+                }
+            }),
+        )
+    }
+
+    /// By two tasks at once, some hundred tasks each time.
+    fn spawn_many_in_tasks(runtime: &Runtime, count: u64) -> Took {
+        let spawner = move || async move {
+            let mut tasks = Vec::with_capacity(100);
+            for _ in 0..count / 200 {
+                tasks.extend((0..100).map(|n| polder::spawn(async move { n })));
+                for task in tasks.drain(..) {
+                    black_box(task.await);
+                }
+            }
+        };
+        measured(runtime, async {
+            let spawners = [runtime.spawn(spawner()), runtime.spawn(spawner())];
+            for spawner in spawners {
+                spawner.await;
             }
         })
     }

@@ -5,8 +5,8 @@ use std::io;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 
-use super::{Runtime, alone};
-use crate::scheduler::{Limits, Shared};
+use super::{Runtime, single_worker};
+use crate::scheduler::{BusyPollConfig, Shared};
 
 static BACKGROUND: OnceLock<Arc<Shared>> = OnceLock::new();
 
@@ -35,10 +35,14 @@ fn start() -> io::Result<&'static Arc<Shared>> {
         return Ok(shared);
     }
     // Whatever can fail is done here; the worker is the new thread's own.
-    let shared = alone()?;
-    let its_team = shared.clone();
+    let shared = single_worker()?;
+    let its_shared = shared.clone();
     thread::Builder::new()
         .name("polder-background".into())
-        .spawn(move || Runtime::of(its_team, Limits::default()).worker.drive_on())?;
+        .spawn(move || {
+            Runtime::from_shared(its_shared, BusyPollConfig::default())
+                .worker
+                .drive_forever()
+        })?;
     Ok(BACKGROUND.get_or_init(|| shared))
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::Runtime;
 use crate::poller::{Backend, Poller};
 use crate::reactor::Reactor;
-use crate::scheduler::{Limits, Shared, Worker};
+use crate::scheduler::{BusyPollConfig, Shared, Worker};
 
 /// As many workers as a runtime can have. Each has a thread, a poller with two or three descriptors, and looks
 /// at all the others now and then: beyond the cores of the largest machines they only cost.
@@ -31,7 +31,7 @@ pub struct Builder {
     backend: Option<Backend>,
     workers: usize,
     name: Option<String>,
-    busy_poll: Limits,
+    busy_poll: BusyPollConfig,
 }
 
 impl Default for Builder {
@@ -40,7 +40,7 @@ impl Default for Builder {
             backend: None,
             workers: 1,
             name: None,
-            busy_poll: Limits::default(),
+            busy_poll: BusyPollConfig::default(),
         }
     }
 }
@@ -152,7 +152,7 @@ impl Builder {
     /// # std::io::Result::Ok(())
     /// ```
     pub fn busy_poll(mut self, duration: Duration) -> Builder {
-        self.busy_poll = Limits::new(duration);
+        self.busy_poll = BusyPollConfig::new(duration);
         self
     }
 
@@ -191,21 +191,21 @@ impl Builder {
             Some(backend) => backend,
             None => Backend::from_env()?,
         };
-        let members = match self.workers {
+        let pool_workers = match self.workers {
             1 => 0,
             several => several,
         };
-        let reactors = (0..=members)
+        let reactors = (0..=pool_workers)
             .map(|_| Poller::new(backend).map(Reactor::new))
             .collect::<io::Result<Vec<_>>>()?;
         let shared = Arc::new(Shared::new(reactors));
         // From here on what fails drops the runtime, which ends the threads that have started.
-        let mut runtime = Runtime::of(shared.clone(), self.busy_poll);
-        for place in 0..members {
+        let mut runtime = Runtime::from_shared(shared.clone(), self.busy_poll);
+        for index in 0..pool_workers {
             let shared = shared.clone();
             let thread = thread::Builder::new()
-                .name(format!("{name}-{place}"))
-                .spawn(move || Worker::new(shared, place, self.busy_poll).serve())?;
+                .name(format!("{name}-{index}"))
+                .spawn(move || Worker::new(shared, index, self.busy_poll).run_pool_worker())?;
             runtime.threads.push(thread);
         }
         Ok(runtime)

@@ -39,7 +39,7 @@ use std::time::Duration;
 
 use crate::poller::{Backend, Poller};
 use crate::reactor::{Reactor, now};
-use crate::scheduler::{self, Limits, Local, Shared, Worker};
+use crate::scheduler::{self, BusyPollConfig, Local, Shared, Worker};
 use crate::sys::BorrowedDescriptor;
 use crate::task::{self, Task};
 
@@ -91,7 +91,10 @@ impl Runtime {
     ///
     /// See [`Builder::build`].
     pub fn new() -> io::Result<Runtime> {
-        Ok(Runtime::of(alone()?, Limits::default()))
+        Ok(Runtime::from_shared(
+            single_worker()?,
+            BusyPollConfig::default(),
+        ))
     }
 
     /// A builder, to choose the backend and the number of workers.
@@ -106,10 +109,10 @@ impl Runtime {
     }
 
     /// The main worker of `shared`, to be driven by this thread. The pool workers' threads are yet to be started.
-    fn of(shared: Arc<Shared>, busy_poll: Limits) -> Runtime {
-        let main_worker = shared.main_worker();
+    fn from_shared(shared: Arc<Shared>, busy_poll: BusyPollConfig) -> Runtime {
+        let main_worker = shared.main_index();
         let worker = Rc::new(Worker::new(shared, main_worker, busy_poll));
-        worker.rest();
+        worker.park_undriven();
         Runtime {
             worker,
             threads: Vec::new(),
@@ -302,7 +305,7 @@ impl Runtime {
     /// ([`Capabilities::descriptor`](crate::poller::Capabilities::descriptor)): then a foreign loop
     /// sleeps for [`next_timeout`](Self::next_timeout). The first time also where no descriptor is left.
     pub fn backend_fd(&self) -> io::Result<BorrowedDescriptor<'_>> {
-        self.worker.descriptor()
+        self.worker.backend_fd()
     }
 
     /// How long a foreign loop may sleep before the next [`turn`](Self::turn), as far as this
@@ -370,7 +373,7 @@ impl fmt::Debug for Runtime {
             .field("backend", &self.backend())
             .field("workers", &self.workers())
             .field("tasks", &self.shared().live_tasks())
-            .field("spawned_at", &Sites(self.worker.local.live_sites()))
+            .field("spawned_at", &Sites(self.worker.local.owned_sites()))
             .finish()
     }
 }
@@ -478,7 +481,7 @@ impl Handle {
     /// # std::io::Result::Ok(())
     /// ```
     pub fn backend(&self) -> Backend {
-        let main_worker = self.shared.remote(self.shared.main_worker());
+        let main_worker = self.shared.remote(self.shared.main_index());
         main_worker.reactor.poller().backend()
     }
 }
@@ -617,7 +620,7 @@ where
     F::Output: Send + 'static,
 {
     let (runnable, task) = task::new(shared, future, site);
-    shared.start(runnable);
+    shared.schedule_new(runnable);
     task
 }
 
@@ -635,13 +638,13 @@ where
 {
     // SAFETY: the caller's promise.
     let (runnable, task) = unsafe { task::new_at(&local.shared, local.index, future, site) };
-    local.shared.start(runnable);
+    local.shared.schedule_new(runnable);
     task
 }
 
 /// A runtime of one, as a [`Builder`] that was told nothing makes it. Most programs have no other, and
 /// carry nothing of what pool workers' threads need.
-fn alone() -> io::Result<Arc<Shared>> {
+fn single_worker() -> io::Result<Arc<Shared>> {
     let poller = Poller::new(Backend::from_env()?)?;
     Ok(Arc::new(Shared::new([Reactor::new(poller)])))
 }

@@ -1,9 +1,9 @@
 //! [`TaskSet`]: tasks that belong together, and end together.
 //!
-//! Around each future lies a [`Member`], which says that it has ended: into one list for the whole
+//! Around each future lies a [`SetTask`], which says that it has ended: into one list for the whole
 //! set, with its output. So whoever joins looks at that list and never at the tasks, however many
 //! there are. A pool worker says so exactly once, when its future is done *and dropped*, or dropped without
-//! being done: what a task held is free again when its end is told.
+//! being done: what a task held is free again when its end is reported.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -69,11 +69,11 @@ use crate::task::{Outcome, Task};
 pub struct TaskSet<T> {
     /// Those that were not joined yet. `None`: to be cancelled.
     tasks: Slab<Option<Task<()>>>,
-    shared: Arc<Shared<T>>,
+    outcomes: Arc<Outcomes<T>>,
 }
 
 /// What the pool workers and the set have in common.
-struct Shared<T>(Mutex<State<T>>);
+struct Outcomes<T>(Mutex<State<T>>);
 
 /// Which task has ended; without an outcome where it was cancelled.
 type Ended<T> = (usize, Option<Outcome<T>>);
@@ -86,8 +86,8 @@ struct State<T> {
     closed: bool,
 }
 
-impl<T> Shared<T> {
-    fn tell(&self, id: usize, outcome: Option<Outcome<T>>) {
+impl<T> Outcomes<T> {
+    fn push(&self, id: usize, outcome: Option<Outcome<T>>) {
         let mut state = self.0.lock();
         if state.closed {
             drop(state);
@@ -112,7 +112,7 @@ impl<T> TaskSet<T> {
     pub fn new() -> TaskSet<T> {
         TaskSet {
             tasks: Slab::new(),
-            shared: Arc::new(Shared(Mutex::new(State {
+            outcomes: Arc::new(Outcomes(Mutex::new(State {
                 ended: VecDeque::new(),
                 joiner: None,
                 closed: false,
@@ -145,9 +145,9 @@ impl<T> TaskSet<T> {
         F: Future<Output = T> + Send + 'static,
         T: Send + 'static,
     {
-        let member = self.member(future, Location::caller());
-        let id = member.id;
-        self.tasks[id] = Some(crate::spawn(member));
+        let set_task = self.set_task(future, Location::caller());
+        let id = set_task.id;
+        self.tasks[id] = Some(crate::spawn(set_task));
     }
 
     /// Spawns a task of this set that stays on this thread, as
@@ -181,23 +181,23 @@ impl<T> TaskSet<T> {
         F: Future<Output = T> + 'static,
         T: 'static,
     {
-        let member = self.member(future, Location::caller());
-        let id = member.id;
-        self.tasks[id] = Some(crate::spawn_local(member));
+        let set_task = self.set_task(future, Location::caller());
+        let id = set_task.id;
+        self.tasks[id] = Some(crate::spawn_local(set_task));
     }
 
-    /// Its place is there before it is spawned: it is told of even if spawning panics.
-    fn member<F: Future<Output = T>>(
+    /// Its slot is there before it is spawned: it is reported of even if spawning panics.
+    fn set_task<F: Future<Output = T>>(
         &mut self,
         future: F,
         site: &'static Location<'static>,
-    ) -> Member<F> {
-        Member {
+    ) -> SetTask<F> {
+        SetTask {
             future: Some(future),
             id: self.tasks.insert(None),
-            shared: self.shared.clone(),
+            outcomes: self.outcomes.clone(),
             site,
-            told: false,
+            reported: false,
         }
     }
 
@@ -284,7 +284,7 @@ impl<T> TaskSet<T> {
     /// ```
     pub fn try_join_next_result(&mut self) -> Option<thread::Result<T>> {
         loop {
-            let ended = self.shared.0.lock().ended.pop_front();
+            let ended = self.outcomes.0.lock().ended.pop_front();
             if let Some(result) = self.join(ended?) {
                 return Some(result);
             }
@@ -341,12 +341,12 @@ impl<T> TaskSet<T> {
         // See `Spare` for when it is filled and dropped.
         let mut spare = Spare::default();
         loop {
-            let mut state = self.shared.0.lock();
+            let mut state = self.outcomes.0.lock();
             let Some(ended) = state.ended.pop_front() else {
                 if self.tasks.is_empty() {
                     return Poll::Ready(None);
                 }
-                let left = leave(&mut state.joiner, cx.waker(), &mut spare);
+                let left = register_waker(&mut state.joiner, cx.waker(), &mut spare);
                 drop(state);
                 match left {
                     Ok(()) => return Poll::Pending,
@@ -422,11 +422,11 @@ impl<T> TaskSet<T> {
         poll_fn(|cx| {
             let mut spare = Spare::default();
             loop {
-                let mut state = self.shared.0.lock();
+                let mut state = self.outcomes.0.lock();
                 if state.ended.len() >= self.tasks.len() {
                     return Poll::Ready(());
                 }
-                let left = leave(&mut state.joiner, cx.waker(), &mut spare);
+                let left = register_waker(&mut state.joiner, cx.waker(), &mut spare);
                 drop(state);
                 match left {
                     Ok(()) => return Poll::Pending,
@@ -437,7 +437,7 @@ impl<T> TaskSet<T> {
         .await;
         let before = self.tasks.len();
         let tasks = &mut self.tasks;
-        (self.shared.0.lock().ended).retain(|(id, outcome)| {
+        (self.outcomes.0.lock().ended).retain(|(id, outcome)| {
             if outcome.is_none() {
                 tasks.remove(*id); // No task is left in it.
             }
@@ -471,11 +471,15 @@ fn value<T>(result: thread::Result<T>) -> T {
 }
 
 /// Leaves a waker, by its clone in `spare`, under the lock.
-fn leave(place: &mut Option<Waker>, waker: &Waker, spare: &mut Spare) -> Result<(), NeedsClone> {
-    match place {
+fn register_waker(
+    slot: &mut Option<Waker>,
+    waker: &Waker,
+    spare: &mut Spare,
+) -> Result<(), NeedsClone> {
+    match slot {
         Some(old) => spare.renew(old, waker),
         None => {
-            *place = Some(spare.take()?);
+            *slot = Some(spare.take()?);
             Ok(())
         }
     }
@@ -483,7 +487,7 @@ fn leave(place: &mut Option<Waker>, waker: &Waker, spare: &mut Spare) -> Result<
 
 impl<T> Drop for TaskSet<T> {
     fn drop(&mut self) {
-        let mut state = self.shared.0.lock();
+        let mut state = self.outcomes.0.lock();
         state.closed = true;
         let ended = std::mem::take(&mut state.ended);
         let joiner = state.joiner.take();
@@ -565,28 +569,28 @@ impl<T> fmt::Debug for TaskSet<T> {
 
 pin_project! {
     /// A future of the set: see the head of this file.
-    struct Member<F: Future> {
+    struct SetTask<F: Future> {
         // `None` once it is done.
         #[pin]
         future: Option<F>,
         id: usize,
-        shared: Arc<Shared<F::Output>>,
+        outcomes: Arc<Outcomes<F::Output>>,
         site: &'static Location<'static>,
-        told: bool,
+        reported: bool,
     }
 
-    impl<F: Future> PinnedDrop for Member<F> {
+    impl<F: Future> PinnedDrop for SetTask<F> {
         fn drop(this: Pin<&mut Self>) {
             let mut this = this.project();
             contain(|| this.future.set(None));
-            if !*this.told {
-                this.shared.tell(*this.id, None);
+            if !*this.reported {
+                this.outcomes.push(*this.id, None);
             }
         }
     }
 }
 
-impl<F: Future> Future for Member<F> {
+impl<F: Future> Future for SetTask<F> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -598,8 +602,8 @@ impl<F: Future> Future for Member<F> {
             Err(panic) => Err(panic),
         };
         contain(|| this.future.set(None));
-        *this.told = true;
-        (this.shared).tell(*this.id, Some(Outcome::new(result, this.site)));
+        *this.reported = true;
+        (this.outcomes).push(*this.id, Some(Outcome::new(result, this.site)));
         Poll::Ready(())
     }
 }

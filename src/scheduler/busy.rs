@@ -16,24 +16,24 @@ use std::thread;
 use std::time::Duration;
 
 #[derive(Debug)]
-pub(super) struct Busy {
-    limits: Limits,
+pub(super) struct BusyPoll {
+    limits: BusyPollConfig,
     score: Cell<u8>,
 }
 
 /// What is asked for; nothing, by default.
 #[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct Limits {
+pub(crate) struct BusyPollConfig {
     time: Duration,
     /// How many workers may be awake while one of them polls.
     cores: usize,
 }
 
-impl Limits {
+impl BusyPollConfig {
     /// To be called by who asks for it, and not where it may have been asked for: to count the cores
     /// takes reading several files, and code that other programs need not carry.
-    pub(crate) fn new(time: Duration) -> Limits {
-        Limits {
+    pub(crate) fn new(time: Duration) -> BusyPollConfig {
+        BusyPollConfig {
             time,
             cores: thread::available_parallelism().map_or(1, NonZero::get),
         }
@@ -41,25 +41,25 @@ impl Limits {
 }
 
 /// Polling begins at this score: two short idle times in a row.
-const EAGER: u8 = 2;
+const POLL_THRESHOLD: u8 = 2;
 
 /// No score is higher, so that a burst that ends is soon forgotten: after two long idle times.
-const HIGHEST: u8 = 7;
+const MAX_SCORE: u8 = 7;
 
 /// What a long idle time costs. Where less than three of four are short, more time would be polled
 /// away than gained.
-const LOSS: u8 = 3;
+const PENALTY: u8 = 3;
 
-impl Busy {
-    pub(crate) fn new(limits: Limits) -> Busy {
-        Busy {
+impl BusyPoll {
+    pub(crate) fn new(limits: BusyPollConfig) -> BusyPoll {
+        BusyPoll {
             limits,
             score: Cell::new(0),
         }
     }
 
     #[inline]
-    pub(super) fn is_on(&self) -> bool {
+    pub(super) fn is_enabled(&self) -> bool {
         !self.limits.time.is_zero()
     }
 
@@ -74,16 +74,16 @@ impl Busy {
     }
 
     /// Whether polling pays.
-    pub(super) fn is_eager(&self) -> bool {
-        self.score.get() >= EAGER
+    pub(super) fn should_poll(&self) -> bool {
+        self.score.get() >= POLL_THRESHOLD
     }
 
     /// Something came after so long a time, or nothing did.
-    pub(super) fn learn(&self, idle: Duration) {
+    pub(super) fn record(&self, idle: Duration) {
         let score = self.score.get();
         self.score.set(match idle <= self.limits.time {
-            true => (score + 1).min(HIGHEST),
-            false => score.saturating_sub(LOSS),
+            true => (score + 1).min(MAX_SCORE),
+            false => score.saturating_sub(PENALTY),
         });
     }
 }
@@ -97,33 +97,33 @@ mod tests {
 
     #[test]
     fn polling_begins_after_short_idle_times_and_ends_after_long_ones() {
-        let busy = Busy::new(Limits::new(Duration::from_micros(50)));
-        assert!(!busy.is_eager());
-        busy.learn(SHORT);
-        busy.learn(SHORT);
-        assert!(busy.is_eager());
+        let busy = BusyPoll::new(BusyPollConfig::new(Duration::from_micros(50)));
+        assert!(!busy.should_poll());
+        busy.record(SHORT);
+        busy.record(SHORT);
+        assert!(busy.should_poll());
         for _ in 0..1_000 {
-            busy.learn(SHORT);
+            busy.record(SHORT);
         }
-        busy.learn(LONG);
-        assert!(busy.is_eager(), "one long one is an exception");
-        busy.learn(LONG);
-        assert!(!busy.is_eager(), "two are not");
+        busy.record(LONG);
+        assert!(busy.should_poll(), "one long one is an exception");
+        busy.record(LONG);
+        assert!(!busy.should_poll(), "two are not");
     }
 
     #[test]
     fn mixed_idle_times_are_not_polled_away() {
-        let busy = Busy::new(Limits::new(Duration::from_micros(50)));
+        let busy = BusyPoll::new(BusyPollConfig::new(Duration::from_micros(50)));
         let mut polled = 0;
         for round in 0..1_000 {
-            polled += u32::from(busy.is_eager());
-            busy.learn(if round % 2 == 0 { SHORT } else { LONG });
+            polled += u32::from(busy.should_poll());
+            busy.record(if round % 2 == 0 { SHORT } else { LONG });
         }
         assert_eq!(polled, 0);
     }
 
     #[test]
     fn it_is_off_by_default() {
-        assert!(!Busy::new(Limits::default()).is_on());
+        assert!(!BusyPoll::new(BusyPollConfig::default()).is_enabled());
     }
 }

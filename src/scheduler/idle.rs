@@ -24,7 +24,7 @@ use crate::sync::atomic::{AtomicUsize, Ordering, fence};
 /// What the search asks of the workers.
 pub(super) trait IdleWorkers {
     /// Whether there are tasks that have not started.
-    fn has_backlog(&self) -> bool;
+    fn has_injected(&self) -> bool;
 
     /// The place of the find_idle to be woken, if there is one.
     fn find_idle(&self) -> Option<usize>;
@@ -48,13 +48,13 @@ impl Idle {
 
     /// Something was added to the backlog, or is left of it.
     #[inline]
-    pub(super) fn wake_one(&self, crew: &impl IdleWorkers) {
+    pub(super) fn wake_one(&self, workers: &impl IdleWorkers) {
         loop {
             fence(Ordering::SeqCst);
-            let Some(index) = crew.find_idle() else {
+            let Some(index) = workers.find_idle() else {
                 return;
             };
-            if !crew.has_backlog() || !self.replace(0, index + 1) || crew.wake(index) {
+            if !workers.has_injected() || !self.replace(0, index + 1) || workers.wake(index) {
                 return;
             }
             self.replace(index + 1, 0);
@@ -68,9 +68,9 @@ impl Idle {
     }
 
     /// The worker at `index` has come, and taken what it wants.
-    pub(super) fn end_search(&self, index: usize, crew: &impl IdleWorkers) {
+    pub(super) fn end_search(&self, index: usize, workers: &impl IdleWorkers) {
         self.replace(index + 1, 0);
-        self.wake_one(crew);
+        self.wake_one(workers);
     }
 
     /// Replaces `old`, and nothing else: whoever takes back a mark must not take another's.
@@ -98,9 +98,9 @@ mod loom_tests {
         /// How many tasks have not started.
         backlog: AtomicUsize,
         /// How many still have to start. Whoever starts the last lets the workers go.
-        left: AtomicUsize,
+        unstarted: AtomicUsize,
         /// Whether the tasks block their workers until all have started.
-        meet: bool,
+        blocking: bool,
         workers: Vec<Worker>,
     }
 
@@ -133,7 +133,7 @@ mod loom_tests {
     }
 
     impl IdleWorkers for World {
-        fn has_backlog(&self) -> bool {
+        fn has_injected(&self) -> bool {
             self.backlog.load(Ordering::Relaxed) > 0
         }
 
@@ -151,12 +151,12 @@ mod loom_tests {
     }
 
     impl World {
-        fn new(workers: usize, tasks: usize, meet: bool) -> Arc<World> {
+        fn new(workers: usize, tasks: usize, blocking: bool) -> Arc<World> {
             Arc::new(World {
                 idle: Idle::new(),
                 backlog: AtomicUsize::new(0),
-                left: AtomicUsize::new(tasks),
-                meet,
+                unstarted: AtomicUsize::new(tasks),
+                blocking,
                 workers: (0..workers)
                     .map(|_| Worker {
                         parking: Parking::new(),
@@ -217,12 +217,12 @@ mod loom_tests {
         }
 
         fn start(&self, index: usize) {
-            if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+            if self.unstarted.fetch_sub(1, Ordering::AcqRel) == 1 {
                 for worker in &self.workers {
                     worker.notify();
                 }
             }
-            if self.meet {
+            if self.blocking {
                 // The worker is in the middle of a task, and hears of nothing but the end.
                 while !self.is_over() {
                     self.workers[index].wait();
@@ -231,7 +231,7 @@ mod loom_tests {
         }
 
         fn is_over(&self) -> bool {
-            self.left.load(Ordering::Acquire) == 0
+            self.unstarted.load(Ordering::Acquire) == 0
         }
 
         /// As `runtime::worker` does it. Loom fails the model where everybody sleeps for ever.
@@ -242,7 +242,7 @@ mod loom_tests {
                     self.start(index);
                 }
                 worker.parking.park();
-                match self.has_backlog() || self.is_over() {
+                match self.has_injected() || self.is_over() {
                     // An event is told all the same, as by a look without sleep.
                     true => worker.look(),
                     false => worker.wait(),

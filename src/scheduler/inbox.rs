@@ -22,20 +22,20 @@ pub(super) struct Inbox<T> {
 
 /// Room from the start on; afterwards it and the worker's own list change places, and neither shrinks: so in the
 /// long run a wake allocates nothing. 2 KiB.
-const ROOM: usize = 256;
+const CAPACITY: usize = 256;
 
 impl<T> Inbox<T> {
     pub(super) fn new() -> Inbox<T> {
         Inbox {
-            list: Mutex::new(VecDeque::with_capacity(ROOM)),
+            list: Mutex::new(VecDeque::with_capacity(CAPACITY)),
             count: AtomicUsize::new(0),
         }
     }
 
     #[inline]
-    pub(super) fn push(&self, thing: T) {
+    pub(super) fn push(&self, item: T) {
         let mut list = self.list.lock();
-        list.push_back(thing);
+        list.push_back(item);
         self.count.store(list.len(), Ordering::Relaxed);
     }
 
@@ -50,9 +50,9 @@ impl<T> Inbox<T> {
             return None;
         }
         let mut list = self.list.lock();
-        let thing = list.pop_front();
+        let item = list.pop_front();
         self.count.store(list.len(), Ordering::Relaxed);
-        thing
+        item
     }
 
     /// Moves everything to the end of `into`.
@@ -95,8 +95,8 @@ mod loom_tests {
             })
         }
 
-        fn send(&self, thing: u8) {
-            self.inbox.push(thing);
+        fn send(&self, item: u8) {
+            self.inbox.push(item);
             if self.parking.unpark() {
                 *self.notified.lock() = true;
                 self.woken.notify_one();
@@ -128,12 +128,12 @@ mod loom_tests {
         model.preemption_bound = Some(3);
         model.check(|| {
             let world = World::new();
-            let senders = [vec![1, 2], vec![9]].map(|things| {
+            let senders = [vec![1, 2], vec![9]].map(|items| {
                 let world = world.clone();
-                loom::thread::spawn(move || things.into_iter().for_each(|it| world.send(it)))
+                loom::thread::spawn(move || items.into_iter().for_each(|it| world.send(it)))
             });
             let mut all = world.receive(3);
-            all.retain(|thing| *thing != 9);
+            all.retain(|item| *item != 9);
             assert_eq!(all, [1, 2]);
             for sender in senders {
                 sender.join().unwrap();

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use slab::Slab;
 
 use super::budget::Budget;
-use super::shared::{Remote, SHARE, Shared};
+use super::shared::{MAX_GRANT, Remote, Shared};
 use super::{Meta, Runnable};
 use crate::reactor::{Driver, now, replace_driver};
 
@@ -41,9 +41,9 @@ pub(crate) struct Local {
     owned_tasks: Cell<usize>,
     pub(super) budget: Budget,
     /// How many tasks this worker may start before it looks at the others' loads again.
-    may_start: Cell<usize>,
+    allowance: Cell<usize>,
     /// While it leaves tasks to others.
-    waiting: Cell<Option<Waiting>>,
+    deferral: Cell<Option<Deferral>>,
     /// Whether the running task has spawned one that nobody was woken for.
     pub(super) has_spawned: Cell<bool>,
     /// Shares of the runtime that tasks gave back.
@@ -59,43 +59,43 @@ pub(crate) struct OwnedTask {
 
 /// Room for the ready tasks of a small program, made with the worker, so that no wake of it ever
 /// allocates. Larger queues grow once.
-const QUEUE: usize = 64;
+const QUEUE_CAPACITY: usize = 64;
 
 /// How long a pool worker leaves tasks to those that have fewer: longer than these need to wake up and to
 /// come by, short beside what it would take them to come from a computation.
-pub(crate) const PATIENCE: Duration = Duration::from_millis(1);
+pub(super) const DEFER_TIMEOUT: Duration = Duration::from_millis(1);
 
 /// Since when a pool worker leaves tasks to others, and how many it starts when it has waited enough.
 #[derive(Clone, Copy, Debug)]
-struct Waiting {
+struct Deferral {
     since: Instant,
     grant: usize,
 }
 
-/// What a pool worker can do about tasks that have not started.
+/// What a worker does about the inject queue.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Backlog {
+pub(super) enum InjectedAction {
     None,
-    /// Take one.
-    Mine,
-    /// Leave them to pool workers that have fewer tasks.
-    Others,
+    /// Take a task.
+    Take,
+    /// Leave the tasks to pool workers that own fewer.
+    Defer,
 }
 
 impl Local {
     pub(crate) fn new(shared: Arc<Shared>, index: usize) -> Local {
         Local {
-            is_pool_worker: index != shared.main_worker(),
+            is_pool_worker: index != shared.main_index(),
             remote: shared.remote(index).clone(),
             shared,
             index,
-            ready: RefCell::new(VecDeque::with_capacity(QUEUE)),
-            yielded: RefCell::new(VecDeque::with_capacity(QUEUE)),
+            ready: RefCell::new(VecDeque::with_capacity(QUEUE_CAPACITY)),
+            yielded: RefCell::new(VecDeque::with_capacity(QUEUE_CAPACITY)),
             owned: RefCell::default(),
             owned_tasks: Cell::new(0),
             budget: Budget::new(),
-            may_start: Cell::new(0),
-            waiting: Cell::new(None),
+            allowance: Cell::new(0),
+            deferral: Cell::new(None),
             has_spawned: Cell::new(false),
             shares: RefCell::default(),
         }
@@ -129,44 +129,44 @@ impl Local {
     }
 
     /// What there is to do about tasks that have not started.
-    pub(crate) fn backlog(&self) -> Backlog {
+    pub(super) fn injected_action(&self) -> InjectedAction {
         if !self.is_pool_worker || !self.shared.has_injected() || self.shared.is_closing() {
-            return Backlog::None;
+            return InjectedAction::None;
         }
-        if self.may_start.get() == 0 {
-            match self.shared.share(self.index) {
-                0 => return Backlog::Others,
-                share => self.may_start.set(share),
+        if self.allowance.get() == 0 {
+            match self.shared.allowance(self.index) {
+                0 => return InjectedAction::Defer,
+                share => self.allowance.set(share),
             }
-            self.waiting.set(None);
+            self.deferral.set(None);
         }
-        Backlog::Mine
+        InjectedAction::Take
     }
 
     /// Between two runs: what is left to others that are too long in coming, this worker starts itself,
     /// one task at first and twice as many each time.
     #[inline]
     pub(crate) fn defer_to_others(&self) {
-        match self.backlog() {
-            Backlog::None => return self.waiting.set(None),
-            Backlog::Mine => return,
-            Backlog::Others => {}
+        match self.injected_action() {
+            InjectedAction::None => return self.deferral.set(None),
+            InjectedAction::Take => return,
+            InjectedAction::Defer => {}
         }
-        let waiting = match self.waiting.get() {
-            Some(waiting) => waiting,
-            None => Waiting {
+        let deferral = match self.deferral.get() {
+            Some(deferral) => deferral,
+            None => Deferral {
                 since: now(),
                 grant: 1,
             },
         };
-        self.waiting
-            .set(Some(match now() < waiting.since + PATIENCE {
-                true => waiting,
+        self.deferral
+            .set(Some(match now() < deferral.since + DEFER_TIMEOUT {
+                true => deferral,
                 false => {
-                    self.may_start.set(waiting.grant);
-                    Waiting {
+                    self.allowance.set(deferral.grant);
+                    Deferral {
                         since: now(),
-                        grant: (waiting.grant * 2).min(SHARE),
+                        grant: (deferral.grant * 2).min(MAX_GRANT),
                     }
                 }
             }));
@@ -176,11 +176,11 @@ impl Local {
     /// on.
     #[inline]
     pub(crate) fn take_injected(&self) -> Option<Runnable> {
-        if self.backlog() != Backlog::Mine {
+        if self.injected_action() != InjectedAction::Take {
             return None;
         }
         let runnable = self.shared.take_injected()?;
-        self.may_start.set(self.may_start.get() - 1);
+        self.allowance.set(self.allowance.get() - 1);
         runnable.metadata().assign(self.index);
         if self.shared.has_injected() {
             self.shared.wake_one();
@@ -244,7 +244,7 @@ impl Local {
     }
 
     /// Where the live tasks were spawned, as far as they were polled.
-    pub(crate) fn live_sites(&self) -> Vec<&'static Location<'static>> {
+    pub(crate) fn owned_sites(&self) -> Vec<&'static Location<'static>> {
         self.owned
             .borrow()
             .iter()
@@ -350,7 +350,7 @@ pub(crate) fn share_of(shared: &Arc<Shared>) -> Share {
         Some((index, share)) => (Some(index), share),
         None => (None, None),
     };
-    shared.count(index);
+    shared.task_spawned(index);
     Share(Some(share.unwrap_or_else(|| shared.clone())))
 }
 
@@ -374,7 +374,7 @@ pub(crate) fn bind(meta: &Meta, waker: &Waker) -> Option<OwnedKey> {
 
 /// A task's future is gone: takes it out of the list, and counts it. One that was polled ends on its
 /// home's thread, one that was not may end anywhere.
-pub(crate) fn end(meta: &Meta, entry: Option<OwnedKey>) {
+pub(crate) fn task_ended(meta: &Meta, entry: Option<OwnedKey>) {
     let index = with_current(|local| {
         if let (Some(OwnedKey(entry)), true) = (entry, local.owns(meta)) {
             local.set_owned_tasks(local.owned_tasks.get() - 1);
@@ -384,5 +384,5 @@ pub(crate) fn end(meta: &Meta, entry: Option<OwnedKey>) {
         }
         Arc::ptr_eq(&local.shared, &meta.shared).then_some(local.index)
     });
-    meta.shared.remove_task(index.flatten());
+    meta.shared.task_ended(index.flatten());
 }

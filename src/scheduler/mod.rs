@@ -25,9 +25,9 @@ use async_task::ScheduleInfo;
 
 use crate::sync::atomic::{AtomicUsize, Ordering};
 
-pub(crate) use busy::Limits;
+pub(crate) use busy::BusyPollConfig;
 use local::{CURRENT, Share};
-pub(crate) use local::{Local, OwnedKey, bind, current, end, share_of, with_current};
+pub(crate) use local::{Local, OwnedKey, bind, current, share_of, task_ended, with_current};
 pub(crate) use shared::Shared;
 use shared::UNASSIGNED;
 pub(crate) use worker::Worker;
@@ -77,7 +77,7 @@ pub(crate) type Runnable = async_task::Runnable<Meta>;
 /// How every wake, from any thread, gets its task run. `async-task` calls it at most once until
 /// the task has run.
 pub(super) fn schedule(runnable: Runnable, info: ScheduleInfo) {
-    let elsewhere = CURRENT.with(|current| match &**current.borrow() {
+    let remote = CURRENT.with(|current| match &**current.borrow() {
         Some(local) if local.owns(runnable.metadata()) => {
             match info.woken_while_running {
                 true => local.yielded.borrow_mut().push_back(runnable),
@@ -87,19 +87,19 @@ pub(super) fn schedule(runnable: Runnable, info: ScheduleInfo) {
         }
         _ => Some(runnable),
     });
-    if let Some(runnable) = elsewhere {
-        send(runnable);
+    if let Some(runnable) = remote {
+        schedule_remote(runnable);
     }
 }
 
 /// To another worker's home, or, without one yet, to all of its runtime.
-fn send(runnable: Runnable) {
+fn schedule_remote(runnable: Runnable) {
     // Once it is in a queue the task may run and be gone, and with it its share of the runtime. This
     // thread's own share serves as well, and spares counting, on a cache line that all workers want.
     // What follows runs nobody else's code, so the current worker may stay borrowed.
     CURRENT.with(|current| match &**current.borrow() {
         Some(local) if Arc::ptr_eq(&local.shared, &runnable.metadata().shared) => {
-            let is_spawned = hand_over(&local.shared, runnable);
+            let is_spawned = push_remote(&local.shared, runnable);
             // The first one that a pool worker's task spawns it most likely takes itself, when that task
             // returns.
             if is_spawned && (!local.is_pool_worker || local.has_spawned.replace(true)) {
@@ -108,7 +108,7 @@ fn send(runnable: Runnable) {
         }
         _ => {
             let shared = Arc::clone(&runnable.metadata().shared);
-            if hand_over(&shared, runnable) {
+            if push_remote(&shared, runnable) {
                 shared.wake_one();
             }
         }
@@ -116,7 +116,7 @@ fn send(runnable: Runnable) {
 }
 
 /// True if it has no home yet, and one of `shared`, whose task it is, is to be woken for it.
-fn hand_over(shared: &Shared, runnable: Runnable) -> bool {
+fn push_remote(shared: &Shared, runnable: Runnable) -> bool {
     let index = runnable.metadata().index();
     if index != UNASSIGNED {
         let remote = shared.remote(index);
@@ -127,7 +127,7 @@ fn hand_over(shared: &Shared, runnable: Runnable) -> bool {
     shared.inject(runnable);
     if shared.is_closing() {
         // The pool workers have gone, and the main worker waits for just this one: see "Closing" in `shared`.
-        shared.remote(shared.main_worker()).reactor.unpark();
+        shared.remote(shared.main_index()).reactor.unpark();
         return false;
     }
     true

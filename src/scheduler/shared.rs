@@ -7,9 +7,9 @@
 //!
 //! **Homes.** With pool workers, a spawned task goes to `injected`, the queue of tasks that have not started,
 //! which they share. The pool worker that takes it from there becomes its home for life. Since that is
-//! for life, places count: a pool worker starts a task only while it has at most [`STEP`] live tasks more
+//! for life, places count: a pool worker starts a task only while it has at most [`MAX_LOAD_GAP`] live tasks more
 //! than the one that has fewest. One that has nothing to do but more than that leaves the task to the
-//! others, for [`PATIENCE`](super::local::PATIENCE): they may be long in coming, and then it is better
+//! others, for [`DEFER_TIMEOUT`](super::local::DEFER_TIMEOUT): they may be long in coming, and then it is better
 //! started in the wrong place than not at all.
 //!
 //! **Waking.** Whoever adds to `injected` wakes a sleeping pool worker: see [`idle`](super::idle). One
@@ -28,7 +28,7 @@
 //! **The end of a run.** Who waits for the last task ([`watch`](Shared::watch)) marks that, and then
 //! looks at the count, and then sleeps. A pool worker whose last task ends comes to rest: it parks, whose
 //! fence comes after its counting, and then looks at the mark and the count
-//! ([`before_sleep`](Shared::before_sleep)). One of both sees what the other wrote.
+//! ([`notify_watchers`](Shared::notify_watchers)). One of both sees what the other wrote.
 //!
 //! **Closing.** A spawner from outside counts its task, and *then* looks whether the runtime is closing;
 //! the main worker marks that, and *then* waits for the count to come to zero; all of it sequentially
@@ -54,25 +54,25 @@ use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 /// How many live tasks more than the least loaded pool worker a pool worker may have to start another one. Two
 /// looks of busy pool workers are about that many short tasks apart, and among long-lived ones it is
 /// little: 16 of 250 connections a worker.
-const STEP: usize = 16;
+const MAX_LOAD_GAP: usize = 16;
 
 /// How many tasks a pool worker starts at most that has waited for others in vain.
-pub(super) const SHARE: usize = 64;
+pub(super) const MAX_GRANT: usize = 64;
 
 #[derive(Debug)]
 pub(crate) struct Shared {
     remotes: Box<[Arc<Remote>]>,
     /// Tasks that have not started. Unused without pool workers.
-    injected: Inbox<Runnable>,
+    inject_queue: Inbox<Runnable>,
     idle: Idle,
-    external: TaskCount,
+    external: TaskCounters,
     closing: AtomicBool,
     /// Why it closes by itself.
     failure: OnceLock<String>,
     /// Members that have ended.
-    left: AtomicUsize,
+    exited: AtomicUsize,
     /// How many wait for the last task to end.
-    watched: AtomicUsize,
+    watchers: AtomicUsize,
 }
 
 /// What every thread can reach of one worker. On cache lines of its own: its neighbours are other
@@ -82,20 +82,20 @@ pub(crate) struct Shared {
 pub(crate) struct Remote {
     pub(crate) reactor: Arc<Reactor>,
     pub(super) inbox: Inbox<Runnable>,
-    tasks: TaskCount,
+    counters: TaskCounters,
     /// Tasks that live here. Written by the home's thread.
     load: AtomicUsize,
     /// Asleep for a moment only, since there is a backlog that others should take.
-    patient: AtomicBool,
+    deferring: AtomicBool,
 }
 
 #[derive(Debug, Default)]
-struct TaskCount {
+struct TaskCounters {
     spawned: AtomicUsize,
     ended: AtomicUsize,
 }
 
-impl TaskCount {
+impl TaskCounters {
     /// By the one thread that writes it.
     #[inline]
     fn add(counter: &AtomicUsize) {
@@ -116,8 +116,8 @@ impl Remote {
         self.load.store(load, Ordering::Relaxed);
     }
 
-    pub(crate) fn set_patient(&self, patient: bool) {
-        self.patient.store(patient, Ordering::Relaxed);
+    pub(crate) fn set_deferring(&self, deferring: bool) {
+        self.deferring.store(deferring, Ordering::Relaxed);
     }
 }
 
@@ -132,22 +132,22 @@ impl Shared {
                 Arc::new(Remote {
                     reactor,
                     inbox: Inbox::new(),
-                    tasks: TaskCount::default(),
+                    counters: TaskCounters::default(),
                     load: AtomicUsize::new(0),
-                    patient: AtomicBool::new(false),
+                    deferring: AtomicBool::new(false),
                 })
             })
             .collect();
         assert!(!remotes.is_empty(), "a shared has a main_worker");
         Shared {
             remotes,
-            injected: Inbox::new(),
+            inject_queue: Inbox::new(),
             idle: Idle::new(),
-            external: TaskCount::default(),
+            external: TaskCounters::default(),
             closing: AtomicBool::new(false),
             failure: OnceLock::new(),
-            left: AtomicUsize::new(0),
-            watched: AtomicUsize::new(0),
+            exited: AtomicUsize::new(0),
+            watchers: AtomicUsize::new(0),
         }
     }
 
@@ -158,25 +158,25 @@ impl Shared {
 
     /// The place of the worker that the runtime's thread drives.
     #[inline]
-    pub(crate) fn main_worker(&self) -> usize {
+    pub(crate) fn main_index(&self) -> usize {
         self.remotes.len() - 1
     }
 
     /// Those that share what is spawned.
     #[inline]
-    fn pool(&self) -> &[Arc<Remote>] {
-        &self.remotes[..self.main_worker()]
+    fn pool_workers(&self) -> &[Arc<Remote>] {
+        &self.remotes[..self.main_index()]
     }
 
     /// How many threads run what is spawned.
     pub(crate) fn workers(&self) -> usize {
-        self.pool().len().max(1)
+        self.pool_workers().len().max(1)
     }
 
     /// Where a task that may run anywhere belongs before it starts.
     #[inline]
     pub(crate) fn initial_worker(&self) -> usize {
-        match self.main_worker() {
+        match self.main_index() {
             0 => 0,
             _ => UNASSIGNED,
         }
@@ -197,9 +197,9 @@ impl Shared {
 
     /// A task was made, by the worker at `index` or from outside.
     #[inline]
-    pub(super) fn count(&self, index: Option<usize>) {
+    pub(super) fn task_spawned(&self, index: Option<usize>) {
         match index {
-            Some(index) => TaskCount::add(&self.remotes[index].tasks.spawned),
+            Some(index) => TaskCounters::add(&self.remotes[index].counters.spawned),
             None => {
                 self.external.spawned.fetch_add(1, Ordering::SeqCst);
             }
@@ -208,23 +208,23 @@ impl Shared {
 
     /// A task's future is gone.
     #[inline]
-    pub(super) fn remove_task(&self, index: Option<usize>) {
+    pub(super) fn task_ended(&self, index: Option<usize>) {
         match index {
-            Some(index) => TaskCount::add(&self.remotes[index].tasks.ended),
+            Some(index) => TaskCounters::add(&self.remotes[index].counters.ended),
             None => {
                 self.external.ended.fetch_add(1, Ordering::SeqCst);
             }
         }
         if self.is_closing() {
-            self.remotes[self.main_worker()].reactor.unpark();
+            self.remotes[self.main_index()].reactor.unpark();
         }
     }
 
     /// How many tasks have a future. Zero is exact, for whoever has spawned the first of them.
     #[inline]
     pub(crate) fn live_tasks(&self) -> usize {
-        let sum = |counter: fn(&TaskCount) -> &AtomicUsize| {
-            let remotes = self.remotes.iter().map(|remote| &remote.tasks);
+        let sum = |counter: fn(&TaskCounters) -> &AtomicUsize| {
+            let remotes = self.remotes.iter().map(|remote| &remote.counters);
             remotes
                 .chain([&self.external])
                 .map(|tasks| counter(tasks).load(Ordering::SeqCst))
@@ -237,19 +237,19 @@ impl Shared {
     /// From here on whoever ends the last task wakes the main worker. To be called before the count is looked
     /// at.
     pub(crate) fn watch(&self) {
-        self.watched.fetch_add(1, Ordering::SeqCst);
+        self.watchers.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
     }
 
     pub(crate) fn unwatch(&self) {
-        self.watched.fetch_sub(1, Ordering::SeqCst);
+        self.watchers.fetch_sub(1, Ordering::SeqCst);
     }
 
     /// A pool worker is about to sleep, and has declared itself parked.
     #[inline]
-    pub(crate) fn before_sleep(&self) {
-        if self.watched.load(Ordering::Relaxed) > 0 && self.live_tasks() == 0 {
-            self.remotes[self.main_worker()].reactor.unpark();
+    pub(crate) fn notify_watchers(&self) {
+        if self.watchers.load(Ordering::Relaxed) > 0 && self.live_tasks() == 0 {
+            self.remotes[self.main_index()].reactor.unpark();
         }
     }
 
@@ -263,8 +263,8 @@ impl Shared {
     /// From here on tasks that are spawned are cancelled at once, and pool workers end.
     pub(crate) fn start_closing(&self) {
         self.closing.store(true, Ordering::SeqCst);
-        for member in self.pool() {
-            member.reactor.try_to_unpark();
+        for remote in self.pool_workers() {
+            remote.reactor.try_to_unpark();
         }
     }
 
@@ -274,7 +274,7 @@ impl Shared {
         // Before the mark, so that whoever sees that sees this. The first one counts.
         let _ = self.failure.set(why);
         self.start_closing();
-        self.remotes[self.main_worker()].reactor.try_to_unpark();
+        self.remotes[self.main_index()].reactor.try_to_unpark();
     }
 
     /// Why it has closed by itself, if it has.
@@ -286,19 +286,19 @@ impl Shared {
     }
 
     /// A pool worker ends.
-    pub(crate) fn leave(&self) {
-        self.left.fetch_add(1, Ordering::SeqCst);
-        self.remotes[self.main_worker()].reactor.try_to_unpark();
+    pub(crate) fn worker_exited(&self) {
+        self.exited.fetch_add(1, Ordering::SeqCst);
+        self.remotes[self.main_index()].reactor.try_to_unpark();
     }
 
     /// Whether so many pool workers have ended.
-    pub(crate) fn have_exited(&self, pool: usize) -> bool {
-        self.left.load(Ordering::SeqCst) == pool
+    pub(crate) fn all_exited(&self, pool: usize) -> bool {
+        self.exited.load(Ordering::SeqCst) == pool
     }
 
     /// Schedules a new task for the first time; drops, and so cancels it, if the runtime is closing.
     #[inline]
-    pub(crate) fn start(&self, runnable: Runnable) {
+    pub(crate) fn schedule_new(&self, runnable: Runnable) {
         match self.is_closing() {
             true => drop(runnable),
             false => runnable.schedule(),
@@ -309,25 +309,25 @@ impl Shared {
 
     /// Adds one. To be followed by [`wake_one`](Self::wake_one), now or soon.
     pub(super) fn inject(&self, runnable: Runnable) {
-        self.injected.push(runnable);
+        self.inject_queue.push(runnable);
     }
 
     #[inline]
     pub(crate) fn has_injected(&self) -> bool {
-        !self.injected.is_empty()
+        !self.inject_queue.is_empty()
     }
 
     /// Takes one, whoever asks.
     #[inline]
     pub(crate) fn take_injected(&self) -> Option<Runnable> {
-        self.injected.pop()
+        self.inject_queue.pop()
     }
 
     /// How many tasks the pool worker at `index` may start, as things stand.
-    pub(super) fn share(&self, index: usize) -> usize {
+    pub(super) fn allowance(&self, index: usize) -> usize {
         let load = |remote: &Arc<Remote>| remote.load.load(Ordering::Relaxed);
-        let least = self.pool().iter().map(load).min().unwrap_or(0);
-        (least + STEP).saturating_sub(load(&self.remotes[index]))
+        let least = self.pool_workers().iter().map(load).min().unwrap_or(0);
+        (least + MAX_LOAD_GAP).saturating_sub(load(&self.remotes[index]))
     }
 
     /// Wakes a sleeping pool worker if there is a backlog, and none is on its way.
@@ -350,15 +350,15 @@ impl Shared {
 
 impl IdleWorkers for Shared {
     #[inline]
-    fn has_backlog(&self) -> bool {
+    fn has_injected(&self) -> bool {
         self.has_injected()
     }
 
     #[inline]
     fn find_idle(&self) -> Option<usize> {
-        let pool = self.pool().iter().enumerate();
+        let pool = self.pool_workers().iter().enumerate();
         pool.filter(|(_, remote)| {
-            remote.reactor.is_parked() && !remote.patient.load(Ordering::Relaxed)
+            remote.reactor.is_parked() && !remote.deferring.load(Ordering::Relaxed)
         })
         .min_by_key(|(_, remote)| remote.load.load(Ordering::Relaxed))
         .map(|(index, _)| index)

@@ -2,7 +2,7 @@
 //!
 //! **A turn** is a run and a pause, in whichever order its caller wants:
 //!
-//! * [`run_ready`](Worker::run_ready) runs ready tasks, [`RUNS`] at most.
+//! * [`run_ready`](Worker::run_ready) runs ready tasks, [`EVENT_INTERVAL`] at most.
 //! * [`pause`](Worker::pause) takes what other threads sent; if there is nothing to run, it parks and
 //!   sleeps until the earliest deadline, the caller's timeout, an event or a notification, else it
 //!   looks without sleeping. It wakes whose sources and deadlines are ready. Then those that yielded
@@ -16,7 +16,7 @@
 //! No clock is read when no timer is pending. The kernel is not asked when there are tasks to run
 //! and no source is registered: there is nothing that it could say.
 //!
-//! **Embedding.** Once [`descriptor`](Worker::descriptor) was called, a foreign loop waits for us
+//! **Embedding.** Once [`backend_fd`](Worker::backend_fd) was called, a foreign loop waits for us
 //! on it. Then between turns the worker counts as parked, also for wakes from its own thread, whose
 //! current worker it is not: they go through the inbox and notify. Each drive ends by arming the
 //! earliest deadline in the kernel, and by a notification of its own if tasks are left.
@@ -44,32 +44,32 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::Runnable;
-use super::busy::{Busy, Limits};
-use super::local::{self, Backlog, Local, PATIENCE};
+use super::busy::{BusyPoll, BusyPollConfig};
+use super::local::{self, DEFER_TIMEOUT, InjectedAction, Local};
 use super::shared::{Remote, Shared};
 use crate::reactor::{BATCH, Driver, Reactor, now};
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
 use crate::sys::BorrowedDescriptor;
 
 /// Tasks run between two looks at the kernel.
-const RUNS: usize = BATCH;
+const EVENT_INTERVAL: usize = BATCH;
 
 /// How long a worker sleeps that cannot wait: long enough to leave the core to others, short enough to end
 /// soon what waits for it.
-const MOMENT: Duration = Duration::from_millis(1);
+const RETRY_DELAY: Duration = Duration::from_millis(1);
 
 /// A pool worker with tasks of its own starts another one every so many runs.
-const START_EVERY: usize = 8;
+const INJECT_INTERVAL: usize = 8;
 
 pub(crate) struct Worker {
     pub(crate) local: Rc<Local>,
     driver: Rc<Driver>,
     embedded: Cell<bool>,
-    busy: Busy,
+    busy_poll: BusyPoll,
     /// Counts a pool worker's runs.
     runs: Cell<usize>,
     /// It was woken for tasks that have not started, and has not come yet.
-    wanted: Cell<bool>,
+    searching: Cell<bool>,
     /// Its poller cannot wait any more.
     is_broken: Cell<bool>,
     /// How many calls drive it, one within the other: a task, or a waker, may drive its own runtime.
@@ -77,14 +77,14 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    pub(crate) fn new(shared: Arc<Shared>, index: usize, busy_poll: Limits) -> Worker {
+    pub(crate) fn new(shared: Arc<Shared>, index: usize, busy_poll: BusyPollConfig) -> Worker {
         Worker {
             driver: Rc::new(Driver::new(shared.remote(index).reactor.clone())),
             local: Rc::new(Local::new(shared, index)),
             embedded: Cell::new(false),
-            busy: Busy::new(busy_poll),
+            busy_poll: BusyPoll::new(busy_poll),
             runs: Cell::new(0),
-            wanted: Cell::new(false),
+            searching: Cell::new(false),
             is_broken: Cell::new(false),
             drives: Cell::new(0),
         }
@@ -108,7 +108,7 @@ impl Worker {
     /// Drives the worker until `future` is done.
     pub(crate) fn block_on<F: Future>(&self, future: F) -> F::Output {
         let _driving = self.drive();
-        let main = Arc::new(Main {
+        let main = Arc::new(MainWaker {
             woken: AtomicBool::new(true),
             reactor: self.remote().reactor.clone(),
         });
@@ -118,11 +118,11 @@ impl Worker {
         loop {
             // The future has its turns among the tasks, and yields like one.
             let mut yielded = false;
-            for _ in 0..RUNS {
+            for _ in 0..EVENT_INTERVAL {
                 if !yielded && main.woken.load(Ordering::Relaxed) {
                     main.woken.swap(false, Ordering::Acquire);
                     // Before the future finds its tasks cancelled, which says less.
-                    self.check();
+                    self.panic_if_failed();
                     self.local.renew_budget();
                     if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
                         return output;
@@ -136,17 +136,17 @@ impl Worker {
             self.pause(timeout, &|| {
                 main.woken.load(Ordering::Relaxed) || self.has_failed()
             });
-            self.check();
+            self.panic_if_failed();
         }
     }
 
     /// Drives the worker for ever.
-    pub(crate) fn drive_on(&self) -> ! {
+    pub(crate) fn drive_forever(&self) -> ! {
         let _driving = self.drive();
         loop {
             self.run_ready();
             self.pause(None, &|| self.has_failed());
-            self.check();
+            self.panic_if_failed();
         }
     }
 
@@ -170,7 +170,7 @@ impl Worker {
                 return;
             }
             self.pause(left, &|| shared.live_tasks() == 0 || self.has_failed());
-            self.check();
+            self.panic_if_failed();
         }
     }
 
@@ -178,21 +178,21 @@ impl Worker {
     pub(crate) fn turn(&self, timeout: Option<Duration>) -> bool {
         let _driving = self.drive();
         let any = self.pause(timeout, &|| self.has_failed());
-        self.check();
+        self.panic_if_failed();
         any | self.run_ready()
     }
 
     /// Drives a pool worker of a runtime until the runtime closes.
-    pub(crate) fn serve(&self) {
+    pub(crate) fn run_pool_worker(&self) {
         /// Also if it panics: else the main worker would wait for ever.
-        struct Leaving<'a>(&'a Shared);
-        impl Drop for Leaving<'_> {
+        struct ExitGuard<'a>(&'a Shared);
+        impl Drop for ExitGuard<'_> {
             fn drop(&mut self) {
-                self.0.leave();
+                self.0.worker_exited();
             }
         }
         let shared = &**self.shared();
-        let _leaving = Leaving(shared);
+        let _exit_guard = ExitGuard(shared);
         let _driving = self.drive();
         let served = catch_unwind(AssertUnwindSafe(|| {
             while !shared.is_closing() {
@@ -217,27 +217,27 @@ impl Worker {
 
     /// Tells whoever drives the main worker that the runtime has closed by itself.
     #[inline]
-    fn check(&self) {
+    fn panic_if_failed(&self) {
         if let Some(why) = self.shared().failure() {
-            self.end_with(why);
+            self.panic_with(why);
         }
     }
 
     #[cold]
-    fn end_with(&self, why: &str) -> ! {
+    fn panic_with(&self, why: &str) -> ! {
         panic!("polder: {why}");
     }
 
-    /// Sleeps unless there is something to do, or `must_stay` says so. True if anything was woken.
-    fn pause(&self, timeout: Option<Duration>, must_stay: &dyn Fn() -> bool) -> bool {
+    /// Sleeps unless there is something to do, or `stay_awake` says so. True if anything was woken.
+    fn pause(&self, timeout: Option<Duration>, stay_awake: &dyn Fn() -> bool) -> bool {
         let local = &*self.local;
         let reactor = self.reactor();
         let mut any = false;
-        let may_sleep = timeout != Some(Duration::ZERO) && !local.has_work() && !must_stay();
+        let may_sleep = timeout != Some(Duration::ZERO) && !local.has_work() && !stay_awake();
         let slept = may_sleep
-            && match self.busy.is_on() {
-                true => self.sleep_reluctantly(timeout, must_stay, &mut any),
-                false => self.sleep(timeout, must_stay, &mut any),
+            && match self.busy_poll.is_enabled() {
+                true => self.poll_then_sleep(timeout, stay_awake, &mut any),
+                false => self.sleep(timeout, stay_awake, &mut any),
             };
         if !slept && (reactor.has_sources() || self.embedded.get()) {
             any |= self.wait(Some(Duration::ZERO));
@@ -247,8 +247,8 @@ impl Worker {
         local.take_inbox();
         local.release_yielded();
         if local.is_pool_worker() {
-            if self.wanted.take() {
-                self.come();
+            if self.searching.take() {
+                self.search();
             }
             local.defer_to_others();
         }
@@ -263,7 +263,7 @@ impl Worker {
             && local.is_pool_worker()
             && local.shared.is_searching(local.index)
         {
-            self.wanted.set(true);
+            self.searching.set(true);
         }
     }
 
@@ -271,14 +271,14 @@ impl Worker {
     /// others. (If they do not come, it finds it when it is done.)
     #[inline]
     fn before_wakers(&self) {
-        if self.wanted.take() {
+        if self.searching.take() {
             self.local.shared.end_search(self.local.index);
         }
     }
 
     /// It was woken for tasks that have not started: takes one, and lets the next worker be woken.
     #[cold]
-    fn come(&self) {
+    fn search(&self) {
         let local = &*self.local;
         if let Some(runnable) = local.take_injected() {
             // Nobody else can have it any more, so it is the first that runs here.
@@ -294,16 +294,16 @@ impl Worker {
     fn sleep(
         &self,
         timeout: Option<Duration>,
-        must_stay: &dyn Fn() -> bool,
+        stay_awake: &dyn Fn() -> bool,
         any: &mut bool,
     ) -> bool {
         let local = &*self.local;
         let reactor = self.reactor();
         reactor.park();
         // The last look, in each place where another thread may have put something: the inbox, the
-        // tasks that have not started, what `must_stay` looks at, and, in `next_timeout`, the
+        // tasks that have not started, what `stay_awake` looks at, and, in `next_timeout`, the
         // deadlines.
-        if local.remote().has_inbox() || must_stay() {
+        if local.remote().has_inbox() || stay_awake() {
             return false;
         }
         let earliest = |a: Option<Duration>, b| a.into_iter().chain(b).min();
@@ -312,54 +312,55 @@ impl Worker {
             *any |= self.wait(timeout);
             return true;
         }
-        match local.backlog() {
-            Backlog::Mine => return false,
-            Backlog::None => {
-                local.shared.before_sleep();
+        match local.injected_action() {
+            InjectedAction::Take => return false,
+            InjectedAction::None => {
+                local.shared.notify_watchers();
                 *any |= self.wait(timeout);
             }
-            Backlog::Others => {
-                local.remote().set_patient(true);
+            InjectedAction::Defer => {
+                local.remote().set_deferring(true);
                 local.shared.wake_one();
-                *any |= self.wait(earliest(timeout, Some(PATIENCE)));
-                local.remote().set_patient(false);
+                *any |= self.wait(earliest(timeout, Some(DEFER_TIMEOUT)));
+                local.remote().set_deferring(false);
             }
         }
         true
     }
 
     /// [`sleep`](Self::sleep), after polling for a while where that pays; and learns whether it does.
-    fn sleep_reluctantly(
+    fn poll_then_sleep(
         &self,
         timeout: Option<Duration>,
-        must_stay: &dyn Fn() -> bool,
+        stay_awake: &dyn Fn() -> bool,
         any: &mut bool,
     ) -> bool {
         let start = now();
-        let slept = (self.busy.is_eager() && self.poll_busily(start, timeout, must_stay, any))
-            || self.sleep(timeout, must_stay, any);
+        let slept = (self.busy_poll.should_poll()
+            && self.busy_poll(start, timeout, stay_awake, any))
+            || self.sleep(timeout, stay_awake, any);
         let idle = now() - start;
         // A timeout that ends in vain tells only that something is not that quick.
-        if timeout.is_none_or(|timeout| idle < timeout) || idle > self.busy.limit() {
-            self.busy.learn(idle);
+        if timeout.is_none_or(|timeout| idle < timeout) || idle > self.busy_poll.limit() {
+            self.busy_poll.record(idle);
         }
         slept
     }
 
     /// Looks again and again; false if that was in vain. Meanwhile the worker counts as awake: what
     /// others send, it sees.
-    fn poll_busily(
+    fn busy_poll(
         &self,
         start: Instant,
         timeout: Option<Duration>,
-        must_stay: &dyn Fn() -> bool,
+        stay_awake: &dyn Fn() -> bool,
         any: &mut bool,
     ) -> bool {
         let local = &*self.local;
         let reactor = self.reactor();
         if local.is_pool_worker() {
             fence(Ordering::SeqCst);
-            local.shared.before_sleep();
+            local.shared.notify_watchers();
         }
         loop {
             if reactor.has_sources() && self.wait(Some(Duration::ZERO)) {
@@ -367,19 +368,23 @@ impl Worker {
                 return true;
             }
             let is_due = self.driver.next_timeout() == Some(Duration::ZERO);
-            let backlog = local.backlog();
-            if is_due || local.remote().has_inbox() || must_stay() || backlog == Backlog::Mine {
+            let action = local.injected_action();
+            if is_due
+                || local.remote().has_inbox()
+                || stay_awake()
+                || action == InjectedAction::Take
+            {
                 return true;
             }
-            // Others are to be told of it, and it is not left to them for longer than `PATIENCE`.
-            if backlog == Backlog::Others || local.shared.is_crowded(self.busy.cores()) {
+            // Others are to be told of it, and it is not left to them for longer than `DEFER_TIMEOUT`.
+            if action == InjectedAction::Defer || local.shared.is_crowded(self.busy_poll.cores()) {
                 return false;
             }
             let idle = now() - start;
             if timeout.is_some_and(|timeout| idle >= timeout) {
                 return true;
             }
-            if idle >= self.busy.limit() {
+            if idle >= self.busy_poll.limit() {
                 return false;
             }
             std::hint::spin_loop();
@@ -390,7 +395,7 @@ impl Worker {
     #[inline]
     fn wait(&self, timeout: Option<Duration>) -> bool {
         if self.is_broken.get() {
-            return self.pause_briefly(timeout);
+            return self.sleep_briefly(timeout);
         }
         let awake = |is_followed_by_wakers| {
             self.resume();
@@ -408,9 +413,9 @@ impl Worker {
                     io::ErrorKind::OutOfMemory | io::ErrorKind::WouldBlock
                 ) =>
             {
-                self.pause_briefly(timeout)
+                self.sleep_briefly(timeout)
             }
-            Err(error) => self.give_up(timeout, &error),
+            Err(error) => self.fail(timeout, &error),
         }
     }
 
@@ -418,11 +423,11 @@ impl Worker {
     /// may no longer ask about as many. No source or notification would ever be told again, so the
     /// runtime ends.
     #[cold]
-    fn give_up(&self, timeout: Option<Duration>, error: &io::Error) -> bool {
+    fn fail(&self, timeout: Option<Duration>, error: &io::Error) -> bool {
         self.is_broken.set(true);
         let shared = self.shared();
         if shared.is_closing() {
-            return self.pause_briefly(timeout);
+            return self.sleep_briefly(timeout);
         }
         let backend = self.reactor().poller().backend();
         shared.fail(format!(
@@ -438,15 +443,15 @@ impl Worker {
 
     /// In the place of a wait that is not to be had. What others send is found when it is over.
     #[cold]
-    fn pause_briefly(&self, timeout: Option<Duration>) -> bool {
+    fn sleep_briefly(&self, timeout: Option<Duration>) -> bool {
         self.resume();
-        std::thread::sleep(timeout.map_or(MOMENT, |timeout| timeout.min(MOMENT)));
+        std::thread::sleep(timeout.map_or(RETRY_DELAY, |timeout| timeout.min(RETRY_DELAY)));
         false
     }
 
     /// True if there was any.
     fn run_ready(&self) -> bool {
-        (0..RUNS).take_while(|_| self.run_next()).count() > 0
+        (0..EVENT_INTERVAL).take_while(|_| self.run_next()).count() > 0
     }
 
     /// Runs the next ready task; false if there is none.
@@ -472,7 +477,7 @@ impl Worker {
         }
         let count = self.runs.get();
         self.runs.set(count.wrapping_add(1));
-        match count % START_EVERY == START_EVERY - 1 {
+        match count % INJECT_INTERVAL == INJECT_INTERVAL - 1 {
             true => local.take_injected().or_else(|| local.pop()),
             false => local.pop().or_else(|| local.take_injected()),
         }
@@ -488,7 +493,7 @@ impl Worker {
     }
 
     /// The descriptor that is readable when a turn has something to do, from now on.
-    pub(crate) fn descriptor(&self) -> io::Result<BorrowedDescriptor<'_>> {
+    pub(crate) fn backend_fd(&self) -> io::Result<BorrowedDescriptor<'_>> {
         let descriptor = self.reactor().descriptor()?;
         if !self.embedded.get() {
             // What arming needs is made here, where it may fail; later nobody could be told.
@@ -496,7 +501,7 @@ impl Worker {
                 .poller()
                 .arm(Some(Duration::from_secs(3_600)))?;
             self.embedded.set(true);
-            self.assign();
+            self.arm_descriptor();
         }
         Ok(descriptor)
     }
@@ -517,7 +522,7 @@ impl Worker {
     }
 
     /// The main worker of a runtime is not awake while nobody drives it: see [`Shared::is_crowded`].
-    pub(crate) fn rest(&self) {
+    pub(crate) fn park_undriven(&self) {
         if self.shared().workers() > 1 {
             self.reactor().park();
         }
@@ -525,7 +530,7 @@ impl Worker {
 
     /// Embedded, at the end of a drive: see to it that the descriptor tells of what is left, and of
     /// whatever comes.
-    fn assign(&self) {
+    fn arm_descriptor(&self) {
         let reactor = self.reactor();
         reactor.park();
         if self.local.has_work() || self.remote().has_inbox() || self.has_failed() {
@@ -545,7 +550,7 @@ impl Worker {
         let shared = self.shared();
         shared.start_closing();
         self.drop_tasks();
-        let is_over = || shared.have_exited(threads.len()) && shared.live_tasks() == 0;
+        let is_over = || shared.all_exited(threads.len()) && shared.live_tasks() == 0;
         loop {
             // Meanwhile too: a pool worker may be in the middle of a task that waits for one of these.
             while let Some(runnable) = shared.take_injected() {
@@ -603,20 +608,20 @@ impl Drop for Driving<'_> {
             return; // The drive around this one goes on, awake.
         }
         if self.worker.embedded.get() && !self.worker.is_broken.get() {
-            self.worker.assign();
+            self.worker.arm_descriptor();
         } else {
-            self.worker.rest();
+            self.worker.park_undriven();
         }
     }
 }
 
 /// The future that `block_on` was given: no task, but woken like one.
-struct Main {
+struct MainWaker {
     woken: AtomicBool,
     reactor: Arc<Reactor>,
 }
 
-impl Wake for Main {
+impl Wake for MainWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }

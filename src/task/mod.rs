@@ -105,7 +105,7 @@ pin_project! {
         fn drop(this: Pin<&mut Self>) {
             let mut this = this.project();
             contain(|| this.future.set(None));
-            scheduler::end(this.meta, *this.entry);
+            scheduler::task_ended(this.meta, *this.entry);
         }
     }
 }
