@@ -373,7 +373,7 @@ impl fmt::Debug for Runtime {
             .field("backend", &self.backend())
             .field("workers", &self.workers())
             .field("tasks", &self.shared().live_tasks())
-            .field("spawned_at", &Sites(self.worker.local.owned_sites()))
+            .field("spawned_at", &Sites(self.worker.local.owned.sites()))
             .finish()
     }
 }

@@ -1,85 +1,45 @@
-//! A worker's own queues, and how a wake finds its way there.
+//! The half of a worker that belongs to its thread.
 //!
-//! [`Local`] is the half of a worker that is its thread's own: the ready tasks, those that yielded,
-//! the list of live tasks, the cooperation budget. While a thread drives a worker, `Local` is its
-//! *current* one. The other half, which every thread can reach, is the [`Remote`] in
-//! its [`Shared`].
+//! [`Local`] has the run queues, the owned tasks and the cooperation budget. Only the worker's thread
+//! touches it, so it needs neither atomics nor locks. While the thread drives the worker, its `Local` is
+//! the thread's *current* one. The other half, which every thread can reach, is the worker's [`Remote`].
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
-use std::num::NonZeroUsize;
 use std::ops::Deref;
-use std::panic::Location;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Waker;
-use std::time::{Duration, Instant};
 
-use slab::Slab;
-
+use super::balance::{Balance, InjectedAction};
 use super::budget::Budget;
-use super::shared::{MAX_GRANT, Remote, Shared};
+use super::owned::OwnedTasks;
+use super::shared::{Remote, Shared};
 use super::{Meta, Runnable};
-use crate::reactor::{Driver, now, replace_driver};
+use crate::reactor::{Driver, replace_driver};
 
-/// The half of a worker that is its thread's own.
+/// Capacity of the run queues, allocated with the worker, so that no wake of a small program allocates.
+/// Larger queues grow once.
+const QUEUE_CAPACITY: usize = 64;
+
+/// The half of a worker that belongs to its thread.
 #[derive(Debug)]
 pub(crate) struct Local {
     pub(crate) shared: Arc<Shared>,
-    /// Which of the runtime's homes this is.
+    /// Which of the runtime's workers this is.
     pub(crate) index: usize,
     remote: Arc<Remote>,
-    /// Whether this worker shares what is spawned with others.
     pub(super) is_pool_worker: bool,
     ready: RefCell<VecDeque<Runnable>>,
-    /// Woke themselves while they ran: run again only after the reactor had its turn.
+    /// Tasks that woke themselves while they ran. They run again only after the reactor was polled.
     pub(super) yielded: RefCell<VecDeque<Runnable>>,
-    /// Every task that was polled and still has its future, but for one that is in its first poll.
-    owned: RefCell<Slab<OwnedTask>>,
-    /// Tasks whose home this is.
-    owned_tasks: Cell<usize>,
+    pub(crate) owned: OwnedTasks,
     pub(super) budget: Budget,
-    /// How many tasks this worker may start before it looks at the others' loads again.
-    allowance: Cell<usize>,
-    /// While it leaves tasks to others.
-    deferral: Cell<Option<Deferral>>,
-    /// Whether the running task has spawned one that nobody was woken for.
+    balance: Balance,
+    /// The running task has spawned one, and nobody was woken for it: see "Waking" in `shared`.
     pub(super) has_spawned: Cell<bool>,
     /// Shares of the runtime that tasks gave back.
     shares: RefCell<Vec<Arc<Shared>>>,
-}
-
-/// A live task: how to reach it, and where it was spawned.
-#[derive(Debug)]
-pub(crate) struct OwnedTask {
-    pub(crate) waker: Waker,
-    pub(crate) site: &'static Location<'static>,
-}
-
-/// Room for the ready tasks of a small program, made with the worker, so that no wake of it ever
-/// allocates. Larger queues grow once.
-const QUEUE_CAPACITY: usize = 64;
-
-/// How long a pool worker leaves tasks to those that have fewer: longer than these need to wake up and to
-/// come by, short beside what it would take them to come from a computation.
-pub(super) const DEFER_TIMEOUT: Duration = Duration::from_millis(1);
-
-/// Since when a pool worker leaves tasks to others, and how many it starts when it has waited enough.
-#[derive(Clone, Copy, Debug)]
-struct Deferral {
-    since: Instant,
-    grant: usize,
-}
-
-/// What a worker does about the inject queue.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum InjectedAction {
-    None,
-    /// Take a task.
-    Take,
-    /// Leave the tasks to pool workers that own fewer.
-    Defer,
 }
 
 impl Local {
@@ -91,11 +51,9 @@ impl Local {
             index,
             ready: RefCell::new(VecDeque::with_capacity(QUEUE_CAPACITY)),
             yielded: RefCell::new(VecDeque::with_capacity(QUEUE_CAPACITY)),
-            owned: RefCell::default(),
-            owned_tasks: Cell::new(0),
+            owned: OwnedTasks::default(),
             budget: Budget::new(),
-            allowance: Cell::new(0),
-            deferral: Cell::new(None),
+            balance: Balance::new(),
             has_spawned: Cell::new(false),
             shares: RefCell::default(),
         }
@@ -111,76 +69,43 @@ impl Local {
         self.is_pool_worker
     }
 
-    /// Whether a task's home is here.
+    /// Whether this is the task's worker.
     #[inline]
     pub(super) fn owns(&self, meta: &Meta) -> bool {
         Arc::ptr_eq(&self.shared, &meta.shared) && self.index == meta.index()
     }
 
-    /// How many tasks live here, started ones only.
+    /// Tells the other workers how many tasks this one owns.
     #[inline]
-    pub(crate) fn owned_tasks(&self) -> usize {
-        self.owned_tasks.get()
+    pub(super) fn publish_load(&self) {
+        self.remote.set_load(self.owned.count());
     }
 
-    fn set_owned_tasks(&self, owned_tasks: usize) {
-        self.owned_tasks.set(owned_tasks);
-        self.remote().set_load(owned_tasks);
-    }
+    // The inject queue.
 
-    /// What there is to do about tasks that have not started.
+    /// What this worker does about the inject queue.
     pub(super) fn injected_action(&self) -> InjectedAction {
-        if !self.is_pool_worker || !self.shared.has_injected() || self.shared.is_closing() {
-            return InjectedAction::None;
+        match self.is_pool_worker {
+            true => self.balance.action(&self.shared, &self.remote),
+            false => InjectedAction::None,
         }
-        if self.allowance.get() == 0 {
-            match self.shared.allowance(self.index) {
-                0 => return InjectedAction::Defer,
-                share => self.allowance.set(share),
-            }
-            self.deferral.set(None);
-        }
-        InjectedAction::Take
     }
 
-    /// Between two runs: what is left to others that are too long in coming, this worker starts itself,
-    /// one task at first and twice as many each time.
+    /// Once a turn of a pool worker: takes note of how long it has left tasks to others.
     #[inline]
-    pub(crate) fn defer_to_others(&self) {
-        match self.injected_action() {
-            InjectedAction::None => return self.deferral.set(None),
-            InjectedAction::Take => return,
-            InjectedAction::Defer => {}
-        }
-        let deferral = match self.deferral.get() {
-            Some(deferral) => deferral,
-            None => Deferral {
-                since: now(),
-                grant: 1,
-            },
-        };
-        self.deferral
-            .set(Some(match now() < deferral.since + DEFER_TIMEOUT {
-                true => deferral,
-                false => {
-                    self.allowance.set(deferral.grant);
-                    Deferral {
-                        since: now(),
-                        grant: (deferral.grant * 2).min(MAX_GRANT),
-                    }
-                }
-            }));
+    pub(super) fn update_deferral(&self) {
+        self.balance.update(self.injected_action());
     }
 
-    /// Takes a task that has not started, if that is this worker's business. Here is its home from now
-    /// on.
+    /// Takes a task from the inject queue, if this worker is to take one. It is the task's worker from
+    /// now on.
     #[inline]
-    pub(crate) fn take_injected(&self) -> Option<Runnable> {
+    pub(super) fn take_injected(&self) -> Option<Runnable> {
         if self.injected_action() != InjectedAction::Take {
             return None;
         }
         let runnable = self.shared.take_injected()?;
-        self.allowance.set(self.allowance.get() - 1);
+        self.balance.taken();
         runnable.metadata().assign(self.index);
         if self.shared.has_injected() {
             self.shared.wake_one();
@@ -188,40 +113,42 @@ impl Local {
         Some(runnable)
     }
 
-    /// The running task has returned: what it spawned, and this worker will not run next, is told to
-    /// others.
+    /// The running task has returned. If it has spawned a task that this worker will not run next, wakes
+    /// another worker for it.
     #[inline]
-    pub(crate) fn wake_for_spawned(&self) {
+    pub(super) fn wake_for_spawned(&self) {
         if self.has_spawned.take() && !self.ready.borrow().is_empty() {
             self.shared.wake_one();
         }
     }
 
+    // The run queues.
+
     #[inline]
-    pub(crate) fn push(&self, runnable: Runnable) {
+    pub(super) fn push(&self, runnable: Runnable) {
         self.ready.borrow_mut().push_back(runnable);
     }
 
     #[inline]
-    pub(crate) fn push_front(&self, runnable: Runnable) {
+    pub(super) fn push_front(&self, runnable: Runnable) {
         self.ready.borrow_mut().push_front(runnable);
     }
 
-    /// The next task to run: the one place where the order is decided.
+    /// The next task to run. The order of tasks is decided here.
     #[inline]
-    pub(crate) fn pop(&self) -> Option<Runnable> {
+    pub(super) fn pop(&self) -> Option<Runnable> {
         self.ready.borrow_mut().pop_front()
     }
 
-    /// Takes over what other threads sent.
+    /// Moves what other threads sent to the end of the run queue.
     #[inline]
-    pub(crate) fn take_inbox(&self) {
-        self.remote().inbox.drain(&mut self.ready.borrow_mut());
+    pub(super) fn take_inbox(&self) {
+        self.remote.inbox.drain(&mut self.ready.borrow_mut());
     }
 
-    /// The reactor had its turn: those that yielded are ready again.
+    /// The reactor was polled: tasks that yielded are ready again.
     #[inline]
-    pub(crate) fn release_yielded(&self) {
+    pub(super) fn release_yielded(&self) {
         let mut yielded = self.yielded.borrow_mut();
         if !yielded.is_empty() {
             let mut ready = self.ready.borrow_mut();
@@ -233,28 +160,14 @@ impl Local {
     }
 
     #[inline]
-    pub(crate) fn has_work(&self) -> bool {
+    pub(super) fn has_work(&self) -> bool {
         !self.ready.borrow().is_empty() || !self.yielded.borrow().is_empty()
     }
 
     /// A task begins to run.
     #[inline]
-    pub(crate) fn renew_budget(&self) {
+    pub(super) fn renew_budget(&self) {
         self.budget.renew();
-    }
-
-    /// Where the live tasks were spawned, as far as they were polled.
-    pub(crate) fn owned_sites(&self) -> Vec<&'static Location<'static>> {
-        self.owned
-            .borrow()
-            .iter()
-            .map(|(_, owned)| owned.site)
-            .collect()
-    }
-
-    /// The list of live tasks, which is empty afterwards.
-    pub(crate) fn take_owned(&self) -> Slab<OwnedTask> {
-        self.owned.take()
     }
 }
 
@@ -352,37 +265,4 @@ pub(crate) fn share_of(shared: &Arc<Shared>) -> Share {
     };
     shared.task_spawned(index);
     Share(Some(share.unwrap_or_else(|| shared.clone())))
-}
-
-/// Where a task stands in its worker's list of live tasks: counted from one, so that a place for one
-/// that may not be there yet takes one word.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct OwnedKey(NonZeroUsize);
-
-/// Enters a task that was polled for the first time in its worker's list; its entry there.
-pub(crate) fn bind(meta: &Meta, waker: &Waker) -> Option<OwnedKey> {
-    with_current(|local| {
-        debug_assert!(local.owns(meta), "a task runs at remote");
-        local.set_owned_tasks(local.owned_tasks.get() + 1);
-        let index = local.owned.borrow_mut().insert(OwnedTask {
-            waker: waker.clone(),
-            site: meta.site,
-        });
-        OwnedKey(NonZeroUsize::MIN.saturating_add(index))
-    })
-}
-
-/// A task's future is gone: takes it out of the list, and counts it. One that was polled ends on its
-/// home's thread, one that was not may end anywhere.
-pub(crate) fn task_ended(meta: &Meta, entry: Option<OwnedKey>) {
-    let index = with_current(|local| {
-        if let (Some(OwnedKey(entry)), true) = (entry, local.owns(meta)) {
-            local.set_owned_tasks(local.owned_tasks.get() - 1);
-            // When the worker closes, the list has been taken.
-            let removed = local.owned.borrow_mut().try_remove(entry.get() - 1);
-            drop(removed);
-        }
-        Arc::ptr_eq(&local.shared, &meta.shared).then_some(local.index)
-    });
-    meta.shared.task_ended(index.flatten());
 }

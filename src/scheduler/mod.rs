@@ -10,11 +10,13 @@
 //! without driving it (a foreign loop between two turns) counts as anywhere else. A task that has not
 //! started goes to the inject queue, if the runtime has a pool.
 
+mod balance;
 pub(crate) mod budget;
 mod busy;
 mod idle;
 mod inbox;
-pub(crate) mod local;
+mod local;
+mod owned;
 mod shared;
 mod worker;
 
@@ -27,7 +29,8 @@ use crate::sync::atomic::{AtomicUsize, Ordering};
 
 pub(crate) use busy::BusyPollConfig;
 use local::{CURRENT, Share};
-pub(crate) use local::{Local, OwnedKey, bind, current, share_of, task_ended, with_current};
+pub(crate) use local::{Local, current, share_of, with_current};
+pub(crate) use owned::{OwnedKey, bind, task_ended};
 pub(crate) use shared::Shared;
 use shared::UNASSIGNED;
 pub(crate) use worker::Worker;

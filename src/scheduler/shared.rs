@@ -7,9 +7,9 @@
 //!
 //! **Homes.** With pool workers, a spawned task goes to `injected`, the queue of tasks that have not started,
 //! which they share. The pool worker that takes it from there becomes its home for life. Since that is
-//! for life, places count: a pool worker starts a task only while it has at most [`MAX_LOAD_GAP`] live tasks more
+//! for life, places count: a pool worker starts a task only while it has at most `MAX_LOAD_GAP` live tasks more
 //! than the one that has fewest. One that has nothing to do but more than that leaves the task to the
-//! others, for [`DEFER_TIMEOUT`](super::local::DEFER_TIMEOUT): they may be long in coming, and then it is better
+//! others, for [`DEFER_TIMEOUT`](super::balance::DEFER_TIMEOUT): they may be long in coming, and then it is better
 //! started in the wrong place than not at all.
 //!
 //! **Waking.** Whoever adds to `injected` wakes a sleeping pool worker: see [`idle`](super::idle). One
@@ -50,14 +50,6 @@ use super::idle::{Idle, IdleWorkers};
 use super::inbox::Inbox;
 use crate::reactor::Reactor;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
-
-/// How many live tasks more than the least loaded pool worker a pool worker may have to start another one. Two
-/// looks of busy pool workers are about that many short tasks apart, and among long-lived ones it is
-/// little: 16 of 250 connections a worker.
-const MAX_LOAD_GAP: usize = 16;
-
-/// How many tasks a pool worker starts at most that has waited for others in vain.
-pub(super) const MAX_GRANT: usize = 64;
 
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -116,7 +108,11 @@ impl Remote {
         self.load.store(load, Ordering::Relaxed);
     }
 
-    pub(crate) fn set_deferring(&self, deferring: bool) {
+    pub(super) fn load(&self) -> usize {
+        self.load.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_deferring(&self, deferring: bool) {
         self.deferring.store(deferring, Ordering::Relaxed);
     }
 }
@@ -323,11 +319,10 @@ impl Shared {
         self.inject_queue.pop()
     }
 
-    /// How many tasks the pool worker at `index` may start, as things stand.
-    pub(super) fn allowance(&self, index: usize) -> usize {
-        let load = |remote: &Arc<Remote>| remote.load.load(Ordering::Relaxed);
-        let least = self.pool_workers().iter().map(load).min().unwrap_or(0);
-        (least + MAX_LOAD_GAP).saturating_sub(load(&self.remotes[index]))
+    /// How many tasks the pool worker owns that owns the fewest.
+    pub(super) fn least_load(&self) -> usize {
+        let loads = self.pool_workers().iter().map(|remote| remote.load());
+        loads.min().unwrap_or(0)
     }
 
     /// Wakes a sleeping pool worker if there is a backlog, and none is on its way.
@@ -360,7 +355,7 @@ impl IdleWorkers for Shared {
         pool.filter(|(_, remote)| {
             remote.reactor.is_parked() && !remote.deferring.load(Ordering::Relaxed)
         })
-        .min_by_key(|(_, remote)| remote.load.load(Ordering::Relaxed))
+        .min_by_key(|(_, remote)| remote.load())
         .map(|(index, _)| index)
     }
 

@@ -44,8 +44,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::Runnable;
+use super::balance::{DEFER_TIMEOUT, InjectedAction};
 use super::busy::{BusyPoll, BusyPollConfig};
-use super::local::{self, DEFER_TIMEOUT, InjectedAction, Local};
+use super::local::{self, Local};
 use super::shared::{Remote, Shared};
 use crate::reactor::{BATCH, Driver, Reactor, now};
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
@@ -250,7 +251,7 @@ impl Worker {
             if self.searching.take() {
                 self.search();
             }
-            local.defer_to_others();
+            local.update_deferral();
         }
         any
     }
@@ -579,13 +580,11 @@ impl Worker {
                 drop(runnable);
             }
             // Those that were polled before; destructors may not add any, since nothing runs.
-            for (_, owned) in local.take_owned() {
-                owned.waker.wake();
-            }
+            local.owned.wake_all();
             if local.has_work() {
                 continue;
             }
-            if local.owned_tasks() == 0 {
+            if local.owned.count() == 0 {
                 return;
             }
             // A wake is under way on another thread.
