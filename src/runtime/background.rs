@@ -28,6 +28,18 @@ pub(crate) fn shared() -> io::Result<&'static Arc<Shared>> {
     }
 }
 
+/// [`shared`], for functions that cannot return an error.
+///
+/// # Panics
+///
+/// Where it cannot be started.
+pub(super) fn expect_shared() -> &'static Arc<Shared> {
+    match shared() {
+        Ok(shared) => shared,
+        Err(error) => panic!("polder: the background runtime cannot be started: {error}"),
+    }
+}
+
 #[cold]
 fn start() -> io::Result<&'static Arc<Shared>> {
     let _starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);

@@ -26,6 +26,8 @@
 mod background;
 mod builder;
 pub(crate) mod context;
+mod handle;
+mod spawn;
 mod task_set;
 
 use std::fmt;
@@ -39,11 +41,14 @@ use std::time::Duration;
 
 use crate::poller::{Backend, Poller};
 use crate::reactor::{Reactor, now};
-use crate::scheduler::{self, BusyPollConfig, Local, Shared, Worker};
+use crate::scheduler::{BusyPollConfig, Shared, Worker};
 use crate::sys::BorrowedDescriptor;
-use crate::task::{self, Task};
+use crate::task::Task;
+use spawn::{spawn_local_on, spawn_on};
 
 pub use builder::Builder;
+pub use handle::Handle;
+pub use spawn::{spawn, spawn_local};
 pub use task_set::TaskSet;
 
 /// Runs futures, and what they spawn, on the thread that made it.
@@ -388,120 +393,6 @@ impl fmt::Debug for Sites {
     }
 }
 
-/// Spawns onto a [`Runtime`] from any thread.
-///
-/// A handle does not keep its runtime alive. What is spawned after the runtime has ended is
-/// cancelled at once. (It does keep the memory and the poller's descriptors, and so does a [`Task`]
-/// that was not awaited.)
-///
-/// ```
-/// let runtime = polder::Runtime::new()?;
-/// let handle = runtime.handle();
-/// let thread = std::thread::spawn(move || handle.spawn(async { "from afar" }));
-/// let task = thread.join().unwrap();
-/// assert_eq!(runtime.block_on(task), "from afar");
-/// # std::io::Result::Ok(())
-/// ```
-#[derive(Clone)]
-pub struct Handle {
-    shared: Arc<Shared>,
-}
-
-impl Handle {
-    /// The handle of the runtime that this thread drives; of the background runtime, started if
-    /// need be, on a plain thread.
-    ///
-    /// ```
-    /// let task = polder::block_on(async {
-    ///     let here = polder::Handle::current();
-    ///     // A thread of its own would have the background runtime.
-    ///     std::thread::spawn(move || here.spawn(async { "back home" })).join().unwrap().await
-    /// });
-    /// assert_eq!(task, "back home");
-    /// ```
-    ///
-    /// # Panics
-    ///
-    /// Where the background runtime is needed and cannot be started.
-    pub fn current() -> Handle {
-        Handle::try_current().unwrap_or_else(|| Handle {
-            shared: background().clone(),
-        })
-    }
-
-    /// The handle of the runtime that this thread drives, if it drives one.
-    ///
-    /// ```
-    /// assert!(polder::Handle::try_current().is_none());
-    /// polder::block_on(async { assert!(polder::Handle::try_current().is_some()) });
-    /// ```
-    pub fn try_current() -> Option<Handle> {
-        scheduler::with_current(|local| Handle {
-            shared: local.shared.clone(),
-        })
-    }
-
-    /// Spawns a task.
-    ///
-    /// It runs while the runtime is driven; with [several workers](Builder::workers), always. Where the
-    /// runtime has ended, it is cancelled at once.
-    ///
-    /// ```
-    /// let runtime = polder::Runtime::new()?;
-    /// let handle = runtime.handle();
-    /// let task = handle.spawn(async { 5 });
-    /// assert_eq!(runtime.block_on(task), 5);
-    ///
-    /// drop(runtime);
-    /// let late = handle.spawn(async { 5 }).fallible();
-    /// assert_eq!(polder::block_on(late), None);
-    /// # std::io::Result::Ok(())
-    /// ```
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the [`Task`] cancels it.
-    #[track_caller]
-    pub fn spawn<F>(&self, future: F) -> Task<F::Output>
-    where
-        F: Future + Send + 'static,
-        F::Output: Send + 'static,
-    {
-        spawn_on(&self.shared, future, Location::caller())
-    }
-
-    /// Which backend its runtime waits with.
-    ///
-    /// ```
-    /// use polder::{Handle, Runtime};
-    ///
-    /// let runtime = Runtime::new()?;
-    /// let here = runtime.block_on(async { Handle::current().backend() });
-    /// assert_eq!(here, runtime.backend());
-    /// # std::io::Result::Ok(())
-    /// ```
-    pub fn backend(&self) -> Backend {
-        let main_worker = self.shared.remote(self.shared.main_index());
-        main_worker.reactor.poller().backend()
-    }
-}
-
-impl fmt::Debug for Handle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Handle")
-            .field("backend", &self.backend())
-            .field("tasks", &self.shared.live_tasks())
-            .finish()
-    }
-}
-
-/// What may go where, checked at compile time: `Runtime` must be neither `Send` nor `Sync`, which
-/// the doc test of [`not_send`] holds.
-const _: () = {
-    const fn shared<T: Send + Sync>() {}
-    shared::<Handle>();
-};
-
 /// ```compile_fail,E0277
 /// fn send<T: Send>() {}
 /// send::<polder::Runtime>();
@@ -542,116 +433,9 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Spawns a task on the runtime that this thread drives; on a plain thread, on the background
-/// runtime, which is started on first use and runs on a thread of its own.
-///
-/// # Examples
-///
-/// ```
-/// // A plain thread:
-/// let task = polder::spawn(async { "done" });
-/// assert_eq!(polder::block_on(task), "done");
-/// ```
-///
-/// # Panics
-///
-/// Where the background runtime is needed and cannot be started.
-///
-/// # Cancel safety
-///
-/// Dropping the [`Task`] cancels it.
-#[track_caller]
-pub fn spawn<F>(future: F) -> Task<F::Output>
-where
-    F: Future + Send + 'static,
-    F::Output: Send + 'static,
-{
-    let site = Location::caller();
-    match scheduler::current() {
-        Some(local) => spawn_on(&local.shared, future, site),
-        None => spawn_on(background(), future, site),
-    }
-}
-
-/// Spawns a task whose future need not be `Send` on the runtime that this thread drives.
-///
-/// # Examples
-///
-/// ```
-/// use std::rc::Rc;
-///
-/// polder::block_on(async {
-///     let shared = Rc::new(5);
-///     let task = polder::spawn_local({
-///         let shared = shared.clone();
-///         async move { *shared + 1 }
-///     });
-///     assert_eq!(task.await, 6);
-/// });
-/// ```
-///
-/// # Panics
-///
-/// On a thread that drives no runtime: there is nothing that could run the task *here*. Use it
-/// within [`block_on`], or [`Runtime::spawn_local`].
-///
-/// # Cancel safety
-///
-/// Dropping the [`Task`] cancels it.
-#[track_caller]
-pub fn spawn_local<F>(future: F) -> Task<F::Output>
-where
-    F: Future + 'static,
-    F::Output: 'static,
-{
-    match scheduler::current() {
-        // SAFETY: the current worker is this thread's.
-        Some(local) => unsafe { spawn_local_on(&local, future, Location::caller()) },
-        None => panic!(
-            "polder::spawn_local: this thread drives no runtime; \
-             call it within polder::block_on, or use Runtime::spawn_local"
-        ),
-    }
-}
-
-fn spawn_on<F>(shared: &Arc<Shared>, future: F, site: &'static Location<'static>) -> Task<F::Output>
-where
-    F: Future + Send + 'static,
-    F::Output: Send + 'static,
-{
-    let (runnable, task) = task::new(shared, future, site);
-    shared.schedule_new(runnable);
-    task
-}
-
-/// # Safety
-///
-/// The caller is on the thread of `local`'s worker.
-unsafe fn spawn_local_on<F>(
-    local: &Local,
-    future: F,
-    site: &'static Location<'static>,
-) -> Task<F::Output>
-where
-    F: Future + 'static,
-    F::Output: 'static,
-{
-    // SAFETY: the caller's promise.
-    let (runnable, task) = unsafe { task::new_at(&local.shared, local.index, future, site) };
-    local.shared.schedule_new(runnable);
-    task
-}
-
 /// A runtime of one, as a [`Builder`] that was told nothing makes it. Most programs have no other, and
 /// carry nothing of what pool workers' threads need.
 fn single_worker() -> io::Result<Arc<Shared>> {
     let poller = Poller::new(Backend::from_env()?)?;
     Ok(Arc::new(Shared::new([Reactor::new(poller)])))
-}
-
-fn background() -> &'static Arc<Shared> {
-    match background::shared() {
-        Ok(shared) => shared,
-        Err(error) => panic!("polder: the background runtime cannot be started: {error}"),
-    }
 }

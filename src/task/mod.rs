@@ -11,25 +11,24 @@
 //! cannot be sent. (A home that has closed takes no runnable; but it closes only after its last
 //! live future is gone, and a future that was never polled is dropped by its spawner, who may.)
 
+mod body;
 #[cfg(feature = "blocking")]
 mod unblock;
 
-use std::any::Any;
 use std::fmt;
 use std::future::Future;
-use std::io::Write;
-use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
+use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use async_task::{Builder, WithInfo};
-use pin_project_lite::pin_project;
 
 #[cfg(feature = "blocking")]
 use crate::pool::Call;
-use crate::scheduler::{self, Meta, OwnedKey, Runnable, Shared};
-use crate::sync::contain;
+use crate::scheduler::{self, Meta, Runnable, Shared};
+use body::Body;
+pub(crate) use body::Outcome;
 
 #[cfg(feature = "blocking")]
 pub(crate) use unblock::take_limit;
@@ -67,11 +66,7 @@ where
     F::Output: 'static,
 {
     let meta = Meta::new(shared, index, site);
-    let body = |meta| Body {
-        meta,
-        entry: None,
-        future: Some(future),
-    };
+    let body = |meta| Body::new(meta, future);
     // SAFETY: async-task asks four things of an unchecked spawn.
     // - The future need not be `Send` if the runnable is used, and the future so polled and
     //   dropped, on the spawning thread only: `scheduler::schedule` hands a runnable to its home and
@@ -87,100 +82,6 @@ where
             .spawn_unchecked(body, WithInfo(scheduler::schedule))
     };
     (runnable, Task(Inner::Spawned(task.fallible())))
-}
-
-pin_project! {
-    /// The user's future, and its entry in the list of live tasks.
-    struct Body<'a, F> {
-        meta: &'a Meta,
-        // Where the task stands in its worker's list of live tasks, once it has to be found there:
-        // from the end of its first poll on.
-        entry: Option<OwnedKey>,
-        // `None` only while dropping.
-        #[pin]
-        future: Option<F>,
-    }
-
-    impl<'a, F> PinnedDrop for Body<'a, F> {
-        fn drop(this: Pin<&mut Self>) {
-            let mut this = this.project();
-            contain(|| this.future.set(None));
-            scheduler::task_ended(this.meta, *this.entry);
-        }
-    }
-}
-
-impl<F: Future> Future for Body<'_, F> {
-    type Output = Outcome<F::Output>;
-
-    #[inline]
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.project();
-        let future = this.future.as_pin_mut().expect("it is taken only by drop");
-        let result = match catch_unwind(AssertUnwindSafe(|| future.poll(cx))) {
-            Ok(Poll::Pending) => {
-                if this.entry.is_none() {
-                    *this.entry = scheduler::bind(this.meta, cx.waker());
-                }
-                return Poll::Pending;
-            }
-            Ok(Poll::Ready(value)) => Ok(value),
-            Err(panic) => Err(panic),
-        };
-        Poll::Ready(Outcome::new(result, this.meta.site()))
-    }
-}
-
-type Panic = Box<dyn Any + Send>;
-
-/// What came of a task. If nobody takes a panic, it is reported.
-pub(crate) struct Outcome<T> {
-    pub(crate) result: Option<Result<T, Panic>>,
-    site: &'static Location<'static>,
-}
-
-impl<T> Outcome<T> {
-    pub(crate) fn new(result: Result<T, Panic>, site: &'static Location<'static>) -> Outcome<T> {
-        Outcome {
-            result: Some(result),
-            site,
-        }
-    }
-
-    pub(crate) fn take(mut self) -> T {
-        match self.result.take() {
-            Some(Ok(value)) => value,
-            Some(Err(panic)) => resume_unwind(panic),
-            None => unreachable!("the result is taken once"),
-        }
-    }
-}
-
-impl<T> Drop for Outcome<T> {
-    fn drop(&mut self) {
-        match self.result.take() {
-            None => {}
-            Some(Ok(value)) => contain(|| drop(value)),
-            Some(Err(panic)) => {
-                report(self.site, &*panic);
-                contain(|| drop(panic));
-            }
-        }
-    }
-}
-
-/// The panic hook has told where and why; this tells what is not awaited. Nothing is done about a
-/// standard error that is closed.
-fn report(site: &Location<'_>, panic: &(dyn Any + Send)) {
-    let message = panic
-        .downcast_ref::<&str>()
-        .copied()
-        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("a value that is no text");
-    let _ = writeln!(
-        std::io::stderr(),
-        "polder: the task spawned at {site} panicked, and nobody awaits it: {message}"
-    );
 }
 
 /// A spawned task.

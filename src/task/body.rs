@@ -1,0 +1,117 @@
+//! What lies around the user's future in a task: [`Body`], and what came of it: [`Outcome`].
+
+use std::any::Any;
+use std::future::Future;
+use std::io::Write;
+use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use pin_project_lite::pin_project;
+
+use crate::scheduler::{self, Meta, OwnedKey};
+use crate::sync::contain;
+
+pin_project! {
+    /// The user's future, and its key in the list of live tasks.
+    pub(super) struct Body<'a, F> {
+        meta: &'a Meta,
+        // Where the task stands in its worker's list of live tasks, once it has to be found there:
+        // from the end of its first poll on.
+        key: Option<OwnedKey>,
+        // `None` only while dropping.
+        #[pin]
+        future: Option<F>,
+    }
+
+    impl<'a, F> PinnedDrop for Body<'a, F> {
+        fn drop(this: Pin<&mut Self>) {
+            let mut this = this.project();
+            contain(|| this.future.set(None));
+            scheduler::task_ended(this.meta, *this.key);
+        }
+    }
+}
+
+impl<'a, F> Body<'a, F> {
+    pub(super) fn new(meta: &'a Meta, future: F) -> Body<'a, F> {
+        Body {
+            meta,
+            key: None,
+            future: Some(future),
+        }
+    }
+}
+
+impl<F: Future> Future for Body<'_, F> {
+    type Output = Outcome<F::Output>;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let future = this.future.as_pin_mut().expect("it is taken only by drop");
+        let result = match catch_unwind(AssertUnwindSafe(|| future.poll(cx))) {
+            Ok(Poll::Pending) => {
+                if this.key.is_none() {
+                    *this.key = scheduler::bind(this.meta, cx.waker());
+                }
+                return Poll::Pending;
+            }
+            Ok(Poll::Ready(value)) => Ok(value),
+            Err(panic) => Err(panic),
+        };
+        Poll::Ready(Outcome::new(result, this.meta.site()))
+    }
+}
+
+type Panic = Box<dyn Any + Send>;
+
+/// What came of a task. If nobody takes a panic, it is reported.
+pub(crate) struct Outcome<T> {
+    pub(crate) result: Option<Result<T, Panic>>,
+    site: &'static Location<'static>,
+}
+
+impl<T> Outcome<T> {
+    pub(crate) fn new(result: Result<T, Panic>, site: &'static Location<'static>) -> Outcome<T> {
+        Outcome {
+            result: Some(result),
+            site,
+        }
+    }
+
+    pub(crate) fn take(mut self) -> T {
+        match self.result.take() {
+            Some(Ok(value)) => value,
+            Some(Err(panic)) => resume_unwind(panic),
+            None => unreachable!("the result is taken once"),
+        }
+    }
+}
+
+impl<T> Drop for Outcome<T> {
+    fn drop(&mut self) {
+        match self.result.take() {
+            None => {}
+            Some(Ok(value)) => contain(|| drop(value)),
+            Some(Err(panic)) => {
+                report(self.site, &*panic);
+                contain(|| drop(panic));
+            }
+        }
+    }
+}
+
+/// The panic hook has told where and why; this tells what is not awaited. Nothing is done about a
+/// standard error that is closed.
+fn report(site: &Location<'_>, panic: &(dyn Any + Send)) {
+    let message = panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("a value that is no text");
+    let _ = writeln!(
+        std::io::stderr(),
+        "polder: the task spawned at {site} panicked, and nobody awaits it: {message}"
+    );
+}
