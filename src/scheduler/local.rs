@@ -7,7 +7,6 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
-use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -38,8 +37,6 @@ pub(crate) struct Local {
     balance: Balance,
     /// The running task has spawned one, and nobody was woken for it: see "Waking" in `shared`.
     pub(super) has_spawned: Cell<bool>,
-    /// Shares of the runtime that tasks gave back.
-    shares: RefCell<Vec<Arc<Shared>>>,
 }
 
 impl Local {
@@ -55,7 +52,6 @@ impl Local {
             budget: Budget::new(),
             balance: Balance::new(),
             has_spawned: Cell::new(false),
-            shares: RefCell::default(),
         }
     }
 
@@ -219,50 +215,4 @@ impl Drop for Entered {
 fn exchange(current: Option<Rc<Local>>) -> Option<Rc<Local>> {
     let before = CURRENT.with(|slot| slot.replace(ManuallyDrop::new(current)));
     ManuallyDrop::into_inner(before)
-}
-
-/// A task's share of its runtime. Given back, it is kept for the next task that is spawned there, which so
-/// touches no counter that all workers share.
-#[derive(Debug)]
-pub(crate) struct Share(Option<Arc<Shared>>);
-
-/// How many a worker keeps: enough for tasks that come and go, while shares are all that keeps a runtime.
-const SHARES: usize = 64;
-
-impl Deref for Share {
-    type Target = Arc<Shared>;
-
-    #[inline]
-    fn deref(&self) -> &Arc<Shared> {
-        self.0.as_ref().expect("only drop takes it")
-    }
-}
-
-impl Drop for Share {
-    #[inline]
-    fn drop(&mut self) {
-        let Some(shared) = self.0.take() else { return };
-        // What is left is dropped outside.
-        let _too_many = with_current(|local| {
-            let mut shares = local.shares.borrow_mut();
-            if !Arc::ptr_eq(&local.shared, &shared) || shares.len() >= SHARES {
-                return Some(shared);
-            }
-            shares.push(shared);
-            None
-        });
-    }
-}
-
-/// Counts a task of `shared` that is made, and gives its share.
-pub(crate) fn share_of(shared: &Arc<Shared>) -> Share {
-    let here = with_current(|local| {
-        Arc::ptr_eq(&local.shared, shared).then(|| (local.index, local.shares.borrow_mut().pop()))
-    });
-    let (index, share) = match here.flatten() {
-        Some((index, share)) => (Some(index), share),
-        None => (None, None),
-    };
-    shared.task_spawned(index);
-    Share(Some(share.unwrap_or_else(|| shared.clone())))
 }

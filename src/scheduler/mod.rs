@@ -28,8 +28,8 @@ use async_task::ScheduleInfo;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 
 pub(crate) use busy::BusyPollConfig;
-use local::{CURRENT, Share};
-pub(crate) use local::{Local, current, share_of, with_current};
+use local::CURRENT;
+pub(crate) use local::{Local, current, with_current};
 pub(crate) use owned::{OwnedKey, bind, task_ended};
 pub(crate) use shared::Shared;
 use shared::UNASSIGNED;
@@ -38,7 +38,7 @@ pub(crate) use worker::Worker;
 /// What every task carries, beside its future.
 #[derive(Debug)]
 pub(crate) struct Meta {
-    shared: Share,
+    shared: Arc<Shared>,
     /// Which of the runtime's workers is the task's home; [`shared::UNASSIGNED`] until a worker takes it.
     /// Written once at most, before the first poll, and so before there is any waker: whoever has one
     /// got it, by whatever means, from a thread that knew.
@@ -52,8 +52,10 @@ impl Meta {
         index: usize,
         site: &'static Location<'static>,
     ) -> Meta {
+        let here = with_current(|local| Arc::ptr_eq(&local.shared, shared).then_some(local.index));
+        shared.task_spawned(here.flatten());
         Meta {
-            shared: share_of(shared),
+            shared: shared.clone(),
             index: AtomicUsize::new(index),
             site,
         }
