@@ -24,7 +24,7 @@ pub(crate) fn with_reactor<R>(f: impl FnOnce(&Arc<Reactor>) -> R) -> io::Result<
         Some(local) if !local.remote().reactor.is_closed() => &local.remote().reactor,
         _ => {
             let shared = background::shared()?;
-            &shared.remote(shared.main_index()).reactor
+            &shared.main().reactor
         }
     };
     Ok(f(reactor))

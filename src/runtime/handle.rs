@@ -104,7 +104,7 @@ impl Handle {
     /// # std::io::Result::Ok(())
     /// ```
     pub fn backend(&self) -> Backend {
-        let main_worker = self.shared.remote(self.shared.main_index());
+        let main_worker = self.shared.main();
         main_worker.reactor.poller().backend()
     }
 }

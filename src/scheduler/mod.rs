@@ -1,14 +1,18 @@
-//! Which task runs where, and next: queues, wakes, workers.
+//! Which task runs where, and next: run queues, wakes, workers.
 //!
-//! A runtime has one worker, or a main worker and a pool. What the workers of a runtime share is
-//! [`Shared`]; what other threads reach of one of them is its [`Remote`](shared::Remote); what is its own thread's is
-//! its [`Local`]; and the loop that runs tasks, parks and drives the reactor is the [`Worker`].
+//! A runtime has one worker, or a main worker and a pool. [`Shared`] is what the workers of a runtime
+//! share; [`Remote`](shared::Remote) is what other threads reach of one worker, and [`Local`] what only its
+//! own thread does. [`Worker`] is the loop that runs tasks, parks and drives the reactor.
 //!
-//! **A wake** ([`schedule`]) of a task of the worker that this thread drives goes straight to `Local`'s
-//! queue: no atomic, no system call. From anywhere else it goes to the inbox of the task's worker, which
-//! is unparked; the head of `reactor::parking` says why it is not lost. A thread that owns a worker
-//! without driving it (a foreign loop between two turns) counts as anywhere else. A task that has not
-//! started goes to the inject queue, if the runtime has a pool.
+//! **Waking.** `async-task` hands each woken task to [`schedule`]:
+//!
+//! * If this thread drives the task's worker, the task goes to the run queue in `Local`: no atomic, no
+//!   system call. If it woke itself while it ran, it yields: it runs again after the reactor was polled.
+//! * From any other thread it goes to the inbox of its worker, which is unparked. `reactor::parking` says
+//!   why such a wake is not lost. A thread that owns a worker without driving it (a foreign loop between
+//!   two turns) counts as another thread.
+//! * A task that was never polled has no worker yet if the runtime has a pool. It goes to the inject
+//!   queue, and one idle pool worker is woken: see [`idle`].
 
 mod balance;
 pub(crate) mod budget;
@@ -35,18 +39,19 @@ pub(crate) use shared::Shared;
 use shared::UNASSIGNED;
 pub(crate) use worker::Worker;
 
-/// What every task carries, beside its future.
+/// What every task has beside its future.
 #[derive(Debug)]
 pub(crate) struct Meta {
     shared: Arc<Shared>,
-    /// Which of the runtime's workers is the task's home; [`shared::UNASSIGNED`] until a worker takes it.
-    /// Written once at most, before the first poll, and so before there is any waker: whoever has one
-    /// got it, by whatever means, from a thread that knew.
+    /// The task's worker; [`UNASSIGNED`] until a pool worker takes the task. Written at most once, before
+    /// the first poll, and so before there is a waker: whoever has one got it, directly or not, from the
+    /// thread that wrote this. So relaxed accesses do.
     index: AtomicUsize,
     site: &'static Location<'static>,
 }
 
 impl Meta {
+    /// Counts the task as spawned: by the current worker, if it is one of `shared`.
     pub(crate) fn new(
         shared: &Arc<Shared>,
         index: usize,
@@ -61,6 +66,7 @@ impl Meta {
         }
     }
 
+    /// Where the task was spawned.
     pub(crate) fn site(&self) -> &'static Location<'static> {
         self.site
     }
@@ -70,7 +76,7 @@ impl Meta {
         self.index.load(Ordering::Relaxed)
     }
 
-    /// A worker takes a task that has not started.
+    /// The pool worker at `index` has taken the task from the inject queue.
     #[inline]
     fn assign(&self, index: usize) {
         self.index.store(index, Ordering::Relaxed);
@@ -79,9 +85,9 @@ impl Meta {
 
 pub(crate) type Runnable = async_task::Runnable<Meta>;
 
-/// How every wake, from any thread, gets its task run. `async-task` calls it at most once until
-/// the task has run.
-pub(super) fn schedule(runnable: Runnable, info: ScheduleInfo) {
+/// The schedule function of every task, called for a wake on any thread, and for a new task.
+/// `async-task` does not call it again until the task has run.
+pub(crate) fn schedule(runnable: Runnable, info: ScheduleInfo) {
     let remote = CURRENT.with(|current| match &**current.borrow() {
         Some(local) if local.owns(runnable.metadata()) => {
             match info.woken_while_running {
@@ -97,17 +103,16 @@ pub(super) fn schedule(runnable: Runnable, info: ScheduleInfo) {
     }
 }
 
-/// To another worker's home, or, without one yet, to all of its runtime.
+/// Schedules a task that is not the current worker's.
 fn schedule_remote(runnable: Runnable) {
-    // Once it is in a queue the task may run and be gone, and with it its share of the runtime. This
-    // thread's own share serves as well, and spares counting, on a cache line that all workers want.
-    // What follows runs nobody else's code, so the current worker may stay borrowed.
+    // Once the task is in a queue it may run, end, and drop its reference to `Shared`. The current
+    // worker's reference serves as well, if it is of the same runtime, and spares counting on a cache
+    // line that all workers use. Nothing here runs foreign code, so the worker may stay borrowed.
     CURRENT.with(|current| match &**current.borrow() {
         Some(local) if Arc::ptr_eq(&local.shared, &runnable.metadata().shared) => {
-            let is_spawned = push_remote(&local.shared, runnable);
-            // The first one that a pool worker's task spawns it most likely takes itself, when that task
-            // returns.
-            if is_spawned && (!local.is_pool_worker || local.has_spawned.replace(true)) {
+            let is_injected = push_remote(&local.shared, runnable);
+            // The first task that a pool worker's task spawns: see "Waking" in `shared`.
+            if is_injected && (!local.is_pool_worker || local.has_spawned.replace(true)) {
                 local.shared.wake_one();
             }
         }
@@ -120,7 +125,8 @@ fn schedule_remote(runnable: Runnable) {
     });
 }
 
-/// True if it has no home yet, and one of `shared`, whose task it is, is to be woken for it.
+/// Pushes a task to its worker's inbox, or to the inject queue of `shared`, its runtime. Returns whether
+/// a pool worker is to be woken for it.
 fn push_remote(shared: &Shared, runnable: Runnable) -> bool {
     let index = runnable.metadata().index();
     if index != UNASSIGNED {
@@ -131,8 +137,9 @@ fn push_remote(shared: &Shared, runnable: Runnable) -> bool {
     }
     shared.inject(runnable);
     if shared.is_closing() {
-        // The pool workers have gone, and the main worker waits for just this one: see "Closing" in `shared`.
-        shared.remote(shared.main_index()).reactor.unpark();
+        // The pool workers have exited, and the main worker waits for this task: see "Closing" in
+        // `shared`.
+        shared.unpark_main();
         return false;
     }
     true

@@ -1,47 +1,41 @@
-//! The workers of one runtime, and what they share.
+//! What the workers of one runtime share.
 //!
-//! A [`Shared`] is a list of [`Remote`]s: what every thread can reach of each worker. The last one is the
-//! *main worker*: the worker of the thread that made the runtime. Alone, it runs everything. Otherwise it
-//! runs the future of `block_on` and local tasks only, and the others, the *pool workers*, run what is
-//! spawned.
+//! [`Shared`] has a [`Remote`] for each worker: what every thread can reach of it. The last one belongs to
+//! the *main worker*, which the thread that made the runtime drives. Without a pool it runs everything.
+//! With one it runs the future of `block_on` and local tasks, and the *pool workers* run what is spawned.
 //!
-//! **Homes.** With pool workers, a spawned task goes to `injected`, the queue of tasks that have not started,
-//! which they share. The pool worker that takes it from there becomes its home for life. Since that is
-//! for life, places count: a pool worker starts a task only while it has at most `MAX_LOAD_GAP` live tasks more
-//! than the one that has fewest. One that has nothing to do but more than that leaves the task to the
-//! others, for [`DEFER_TIMEOUT`](super::balance::DEFER_TIMEOUT): they may be long in coming, and then it is better
-//! started in the wrong place than not at all.
+//! **The inject queue** has the tasks that were never polled, if there is a pool. The pool worker that
+//! takes a task from it polls it from then on: tasks are not stolen. See [`balance`](super::balance) for
+//! which worker takes how many.
 //!
-//! **Waking.** Whoever adds to `injected` wakes a sleeping pool worker: see [`idle`](super::idle). One
-//! exception spares a wake-up in each `spawn(…).await`: the first task that a pool worker's task spawns
-//! while it runs wakes nobody, since most likely that pool worker takes it itself as the next. It sees to
-//! that when the running task returns, or blocks on a runtime of its own.
+//! **Waking.** Whoever injects a task wakes an idle pool worker: see [`idle`](super::idle). One exception
+//! spares a wake-up in each `spawn(…).await`: the first task that a pool worker's task spawns while it runs
+//! wakes nobody, since most likely the same pool worker takes it next. If not, that worker wakes another
+//! one when the running task returns, or drives a runtime of its own.
 //!
-//! **Counting.** How many tasks are alive is the difference of two sums, of tasks spawned and of
-//! tasks ended. Each home has its two counters, written by its own thread only, so that no cache line
-//! goes back and forth; threads that are of no home of this runtime share a third pair. Read *first*
-//! the ended, *then* the spawned: if the sums are equal, no task is left. For the end of a task comes
-//! after its own spawn and after those that it made; so whatever is counted as ended, everything that
-//! it spawned is counted as spawned, and if that makes no difference, all of it has ended. (Spawns
-//! from outside that are under way may come right after.)
+//! **Counting.** The number of live tasks is the difference of two sums, of tasks spawned and of tasks
+//! ended. Each worker has its two counters, which only its thread writes, so that no cache line is
+//! contended; all other threads share a third pair. The sum of ended tasks is read *first*: if the sums are
+//! equal, no task is left. For a task ends after its own spawn and after those that it made; so everything
+//! that the tasks counted as ended have spawned is counted as spawned, and if that makes no difference, all
+//! of it has ended. (Spawns from other threads may follow at any time.)
 //!
-//! **The end of a run.** Who waits for the last task ([`watch`](Shared::watch)) marks that, and then
-//! looks at the count, and then sleeps. A pool worker whose last task ends comes to rest: it parks, whose
-//! fence comes after its counting, and then looks at the mark and the count
-//! ([`notify_watchers`](Shared::notify_watchers)). One of both sees what the other wrote.
+//! **Waiting for the last task.** Who waits for it ([`watch`](Shared::watch)) says so, then reads the count,
+//! then sleeps. A pool worker that goes to sleep after its last task ended parks, whose fence comes after
+//! its counting, and then reads the watchers and the count ([`notify_watchers`](Shared::notify_watchers)).
+//! One of the two sees what the other wrote.
 //!
-//! **Closing.** A spawner from outside counts its task, and *then* looks whether the runtime is closing;
-//! the main worker marks that, and *then* waits for the count to come to zero; all of it sequentially
-//! consistent. So either the spawner sees the mark and drops its future itself, or the main worker sees the
-//! task and waits for it to end_search. It does not look at whether queues are empty: a foreign thread
-//! may be about to push; that one looks at the mark once more when it has pushed, and wakes the main worker.
-//! Spawners that are workers of the runtime need no such care: the main worker counts
-//! when they have left.
+//! **Closing.** A thread that is no worker of the runtime counts the task that it spawns, and *then* reads
+//! whether the runtime is closing. The main worker sets that mark, and *then* waits for the count to become
+//! zero. All of it is sequentially consistent: either the spawner sees the mark and drops the future itself,
+//! or the main worker sees the task and waits for its end. Empty queues would not do: the spawner may be
+//! about to push. It reads the mark again after it has pushed, and unparks the main worker. Workers of the
+//! runtime need no such care, since the main worker reads the count after they have exited.
 //!
-//! **Failing.** A worker whose poller cannot wait any more ends the whole runtime ([`fail`](Shared::fail)),
-//! since nobody else may run its tasks. It leaves its reason, marks the runtime as closing, and unparks all;
-//! each looks at that mark before it sleeps. So pool workers drop their tasks, on their own threads, and the
-//! main worker panics with the reason in whatever call drives it; dropping the runtime then finds it closing.
+//! **Failing.** A worker whose poller cannot wait any more closes the whole runtime
+//! ([`fail`](Shared::fail)), since nobody else may run its tasks. It stores the reason, sets the mark, and
+//! unparks all workers, which read the mark before they sleep. The pool workers drop their tasks, on their
+//! own threads; the main worker panics with the reason in the call that drives it, or the next one.
 
 use std::sync::{Arc, OnceLock};
 
@@ -51,33 +45,35 @@ use super::inbox::Inbox;
 use crate::reactor::Reactor;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 
+/// What the workers of one runtime share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     remotes: Box<[Arc<Remote>]>,
-    /// Tasks that have not started. Unused without pool workers.
+    /// Tasks that were never polled. Unused without pool workers.
     inject_queue: Inbox<Runnable>,
     idle: Idle,
+    /// Of threads that are no workers of this runtime.
     external: TaskCounters,
     closing: AtomicBool,
-    /// Why it closes by itself.
+    /// Why the runtime has failed.
     failure: OnceLock<String>,
-    /// Members that have ended.
+    /// How many pool workers have exited.
     exited: AtomicUsize,
     /// How many wait for the last task to end.
     watchers: AtomicUsize,
 }
 
-/// What every thread can reach of one worker. On cache lines of its own: its neighbours are other
-/// threads'.
+/// What every thread can reach of one worker. On cache lines of its own, since the ones beside it belong
+/// to other threads.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Remote {
     pub(crate) reactor: Arc<Reactor>,
     pub(super) inbox: Inbox<Runnable>,
     counters: TaskCounters,
-    /// Tasks that live here. Written by the home's thread.
+    /// How many tasks the worker owns. Written by its thread.
     load: AtomicUsize,
-    /// Asleep for a moment only, since there is a backlog that others should take.
+    /// It sleeps for a moment only, while others should take injected tasks. Written by its thread.
     deferring: AtomicBool,
 }
 
@@ -88,7 +84,7 @@ struct TaskCounters {
 }
 
 impl TaskCounters {
-    /// By the one thread that writes it.
+    /// Adds one, on the only thread that writes the counter.
     #[inline]
     fn add(counter: &AtomicUsize) {
         let count = counter.load(Ordering::Relaxed).wrapping_add(1);
@@ -97,44 +93,47 @@ impl TaskCounters {
 }
 
 impl Remote {
+    fn new(reactor: Arc<Reactor>) -> Remote {
+        Remote {
+            reactor,
+            inbox: Inbox::new(),
+            counters: TaskCounters::default(),
+            load: AtomicUsize::new(0),
+            deferring: AtomicBool::new(false),
+        }
+    }
+
     #[inline]
     pub(crate) fn has_inbox(&self) -> bool {
         !self.inbox.is_empty()
     }
 
-    /// By the home's thread.
+    #[inline]
+    pub(super) fn load(&self) -> usize {
+        self.load.load(Ordering::Relaxed)
+    }
+
+    /// On the worker's thread.
     #[inline]
     pub(super) fn set_load(&self, load: usize) {
         self.load.store(load, Ordering::Relaxed);
     }
 
-    pub(super) fn load(&self) -> usize {
-        self.load.load(Ordering::Relaxed)
-    }
-
+    /// On the worker's thread.
     pub(super) fn set_deferring(&self, deferring: bool) {
         self.deferring.store(deferring, Ordering::Relaxed);
     }
 }
 
-/// The place of a task that has not started.
+/// The worker of a task that no pool worker has taken yet.
 pub(super) const UNASSIGNED: usize = usize::MAX;
 
 impl Shared {
     /// The last reactor is the main worker's.
     pub(crate) fn new(reactors: impl IntoIterator<Item = Arc<Reactor>>) -> Shared {
-        let remotes: Box<[Arc<Remote>]> = (reactors.into_iter())
-            .map(|reactor| {
-                Arc::new(Remote {
-                    reactor,
-                    inbox: Inbox::new(),
-                    counters: TaskCounters::default(),
-                    load: AtomicUsize::new(0),
-                    deferring: AtomicBool::new(false),
-                })
-            })
-            .collect();
-        assert!(!remotes.is_empty(), "a shared has a main_worker");
+        let remotes = reactors.into_iter().map(Remote::new).map(Arc::new);
+        let remotes: Box<[Arc<Remote>]> = remotes.collect();
+        assert!(!remotes.is_empty(), "every runtime has a main worker");
         Shared {
             remotes,
             inject_queue: Inbox::new(),
@@ -152,13 +151,22 @@ impl Shared {
         &self.remotes[index]
     }
 
-    /// The place of the worker that the runtime's thread drives.
     #[inline]
     pub(crate) fn main_index(&self) -> usize {
         self.remotes.len() - 1
     }
 
-    /// Those that share what is spawned.
+    #[inline]
+    pub(crate) fn main(&self) -> &Arc<Remote> {
+        &self.remotes[self.main_index()]
+    }
+
+    /// Unparks the main worker, also where its thread is the caller's.
+    #[inline]
+    pub(super) fn unpark_main(&self) {
+        self.main().reactor.unpark();
+    }
+
     #[inline]
     fn pool_workers(&self) -> &[Arc<Remote>] {
         &self.remotes[..self.main_index()]
@@ -169,7 +177,7 @@ impl Shared {
         self.pool_workers().len().max(1)
     }
 
-    /// Where a task that may run anywhere belongs before it starts.
+    /// The worker of a new task that may run anywhere.
     #[inline]
     pub(crate) fn initial_worker(&self) -> usize {
         match self.main_index() {
@@ -178,9 +186,8 @@ impl Shared {
         }
     }
 
-    /// Whether the workers that are awake are more than the `cores` they may use: then none of these is to
-    /// be kept for nothing. (That another process wants the one core that is left shows in how long things
-    /// take.)
+    /// Whether more workers are awake than there are `cores`, so that none should busy-poll. (That another
+    /// process wants a core shows only in how long things take.)
     pub(crate) fn is_crowded(&self, cores: usize) -> bool {
         let awake = self
             .remotes
@@ -191,7 +198,7 @@ impl Shared {
 
     // Counting.
 
-    /// A task was made, by the worker at `index` or from outside.
+    /// A task was spawned, by the worker at `index` or by another thread.
     #[inline]
     pub(super) fn task_spawned(&self, index: Option<usize>) {
         match index {
@@ -202,7 +209,7 @@ impl Shared {
         }
     }
 
-    /// A task's future is gone.
+    /// A task's future was dropped, by the worker at `index` or by another thread.
     #[inline]
     pub(super) fn task_ended(&self, index: Option<usize>) {
         match index {
@@ -212,11 +219,11 @@ impl Shared {
             }
         }
         if self.is_closing() {
-            self.remotes[self.main_index()].reactor.unpark();
+            self.unpark_main();
         }
     }
 
-    /// How many tasks have a future. Zero is exact, for whoever has spawned the first of them.
+    /// How many tasks have a future. Zero is exact for the thread that spawned the first of them.
     #[inline]
     pub(crate) fn live_tasks(&self) -> usize {
         let sum = |counter: fn(&TaskCounters) -> &AtomicUsize| {
@@ -230,8 +237,8 @@ impl Shared {
         sum(|tasks| &tasks.spawned).wrapping_sub(ended)
     }
 
-    /// From here on whoever ends the last task wakes the main worker. To be called before the count is looked
-    /// at.
+    /// From here on whoever ends the last task wakes the main worker. Call it before
+    /// [`live_tasks`](Self::live_tasks).
     pub(crate) fn watch(&self) {
         self.watchers.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
@@ -241,11 +248,12 @@ impl Shared {
         self.watchers.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// A pool worker is about to sleep, and has declared itself parked.
+    /// Wakes the main worker if it waits for the last task to end, and none is left. A pool worker calls it
+    /// before it sleeps, after it has parked.
     #[inline]
     pub(crate) fn notify_watchers(&self) {
         if self.watchers.load(Ordering::Relaxed) > 0 && self.live_tasks() == 0 {
-            self.remotes[self.main_index()].reactor.unpark();
+            self.unpark_main();
         }
     }
 
@@ -256,7 +264,7 @@ impl Shared {
         self.closing.load(Ordering::SeqCst)
     }
 
-    /// From here on tasks that are spawned are cancelled at once, and pool workers end.
+    /// From here on tasks that are spawned are cancelled at once, and pool workers exit.
     pub(crate) fn start_closing(&self) {
         self.closing.store(true, Ordering::SeqCst);
         for remote in self.pool_workers() {
@@ -264,16 +272,15 @@ impl Shared {
         }
     }
 
-    /// A worker cannot go on, and says why: the runtime closes by itself. Members end as in any closing,
-    /// each dropping its tasks, and whoever drives the main worker is told.
-    pub(crate) fn fail(&self, why: String) {
-        // Before the mark, so that whoever sees that sees this. The first one counts.
-        let _ = self.failure.set(why);
+    /// A worker cannot go on: closes the runtime, and stores the reason. Of several the first one counts.
+    pub(crate) fn fail(&self, reason: String) {
+        // Before the mark, so that whoever sees the mark sees the reason.
+        let _ = self.failure.set(reason);
         self.start_closing();
-        self.remotes[self.main_index()].reactor.try_to_unpark();
+        self.main().reactor.try_to_unpark();
     }
 
-    /// Why it has closed by itself, if it has.
+    /// Why the runtime has failed, if it has.
     pub(crate) fn failure(&self) -> Option<&str> {
         match self.is_closing() {
             true => self.failure.get().map(String::as_str),
@@ -281,18 +288,18 @@ impl Shared {
         }
     }
 
-    /// A pool worker ends.
+    /// A pool worker exits.
     pub(crate) fn worker_exited(&self) {
         self.exited.fetch_add(1, Ordering::SeqCst);
-        self.remotes[self.main_index()].reactor.try_to_unpark();
+        self.main().reactor.try_to_unpark();
     }
 
-    /// Whether so many pool workers have ended.
-    pub(crate) fn all_exited(&self, pool: usize) -> bool {
-        self.exited.load(Ordering::SeqCst) == pool
+    /// How many pool workers have exited.
+    pub(crate) fn exited_workers(&self) -> usize {
+        self.exited.load(Ordering::SeqCst)
     }
 
-    /// Schedules a new task for the first time; drops, and so cancels it, if the runtime is closing.
+    /// Schedules a new task. If the runtime is closing, drops it, which cancels it.
     #[inline]
     pub(crate) fn schedule_new(&self, runnable: Runnable) {
         match self.is_closing() {
@@ -301,9 +308,9 @@ impl Shared {
         }
     }
 
-    // Tasks that have not started.
+    // The inject queue.
 
-    /// Adds one. To be followed by [`wake_one`](Self::wake_one), now or soon.
+    /// Adds a task. To be followed by [`wake_one`](Self::wake_one), now or soon.
     pub(super) fn inject(&self, runnable: Runnable) {
         self.inject_queue.push(runnable);
     }
@@ -313,7 +320,6 @@ impl Shared {
         !self.inject_queue.is_empty()
     }
 
-    /// Takes one, whoever asks.
     #[inline]
     pub(crate) fn take_injected(&self) -> Option<Runnable> {
         self.inject_queue.pop()
@@ -325,14 +331,14 @@ impl Shared {
         loads.min().unwrap_or(0)
     }
 
-    /// Wakes a sleeping pool worker if there is a backlog, and none is on its way.
+    /// Wakes an idle pool worker if there are injected tasks, and no worker is searching.
     #[inline]
     pub(crate) fn wake_one(&self) {
         self.idle.wake_one(self);
     }
 
-    /// Whether the pool worker at `index` was woken for the backlog. Then it is to take what it wants, and
-    /// to say [`end_search`](Self::end_search).
+    /// Whether the pool worker at `index` was woken for injected tasks. If so, it takes what it wants, and
+    /// calls [`end_search`](Self::end_search).
     #[inline]
     pub(crate) fn is_searching(&self, index: usize) -> bool {
         self.idle.is_searching(index)
@@ -351,12 +357,12 @@ impl IdleWorkers for Shared {
 
     #[inline]
     fn find_idle(&self) -> Option<usize> {
-        let pool = self.pool_workers().iter().enumerate();
-        pool.filter(|(_, remote)| {
+        let workers = self.pool_workers().iter().enumerate();
+        let idle = workers.filter(|(_, remote)| {
             remote.reactor.is_parked() && !remote.deferring.load(Ordering::Relaxed)
-        })
-        .min_by_key(|(_, remote)| remote.load())
-        .map(|(index, _)| index)
+        });
+        idle.min_by_key(|(_, remote)| remote.load())
+            .map(|(index, _)| index)
     }
 
     fn wake(&self, index: usize) -> bool {

@@ -551,7 +551,7 @@ impl Worker {
         let shared = self.shared();
         shared.start_closing();
         self.drop_tasks();
-        let is_over = || shared.all_exited(threads.len()) && shared.live_tasks() == 0;
+        let is_over = || shared.exited_workers() == threads.len() && shared.live_tasks() == 0;
         loop {
             // Meanwhile too: a pool worker may be in the middle of a task that waits for one of these.
             while let Some(runnable) = shared.take_injected() {
