@@ -1,15 +1,15 @@
-//! The cooperation budget: how much one task may do in one poll before others run.
+//! The cooperation budget: how many operations a task may complete in one poll before others run.
 
 use std::cell::Cell;
 use std::task::{Context, Poll};
 
 use super::with_current;
 
-/// Operations of one task that may succeed in one poll. Enough to drain what a turn brings, few
-/// enough that others wait for microseconds: 128 receives of 64 KiB are about a millisecond.
+/// Operations that may succeed in one poll of a task. Enough to drain what a turn brings, and few enough
+/// that others wait for microseconds: 128 receives of 64 KiB take about a millisecond.
 const BUDGET: i32 = 128;
 
-/// What the running task may still do; below zero, how often it was refused.
+/// How many operations the running task may still complete; below zero, how often it was refused.
 #[derive(Debug)]
 pub(super) struct Budget(Cell<i32>);
 
@@ -25,11 +25,12 @@ impl Budget {
     }
 }
 
-/// To be called before an operation that can succeed at once; [`restore`] if it does not. `Pending`
-/// when the running task has had its share: it is woken, and comes back after the others.
+/// Takes one operation from the running task's budget. Call it before an operation that may succeed at
+/// once, and [`restore`] if it does not. Returns `Pending` if the budget is used up: the task is woken, and
+/// runs again after the others.
 ///
-/// A task that goes on all the same, refused again and again, holds an executor of another kind that
-/// will not return before its future is done: after as many refusals as its share it gets another.
+/// A task that is polled on all the same and refused again and again is in an executor of another kind,
+/// which does not return before its future is done. After as many refusals as the budget it gets a new one.
 #[inline]
 pub(crate) fn consume(cx: &Context<'_>) -> Poll<()> {
     let refused = with_current(|local| {
@@ -49,7 +50,7 @@ pub(crate) fn consume(cx: &Context<'_>) -> Poll<()> {
     }
 }
 
-/// The operation would block: it is not counted.
+/// Gives one operation back: it would block.
 #[inline]
 pub(crate) fn restore() {
     with_current(|local| {

@@ -1,14 +1,12 @@
-//! Whether to poll for a while before sleeping: what [`Builder::busy_poll`](crate::runtime::Builder::busy_poll)
-//! asks for.
+//! Whether to poll for a while before sleeping: see `Builder::busy_poll`.
 //!
-//! Sleeping and being woken costs tens of microseconds on a virtual machine, more than a small
-//! request takes. A worker that expects something soon does better to look again and again with a
-//! zero timeout. It expects that while most of its recent idle times were no longer than the limit:
-//! each short one raises a score, each long one lowers it by more, and only with some score does it
-//! poll. Idle times are measured whether or not it polls, so that it finds out by itself when to
-//! begin and when to stop.
+//! To sleep and be woken takes tens of microseconds on a virtual machine, more than a small request. A
+//! worker that expects something soon does better to poll with a zero timeout again and again. It expects
+//! something while most of its recent idle times were no longer than the limit: a short one raises a score,
+//! a long one lowers it by more, and only from a threshold on does the worker poll. Idle times are measured
+//! whether or not it polls, so it starts and stops by itself.
 //!
-//! Touched by its worker only. Switched off (a limit of zero) it costs one comparison for each sleep.
+//! Touched by the worker's thread only. Switched off (a limit of zero) it costs one comparison a sleep.
 
 use std::cell::Cell;
 use std::num::NonZero;
@@ -17,71 +15,71 @@ use std::time::Duration;
 
 #[derive(Debug)]
 pub(super) struct BusyPoll {
-    limits: BusyPollConfig,
+    config: BusyPollConfig,
     score: Cell<u8>,
 }
 
-/// What is asked for; nothing, by default.
+/// What the builder was told; by default, not to poll.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct BusyPollConfig {
-    time: Duration,
+    limit: Duration,
     /// How many workers may be awake while one of them polls.
     cores: usize,
 }
 
 impl BusyPollConfig {
-    /// To be called by who asks for it, and not where it may have been asked for: to count the cores
-    /// takes reading several files, and code that other programs need not carry.
-    pub(crate) fn new(time: Duration) -> BusyPollConfig {
+    /// Counts the cores, which reads several files. Called by the builder's setter only, so that programs
+    /// that do not busy-poll do not link that code.
+    pub(crate) fn new(limit: Duration) -> BusyPollConfig {
         BusyPollConfig {
-            time,
+            limit,
             cores: thread::available_parallelism().map_or(1, NonZero::get),
         }
     }
 }
 
-/// Polling begins at this score: two short idle times in a row.
+/// The score from which on the worker polls: two short idle times in a row.
 const POLL_THRESHOLD: u8 = 2;
 
-/// No score is higher, so that a burst that ends is soon forgotten: after two long idle times.
+/// The score grows no higher, so that two long idle times end the polling.
 const MAX_SCORE: u8 = 7;
 
-/// What a long idle time costs. Where less than three of four are short, more time would be polled
-/// away than gained.
+/// What a long idle time costs. If fewer than three of four are short, polling would cost more time than
+/// it gains.
 const PENALTY: u8 = 3;
 
 impl BusyPoll {
-    pub(crate) fn new(limits: BusyPollConfig) -> BusyPoll {
+    pub(crate) fn new(config: BusyPollConfig) -> BusyPoll {
         BusyPoll {
-            limits,
+            config,
             score: Cell::new(0),
         }
     }
 
     #[inline]
     pub(super) fn is_enabled(&self) -> bool {
-        !self.limits.time.is_zero()
+        !self.config.limit.is_zero()
     }
 
     /// How long to poll.
     pub(super) fn limit(&self) -> Duration {
-        self.limits.time
+        self.config.limit
     }
 
-    /// How many cores there are to poll on.
+    /// How many workers may be awake while this one polls.
     pub(super) fn cores(&self) -> usize {
-        self.limits.cores
+        self.config.cores
     }
 
-    /// Whether polling pays.
+    /// Whether polling is likely to pay.
     pub(super) fn should_poll(&self) -> bool {
         self.score.get() >= POLL_THRESHOLD
     }
 
-    /// Something came after so long a time, or nothing did.
+    /// The worker was idle for so long.
     pub(super) fn record(&self, idle: Duration) {
         let score = self.score.get();
-        self.score.set(match idle <= self.limits.time {
+        self.score.set(match idle <= self.config.limit {
             true => (score + 1).min(MAX_SCORE),
             false => score.saturating_sub(PENALTY),
         });

@@ -1,41 +1,38 @@
-//! Who is woken when there are tasks that have not started: one find_idle for one backlog.
+//! Which idle worker is woken for injected tasks: one at a time.
 //!
-//! A thread that adds to the backlog, or leaves some of it, calls [`Idle::wake_one`]. That wakes
-//! one sleeping worker, and notes its place: it is *on its way*. As long as it is, nobody else is
-//! woken. It comes, takes a task, and [`end_search`](Idle::end_search)s: from then on it is on its way no
-//! more, and if there is still a backlog it wakes the next. So workers come one after the other
-//! while there is something for each of them, and no herd comes for one task.
+//! Whoever injects a task, or leaves some in the queue, calls [`Idle::wake_one`]. That wakes one idle
+//! worker and marks it as *searching*. As long as a worker is searching, no other is woken. The worker
+//! takes a task and calls [`end_search`](Idle::end_search), which removes the mark and wakes the next
+//! worker if tasks are left. So workers are woken one after the other while there is something for each
+//! of them, and no herd wakes for one task.
 //!
-//! **Why no backlog is left lying while a worker sleeps.** Whoever adds looks for sleepers *after*
-//! adding, and a worker looks at the backlog *after* it has declared itself asleep, with a
-//! sequentially consistent fence on both sides: the worker sees the task, or the other one sees the
-//! find_idle. It may find that somebody is on its way and leave it to that one: which looks at the
-//! backlog again after it has taken back its mark, again with a fence between. If it cannot wake
-//! whom it has chosen (that one woke by itself), it takes back the mark and starts over. `loom` checks
-//! this below.
+//! **Why no task is left in the queue while a worker sleeps.** Whoever injects looks for idle workers
+//! *after* the push, and a worker looks at the queue *after* it has parked, with a sequentially consistent
+//! fence on both sides: the worker sees the task, or the other side sees the idle worker. If a worker is
+//! searching already, the task is left to it: it looks at the queue again after it has removed its mark,
+//! again with a fence between. If the chosen worker cannot be woken, since it woke by itself, the mark is
+//! removed, and the choice begins anew. `loom` checks this below.
 //!
-//! The one that is woken learns of it when it resumes, whatever ended its wait, and also if it did not
-//! wait in the end: [`resume`](crate::reactor::parking::Parking::resume) is one exchange,
-//! so either it sees that it was notified, and with that the mark, or it comes first, and the other
-//! one fails to wake it.
+//! The worker that was woken learns it when it resumes, whatever ended its wait, and also if it did not
+//! wait in the end. [`resume`](crate::reactor::parking::Parking::resume) is one exchange: either it returns
+//! that the worker was notified, and then the mark is visible; or it comes first, and `wake` fails.
 
 use crate::sync::atomic::{AtomicUsize, Ordering, fence};
 
-/// What the search asks of the workers.
+/// What [`Idle`] needs to know of the workers and of the inject queue.
 pub(super) trait IdleWorkers {
-    /// Whether there are tasks that have not started.
     fn has_injected(&self) -> bool;
 
-    /// The place of the find_idle to be woken, if there is one.
+    /// The index of the idle worker to wake, if there is one.
     fn find_idle(&self) -> Option<usize>;
 
-    /// Wakes it; false if it woke by itself.
+    /// Wakes a worker. Returns false if it woke by itself.
     fn wake(&self, index: usize) -> bool;
 }
 
 #[derive(Debug)]
 pub(super) struct Idle {
-    /// One more than the place of who is on its way; zero if nobody is.
+    /// The index of the searching worker plus one, or zero.
     searching: AtomicUsize,
 }
 
@@ -46,7 +43,7 @@ impl Idle {
         }
     }
 
-    /// Something was added to the backlog, or is left of it.
+    /// Wakes an idle worker if there are injected tasks and no worker is searching.
     #[inline]
     pub(super) fn wake_one(&self, workers: &impl IdleWorkers) {
         loop {
@@ -61,19 +58,19 @@ impl Idle {
         }
     }
 
-    /// Whether the worker at `index` is the one on its way.
+    /// Whether the worker at `index` is searching.
     #[inline]
     pub(super) fn is_searching(&self, index: usize) -> bool {
         self.searching.load(Ordering::Relaxed) == index + 1
     }
 
-    /// The worker at `index` has come, and taken what it wants.
+    /// The worker at `index` has taken what it wants.
     pub(super) fn end_search(&self, index: usize, workers: &impl IdleWorkers) {
         self.replace(index + 1, 0);
         self.wake_one(workers);
     }
 
-    /// Replaces `old`, and nothing else: whoever takes back a mark must not take another's.
+    /// Replaces the mark if it is `old`: nobody removes the mark of another worker.
     fn replace(&self, old: usize, new: usize) -> bool {
         (self.searching)
             .compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed)
@@ -88,18 +85,18 @@ mod loom_tests {
     use crate::sync::Mutex;
     use loom::sync::Arc;
 
-    /// Workers that do nothing but start tasks and call a waker, with pollers that are reduced to their
-    /// promise: a notification ends the current or else the next wait, also one that does not sleep.
+    /// Workers that only take tasks and call a waker, with pollers reduced to their promise: a
+    /// notification ends the current wait or the next one, also one with a zero timeout.
     ///
-    /// Left out: the loads by which a find_idle is chosen (here the first one is, which the models put
-    /// where it does harm), patience, and what else a worker looks at before it sleeps.
+    /// Left out: the loads by which an idle worker is chosen (here it is the first, and the models put it
+    /// where it does harm), deferral, and what else a worker looks at before it sleeps.
     struct World {
         idle: Idle,
-        /// How many tasks have not started.
-        backlog: AtomicUsize,
-        /// How many still have to start. Whoever starts the last lets the workers go.
+        /// How many tasks are in the queue.
+        injected: AtomicUsize,
+        /// How many still have to start. Whoever starts the last one ends the model.
         unstarted: AtomicUsize,
-        /// Whether the tasks block their workers until all have started.
+        /// Whether each task blocks its worker until all have started.
         blocking: bool,
         workers: Vec<Worker>,
     }
@@ -126,15 +123,15 @@ mod loom_tests {
             *notified = false;
         }
 
-        /// A look at the poller without sleep consumes a notification.
-        fn look(&self) {
+        /// A wait with a zero timeout consumes a notification.
+        fn poll(&self) {
             *self.notified.lock() = false;
         }
     }
 
     impl IdleWorkers for World {
         fn has_injected(&self) -> bool {
-            self.backlog.load(Ordering::Relaxed) > 0
+            self.injected.load(Ordering::Relaxed) > 0
         }
 
         fn find_idle(&self) -> Option<usize> {
@@ -154,7 +151,7 @@ mod loom_tests {
         fn new(workers: usize, tasks: usize, blocking: bool) -> Arc<World> {
             Arc::new(World {
                 idle: Idle::new(),
-                backlog: AtomicUsize::new(0),
+                injected: AtomicUsize::new(0),
                 unstarted: AtomicUsize::new(tasks),
                 blocking,
                 workers: (0..workers)
@@ -183,11 +180,11 @@ mod loom_tests {
         }
 
         fn spawn(&self) {
-            self.backlog.fetch_add(1, Ordering::Release);
+            self.injected.fetch_add(1, Ordering::Release);
             self.idle.wake_one(self);
         }
 
-        /// Something that has nothing to do with the backlog wakes a worker.
+        /// A worker is woken for something else than injected tasks.
         fn disturb(&self, index: usize) {
             let worker = &self.workers[index];
             if worker.parking.unpark() {
@@ -196,21 +193,21 @@ mod loom_tests {
         }
 
         fn take(&self) -> bool {
-            let mut backlog = self.backlog.load(Ordering::Relaxed);
-            while backlog > 0 {
-                match self.backlog.compare_exchange(
-                    backlog,
-                    backlog - 1,
+            let mut injected = self.injected.load(Ordering::Relaxed);
+            while injected > 0 {
+                match self.injected.compare_exchange(
+                    injected,
+                    injected - 1,
                     Ordering::Acquire,
                     Ordering::Relaxed,
                 ) {
                     Ok(_) => {
-                        if backlog > 1 {
+                        if injected > 1 {
                             self.idle.wake_one(self);
                         }
                         return true;
                     }
-                    Err(now) => backlog = now,
+                    Err(now) => injected = now,
                 }
             }
             false
@@ -223,7 +220,7 @@ mod loom_tests {
                 }
             }
             if self.blocking {
-                // The worker is in the middle of a task, and hears of nothing but the end.
+                // The worker is in the middle of a task.
                 while !self.is_over() {
                     self.workers[index].wait();
                 }
@@ -234,7 +231,7 @@ mod loom_tests {
             self.unstarted.load(Ordering::Acquire) == 0
         }
 
-        /// As `runtime::worker` does it. Loom fails the model where everybody sleeps for ever.
+        /// As `scheduler::worker` does it. Loom fails the model if all workers sleep for ever.
         fn work(&self, index: usize) {
             let worker = &self.workers[index];
             while !self.is_over() {
@@ -243,19 +240,19 @@ mod loom_tests {
                 }
                 worker.parking.park();
                 match self.has_injected() || self.is_over() {
-                    // An event is told all the same, as by a look without sleep.
-                    true => worker.look(),
+                    // An event is reported all the same, as by a wait with a zero timeout.
+                    true => worker.poll(),
                     false => worker.wait(),
                 }
-                let mut is_wanted = worker.parking.resume() && self.idle.is_searching(index);
+                let mut is_searching = worker.parking.resume() && self.idle.is_searching(index);
                 let has_event = std::mem::take(&mut *worker.has_event.lock());
                 if has_event {
-                    if std::mem::take(&mut is_wanted) {
+                    if std::mem::take(&mut is_searching) {
                         self.idle.end_search(index, self);
                     }
                     self.call_waker(index);
                 }
-                if is_wanted {
+                if is_searching {
                     let took = self.take();
                     self.idle.end_search(index, self);
                     if took {
@@ -324,7 +321,7 @@ mod loom_tests {
         });
     }
 
-    /// The one in the waker is the first find_idle that anybody would choose.
+    /// The worker in the waker is the first idle one that would be chosen.
     #[test]
     fn a_waker_that_blocks_on_what_it_spawns_is_helped_by_another_worker() {
         check(3, || {
@@ -333,7 +330,7 @@ mod loom_tests {
         });
     }
 
-    /// It may have been woken for another task at the same moment, which nobody else may wait for.
+    /// It may have been searching at the same moment: the task that it was woken for is left to another one.
     #[test]
     fn a_worker_that_is_in_a_waker_keeps_no_task_that_it_was_woken_for() {
         check(2, || {

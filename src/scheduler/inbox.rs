@@ -1,13 +1,12 @@
-//! A queue that many threads push to: a worker's inbox, and a runtime's tasks that have not started.
+//! A queue that many threads push to: the inbox of a worker, and the inject queue of a runtime.
 //!
-//! A list behind a lock, held for the length of a push, a pop or an exchange of two lists. No queue
-//! without locks does better here. One whose `pop` spins until a `push` under way is done lets a worker
-//! with real-time priority spin for as long as it keeps the sender from the core; who waits for a lock
-//! sleeps.
+//! A list behind a lock, which is held for a push, a pop or a swap of two lists. A lock-free queue does no
+//! better here: one whose `pop` spins until a concurrent `push` is complete lets a worker with real-time
+//! priority spin for as long as it keeps the sender from the core. Who waits for a lock sleeps.
 //!
-//! **Why nothing is lost.** The count is written under the lock, and read without it by a worker that is
-//! about to sleep: after the fence in `Parking::park`, where a push comes before the one in `unpark`. So
-//! either that worker sees the count, or the sender sees it parked. `loom` checks this below.
+//! **Why nothing is lost.** The count is written under the lock. A worker that is about to sleep reads it
+//! without the lock, after the fence in `Parking::park`; a push comes before the fence in `unpark`. So the
+//! worker sees the count, or the sender sees the worker parked. `loom` checks this below.
 
 use std::collections::VecDeque;
 
@@ -20,8 +19,8 @@ pub(super) struct Inbox<T> {
     count: AtomicUsize,
 }
 
-/// Room from the start on; afterwards it and the worker's own list change places, and neither shrinks: so in the
-/// long run a wake allocates nothing. 2 KiB.
+/// Initial capacity: 2 KiB of runnables. Later the list and the worker's run queue are swapped, and neither
+/// shrinks, so in the long run a wake does not allocate.
 const CAPACITY: usize = 256;
 
 impl<T> Inbox<T> {
@@ -55,7 +54,7 @@ impl<T> Inbox<T> {
         item
     }
 
-    /// Moves everything to the end of `into`.
+    /// Moves all items to the end of `into`.
     #[inline]
     pub(super) fn drain(&self, into: &mut VecDeque<T>) {
         if self.is_empty() {
@@ -76,8 +75,8 @@ mod loom_tests {
     use crate::reactor::parking::Parking;
     use loom::sync::{Arc, Condvar};
 
-    /// A worker with an inbox, and a poller that is reduced to its promise. Left out: everything else that
-    /// a worker looks at before it sleeps.
+    /// A worker with an inbox, and a poller reduced to its promise. Left out: what else a worker looks at
+    /// before it sleeps.
     struct World {
         inbox: Inbox<u8>,
         parking: Parking,
@@ -103,7 +102,7 @@ mod loom_tests {
             }
         }
 
-        /// Loom fails the model where this sleeps for ever.
+        /// Loom fails the model if this sleeps for ever.
         fn receive(&self, total: usize) -> Vec<u8> {
             let mut all = VecDeque::new();
             while all.len() < total {
