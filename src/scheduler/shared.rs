@@ -161,7 +161,6 @@ impl Shared {
         &self.remotes[self.main_index()]
     }
 
-    /// Unparks the main worker, also where its thread is the caller's.
     #[inline]
     pub(super) fn unpark_main(&self) {
         self.main().reactor.unpark();

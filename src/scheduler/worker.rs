@@ -1,36 +1,36 @@
-//! One thread's loop: run tasks, fire deadlines, wait for I/O.
+//! A worker's loop: run tasks, fire timers, wait for I/O.
 //!
-//! **A turn** is a run and a pause, in whichever order its caller wants:
+//! **A turn** is a run and a pause, in the order that the caller wants:
 //!
-//! * [`run_ready`](Worker::run_ready) runs ready tasks, [`EVENT_INTERVAL`] at most.
-//! * [`pause`](Worker::pause) takes what other threads sent; if there is nothing to run, it parks and
-//!   sleeps until the earliest deadline, the caller's timeout, an event or a notification, else it
-//!   looks without sleeping. It wakes whose sources and deadlines are ready. Then those that yielded
-//!   are ready again: a loop of yields cannot get ahead of the poll.
+//! * [`run_ready`](Worker::run_ready) runs ready tasks, at most [`EVENT_INTERVAL`].
+//! * [`pause`](Worker::pause) takes what other threads sent. If there is nothing to run, it parks and
+//!   sleeps until the earliest deadline, the caller's timeout, an event or a notification; otherwise it
+//!   polls with a zero timeout. It wakes the waiters of ready sources and due timers. Then the tasks that
+//!   yielded are ready again, so a loop of yields cannot starve the poller.
 //!
-//! Between two tasks of its own a pool worker of a runtime (see [`shared`](super::shared)) starts one that
-//! nobody has started yet, now and then, or whenever it has none of its own.
+//! A pool worker also takes tasks from the inject queue: when its own run queue is empty, and every
+//! [`INJECT_INTERVAL`] runs.
 //!
 //! Before it sleeps a worker may poll for a while: see [`busy`](super::busy).
 //!
-//! No clock is read when no timer is pending. The kernel is not asked when there are tasks to run
-//! and no source is registered: there is nothing that it could say.
+//! The clock is not read when no timer is pending. The kernel is not asked when there are tasks to run and
+//! no source is registered: it could have nothing to report.
 //!
-//! **Embedding.** Once [`backend_fd`](Worker::backend_fd) was called, a foreign loop waits for us
-//! on it. Then between turns the worker counts as parked, also for wakes from its own thread, whose
-//! current worker it is not: they go through the inbox and notify. Each drive ends by arming the
-//! earliest deadline in the kernel, and by a notification of its own if tasks are left.
+//! **Embedding.** After [`backend_fd`](Worker::backend_fd) was called, a foreign loop waits on that
+//! descriptor. Between two turns the worker counts as parked, also for wakes on its own thread, whose
+//! current worker it is not: they go through the inbox and notify. Each drive ends by arming the earliest
+//! deadline in the kernel, and by a notification if tasks are left.
 //!
 //! **Closing**, in phases:
 //!
 //! 1. Mark: tasks spawned from here on are cancelled at once, and pool workers leave their loop.
-//! 2. Each worker, on its own thread ([`drop_tasks`](Worker::drop_tasks)), drops every runnable that is
-//!    queued, and with it its future, and wakes every other live task, so that it is queued too; until
-//!    none is left: one whose wake is on its way arrives in the inbox. The worker is current
-//!    meanwhile, so that destructors may wake, spawn, and use sockets and timers. Then it closes its
-//!    reactor: sockets and timers that live on elsewhere are sent there.
-//! 3. The main worker drops what never started, and waits until the pool workers have left. (After that only a
-//!    foreign thread may still be about to hand over a task; it is waited for.)
+//! 2. Each worker, on its own thread ([`drop_tasks`](Worker::drop_tasks)), drops every queued runnable,
+//!    and with it the future, and wakes every task that it owns, so that its runnable is queued too; until
+//!    it owns none. A wake under way on another thread arrives in the inbox. The worker is current
+//!    meanwhile, so destructors may wake, spawn, and use sockets and timers. Then it closes its reactor:
+//!    sockets and timers that are used elsewhere move there.
+//! 3. The main worker drops the injected tasks, and waits until the pool workers have exited and no task is
+//!    live: another thread may still be about to push one.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -52,28 +52,30 @@ use crate::reactor::{BATCH, Driver, Reactor, now};
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
 use crate::sys::BorrowedDescriptor;
 
-/// Tasks run between two looks at the kernel.
+/// How many tasks run between two polls of the reactor.
 const EVENT_INTERVAL: usize = BATCH;
 
-/// How long a worker sleeps that cannot wait: long enough to leave the core to others, short enough to end
-/// soon what waits for it.
+/// How long a worker sleeps whose poller cannot wait: long enough to leave the core to others, short
+/// enough to answer those that wait for it.
 const RETRY_DELAY: Duration = Duration::from_millis(1);
 
-/// A pool worker with tasks of its own starts another one every so many runs.
+/// A pool worker that has ready tasks takes an injected one every so many runs.
 const INJECT_INTERVAL: usize = 8;
 
+/// One thread's worker. It stays on the thread that made it.
 pub(crate) struct Worker {
     pub(crate) local: Rc<Local>,
     driver: Rc<Driver>,
+    /// A foreign loop waits on the poller's descriptor.
     embedded: Cell<bool>,
     busy_poll: BusyPoll,
-    /// Counts a pool worker's runs.
+    /// Counts the runs of a pool worker.
     runs: Cell<usize>,
-    /// It was woken for tasks that have not started, and has not come yet.
+    /// It was woken for injected tasks, and has not taken one yet: see [`idle`](super::idle).
     searching: Cell<bool>,
     /// Its poller cannot wait any more.
     is_broken: Cell<bool>,
-    /// How many calls drive it, one within the other: a task, or a waker, may drive its own runtime.
+    /// How many calls drive it, one within the other: a task or a waker may drive its own runtime.
     drives: Cell<usize>,
 }
 
@@ -117,12 +119,12 @@ impl Worker {
         let mut cx = Context::from_waker(&waker);
         let mut future = pin!(future);
         loop {
-            // The future has its turns among the tasks, and yields like one.
+            // The future is polled among the tasks, and yields like one.
             let mut yielded = false;
             for _ in 0..EVENT_INTERVAL {
                 if !yielded && main.woken.load(Ordering::Relaxed) {
                     main.woken.swap(false, Ordering::Acquire);
-                    // Before the future finds its tasks cancelled, which says less.
+                    // Before the future finds its tasks cancelled, which says less than the reason.
                     self.panic_if_failed();
                     self.local.renew_budget();
                     if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
@@ -141,7 +143,7 @@ impl Worker {
         }
     }
 
-    /// Drives the worker for ever.
+    /// Drives the worker forever.
     pub(crate) fn drive_forever(&self) -> ! {
         let _driving = self.drive();
         loop {
@@ -151,9 +153,9 @@ impl Worker {
         }
     }
 
-    /// Drives the worker until its runtime has no task left, or `deadline` has come.
+    /// Drives the worker until no task of its runtime is left, or `deadline` has elapsed.
     pub(crate) fn run(&self, deadline: Option<Instant>) {
-        /// Not longer than this lasts, whatever happens.
+        /// Ends with this function, also by a panic.
         struct Watch<'a>(&'a Shared);
         impl Drop for Watch<'_> {
             fn drop(&mut self) {
@@ -175,7 +177,7 @@ impl Worker {
         }
     }
 
-    /// Drives the worker for one turn. True if there was anything to do.
+    /// Drives the worker for one turn. Returns whether there was anything to do.
     pub(crate) fn turn(&self, timeout: Option<Duration>) -> bool {
         let _driving = self.drive();
         let any = self.pause(timeout, &|| self.has_failed());
@@ -183,9 +185,9 @@ impl Worker {
         any | self.run_ready()
     }
 
-    /// Drives a pool worker of a runtime until the runtime closes.
+    /// Drives a pool worker until the runtime closes; then drops its tasks.
     pub(crate) fn run_pool_worker(&self) {
-        /// Also if it panics: else the main worker would wait for ever.
+        /// Also if the worker panics: otherwise the main worker would wait forever.
         struct ExitGuard<'a>(&'a Shared);
         impl Drop for ExitGuard<'_> {
             fn drop(&mut self) {
@@ -202,34 +204,35 @@ impl Worker {
             }
         }));
         if let Err(panic) = served {
-            // Its tasks can be dropped here and nowhere else, so it goes on for that.
-            shared.fail("a worker of the runtime has panicked".into());
-            std::mem::forget(panic); // Its destructor may panic too; the hook has told of it.
+            // Its tasks may be dropped on this thread only, so it goes on to do that.
+            shared.fail("a worker of the runtime panicked".into());
+            std::mem::forget(panic); // Its destructor may panic too. The hook has reported it.
         }
         self.drop_tasks();
         self.driver.close();
     }
 
-    /// Whether the runtime has closed by itself: looked at before a sleep, but for those of its end.
+    /// Whether the runtime has failed: read before each sleep, except while it closes.
     #[inline]
     fn has_failed(&self) -> bool {
         self.shared().failure().is_some()
     }
 
-    /// Tells whoever drives the main worker that the runtime has closed by itself.
+    /// Reports a failure of the runtime to whoever drives the main worker.
     #[inline]
     fn panic_if_failed(&self) {
-        if let Some(why) = self.shared().failure() {
-            self.panic_with(why);
+        if let Some(reason) = self.shared().failure() {
+            self.panic_with(reason);
         }
     }
 
     #[cold]
-    fn panic_with(&self, why: &str) -> ! {
-        panic!("polder: {why}");
+    fn panic_with(&self, reason: &str) -> ! {
+        panic!("polder: {reason}");
     }
 
-    /// Sleeps unless there is something to do, or `stay_awake` says so. True if anything was woken.
+    /// The pause of a turn. Sleeps unless there is something to do or `stay_awake` returns true. Returns
+    /// whether anything was woken.
     fn pause(&self, timeout: Option<Duration>, stay_awake: &dyn Fn() -> bool) -> bool {
         let local = &*self.local;
         let reactor = self.reactor();
@@ -244,7 +247,7 @@ impl Worker {
             any |= self.wait(Some(Duration::ZERO));
         }
         self.resume();
-        any |= self.driver.fire(|| self.before_wakers());
+        any |= self.driver.fire(|| self.before_foreign_code());
         local.take_inbox();
         local.release_yielded();
         if local.is_pool_worker() {
@@ -256,7 +259,7 @@ impl Worker {
         any
     }
 
-    /// The worker is awake, and others may no longer take it for a find_idle.
+    /// The worker is awake, and no longer counts as idle.
     #[inline]
     fn resume(&self) {
         let local = &*self.local;
@@ -268,29 +271,29 @@ impl Worker {
         }
     }
 
-    /// Wakers are about to be called, which may block: whatever this worker was woken for is left to
-    /// others. (If they do not come, it finds it when it is done.)
+    /// Wakers are about to be called, which may block: the tasks that this worker was woken for are left to
+    /// another one. (If none comes, this one finds them when it is done.)
     #[inline]
-    fn before_wakers(&self) {
+    fn before_foreign_code(&self) {
         if self.searching.take() {
             self.local.shared.end_search(self.local.index);
         }
     }
 
-    /// It was woken for tasks that have not started: takes one, and lets the next worker be woken.
+    /// Takes one of the tasks that this worker was woken for, and lets the next worker be woken.
     #[cold]
     fn search(&self) {
         let local = &*self.local;
         if let Some(runnable) = local.take_injected() {
-            // Nobody else can have it any more, so it is the first that runs here.
+            // Others can no longer take it, so it runs before this worker's own tasks.
             local.push_front(runnable);
             self.runs.set(0);
         }
         local.shared.end_search(local.index);
     }
 
-    /// Waits until there is something to do; false if there is by now. `any` tells whether something
-    /// was woken.
+    /// Parks, and sleeps until there is something to do. Returns false, without sleeping, if there is
+    /// already. Sets `any` if something was woken.
     #[inline]
     fn sleep(
         &self,
@@ -301,9 +304,8 @@ impl Worker {
         let local = &*self.local;
         let reactor = self.reactor();
         reactor.park();
-        // The last look, in each place where another thread may have put something: the inbox, the
-        // tasks that have not started, what `stay_awake` looks at, and, in `next_timeout`, the
-        // deadlines.
+        // After parking, looks everywhere where another thread may have put something: the inbox, what
+        // `stay_awake` reads, the inject queue, and, in `next_timeout`, the timers.
         if local.remote().has_inbox() || stay_awake() {
             return false;
         }
@@ -329,7 +331,7 @@ impl Worker {
         true
     }
 
-    /// [`sleep`](Self::sleep), after polling for a while where that pays; and learns whether it does.
+    /// [`sleep`](Self::sleep), after polling for a while if that is likely to pay. Measures the idle time.
     fn poll_then_sleep(
         &self,
         timeout: Option<Duration>,
@@ -341,15 +343,15 @@ impl Worker {
             && self.busy_poll(start, timeout, stay_awake, any))
             || self.sleep(timeout, stay_awake, any);
         let idle = now() - start;
-        // A timeout that ends in vain tells only that something is not that quick.
+        // A short timeout that has elapsed says nothing about how soon something would have come.
         if timeout.is_none_or(|timeout| idle < timeout) || idle > self.busy_poll.limit() {
             self.busy_poll.record(idle);
         }
         slept
     }
 
-    /// Looks again and again; false if that was in vain. Meanwhile the worker counts as awake: what
-    /// others send, it sees.
+    /// Polls again and again. Returns false if nothing came in time. The worker counts as awake meanwhile:
+    /// it looks at what others send.
     fn busy_poll(
         &self,
         start: Instant,
@@ -377,7 +379,7 @@ impl Worker {
             {
                 return true;
             }
-            // Others are to be told of it, and it is not left to them for longer than `DEFER_TIMEOUT`.
+            // `sleep` wakes the others for them, and sleeps no longer than `DEFER_TIMEOUT`.
             if action == InjectedAction::Defer || local.shared.is_crowded(self.busy_poll.cores()) {
                 return false;
             }
@@ -392,7 +394,7 @@ impl Worker {
         }
     }
 
-    /// Waits once. True if anything was woken.
+    /// Waits on the reactor once. Returns whether anything was woken.
     #[inline]
     fn wait(&self, timeout: Option<Duration>) -> bool {
         if self.is_broken.get() {
@@ -401,13 +403,13 @@ impl Worker {
         let awake = |is_followed_by_wakers| {
             self.resume();
             if is_followed_by_wakers {
-                self.before_wakers();
+                self.before_foreign_code();
             }
         };
         match self.driver.wait(timeout, awake) {
             Ok(any) => any,
-            // The kernel is short of memory: poll and select ask for some in each call. Some systems say
-            // so by EAGAIN.
+            // The kernel is out of memory: poll and select allocate in each call. Some systems report that
+            // as EAGAIN.
             Err(error)
                 if matches!(
                     error.kind(),
@@ -420,9 +422,8 @@ impl Worker {
         }
     }
 
-    /// The poller cannot wait any more: its own descriptor was closed by somebody else, or the process
-    /// may no longer ask about as many. No source or notification would ever be told again, so the
-    /// runtime ends.
+    /// The poller cannot wait any more: foreign code has closed its descriptor, or the process may no
+    /// longer poll as many. No event or notification would ever be reported again, so the runtime closes.
     #[cold]
     fn fail(&self, timeout: Option<Duration>, error: &io::Error) -> bool {
         self.is_broken.set(true);
@@ -435,14 +436,14 @@ impl Worker {
             "the runtime ends, since a worker cannot wait on {backend}: {error}"
         ));
         if self.local.is_pool_worker() {
-            // Whoever drives the main worker panics with the same words, if anybody does.
-            let why = shared.failure().unwrap_or_default();
-            let _ = writeln!(io::stderr(), "polder: {why}");
+            // Whoever drives the main worker panics with the same message, but maybe nobody does.
+            let reason = shared.failure().unwrap_or_default();
+            let _ = writeln!(io::stderr(), "polder: {reason}");
         }
         false
     }
 
-    /// In the place of a wait that is not to be had. What others send is found when it is over.
+    /// Instead of a wait that is not possible. What others send meanwhile is found afterwards.
     #[cold]
     fn sleep_briefly(&self, timeout: Option<Duration>) -> bool {
         self.resume();
@@ -450,12 +451,12 @@ impl Worker {
         false
     }
 
-    /// True if there was any.
+    /// Runs ready tasks. Returns whether there was any.
     fn run_ready(&self) -> bool {
         (0..EVENT_INTERVAL).take_while(|_| self.run_next()).count() > 0
     }
 
-    /// Runs the next ready task; false if there is none.
+    /// Runs the next ready task. Returns whether there was one.
     fn run_next(&self) -> bool {
         match self.next() {
             None => false,
@@ -484,7 +485,7 @@ impl Worker {
         }
     }
 
-    /// How long a foreign loop may sleep. `None`: until the worker is notified.
+    /// How long a foreign loop may sleep; `None`: until the worker is notified.
     pub(crate) fn next_timeout(&self) -> Option<Duration> {
         self.driver.let_go(|| {});
         match self.local.has_work() || self.remote().has_inbox() || self.has_failed() {
@@ -493,11 +494,11 @@ impl Worker {
         }
     }
 
-    /// The descriptor that is readable when a turn has something to do, from now on.
+    /// The poller's descriptor, which from now on is readable when a turn has something to do.
     pub(crate) fn backend_fd(&self) -> io::Result<BorrowedDescriptor<'_>> {
         let descriptor = self.reactor().descriptor()?;
         if !self.embedded.get() {
-            // What arming needs is made here, where it may fail; later nobody could be told.
+            // Allocates what arming needs, here where an error can be returned.
             self.reactor()
                 .poller()
                 .arm(Some(Duration::from_secs(3_600)))?;
@@ -517,20 +518,21 @@ impl Worker {
         }
     }
 
-    /// Whether a call on this thread drives it.
+    /// Whether a call further up this thread's stack drives it.
     pub(crate) fn is_driven(&self) -> bool {
         self.drives.get() > 0
     }
 
-    /// The main worker of a runtime is not awake while nobody drives it: see [`Shared::is_crowded`].
+    /// The main worker of a runtime with a pool does not count as awake while nobody drives it: see
+    /// [`Shared::is_crowded`].
     pub(crate) fn park_undriven(&self) {
         if self.shared().workers() > 1 {
             self.reactor().park();
         }
     }
 
-    /// Embedded, at the end of a drive: see to it that the descriptor tells of what is left, and of
-    /// whatever comes.
+    /// At the end of a drive, if embedded: parks, and makes the descriptor readable when something is left
+    /// or comes.
     fn arm_descriptor(&self) {
         let reactor = self.reactor();
         reactor.park();
@@ -538,13 +540,14 @@ impl Worker {
             reactor.notify();
         }
         if self.driver.arm().is_err() && self.driver.next_timeout().is_some() {
-            // The kernel takes no deadline any more: the foreign loop comes round until it is due.
+            // The deadline cannot be armed: the foreign loop turns again and again until it is due.
             reactor.notify();
         }
     }
 
-    /// Ends the runtime, whose main worker this is and whose pool workers run on `threads`: drops every task, and
-    /// lets go of every socket and timer. What is left is what handles keep: memory and the pollers.
+    /// Closes the runtime: drops every task, and joins the pool workers, which run on `threads`. Called on
+    /// the main worker. Sockets and timers that are used elsewhere move there. Handles keep the memory and
+    /// the pollers.
     pub(crate) fn close(&self, threads: Vec<JoinHandle<()>>) {
         self.embedded.set(false);
         let _driving = self.drive();
@@ -553,7 +556,7 @@ impl Worker {
         self.drop_tasks();
         let is_over = || shared.exited_workers() == threads.len() && shared.live_tasks() == 0;
         loop {
-            // Meanwhile too: a pool worker may be in the middle of a task that waits for one of these.
+            // In each round: a pool worker may be in the middle of a task that waits for one of these.
             while let Some(runnable) = shared.take_injected() {
                 drop(runnable);
             }
@@ -561,16 +564,16 @@ impl Worker {
             if is_over() {
                 break;
             }
-            // Members are at work yet, or a spawner on a foreign thread is about to see the mark.
+            // A pool worker still runs a task, or a thread that spawns is about to see the mark.
             self.pause(None, &|| shared.has_injected() || is_over());
         }
         for thread in threads {
-            let _ = thread.join(); // It has left.
+            let _ = thread.join(); // Its loop has ended.
         }
         self.driver.close();
     }
 
-    /// Drops every task that lives here.
+    /// Drops every task of this worker.
     fn drop_tasks(&self) {
         let local = &*self.local;
         loop {
@@ -579,7 +582,7 @@ impl Worker {
             while let Some(runnable) = local.pop() {
                 drop(runnable);
             }
-            // Those that were polled before; destructors may not add any, since nothing runs.
+            // The tasks that were polled. None is added meanwhile, since no task runs.
             local.owned.wake_all();
             if local.has_work() {
                 continue;
@@ -587,13 +590,13 @@ impl Worker {
             if local.owned.count() == 0 {
                 return;
             }
-            // A wake is under way on another thread.
+            // Another thread is about to push a woken task to the inbox.
             self.pause(None, &|| false);
         }
     }
 }
 
-/// While it lives, the worker is driven by this thread.
+/// While it exists, this thread drives the worker.
 struct Driving<'a> {
     worker: &'a Worker,
     _entered: local::Entered,
@@ -604,7 +607,7 @@ impl Drop for Driving<'_> {
         let drives = self.worker.drives.get() - 1;
         self.worker.drives.set(drives);
         if drives > 0 {
-            return; // The drive around this one goes on, awake.
+            return; // The drive around this one goes on.
         }
         if self.worker.embedded.get() && !self.worker.is_broken.get() {
             self.worker.arm_descriptor();
@@ -614,7 +617,7 @@ impl Drop for Driving<'_> {
     }
 }
 
-/// The future that `block_on` was given: no task, but woken like one.
+/// Wakes the future that `block_on` polls, which is not a task.
 struct MainWaker {
     woken: AtomicBool,
     reactor: Arc<Reactor>,
@@ -627,7 +630,7 @@ impl Wake for MainWaker {
 
     #[inline]
     fn wake_by_ref(self: &Arc<Self>) {
-        // First the flag, then the unparking, whose fence stands between: see `reactor::parking`.
+        // The flag is written before the fence in `unpark`: see `reactor::parking`.
         self.woken.store(true, Ordering::Release);
         self.reactor.unpark();
     }
