@@ -1,5 +1,5 @@
-//! The runtime for threads that have none: one worker on a thread of its own, started on first use,
-//! there until the process ends.
+//! The background runtime, for threads that drive none: one worker on a thread of its own, started on
+//! first use, which runs until the process exits.
 
 use std::io;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -10,14 +10,15 @@ use crate::scheduler::{BusyPollConfig, Shared};
 
 static BACKGROUND: OnceLock<Arc<Shared>> = OnceLock::new();
 
-/// Held while starting, so that one thread does.
+/// Held while starting, so that it is started once.
 static STARTING: Mutex<()> = Mutex::new(());
 
-/// The background runtime: a runtime of one.
+/// The background runtime, started if need be.
 ///
 /// # Errors
 ///
-/// Where it cannot be started, for want of descriptors or threads. The next call tries again.
+/// If it cannot be started, for want of descriptors or threads; the next call tries again. If its thread
+/// has panicked.
 pub(crate) fn shared() -> io::Result<&'static Arc<Shared>> {
     match BACKGROUND.get() {
         Some(shared) if shared.is_closing() => Err(io::Error::other(
@@ -32,7 +33,7 @@ pub(crate) fn shared() -> io::Result<&'static Arc<Shared>> {
 ///
 /// # Panics
 ///
-/// Where it cannot be started.
+/// If it cannot be started, or its thread has panicked.
 pub(super) fn expect_shared() -> &'static Arc<Shared> {
     match shared() {
         Ok(shared) => shared,
@@ -46,15 +47,17 @@ fn start() -> io::Result<&'static Arc<Shared>> {
     if let Some(shared) = BACKGROUND.get() {
         return Ok(shared);
     }
-    // Whatever can fail is done here; the worker is the new thread's own.
+    // What can fail is done on this thread; the worker is made by its own.
     let shared = single_worker()?;
-    let its_shared = shared.clone();
-    thread::Builder::new()
-        .name("polder-background".into())
-        .spawn(move || {
-            Runtime::from_shared(its_shared, BusyPollConfig::default())
+    let run = {
+        let shared = shared.clone();
+        || {
+            Runtime::from_shared(shared, BusyPollConfig::default())
                 .worker
                 .drive_forever()
-        })?;
+        }
+    };
+    let thread = thread::Builder::new().name("polder-background".into());
+    thread.spawn(run)?;
     Ok(BACKGROUND.get_or_init(|| shared))
 }

@@ -1,4 +1,4 @@
-//! How a runtime is made other than by default.
+//! [`Builder`]: how a runtime is made with other settings than the defaults.
 
 use std::io;
 use std::sync::Arc;
@@ -10,9 +10,9 @@ use crate::poller::{Backend, Poller};
 use crate::reactor::Reactor;
 use crate::scheduler::{BusyPollConfig, Shared, Worker};
 
-/// As many workers as a runtime can have. Each has a thread, a poller with two or three descriptors, and looks
-/// at all the others now and then: beyond the cores of the largest machines they only cost.
-const MOST_WORKERS: usize = 1_024;
+/// The most workers of a runtime. Each has a thread and a poller with two or three descriptors, and reads
+/// the state of all others now and then: beyond the cores of the largest machines they only cost.
+const MAX_WORKERS: usize = 1_024;
 
 /// Sets up a [`Runtime`].
 ///
@@ -46,9 +46,7 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// A builder with the defaults.
-    ///
-    /// It is also [`Runtime::builder`].
+    /// Returns a builder with the defaults, as [`Runtime::builder`] does.
     ///
     /// ```
     /// use polder::runtime::Builder;
@@ -61,8 +59,8 @@ impl Builder {
         Builder::default()
     }
 
-    /// Which backend waits. By default what [`Backend::from_env`] says: the environment variable
-    /// `POLDER_BACKEND`, or else the platform's best.
+    /// Sets the backend. The default is that of [`Backend::from_env`]: what the environment variable
+    /// `POLDER_BACKEND` names, or else the platform's best.
     ///
     /// ```
     /// use polder::{Backend, Runtime};
@@ -79,21 +77,21 @@ impl Builder {
         self
     }
 
-    /// How many threads run what is spawned. By default one, the thread that drives the runtime.
+    /// Sets how many threads run what is spawned. The default is one, the thread that drives the runtime.
     ///
-    /// From two on, the runtime starts that many threads. What is [spawned](crate::spawn) runs there,
-    /// whether or not the runtime is driven; the future given to [`block_on`](Runtime::block_on), and
-    /// what is [spawned locally](crate::spawn_local) there, stays on the thread that drives it. Each
-    /// worker has a poller, queue and timers of its own.
+    /// From two on, the runtime starts a pool of that many threads. What is [spawned](crate::spawn) runs
+    /// there, whether or not the runtime is driven. The future given to [`block_on`](Runtime::block_on), and
+    /// what it [spawns locally](crate::spawn_local), stays on the thread that drives the runtime. Each
+    /// worker has its own poller, run queue and timers.
     ///
-    /// A task is taken by whichever worker has time for it, and stays there from its first poll on:
-    /// **its home**. Its wakes, sockets and timers are then local, and no lock is contended. The other
-    /// side of that: tasks are not moved away from a worker that turns out to be busy. What computes
-    /// for long belongs in [`unblock`](crate::unblock), or in several smaller tasks. (And a task that
-    /// spawns another one and then blocks its thread until that is done, by other means than
-    /// [`block_on`](crate::block_on), may wait for ever: the first task that it spawns before it
-    /// returns is left to its own worker. Likewise one that spawns another and computes for long keeps
-    /// that one waiting.)
+    /// Whichever pool worker has time takes a new task, and **polls it from then on: tasks are not stolen**.
+    /// So the task's wakes, sockets and timers are local to its worker, and no lock is contended. The price:
+    /// tasks do not move away from a worker that turns out to be busy. Long computations belong in
+    /// [`unblock`](crate::unblock), or in several smaller tasks.
+    ///
+    /// No other worker is woken for the first task that a task spawns in one poll, since most likely its own
+    /// worker runs it next. So the new task waits if that poll computes for long; and a poll that blocks the
+    /// thread until the new task is done, other than by [`block_on`](crate::block_on), may block forever.
     ///
     /// ```
     /// use polder::Runtime;
@@ -115,8 +113,8 @@ impl Builder {
         self
     }
 
-    /// What the workers' threads are called, followed by their number; `polder` by default. (Linux shows
-    /// the first 15 bytes.)
+    /// Sets the name of the pool's threads, which is followed by their number. The default is `polder`.
+    /// (Linux shows the first 15 bytes.)
     ///
     /// ```
     /// let runtime = polder::Runtime::builder().workers(2).name("busy bee").build()?;
@@ -129,19 +127,19 @@ impl Builder {
         self
     }
 
-    /// How long an idle worker polls, with a zero timeout again and again, before it sleeps in the
-    /// kernel. By default not at all.
+    /// Sets how long an idle worker polls with a zero timeout before it sleeps in the kernel. By default it
+    /// sleeps at once.
     ///
-    /// Being put to sleep and woken takes a core tens of microseconds on a virtual machine, and some
-    /// on any other. Where answers come faster than that, as with few connections that each wait for
-    /// the other side, 50 µs of polling can multiply the requests a second: by how much depends on what
-    /// waking a core takes on the machine (`docs/PERFORMANCE.md` has a row).
-    /// With many connections a worker hardly ever sleeps, and there is nothing to gain.
+    /// To be put to sleep and woken takes a core tens of microseconds on a virtual machine, and some on any
+    /// other. If answers come faster than that, as with few connections that each wait for the other side,
+    /// 50 µs of polling can multiply the requests a second; by how much depends on how long the machine
+    /// takes to wake a core (`docs/PERFORMANCE.md` has a row). With many connections a worker hardly ever
+    /// sleeps, and there is nothing to gain.
     ///
-    /// It is adaptive: a worker polls only while its recent idle times were that short, and so an idle
-    /// program costs nothing. It never polls while other workers of its runtime have use for the
-    /// core; of other programs it does not know. What it costs: up to `duration` of CPU time whenever
-    /// something is long in coming after a quick exchange, and heat.
+    /// It is adaptive: a worker polls only while its recent idle times were no longer than `duration`, so an
+    /// idle program uses no CPU. It never polls while more workers of its runtime are awake than there are
+    /// cores; it knows nothing of other programs. The price is up to `duration` of CPU time whenever
+    /// something takes long after a quick exchange, and heat.
     ///
     /// ```
     /// use polder::Runtime;
@@ -156,7 +154,7 @@ impl Builder {
         self
     }
 
-    /// Makes the runtime. The calling thread will be the one that drives it.
+    /// Makes the runtime, to be driven by the calling thread.
     ///
     /// ```
     /// use polder::Runtime;
@@ -171,21 +169,23 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](io::ErrorKind::Unsupported) where the backend is not available here,
-    /// [`InvalidInput`](io::ErrorKind::InvalidInput) where `POLDER_BACKEND` names none, for no
-    /// workers or more than 1,024, and for a name with a NUL in it; and what the system says when
-    /// there are no descriptors or threads left.
+    /// [`Unsupported`](io::ErrorKind::Unsupported) if the backend is not available;
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) if `POLDER_BACKEND` names no backend, for no workers or
+    /// more than 1,024, and for a name with a NUL byte; and the system's error if there are no descriptors or
+    /// threads left.
     pub fn build(self) -> io::Result<Runtime> {
         let invalid = |what: String| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
-        if !(1..=MOST_WORKERS).contains(&self.workers) {
+        if !(1..=MAX_WORKERS).contains(&self.workers) {
             return invalid(format!(
-                "a runtime has from 1 to {MOST_WORKERS} workers, not {}",
+                "a runtime has 1 to {MAX_WORKERS} workers, not {}",
                 self.workers
             ));
         }
         let name = self.name.as_deref().unwrap_or("polder");
         if name.contains('\0') {
-            return invalid(format!("a thread's name has no NUL: {name:?}"));
+            return invalid(format!(
+                "a thread's name must not have a NUL byte: {name:?}"
+            ));
         }
         let backend = match self.backend {
             Some(backend) => backend,
@@ -199,7 +199,7 @@ impl Builder {
             .map(|_| Poller::new(backend).map(Reactor::new))
             .collect::<io::Result<Vec<_>>>()?;
         let shared = Arc::new(Shared::new(reactors));
-        // From here on what fails drops the runtime, which ends the threads that have started.
+        // An error from here on drops the runtime, which joins the threads that were started.
         let mut runtime = Runtime::from_shared(shared.clone(), self.busy_poll);
         for index in 0..pool_workers {
             let shared = shared.clone();

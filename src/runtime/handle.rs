@@ -11,18 +11,17 @@ use crate::poller::Backend;
 use crate::scheduler::{self, Shared};
 use crate::task::Task;
 
-/// Spawns onto a [`Runtime`] from any thread.
+/// Spawns onto a [`Runtime`](super::Runtime) from any thread.
 ///
-/// A handle does not keep its runtime alive. What is spawned after the runtime has ended is
-/// cancelled at once. (It does keep the memory and the poller's descriptors, and so does a [`Task`]
-/// that was not awaited.)
+/// A handle does not keep its runtime alive: a task that is spawned after the runtime was dropped is
+/// cancelled at once. (It does keep the memory and the descriptors of the pollers, as does a [`Task`].)
 ///
 /// ```
 /// let runtime = polder::Runtime::new()?;
 /// let handle = runtime.handle();
-/// let thread = std::thread::spawn(move || handle.spawn(async { "from afar" }));
+/// let thread = std::thread::spawn(move || handle.spawn(async { "from another thread" }));
 /// let task = thread.join().unwrap();
-/// assert_eq!(runtime.block_on(task), "from afar");
+/// assert_eq!(runtime.block_on(task), "from another thread");
 /// # std::io::Result::Ok(())
 /// ```
 #[derive(Clone)]
@@ -31,28 +30,28 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// The handle of the runtime that this thread drives; of the background runtime, started if
-    /// need be, on a plain thread.
+    /// Returns the handle of the runtime that this thread drives. On a plain thread, that of the
+    /// background runtime, which is started on first use.
     ///
     /// ```
     /// let task = polder::block_on(async {
     ///     let here = polder::Handle::current();
-    ///     // A thread of its own would have the background runtime.
-    ///     std::thread::spawn(move || here.spawn(async { "back home" })).join().unwrap().await
+    ///     // On the new thread, `Handle::current()` is that of the background runtime.
+    ///     std::thread::spawn(move || here.spawn(async { 5 })).join().unwrap().await
     /// });
-    /// assert_eq!(task, "back home");
+    /// assert_eq!(task, 5);
     /// ```
     ///
     /// # Panics
     ///
-    /// Where the background runtime is needed and cannot be started.
+    /// If the background runtime is needed and cannot be started.
     pub fn current() -> Handle {
         Handle::try_current().unwrap_or_else(|| Handle {
             shared: background::expect_shared().clone(),
         })
     }
 
-    /// The handle of the runtime that this thread drives, if it drives one.
+    /// Returns the handle of the runtime that this thread drives, if it drives one.
     ///
     /// ```
     /// assert!(polder::Handle::try_current().is_none());
@@ -66,8 +65,8 @@ impl Handle {
 
     /// Spawns a task.
     ///
-    /// It runs while the runtime is driven; with [several workers](Builder::workers), always. Where the
-    /// runtime has ended, it is cancelled at once.
+    /// It runs while the runtime is driven; with [several workers](super::Builder::workers), always. If the
+    /// runtime was dropped, the task is cancelled at once.
     ///
     /// ```
     /// let runtime = polder::Runtime::new()?;
@@ -93,7 +92,7 @@ impl Handle {
         spawn_on(&self.shared, future, Location::caller())
     }
 
-    /// Which backend its runtime waits with.
+    /// Returns which backend the runtime polls the kernel with.
     ///
     /// ```
     /// use polder::{Handle, Runtime};
@@ -104,8 +103,7 @@ impl Handle {
     /// # std::io::Result::Ok(())
     /// ```
     pub fn backend(&self) -> Backend {
-        let main_worker = self.shared.main();
-        main_worker.reactor.poller().backend()
+        self.shared.main().reactor.poller().backend()
     }
 }
 

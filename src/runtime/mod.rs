@@ -1,12 +1,11 @@
-//! Runtimes: made, driven, and nested in foreign loops.
+//! Runtimes: built, driven, and embedded in foreign loops.
 //!
-//! Most programs need none of this: [`block_on`] and [`spawn`] do.
-//! A [`Runtime`] is for those that choose a [`Backend`], drive the loop themselves, or keep tasks
-//! between two calls.
+//! Most programs need none of this: [`block_on`] and [`spawn`](crate::spawn) do. A [`Runtime`] is for
+//! those that choose a [`Backend`], drive the loop themselves, or keep tasks between two calls.
 //!
-//! A runtime has a worker: a queue, a reactor and a heap of deadlines, all of one thread, the one that
-//! made it, which drives it and drops it. Other threads reach it through a [`Handle`]. With
-//! [`Builder::workers`] it has more of them, on threads of their own, which run what is spawned.
+//! A runtime has a worker: a run queue, a reactor and timers, all of the thread that made it, which
+//! drives it and drops it. Other threads reach it through a [`Handle`]. With [`Builder::workers`] it also
+//! has a pool of workers, on threads of their own, which run what is spawned.
 //!
 //! ```
 //! use polder::runtime::Runtime;
@@ -18,7 +17,7 @@
 //! std::thread::spawn(move || handle.spawn(sleep(Duration::from_millis(2))).detach())
 //!     .join()
 //!     .unwrap();
-//! assert_eq!(runtime.block_on(async { 6 * 7 }), 42); // The task from afar goes on meanwhile,
+//! assert_eq!(runtime.block_on(async { 6 * 7 }), 42); // The other thread's task runs meanwhile,
 //! runtime.run(); // and here until it is done.
 //! # std::io::Result::Ok(())
 //! ```
@@ -53,15 +52,14 @@ pub use task_set::TaskSet;
 
 /// Runs futures, and what they spawn, on the thread that made it.
 ///
-/// A runtime is driven by [`block_on`](Self::block_on), [`run`](Self::run) and
-/// [`turn`](Self::turn); tasks make progress only while it is. (With [several
-/// workers](Builder::workers), those that are spawned always do, on the workers' threads.) It is neither `Send` nor `Sync`:
-/// that is what lets [`spawn_local`](Self::spawn_local) take any future. [`handle`](Self::handle)
-/// gives other threads a way in.
+/// A runtime is driven by [`block_on`](Self::block_on), [`run`](Self::run) and [`turn`](Self::turn). Tasks
+/// make progress only while it is driven. (With [several workers](Builder::workers), spawned tasks always
+/// do, on the workers' threads.) It is neither `Send` nor `Sync`, so that [`spawn_local`](Self::spawn_local)
+/// can take any future. [`handle`](Self::handle) gives access from other threads.
 ///
-/// **Dropping a runtime drops every task**, on this thread or that of its worker, and waits for one
-/// that another worker is just running. Sockets and timers that live on belong to the next runtime that
-/// waits for them.
+/// **Dropping a runtime drops every task**, on the thread of its worker, and waits for a task that another
+/// worker is just running. Sockets and timers that are used elsewhere move to the runtime that waits for
+/// them next.
 ///
 /// # Examples
 ///
@@ -74,14 +72,14 @@ pub use task_set::TaskSet;
 /// # std::io::Result::Ok(())
 /// ```
 pub struct Runtime {
-    /// The main worker of its runtime.
+    /// The main worker.
     pub(crate) worker: Rc<Worker>,
     /// The pool workers' threads.
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Runtime {
-    /// A runtime with the default [`Builder`].
+    /// Makes a runtime with the defaults of [`Builder`].
     ///
     /// ```
     /// use polder::{Backend, Runtime};
@@ -102,7 +100,7 @@ impl Runtime {
         ))
     }
 
-    /// A builder, to choose the backend and the number of workers.
+    /// Returns a builder, to choose the backend and the number of workers.
     ///
     /// ```
     /// let runtime = polder::Runtime::builder().name("example").build()?;
@@ -113,10 +111,10 @@ impl Runtime {
         Builder::new()
     }
 
-    /// The main worker of `shared`, to be driven by this thread. The pool workers' threads are yet to be started.
+    /// Makes the main worker of `shared`, to be driven by this thread. Starts no threads.
     fn from_shared(shared: Arc<Shared>, busy_poll: BusyPollConfig) -> Runtime {
-        let main_worker = shared.main_index();
-        let worker = Rc::new(Worker::new(shared, main_worker, busy_poll));
+        let index = shared.main_index();
+        let worker = Rc::new(Worker::new(shared, index, busy_poll));
         worker.park_undriven();
         Runtime {
             worker,
@@ -128,8 +126,8 @@ impl Runtime {
         self.worker.shared()
     }
 
-    /// Drives the runtime until `future` is done, and gives its output. Tasks that are not done by
-    /// then stay, and go on when the runtime is driven again.
+    /// Drives the runtime until `future` is done, and returns its output. Tasks that are not done by
+    /// then stay, and continue when the runtime is driven again.
     ///
     /// ```
     /// let runtime = polder::Runtime::new()?;
@@ -162,11 +160,11 @@ impl Runtime {
         self.worker.run(None);
     }
 
-    /// Drives the runtime for one round: waits until there is something to do, at most for
-    /// `timeout` (`None`: however long it takes), and does some of it. True if there was anything.
+    /// Drives the runtime for one turn: waits until there is something to do, for at most `timeout`
+    /// (`None`: without limit), and does some of it. Returns whether there was anything to do.
     ///
-    /// With [`Duration::ZERO`] it never blocks. With [several workers](Builder::workers) it is about
-    /// what this thread runs: what the others do does not end the wait.
+    /// With [`Duration::ZERO`] it never blocks. With [several workers](Builder::workers), what the pool
+    /// workers do does not end the wait.
     ///
     /// ```
     /// use std::time::Duration;
@@ -187,7 +185,7 @@ impl Runtime {
     }
 
     /// Spawns a task. It runs while the runtime is driven; with [several
-    /// workers](Builder::workers), on one of their threads, always.
+    /// workers](Builder::workers), always, on one of their threads.
     ///
     /// ```
     /// let runtime = polder::Runtime::new()?;
@@ -208,7 +206,7 @@ impl Runtime {
         spawn_on(self.shared(), future, Location::caller())
     }
 
-    /// Spawns a task whose future need not be `Send`: it stays on this thread.
+    /// Spawns a task whose future need not be `Send`. It stays on this thread.
     ///
     /// ```
     /// use std::cell::Cell;
@@ -236,12 +234,12 @@ impl Runtime {
         unsafe { spawn_local_on(&self.worker.local, future, Location::caller()) }
     }
 
-    /// A handle to spawn with, from any thread.
+    /// Returns a handle, with which any thread can spawn.
     ///
     /// ```
     /// let runtime = polder::Runtime::new()?;
     /// let handle = runtime.handle();
-    /// let thread = std::thread::spawn(move || handle.spawn(async { println!("from afar") }).detach());
+    /// let thread = std::thread::spawn(move || handle.spawn(async { println!("from another thread") }).detach());
     /// thread.join().unwrap();
     /// runtime.run();
     /// # std::io::Result::Ok(())
@@ -252,7 +250,7 @@ impl Runtime {
         }
     }
 
-    /// Which backend it waits with.
+    /// Returns which backend polls the kernel.
     ///
     /// ```
     /// use polder::{Backend, Runtime};
@@ -267,7 +265,7 @@ impl Runtime {
         self.worker.reactor().poller().backend()
     }
 
-    /// How many threads run what is spawned.
+    /// Returns how many threads run what is spawned.
     ///
     /// ```
     /// let runtime = polder::Runtime::builder().workers(2).build()?;
@@ -280,12 +278,12 @@ impl Runtime {
         self.shared().workers()
     }
 
-    /// A descriptor that is readable when [`turn`](Self::turn) has something to do, so that a
+    /// Returns a descriptor that is readable when [`turn`](Self::turn) has something to do, so that a
     /// foreign loop can drive the runtime: wait until it is readable, and turn with a zero timeout.
     ///
-    /// The first call enters embedding mode: from then on each drive ends by arming the earliest
-    /// deadline in the kernel, and a wake between two turns, from this thread too, makes the
-    /// descriptor readable. Both cost a system call now and then.
+    /// The first call makes the runtime embedded: from then on each drive ends by arming the earliest
+    /// deadline in the kernel, and a wake between two turns, also on this thread, makes the descriptor
+    /// readable. Both cost a system call now and then.
     ///
     /// ```
     /// # #[cfg(target_os = "linux")] {
@@ -306,17 +304,17 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](io::ErrorKind::Unsupported) where the backend has no such thing
-    /// ([`Capabilities::descriptor`](crate::poller::Capabilities::descriptor)): then a foreign loop
-    /// sleeps for [`next_timeout`](Self::next_timeout). The first time also where no descriptor is left.
+    /// [`Unsupported`](io::ErrorKind::Unsupported) if the backend has no such descriptor (see
+    /// [`Capabilities::descriptor`](crate::poller::Capabilities::descriptor)): then a foreign loop
+    /// sleeps for [`next_timeout`](Self::next_timeout). The first call also fails if the process has no
+    /// descriptor left.
     pub fn backend_fd(&self) -> io::Result<BorrowedDescriptor<'_>> {
         self.worker.backend_fd()
     }
 
-    /// How long a foreign loop may sleep before the next [`turn`](Self::turn), as far as this
-    /// runtime's tasks and timers are concerned: zero if tasks are ready, `None` if only I/O or
-    /// another thread can bring work. Neither of those two ends the sleep: turn as often as they
-    /// may wait.
+    /// Returns how long a foreign loop may sleep before the next [`turn`](Self::turn), as far as the tasks
+    /// and timers of this runtime are concerned: zero if tasks are ready, `None` if only I/O or another
+    /// thread can make one ready. Neither of these two ends the sleep, so turn as often as they may wait.
     ///
     /// ```
     /// use std::time::Duration;
@@ -324,7 +322,7 @@ impl Runtime {
     /// let runtime = polder::Runtime::new()?;
     /// let task = runtime.spawn(polder::time::sleep(Duration::from_millis(5)));
     /// while !task.is_finished() {
-    ///     // Here a foreign loop would wait for its own things, no longer than this.
+    ///     // Here a foreign loop would wait for its own events, no longer than this.
     ///     let most = runtime.next_timeout().unwrap_or(Duration::MAX);
     ///     std::thread::sleep(most.min(Duration::from_millis(10)));
     ///     runtime.turn(Duration::ZERO);
@@ -335,9 +333,9 @@ impl Runtime {
         self.worker.next_timeout()
     }
 
-    /// Drives the runtime until no task is left, at most for `timeout`, and drops it. Returns how
-    /// many tasks were cancelled. (As every drop of a runtime it waits for tasks that other workers are
-    /// just running.)
+    /// Drives the runtime until no task is left, for at most `timeout`, and drops it. Returns how many
+    /// tasks were cancelled. Like any drop of a runtime, it waits for tasks that pool workers are just
+    /// running.
     ///
     /// ```
     /// use std::time::Duration;
@@ -349,11 +347,11 @@ impl Runtime {
     /// # std::io::Result::Ok(())
     /// ```
     ///
-    /// Where the kernel can no longer be waited on, it drops the runtime at once.
+    /// If the kernel can no longer be waited on, it drops the runtime at once.
     pub fn shutdown(self, timeout: Duration) -> usize {
         let run = || self.worker.run(now().checked_add(timeout));
         if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
-            drop(panic); // The words that it has printed.
+            drop(panic); // The message, which was printed.
         }
         self.shared().live_tasks()
     }
@@ -362,9 +360,9 @@ impl Runtime {
 impl Drop for Runtime {
     fn drop(&mut self) {
         if self.worker.is_driven() {
-            // In a call that drives it, further down on this thread's stack: `process::exit` within a
-            // task drops the thread's thread-locals, and this is one. That task never returns, so waiting
-            // for it would be for ever, and it still uses the worker. The process ends.
+            // Within a call that drives it: `process::exit` in a task drops the thread-locals of the
+            // thread, and one of them holds this runtime. That task never returns, so waiting for it would
+            // never end, and it still uses the worker. The process exits.
             std::mem::forget(self.worker.clone());
             return;
         }
@@ -383,7 +381,7 @@ impl fmt::Debug for Runtime {
     }
 }
 
-/// Where tasks were spawned, one `file:line:column` each.
+/// Where tasks were spawned: `file:line:column` of each.
 struct Sites(Vec<&'static Location<'static>>);
 
 impl fmt::Debug for Sites {
@@ -406,10 +404,10 @@ pub mod not_send {}
 
 /// Runs `future`, and what it spawns, on this thread, until it is done.
 ///
-/// This makes a [`Runtime`], drives it and drops it: **what is still running when `future` is done
-/// is cancelled**. Called within a task it drives only its own, and that task's worker waits
-/// meanwhile. (Another executor's `block_on` within a task drives nothing: a socket or timer that it
-/// waits for belongs to the worker that it blocks, and never wakes it.)
+/// This makes a [`Runtime`], drives it and drops it: **tasks that still run when `future` is done are
+/// cancelled**. Called within a task, it drives only its own runtime, and the worker of that task is
+/// blocked meanwhile. (`block_on` of another executor within a task drives nothing: a socket or timer that
+/// it waits for belongs to the worker that it blocks, and never wakes it.)
 ///
 /// # Examples
 ///
@@ -423,8 +421,8 @@ pub mod not_send {}
 ///
 /// # Panics
 ///
-/// If `future` does. If no runtime can be made: there are no descriptors left, or the environment
-/// variable `POLDER_BACKEND` names no backend that is available. [`Runtime::new`] gives an error
+/// If `future` does, or if no runtime can be made: the process has no descriptor left, or the
+/// environment variable `POLDER_BACKEND` names no available backend. [`Runtime::new`] returns an error
 /// instead.
 pub fn block_on<F: Future>(future: F) -> F::Output {
     match Runtime::new() {
@@ -433,8 +431,8 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// A runtime of one, as a [`Builder`] that was told nothing makes it. Most programs have no other, and
-/// carry nothing of what pool workers' threads need.
+/// A runtime of one worker, as a [`Builder`] with the defaults makes it. Most programs have no other, and
+/// so do not link the code that starts threads.
 fn single_worker() -> io::Result<Arc<Shared>> {
     let poller = Poller::new(Backend::from_env()?)?;
     Ok(Arc::new(Shared::new([Reactor::new(poller)])))

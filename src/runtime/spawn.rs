@@ -9,7 +9,7 @@ use super::background;
 use crate::scheduler::{self, Local, Shared};
 use crate::task::{self, Task};
 
-/// Spawns a task on the runtime that this thread drives; on a plain thread, on the background
+/// Spawns a task on the runtime that this thread drives. On a plain thread, spawns it on the background
 /// runtime, which is started on first use and runs on a thread of its own.
 ///
 /// # Examples
@@ -22,7 +22,7 @@ use crate::task::{self, Task};
 ///
 /// # Panics
 ///
-/// Where the background runtime is needed and cannot be started.
+/// If the background runtime is needed and cannot be started.
 ///
 /// # Cancel safety
 ///
@@ -59,8 +59,8 @@ where
 ///
 /// # Panics
 ///
-/// On a thread that drives no runtime: there is nothing that could run the task *here*. Use it
-/// within [`block_on`], or [`Runtime::spawn_local`].
+/// On a thread that drives no runtime, where nothing could run the task. Call it within
+/// [`block_on`](super::block_on), or use [`Runtime::spawn_local`](super::Runtime::spawn_local).
 ///
 /// # Cancel safety
 ///
@@ -72,7 +72,7 @@ where
     F::Output: 'static,
 {
     match scheduler::current() {
-        // SAFETY: the current worker is this thread's.
+        // SAFETY: the current worker belongs to this thread.
         Some(local) => unsafe { spawn_local_on(&local, future, Location::caller()) },
         None => panic!(
             "polder::spawn_local: this thread drives no runtime; \
@@ -95,9 +95,11 @@ where
     task
 }
 
+/// Spawns a task on the worker of `local`.
+///
 /// # Safety
 ///
-/// The caller is on the thread of `local`'s worker.
+/// The caller must be on that worker's thread.
 pub(super) unsafe fn spawn_local_on<F>(
     local: &Local,
     future: F,
@@ -107,7 +109,7 @@ where
     F: Future + 'static,
     F::Output: 'static,
 {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller is on the thread of the worker at `local.index`.
     let (runnable, task) = unsafe { task::new_at(&local.shared, local.index, future, site) };
     local.shared.schedule_new(runnable);
     task

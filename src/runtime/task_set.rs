@@ -1,9 +1,9 @@
-//! [`TaskSet`]: tasks that belong together, and end together.
+//! [`TaskSet`]: tasks that belong together, and are cancelled together.
 //!
-//! Around each future lies a [`SetTask`], which says that it has ended: into one list for the whole
-//! set, with its output. So whoever joins looks at that list and never at the tasks, however many
-//! there are. A pool worker says so exactly once, when its future is done *and dropped*, or dropped without
-//! being done: what a task held is free again when its end is reported.
+//! Around each future lies a [`SetTask`], which pushes the outcome to one list for the whole set. So joining
+//! takes from that list and never polls the tasks, however many there are. Each `SetTask` pushes exactly
+//! once: when its future is done *and dropped*, or dropped without being done. So what a task held is free
+//! when its outcome can be joined.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -23,11 +23,11 @@ use crate::sync::contain;
 use crate::sync::{Mutex, NeedsClone, Spare, wake_all};
 use crate::task::{Outcome, Task};
 
-/// Tasks that belong together: they are owned by the set, hand out their outputs as they come, and
-/// **are cancelled when the set is dropped**.
+/// A set of tasks, whose outputs are joined in the order in which they end, and which **are cancelled
+/// when the set is dropped**.
 ///
-/// That is what structured programs want: what a function starts is over when the function is,
-/// however it ends. The set is also a [`Stream`] of the outputs.
+/// It serves structured concurrency: what a function spawns ends with the function, however it returns.
+/// The set is also a [`Stream`] of the outputs.
 ///
 /// # Examples
 ///
@@ -43,46 +43,45 @@ use crate::task::{Outcome, Task};
 ///             n
 ///         });
 ///     }
-///     // As they come, not as they were spawned.
+///     // In the order in which they end, not in which they were spawned.
 ///     while let Some(n) = tasks.join_next().await {
 ///         println!("{n} is done");
 ///         if n == 2 {
 ///             break;
 ///         }
 ///     }
-///     // Here the third is cancelled.
+///     // Here the third task is cancelled.
 /// });
 /// ```
 ///
 /// # Panics
 ///
-/// A task that panics harms no other. Its panic comes out of [`join_next`](Self::join_next), as it
-/// comes out of an awaited [`Task`]: so a panic in a part of a program's work ends the work, and by
-/// dropping the set, the other parts. Who wants to go on uses
-/// [`join_next_result`](Self::join_next_result). A panic that nobody takes is reported on standard
-/// error.
+/// A panic of a task does not affect the others. [`join_next`](Self::join_next) resumes it, as awaiting a
+/// [`Task`] does; that usually drops the set, which cancels the other tasks.
+/// [`join_next_result`](Self::join_next_result) returns it instead. A panic that is not joined is reported
+/// on standard error.
 ///
 /// # Cancel safety
 ///
-/// Giving up a wait for the next output loses none, also where the set is used as a stream; dropping the
-/// set cancels its tasks.
+/// Dropping a future of [`join_next`](Self::join_next) loses no output, nor does dropping one that polls
+/// the set as a stream. Dropping the set cancels its tasks.
 pub struct TaskSet<T> {
-    /// Those that were not joined yet. `None`: to be cancelled.
+    /// The tasks that were not joined yet; `None` for one that is being cancelled.
     tasks: Slab<Option<Task<()>>>,
     outcomes: Arc<Outcomes<T>>,
 }
 
-/// What the pool workers and the set have in common.
+/// What the set and its tasks share.
 struct Outcomes<T>(Mutex<State<T>>);
 
-/// Which task has ended; without an outcome where it was cancelled.
+/// Which task has ended; without an outcome if it was cancelled.
 type Ended<T> = (usize, Option<Outcome<T>>);
 
 struct State<T> {
-    /// In that order.
+    /// In the order in which they ended.
     ended: VecDeque<Ended<T>>,
     joiner: Option<Waker>,
-    /// The set is gone, and nobody will look.
+    /// The set was dropped, so nobody will join.
     closed: bool,
 }
 
@@ -91,7 +90,7 @@ impl<T> Outcomes<T> {
         let mut state = self.0.lock();
         if state.closed {
             drop(state);
-            return drop(outcome); // Outside the lock: it may be anything, and reports a panic.
+            return drop(outcome); // Outside the lock: foreign code, and it reports a panic.
         }
         state.ended.push_back((id, outcome));
         let joiner = state.joiner.take();
@@ -101,7 +100,7 @@ impl<T> Outcomes<T> {
 }
 
 impl<T> TaskSet<T> {
-    /// An empty set.
+    /// Makes an empty set.
     ///
     /// ```
     /// polder::block_on(async {
@@ -120,7 +119,7 @@ impl<T> TaskSet<T> {
         }
     }
 
-    /// Spawns a task of this set, as [`polder::spawn`](crate::spawn) does.
+    /// Spawns a task in this set, as [`polder::spawn`](crate::spawn) does.
     ///
     /// ```
     /// polder::block_on(async {
@@ -150,7 +149,7 @@ impl<T> TaskSet<T> {
         self.tasks[id] = Some(crate::spawn(set_task));
     }
 
-    /// Spawns a task of this set that stays on this thread, as
+    /// Spawns a task in this set that stays on this thread, as
     /// [`polder::spawn_local`](crate::spawn_local) does.
     ///
     /// ```
@@ -186,7 +185,7 @@ impl<T> TaskSet<T> {
         self.tasks[id] = Some(crate::spawn_local(set_task));
     }
 
-    /// Its slot is there before it is spawned: it is reported of even if spawning panics.
+    /// The slot exists before the task is spawned: the end is reported even if spawning panics.
     fn set_task<F: Future<Output = T>>(
         &mut self,
         future: F,
@@ -201,9 +200,9 @@ impl<T> TaskSet<T> {
         }
     }
 
-    /// Waits for the next task to end, and gives its output; `None` once there is no task left.
+    /// Waits for the next task to end, and returns its output, or `None` if no task is left.
     ///
-    /// A task that was cancelled because its runtime ended is passed over.
+    /// A task that was cancelled by runtime shutdown is skipped.
     ///
     /// ```
     /// polder::block_on(async {
@@ -216,17 +215,17 @@ impl<T> TaskSet<T> {
     ///
     /// # Panics
     ///
-    /// If the task did, with its panic. The others are not affected, and the next call goes on with
-    /// them.
+    /// Resumes the panic of the task, if it panicked. The others are not affected, and the next call
+    /// waits for them.
     ///
     /// # Cancel safety
     ///
-    /// Giving up loses no output.
+    /// Cancel safe: dropping the future loses no output.
     pub async fn join_next(&mut self) -> Option<T> {
         poll_fn(|cx| self.poll_join_next(cx)).await
     }
 
-    /// [`join_next`](Self::join_next), which gives a task's panic instead of passing it on.
+    /// [`join_next`](Self::join_next), but returns a task's panic instead of resuming it.
     ///
     /// ```
     /// polder::block_on(async {
@@ -243,17 +242,17 @@ impl<T> TaskSet<T> {
     ///
     /// # Errors
     ///
-    /// What the task panicked with.
+    /// The panic of the task.
     ///
     /// # Cancel safety
     ///
-    /// Giving up loses no output.
+    /// Cancel safe: dropping the future loses no output.
     pub async fn join_next_result(&mut self) -> Option<thread::Result<T>> {
         poll_fn(|cx| self.poll_join_next_result(cx)).await
     }
 
-    /// The output of a task that has ended and was not joined yet, without waiting; `None` if there is
-    /// none, whether or not tasks still run.
+    /// Returns the output of a task that has ended and was not joined yet, or `None` if there is none,
+    /// whether or not tasks still run.
     ///
     /// ```
     /// polder::block_on(async {
@@ -272,7 +271,7 @@ impl<T> TaskSet<T> {
         self.try_join_next_result().map(value)
     }
 
-    /// [`try_join_next`](Self::try_join_next), which gives a task's panic instead of passing it on.
+    /// [`try_join_next`](Self::try_join_next), but returns a task's panic instead of resuming it.
     ///
     /// ```
     /// polder::block_on(async {
@@ -291,13 +290,13 @@ impl<T> TaskSet<T> {
         }
     }
 
-    /// Takes one that has ended out of the set; `None` if it was cancelled.
+    /// Removes a task that has ended from the set. Returns `None` if it was cancelled.
     fn join(&mut self, (id, outcome): Ended<T>) -> Option<thread::Result<T>> {
         drop(self.tasks.try_remove(id));
         outcome.and_then(|mut outcome| outcome.result.take())
     }
 
-    /// [`join_next`](Self::join_next), for functions that poll.
+    /// Polls for the next output, as [`join_next`](Self::join_next) does.
     ///
     /// ```
     /// use std::future::poll_fn;
@@ -318,7 +317,7 @@ impl<T> TaskSet<T> {
             .map(|result| result.map(value))
     }
 
-    /// [`join_next_result`](Self::join_next_result), for functions that poll.
+    /// Polls for the next result, as [`join_next_result`](Self::join_next_result) does.
     ///
     /// ```
     /// use std::future::poll_fn;
@@ -333,7 +332,7 @@ impl<T> TaskSet<T> {
     ///
     /// # Errors
     ///
-    /// What the task panicked with.
+    /// The panic of the task.
     pub fn poll_join_next_result(
         &mut self,
         cx: &mut Context<'_>,
@@ -361,7 +360,7 @@ impl<T> TaskSet<T> {
         }
     }
 
-    /// How many tasks there are: those that run, and those whose output was not taken yet.
+    /// Returns how many tasks there are: those that run, and those that were not joined yet.
     ///
     /// ```
     /// polder::block_on(async {
@@ -380,7 +379,7 @@ impl<T> TaskSet<T> {
         self.tasks.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there is no task: none that runs, and none that was not joined yet.
     ///
     /// ```
     /// polder::block_on(async {
@@ -396,9 +395,9 @@ impl<T> TaskSet<T> {
         self.tasks.is_empty()
     }
 
-    /// Cancels every task, and waits until their futures are dropped. Gives their number.
+    /// Cancels every task, waits until their futures are dropped, and returns how many were cancelled.
     ///
-    /// What had been done before stays to be joined.
+    /// Outputs of tasks that were done before can still be joined.
     ///
     /// ```
     /// polder::block_on(async {
@@ -414,7 +413,7 @@ impl<T> TaskSet<T> {
     ///
     /// # Cancel safety
     ///
-    /// From the first poll on the tasks are cancelled, whether or not this is waited for.
+    /// The first poll cancels the tasks. Dropping the future after that only ends the wait.
     pub async fn cancel_all(&mut self) -> usize {
         for (_, task) in &mut self.tasks {
             drop(task.take());
@@ -446,13 +445,13 @@ impl<T> TaskSet<T> {
         before - self.tasks.len()
     }
 
-    /// Lets every task run on its own. What they give is dropped.
+    /// Detaches every task: they run on, and their outputs are dropped.
     ///
     /// ```
     /// let runtime = polder::Runtime::new()?;
     /// runtime.block_on(async {
     ///     let mut tasks = polder::TaskSet::new();
-    ///     tasks.spawn(async { println!("nobody joins me") });
+    ///     tasks.spawn(async { println!("detached") });
     ///     tasks.detach_all();
     /// });
     /// runtime.run();
@@ -465,12 +464,12 @@ impl<T> TaskSet<T> {
     }
 }
 
-/// What a task gave, or its panic for whoever joins it.
+/// Returns the output, or resumes the panic.
 fn value<T>(result: thread::Result<T>) -> T {
     result.unwrap_or_else(|panic| resume_unwind(panic))
 }
 
-/// Leaves a waker, by its clone in `spare`, under the lock.
+/// Stores a waker in `slot`, under the lock, by its clone in `spare`.
 fn register_waker(
     slot: &mut Option<Waker>,
     waker: &Waker,
@@ -532,7 +531,7 @@ where
     }
 }
 
-/// A set with a task for each future: see [`extend`](Self::extend).
+/// Spawns a task for each future, in a new set: see [`extend`](Self::extend).
 impl<F> FromIterator<F> for TaskSet<F::Output>
 where
     F: Future + Send + 'static,
@@ -546,11 +545,11 @@ where
     }
 }
 
-/// Nothing in it is pinned.
+/// Nothing in it is structurally pinned.
 impl<T> Unpin for TaskSet<T> {}
 
-/// The outputs, as they come, until no task is left. As [`join_next`](TaskSet::join_next), it passes
-/// panics on.
+/// Yields the outputs in the order in which tasks end, until no task is left. Resumes panics, as
+/// [`join_next`](TaskSet::join_next) does.
 impl<T> Stream for TaskSet<T> {
     type Item = T;
 
@@ -568,7 +567,7 @@ impl<T> fmt::Debug for TaskSet<T> {
 }
 
 pin_project! {
-    /// A future of the set: see the head of this file.
+    /// A future of the set, which reports its outcome: see the head of this file.
     struct SetTask<F: Future> {
         // `None` once it is done.
         #[pin]
@@ -596,7 +595,7 @@ impl<F: Future> Future for SetTask<F> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let mut this = self.project();
         let future = this.future.as_mut().as_pin_mut();
-        let future = future.expect("a task is not polled after its end");
+        let future = future.expect("polled after completion");
         let result = match catch_unwind(AssertUnwindSafe(|| future.poll(cx))) {
             Ok(poll) => Ok(ready!(poll)),
             Err(panic) => Err(panic),
@@ -608,7 +607,7 @@ impl<F: Future> Future for SetTask<F> {
     }
 }
 
-/// What may go where, checked at compile time.
+/// Auto traits, checked at compile time.
 const _: () = {
     const fn send<T: Send>() {}
     const fn sync<T: Sync>() {}
