@@ -1,20 +1,20 @@
-//! The threads for what blocks: calls given to `unblock`, operations of `Unblock`, lookups of names.
+//! The thread pool for what blocks: calls given to `unblock`, operations of `Unblock`, name lookups.
 //!
-//! One lock holds the queues and the counts of threads, and one rule is kept under it: **no fewer threads
-//! are idle than there are jobs that may start**, unless no thread can be started. An idle thread is one
-//! that looks at the queues before it sleeps or ends: one that sleeps, one that was just started, one that
-//! has just finished a job. So a job that is submitted never waits behind one that blocks while there may
-//! be another thread, and a thread that ends after [`KEEP_ALIVE`] has seen, under the lock, that it is
-//! not needed.
+//! One lock protects the queues and the counts of threads. Under it one invariant holds: **at least as many
+//! threads are idle as there are jobs that may start**, unless no thread can be started. An idle thread is
+//! one that looks at the queues before it sleeps or exits: one that sleeps, one that was just started, one
+//! that has just finished a job. So a submitted job never waits behind one that blocks while another thread
+//! may be started, and a thread that exits after [`KEEP_ALIVE`] has seen under the lock that it is not
+//! needed.
 //!
-//! Jobs have a [`Class`], each with a limit of its own: five hundred calls that wait for something do not
-//! keep a name from being looked up, nor lookups that wait for a dead name server a file from being read.
+//! Each job has a [`Class`], with a limit of its own: five hundred blocked calls do not delay a name lookup,
+//! nor do lookups that wait for a dead name server delay a call.
 //!
-//! **No thread to be had** (`EAGAIN`, a limit on processes): jobs are done by the threads that are there,
-//! each of which tries again to start another when it takes a job. If there is none that is sure to come,
-//! [`Pool::submit`] gives the error; nothing is queued that nobody would take.
+//! **If no thread can be started** (`EAGAIN`, a limit on processes), jobs run on the threads that exist.
+//! Each of these tries again to start another when it takes a job. If no thread is certain to become free,
+//! [`Pool::submit`] returns the error, and nothing is queued that would never run.
 //!
-//! Jobs run, and what they own is dropped, outside the lock, and no panic of theirs ends a thread.
+//! Jobs run, and what they own is dropped, outside the lock. Their panics do not end a thread.
 
 use std::collections::VecDeque;
 use std::io;
@@ -24,64 +24,64 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
-use crate::sync::{Mutex, drop_all, wake_all};
+use crate::sync::{Mutex, contain, drop_all, wake_all};
 
-/// For how long a thread stays without work. Starting one takes some tens of microseconds (measured: 16), which
-/// a program that makes calls less often than this does not notice; one that makes more keeps its threads.
+/// How long an idle thread waits for a job before it exits. To start one takes some tens of microseconds
+/// (measured: 16). A program that makes calls less often than this does not notice; one that makes more
+/// keeps its threads.
 const KEEP_ALIVE: Duration = Duration::from_millis(500);
 
-/// Calls at once. They mostly wait (for a disk, for somebody who types, for a child process), so there
-/// are more of them than a machine has cores. It is what the crate `blocking` has, whose environment variable
-/// `unblock` obeys.
-const MOST_CALLS: usize = 500;
+/// How many calls run at once. They mostly wait (for a disk, a terminal, a child process), so there are more
+/// of them than cores. It is the default of the crate `blocking`, whose environment variable `unblock` reads.
+const MAX_CALLS: usize = 500;
 
-/// Lookups of names at once. They mostly wait for a name server, five seconds for one that does not answer
-/// (resolv.conf(5)): as many names that nobody knows do not keep another one waiting.
-const MOST_LOOKUPS: usize = 64;
+/// How many name lookups run at once. They mostly wait for a name server, five seconds for one that does
+/// not answer (resolv.conf(5)). With fewer, that many unknown names would delay all others.
+const MAX_LOOKUPS: usize = 64;
 
-/// What a job is, and so which limit it counts for. Jobs of the first class are taken first.
+/// The kind of a job, which has its own limit. Jobs of the first class are taken first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[cfg_attr(not(all(feature = "net", feature = "blocking")), allow(dead_code))]
 pub(crate) enum Class {
-    /// A name to be looked up. It ends within a bounded time.
+    /// A name lookup. It ends within a bounded time.
     Lookup,
-    /// Somebody's function, which may block for ever.
+    /// A function of the user, which may block forever.
     Call,
 }
 
-/// What a thread does.
+/// What a thread of the pool runs.
 pub(crate) trait Job: Send + Sync {
     fn run(&self);
 }
 
 pub(crate) struct Pool {
     state: Mutex<State>,
-    /// There is a job for one more thread.
+    /// Notified once for each job.
     submitted: Condvar,
-    /// Starts a thread that calls [`Pool::work`]. (Tests put one here that fails.)
+    /// Starts a thread that calls [`Pool::work`]. (Tests replace it by one that fails.)
     start: fn(&'static Pool) -> io::Result<()>,
 }
 
 struct State {
     /// One for each [`Class`].
     queues: [Queue; 2],
-    /// Threads that have no job, and will look for one before they sleep or end.
+    /// How many threads have no job, and look for one before they sleep or exit.
     idle: usize,
 }
 
 struct Queue {
     jobs: VecDeque<Arc<dyn Job>>,
-    /// Threads that have a job of this class.
+    /// How many threads run a job of this class.
     running: usize,
-    /// What that may be.
+    /// The maximum of `running`.
     limit: usize,
 }
 
-/// The process's own.
+/// The pool of the process.
 pub(crate) static POOL: Pool = Pool::new(start);
 
 fn start(pool: &'static Pool) -> io::Result<()> {
-    // A name of 15 bytes is shown whole by Linux (prctl(2), PR_SET_NAME).
+    // Linux shows names of up to 15 bytes in full (prctl(2), PR_SET_NAME).
     let thread = thread::Builder::new().name("polder-blocking".into());
     thread.spawn(|| pool.work()).map(drop)
 }
@@ -95,7 +95,7 @@ impl Queue {
         }
     }
 
-    /// How many of its jobs may start now.
+    /// How many jobs of the queue may start now.
     fn startable(&self) -> usize {
         self.jobs.len().min(self.limit.saturating_sub(self.running))
     }
@@ -115,14 +115,14 @@ impl State {
         Some((class, job))
     }
 
-    /// It is done, and the thread idle again.
+    /// The job is done, and its thread idle again.
     fn done(&mut self, class: usize) {
         self.queues[class].running -= 1;
         self.idle += 1;
     }
 
-    /// Whether a thread is sure to come to a job of this class, though no other can be started. What has
-    /// a lookup will come; what has a call may never, so only calls are left to it.
+    /// Whether an existing thread is certain to become free for a job of this class. One that runs a lookup
+    /// is. One that runs a call may never be, so only calls are left to it.
     fn is_served(&self, class: Class) -> bool {
         let [lookups, calls] = &self.queues;
         self.idle > 0 || lookups.running > 0 || class == Class::Call && calls.running > 0
@@ -133,7 +133,7 @@ impl Pool {
     const fn new(start: fn(&'static Pool) -> io::Result<()>) -> Pool {
         Pool {
             state: Mutex::new(State {
-                queues: [Queue::new(MOST_LOOKUPS), Queue::new(MOST_CALLS)],
+                queues: [Queue::new(MAX_LOOKUPS), Queue::new(MAX_CALLS)],
                 idle: 0,
             }),
             submitted: Condvar::new(),
@@ -141,17 +141,17 @@ impl Pool {
         }
     }
 
-    /// How many jobs of a class may run at once, from now on.
+    /// Sets how many jobs of a class may run at once.
     #[cfg(feature = "blocking")]
     pub(crate) fn set_limit(&self, class: Class, limit: usize) {
         self.state.lock().queues[class as usize].limit = limit;
     }
 
-    /// Has `job` run by a thread.
+    /// Queues `job` for a thread of the pool.
     ///
     /// # Errors
     ///
-    /// No thread can be started, and none that is there is sure to come to it. The job is dropped.
+    /// No thread can be started, and no existing one is certain to become free. The job is dropped.
     pub(crate) fn submit(&'static self, class: Class, job: Arc<dyn Job>) -> io::Result<()> {
         let mut state = self.state.lock();
         state.queues[class as usize].jobs.push_back(job);
@@ -160,9 +160,9 @@ impl Pool {
                 let job = state.queues[class as usize].jobs.pop_back();
                 drop(state);
                 discard(job);
-                // Not of its kind: for a lack of threads that is `WouldBlock`.
+                // Another kind: EAGAIN, which a lack of threads gives, is `WouldBlock`.
                 Err(io::Error::other(format!(
-                    "cannot start a thread for what blocks: {error}"
+                    "cannot start a thread for blocking calls: {error}"
                 )))
             }
             _ => {
@@ -173,37 +173,37 @@ impl Pool {
         }
     }
 
-    /// Has `function` called by a thread.
+    /// Queues a call of `function`.
     ///
     /// # Errors
     ///
-    /// As [`submit`](Self::submit); the function is dropped.
+    /// As [`submit`](Self::submit). The function is dropped.
     pub(crate) fn call<T, F>(&'static self, class: Class, function: F) -> io::Result<Call<T>>
     where
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
         let call = Call::new(Stage::Submitted(Box::new(function)));
-        self.submit(class, call.shared.clone())?;
+        self.submit(class, call.handoff.clone())?;
         Ok(call)
     }
 
-    /// Starts a thread if one is wanted: one at a time, since it does the same when it takes a job.
+    /// Starts a thread if one is needed. One is enough, since it calls this when it takes a job.
     fn grow(&'static self, state: &mut State) -> io::Result<()> {
         if state.startable() > state.idle {
-            // Under the lock, which it will want first of all; so nobody counts on it in vain.
+            // Under the lock, which the new thread takes first: nobody sees it as idle if it fails to start.
             (self.start)(self)?;
             state.idle += 1;
         }
         Ok(())
     }
 
-    /// What a thread does. It counts as idle when it begins.
+    /// The loop of a thread, which counts as idle at the start.
     fn work(&'static self) {
         let mut state = self.state.lock();
         loop {
             while let Some((class, job)) = state.take() {
-                // Without another thread this one comes to it later.
+                // If no other thread can be started, this one takes the next job later.
                 let _ = self.grow(&mut state);
                 drop(state);
                 contain(|| job.run());
@@ -225,77 +225,78 @@ impl Pool {
     }
 }
 
-/// What a task and a thread of the pool share: some state, and the waker of the task, which is cloned,
-/// called and dropped outside the lock.
-pub(crate) struct Shared<S>(Mutex<(S, Option<Waker>)>);
+/// State that a task and a thread of the pool hand to each other, and the waker of the task. The waker is
+/// cloned, woken and dropped outside the lock.
+pub(crate) struct Handoff<S>(Mutex<(S, Option<Waker>)>);
 
-impl<S> Shared<S> {
-    pub(crate) fn new(state: S) -> Shared<S> {
-        Shared(Mutex::new((state, None)))
+impl<S> Handoff<S> {
+    pub(crate) fn new(state: S) -> Handoff<S> {
+        Handoff(Mutex::new((state, None)))
     }
 
-    /// Gives what `look` gives, or leaves the waker. `look` must drop nothing that is somebody else's.
+    /// Returns what `check` returns, or registers the waker. `check` runs under the lock, so it must drop
+    /// nothing of the user's.
     pub(crate) fn poll<R>(
         &self,
         cx: &Context<'_>,
-        mut look: impl FnMut(&mut S) -> Option<R>,
+        mut check: impl FnMut(&mut S) -> Option<R>,
     ) -> Poll<R> {
-        let mut shared = self.0.lock();
-        if let Some(result) = look(&mut shared.0) {
+        let mut handoff = self.0.lock();
+        if let Some(result) = check(&mut handoff.0) {
             return Poll::Ready(result);
         }
-        let left = shared.1.as_ref();
-        if left.is_some_and(|waker| waker.will_wake(cx.waker())) {
+        let registered = handoff.1.as_ref();
+        if registered.is_some_and(|waker| waker.will_wake(cx.waker())) {
             return Poll::Pending;
         }
-        drop(shared);
+        drop(handoff);
         let mut waker = Some(cx.waker().clone());
-        let mut shared = self.0.lock();
-        let result = look(&mut shared.0);
+        let mut handoff = self.0.lock();
+        let result = check(&mut handoff.0);
         if result.is_none() {
-            std::mem::swap(&mut shared.1, &mut waker);
+            std::mem::swap(&mut handoff.1, &mut waker);
         }
-        drop(shared);
+        drop(handoff);
         drop_all(waker);
         result.map_or(Poll::Pending, Poll::Ready)
     }
 
-    /// Changes the state, of which the task need not know.
-    pub(crate) fn change<R>(&self, change: impl FnOnce(&mut S) -> R) -> R {
+    /// Changes the state, without waking the task.
+    pub(crate) fn update<R>(&self, change: impl FnOnce(&mut S) -> R) -> R {
         change(&mut self.0.lock().0)
     }
 
     /// Changes the state, and wakes the task.
-    pub(crate) fn tell<R>(&self, change: impl FnOnce(&mut S) -> R) -> R {
-        let mut shared = self.0.lock();
-        let result = change(&mut shared.0);
-        let waker = shared.1.take();
-        drop(shared);
+    pub(crate) fn update_and_wake<R>(&self, change: impl FnOnce(&mut S) -> R) -> R {
+        let mut handoff = self.0.lock();
+        let result = change(&mut handoff.0);
+        let waker = handoff.1.take();
+        drop(handoff);
         wake_all(waker);
         result
     }
 
-    /// The task has gone.
-    pub(crate) fn leave(&self) {
+    /// Drops the waker: the task no longer waits.
+    pub(crate) fn clear_waker(&self) {
         let waker = self.0.lock().1.take();
         drop_all(waker);
     }
 }
 
-/// A function that a thread of the pool calls, or has called. **Dropping it cancels the call** if that
-/// has not begun: the function is dropped at once, by whoever drops this.
+/// A call of a function by a thread of the pool. **Dropping it cancels the call** if that has not begun:
+/// then the function is dropped at once, on the dropping thread.
 pub(crate) struct Call<T> {
-    shared: Arc<Shared<Stage<T>>>,
+    handoff: Arc<Handoff<Stage<T>>>,
     #[cfg(feature = "blocking")]
     is_detached: bool,
 }
 
 enum Stage<T> {
-    /// No thread has come to it.
+    /// No thread has taken it.
     Submitted(Box<dyn FnOnce() -> T + Send>),
     Running,
-    /// The output, unless it has been taken, the function panicked, or the call was cancelled. Whoever drops the
-    /// [`Call`] drops it; if nobody has that any more, it is dropped with the job.
+    /// The output; `None` if it was taken, the function panicked, or the call was cancelled. Whoever drops
+    /// the [`Call`] drops the output; without a `Call` it is dropped with the job.
     Done(Option<T>),
 }
 
@@ -310,15 +311,15 @@ impl<T> Stage<T> {
 impl<T> Call<T> {
     fn new(stage: Stage<T>) -> Call<T> {
         Call {
-            shared: Arc::new(Shared::new(stage)),
+            handoff: Arc::new(Handoff::new(stage)),
             #[cfg(feature = "blocking")]
             is_detached: false,
         }
     }
 
-    /// Waits for the output. `None` if the function panicked, was cancelled, or its output was taken.
+    /// Polls for the output: `None` if the function panicked, was cancelled, or its output was taken.
     pub(crate) fn poll(&self, cx: &Context<'_>) -> Poll<Option<T>> {
-        self.shared.poll(cx, |stage| match stage {
+        self.handoff.poll(cx, |stage| match stage {
             Stage::Done(output) => Some(output.take()),
             _ => None,
         })
@@ -327,23 +328,23 @@ impl<T> Call<T> {
 
 #[cfg(feature = "blocking")]
 impl<T> Call<T> {
-    /// A call that has been made, with this output.
+    /// A call that is done, with this output.
     pub(crate) fn done(output: T) -> Call<T> {
         Call::new(Stage::Done(Some(output)))
     }
 
     pub(crate) fn is_done(&self) -> bool {
         let is_done = |stage: &mut Stage<T>| matches!(stage, Stage::Done(_));
-        self.shared.change(is_done)
+        self.handoff.update(is_done)
     }
 
-    /// Cancels the call if it has not begun, and else waits for its output.
+    /// Cancels the call if it has not begun; otherwise waits for its output.
     pub(crate) async fn cancel(self) -> Option<T> {
-        discard(self.shared.change(Stage::cancel));
+        discard(self.handoff.update(Stage::cancel));
         std::future::poll_fn(|cx| self.poll(cx)).await
     }
 
-    /// Lets the call be made, though nobody waits for it.
+    /// Lets the call run, though nobody waits for it.
     pub(crate) fn detach(mut self) {
         self.is_detached = true;
     }
@@ -351,13 +352,13 @@ impl<T> Call<T> {
 
 impl<T> Drop for Call<T> {
     fn drop(&mut self) {
-        self.shared.leave();
+        self.handoff.clear_waker();
         #[cfg(feature = "blocking")]
         let goes_on = self.is_detached;
         #[cfg(not(feature = "blocking"))]
         let goes_on = false;
-        // The output is dropped here if there is one: the thread may yet hold the job for a while.
-        discard(self.shared.change(|stage| match stage {
+        // The output, if there is one, is dropped here: the thread may hold the job for a while yet.
+        discard(self.handoff.update(|stage| match stage {
             Stage::Done(output) => output.take().map(|output| Stage::Done(Some(output))),
             _ if goes_on => None,
             stage => stage.cancel(),
@@ -365,30 +366,25 @@ impl<T> Drop for Call<T> {
     }
 }
 
-impl<T: Send> Job for Shared<Stage<T>> {
+impl<T: Send> Job for Handoff<Stage<T>> {
     fn run(&self) {
         let begin = |stage: &mut Stage<T>| match stage {
             Stage::Submitted(_) => Some(std::mem::replace(stage, Stage::Running)),
             _ => None,
         };
         // Otherwise it was cancelled.
-        if let Some(Stage::Submitted(function)) = self.change(begin) {
+        if let Some(Stage::Submitted(function)) = self.update(begin) {
             let output = catch_unwind(AssertUnwindSafe(function));
-            self.tell(|stage| *stage = Stage::Done(output.map_err(std::mem::forget).ok()));
+            self.update_and_wake(|stage| {
+                *stage = Stage::Done(output.map_err(std::mem::forget).ok())
+            });
         }
     }
 }
 
-/// Drops something of somebody else's, whose destructor may panic.
+/// Drops a value of the user's, whose destructor may panic.
 fn discard<T>(value: T) {
     contain(|| drop(value));
-}
-
-/// A panic ends here; the hook has told of it.
-fn contain(f: impl FnOnce()) {
-    if let Err(panic) = catch_unwind(AssertUnwindSafe(f)) {
-        std::mem::forget(panic); // Its destructor may panic too.
-    }
 }
 
 #[cfg(test)]
@@ -398,7 +394,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
     use std::time::Instant;
 
-    /// For what has to happen, however busy the machine is.
+    /// For what must happen, however busy the machine is.
     const LIMIT: Duration = Duration::from_secs(30);
 
     fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
@@ -409,7 +405,7 @@ mod tests {
         }
     }
 
-    /// A pool of the test's own, with these limits, that is there for ever.
+    /// A pool of the test's own, with these limits, which is leaked.
     fn pool(lookups: usize, calls: usize) -> &'static Pool {
         started_by(start, lookups, calls)
     }
@@ -449,14 +445,14 @@ mod tests {
             }
         }
 
-        /// Until no job may start that has not.
-        fn settle(&self) {
+        /// Waits until every job that may start has started.
+        fn wait_until_started(&self) {
             eventually("every job that may start does", || {
                 self.state.lock().startable() == 0
             });
         }
 
-        fn empty(&self) {
+        fn wait_until_empty(&self) {
             let none = Counts {
                 waiting: [0, 0],
                 running: [0, 0],
@@ -503,11 +499,11 @@ mod tests {
     #[test]
     fn no_more_names_than_the_limit_are_looked_up_at_once() {
         let gate = Gate::default();
-        let lookups = gate.calls(&POOL, Class::Lookup, 3 * MOST_LOOKUPS);
-        POOL.settle();
+        let lookups = gate.calls(&POOL, Class::Lookup, 3 * MAX_LOOKUPS);
+        POOL.wait_until_started();
         let counts = POOL.counts();
-        assert_eq!(counts.running[0], MOST_LOOKUPS, "{counts:?}");
-        assert!(counts.waiting[0] >= 2 * MOST_LOOKUPS, "{counts:?}");
+        assert_eq!(counts.running[0], MAX_LOOKUPS, "{counts:?}");
+        assert!(counts.waiting[0] >= 2 * MAX_LOOKUPS, "{counts:?}");
         gate.open();
         all(lookups);
     }
@@ -517,28 +513,28 @@ mod tests {
         let pool = pool(2, 5);
         let (lookups, calls) = (Gate::default(), Gate::default());
         let blocked = calls.calls(pool, Class::Call, 20);
-        pool.settle();
+        pool.wait_until_started();
         let more = lookups.calls(pool, Class::Lookup, 20);
-        pool.settle();
+        pool.wait_until_started();
         let expected = Counts {
             waiting: [18, 15],
             running: [2, 5],
             idle: 0,
         };
         assert_eq!(pool.counts(), expected);
-        // The threads that had calls have nothing to do now, and leave the lookups to the two all the same.
+        // The threads that had calls are idle now, and still do not take lookups beyond the limit.
         calls.open();
         all(blocked);
         eventually("the calls are counted as done", || {
             let counts = pool.counts();
             (counts.waiting, counts.running) == ([18, 0], [2, 0])
         });
-        // And after these calls can be made, though as many lookups as may be are blocked.
+        // After that calls can be made, though the limit of lookups is blocked.
         all(calls.calls(pool, Class::Call, 20));
         lookups.open();
         all(more);
         assert!(pool.counts().threads() <= 7);
-        pool.empty();
+        pool.wait_until_empty();
     }
 
     #[test]
@@ -564,7 +560,7 @@ mod tests {
             drop(pool.call(Class::Call, move || drop(bomb)));
             assert_eq!(output(&pool.call(Class::Call, || 5).unwrap()), Some(5));
         }
-        pool.empty();
+        pool.wait_until_empty();
     }
 
     #[test]
@@ -592,7 +588,7 @@ mod tests {
         assert_eq!(Arc::strong_count(&alive), 1);
         gate.open();
         all(blocked);
-        pool.empty();
+        pool.wait_until_empty();
         assert!(!never.load(Ordering::SeqCst));
     }
 
@@ -603,20 +599,20 @@ mod tests {
             let alive = Arc::new(());
             let output = alive.clone();
             let call = pool.call(Class::Call, move || output).unwrap();
-            // As the thread that has made the call does for a while.
-            let held_by_the_thread = call.shared.clone();
+            // As by the thread that has made the call, for a while.
+            let held_by_the_thread = call.handoff.clone();
             eventually("the call is made", || call.is_done());
             end(call);
             assert_eq!(Arc::strong_count(&alive), 1);
             drop(held_by_the_thread);
         }
-        pool.empty();
+        pool.wait_until_empty();
     }
 
-    /// Threads can be started while this is true.
+    /// Whether threads can be started.
     static THREADS: AtomicBool = AtomicBool::new(true);
 
-    /// One test at a time has them refused.
+    /// Held by the one test that has them refused.
     static REFUSING: Mutex<()> = Mutex::new(());
 
     fn start_unless_refused(pool: &'static Pool) -> io::Result<()> {
@@ -639,7 +635,7 @@ mod tests {
         assert_eq!(pool.counts().waiting, [0, 0]);
         THREADS.store(true, Ordering::SeqCst);
         assert_eq!(output(&pool.call(Class::Call, || 5).unwrap()), Some(5));
-        pool.empty();
+        pool.wait_until_empty();
     }
 
     #[test]
@@ -648,23 +644,23 @@ mod tests {
         let pool = started_by(start_unless_refused, 1, 5);
         let gate = Gate::default();
         let mut calls = gate.calls(pool, Class::Call, 1);
-        pool.settle();
+        pool.wait_until_started();
         THREADS.store(false, Ordering::SeqCst);
-        // The one that is there comes to these.
+        // The thread that exists takes these.
         calls.extend(gate.calls(pool, Class::Call, 9));
         assert_eq!(pool.counts().threads(), 1);
-        // But a call may take for ever, so no lookup waits for it.
+        // But a call may never end, so no lookup waits for it.
         assert!(pool.call(Class::Lookup, || ()).is_err());
         gate.open();
         all(calls);
         eventually("they are counted as done", || {
             pool.counts().running == [0, 0]
         });
-        // And once there are threads again there are as many as are wanted.
+        // Once threads can be started again, as many as are needed start.
         THREADS.store(true, Ordering::SeqCst);
         let gate = Gate::default();
         let mut calls = gate.calls(pool, Class::Call, 1);
-        pool.settle();
+        pool.wait_until_started();
         THREADS.store(false, Ordering::SeqCst);
         calls.extend(gate.calls(pool, Class::Call, 8));
         assert_eq!(pool.counts().threads(), 1);
@@ -673,10 +669,10 @@ mod tests {
         eventually("threads are started", || pool.counts().running[1] == 5);
         gate.open();
         all(calls);
-        pool.empty();
+        pool.wait_until_empty();
     }
 
-    /// Whatever comes when, the counts agree with what runs.
+    /// The counts agree with what runs, in whichever order jobs come.
     #[test]
     fn many_threads_submit_cancel_and_await_at_once() {
         let pool = pool(3, 4);
@@ -704,6 +700,6 @@ mod tests {
                 });
             }
         });
-        pool.empty();
+        pool.wait_until_empty();
     }
 }

@@ -1,5 +1,7 @@
-//! The one place from which everything that synchronises takes its atomics and locks, so that
-//! loom's can stand in for the standard library's (`RUSTFLAGS="--cfg loom"`, see `ci/loom.sh`).
+//! Locks, and how foreign wakers are cloned, woken and dropped.
+//!
+//! The parts that loom models take their atomics and locks from here, so that loom's replace those of the
+//! standard library (`RUSTFLAGS="--cfg loom"`, see `ci/loom.sh`).
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,14 +17,14 @@ use loom::sync as imp;
 #[cfg(not(loom))]
 use std::sync as imp;
 
-/// A lock that a panic does not poison.
+/// A mutex without poisoning.
 ///
-/// What our locks protect is consistent whenever foreign code (a waker, a destructor) could run, since
-/// none is called under a lock. So a panic elsewhere is no reason to stop serving others.
+/// No foreign code (a waker, a destructor) runs under our locks, so what they protect is consistent whenever
+/// foreign code panics, and other threads may go on.
 #[derive(Default)]
 pub(crate) struct Mutex<T>(imp::Mutex<T>);
 
-/// Without a look inside: whoever prints something must not hold a lock that others only try.
+/// Does not lock: `Debug` must never block.
 impl<T> fmt::Debug for Mutex<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Mutex { .. }")
@@ -32,7 +34,7 @@ impl<T> fmt::Debug for Mutex<T> {
 pub(crate) type MutexGuard<'a, T> = imp::MutexGuard<'a, T>;
 
 impl<T> Mutex<T> {
-    /// loom's cannot lie in a static.
+    /// `const`, for statics; loom's is not.
     #[cfg(not(loom))]
     pub(crate) const fn new(value: T) -> Mutex<T> {
         Mutex(imp::Mutex::new(value))
@@ -51,13 +53,13 @@ impl<T> Mutex<T> {
     }
 }
 
-/// A waker on its way into a place behind a lock, or out of it: cloned before the lock is taken, and
-/// dropped after it is given back, since both may run anybody's code. Declare it before the guard, so that
-/// it is dropped after it.
+/// A clone of a waker that is to be stored behind a lock, or the old waker that it replaced. To clone or drop
+/// a waker may run foreign code, so it is cloned before the lock is taken, and dropped after it is released:
+/// declare the `Spare` before the guard.
 #[derive(Default)]
 pub(crate) struct Spare(Option<Waker>);
 
-/// Another waker has to be left, and none was cloned: give the lock back, [`Spare::fill`], and come again.
+/// The waker has to be stored, and was not cloned: release the lock, call [`Spare::fill`], and retry.
 #[derive(Debug)]
 pub(crate) struct NeedsClone;
 
@@ -67,20 +69,20 @@ impl Spare {
         Spare(Some(waker.clone()))
     }
 
-    /// Clones `waker`. Under no lock.
+    /// Clones `waker`. Not to be called under a lock.
     #[inline]
     pub(crate) fn fill(&mut self, waker: &Waker) {
         self.0 = Some(waker.clone());
     }
 
-    /// The clone, for a place that is empty.
+    /// Takes the clone, to store it where no waker is.
     #[inline]
     pub(crate) fn take(&mut self) -> Result<Waker, NeedsClone> {
         self.0.take().ok_or(NeedsClone)
     }
 
-    /// Puts the clone, which is `waker`'s, in the place of `old`, unless both wake the same; `old` is
-    /// kept here until the lock is given back.
+    /// Replaces `old` by the clone of `waker`, unless both wake the same task. Keeps `old`, to be dropped
+    /// after the lock is released.
     #[inline]
     pub(crate) fn renew(&mut self, old: &mut Waker, waker: &Waker) -> Result<(), NeedsClone> {
         if !old.will_wake(waker) {
@@ -90,10 +92,10 @@ impl Spare {
         Ok(())
     }
 
-    /// Exchanges the clone for what is in a place that may be empty.
+    /// Swaps the clone with the waker in `slot`, if there is one.
     #[inline]
-    pub(crate) fn swap(&mut self, place: &mut Option<Waker>) {
-        std::mem::swap(&mut self.0, place);
+    pub(crate) fn swap(&mut self, slot: &mut Option<Waker>) {
+        std::mem::swap(&mut self.0, slot);
     }
 }
 
@@ -106,29 +108,29 @@ impl Drop for Spare {
     }
 }
 
-/// Wakes all of them, whatever one of them does.
+/// Wakes all wakers, also if one of them panics.
 #[inline]
 pub(crate) fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
     for_all(wakers, Waker::wake);
 }
 
-/// Drops all of them, whatever one of them does.
+/// Drops all wakers, also if one of them panics.
 pub(crate) fn drop_all(wakers: impl IntoIterator<Item = Waker>) {
     for_all(wakers, drop);
 }
 
-/// A waker may be anybody's, and panic, also where it is dropped; that must not cost the others their
-/// turn, nor end the thread that serves them.
+/// Calls `f` with each waker. A waker is foreign code and may panic, also when it is dropped. That must not
+/// cost the others their wake, nor end the thread that serves them.
 #[inline]
 fn for_all(wakers: impl IntoIterator<Item = Waker>, f: fn(Waker)) {
     let mut wakers = wakers.into_iter();
-    // Caught outside the loop, which costs nothing as long as nobody panics.
+    // Caught outside the loop, which costs nothing while none panics.
     while let Err(panic) = catch_unwind(AssertUnwindSafe(|| wakers.by_ref().for_each(f))) {
-        std::mem::forget(panic); // Its destructor may panic too; the hook has told of it.
+        std::mem::forget(panic); // Its destructor may panic too. The hook has reported it.
     }
 }
 
-/// Runs what may be anybody's destructor: a panic ends here. The hook has told of it.
+/// Runs a destructor of foreign code, and contains its panic, which the hook has reported.
 #[inline]
 pub(crate) fn contain(f: impl FnOnce()) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(f)) {

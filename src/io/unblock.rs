@@ -24,10 +24,10 @@ use std::task::{Context, Poll, ready};
 use futures_lite::io::{AsyncRead, AsyncSeek, AsyncWrite};
 use futures_lite::stream::Stream;
 
-use crate::pool::{Call, Class, Job, POOL, Shared};
+use crate::pool::{Call, Class, Handoff, Job, POOL};
 use crate::scheduler::budget::{consume, restore};
 use crate::sync::{Mutex, contain};
-use crate::task::take_limit;
+use crate::task::apply_limit;
 
 /// How many bytes are read ahead, or written behind, at most: what a disk gives in some milliseconds, so that
 /// neither side waits for each step of the other. Memory is taken as it is needed.
@@ -133,7 +133,7 @@ type Place<T> = Arc<Mutex<Option<Box<T>>>>;
 type Called<T, R> = (Place<T>, Call<Result<R, Panic>>);
 
 struct Pipe<T, I> {
-    flow: Shared<Flow<T, I>>,
+    flow: Handoff<Flow<T, I>>,
     capacity: usize,
     /// What a thread does, and how one is asked for: known where the value's traits are.
     work: fn(&Pipe<T, I>),
@@ -191,7 +191,7 @@ impl<T: Send + 'static, I: Send + 'static> Pipe<T, I> {
             end: None,
         };
         Arc::new(Pipe {
-            flow: Shared::new(flow),
+            flow: Handoff::new(flow),
             capacity,
             work,
             start: |pipe| submit(pipe.clone()),
@@ -200,7 +200,7 @@ impl<T: Send + 'static, I: Send + 'static> Pipe<T, I> {
 }
 
 fn submit(job: Arc<dyn Job>) -> io::Result<()> {
-    take_limit();
+    apply_limit();
     POOL.submit(Class::Call, job)
 }
 
@@ -237,7 +237,7 @@ impl<T, I> Flow<T, I> {
 impl<T, I> Pipe<T, I> {
     /// Asks for a thread.
     fn start(self: &Arc<Self>) -> io::Result<()> {
-        (self.start)(self).inspect_err(|_| self.flow.change(|flow| flow.is_started = false))
+        (self.start)(self).inspect_err(|_| self.flow.update(|flow| flow.is_started = false))
     }
 
     /// What a thread does that fills the queue: `make` puts something aside, or says that there is nothing more,
@@ -248,12 +248,12 @@ impl<T, I> Pipe<T, I> {
         mut make: impl FnMut(&mut T, &mut S, usize) -> io::Result<Made>,
         mut put: impl FnMut(&mut VecDeque<I>, &mut S),
     ) {
-        let mut value = self.flow.change(|flow| flow.value.take());
+        let mut value = self.flow.update(|flow| flow.value.take());
         if value.is_none() {
             return; // It was taken back before a thread had come.
         }
         loop {
-            let room = self.flow.tell(|flow| {
+            let room = self.flow.update_and_wake(|flow| {
                 let room = self.capacity.saturating_sub(flow.queue.len());
                 if flow.is_stopping || room == 0 {
                     flow.rest(&mut value, None);
@@ -266,12 +266,14 @@ impl<T, I> Pipe<T, I> {
             let made = catch_unwind(AssertUnwindSafe(|| make(inner, &mut state, room)));
             match made {
                 Ok(Ok(Made::Something)) => {
-                    self.flow.change(|flow| put(&mut flow.queue, &mut state))
+                    self.flow.update(|flow| put(&mut flow.queue, &mut state))
                 }
                 Ok(Ok(Made::Nothing)) => {}
                 ended => {
                     let end = End::of(ended.map(|result| result.map(drop)));
-                    return self.flow.tell(|flow| flow.rest(&mut value, Some(end)));
+                    return self
+                        .flow
+                        .update_and_wake(|flow| flow.rest(&mut value, Some(end)));
                 }
             }
         }
@@ -335,7 +337,7 @@ impl<T, I> Pipe<T, I> {
                 Some(stopped) => return Poll::Ready(Ok(stopped)),
                 None => {
                     if let Err(error) = self.start() {
-                        self.flow.change(|flow| flow.is_stopping = false);
+                        self.flow.update(|flow| flow.is_stopping = false);
                         return Poll::Ready(Err(error));
                     }
                 }
@@ -345,9 +347,9 @@ impl<T, I> Pipe<T, I> {
 
     /// Nobody wants anything of it any more.
     fn abandon_filling(&self) {
-        self.flow.leave();
+        self.flow.clear_waker();
         // Dropped here, if no thread has it, and not whenever one comes.
-        drop(self.flow.change(|flow| {
+        drop(self.flow.update(|flow| {
             flow.is_stopping = true;
             flow.value.take()
         }));
@@ -355,8 +357,8 @@ impl<T, I> Pipe<T, I> {
 
     /// What has been written goes where it should, and is flushed.
     fn abandon_writing(self: &Arc<Self>) {
-        self.flow.leave();
-        let begins = self.flow.change(|flow| {
+        self.flow.clear_waker();
+        let begins = self.flow.update(|flow| {
             flow.is_stopping = true;
             flow.begin()
         });
@@ -411,10 +413,10 @@ fn iterate<T: Iterator>(pipe: &Pipe<T, T::Item>) {
 }
 
 fn write_behind<T: Write>(pipe: &Pipe<T, u8>) {
-    let mut value = pipe.flow.change(|flow| flow.value.take());
+    let mut value = pipe.flow.update(|flow| flow.value.take());
     let mut chunk = vec![0; CHUNK.min(pipe.capacity)];
     loop {
-        let (length, flushes) = pipe.flow.tell(|flow| {
+        let (length, flushes) = pipe.flow.update_and_wake(|flow| {
             // From the queue's memory, which cannot fail.
             flow.in_flight = flow.queue.read(&mut chunk).unwrap_or(0);
             if flow.in_flight == 0 && !flow.is_stopping {
@@ -432,7 +434,7 @@ fn write_behind<T: Write>(pipe: &Pipe<T, u8>) {
         if matches!(done, Ok(Ok(()))) && !(length == 0 && flushes) {
             continue;
         }
-        return pipe.flow.tell(|flow| {
+        return pipe.flow.update_and_wake(|flow| {
             flow.queue.clear();
             flow.rest(&mut value, Some(End::of(done)));
         });
@@ -613,7 +615,7 @@ impl<T> Unblock<T> {
         R: Send + 'static,
         T: Send + 'static,
     {
-        take_limit();
+        apply_limit();
         let place = Arc::new(Mutex::new(Some(value)));
         let there = place.clone();
         let called = POOL.call(Class::Call, move || {
@@ -820,7 +822,7 @@ impl<T: Write + Send + 'static> Unblock<T> {
                             false => Ok(()),
                         };
                         // Without a thread nobody has seen the bytes.
-                        let undone = |_: &_| pipe.flow.change(|flow| flow.queue.clear());
+                        let undone = |_: &_| pipe.flow.update(|flow| flow.queue.clear());
                         return Poll::Ready(started.inspect_err(undone).map(|()| length));
                     }
                     // It has failed, or a flush was given up.
@@ -908,7 +910,7 @@ impl<T: Seek + Send + 'static> AsyncSeek for Unblock<T> {
                 Err(error) => {
                     if let (State::Reading(pipe), State::Idle(value)) = (&state, &mut self.state) {
                         // As it was before.
-                        pipe.flow.change(|flow| flow.put_back(value.take(), bytes));
+                        pipe.flow.update(|flow| flow.put_back(value.take(), bytes));
                         self.state = state;
                     }
                     return Poll::Ready(Err(error));

@@ -268,7 +268,7 @@ impl<T> TaskSet<T> {
     ///
     /// As [`join_next`](Self::join_next).
     pub fn try_join_next(&mut self) -> Option<T> {
-        self.try_join_next_result().map(value)
+        self.try_join_next_result().map(unwrap_or_resume)
     }
 
     /// [`try_join_next`](Self::try_join_next), but returns a task's panic instead of resuming it.
@@ -314,7 +314,7 @@ impl<T> TaskSet<T> {
     /// As [`join_next`](Self::join_next).
     pub fn poll_join_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<T>> {
         self.poll_join_next_result(cx)
-            .map(|result| result.map(value))
+            .map(|result| result.map(unwrap_or_resume))
     }
 
     /// Polls for the next result, as [`join_next_result`](Self::join_next_result) does.
@@ -438,7 +438,7 @@ impl<T> TaskSet<T> {
         let tasks = &mut self.tasks;
         (self.outcomes.0.lock().ended).retain(|(id, outcome)| {
             if outcome.is_none() {
-                tasks.remove(*id); // No task is left in it.
+                tasks.remove(*id); // Drops nothing under the lock: the task was taken above.
             }
             outcome.is_some()
         });
@@ -465,7 +465,7 @@ impl<T> TaskSet<T> {
 }
 
 /// Returns the output, or resumes the panic.
-fn value<T>(result: thread::Result<T>) -> T {
+fn unwrap_or_resume<T>(result: thread::Result<T>) -> T {
     result.unwrap_or_else(|panic| resume_unwind(panic))
 }
 

@@ -1,4 +1,8 @@
-//! What lies around the user's future in a task: [`Body`], and what came of it: [`Outcome`].
+//! The future that a task runs: [`Body`], around the user's; and its result: [`Outcome`].
+//!
+//! A body binds the task to its worker if the first poll does not complete it, and reports the end of the
+//! task when the future is dropped. A panic of the future becomes the task's outcome. A panic of the future's
+//! destructor is contained.
 
 use std::any::Any;
 use std::future::Future;
@@ -13,13 +17,12 @@ use crate::scheduler::{self, Meta, OwnedKey};
 use crate::sync::contain;
 
 pin_project! {
-    /// The user's future, and its key in the list of live tasks.
+    /// The user's future, and what the scheduler knows of it.
     pub(super) struct Body<'a, F> {
         meta: &'a Meta,
-        // Where the task stands in its worker's list of live tasks, once it has to be found there:
-        // from the end of its first poll on.
+        // In the list of its worker's tasks: from the end of the first poll on.
         key: Option<OwnedKey>,
-        // `None` only while dropping.
+        // `None` only within `drop`.
         #[pin]
         future: Option<F>,
     }
@@ -49,7 +52,7 @@ impl<F: Future> Future for Body<'_, F> {
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        let future = this.future.as_pin_mut().expect("it is taken only by drop");
+        let future = this.future.as_pin_mut().expect("only `drop` takes it");
         let result = match catch_unwind(AssertUnwindSafe(|| future.poll(cx))) {
             Ok(Poll::Pending) => {
                 if this.key.is_none() {
@@ -66,7 +69,7 @@ impl<F: Future> Future for Body<'_, F> {
 
 type Panic = Box<dyn Any + Send>;
 
-/// What came of a task. If nobody takes a panic, it is reported.
+/// The output of a task, or its panic, which is reported if nobody takes it.
 pub(crate) struct Outcome<T> {
     pub(crate) result: Option<Result<T, Panic>>,
     site: &'static Location<'static>,
@@ -102,14 +105,14 @@ impl<T> Drop for Outcome<T> {
     }
 }
 
-/// The panic hook has told where and why; this tells what is not awaited. Nothing is done about a
-/// standard error that is closed.
+/// Reports a panic that nobody takes. The panic hook has printed its place and message before. Errors of
+/// standard error are ignored.
 fn report(site: &Location<'_>, panic: &(dyn Any + Send)) {
     let message = panic
         .downcast_ref::<&str>()
         .copied()
         .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("a value that is no text");
+        .unwrap_or("a value that is not a string");
     let _ = writeln!(
         std::io::stderr(),
         "polder: the task spawned at {site} panicked, and nobody awaits it: {message}"

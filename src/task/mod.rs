@@ -1,15 +1,15 @@
 //! Tasks: what `spawn` returns, and what runs inside.
 //!
-//! The task itself (its state, its waker, its one allocation) is `async_task`'s. Around the user's
-//! future lies a [`Body`], which does three things: it enters the task in its worker's list of live
-//! tasks if the first poll does not end it, and takes it out when the future is dropped; it catches a panic of the
-//! future, which becomes the task's [`Outcome`]; and it contains a panic of the future's destructor.
+//! The task itself (its state, its waker, its one allocation) is `async_task`'s. Around the user's future
+//! lies a [`Body`], which binds the task to its worker, catches the future's panics, and counts the end of
+//! the task.
 //!
-//! **Where a future lives.** A task's `remote` is a worker. Its runnable is run and dropped by that
-//! worker only, so the future is polled and dropped on that worker's thread, whatever thread wakes
-//! or cancels the task: this is what lets [`spawn_local`](crate::spawn_local) take futures that
-//! cannot be sent. (A home that has closed takes no runnable; but it closes only after its last
-//! live future is gone, and a future that was never polled is dropped by its spawner, who may.)
+//! **Where a future is polled and dropped.** A task has a worker: that of [`new_at`], or the pool worker
+//! that takes it from the inject queue, before the first poll. Only that worker's thread runs or drops the
+//! runnable, and so polls and drops the future, whichever thread wakes or cancels the task. This is what
+//! lets [`spawn_local`](crate::spawn_local) take futures that are not `Send`. (A worker that has closed takes
+//! no runnable. But it closes only after the last future that it polled was dropped; a future that was
+//! never polled may be dropped by its spawner.)
 
 mod body;
 #[cfg(feature = "blocking")]
@@ -31,11 +31,11 @@ use body::Body;
 pub(crate) use body::Outcome;
 
 #[cfg(feature = "blocking")]
-pub(crate) use unblock::take_limit;
+pub(crate) use unblock::apply_limit;
 #[cfg(feature = "blocking")]
 pub use unblock::unblock;
 
-/// Makes a task that may run on any worker of `shared`. The runnable is not scheduled yet.
+/// Makes a task that may run on any worker of `shared`. Does not schedule it.
 pub(crate) fn new<F>(
     shared: &Arc<Shared>,
     future: F,
@@ -49,12 +49,11 @@ where
     unsafe { new_at(shared, shared.initial_worker(), future, site) }
 }
 
-/// Makes a task of the worker that this thread drives at `index` in `shared`, or owns without driving
-/// it. The runnable is not scheduled yet.
+/// Makes a task of the worker at `index` of `shared`. Does not schedule it.
 ///
 /// # Safety
 ///
-/// Unless `future` is `Send`, `index` is that of a worker of this thread.
+/// Unless `future` is `Send`, the worker must belong to this thread.
 pub(crate) unsafe fn new_at<F>(
     shared: &Arc<Shared>,
     index: usize,
@@ -67,15 +66,15 @@ where
 {
     let meta = Meta::new(shared, index, site);
     let body = |meta| Body::new(meta, future);
-    // SAFETY: async-task asks four things of an unchecked spawn.
-    // - The future need not be `Send` if the runnable is used, and the future so polled and
-    //   dropped, on the spawning thread only: `scheduler::schedule` hands a runnable to its home and
-    //   to nobody else, and the caller is on that thread or the future is `Send`.
-    // - The future need not be `'static` if it outlives the runnable: `F` is; what `Body` borrows
-    //   is the metadata, which lies in the same allocation as the body and is dropped after it.
-    // - The schedule function, and with it every waker, may go to other threads: it is a function
-    //   item, which holds nothing.
-    // - It must outlive the runnable: it is `'static`.
+    // SAFETY: async-task requires four things of an unchecked spawn.
+    // - If the future is not `Send`, the runnable is used and dropped on the spawning thread only:
+    //   `scheduler::schedule` passes a runnable to the task's worker and to nobody else, and the caller is
+    //   on that worker's thread.
+    // - If the future is not `'static`, it outlives the runnable: `F` is `'static`; what `Body` borrows is
+    //   the metadata, which lies in the same allocation and is dropped after the body.
+    // - The schedule function, and with it every waker, may be sent to other threads: it is a function
+    //   item, which captures nothing.
+    // - The schedule function outlives the runnable: it is `'static`.
     let (runnable, task) = unsafe {
         Builder::new()
             .metadata(meta)
@@ -86,11 +85,11 @@ where
 
 /// A spawned task.
 ///
-/// Awaiting it gives its output. **Dropping it cancels the task**: use [`detach`](Self::detach) to
-/// let it run on its own.
+/// Awaiting it returns the output of the future. **Dropping it cancels the task**: use
+/// [`detach`](Self::detach) to let it run on.
 ///
-/// If the future panics, awaiting the task panics likewise, and nothing else is affected. If
-/// nobody awaits it any more, the panic is reported on standard error.
+/// If the future panics, awaiting the task resumes the panic, and nothing else is affected. If the task is
+/// not awaited any more, the panic is reported on standard error.
 ///
 /// # Examples
 ///
@@ -106,16 +105,17 @@ where
 ///
 /// # Panics
 ///
-/// Awaiting a task that was cancelled because its runtime ended panics, and so does awaiting one
-/// again after it has given its output. [`fallible`](Self::fallible) gives `None` instead.
+/// Awaiting a task panics if it is polled after completion, or was cancelled by runtime shutdown.
+/// [`fallible`](Self::fallible) returns `None` instead.
 ///
-/// The waker that a task is awaited with must not panic where it is cloned, called or dropped: `async-task`
-/// aborts the process then. (Wakers of tasks and of `block_on` do not. Sockets, timers and events take any
-/// waker.)
+/// The waker with which a task is awaited must not panic when it is cloned, woken or dropped: `async-task`
+/// aborts the process then. (Wakers of tasks and of `block_on` do not panic. Sockets, timers and events take
+/// any waker.)
 ///
 /// # Cancel safety
 ///
-/// Polling a task through `&mut` and giving up loses nothing; dropping it cancels it.
+/// Cancel safe if polled through `&mut`: dropping that future loses nothing. Dropping the task itself cancels
+/// it.
 #[must_use = "dropping a task cancels it; use `.detach()` to let it run"]
 pub struct Task<T>(Inner<T>);
 
@@ -126,11 +126,11 @@ enum Inner<T> {
 }
 
 impl<T> Task<T> {
-    /// Lets the task run on its own. It ends when it is done, or with its runtime.
+    /// Lets the task run on without a handle. It ends when its future is done, or with its runtime.
     ///
     /// ```
     /// let runtime = polder::Runtime::new()?;
-    /// runtime.spawn(async { println!("nobody waits for me") }).detach();
+    /// runtime.spawn(async { println!("detached") }).detach();
     /// runtime.run();
     /// # std::io::Result::Ok(())
     /// ```
@@ -142,18 +142,17 @@ impl<T> Task<T> {
         }
     }
 
-    /// Cancels the task, and waits until its future has been dropped. Gives the output if it was
+    /// Cancels the task, and waits until its future has been dropped. Returns the output if the task was
     /// done before.
     ///
-    /// The future is dropped between two polls, and an operation has effect within one. So where the task
-    /// runs on another worker, an operation that has just succeeded may be dropped with its result: bytes
-    /// that were read, a connection that was accepted, a message that was taken from a channel. If the poll
-    /// that is under way while this is called ends in the output, that is given; if it returns
-    /// `Pending`, the future goes with all that it holds, also what the same poll has got. A task whose work
-    /// must be whole is told to stop, by an [`Event`](crate::Event) or a channel, and awaited.
+    /// The future is dropped between two polls. If the task runs on another worker, a poll may be under way
+    /// while this is called. If that poll returns the output, so does this. If it returns `Pending`, the
+    /// future is dropped with all that it holds, also with the result of an operation that has succeeded in
+    /// that poll: bytes that were read, a connection that was accepted, a message received from a channel.
+    /// If that must not be lost, tell the task to stop by an [`Event`](crate::Event) or a channel, and await it.
     ///
-    /// Work given to [`unblock`](crate::unblock) that has begun cannot be stopped: this waits for its end, and gives its
-    /// output.
+    /// A function given to [`unblock`](crate::unblock) that has begun cannot be stopped: this waits for its
+    /// end, and returns its output.
     ///
     /// ```
     /// polder::block_on(async {
@@ -172,7 +171,7 @@ impl<T> Task<T> {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future, polled or not, cancels the task all the same; only the wait is given up.
+    /// Dropping the future, polled or not, still cancels the task, but does not wait for it.
     pub async fn cancel(self) -> Option<T> {
         let outcome = match self.0 {
             Inner::Spawned(task) => task.cancel().await,
@@ -182,7 +181,7 @@ impl<T> Task<T> {
         outcome.map(Outcome::take)
     }
 
-    /// Whether the task is done, or cancelled.
+    /// Returns whether the task is done or cancelled.
     ///
     /// ```
     /// let runtime = polder::Runtime::new()?;
@@ -200,8 +199,8 @@ impl<T> Task<T> {
         }
     }
 
-    /// A handle that gives `None` where awaiting this one would panic because the task was
-    /// cancelled.
+    /// Returns a handle whose output is `None` if the task was cancelled, where awaiting this one would
+    /// panic.
     ///
     /// ```
     /// let runtime = polder::Runtime::new()?;
@@ -223,7 +222,7 @@ impl<T> Task<T> {
     }
 }
 
-/// The handle is never pinned to what it points at.
+/// The output is not structurally pinned.
 impl<T> Unpin for Task<T> {}
 
 impl<T> Future for Task<T> {
@@ -259,11 +258,11 @@ impl<T> fmt::Debug for Task<T> {
 ///
 /// # Panics
 ///
-/// Awaiting it panics if the task did.
+/// Awaiting it resumes the panic of the task.
 ///
 /// # Cancel safety
 ///
-/// Polling it through `&mut` and giving up loses nothing; dropping it cancels the task.
+/// As [`Task`]: cancel safe if polled through `&mut`; dropping it cancels the task.
 #[must_use = "dropping a task cancels it"]
 #[derive(Debug)]
 pub struct FallibleTask<T>(Task<T>);
@@ -273,7 +272,7 @@ impl<T> FallibleTask<T> {
     ///
     /// ```
     /// let runtime = polder::Runtime::new()?;
-    /// runtime.spawn(async { println!("nobody waits for me") }).fallible().detach();
+    /// runtime.spawn(async { println!("detached") }).fallible().detach();
     /// runtime.run();
     /// # std::io::Result::Ok(())
     /// ```
@@ -296,7 +295,7 @@ impl<T> FallibleTask<T> {
     ///
     /// # Cancel safety
     ///
-    /// As [`Task::cancel`]: the task is cancelled all the same.
+    /// As [`Task::cancel`]: dropping the future still cancels the task.
     pub async fn cancel(self) -> Option<T> {
         self.0.cancel().await
     }
@@ -326,7 +325,7 @@ impl<T> Future for FallibleTask<T> {
     }
 }
 
-/// What may go where, checked at compile time.
+/// Auto traits, checked at compile time.
 const _: () = {
     const fn send<T: Send>() {}
     const fn sync<T: Sync>() {}

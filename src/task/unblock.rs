@@ -1,27 +1,26 @@
-//! What blocks goes to the [pool](crate::pool).
+//! [`unblock`]: runs a blocking function on the [pool](crate::pool).
 
+use std::ops::RangeInclusive;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::sync::Once;
 
 use super::{Inner, Outcome, Task};
 use crate::pool::{Call, Class, POOL};
 
-/// The environment variable that says how many threads may run calls at once: the one of the crate
-/// `blocking`, with its bounds.
+/// The environment variable that limits how many calls run at once. It is that of the crate `blocking`,
+/// with the same bounds.
 const VARIABLE: &str = "BLOCKING_MAX_THREADS";
-const LEAST: usize = 1;
-const MOST: usize = 10_000;
+const BOUNDS: RangeInclusive<usize> = 1..=10_000;
 
 /// Runs `f`, which may block or compute for long, on a pool of threads.
 ///
-/// Works on any thread, inside a runtime or not. The pool grows under load, up to 500 threads (the
-/// environment variable `BLOCKING_MAX_THREADS`, from 1 to 10,000, changes that), and lets go of those that
-/// have been idle for half a second. What comes when all are busy waits for one of them. The threads are
-/// called `polder-blocking`. [`io::Unblock`](crate::io::Unblock) uses them too; lookups of names
-/// do not count.
+/// Works on any thread, within a runtime or not. The pool grows under load, up to 500 threads (set the
+/// environment variable `BLOCKING_MAX_THREADS`, from 1 to 10,000, to change that). Threads that were idle
+/// for half a second exit. Calls wait while all threads are busy. The threads are named `polder-blocking`.
+/// [`io::Unblock`](crate::io::Unblock) uses them too; name lookups do not count.
 ///
-/// **Dropping the task cancels it** if it has not begun, and drops `f` at once; what has begun runs to its
-/// end.
+/// **Dropping the task cancels it** if `f` was not called yet, and drops `f` at once; a call that has begun
+/// runs to its end.
 ///
 /// # Examples
 ///
@@ -35,9 +34,8 @@ const MOST: usize = 10_000;
 ///
 /// # Panics
 ///
-/// A panic of `f` reaches whoever awaits the task. So does one that says why no thread could be started, in a
-/// process that may not have another one, unless there are threads that will come to it; `f` is
-/// then not called.
+/// Awaiting the task resumes a panic of `f`. It also panics if no thread could be started, and none of the
+/// pool is sure to become free; then `f` is not called.
 #[track_caller]
 pub fn unblock<T, F>(f: F) -> Task<T>
 where
@@ -45,10 +43,10 @@ where
     T: Send + 'static,
 {
     let site = Location::caller();
-    take_limit();
+    apply_limit();
     let work = move || Outcome::new(catch_unwind(AssertUnwindSafe(f)), site);
     let call = POOL.call(Class::Call, work).unwrap_or_else(|error| {
-        // With a panic of its own, so that the hook tells of it.
+        // A real panic, so that the panic hook reports it.
         let refuse = || panic!("{error}, at {site}");
         let refused = catch_unwind(AssertUnwindSafe(refuse));
         Call::done(Outcome::new(refused, site))
@@ -56,10 +54,10 @@ where
     Task(Inner::Blocking(call))
 }
 
-/// Has the environment's wish obeyed, once.
-pub(crate) fn take_limit() {
-    static TAKEN: Once = Once::new();
-    TAKEN.call_once(|| {
+/// Sets the pool's limit from the environment, once.
+pub(crate) fn apply_limit() {
+    static APPLIED: Once = Once::new();
+    APPLIED.call_once(|| {
         let variable = std::env::var(VARIABLE);
         if let Some(limit) = variable.ok().and_then(|text| limit(&text)) {
             POOL.set_limit(Class::Call, limit);
@@ -67,10 +65,10 @@ pub(crate) fn take_limit() {
     });
 }
 
-/// What is no number changes nothing.
+/// `None` for text that is not a number.
 fn limit(text: &str) -> Option<usize> {
     let limit: usize = text.parse().ok()?;
-    Some(limit.clamp(LEAST, MOST))
+    Some(limit.clamp(*BOUNDS.start(), *BOUNDS.end()))
 }
 
 #[test]
