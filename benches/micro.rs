@@ -1,6 +1,6 @@
 //! Microbenchmarks: what spawning, yielding, waking, a channel and timers cost on the default
-//! backend, in nanoseconds each. All run on one thread, except `wake-across-threads` and those whose
-//! name begins with 2: these have a runtime with two pool workers.
+//! backend, in nanoseconds each. All run on one thread, except `wake-across-threads` and those
+//! whose name begins with 2: these have a runtime with two pool workers.
 //!
 //! ```text
 //! cargo bench --bench micro -- --rounds 7 --millis 200

@@ -1,18 +1,19 @@
-//! The thread pool for what blocks: calls given to `unblock`, operations of `Unblock`, name lookups.
+//! The thread pool for what blocks: calls given to `unblock`, operations of `Unblock`, name
+//! lookups.
 //!
-//! One lock protects the queues and the counts of threads. Under it one invariant holds: **at least as many
-//! threads are idle as there are jobs that may start**, unless no thread can be started. An idle thread is
-//! one that looks at the queues before it sleeps or exits: one that sleeps, one that was just started, one
-//! that has just finished a job. So a submitted job never waits behind one that blocks while another thread
-//! may be started, and a thread that exits after [`KEEP_ALIVE`] has seen under the lock that it is not
-//! needed.
+//! One lock protects the queues and the counts of threads. Under it one invariant holds: **at least
+//! as many threads are idle as there are jobs that may start**, unless no thread can be started. An
+//! idle thread is one that looks at the queues before it sleeps or exits: one that sleeps, one that
+//! was just started, one that has just finished a job. So a submitted job never waits behind one
+//! that blocks while another thread may be started, and a thread that exits after [`KEEP_ALIVE`]
+//! has seen under the lock that it is not needed.
 //!
-//! Each job has a [`Class`], with a limit of its own: five hundred blocked calls do not delay a name lookup,
-//! nor do lookups that wait for a dead name server delay a call.
+//! Each job has a [`Class`], with a limit of its own: five hundred blocked calls do not delay a
+//! name lookup, nor do lookups that wait for a dead name server delay a call.
 //!
-//! **If no thread can be started** (`EAGAIN`, a limit on processes), jobs run on the threads that exist.
-//! Each of these tries again to start another when it takes a job. If no thread is certain to become free,
-//! [`Pool::submit`] returns the error, and nothing is queued that would never run.
+//! **If no thread can be started** (`EAGAIN`, a limit on processes), jobs run on the threads that
+//! exist. Each of these tries again to start another when it takes a job. If no thread is certain
+//! to become free, [`Pool::submit`] returns the error, and nothing is queued that would never run.
 //!
 //! Jobs run, and what they own is dropped, outside the lock. Their panics do not end a thread.
 
@@ -26,17 +27,18 @@ use std::time::Duration;
 
 use crate::sync::{Mutex, contain, drop_all, wake_all};
 
-/// How long an idle thread waits for a job before it exits. To start one takes some tens of microseconds
-/// (measured: 16). A program that makes calls less often than this does not notice; one that makes more
-/// keeps its threads.
+/// How long an idle thread waits for a job before it exits. To start one takes some tens of
+/// microseconds (measured: 16). A program that makes calls less often than this does not notice;
+/// one that makes more keeps its threads.
 const KEEP_ALIVE: Duration = Duration::from_millis(500);
 
-/// How many calls run at once. They mostly wait (for a disk, a terminal, a child process), so there are more
-/// of them than cores. It is the default of the crate `blocking`, whose environment variable `unblock` reads.
+/// How many calls run at once. They mostly wait (for a disk, a terminal, a child process), so there
+/// are more of them than cores. It is the default of the crate `blocking`, whose environment
+/// variable `unblock` reads.
 const MAX_CALLS: usize = 500;
 
-/// How many name lookups run at once. They mostly wait for a name server, five seconds for one that does
-/// not answer (resolv.conf(5)). With fewer, that many unknown names would delay all others.
+/// How many name lookups run at once. They mostly wait for a name server, five seconds for one that
+/// does not answer (resolv.conf(5)). With fewer, that many unknown names would delay all others.
 const MAX_LOOKUPS: usize = 64;
 
 /// The kind of a job, which has its own limit. Jobs of the first class are taken first.
@@ -121,8 +123,8 @@ impl State {
         self.idle += 1;
     }
 
-    /// Whether an existing thread is certain to become free for a job of this class. One that runs a lookup
-    /// is. One that runs a call may never be, so only calls are left to it.
+    /// Whether an existing thread is certain to become free for a job of this class. One that runs
+    /// a lookup is. One that runs a call may never be, so only calls are left to it.
     fn is_served(&self, class: Class) -> bool {
         let [lookups, calls] = &self.queues;
         self.idle > 0 || lookups.running > 0 || class == Class::Call && calls.running > 0
@@ -191,7 +193,8 @@ impl Pool {
     /// Starts a thread if one is needed. One is enough, since it calls this when it takes a job.
     fn grow(&'static self, state: &mut State) -> io::Result<()> {
         if state.startable() > state.idle {
-            // Under the lock, which the new thread takes first: nobody sees it as idle if it fails to start.
+            // Under the lock, which the new thread takes first: nobody sees it as idle if it fails
+            // to start.
             (self.start)(self)?;
             state.idle += 1;
         }
@@ -225,8 +228,8 @@ impl Pool {
     }
 }
 
-/// State that a task and a thread of the pool hand to each other, and the waker of the task. The waker is
-/// cloned, woken and dropped outside the lock.
+/// State that a task and a thread of the pool hand to each other, and the waker of the task. The
+/// waker is cloned, woken and dropped outside the lock.
 pub(crate) struct Handoff<S>(Mutex<(S, Option<Waker>)>);
 
 impl<S> Handoff<S> {
@@ -234,8 +237,8 @@ impl<S> Handoff<S> {
         Handoff(Mutex::new((state, None)))
     }
 
-    /// Returns what `check` returns, or registers the waker. `check` runs under the lock, so it must drop
-    /// nothing of the user's.
+    /// Returns what `check` returns, or registers the waker. `check` runs under the lock, so it
+    /// must drop nothing of the user's.
     pub(crate) fn poll<R>(
         &self,
         cx: &Context<'_>,
@@ -283,8 +286,8 @@ impl<S> Handoff<S> {
     }
 }
 
-/// A call of a function by a thread of the pool. **Dropping it cancels the call** if that has not begun:
-/// then the function is dropped at once, on the dropping thread.
+/// A call of a function by a thread of the pool. **Dropping it cancels the call** if that has not
+/// begun: then the function is dropped at once, on the dropping thread.
 pub(crate) struct Call<T> {
     handoff: Arc<Handoff<Stage<T>>>,
     #[cfg(feature = "blocking")]
@@ -295,8 +298,8 @@ enum Stage<T> {
     /// No thread has taken it.
     Submitted(Box<dyn FnOnce() -> T + Send>),
     Running,
-    /// The output; `None` if it was taken, the function panicked, or the call was cancelled. Whoever drops
-    /// the [`Call`] drops the output; without a `Call` it is dropped with the job.
+    /// The output; `None` if it was taken, the function panicked, or the call was cancelled.
+    /// Whoever drops the [`Call`] drops the output; without a `Call` it is dropped with the job.
     Done(Option<T>),
 }
 
@@ -317,7 +320,8 @@ impl<T> Call<T> {
         }
     }
 
-    /// Polls for the output: `None` if the function panicked, was cancelled, or its output was taken.
+    /// Polls for the output: `None` if the function panicked, was cancelled, or its output was
+    /// taken.
     pub(crate) fn poll(&self, cx: &Context<'_>) -> Poll<Option<T>> {
         self.handoff.poll(cx, |stage| match stage {
             Stage::Done(output) => Some(output.take()),
@@ -357,7 +361,8 @@ impl<T> Drop for Call<T> {
         let goes_on = self.is_detached;
         #[cfg(not(feature = "blocking"))]
         let goes_on = false;
-        // The output, if there is one, is dropped here: the thread may hold the job for a while yet.
+        // The output, if there is one, is dropped here: the thread may hold the job for a while
+        // yet.
         discard(self.handoff.update(|stage| match stage {
             Stage::Done(output) => output.take().map(|output| Stage::Done(Some(output))),
             _ if goes_on => None,

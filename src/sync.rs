@@ -1,7 +1,7 @@
 //! Locks, and how foreign wakers are cloned, woken and dropped.
 //!
-//! The parts that loom models take their atomics and locks from here, so that loom's replace those of the
-//! standard library (`RUSTFLAGS="--cfg loom"`, see `ci/loom.sh`).
+//! The parts that loom models take their atomics and locks from here, so that loom's replace those
+//! of the standard library (`RUSTFLAGS="--cfg loom"`, see `ci/loom.sh`).
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,8 +19,8 @@ use std::sync as imp;
 
 /// A mutex without poisoning.
 ///
-/// No foreign code (a waker, a destructor) runs under our locks, so what they protect is consistent whenever
-/// foreign code panics, and other threads may go on.
+/// No foreign code (a waker, a destructor) runs under our locks, so what they protect is consistent
+/// whenever foreign code panics, and other threads may go on.
 #[derive(Default)]
 pub(crate) struct Mutex<T>(imp::Mutex<T>);
 
@@ -53,13 +53,14 @@ impl<T> Mutex<T> {
     }
 }
 
-/// A clone of a waker that is to be stored behind a lock, or the old waker that it replaced. To clone or drop
-/// a waker may run foreign code, so it is cloned before the lock is taken, and dropped after it is released:
-/// declare the `Spare` before the guard.
+/// A clone of a waker that is to be stored behind a lock, or the old waker that it replaced. To
+/// clone or drop a waker may run foreign code, so it is cloned before the lock is taken, and
+/// dropped after it is released: declare the `Spare` before the guard.
 #[derive(Default)]
 pub(crate) struct Spare(Option<Waker>);
 
-/// The waker has to be stored, and was not cloned: release the lock, call [`Spare::fill`], and retry.
+/// The waker has to be stored, and was not cloned: release the lock, call [`Spare::fill`], and
+/// retry.
 #[derive(Debug)]
 pub(crate) struct NeedsClone;
 
@@ -81,8 +82,8 @@ impl Spare {
         self.0.take().ok_or(NeedsClone)
     }
 
-    /// Replaces `old` by the clone of `waker`, unless both wake the same task. Keeps `old`, to be dropped
-    /// after the lock is released.
+    /// Replaces `old` by the clone of `waker`, unless both wake the same task. Keeps `old`, to be
+    /// dropped after the lock is released.
     #[inline]
     pub(crate) fn renew(&mut self, old: &mut Waker, waker: &Waker) -> Result<(), NeedsClone> {
         if !old.will_wake(waker) {
@@ -119,8 +120,8 @@ pub(crate) fn drop_all(wakers: impl IntoIterator<Item = Waker>) {
     for_all(wakers, drop);
 }
 
-/// Calls `f` with each waker. A waker is foreign code and may panic, also when it is dropped. That must not
-/// cost the others their wake, nor end the thread that serves them.
+/// Calls `f` with each waker. A waker is foreign code and may panic, also when it is dropped. That
+/// must not cost the others their wake, nor end the thread that serves them.
 #[inline]
 fn for_all(wakers: impl IntoIterator<Item = Waker>, f: fn(Waker)) {
     let mut wakers = wakers.into_iter();

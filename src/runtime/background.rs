@@ -1,5 +1,5 @@
-//! The background runtime, for threads that drive none: one worker on a thread of its own, started on
-//! first use, which runs until the process exits.
+//! The background runtime, for threads that drive none: one worker on a thread of its own, started
+//! on first use, which runs until the process exits.
 
 use std::io;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -17,8 +17,8 @@ static STARTING: Mutex<()> = Mutex::new(());
 ///
 /// # Errors
 ///
-/// If it cannot be started, for want of descriptors or threads; the next call tries again. If its thread
-/// has panicked.
+/// If it cannot be started, for want of descriptors or threads; the next call tries again. If its
+/// thread has panicked.
 pub(crate) fn shared() -> io::Result<&'static Arc<Shared>> {
     match BACKGROUND.get() {
         Some(shared) if shared.is_closing() => Err(io::Error::other(

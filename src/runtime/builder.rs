@@ -10,8 +10,9 @@ use crate::poller::{Backend, Poller};
 use crate::reactor::Reactor;
 use crate::scheduler::{BusyPollConfig, Shared, Worker};
 
-/// The most workers of a runtime. Each has a thread and a poller with two or three descriptors, and reads
-/// the state of all others now and then: beyond the cores of the largest machines they only cost.
+/// The most workers of a runtime. Each has a thread and a poller with two or three descriptors, and
+/// reads the state of all others now and then: beyond the cores of the largest machines they only
+/// cost.
 const MAX_WORKERS: usize = 1_024;
 
 /// Sets up a [`Runtime`].
@@ -59,8 +60,8 @@ impl Builder {
         Builder::default()
     }
 
-    /// Sets the backend. The default is that of [`Backend::from_env`]: what the environment variable
-    /// `POLDER_BACKEND` names, or else the platform's best.
+    /// Sets the backend. The default is that of [`Backend::from_env`]: what the environment
+    /// variable `POLDER_BACKEND` names, or else the platform's best.
     ///
     /// ```
     /// use polder::{Backend, Runtime};
@@ -77,21 +78,23 @@ impl Builder {
         self
     }
 
-    /// Sets how many threads run what is spawned. The default is one, the thread that drives the runtime.
+    /// Sets how many threads run what is spawned. The default is one, the thread that drives the
+    /// runtime.
     ///
-    /// From two on, the runtime starts a pool of that many threads. What is [spawned](crate::spawn) runs
-    /// there, whether or not the runtime is driven. The future given to [`block_on`](Runtime::block_on), and
-    /// what it [spawns locally](crate::spawn_local), stays on the thread that drives the runtime. Each
-    /// worker has its own poller, run queue and timers.
+    /// From two on, the runtime starts a pool of that many threads. What is [spawned](crate::spawn)
+    /// runs there, whether or not the runtime is driven. The future given to
+    /// [`block_on`](Runtime::block_on), and what it [spawns locally](crate::spawn_local), stays on
+    /// the thread that drives the runtime. Each worker has its own poller, run queue and timers.
     ///
-    /// Whichever pool worker has time takes a new task, and **polls it from then on: tasks are not stolen**.
-    /// So the task's wakes, sockets and timers are local to its worker, and no lock is contended. The price:
-    /// tasks do not move away from a worker that turns out to be busy. Long computations belong in
-    /// [`unblock`](crate::unblock), or in several smaller tasks.
+    /// Whichever pool worker has time takes a new task, and **polls it from then on: tasks are not
+    /// stolen**. So the task's wakes, sockets and timers are local to its worker, and no lock is
+    /// contended. The price: tasks do not move away from a worker that turns out to be busy. Long
+    /// computations belong in [`unblock`](crate::unblock), or in several smaller tasks.
     ///
-    /// No other worker is woken for the first task that a task spawns in one poll, since most likely its own
-    /// worker runs it next. So the new task waits if that poll computes for long; and a poll that blocks the
-    /// thread until the new task is done, other than by [`block_on`](crate::block_on), may block forever.
+    /// No other worker is woken for the first task that a task spawns in one poll, since most
+    /// likely its own worker runs it next. So the new task waits if that poll computes for long;
+    /// and a poll that blocks the thread until the new task is done, other than by
+    /// [`block_on`](crate::block_on), may block forever.
     ///
     /// ```
     /// use polder::Runtime;
@@ -113,8 +116,8 @@ impl Builder {
         self
     }
 
-    /// Sets the name of the pool's threads, which is followed by their number. The default is `polder`.
-    /// (Linux shows the first 15 bytes.)
+    /// Sets the name of the pool's threads, which is followed by their number. The default is
+    /// `polder`. (Linux shows the first 15 bytes.)
     ///
     /// ```
     /// let runtime = polder::Runtime::builder().workers(2).name("busy bee").build()?;
@@ -127,19 +130,19 @@ impl Builder {
         self
     }
 
-    /// Sets how long an idle worker polls with a zero timeout before it sleeps in the kernel. By default it
-    /// sleeps at once.
+    /// Sets how long an idle worker polls with a zero timeout before it sleeps in the kernel. By
+    /// default it sleeps at once.
     ///
-    /// To be put to sleep and woken takes a core tens of microseconds on a virtual machine, and some on any
-    /// other. If answers come faster than that, as with few connections that each wait for the other side,
-    /// 50 µs of polling can multiply the requests a second; by how much depends on how long the machine
-    /// takes to wake a core (`docs/PERFORMANCE.md` has a row). With many connections a worker hardly ever
-    /// sleeps, and there is nothing to gain.
+    /// To be put to sleep and woken takes a core tens of microseconds on a virtual machine, and
+    /// some on any other. If answers come faster than that, as with few connections that each wait
+    /// for the other side, 50 µs of polling can multiply the requests a second; by how much depends
+    /// on how long the machine takes to wake a core (`docs/PERFORMANCE.md` has a row). With many
+    /// connections a worker hardly ever sleeps, and there is nothing to gain.
     ///
-    /// It is adaptive: a worker polls only while its recent idle times were no longer than `duration`, so an
-    /// idle program uses no CPU. It never polls while more workers of its runtime are awake than there are
-    /// cores; it knows nothing of other programs. The price is up to `duration` of CPU time whenever
-    /// something takes long after a quick exchange, and heat.
+    /// It is adaptive: a worker polls only while its recent idle times were no longer than
+    /// `duration`, so an idle program uses no CPU. It never polls while more workers of its runtime
+    /// are awake than there are cores; it knows nothing of other programs. The price is up to
+    /// `duration` of CPU time whenever something takes long after a quick exchange, and heat.
     ///
     /// ```
     /// use polder::Runtime;
@@ -170,9 +173,9 @@ impl Builder {
     /// # Errors
     ///
     /// [`Unsupported`](io::ErrorKind::Unsupported) if the backend is not available;
-    /// [`InvalidInput`](io::ErrorKind::InvalidInput) if `POLDER_BACKEND` names no backend, for no workers or
-    /// more than 1,024, and for a name with a NUL byte; and the system's error if there are no descriptors or
-    /// threads left.
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) if `POLDER_BACKEND` names no backend, for no
+    /// workers or more than 1,024, and for a name with a NUL byte; and the system's error if there
+    /// are no descriptors or threads left.
     pub fn build(self) -> io::Result<Runtime> {
         let invalid = |what: String| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         if !(1..=MAX_WORKERS).contains(&self.workers) {

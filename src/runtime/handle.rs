@@ -13,8 +13,9 @@ use crate::task::Task;
 
 /// Spawns onto a [`Runtime`](super::Runtime) from any thread.
 ///
-/// A handle does not keep its runtime alive: a task that is spawned after the runtime was dropped is
-/// cancelled at once. (It does keep the memory and the descriptors of the pollers, as does a [`Task`].)
+/// A handle does not keep its runtime alive: a task that is spawned after the runtime was dropped
+/// is cancelled at once. (It does keep the memory and the descriptors of the pollers, as does a
+/// [`Task`].)
 ///
 /// ```
 /// let runtime = polder::Runtime::new()?;
@@ -65,8 +66,8 @@ impl Handle {
 
     /// Spawns a task.
     ///
-    /// It runs while the runtime is driven; with [several workers](super::Builder::workers), always. If the
-    /// runtime was dropped, the task is cancelled at once.
+    /// It runs while the runtime is driven; with [several workers](super::Builder::workers),
+    /// always. If the runtime was dropped, the task is cancelled at once.
     ///
     /// ```
     /// let runtime = polder::Runtime::new()?;

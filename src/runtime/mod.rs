@@ -1,11 +1,11 @@
 //! Runtimes: built, driven, and embedded in foreign loops.
 //!
-//! Most programs need none of this: [`block_on`] and [`spawn`](crate::spawn) do. A [`Runtime`] is for
-//! those that choose a [`Backend`], drive the loop themselves, or keep tasks between two calls.
+//! Most programs need none of this: [`block_on`] and [`spawn`](crate::spawn) do. A [`Runtime`] is
+//! for those that choose a [`Backend`], drive the loop themselves, or keep tasks between two calls.
 //!
 //! A runtime has a worker: a run queue, a reactor and timers, all of the thread that made it, which
-//! drives it and drops it. Other threads reach it through a [`Handle`]. With [`Builder::workers`] it also
-//! has a pool of workers, on threads of their own, which run what is spawned.
+//! drives it and drops it. Other threads reach it through a [`Handle`]. With [`Builder::workers`]
+//! it also has a pool of workers, on threads of their own, which run what is spawned.
 //!
 //! ```
 //! use polder::runtime::Runtime;
@@ -52,14 +52,15 @@ pub use task_set::TaskSet;
 
 /// Runs futures, and what they spawn, on the thread that made it.
 ///
-/// A runtime is driven by [`block_on`](Self::block_on), [`run`](Self::run) and [`turn`](Self::turn). Tasks
-/// make progress only while it is driven. (With [several workers](Builder::workers), spawned tasks always
-/// do, on the workers' threads.) It is neither `Send` nor `Sync`, so that [`spawn_local`](Self::spawn_local)
-/// can take any future. [`handle`](Self::handle) gives access from other threads.
+/// A runtime is driven by [`block_on`](Self::block_on), [`run`](Self::run) and
+/// [`turn`](Self::turn). Tasks make progress only while it is driven. (With [several
+/// workers](Builder::workers), spawned tasks always do, on the workers' threads.) It is neither
+/// `Send` nor `Sync`, so that [`spawn_local`](Self::spawn_local) can take any future.
+/// [`handle`](Self::handle) gives access from other threads.
 ///
-/// **Dropping a runtime drops every task**, on the thread of its worker, and waits for a task that another
-/// worker is just running. Sockets and timers that are used elsewhere move to the runtime that waits for
-/// them next.
+/// **Dropping a runtime drops every task**, on the thread of its worker, and waits for a task that
+/// another worker is just running. Sockets and timers that are used elsewhere move to the runtime
+/// that waits for them next.
 ///
 /// # Examples
 ///
@@ -126,8 +127,8 @@ impl Runtime {
         self.worker.shared()
     }
 
-    /// Drives the runtime until `future` is done, and returns its output. Tasks that are not done by
-    /// then stay, and continue when the runtime is driven again.
+    /// Drives the runtime until `future` is done, and returns its output. Tasks that are not done
+    /// by then stay, and continue when the runtime is driven again.
     ///
     /// ```
     /// let runtime = polder::Runtime::new()?;
@@ -163,8 +164,8 @@ impl Runtime {
     /// Drives the runtime for one turn: waits until there is something to do, for at most `timeout`
     /// (`None`: without limit), and does some of it. Returns whether there was anything to do.
     ///
-    /// With [`Duration::ZERO`] it never blocks. With [several workers](Builder::workers), what the pool
-    /// workers do does not end the wait.
+    /// With [`Duration::ZERO`] it never blocks. With [several workers](Builder::workers), what the
+    /// pool workers do does not end the wait.
     ///
     /// ```
     /// use std::time::Duration;
@@ -239,8 +240,8 @@ impl Runtime {
     /// ```
     /// let runtime = polder::Runtime::new()?;
     /// let handle = runtime.handle();
-    /// let thread = std::thread::spawn(move || handle.spawn(async { println!("from another thread") }).detach());
-    /// thread.join().unwrap();
+    /// let spawn = move || handle.spawn(async { println!("from another thread") }).detach();
+    /// std::thread::spawn(spawn).join().unwrap();
     /// runtime.run();
     /// # std::io::Result::Ok(())
     /// ```
@@ -270,7 +271,8 @@ impl Runtime {
     /// ```
     /// let runtime = polder::Runtime::builder().workers(2).build()?;
     /// // One task for each of them.
-    /// let tasks: Vec<_> = (0..runtime.workers()).map(|n| runtime.spawn(async move { n })).collect();
+    /// let spawn = |n| runtime.spawn(async move { n });
+    /// let tasks: Vec<_> = (0..runtime.workers()).map(spawn).collect();
     /// assert_eq!(tasks.len(), 2);
     /// # std::io::Result::Ok(())
     /// ```
@@ -278,12 +280,13 @@ impl Runtime {
         self.shared().workers()
     }
 
-    /// Returns a descriptor that is readable when [`turn`](Self::turn) has something to do, so that a
-    /// foreign loop can drive the runtime: wait until it is readable, and turn with a zero timeout.
+    /// Returns a descriptor that is readable when [`turn`](Self::turn) has something to do, so that
+    /// a foreign loop can drive the runtime: wait until it is readable, and turn with a zero
+    /// timeout.
     ///
-    /// The first call makes the runtime embedded: from then on each drive ends by arming the earliest
-    /// deadline in the kernel, and a wake between two turns, also on this thread, makes the descriptor
-    /// readable. Both cost a system call now and then.
+    /// The first call makes the runtime embedded: from then on each drive ends by arming the
+    /// earliest deadline in the kernel, and a wake between two turns, also on this thread, makes
+    /// the descriptor readable. Both cost a system call now and then.
     ///
     /// ```
     /// # #[cfg(target_os = "linux")] {
@@ -306,15 +309,16 @@ impl Runtime {
     ///
     /// [`Unsupported`](io::ErrorKind::Unsupported) if the backend has no such descriptor (see
     /// [`Capabilities::descriptor`](crate::poller::Capabilities::descriptor)): then a foreign loop
-    /// sleeps for [`next_timeout`](Self::next_timeout). The first call also fails if the process has no
-    /// descriptor left.
+    /// sleeps for [`next_timeout`](Self::next_timeout). The first call also fails if the process
+    /// has no descriptor left.
     pub fn backend_fd(&self) -> io::Result<BorrowedDescriptor<'_>> {
         self.worker.backend_fd()
     }
 
-    /// Returns how long a foreign loop may sleep before the next [`turn`](Self::turn), as far as the tasks
-    /// and timers of this runtime are concerned: zero if tasks are ready, `None` if only I/O or another
-    /// thread can make one ready. Neither of these two ends the sleep, so turn as often as they may wait.
+    /// Returns how long a foreign loop may sleep before the next [`turn`](Self::turn), as far as
+    /// the tasks and timers of this runtime are concerned: zero if tasks are ready, `None` if only
+    /// I/O or another thread can make one ready. Neither of these two ends the sleep, so turn as
+    /// often as they may wait.
     ///
     /// ```
     /// use std::time::Duration;
@@ -333,9 +337,9 @@ impl Runtime {
         self.worker.next_timeout()
     }
 
-    /// Drives the runtime until no task is left, for at most `timeout`, and drops it. Returns how many
-    /// tasks were cancelled. Like any drop of a runtime, it waits for tasks that pool workers are just
-    /// running.
+    /// Drives the runtime until no task is left, for at most `timeout`, and drops it. Returns how
+    /// many tasks were cancelled. Like any drop of a runtime, it waits for tasks that pool workers
+    /// are just running.
     ///
     /// ```
     /// use std::time::Duration;
@@ -360,9 +364,9 @@ impl Runtime {
 impl Drop for Runtime {
     fn drop(&mut self) {
         if self.worker.is_driven() {
-            // Within a call that drives it: `process::exit` in a task drops the thread-locals of the
-            // thread, and one of them holds this runtime. That task never returns, so waiting for it would
-            // never end, and it still uses the worker. The process exits.
+            // Within a call that drives it: `process::exit` in a task drops the thread-locals of
+            // the thread, and one of them holds this runtime. That task never returns, so waiting
+            // for it would never end, and it still uses the worker. The process exits.
             std::mem::forget(self.worker.clone());
             return;
         }
@@ -404,10 +408,10 @@ pub mod not_send {}
 
 /// Runs `future`, and what it spawns, on this thread, until it is done.
 ///
-/// This makes a [`Runtime`], drives it and drops it: **tasks that still run when `future` is done are
-/// cancelled**. Called within a task, it drives only its own runtime, and the worker of that task is
-/// blocked meanwhile. (`block_on` of another executor within a task drives nothing: a socket or timer that
-/// it waits for belongs to the worker that it blocks, and never wakes it.)
+/// This makes a [`Runtime`], drives it and drops it: **tasks that still run when `future` is done
+/// are cancelled**. Called within a task, it drives only its own runtime, and the worker of that
+/// task is blocked meanwhile. (`block_on` of another executor within a task drives nothing: a
+/// socket or timer that it waits for belongs to the worker that it blocks, and never wakes it.)
 ///
 /// # Examples
 ///
@@ -422,8 +426,8 @@ pub mod not_send {}
 /// # Panics
 ///
 /// If `future` does, or if no runtime can be made: the process has no descriptor left, or the
-/// environment variable `POLDER_BACKEND` names no available backend. [`Runtime::new`] returns an error
-/// instead.
+/// environment variable `POLDER_BACKEND` names no available backend. [`Runtime::new`] returns an
+/// error instead.
 pub fn block_on<F: Future>(future: F) -> F::Output {
     match Runtime::new() {
         Ok(runtime) => runtime.block_on(future),
@@ -431,8 +435,8 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// A runtime of one worker, as a [`Builder`] with the defaults makes it. Most programs have no other, and
-/// so do not link the code that starts threads.
+/// A runtime of one worker, as a [`Builder`] with the defaults makes it. Most programs have no
+/// other, and so do not link the code that starts threads.
 fn single_worker() -> io::Result<Arc<Shared>> {
     let poller = Poller::new(Backend::from_env()?)?;
     Ok(Arc::new(Shared::new([Reactor::new(poller)])))

@@ -9,8 +9,8 @@ use super::background;
 use crate::scheduler::{self, Local, Shared};
 use crate::task::{self, Task};
 
-/// Spawns a task on the runtime that this thread drives. On a plain thread, spawns it on the background
-/// runtime, which is started on first use and runs on a thread of its own.
+/// Spawns a task on the runtime that this thread drives. On a plain thread, spawns it on the
+/// background runtime, which is started on first use and runs on a thread of its own.
 ///
 /// # Examples
 ///

@@ -1,9 +1,9 @@
 //! [`TaskSet`]: tasks that belong together, and are cancelled together.
 //!
-//! Around each future lies a [`SetTask`], which pushes the outcome to one list for the whole set. So joining
-//! takes from that list and never polls the tasks, however many there are. Each `SetTask` pushes exactly
-//! once: when its future is done *and dropped*, or dropped without being done. So what a task held is free
-//! when its outcome can be joined.
+//! Around each future lies a [`SetTask`], which pushes the outcome to one list for the whole set.
+//! So joining takes from that list and never polls the tasks, however many there are. Each
+//! `SetTask` pushes exactly once: when its future is done *and dropped*, or dropped without being
+//! done. So what a task held is free when its outcome can be joined.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -23,11 +23,11 @@ use crate::sync::contain;
 use crate::sync::{Mutex, NeedsClone, Spare, wake_all};
 use crate::task::{Outcome, Task};
 
-/// A set of tasks, whose outputs are joined in the order in which they end, and which **are cancelled
-/// when the set is dropped**.
+/// A set of tasks, whose outputs are joined in the order in which they end, and which **are
+/// cancelled when the set is dropped**.
 ///
-/// It serves structured concurrency: what a function spawns ends with the function, however it returns.
-/// The set is also a [`Stream`] of the outputs.
+/// It serves structured concurrency: what a function spawns ends with the function, however it
+/// returns. The set is also a [`Stream`] of the outputs.
 ///
 /// # Examples
 ///
@@ -56,15 +56,15 @@ use crate::task::{Outcome, Task};
 ///
 /// # Panics
 ///
-/// A panic of a task does not affect the others. [`join_next`](Self::join_next) resumes it, as awaiting a
-/// [`Task`] does; that usually drops the set, which cancels the other tasks.
-/// [`join_next_result`](Self::join_next_result) returns it instead. A panic that is not joined is reported
-/// on standard error.
+/// A panic of a task does not affect the others. [`join_next`](Self::join_next) resumes it, as
+/// awaiting a [`Task`] does; that usually drops the set, which cancels the other tasks.
+/// [`join_next_result`](Self::join_next_result) returns it instead. A panic that is not joined is
+/// reported on standard error.
 ///
 /// # Cancel safety
 ///
-/// Dropping a future of [`join_next`](Self::join_next) loses no output, nor does dropping one that polls
-/// the set as a stream. Dropping the set cancels its tasks.
+/// Dropping a future of [`join_next`](Self::join_next) loses no output, nor does dropping one that
+/// polls the set as a stream. Dropping the set cancels its tasks.
 pub struct TaskSet<T> {
     /// The tasks that were not joined yet; `None` for one that is being cancelled.
     tasks: Slab<Option<Task<()>>>,
@@ -215,8 +215,8 @@ impl<T> TaskSet<T> {
     ///
     /// # Panics
     ///
-    /// Resumes the panic of the task, if it panicked. The others are not affected, and the next call
-    /// waits for them.
+    /// Resumes the panic of the task, if it panicked. The others are not affected, and the next
+    /// call waits for them.
     ///
     /// # Cancel safety
     ///
@@ -251,8 +251,8 @@ impl<T> TaskSet<T> {
         poll_fn(|cx| self.poll_join_next_result(cx)).await
     }
 
-    /// Returns the output of a task that has ended and was not joined yet, or `None` if there is none,
-    /// whether or not tasks still run.
+    /// Returns the output of a task that has ended and was not joined yet, or `None` if there is
+    /// none, whether or not tasks still run.
     ///
     /// ```
     /// polder::block_on(async {
@@ -395,7 +395,8 @@ impl<T> TaskSet<T> {
         self.tasks.is_empty()
     }
 
-    /// Cancels every task, waits until their futures are dropped, and returns how many were cancelled.
+    /// Cancels every task, waits until their futures are dropped, and returns how many were
+    /// cancelled.
     ///
     /// Outputs of tasks that were done before can still be joined.
     ///

@@ -1,14 +1,14 @@
 //! Which pool worker takes a task from the inject queue.
 //!
-//! A task stays with the worker that polls it first, so the choice counts. A pool worker takes a task
-//! only while it owns at most [`MAX_LOAD_GAP`] tasks more than the pool worker that owns the fewest. To
-//! compare the loads costs a cache line for each worker, so one comparison gives an *allowance*: as many
-//! tasks may be taken before the next.
+//! A task stays with the worker that polls it first, so the choice counts. A pool worker takes a
+//! task only while it owns at most [`MAX_LOAD_GAP`] tasks more than the pool worker that owns the
+//! fewest. To compare the loads costs a cache line for each worker, so one comparison gives an
+//! *allowance*: as many tasks may be taken before the next.
 //!
 //! A worker without an allowance *defers*: it leaves the tasks to the others. These may be long in
-//! coming, if they compute or block, and then a task is better started on the wrong worker than not at
-//! all. So after [`DEFER_TIMEOUT`] the worker takes one task, and twice as many after each further
-//! timeout. A worker that sleeps meanwhile sleeps no longer than that, and is marked
+//! coming, if they compute or block, and then a task is better started on the wrong worker than not
+//! at all. So after [`DEFER_TIMEOUT`] the worker takes one task, and twice as many after each
+//! further timeout. A worker that sleeps meanwhile sleeps no longer than that, and is marked
 //! ([`Remote::set_deferring`]), so that nobody wakes it for these tasks.
 //!
 //! Touched by the worker's thread only.
@@ -19,13 +19,13 @@ use std::time::{Duration, Instant};
 use super::shared::{Remote, Shared};
 use crate::reactor::now;
 
-/// How many tasks more than the least loaded pool worker a pool worker may own and still take another.
-/// Two comparisons of busy pool workers are about that many short tasks apart, and among long-lived ones
-/// it is little: 16 of 250 connections a worker.
+/// How many tasks more than the least loaded pool worker a pool worker may own and still take
+/// another. Two comparisons of busy pool workers are about that many short tasks apart, and among
+/// long-lived ones it is little: 16 of 250 connections a worker.
 const MAX_LOAD_GAP: usize = 16;
 
-/// How long a pool worker defers: longer than the others need to wake up and take a task, short beside
-/// what they may have to compute first.
+/// How long a pool worker defers: longer than the others need to wake up and take a task, short
+/// beside what they may have to compute first.
 pub(super) const DEFER_TIMEOUT: Duration = Duration::from_millis(1);
 
 /// How many tasks a pool worker takes at most after it has deferred in vain.

@@ -5,8 +5,8 @@ use std::task::{Context, Poll};
 
 use super::with_current;
 
-/// Operations that may succeed in one poll of a task. Enough to drain what a turn brings, and few enough
-/// that others wait for microseconds: 128 receives of 64 KiB take about a millisecond.
+/// Operations that may succeed in one poll of a task. Enough to drain what a turn brings, and few
+/// enough that others wait for microseconds: 128 receives of 64 KiB take about a millisecond.
 const BUDGET: i32 = 128;
 
 /// How many operations the running task may still complete; below zero, how often it was refused.
@@ -25,12 +25,13 @@ impl Budget {
     }
 }
 
-/// Takes one operation from the running task's budget. Call it before an operation that may succeed at
-/// once, and [`restore`] if it does not. Returns `Pending` if the budget is used up: the task is woken, and
-/// runs again after the others.
+/// Takes one operation from the running task's budget. Call it before an operation that may succeed
+/// at once, and [`restore`] if it does not. Returns `Pending` if the budget is used up: the task is
+/// woken, and runs again after the others.
 ///
-/// A task that is polled on all the same and refused again and again is in an executor of another kind,
-/// which does not return before its future is done. After as many refusals as the budget it gets a new one.
+/// A task that is polled on all the same and refused again and again is in an executor of another
+/// kind, which does not return before its future is done. After as many refusals as the budget it
+/// gets a new one.
 #[inline]
 pub(crate) fn consume(cx: &Context<'_>) -> Poll<()> {
     let refused = with_current(|local| {

@@ -1,12 +1,13 @@
 //! Whether to poll for a while before sleeping: see `Builder::busy_poll`.
 //!
-//! To sleep and be woken takes tens of microseconds on a virtual machine, more than a small request. A
-//! worker that expects something soon does better to poll with a zero timeout again and again. It expects
-//! something while most of its recent idle times were no longer than the limit: a short one raises a score,
-//! a long one lowers it by more, and only from a threshold on does the worker poll. Idle times are measured
-//! whether or not it polls, so it starts and stops by itself.
+//! To sleep and be woken takes tens of microseconds on a virtual machine, more than a small
+//! request. A worker that expects something soon does better to poll with a zero timeout again and
+//! again. It expects something while most of its recent idle times were no longer than the limit: a
+//! short one raises a score, a long one lowers it by more, and only from a threshold on does the
+//! worker poll. Idle times are measured whether or not it polls, so it starts and stops by itself.
 //!
-//! Touched by the worker's thread only. Switched off (a limit of zero) it costs one comparison a sleep.
+//! Touched by the worker's thread only. Switched off (a limit of zero) it costs one comparison a
+//! sleep.
 
 use std::cell::Cell;
 use std::num::NonZero;
@@ -28,8 +29,8 @@ pub(crate) struct BusyPollConfig {
 }
 
 impl BusyPollConfig {
-    /// Counts the cores, which reads several files. Called by the builder's setter only, so that programs
-    /// that do not busy-poll do not link that code.
+    /// Counts the cores, which reads several files. Called by the builder's setter only, so that
+    /// programs that do not busy-poll do not link that code.
     pub(crate) fn new(limit: Duration) -> BusyPollConfig {
         BusyPollConfig {
             limit,
@@ -44,8 +45,8 @@ const POLL_THRESHOLD: u8 = 2;
 /// The score grows no higher, so that two long idle times end the polling.
 const MAX_SCORE: u8 = 7;
 
-/// What a long idle time costs. If fewer than three of four are short, polling would cost more time than
-/// it gains.
+/// What a long idle time costs. If fewer than three of four are short, polling would cost more time
+/// than it gains.
 const PENALTY: u8 = 3;
 
 impl BusyPoll {

@@ -1,21 +1,23 @@
 //! Which idle worker is woken for injected tasks: one at a time.
 //!
-//! Whoever injects a task, or leaves some in the queue, calls [`Idle::wake_one`]. That wakes one idle
-//! worker and marks it as *searching*. As long as a worker is searching, no other is woken. The worker
-//! takes a task and calls [`end_search`](Idle::end_search), which removes the mark and wakes the next
-//! worker if tasks are left. So workers are woken one after the other while there is something for each
-//! of them, and no herd wakes for one task.
+//! Whoever injects a task, or leaves some in the queue, calls [`Idle::wake_one`]. That wakes one
+//! idle worker and marks it as *searching*. As long as a worker is searching, no other is woken.
+//! The worker takes a task and calls [`end_search`](Idle::end_search), which removes the mark and
+//! wakes the next worker if tasks are left. So workers are woken one after the other while there is
+//! something for each of them, and no herd wakes for one task.
 //!
-//! **Why no task is left in the queue while a worker sleeps.** Whoever injects looks for idle workers
-//! *after* the push, and a worker looks at the queue *after* it has parked, with a sequentially consistent
-//! fence on both sides: the worker sees the task, or the other side sees the idle worker. If a worker is
-//! searching already, the task is left to it: it looks at the queue again after it has removed its mark,
-//! again with a fence between. If the chosen worker cannot be woken, since it woke by itself, the mark is
-//! removed, and the choice begins anew. `loom` checks this below.
+//! **Why no task is left in the queue while a worker sleeps.** Whoever injects looks for idle
+//! workers *after* the push, and a worker looks at the queue *after* it has parked, with a
+//! sequentially consistent fence on both sides: the worker sees the task, or the other side sees
+//! the idle worker. If a worker is searching already, the task is left to it: it looks at the queue
+//! again after it has removed its mark, again with a fence between. If the chosen worker cannot be
+//! woken, since it woke by itself, the mark is removed, and the choice begins anew. `loom` checks
+//! this below.
 //!
-//! The worker that was woken learns it when it resumes, whatever ended its wait, and also if it did not
-//! wait in the end. [`resume`](crate::reactor::parking::Parking::resume) is one exchange: either it returns
-//! that the worker was notified, and then the mark is visible; or it comes first, and `wake` fails.
+//! The worker that was woken learns it when it resumes, whatever ended its wait, and also if it did
+//! not wait in the end. [`resume`](crate::reactor::parking::Parking::resume) is one exchange:
+//! either it returns that the worker was notified, and then the mark is visible; or it comes first,
+//! and `wake` fails.
 
 use crate::sync::atomic::{AtomicUsize, Ordering, fence};
 
@@ -88,8 +90,8 @@ mod loom_tests {
     /// Workers that only take tasks and call a waker, with pollers reduced to their promise: a
     /// notification ends the current wait or the next one, also one with a zero timeout.
     ///
-    /// Left out: the loads by which an idle worker is chosen (here it is the first, and the models put it
-    /// where it does harm), deferral, and what else a worker looks at before it sleeps.
+    /// Left out: the loads by which an idle worker is chosen (here it is the first, and the models
+    /// put it where it does harm), deferral, and what else a worker looks at before it sleeps.
     struct World {
         idle: Idle,
         /// How many tasks are in the queue.
@@ -330,7 +332,8 @@ mod loom_tests {
         });
     }
 
-    /// It may have been searching at the same moment: the task that it was woken for is left to another one.
+    /// It may have been searching at the same moment: the task that it was woken for is left to
+    /// another one.
     #[test]
     fn a_worker_that_is_in_a_waker_keeps_no_task_that_it_was_woken_for() {
         check(2, || {

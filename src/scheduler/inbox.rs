@@ -1,12 +1,14 @@
 //! A queue that many threads push to: the inbox of a worker, and the inject queue of a runtime.
 //!
-//! A list behind a lock, which is held for a push, a pop or a swap of two lists. A lock-free queue does no
-//! better here: one whose `pop` spins until a concurrent `push` is complete lets a worker with real-time
-//! priority spin for as long as it keeps the sender from the core. Who waits for a lock sleeps.
+//! A list behind a lock, which is held for a push, a pop or a swap of two lists. A lock-free queue
+//! does no better here: one whose `pop` spins until a concurrent `push` is complete lets a worker
+//! with real-time priority spin for as long as it keeps the sender from the core. Who waits for a
+//! lock sleeps.
 //!
-//! **Why nothing is lost.** The count is written under the lock. A worker that is about to sleep reads it
-//! without the lock, after the fence in `Parking::park`; a push comes before the fence in `unpark`. So the
-//! worker sees the count, or the sender sees the worker parked. `loom` checks this below.
+//! **Why nothing is lost.** The count is written under the lock. A worker that is about to sleep
+//! reads it without the lock, after the fence in `Parking::park`; a push comes before the fence in
+//! `unpark`. So the worker sees the count, or the sender sees the worker parked. `loom` checks this
+//! below.
 
 use std::collections::VecDeque;
 
@@ -19,8 +21,8 @@ pub(super) struct Inbox<T> {
     count: AtomicUsize,
 }
 
-/// Initial capacity: 2 KiB of runnables. Later the list and the worker's run queue are swapped, and neither
-/// shrinks, so in the long run a wake does not allocate.
+/// Initial capacity: 2 KiB of runnables. Later the list and the worker's run queue are swapped, and
+/// neither shrinks, so in the long run a wake does not allocate.
 const CAPACITY: usize = 256;
 
 impl<T> Inbox<T> {
@@ -75,8 +77,8 @@ mod loom_tests {
     use crate::reactor::parking::Parking;
     use loom::sync::{Arc, Condvar};
 
-    /// A worker with an inbox, and a poller reduced to its promise. Left out: what else a worker looks at
-    /// before it sleeps.
+    /// A worker with an inbox, and a poller reduced to its promise. Left out: what else a worker
+    /// looks at before it sleeps.
     struct World {
         inbox: Inbox<u8>,
         parking: Parking,

@@ -1,8 +1,9 @@
 //! The half of a worker that belongs to its thread.
 //!
-//! [`Local`] has the run queues, the owned tasks and the cooperation budget. Only the worker's thread
-//! touches it, so it needs neither atomics nor locks. While the thread drives the worker, its `Local` is
-//! the thread's *current* one. The other half, which every thread can reach, is the worker's [`Remote`].
+//! [`Local`] has the run queues, the owned tasks and the cooperation budget. Only the worker's
+//! thread touches it, so it needs neither atomics nor locks. While the thread drives the worker,
+//! its `Local` is the thread's *current* one. The other half, which every thread can reach, is the
+//! worker's [`Remote`].
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -17,8 +18,8 @@ use super::shared::{Remote, Shared};
 use super::{Meta, Runnable};
 use crate::reactor::{Driver, replace_driver};
 
-/// Capacity of the run queues, allocated with the worker, so that no wake of a small program allocates.
-/// Larger queues grow once.
+/// Capacity of the run queues, allocated with the worker, so that no wake of a small program
+/// allocates. Larger queues grow once.
 const QUEUE_CAPACITY: usize = 64;
 
 /// The half of a worker that belongs to its thread.
@@ -93,8 +94,8 @@ impl Local {
         self.balance.update(self.injected_action());
     }
 
-    /// Takes a task from the inject queue, if this worker is to take one. It is the task's worker from
-    /// now on.
+    /// Takes a task from the inject queue, if this worker is to take one. It is the task's worker
+    /// from now on.
     #[inline]
     pub(super) fn take_injected(&self) -> Option<Runnable> {
         if self.injected_action() != InjectedAction::Take {
@@ -109,8 +110,8 @@ impl Local {
         Some(runnable)
     }
 
-    /// The running task has returned. If it has spawned a task that this worker will not run next, wakes
-    /// another worker for it.
+    /// The running task has returned. If it has spawned a task that this worker will not run next,
+    /// wakes another worker for it.
     #[inline]
     pub(super) fn wake_for_spawned(&self) {
         if self.has_spawned.take() && !self.ready.borrow().is_empty() {

@@ -1,18 +1,20 @@
 //! Which task runs where, and next: run queues, wakes, workers.
 //!
-//! A runtime has one worker, or a main worker and a pool. [`Shared`] is what the workers of a runtime
-//! share; [`Remote`](shared::Remote) is what other threads reach of one worker, and [`Local`] what only its
-//! own thread does. [`Worker`] is the loop that runs tasks, parks and drives the reactor.
+//! A runtime has one worker, or a main worker and a pool. [`Shared`] is what the workers of a
+//! runtime share; [`Remote`](shared::Remote) is what other threads reach of one worker, and
+//! [`Local`] what only its own thread does. [`Worker`] is the loop that runs tasks, parks and
+//! drives the reactor.
 //!
 //! **Waking.** `async-task` hands each woken task to [`schedule`]:
 //!
-//! * If this thread drives the task's worker, the task goes to the run queue in `Local`: no atomic, no
-//!   system call. If it woke itself while it ran, it yields: it runs again after the reactor was polled.
-//! * From any other thread it goes to the inbox of its worker, which is unparked. `reactor::parking` says
-//!   why such a wake is not lost. A thread that owns a worker without driving it (a foreign loop between
-//!   two turns) counts as another thread.
-//! * A task that was never polled has no worker yet if the runtime has a pool. It goes to the inject
-//!   queue, and one idle pool worker is woken: see [`idle`].
+//! * If this thread drives the task's worker, the task goes to the run queue in `Local`: no atomic,
+//!   no system call. If it woke itself while it ran, it yields: it runs again after the reactor was
+//!   polled.
+//! * From any other thread it goes to the inbox of its worker, which is unparked.
+//!   `reactor::parking` says why such a wake is not lost. A thread that owns a worker without
+//!   driving it (a foreign loop between two turns) counts as another thread.
+//! * A task that was never polled has no worker yet if the runtime has a pool. It goes to the
+//!   inject queue, and one idle pool worker is woken: see [`idle`].
 
 mod balance;
 pub(crate) mod budget;
@@ -43,9 +45,9 @@ pub(crate) use worker::Worker;
 #[derive(Debug)]
 pub(crate) struct Meta {
     shared: Arc<Shared>,
-    /// The task's worker; [`UNASSIGNED`] until a pool worker takes the task. Written at most once, before
-    /// the first poll, and so before there is a waker: whoever has one got it, directly or not, from the
-    /// thread that wrote this. So relaxed accesses do.
+    /// The task's worker; [`UNASSIGNED`] until a pool worker takes the task. Written at most once,
+    /// before the first poll, and so before there is a waker: whoever has one got it, directly or
+    /// not, from the thread that wrote this. So relaxed accesses do.
     index: AtomicUsize,
     site: &'static Location<'static>,
 }
@@ -106,8 +108,9 @@ pub(crate) fn schedule(runnable: Runnable, info: ScheduleInfo) {
 /// Schedules a task that is not the current worker's.
 fn schedule_remote(runnable: Runnable) {
     // Once the task is in a queue it may run, end, and drop its reference to `Shared`. The current
-    // worker's reference serves as well, if it is of the same runtime, and spares counting on a cache
-    // line that all workers use. Nothing here runs foreign code, so the worker may stay borrowed.
+    // worker's reference serves as well, if it is of the same runtime, and spares counting on a
+    // cache line that all workers use. Nothing here runs foreign code, so the worker may stay
+    // borrowed.
     CURRENT.with(|current| match &**current.borrow() {
         Some(local) if Arc::ptr_eq(&local.shared, &runnable.metadata().shared) => {
             let is_injected = push_remote(&local.shared, runnable);
@@ -125,8 +128,8 @@ fn schedule_remote(runnable: Runnable) {
     });
 }
 
-/// Pushes a task to its worker's inbox, or to the inject queue of `shared`, its runtime. Returns whether
-/// a pool worker is to be woken for it.
+/// Pushes a task to its worker's inbox, or to the inject queue of `shared`, its runtime. Returns
+/// whether a pool worker is to be woken for it.
 fn push_remote(shared: &Shared, runnable: Runnable) -> bool {
     let index = runnable.metadata().index();
     if index != UNASSIGNED {

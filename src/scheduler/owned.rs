@@ -1,13 +1,14 @@
 //! The tasks that a worker owns.
 //!
-//! A task is bound to its worker when its first poll returns `Pending` ([`bind`]), and removed when its
-//! future is dropped ([`task_ended`]). One that is done after its first poll is never in the list, which
-//! is what makes short tasks cheap. The list serves closing, which wakes every task in it so that its
-//! runnable is queued and can be dropped; `Debug` of the runtime; and the worker's load.
+//! A task is bound to its worker when its first poll returns `Pending` ([`bind`]), and removed when
+//! its future is dropped ([`task_ended`]). One that is done after its first poll is never in the
+//! list, which is what makes short tasks cheap. The list serves closing, which wakes every task in
+//! it so that its runnable is queued and can be dropped; `Debug` of the runtime; and the worker's
+//! load.
 //!
 //! Touched by the worker's thread only. Wakers in the list are async-task's, so cloning one runs no
-//! foreign code; one is dropped or woken outside the borrow all the same, since it may be the task's
-//! last reference.
+//! foreign code; one is dropped or woken outside the borrow all the same, since it may be the
+//! task's last reference.
 
 use std::cell::{Cell, RefCell};
 use std::num::NonZeroUsize;
@@ -34,7 +35,8 @@ struct OwnedTask {
     site: &'static Location<'static>,
 }
 
-/// The place of a task in its worker's list, counted from one, so that an `Option` of it is one word.
+/// The place of a task in its worker's list, counted from one, so that an `Option` of it is one
+/// word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct OwnedKey(NonZeroUsize);
 
@@ -71,7 +73,8 @@ impl OwnedTasks {
     }
 }
 
-/// Binds a task, whose first poll has returned `Pending`, to the current worker, which has polled it.
+/// Binds a task, whose first poll has returned `Pending`, to the current worker, which has polled
+/// it.
 pub(crate) fn bind(meta: &Meta, waker: &Waker) -> Option<OwnedKey> {
     with_current(|local| {
         debug_assert!(local.owns(meta), "a task is polled by its own worker");
@@ -84,8 +87,8 @@ pub(crate) fn bind(meta: &Meta, waker: &Waker) -> Option<OwnedKey> {
     })
 }
 
-/// The future of a task has been dropped: removes the task, if it was bound, and counts its end. If it
-/// was bound, this is its worker's thread, otherwise it may be any.
+/// The future of a task has been dropped: removes the task, if it was bound, and counts its end. If
+/// it was bound, this is its worker's thread, otherwise it may be any.
 pub(crate) fn task_ended(meta: &Meta, key: Option<OwnedKey>) {
     let index = with_current(|local| {
         if let (Some(key), true) = (key, local.owns(meta)) {

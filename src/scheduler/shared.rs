@@ -1,41 +1,45 @@
 //! What the workers of one runtime share.
 //!
-//! [`Shared`] has a [`Remote`] for each worker: what every thread can reach of it. The last one belongs to
-//! the *main worker*, which the thread that made the runtime drives. Without a pool it runs everything.
-//! With one it runs the future of `block_on` and local tasks, and the *pool workers* run what is spawned.
+//! [`Shared`] has a [`Remote`] for each worker: what every thread can reach of it. The last one
+//! belongs to the *main worker*, which the thread that made the runtime drives. Without a pool it
+//! runs everything. With one it runs the future of `block_on` and local tasks, and the *pool
+//! workers* run what is spawned.
 //!
-//! **The inject queue** has the tasks that were never polled, if there is a pool. The pool worker that
-//! takes a task from it polls it from then on: tasks are not stolen. See [`balance`](super::balance) for
-//! which worker takes how many.
+//! **The inject queue** has the tasks that were never polled, if there is a pool. The pool worker
+//! that takes a task from it polls it from then on: tasks are not stolen. See
+//! [`balance`](super::balance) for which worker takes how many.
 //!
-//! **Waking.** Whoever injects a task wakes an idle pool worker: see [`idle`](super::idle). One exception
-//! spares a wake-up in each `spawn(…).await`: the first task that a pool worker's task spawns while it runs
-//! wakes nobody, since most likely the same pool worker takes it next. If not, that worker wakes another
-//! one when the running task returns, or drives a runtime of its own.
+//! **Waking.** Whoever injects a task wakes an idle pool worker: see [`idle`](super::idle). One
+//! exception spares a wake-up in each `spawn(…).await`: the first task that a pool worker's task
+//! spawns while it runs wakes nobody, since most likely the same pool worker takes it next. If not,
+//! that worker wakes another one when the running task returns, or drives a runtime of its own.
 //!
-//! **Counting.** The number of live tasks is the difference of two sums, of tasks spawned and of tasks
-//! ended. Each worker has its two counters, which only its thread writes, so that no cache line is
-//! contended; all other threads share a third pair. The sum of ended tasks is read *first*: if the sums are
-//! equal, no task is left. For a task ends after its own spawn and after those that it made; so everything
-//! that the tasks counted as ended have spawned is counted as spawned, and if that makes no difference, all
-//! of it has ended. (Spawns from other threads may follow at any time.)
+//! **Counting.** The number of live tasks is the difference of two sums, of tasks spawned and of
+//! tasks ended. Each worker has its two counters, which only its thread writes, so that no cache
+//! line is contended; all other threads share a third pair. The sum of ended tasks is read *first*:
+//! if the sums are equal, no task is left. For a task ends after its own spawn and after those that
+//! it made; so everything that the tasks counted as ended have spawned is counted as spawned, and
+//! if that makes no difference, all of it has ended. (Spawns from other threads may follow at any
+//! time.)
 //!
-//! **Waiting for the last task.** Who waits for it ([`watch`](Shared::watch)) says so, then reads the count,
-//! then sleeps. A pool worker that goes to sleep after its last task ended parks, whose fence comes after
-//! its counting, and then reads the watchers and the count ([`notify_watchers`](Shared::notify_watchers)).
-//! One of the two sees what the other wrote.
+//! **Waiting for the last task.** Who waits for it ([`watch`](Shared::watch)) says so, then reads
+//! the count, then sleeps. A pool worker that goes to sleep after its last task ended parks, whose
+//! fence comes after its counting, and then reads the watchers and the count
+//! ([`notify_watchers`](Shared::notify_watchers)). One of the two sees what the other wrote.
 //!
-//! **Closing.** A thread that is no worker of the runtime counts the task that it spawns, and *then* reads
-//! whether the runtime is closing. The main worker sets that mark, and *then* waits for the count to become
-//! zero. All of it is sequentially consistent: either the spawner sees the mark and drops the future itself,
-//! or the main worker sees the task and waits for its end. Empty queues would not do: the spawner may be
-//! about to push. It reads the mark again after it has pushed, and unparks the main worker. Workers of the
-//! runtime need no such care, since the main worker reads the count after they have exited.
+//! **Closing.** A thread that is no worker of the runtime counts the task that it spawns, and
+//! *then* reads whether the runtime is closing. The main worker sets that mark, and *then* waits
+//! for the count to become zero. All of it is sequentially consistent: either the spawner sees the
+//! mark and drops the future itself, or the main worker sees the task and waits for its end. Empty
+//! queues would not do: the spawner may be about to push. It reads the mark again after it has
+//! pushed, and unparks the main worker. Workers of the runtime need no such care, since the main
+//! worker reads the count after they have exited.
 //!
 //! **Failing.** A worker whose poller cannot wait any more closes the whole runtime
-//! ([`fail`](Shared::fail)), since nobody else may run its tasks. It stores the reason, sets the mark, and
-//! unparks all workers, which read the mark before they sleep. The pool workers drop their tasks, on their
-//! own threads; the main worker panics with the reason in the call that drives it, or the next one.
+//! ([`fail`](Shared::fail)), since nobody else may run its tasks. It stores the reason, sets the
+//! mark, and unparks all workers, which read the mark before they sleep. The pool workers drop
+//! their tasks, on their own threads; the main worker panics with the reason in the call that
+//! drives it, or the next one.
 
 use std::sync::{Arc, OnceLock};
 
@@ -63,8 +67,8 @@ pub(crate) struct Shared {
     watchers: AtomicUsize,
 }
 
-/// What every thread can reach of one worker. On cache lines of its own, since the ones beside it belong
-/// to other threads.
+/// What every thread can reach of one worker. On cache lines of its own, since the ones beside it
+/// belong to other threads.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Remote {
@@ -185,8 +189,8 @@ impl Shared {
         }
     }
 
-    /// Whether more workers are awake than there are `cores`, so that none should busy-poll. (That another
-    /// process wants a core shows only in how long things take.)
+    /// Whether more workers are awake than there are `cores`, so that none should busy-poll. (That
+    /// another process wants a core shows only in how long things take.)
     pub(crate) fn is_crowded(&self, cores: usize) -> bool {
         let awake = self
             .remotes
@@ -247,8 +251,8 @@ impl Shared {
         self.watchers.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Wakes the main worker if it waits for the last task to end, and none is left. A pool worker calls it
-    /// before it sleeps, after it has parked.
+    /// Wakes the main worker if it waits for the last task to end, and none is left. A pool worker
+    /// calls it before it sleeps, after it has parked.
     #[inline]
     pub(crate) fn notify_watchers(&self) {
         if self.watchers.load(Ordering::Relaxed) > 0 && self.live_tasks() == 0 {
@@ -271,7 +275,8 @@ impl Shared {
         }
     }
 
-    /// A worker cannot go on: closes the runtime, and stores the reason. Of several the first one counts.
+    /// A worker cannot go on: closes the runtime, and stores the reason. Of several the first one
+    /// counts.
     pub(crate) fn fail(&self, reason: String) {
         // Before the mark, so that whoever sees the mark sees the reason.
         let _ = self.failure.set(reason);
@@ -336,8 +341,8 @@ impl Shared {
         self.idle.wake_one(self);
     }
 
-    /// Whether the pool worker at `index` was woken for injected tasks. If so, it takes what it wants, and
-    /// calls [`end_search`](Self::end_search).
+    /// Whether the pool worker at `index` was woken for injected tasks. If so, it takes what it
+    /// wants, and calls [`end_search`](Self::end_search).
     #[inline]
     pub(crate) fn is_searching(&self, index: usize) -> bool {
         self.idle.is_searching(index)

@@ -3,34 +3,34 @@
 //! **A turn** is a run and a pause, in the order that the caller wants:
 //!
 //! * [`run_ready`](Worker::run_ready) runs ready tasks, at most [`EVENT_INTERVAL`].
-//! * [`pause`](Worker::pause) takes what other threads sent. If there is nothing to run, it parks and
-//!   sleeps until the earliest deadline, the caller's timeout, an event or a notification; otherwise it
-//!   polls with a zero timeout. It wakes the waiters of ready sources and due timers. Then the tasks that
-//!   yielded are ready again, so a loop of yields cannot starve the poller.
+//! * [`pause`](Worker::pause) takes what other threads sent. If there is nothing to run, it parks
+//!   and sleeps until the earliest deadline, the caller's timeout, an event or a notification;
+//!   otherwise it polls with a zero timeout. It wakes the waiters of ready sources and due timers.
+//!   Then the tasks that yielded are ready again, so a loop of yields cannot starve the poller.
 //!
 //! A pool worker also takes tasks from the inject queue: when its own run queue is empty, and every
 //! [`INJECT_INTERVAL`] runs.
 //!
 //! Before it sleeps a worker may poll for a while: see [`busy`](super::busy).
 //!
-//! The clock is not read when no timer is pending. The kernel is not asked when there are tasks to run and
-//! no source is registered: it could have nothing to report.
+//! The clock is not read when no timer is pending. The kernel is not asked when there are tasks to
+//! run and no source is registered: it could have nothing to report.
 //!
 //! **Embedding.** After [`backend_fd`](Worker::backend_fd) was called, a foreign loop waits on that
-//! descriptor. Between two turns the worker counts as parked, also for wakes on its own thread, whose
-//! current worker it is not: they go through the inbox and notify. Each drive ends by arming the earliest
-//! deadline in the kernel, and by a notification if tasks are left.
+//! descriptor. Between two turns the worker counts as parked, also for wakes on its own thread,
+//! whose current worker it is not: they go through the inbox and notify. Each drive ends by arming
+//! the earliest deadline in the kernel, and by a notification if tasks are left.
 //!
 //! **Closing**, in phases:
 //!
 //! 1. Mark: tasks spawned from here on are cancelled at once, and pool workers leave their loop.
-//! 2. Each worker, on its own thread ([`drop_tasks`](Worker::drop_tasks)), drops every queued runnable,
-//!    and with it the future, and wakes every task that it owns, so that its runnable is queued too; until
-//!    it owns none. A wake under way on another thread arrives in the inbox. The worker is current
-//!    meanwhile, so destructors may wake, spawn, and use sockets and timers. Then it closes its reactor:
-//!    sockets and timers that are used elsewhere move there.
-//! 3. The main worker drops the injected tasks, and waits until the pool workers have exited and no task is
-//!    live: another thread may still be about to push one.
+//! 2. Each worker, on its own thread ([`drop_tasks`](Worker::drop_tasks)), drops every queued
+//!    runnable, and with it the future, and wakes every task that it owns, so that its runnable is
+//!    queued too; until it owns none. A wake under way on another thread arrives in the inbox. The
+//!    worker is current meanwhile, so destructors may wake, spawn, and use sockets and timers. Then
+//!    it closes its reactor: sockets and timers that are used elsewhere move there.
+//! 3. The main worker drops the injected tasks, and waits until the pool workers have exited and no
+//!    task is live: another thread may still be about to push one.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -55,8 +55,8 @@ use crate::sys::BorrowedDescriptor;
 /// How many tasks run between two polls of the reactor.
 const EVENT_INTERVAL: usize = BATCH;
 
-/// How long a worker sleeps whose poller cannot wait: long enough to leave the core to others, short
-/// enough to answer those that wait for it.
+/// How long a worker sleeps whose poller cannot wait: long enough to leave the core to others,
+/// short enough to answer those that wait for it.
 const RETRY_DELAY: Duration = Duration::from_millis(1);
 
 /// A pool worker that has ready tasks takes an injected one every so many runs.
@@ -231,8 +231,8 @@ impl Worker {
         panic!("polder: {reason}");
     }
 
-    /// The pause of a turn. Sleeps unless there is something to do or `stay_awake` returns true. Returns
-    /// whether anything was woken.
+    /// The pause of a turn. Sleeps unless there is something to do or `stay_awake` returns true.
+    /// Returns whether anything was woken.
     fn pause(&self, timeout: Option<Duration>, stay_awake: &dyn Fn() -> bool) -> bool {
         let local = &*self.local;
         let reactor = self.reactor();
@@ -271,8 +271,8 @@ impl Worker {
         }
     }
 
-    /// Wakers are about to be called, which may block: the tasks that this worker was woken for are left to
-    /// another one. (If none comes, this one finds them when it is done.)
+    /// Wakers are about to be called, which may block: the tasks that this worker was woken for are
+    /// left to another one. (If none comes, this one finds them when it is done.)
     #[inline]
     fn before_foreign_code(&self) {
         if self.searching.take() {
@@ -292,8 +292,8 @@ impl Worker {
         local.shared.end_search(local.index);
     }
 
-    /// Parks, and sleeps until there is something to do. Returns false, without sleeping, if there is
-    /// already. Sets `any` if something was woken.
+    /// Parks, and sleeps until there is something to do. Returns false, without sleeping, if there
+    /// is already. Sets `any` if something was woken.
     #[inline]
     fn sleep(
         &self,
@@ -304,8 +304,8 @@ impl Worker {
         let local = &*self.local;
         let reactor = self.reactor();
         reactor.park();
-        // After parking, looks everywhere where another thread may have put something: the inbox, what
-        // `stay_awake` reads, the inject queue, and, in `next_timeout`, the timers.
+        // After parking, looks everywhere where another thread may have put something: the inbox,
+        // what `stay_awake` reads, the inject queue, and, in `next_timeout`, the timers.
         if local.remote().has_inbox() || stay_awake() {
             return false;
         }
@@ -331,7 +331,8 @@ impl Worker {
         true
     }
 
-    /// [`sleep`](Self::sleep), after polling for a while if that is likely to pay. Measures the idle time.
+    /// [`sleep`](Self::sleep), after polling for a while if that is likely to pay. Measures the
+    /// idle time.
     fn poll_then_sleep(
         &self,
         timeout: Option<Duration>,
@@ -350,8 +351,8 @@ impl Worker {
         slept
     }
 
-    /// Polls again and again. Returns false if nothing came in time. The worker counts as awake meanwhile:
-    /// it looks at what others send.
+    /// Polls again and again. Returns false if nothing came in time. The worker counts as awake
+    /// meanwhile: it looks at what others send.
     fn busy_poll(
         &self,
         start: Instant,
@@ -408,8 +409,8 @@ impl Worker {
         };
         match self.driver.wait(timeout, awake) {
             Ok(any) => any,
-            // The kernel is out of memory: poll and select allocate in each call. Some systems report that
-            // as EAGAIN.
+            // The kernel is out of memory: poll and select allocate in each call. Some systems
+            // report that as EAGAIN.
             Err(error)
                 if matches!(
                     error.kind(),
@@ -422,8 +423,9 @@ impl Worker {
         }
     }
 
-    /// The poller cannot wait any more: foreign code has closed its descriptor, or the process may no
-    /// longer poll as many. No event or notification would ever be reported again, so the runtime closes.
+    /// The poller cannot wait any more: foreign code has closed its descriptor, or the process may
+    /// no longer poll as many. No event or notification would ever be reported again, so the
+    /// runtime closes.
     #[cold]
     fn fail(&self, timeout: Option<Duration>, error: &io::Error) -> bool {
         self.is_broken.set(true);
@@ -531,8 +533,8 @@ impl Worker {
         }
     }
 
-    /// At the end of a drive, if embedded: parks, and makes the descriptor readable when something is left
-    /// or comes.
+    /// At the end of a drive, if embedded: parks, and makes the descriptor readable when something
+    /// is left or comes.
     fn arm_descriptor(&self) {
         let reactor = self.reactor();
         reactor.park();
@@ -545,9 +547,9 @@ impl Worker {
         }
     }
 
-    /// Closes the runtime: drops every task, and joins the pool workers, which run on `threads`. Called on
-    /// the main worker. Sockets and timers that are used elsewhere move there. Handles keep the memory and
-    /// the pollers.
+    /// Closes the runtime: drops every task, and joins the pool workers, which run on `threads`.
+    /// Called on the main worker. Sockets and timers that are used elsewhere move there. Handles
+    /// keep the memory and the pollers.
     pub(crate) fn close(&self, threads: Vec<JoinHandle<()>>) {
         self.embedded.set(false);
         let _driving = self.drive();
@@ -556,7 +558,8 @@ impl Worker {
         self.drop_tasks();
         let is_over = || shared.exited_workers() == threads.len() && shared.live_tasks() == 0;
         loop {
-            // In each round: a pool worker may be in the middle of a task that waits for one of these.
+            // In each round: a pool worker may be in the middle of a task that waits for one of
+            // these.
             while let Some(runnable) = shared.take_injected() {
                 drop(runnable);
             }

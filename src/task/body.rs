@@ -1,8 +1,8 @@
 //! The future that a task runs: [`Body`], around the user's; and its result: [`Outcome`].
 //!
-//! A body binds the task to its worker if the first poll does not complete it, and reports the end of the
-//! task when the future is dropped. A panic of the future becomes the task's outcome. A panic of the future's
-//! destructor is contained.
+//! A body binds the task to its worker if the first poll does not complete it, and reports the end
+//! of the task when the future is dropped. A panic of the future becomes the task's outcome. A
+//! panic of the future's destructor is contained.
 
 use std::any::Any;
 use std::future::Future;
@@ -105,8 +105,8 @@ impl<T> Drop for Outcome<T> {
     }
 }
 
-/// Reports a panic that nobody takes. The panic hook has printed its place and message before. Errors of
-/// standard error are ignored.
+/// Reports a panic that nobody takes. The panic hook has printed its place and message before.
+/// Errors of standard error are ignored.
 fn report(site: &Location<'_>, panic: &(dyn Any + Send)) {
     let message = panic
         .downcast_ref::<&str>()

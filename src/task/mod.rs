@@ -1,15 +1,15 @@
 //! Tasks: what `spawn` returns, and what runs inside.
 //!
-//! The task itself (its state, its waker, its one allocation) is `async_task`'s. Around the user's future
-//! lies a [`Body`], which binds the task to its worker, catches the future's panics, and counts the end of
-//! the task.
+//! The task itself (its state, its waker, its one allocation) is `async_task`'s. Around the user's
+//! future lies a [`Body`], which binds the task to its worker, catches the future's panics, and
+//! counts the end of the task.
 //!
-//! **Where a future is polled and dropped.** A task has a worker: that of [`new_at`], or the pool worker
-//! that takes it from the inject queue, before the first poll. Only that worker's thread runs or drops the
-//! runnable, and so polls and drops the future, whichever thread wakes or cancels the task. This is what
-//! lets [`spawn_local`](crate::spawn_local) take futures that are not `Send`. (A worker that has closed takes
-//! no runnable. But it closes only after the last future that it polled was dropped; a future that was
-//! never polled may be dropped by its spawner.)
+//! **Where a future is polled and dropped.** A task has a worker: that of [`new_at`], or the pool
+//! worker that takes it from the inject queue, before the first poll. Only that worker's thread
+//! runs or drops the runnable, and so polls and drops the future, whichever thread wakes or cancels
+//! the task. This is what lets [`spawn_local`](crate::spawn_local) take futures that are not
+//! `Send`. (A worker that has closed takes no runnable. But it closes only after the last future
+//! that it polled was dropped; a future that was never polled may be dropped by its spawner.)
 
 mod body;
 #[cfg(feature = "blocking")]
@@ -68,12 +68,12 @@ where
     let body = |meta| Body::new(meta, future);
     // SAFETY: async-task requires four things of an unchecked spawn.
     // - If the future is not `Send`, the runnable is used and dropped on the spawning thread only:
-    //   `scheduler::schedule` passes a runnable to the task's worker and to nobody else, and the caller is
-    //   on that worker's thread.
-    // - If the future is not `'static`, it outlives the runnable: `F` is `'static`; what `Body` borrows is
-    //   the metadata, which lies in the same allocation and is dropped after the body.
-    // - The schedule function, and with it every waker, may be sent to other threads: it is a function
-    //   item, which captures nothing.
+    //   `scheduler::schedule` passes a runnable to the task's worker and to nobody else, and the
+    //   caller is on that worker's thread.
+    // - If the future is not `'static`, it outlives the runnable: `F` is `'static`; what `Body`
+    //   borrows is the metadata, which lies in the same allocation and is dropped after the body.
+    // - The schedule function, and with it every waker, may be sent to other threads: it is a
+    //   function item, which captures nothing.
     // - The schedule function outlives the runnable: it is `'static`.
     let (runnable, task) = unsafe {
         Builder::new()
@@ -88,8 +88,8 @@ where
 /// Awaiting it returns the output of the future. **Dropping it cancels the task**: use
 /// [`detach`](Self::detach) to let it run on.
 ///
-/// If the future panics, awaiting the task resumes the panic, and nothing else is affected. If the task is
-/// not awaited any more, the panic is reported on standard error.
+/// If the future panics, awaiting the task resumes the panic, and nothing else is affected. If the
+/// task is not awaited any more, the panic is reported on standard error.
 ///
 /// # Examples
 ///
@@ -108,14 +108,14 @@ where
 /// Awaiting a task panics if it is polled after completion, or was cancelled by runtime shutdown.
 /// [`fallible`](Self::fallible) returns `None` instead.
 ///
-/// The waker with which a task is awaited must not panic when it is cloned, woken or dropped: `async-task`
-/// aborts the process then. (Wakers of tasks and of `block_on` do not panic. Sockets, timers and events take
-/// any waker.)
+/// The waker with which a task is awaited must not panic when it is cloned, woken or dropped:
+/// `async-task` aborts the process then. (Wakers of tasks and of `block_on` do not panic. Sockets,
+/// timers and events take any waker.)
 ///
 /// # Cancel safety
 ///
-/// Cancel safe if polled through `&mut`: dropping that future loses nothing. Dropping the task itself cancels
-/// it.
+/// Cancel safe if polled through `&mut`: dropping that future loses nothing. Dropping the task
+/// itself cancels it.
 #[must_use = "dropping a task cancels it; use `.detach()` to let it run"]
 pub struct Task<T>(Inner<T>);
 
@@ -142,17 +142,18 @@ impl<T> Task<T> {
         }
     }
 
-    /// Cancels the task, and waits until its future has been dropped. Returns the output if the task was
-    /// done before.
+    /// Cancels the task, and waits until its future has been dropped. Returns the output if the
+    /// task was done before.
     ///
-    /// The future is dropped between two polls. If the task runs on another worker, a poll may be under way
-    /// while this is called. If that poll returns the output, so does this. If it returns `Pending`, the
-    /// future is dropped with all that it holds, also with the result of an operation that has succeeded in
-    /// that poll: bytes that were read, a connection that was accepted, a message received from a channel.
-    /// If that must not be lost, tell the task to stop by an [`Event`](crate::Event) or a channel, and await it.
+    /// The future is dropped between two polls. If the task runs on another worker, a poll may be
+    /// under way while this is called. If that poll returns the output, so does this. If it returns
+    /// `Pending`, the future is dropped with all that it holds, also with the result of an
+    /// operation that has succeeded in that poll: bytes that were read, a connection that was
+    /// accepted, a message received from a channel. If that must not be lost, tell the task to stop
+    /// by an [`Event`](crate::Event) or a channel, and await it.
     ///
-    /// A function given to [`unblock`](crate::unblock) that has begun cannot be stopped: this waits for its
-    /// end, and returns its output.
+    /// A function given to [`unblock`](crate::unblock) that has begun cannot be stopped: this waits
+    /// for its end, and returns its output.
     ///
     /// ```
     /// polder::block_on(async {
@@ -199,8 +200,8 @@ impl<T> Task<T> {
         }
     }
 
-    /// Returns a handle whose output is `None` if the task was cancelled, where awaiting this one would
-    /// panic.
+    /// Returns a handle whose output is `None` if the task was cancelled, where awaiting this one
+    /// would panic.
     ///
     /// ```
     /// let runtime = polder::Runtime::new()?;

@@ -7,20 +7,20 @@ use std::sync::Once;
 use super::{Inner, Outcome, Task};
 use crate::pool::{Call, Class, POOL};
 
-/// The environment variable that limits how many calls run at once. It is that of the crate `blocking`,
-/// with the same bounds.
+/// The environment variable that limits how many calls run at once. It is that of the crate
+/// `blocking`, with the same bounds.
 const VARIABLE: &str = "BLOCKING_MAX_THREADS";
 const BOUNDS: RangeInclusive<usize> = 1..=10_000;
 
 /// Runs `f`, which may block or compute for long, on a pool of threads.
 ///
-/// Works on any thread, within a runtime or not. The pool grows under load, up to 500 threads (set the
-/// environment variable `BLOCKING_MAX_THREADS`, from 1 to 10,000, to change that). Threads that were idle
-/// for half a second exit. Calls wait while all threads are busy. The threads are named `polder-blocking`.
-/// [`io::Unblock`](crate::io::Unblock) uses them too; name lookups do not count.
+/// Works on any thread, within a runtime or not. The pool grows under load, up to 500 threads (set
+/// the environment variable `BLOCKING_MAX_THREADS`, from 1 to 10,000, to change that). Threads that
+/// were idle for half a second exit. Calls wait while all threads are busy. The threads are named
+/// `polder-blocking`. [`io::Unblock`](crate::io::Unblock) uses them too; name lookups do not count.
 ///
-/// **Dropping the task cancels it** if `f` was not called yet, and drops `f` at once; a call that has begun
-/// runs to its end.
+/// **Dropping the task cancels it** if `f` was not called yet, and drops `f` at once; a call that
+/// has begun runs to its end.
 ///
 /// # Examples
 ///
@@ -34,8 +34,8 @@ const BOUNDS: RangeInclusive<usize> = 1..=10_000;
 ///
 /// # Panics
 ///
-/// Awaiting the task resumes a panic of `f`. It also panics if no thread could be started, and none of the
-/// pool is sure to become free; then `f` is not called.
+/// Awaiting the task resumes a panic of `f`. It also panics if no thread could be started, and none
+/// of the pool is sure to become free; then `f` is not called.
 #[track_caller]
 pub fn unblock<T, F>(f: F) -> Task<T>
 where
