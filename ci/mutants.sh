@@ -75,7 +75,7 @@ if [ "${1:-}" = --sample ]; then
         'replace Parking::unpark -> bool with false'
         'replace Local::release_yielded with \(\)'
         'replace Idle::wake_one with \(\)'
-        'replace Shared::remove_task with \(\)'
+        'replace Shared::task_ended with \(\)'
         'replace Event::set with \(\)'
         'replace TimerHeap::reset -> bool with true'
         'replace Notifier::notify -> io::Result<\(\)> with Ok\(\(\)\)'
