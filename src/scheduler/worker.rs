@@ -168,11 +168,11 @@ impl Worker {
         shared.watch();
         loop {
             self.run_ready();
-            let left = deadline.map(|deadline| deadline.saturating_duration_since(now()));
-            if shared.live_tasks() == 0 || left == Some(Duration::ZERO) {
+            let remaining = deadline.map(|deadline| deadline.saturating_duration_since(now()));
+            if shared.live_tasks() == 0 || remaining == Some(Duration::ZERO) {
                 return;
             }
-            self.pause(left, &|| shared.live_tasks() == 0 || self.has_failed());
+            self.pause(remaining, &|| shared.live_tasks() == 0 || self.has_failed());
             self.panic_if_failed();
         }
     }
