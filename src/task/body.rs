@@ -37,6 +37,7 @@ pin_project! {
 }
 
 impl<'a, F> Body<'a, F> {
+    #[inline]
     pub(super) fn new(meta: &'a Meta, future: F) -> Body<'a, F> {
         Body {
             meta,
