@@ -624,7 +624,7 @@ fn a_panic_that_nobody_awaits_is_reported() {
             .lines()
             .filter(|line| line.starts_with("polder: "))
             .collect();
-        let expected = ["detached at 2", "no text", "dropped later", "blocking"];
+        let expected = ["detached at 2", "not a string", "dropped later", "blocking"];
         assert_eq!(reports.len(), expected.len(), "on {backend}: {text}");
         for (report, words) in reports.iter().zip(expected) {
             assert!(report.contains(words), "on {backend}: {report}");
