@@ -1,0 +1,305 @@
+//! Signals of the operating system: [`ctrl_c`], and [`Signals`] for the others.
+//!
+//! One thread, started on first use, wakes whoever waits for a signal, in any runtime or executor. It
+//! depends on no backend. A program that listens to no signal has neither the thread nor a handler.
+//!
+//! ```
+//! use polder::future;
+//! use polder::signal::ctrl_c;
+//!
+//! # async fn serve() { signal_hook::low_level::raise(2).unwrap(); std::future::pending().await }
+//! polder::block_on(async {
+//!     // Serves until Ctrl-C is pressed.
+//!     future::or(async { serve().await; Ok(()) }, ctrl_c()).await?;
+//!     println!("stopping");
+//!     std::io::Result::Ok(())
+//! })?;
+//! # std::io::Result::Ok(())
+//! ```
+//!
+//! The handler itself counts the signal, so each listener knows what came since it was made: see
+//! `registry.rs`. `names.rs` has [`Signal`].
+
+mod names;
+mod registry;
+#[cfg(unix)]
+mod unix;
+#[cfg(windows)]
+mod windows;
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+use futures_lite::Stream;
+
+pub use names::Signal;
+use registry::{Waiter, mask};
+#[cfg(unix)]
+use unix as platform;
+#[cfg(windows)]
+use windows as platform;
+
+use crate::sync::{NeedsClone, Spare, drop_all};
+
+/// Waits for the next Ctrl-C (`SIGINT`) after this call.
+///
+/// Every future that waits receives it. **After the first call, Ctrl-C no longer ends the process**,
+/// even when nothing waits for it any more.
+///
+/// # Examples
+///
+/// ```
+/// polder::block_on(async {
+///     let stop = polder::signal::ctrl_c(); // Ctrl-C is caught from now on.
+///     // Nobody presses the keys here, so the program sends the signal itself.
+///     signal_hook::low_level::raise(signal_hook::consts::SIGINT)?;
+///     stop.await?;
+///     println!("stopping");
+///     std::io::Result::Ok(())
+/// })?;
+/// # std::io::Result::Ok(())
+/// ```
+///
+/// # Errors
+///
+/// When awaited: the error with which the system refused the handler or its thread.
+///
+/// # Cancel safety
+///
+/// Cancel safe: dropping the future has no effect. It reports a Ctrl-C that comes before its first poll,
+/// but none that came before it was made.
+pub fn ctrl_c() -> CtrlC {
+    CtrlC {
+        signals: Signals::new([Signal::Int]),
+    }
+}
+
+/// The future of [`ctrl_c`].
+///
+/// It can be kept and polled now and then.
+///
+/// ```
+/// use polder::future;
+///
+/// polder::block_on(async {
+///     let mut stop = polder::signal::ctrl_c();
+///     assert!(future::poll_once(&mut stop).await.is_none()); // Not yet pressed.
+///     signal_hook::low_level::raise(signal_hook::consts::SIGINT)?;
+///     stop.await?; // Now it was.
+///     std::io::Result::Ok(())
+/// })?;
+/// # std::io::Result::Ok(())
+/// ```
+///
+/// # Errors
+///
+/// When awaited: the error with which the system refused the handler or its thread.
+///
+/// # Cancel safety
+///
+/// Cancel safe: dropping it has no effect. A Ctrl-C that comes between two polls is reported by the next one.
+#[must_use = "futures do nothing unless they are polled"]
+#[derive(Debug)]
+pub struct CtrlC {
+    signals: io::Result<Signals>,
+}
+
+impl Future for CtrlC {
+    type Output = io::Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.signals {
+            Ok(signals) => signals.poll_signal(cx).map(|_| Ok(())),
+            Err(error) => {
+                let error = std::mem::replace(error, io::ErrorKind::Other.into());
+                Poll::Ready(Err(error))
+            }
+        }
+    }
+}
+
+/// An endless stream of the signals that it listens to.
+///
+/// There can be any number of listeners, in any number of runtimes; each receives every signal that comes
+/// after it was made. Signals of the same kind that come between two polls are reported once, as the
+/// system itself merges pending signals of one kind. Signals of different kinds are each reported.
+///
+/// **Once a signal was listened to, its default action (mostly, ending the process) is disabled**, even
+/// when no listener is left: otherwise a signal that comes a moment late would do what the program meant
+/// to prevent. `signal_hook::low_level::emulate_default_handler` performs the default action.
+///
+/// Dropping a listener does not affect the others.
+///
+/// # Examples
+///
+/// ```
+/// # #[cfg(unix)] {
+/// use polder::signal::{Signal, Signals};
+/// use polder::stream::StreamExt;
+///
+/// polder::block_on(async {
+///     let mut signals = Signals::new([Signal::Term, Signal::Hup])?;
+///     signal_hook::low_level::raise(signal_hook::consts::SIGHUP)?;
+///     while let Some(signal) = signals.next().await {
+///         match signal {
+///             Signal::Hup => println!("reading the settings again"),
+///             _ => break,
+///         }
+///         # break;
+///     }
+///     std::io::Result::Ok(())
+/// })?;
+/// # }
+/// # std::io::Result::Ok(())
+/// ```
+///
+/// # Platforms
+///
+/// Windows has [`Signal::Int`] (Ctrl-C), and [`Signal::Term`] and [`Signal::Abrt`], which only the
+/// program itself raises there. On Unix, [`Signal::number`] tells whether the platform has a signal.
+///
+/// # Cancel safety
+///
+/// Cancel safe: if `next()` is dropped, no signal is lost.
+#[must_use = "streams do nothing unless they are polled"]
+#[derive(Debug)]
+pub struct Signals {
+    subscriptions: Vec<Subscription>,
+    /// The subscription to check first, so that a signal that always comes does not starve the others.
+    next: usize,
+    /// The key in the registry's waiters.
+    key: Option<usize>,
+}
+
+#[derive(Debug)]
+struct Subscription {
+    signal: Signal,
+    number: usize,
+    /// The counter when the signal was last reported.
+    seen: u64,
+}
+
+impl Signals {
+    /// Listens to `signals` that come after this call.
+    ///
+    /// ```
+    /// use polder::signal::{Signal, Signals};
+    /// use std::io::ErrorKind;
+    ///
+    /// // By name, or by the system's number. From now on neither ends the process.
+    /// let _stop = Signals::new([Signal::Int, Signal::try_from(15)?])?;
+    /// // A signal that cannot be caught cannot be listened to.
+    /// assert_eq!(Signals::new([Signal::Kill]).unwrap_err().kind(), ErrorKind::InvalidInput);
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for
+    ///
+    /// * an empty list;
+    /// * a signal that cannot be caught ([`Signal::Kill`], [`Signal::Stop`]);
+    /// * a signal whose handler must not return, since the faulting instruction would run again
+    ///   ([`Signal::Ill`], [`Signal::Fpe`], [`Signal::Segv`]);
+    /// * a [number](Signal::Other) that is no signal's.
+    ///
+    /// [`Unsupported`](io::ErrorKind::Unsupported) for a signal that the platform lacks. Otherwise the
+    /// system's error.
+    pub fn new(signals: impl IntoIterator<Item = Signal>) -> io::Result<Signals> {
+        // All of them are checked before the first is caught.
+        let mut subscriptions: Vec<Subscription> = Vec::new();
+        for signal in signals {
+            let number = signal.check()?;
+            if subscriptions.iter().all(|known| known.signal != signal) {
+                subscriptions.push(Subscription {
+                    signal,
+                    number,
+                    seen: 0,
+                });
+            }
+        }
+        if subscriptions.is_empty() {
+            return Err(invalid("the list of signals to listen to is empty"));
+        }
+        let mut registry = registry::lock();
+        for subscription in &mut subscriptions {
+            registry.catch(subscription.number)?;
+            subscription.seen = registry::count(subscription.number);
+        }
+        Ok(Signals {
+            subscriptions,
+            next: 0,
+            key: None,
+        })
+    }
+
+    fn poll_signal(&mut self, cx: &mut Context<'_>) -> Poll<Signal> {
+        let mut spare = Spare::default();
+        loop {
+            match self.poll_locked(cx.waker(), &mut spare) {
+                Ok(result) => return result,
+                Err(NeedsClone) => spare.fill(cx.waker()),
+            }
+        }
+    }
+
+    /// One attempt under the lock. A signal is counted before the wakers are taken, and those are taken
+    /// under the lock: so it is either seen here, or wakes us.
+    fn poll_locked(
+        &mut self,
+        waker: &Waker,
+        spare: &mut Spare,
+    ) -> Result<Poll<Signal>, NeedsClone> {
+        let mut registry = registry::lock();
+        let length = self.subscriptions.len();
+        for index in (self.next..length).chain(0..self.next) {
+            let subscription = &mut self.subscriptions[index];
+            let count = registry::count(subscription.number);
+            if count > subscription.seen {
+                subscription.seen = count;
+                self.next = (index + 1) % length;
+                let signal = subscription.signal;
+                let waiter = self.key.take().map(|key| registry.waiters.remove(key));
+                drop(registry);
+                drop_all(waiter.and_then(|waiter| waiter.waker));
+                return Ok(Poll::Ready(signal));
+            }
+        }
+        match self.key {
+            None => {
+                let numbers = self.subscriptions.iter().map(|one| one.number);
+                let mask = numbers.fold(0, |all, number| all | mask(number));
+                let waker = Some(spare.take()?);
+                self.key = Some(registry.waiters.insert(Waiter { mask, waker }));
+            }
+            Some(key) => match &mut registry.waiters[key].waker {
+                Some(old) => spare.renew(old, waker)?,
+                none => *none = Some(spare.take()?),
+            },
+        }
+        Ok(Poll::Pending)
+    }
+}
+
+impl Stream for Signals {
+    type Item = Signal;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Signal>> {
+        self.poll_signal(cx).map(Some)
+    }
+}
+
+impl Drop for Signals {
+    fn drop(&mut self) {
+        if let Some(key) = self.key {
+            let waiter = registry::lock().waiters.remove(key);
+            drop_all(waiter.waker);
+        }
+    }
+}
+
+fn invalid(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, what)
+}
