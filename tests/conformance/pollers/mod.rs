@@ -1,0 +1,543 @@
+//! The raw readiness contract: rules 1 to 11, 14 to 20, 22, 23, 68, 72 and 76, on a [`Poller`] without a
+//! runtime, and [`Backend`] as a value.
+//!
+//! Each rule runs in every mode that the backend offers. No test asks for a backend's name to decide what
+//! to expect. Only two kinds of test wait for time to pass: [`quiet`], which asserts that nothing is
+//! reported, and those of timeouts (rule 19).
+//!
+//! A test that uses descriptor numbers that it does not own, the environment, or the process's list of
+//! descriptors, runs in a process of its own: see [`in_a_child`].
+
+mod backends;
+mod contract;
+mod descriptors;
+mod notification;
+mod readiness;
+mod registration;
+mod timeouts;
+
+use std::collections::HashMap;
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, Once};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use polder::Backend;
+use polder::poller::{Event, Events, Interest, Mode, Poller, Token};
+use socket2::{Domain, Socket, Type};
+
+use crate::support::{LIMIT, eventually, passed, within};
+
+const NONE: Interest = Interest::NONE;
+const READABLE: Interest = Interest::READABLE;
+const WRITABLE: Interest = Interest::WRITABLE;
+
+/// How long silence is listened to.
+const QUIET: Duration = Duration::from_millis(10);
+
+fn open(backend: Backend) -> Arc<Poller> {
+    Arc::new(Poller::new(backend).expect("an available backend can be opened"))
+}
+
+/// The modes that the poller says it has, and those that it says it has not.
+fn modes(poller: &Poller) -> (Vec<Mode>, Vec<Mode>) {
+    let capabilities = poller.capabilities();
+    let all = [
+        (Mode::Level, capabilities.level),
+        (Mode::OneShot, capabilities.one_shot),
+        (Mode::Edge, capabilities.edge),
+    ];
+    let (there, lacking): (Vec<_>, Vec<_>) = all.into_iter().partition(|(_, there)| *there);
+    let strip = |modes: Vec<(Mode, bool)>| modes.into_iter().map(|(mode, _)| mode).collect();
+    (strip(there), strip(lacking))
+}
+
+/// Runs `rule` with a fresh poller for every mode of every backend.
+fn in_every_mode(rule: impl Fn(&Arc<Poller>, Mode) + Clone + Send + 'static) {
+    for backend in Backend::available() {
+        let (there, _) = modes(&open(backend));
+        assert!(!there.is_empty(), "{backend} has no mode at all");
+        for mode in there {
+            let rule = rule.clone();
+            within(LIMIT, &format!("on {backend}, {mode:?}"), move || {
+                rule(&open(backend), mode);
+            });
+        }
+        passed(backend);
+    }
+}
+
+/// One wait.
+fn wait(poller: &Poller, timeout: Option<Duration>) -> Vec<Event> {
+    let mut events = Events::new();
+    let count = poller.wait(&mut events, timeout).expect("a wait");
+    assert_eq!(
+        count,
+        events.len(),
+        "a wait tells how many events there are"
+    );
+    events.iter().copied().collect()
+}
+
+/// What is ready now.
+fn look(poller: &Poller) -> Vec<Event> {
+    wait(poller, Some(Duration::ZERO))
+}
+
+/// Waits until `token` is reported.
+fn next(poller: &Poller, token: u64) -> Event {
+    loop {
+        let events = wait(poller, None);
+        if let Some(event) = events.iter().find(|event| event.token() == Token(token)) {
+            return *event;
+        }
+    }
+}
+
+/// Nothing is reported, and the wait that found nothing was not early.
+#[track_caller]
+fn quiet(poller: &Poller, when: &str) {
+    let start = Instant::now();
+    let events = wait(poller, Some(QUIET));
+    assert!(events.is_empty(), "{when}: reported {events:?}");
+    let elapsed = start.elapsed();
+    assert!(elapsed >= QUIET, "{when}: {elapsed:?} instead of {QUIET:?}");
+}
+
+/// Waits until nothing is reported any more, which must be so after at most `limit` reports.
+#[track_caller]
+fn settles(poller: &Poller, limit: usize, when: &str) {
+    let mut reports = 0;
+    loop {
+        let events = wait(poller, Some(QUIET));
+        if events.is_empty() {
+            return;
+        }
+        reports += events.len();
+        assert!(
+            reports <= limit,
+            "{when}: {reports} reports, the last is {events:?}"
+        );
+    }
+}
+
+/// A wait in a thread of its own, which is under way when this returns. Nothing may be ready or
+/// notified before that, since the attempts to see it would take it away.
+fn waiter(poller: &Arc<Poller>, timeout: Option<Duration>) -> JoinHandle<Vec<Event>> {
+    let thread = thread::spawn({
+        let poller = poller.clone();
+        move || {
+            let mut events = Events::new();
+            loop {
+                match poller.wait(&mut events, timeout) {
+                    // An attempt of the other thread came first.
+                    Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+                        thread::yield_now();
+                    }
+                    result => {
+                        result.expect("a wait");
+                        return events.iter().copied().collect();
+                    }
+                }
+            }
+        }
+    });
+    parked(poller);
+    thread
+}
+
+/// Waits until another thread is within a wait.
+fn parked(poller: &Poller) {
+    eventually("a thread waits", || is_busy(poller));
+}
+
+fn is_busy(poller: &Poller) -> bool {
+    match poller.wait(&mut Events::new(), Some(Duration::ZERO)) {
+        Ok(_) => false,
+        Err(error) => {
+            assert_eq!(error.kind(), io::ErrorKind::ResourceBusy, "{error}");
+            true
+        }
+    }
+}
+
+#[track_caller]
+fn tokens(events: &[Event]) -> Vec<u64> {
+    events.iter().map(|event| event.token().0).collect()
+}
+
+/// Something registered, which is deregistered before it is closed.
+struct Source<S: AsFd> {
+    poller: Arc<Poller>,
+    socket: S,
+    token: u64,
+    mode: Mode,
+}
+
+impl<S: AsFd> Source<S> {
+    fn new(
+        poller: &Arc<Poller>,
+        socket: S,
+        token: u64,
+        interest: Interest,
+        mode: Mode,
+    ) -> Source<S> {
+        // SAFETY: `drop` deregisters before the field is closed.
+        unsafe { poller.register(socket.as_fd(), Token(token), interest, mode) }
+            .expect("it can be registered");
+        Source {
+            poller: poller.clone(),
+            socket,
+            token,
+            mode,
+        }
+    }
+
+    /// Sets what is asked for.
+    fn set(&self, interest: Interest) {
+        self.poller
+            .modify(self.socket.as_fd(), Token(self.token), interest, self.mode)
+            .expect("what is registered can be modified");
+    }
+
+    /// Sets what is asked for, where a report has taken that back.
+    fn rearm(&self, interest: Interest) {
+        if self.mode == Mode::OneShot {
+            self.set(interest);
+        }
+    }
+
+    fn deregister(&self) -> io::Result<()> {
+        self.poller.deregister(self.socket.as_fd())
+    }
+
+    /// Waits until it is reported.
+    fn next(&self) -> Event {
+        next(&self.poller, self.token)
+    }
+
+    /// Waits, without reading, until a report says what `hint` looks for, where the backend gives
+    /// hints at all.
+    fn until_hinted(&self, interest: Interest, hint: impl Fn(&Event) -> bool) {
+        loop {
+            let event = self.next();
+            if !self.poller.capabilities().hints || hint(&event) {
+                return;
+            }
+            self.rearm(interest);
+        }
+    }
+}
+
+impl<S: AsFd> Source<S>
+where
+    for<'a> &'a S: Read,
+{
+    /// One read, waited for as long as there is nothing.
+    fn read(&self, bytes: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match (&self.socket).read(bytes) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.rearm(READABLE);
+                    self.next();
+                }
+                result => return result,
+            }
+        }
+    }
+}
+
+impl<S: AsFd> Drop for Source<S> {
+    fn drop(&mut self) {
+        let _ = self.deregister();
+    }
+}
+
+fn unix_pair() -> (Socket, Socket) {
+    let (ours, theirs) = Socket::pair(Domain::UNIX, Type::STREAM, None).expect("a pair of sockets");
+    for socket in [&ours, &theirs] {
+        socket.set_nonblocking(true).unwrap();
+    }
+    (ours, theirs)
+}
+
+fn tcp_pair() -> (Socket, Socket) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let ours = TcpStream::connect(listener.local_addr().unwrap()).expect("a connection");
+    let (theirs, _) = listener.accept().expect("the connection is accepted");
+    for socket in [&ours, &theirs] {
+        socket.set_nonblocking(true).unwrap();
+        socket.set_nodelay(true).unwrap();
+    }
+    (ours.into(), theirs.into())
+}
+
+/// A connected pair of each kind.
+fn pairs() -> [(&'static str, Socket, Socket); 2] {
+    let (unix, tcp) = (unix_pair(), tcp_pair());
+    [("Unix", unix.0, unix.1), ("TCP", tcp.0, tcp.1)]
+}
+
+/// An end of a pipe, non-blocking and close-on-exec.
+struct Pipe(OwnedFd);
+
+impl Pipe {
+    /// What is read from, and what is written to.
+    fn pair() -> (Pipe, Pipe) {
+        let mut ends = [-1; 2];
+        // The flags are set in the same call where there is one, so that no child that another
+        // test starts holds an end open.
+        #[cfg(not(target_vendor = "apple"))]
+        // SAFETY: the kernel writes two numbers to an array of two.
+        let result = unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) };
+        #[cfg(target_vendor = "apple")]
+        // SAFETY: the kernel writes two numbers to an array of two.
+        let result = unsafe { libc::pipe(ends.as_mut_ptr()) };
+        assert_eq!(result, 0, "{}", io::Error::last_os_error());
+        let [read, write] = ends.map(|end| {
+            // SAFETY: the descriptor is fresh, and nobody else's.
+            let end = unsafe { OwnedFd::from_raw_fd(end) };
+            rustix::io::fcntl_setfd(&end, rustix::io::FdFlags::CLOEXEC).unwrap();
+            rustix::io::ioctl_fionbio(&end, true).unwrap();
+            Pipe(end)
+        });
+        (read, write)
+    }
+}
+
+impl AsFd for Pipe {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Read for &Pipe {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        Ok(rustix::io::read(&self.0, bytes)?)
+    }
+}
+
+impl Write for Pipe {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(rustix::io::write(&self.0, bytes)?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Writes until there is no room; how much it was.
+fn fill(mut to: impl Write) -> usize {
+    let mut written = 0;
+    loop {
+        match to.write(&[7; 16 * 1024]) {
+            Ok(count) => written += count,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return written,
+            Err(error) => panic!("a write to a full buffer: {error}"),
+        }
+    }
+}
+
+/// Reads exactly `count` bytes, however they are split.
+fn drain(mut from: impl Read, mut count: usize) {
+    let mut bytes = [0; 16 * 1024];
+    eventually("all that was written arrives", || {
+        while count > 0 {
+            let room = count.min(bytes.len());
+            match from.read(&mut bytes[..room]) {
+                Ok(0) => panic!("the end, with {count} bytes missing"),
+                Ok(read) => count -= read,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
+                Err(error) => panic!("a read: {error}"),
+            }
+        }
+        true
+    });
+}
+
+#[track_caller]
+fn would_block<T: std::fmt::Debug>(result: io::Result<T>, when: &str) {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+        other => panic!("{when}: {other:?}"),
+    }
+}
+
+#[track_caller]
+fn fails<T: std::fmt::Debug>(result: io::Result<T>, kind: io::ErrorKind, what: &str) -> io::Error {
+    let error = result.expect_err(what);
+    assert_eq!(error.kind(), kind, "{what}: {error}");
+    error
+}
+
+const CHILD: &str = "POLDER_TEST_CHILD";
+
+/// Runs `rule` in a process of its own: this test's binary, told to run only the test `name` of this
+/// file, with `variables` in its environment. A test calls nothing but this.
+fn in_a_child(name: &str, variables: &[(&str, &str)], rule: impl FnOnce()) {
+    if std::env::var_os(CHILD).is_some() {
+        return rule();
+    }
+    let mut command = Command::new(std::env::current_exe().expect("this program's path"));
+    command
+        .args(["--exact", "--nocapture", "--test-threads=1"])
+        .arg(name)
+        .env_remove("POLDER_BACKEND")
+        .env(CHILD, name)
+        .envs(variables.iter().copied())
+        .stdin(Stdio::null());
+    let output = within(LIMIT * 4, name, move || command.output()).expect("the child starts");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && said.contains("1 passed"),
+        "in a child with {variables:?}: {}\n{said}\n{}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+static SIGNALS: AtomicUsize = AtomicUsize::new(0);
+
+/// Interrupts the thread that made it, thousands of times a second, until it is dropped there.
+struct Storm {
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Storm {
+    fn here() -> Storm {
+        extern "C" fn count(_: libc::c_int) {
+            SIGNALS.fetch_add(1, Ordering::Relaxed);
+        }
+        static INSTALL: Once = Once::new();
+        INSTALL.call_once(|| {
+            // SAFETY: all zero is a valid `sigaction`: no flags (so no SA_RESTART), an empty mask.
+            let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+            action.sa_sigaction = count as extern "C" fn(libc::c_int) as usize;
+            // SAFETY: the handler does no more than add to an atomic; nobody else here uses this
+            // signal.
+            let result = unsafe { libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut()) };
+            assert_eq!(result, 0, "{}", io::Error::last_os_error());
+        });
+        // SAFETY: always allowed.
+        let target = unsafe { libc::pthread_self() } as usize;
+        let over = Arc::new(AtomicBool::new(false));
+        let thread = thread::spawn({
+            let over = over.clone();
+            move || {
+                while !over.load(Ordering::Acquire) {
+                    // SAFETY: the target lives, since it drops the storm, which joins this thread.
+                    unsafe { libc::pthread_kill(target as libc::pthread_t, libc::SIGUSR1) };
+                    thread::sleep(Duration::from_micros(20));
+                }
+            }
+        });
+        Storm {
+            over,
+            thread: Some(thread),
+        }
+    }
+}
+
+impl Drop for Storm {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Release);
+        let _ = self.thread.take().expect("it is joined once").join();
+    }
+}
+
+/// Numbers that look random and are the same in every run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % bound
+    }
+}
+
+/// Only in a child: the limit is the process's.
+fn set_descriptor_limit(soft: libc::rlim_t) {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the kernel writes a limit to a limit.
+    assert_eq!(
+        unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) },
+        0
+    );
+    limit.rlim_cur = soft;
+    // SAFETY: the kernel reads a limit.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
+}
+
+/// What a waiting thread saw, by the number of its wait.
+#[derive(Default)]
+struct Seen {
+    /// How many waits have begun.
+    started: AtomicU64,
+    /// By token: the number of the last wait that reported it.
+    last: Mutex<HashMap<u64, u64>>,
+    news: Condvar,
+    over: AtomicBool,
+}
+
+impl Seen {
+    /// Waits on `poller`, in a thread of its own, until told that it is over.
+    fn watch(poller: &Arc<Poller>) -> (Arc<Seen>, JoinHandle<()>) {
+        let seen = Arc::new(Seen::default());
+        let thread = thread::spawn({
+            let (poller, seen) = (poller.clone(), seen.clone());
+            move || {
+                let mut events = Events::with_capacity(8);
+                while !seen.over.load(Ordering::SeqCst) {
+                    let number = seen.started.fetch_add(1, Ordering::SeqCst) + 1;
+                    poller.wait(&mut events, None).expect("a wait");
+                    let mut last = seen.last.lock().unwrap();
+                    for event in &events {
+                        last.insert(event.token().0, number);
+                    }
+                    seen.news.notify_all();
+                }
+            }
+        });
+        (seen, thread)
+    }
+
+    /// Waits until `token` has been reported.
+    fn expect(&self, token: u64) {
+        let last = self.last.lock().unwrap();
+        let (_last, timeout) = self
+            .news
+            .wait_timeout_while(last, LIMIT / 2, |last| !last.contains_key(&token))
+            .unwrap();
+        assert!(!timeout.timed_out(), "token {token} is never reported");
+    }
+
+    /// The waits that a source which is gone may still be reported by: those begun by now.
+    fn bound(&self) -> u64 {
+        self.started.load(Ordering::SeqCst)
+    }
+
+    fn finish(&self, poller: &Poller, thread: JoinHandle<()>, gone: &[(u64, u64)]) {
+        self.over.store(true, Ordering::SeqCst);
+        poller.notify().unwrap();
+        thread.join().expect("the waiting thread");
+        let last = self.last.lock().unwrap();
+        for (token, bound) in gone {
+            let reported = last.get(token).copied().unwrap_or(0);
+            assert!(
+                reported <= *bound,
+                "token {token} was gone before wait {bound} ended, and is reported by {reported}"
+            );
+        }
+    }
+}

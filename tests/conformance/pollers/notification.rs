@@ -1,0 +1,178 @@
+//! Rules 18 and 72: notifications.
+
+use std::io::{Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self};
+use std::time::{Duration, Instant};
+
+use polder::poller::{Events, Poller};
+
+use super::{
+    NONE, READABLE, Source, Storm, in_every_mode, look, open, quiet, unix_pair, wait, waiter,
+};
+use crate::support::{LIMIT, on_every_backend, sized};
+
+#[test]
+fn rule_18_a_notification_before_the_wait_is_kept() {
+    on_every_backend(|backend| {
+        let poller = open(backend);
+        for timeout in [None, Some(Duration::MAX), Some(Duration::ZERO)] {
+            poller.notify().unwrap();
+            assert!(wait(&poller, timeout).is_empty());
+            quiet(&poller, "it woke one wait, not two");
+        }
+    });
+}
+
+#[test]
+fn rule_18_a_notification_wakes_the_wait_under_way_and_no_other() {
+    on_every_backend(|backend| {
+        let poller = open(backend);
+        for timeout in [None, Some(Duration::MAX), Some(Duration::from_secs(3600))] {
+            let waiter = waiter(&poller, timeout);
+            poller.notify().unwrap();
+            assert!(waiter.join().unwrap().is_empty());
+            quiet(&poller, "it woke one wait, not two");
+        }
+    });
+}
+
+#[test]
+fn rule_18_a_million_notifications_cost_one_wake_up() {
+    on_every_backend(|backend| {
+        let poller = open(backend);
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                let poller = poller.clone();
+                let count = sized(backend, 1_000_000) / 4;
+                thread::spawn(move || (0..count).for_each(|_| poller.notify().unwrap()))
+            })
+            .collect();
+        threads.into_iter().for_each(|t| t.join().unwrap());
+        assert!(wait(&poller, None).is_empty());
+        quiet(&poller, "a million woke one wait");
+    });
+}
+
+#[test]
+fn rule_18_a_notification_comes_with_events_and_takes_none_away() {
+    in_every_mode(|poller, mode| {
+        let (ours, mut theirs) = unix_pair();
+        let ours = Source::new(poller, ours, 1, READABLE, mode);
+        theirs.write_all(b"x").unwrap();
+        poller.notify().unwrap();
+        ours.next();
+        assert_eq!((&ours.socket).read(&mut [0; 8]).unwrap(), 1);
+        // It may have come apart from the event.
+        let _ = look(poller);
+        quiet(poller, "both were told");
+    });
+}
+
+/// Several threads notify, each again as soon as a wait has ended after its last call: so that calls
+/// also fall between a wait's end and the next one's beginning.
+fn notifications_arrive(poller: &Arc<Poller>, rounds: u64, storm: bool) {
+    /// How often a thread has notified, and for how many of these a wait has ended since.
+    #[derive(Default)]
+    struct Tally {
+        asked: AtomicU64,
+        seen: AtomicU64,
+    }
+
+    let tallies: Arc<[Tally; 3]> = Arc::default();
+    let waiter = thread::spawn({
+        let (poller, tallies) = (poller.clone(), tallies.clone());
+        move || {
+            let _storm = storm.then(Storm::here);
+            let mut events = Events::new();
+            while tallies
+                .iter()
+                .any(|tally| tally.seen.load(Ordering::SeqCst) < rounds)
+            {
+                poller.wait(&mut events, None).expect("a wait");
+                for tally in &*tallies {
+                    let asked = tally.asked.load(Ordering::SeqCst);
+                    tally.seen.store(asked, Ordering::SeqCst);
+                }
+            }
+        }
+    });
+    let notifiers: Vec<_> = (0..tallies.len())
+        .map(|number| {
+            let (poller, tallies) = (poller.clone(), tallies.clone());
+            thread::spawn(move || {
+                let tally = &tallies[number];
+                for round in 1..=rounds {
+                    tally.asked.store(round, Ordering::SeqCst);
+                    poller.notify().unwrap();
+                    let start = Instant::now();
+                    while tally.seen.load(Ordering::SeqCst) < round {
+                        assert!(start.elapsed() < LIMIT / 2, "notification {round} is lost");
+                        thread::yield_now();
+                    }
+                    // Now and then the waiter has the time to fall asleep.
+                    if round % 16 == 0 {
+                        thread::sleep(Duration::from_micros(50));
+                    }
+                }
+            })
+        })
+        .collect();
+    for notifier in notifiers {
+        notifier.join().expect("every notification arrives");
+    }
+    waiter.join().unwrap();
+}
+
+#[test]
+fn rule_18_no_notification_is_lost_among_interrupts() {
+    on_every_backend(|backend| {
+        notifications_arrive(&open(backend), 3_000, true);
+    });
+}
+
+#[test]
+fn rule_18_no_notification_is_lost_among_changes() {
+    in_every_mode(|poller, mode| {
+        // A change may wake the waiting thread by the same way, and must not eat a notification.
+        let over = Arc::new(AtomicBool::new(false));
+        let changer = thread::spawn({
+            let (poller, over) = (poller.clone(), over.clone());
+            move || {
+                let (ours, _theirs) = unix_pair();
+                let source = Source::new(&poller, &ours, 1, NONE, mode);
+                while !over.load(Ordering::Relaxed) {
+                    source.set(READABLE);
+                    source.set(NONE);
+                }
+            }
+        });
+        notifications_arrive(poller, 1_500, false);
+        over.store(true, Ordering::Relaxed);
+        changer.join().unwrap();
+        let _ = look(poller);
+        quiet(poller, "all is told");
+    });
+}
+
+#[test]
+fn rule_72_a_notification_that_finds_no_room_among_the_events_ends_no_later_wait() {
+    in_every_mode(|poller, mode| {
+        let (ours, mut theirs) = unix_pair();
+        let ours = Source::new(poller, ours, 1, READABLE, mode);
+        theirs.write_all(b"x").unwrap();
+        poller.notify().unwrap();
+        let mut events = Events::with_capacity(1);
+        poller.wait(&mut events, None).unwrap();
+        let taken = events.len();
+        ours.deregister().unwrap();
+        quiet(
+            poller,
+            &format!("{taken} events came with the notification"),
+        );
+        poller.notify().unwrap();
+        // This one has no other end than the notification.
+        assert!(wait(poller, None).is_empty());
+    });
+}

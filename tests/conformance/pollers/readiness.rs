@@ -1,0 +1,494 @@
+//! Rules 1 to 10 and 68: what is readable, what is writable, and what an end looks like.
+
+use std::io::{self, Read, Write};
+use std::net::Shutdown;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use polder::poller::{Event, Interest, Mode, Poller};
+use socket2::Socket;
+
+use super::{
+    NONE, Pipe, QUIET, READABLE, Source, WRITABLE, drain, fails, fill, in_every_mode, look, pairs,
+    quiet, settles, tcp_pair, unix_pair, wait, waiter, would_block,
+};
+use crate::support::eventually;
+
+#[test]
+fn rule_01_spurious_readiness_is_followed_by_another_wake_up() {
+    in_every_mode(|poller, mode| {
+        for (kind, ours, mut theirs) in pairs() {
+            let mut thief = ours.try_clone().unwrap();
+            let ours = Source::new(poller, ours, 1, READABLE, mode);
+            for round in 0..6 {
+                theirs.write_all(b"x").unwrap();
+                if round % 2 == 0 {
+                    assert!(ours.next().is_readable(), "{kind}");
+                }
+                // Somebody else takes it, after or before the report.
+                drain(&mut thief, 1);
+                would_block((&ours.socket).read(&mut [0]), kind);
+                ours.rearm(READABLE);
+                settles(poller, 1, "nothing is there");
+                // A false alarm has spent a one-shot interest.
+                ours.rearm(READABLE);
+            }
+            theirs.write_all(b"y").unwrap();
+            assert!(ours.next().is_readable(), "{kind}: told after false alarms");
+            assert_eq!((&ours.socket).read(&mut [0; 8]).unwrap(), 1, "{kind}");
+        }
+    });
+}
+
+#[test]
+fn rule_02_hints_are_true_on_a_connected_socket() {
+    let honest = |event: Event, when: &str| {
+        let hints = [event.is_closed(), event.is_error(), event.is_priority()];
+        assert_eq!(hints, [false; 3], "{when}: {event:?}");
+    };
+    in_every_mode(move |poller, mode| {
+        for (kind, ours, mut theirs) in pairs() {
+            let all = READABLE | WRITABLE | Interest::PRIORITY;
+            let ours = Source::new(poller, ours, 1, all, mode);
+            let event = ours.next();
+            honest(event, kind);
+            assert!(event.is_writable() && !event.is_readable(), "{event:?}");
+            ours.socket.shutdown(Shutdown::Write).unwrap();
+            ours.rearm(READABLE | Interest::PRIORITY);
+            theirs.write_all(b"hello").unwrap();
+            loop {
+                let event = ours.next();
+                honest(event, &format!("{kind}, after our own shutdown, and data"));
+                if event.is_readable() {
+                    break;
+                }
+            }
+            drop(theirs);
+            ours.rearm(READABLE);
+            ours.until_hinted(READABLE, Event::is_closed);
+        }
+        if poller.capabilities().hints {
+            let (ours, theirs) = tcp_pair();
+            let ours = Source::new(poller, ours, 2, READABLE | Interest::PRIORITY, mode);
+            theirs.send_out_of_band(b"!").unwrap();
+            ours.until_hinted(READABLE | Interest::PRIORITY, Event::is_priority);
+        }
+    });
+}
+
+#[test]
+fn rule_03_readable_and_writable_may_come_apart_but_both_come() {
+    in_every_mode(|poller, mode| {
+        for (kind, ours, mut theirs) in pairs() {
+            theirs.write_all(b"x").unwrap();
+            let ours = Source::new(poller, ours, 1, READABLE | WRITABLE, mode);
+            let (mut readable, mut writable) = (false, false);
+            for round in 1.. {
+                assert!(round < 1_000, "{kind}: one of both is never reported");
+                let events = wait(poller, None);
+                assert!(events.len() <= 2, "{kind}: {events:?}");
+                readable |= events.iter().any(Event::is_readable);
+                writable |= events.iter().any(Event::is_writable);
+                match (readable, writable) {
+                    (true, true) => break,
+                    (true, false) => ours.rearm(WRITABLE),
+                    (false, true) => ours.rearm(READABLE),
+                    (false, false) => panic!("{kind}: reported for nothing: {events:?}"),
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn rule_04_an_end_that_comes_with_data_is_not_lost_by_a_short_read() {
+    in_every_mode(|poller, mode| {
+        for (kind, ours, mut theirs) in pairs() {
+            let ours = Source::new(poller, ours, 1, READABLE, mode);
+            theirs.write_all(b"hello").unwrap();
+            theirs.shutdown(Shutdown::Write).unwrap();
+            ours.until_hinted(READABLE, Event::is_closed);
+            let mut bytes = [0; 64];
+            assert_eq!(ours.read(&mut bytes).unwrap(), 5, "{kind}");
+            assert_eq!(&bytes[..5], b"hello");
+            match poller.capabilities().hints {
+                // Both are known to be here.
+                true => assert_eq!((&ours.socket).read(&mut bytes).unwrap(), 0, "{kind}"),
+                false => assert_eq!(ours.read(&mut bytes).unwrap(), 0, "{kind}"),
+            }
+        }
+    });
+}
+
+#[test]
+fn rule_04_an_end_that_comes_after_a_short_read_is_reported() {
+    in_every_mode(|poller, mode| {
+        for (kind, ours, mut theirs) in pairs() {
+            let ours = Source::new(poller, ours, 1, READABLE, mode);
+            theirs.write_all(b"hello").unwrap();
+            ours.next();
+            // Short, so an edge has nothing more to tell until something new comes.
+            let mut bytes = [0; 64];
+            assert_eq!((&ours.socket).read(&mut bytes).unwrap(), 5, "{kind}");
+            ours.rearm(READABLE);
+            drop(theirs);
+            assert!(ours.next().is_readable(), "{kind}: the end can be read");
+            assert_eq!(ours.read(&mut bytes).unwrap(), 0, "{kind}");
+        }
+    });
+}
+
+#[test]
+fn rule_05_a_half_closed_peer_takes_writes_and_does_not_spin() {
+    in_every_mode(|poller, mode| {
+        for (kind, ours, mut theirs) in pairs() {
+            let ours = Source::new(poller, ours, 1, READABLE, mode);
+            theirs.shutdown(Shutdown::Write).unwrap();
+            assert!(ours.next().is_readable(), "{kind}");
+            assert_eq!(ours.read(&mut [0; 8]).unwrap(), 0, "{kind}: the end");
+            // The end was read and nobody waits for more.
+            match mode {
+                Mode::Level => ours.set(NONE),
+                _ => settles(poller, 1, kind),
+            }
+            quiet(poller, &format!("{kind}: half closed and not waited for"));
+
+            (&ours.socket).write_all(b"still").unwrap();
+            drain(&mut theirs, 5);
+
+            // A full buffer is what is waited for now, and the peer's end is no room in it. What is
+            // under way may still make some.
+            let mut written = 0;
+            for round in 0.. {
+                assert!(round < 100, "{kind}: a half-closed peer's writer spins");
+                written += fill(&ours.socket);
+                ours.set(WRITABLE);
+                if wait(poller, Some(QUIET)).is_empty() {
+                    break;
+                }
+            }
+            drain(&mut theirs, written);
+            assert!(ours.next().is_writable(), "{kind}: there is room again");
+            assert!((&ours.socket).write(b"more").unwrap() > 0, "{kind}");
+        }
+    });
+}
+
+#[test]
+fn rule_05_one_that_waits_for_both_is_told_of_the_end_and_then_of_room() {
+    in_every_mode(|poller, mode| {
+        for (kind, ours, mut theirs) in pairs() {
+            let mut written = fill(&ours);
+            let both = READABLE | WRITABLE;
+            let ours = Source::new(poller, ours, 1, both, mode);
+            theirs.shutdown(Shutdown::Write).unwrap();
+            while !ours.next().is_readable() {
+                written += fill(&ours.socket);
+                ours.rearm(both);
+            }
+            assert_eq!(ours.read(&mut [0; 8]).unwrap(), 0, "{kind}: the end");
+            ours.rearm(WRITABLE);
+            drain(&mut theirs, written);
+            while !ours.next().is_writable() {
+                ours.rearm(WRITABLE);
+            }
+            assert!((&ours.socket).write(b"more").unwrap() > 0, "{kind}");
+        }
+    });
+}
+
+#[test]
+fn rule_06_reading_goes_on_after_our_own_shutdown_of_writing() {
+    in_every_mode(|poller, mode| {
+        for (kind, ours, mut theirs) in pairs() {
+            let ours = Source::new(poller, ours, 1, READABLE, mode);
+            ours.socket.shutdown(Shutdown::Write).unwrap();
+            settles(poller, 1, "nothing to read after our own shutdown");
+            let mut bytes = [0; 8];
+            eventually("the peer sees the end", || {
+                matches!(theirs.read(&mut bytes), Ok(0))
+            });
+            for round in 0..3 {
+                would_block((&ours.socket).read(&mut bytes), kind);
+                ours.rearm(READABLE);
+                theirs.write_all(&[round]).unwrap();
+                assert!(ours.next().is_readable(), "{kind}");
+                assert_eq!(ours.read(&mut bytes).unwrap(), 1, "{kind}");
+                assert_eq!(bytes[0], round);
+            }
+            drop(theirs);
+            assert_eq!(ours.read(&mut bytes).unwrap(), 0, "{kind}: the end");
+        }
+    });
+}
+
+#[test]
+fn rule_07_all_data_can_be_read_after_a_hang_up() {
+    fn all_of_it<S: AsFd>(kind: &str, poller: &Arc<Poller>, mode: Mode, ours: S, theirs: impl Write)
+    where
+        for<'a> &'a S: Read,
+    {
+        // Read in pieces that do not divide it, and little enough to arrive with the end.
+        const SIZE: usize = 30_000;
+        let ours = Source::new(poller, ours, 1, READABLE, mode);
+        let mut theirs = theirs;
+        theirs.write_all(&[9; SIZE]).unwrap();
+        drop(theirs);
+        ours.until_hinted(READABLE, Event::is_closed);
+        let mut read = 0;
+        loop {
+            match ours.read(&mut [0; 999]).unwrap() {
+                0 => break,
+                count => read += count,
+            }
+        }
+        assert_eq!(read, SIZE, "{kind}: the end came before the data");
+    }
+
+    in_every_mode(|poller, mode| {
+        for (kind, ours, theirs) in pairs() {
+            // Closed both ways is what makes a hang-up of TCP's end.
+            ours.shutdown(Shutdown::Write).unwrap();
+            all_of_it(kind, poller, mode, ours, theirs);
+        }
+        let (ours, theirs) = Pipe::pair();
+        all_of_it("a pipe", poller, mode, ours, theirs);
+    });
+}
+
+#[test]
+fn rule_08_a_reply_before_a_reset_is_read_before_the_error() {
+    in_every_mode(|poller, mode| {
+        for interest in [READABLE, READABLE | WRITABLE] {
+            let (ours, mut theirs) = tcp_pair();
+            let ours = Source::new(poller, ours, 1, interest, mode);
+            theirs.write_all(b"reply").unwrap();
+            theirs.set_linger(Some(Duration::ZERO)).unwrap();
+            drop(theirs);
+            ours.until_hinted(interest, Event::is_error);
+            let mut bytes = [0; 64];
+            let count = ours.read(&mut bytes).expect("the data, before the error");
+            assert_eq!(&bytes[..count], b"reply");
+            fails(
+                ours.read(&mut bytes),
+                io::ErrorKind::ConnectionReset,
+                "the error, after the data",
+            );
+        }
+    });
+}
+
+#[test]
+fn rule_09_a_closed_pipe_reader_wakes_the_writer() {
+    in_every_mode(|poller, mode| {
+        for waited_for in [true, false] {
+            let (reader, mut writer) = Pipe::pair();
+            fill(&mut writer);
+            let mut writer = Source::new(poller, writer, 1, WRITABLE, mode);
+            quiet(poller, "the pipe is full");
+            let event = match waited_for {
+                true => {
+                    let waiter = waiter(poller, None);
+                    drop(reader);
+                    waiter.join().unwrap()[0]
+                }
+                false => {
+                    drop(reader);
+                    writer.next()
+                }
+            };
+            assert!(event.is_writable(), "{event:?}");
+            let error = writer.socket.write(b"x").unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::BrokenPipe, "{error}");
+        }
+    });
+}
+
+/// What is registered, and what makes it hang up.
+type End = (&'static str, OwnedFd, Box<dyn FnOnce()>);
+
+/// Every kind of end.
+fn ends() -> Vec<End> {
+    let (unix, unix_peer) = unix_pair();
+    let (tcp, tcp_peer) = tcp_pair();
+    let tcp_too = tcp.try_clone().unwrap();
+    let (reset, reset_peer) = tcp_pair();
+    let reset_too = reset.try_clone().unwrap();
+    let (read, read_peer) = Pipe::pair();
+    let (write_peer, write) = Pipe::pair();
+    let hung_up = |socket: Socket| {
+        eventually("the end arrives", || {
+            !matches!(socket.peek(&mut [std::mem::MaybeUninit::uninit()]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+        });
+    };
+    vec![
+        (
+            "Unix",
+            unix.into(),
+            Box::new(move || {
+                unix_peer.shutdown(Shutdown::Both).unwrap();
+                drop(unix_peer);
+            }),
+        ),
+        (
+            "TCP",
+            tcp.into(),
+            Box::new(move || {
+                tcp_too.shutdown(Shutdown::Write).unwrap();
+                drop(tcp_peer);
+                hung_up(tcp_too);
+            }),
+        ),
+        (
+            "TCP reset",
+            reset.into(),
+            Box::new(move || {
+                reset_peer.set_linger(Some(Duration::ZERO)).unwrap();
+                drop(reset_peer);
+                hung_up(reset_too);
+            }),
+        ),
+        ("a pipe's reader", read.0, Box::new(move || drop(read_peer))),
+        (
+            "a pipe's writer",
+            write.0,
+            Box::new(move || drop(write_peer)),
+        ),
+    ]
+}
+
+#[test]
+fn rule_10_an_end_that_nobody_waits_for_does_not_end_every_wait() {
+    in_every_mode(|poller, mode| {
+        // An end that comes in two steps (an error, then a hang-up) may be two edges.
+        let once = if mode == Mode::Edge { 2 } else { 1 };
+        for (kind, ours, hang_up) in ends() {
+            let ours = Source::new(poller, ours, 1, NONE, mode);
+            quiet(poller, &format!("{kind}: registered for nothing"));
+            hang_up();
+            settles(poller, once, &format!("{kind}: hung up"));
+            ours.set(NONE);
+            settles(poller, once, &format!("{kind}: set to nothing again"));
+        }
+        for (kind, ours, hang_up) in ends() {
+            hang_up();
+            let _ours = Source::new(poller, ours, 2, NONE, mode);
+            settles(poller, once, &format!("{kind}: had hung up before"));
+        }
+    });
+}
+
+#[test]
+fn rule_10_an_end_that_was_reported_does_not_end_every_wait() {
+    in_every_mode(|poller, mode| {
+        for (kind, ours, hang_up) in ends() {
+            let ours = Source::new(poller, ours, 1, READABLE | WRITABLE, mode);
+            hang_up();
+            ours.next();
+            match mode {
+                // As long as it is waited for, it is told.
+                Mode::Level => {
+                    ours.next();
+                    ours.set(NONE);
+                    settles(poller, 1, kind);
+                }
+                Mode::OneShot => quiet(poller, &format!("{kind}: told, and not armed again")),
+                _ => settles(poller, 2, kind),
+            }
+            quiet(poller, &format!("{kind}: told"));
+            // Whoever waits again is told again.
+            ours.set(READABLE);
+            assert!(ours.next().is_readable(), "{kind}");
+        }
+    });
+}
+
+/// The calling thread's CPU time so far.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+#[test]
+fn rule_68_the_end_of_a_peer_that_keeps_its_descriptor_wakes_a_blocked_writer() {
+    // What is waited for, and whether something to read lies there all the time.
+    let cases = [
+        (WRITABLE, false),
+        (WRITABLE, true),
+        (READABLE | WRITABLE, false),
+        (READABLE | WRITABLE, true),
+    ];
+    in_every_mode(move |poller, mode| {
+        for (interest, unread) in cases {
+            for waited_for in [true, false] {
+                let (mut ours, mut theirs) = unix_pair();
+                fill(&mut ours);
+                if unread {
+                    assert_eq!(theirs.write(b"unread").unwrap(), 6);
+                }
+                let ours = Source::new(poller, ours, 1, interest, mode);
+                let is_quiet = !unread || !interest.contains(READABLE);
+                if is_quiet {
+                    quiet(
+                        poller,
+                        "there is no room, and nobody wants what there is to read",
+                    );
+                }
+                let waiter = (is_quiet && waited_for).then(|| waiter(poller, None));
+                theirs.shutdown(Shutdown::Both).unwrap();
+                let mut told = match waiter {
+                    Some(waiter) => waiter.join().unwrap(),
+                    None => wait(poller, None),
+                };
+                while !told.iter().any(Event::is_writable) {
+                    ours.rearm(interest);
+                    told = wait(poller, None);
+                }
+                let error = (&ours.socket).write(b"x").unwrap_err();
+                assert_eq!(error.kind(), io::ErrorKind::BrokenPipe, "{error}");
+                drop(theirs);
+            }
+        }
+    });
+}
+
+/// Room comes where something lies unread, and is told of; and nothing is told of before.
+#[test]
+fn rule_68_a_writer_beside_unread_bytes_is_told_of_room() {
+    in_every_mode(|poller, mode| {
+        for (kind, mut ours, mut theirs) in pairs() {
+            fill(&mut ours);
+            assert_eq!(theirs.write(b"unread").unwrap(), 6);
+            let ours = Source::new(poller, ours, 1, WRITABLE, mode);
+            if kind == "Unix" {
+                quiet(poller, "there is no room");
+            }
+            let mut bytes = [0; 64 * 1024];
+            while !look(poller).iter().any(Event::is_writable) {
+                while theirs.read(&mut bytes).is_ok() {}
+            }
+            assert!((&ours.socket).write(b"x").is_ok(), "{kind}");
+        }
+    });
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+#[test]
+fn rule_68_a_writer_beside_unread_bytes_costs_no_time() {
+    in_every_mode(|poller, mode| {
+        let (mut ours, mut theirs) = unix_pair();
+        fill(&mut ours);
+        assert_eq!(theirs.write(b"unread").unwrap(), 6);
+        let _ours = Source::new(poller, ours, 1, WRITABLE, mode);
+        let (start, time) = (cpu_time(), Duration::from_millis(200));
+        assert!(wait(poller, Some(time)).is_empty());
+        let used = cpu_time() - start;
+        assert!(
+            used < time / 4,
+            "{used:?} of CPU time in a wait of {time:?}"
+        );
+    });
+}

@@ -1,0 +1,178 @@
+//! Rules 19 and 22: timeouts, also in a storm of signals.
+
+use std::io::{Read, Write};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc;
+use std::thread::{self};
+use std::time::{Duration, Instant};
+
+use super::{
+    QUIET, READABLE, SIGNALS, Source, Storm, drain, in_every_mode, is_busy, look, modes, open,
+    settles, tokens, unix_pair, wait, waiter,
+};
+use crate::support::{eventually, on_every_backend};
+
+#[test]
+fn rule_19_a_zero_timeout_reports_what_is_ready() {
+    in_every_mode(|poller, mode| {
+        assert!(look(poller).is_empty());
+        let (ours, mut theirs) = unix_pair();
+        theirs.write_all(b"x").unwrap();
+        let mut ours = Source::new(poller, ours, 1, READABLE, mode);
+        assert_eq!(tokens(&look(poller)), [1], "just registered");
+        ours.token = 2;
+        ours.set(READABLE);
+        assert_eq!(tokens(&look(poller)), [2], "just modified");
+        ours.rearm(READABLE);
+        theirs.write_all(b"y").unwrap();
+        assert_eq!(tokens(&look(poller)), [2], "just arrived");
+        drain(&ours.socket, 2);
+        ours.rearm(READABLE);
+        settles(poller, 1, "read empty");
+        ours.deregister().unwrap();
+        assert!(look(poller).is_empty());
+    });
+}
+
+#[test]
+fn rule_19_no_timeout_is_early() {
+    on_every_backend(|backend| {
+        let poller = open(backend);
+        let (ours, _theirs) = unix_pair();
+        let (there, _) = modes(&poller);
+        let _ours = Source::new(&poller, ours, 1, READABLE, there[0]);
+        for nanos in [
+            1, 999, 1_000, 10_000, 99_999, 500_000, 999_999, 1_000_000, 1_000_001, 1_499_999,
+            1_999_999, 2_250_000, 7_000_001,
+        ] {
+            let timeout = Duration::from_nanos(nanos);
+            for _ in 0..5 {
+                let start = Instant::now();
+                let events = wait(&poller, Some(timeout));
+                let elapsed = start.elapsed();
+                assert!(events.is_empty(), "{events:?}");
+                assert!(elapsed >= timeout, "{elapsed:?} instead of {timeout:?}");
+            }
+        }
+    });
+}
+
+#[test]
+fn rule_19_short_timeouts_are_late_by_less_than_a_millisecond() {
+    on_every_backend(|backend| {
+        let poller = open(backend);
+        if poller.capabilities().granularity >= Duration::from_millis(1) {
+            return; // It says so.
+        }
+        let median = |timeout: Duration| {
+            let mut late: Vec<_> = (0..21)
+                .map(|_| {
+                    let start = Instant::now();
+                    wait(&poller, Some(timeout));
+                    start.elapsed() - timeout
+                })
+                .collect();
+            late.sort();
+            late[late.len() / 2]
+        };
+        for micros in [20, 300, 1_020] {
+            // A machine that is busy is late for its own reasons, but not for ever; one that rounds
+            // up to milliseconds would be late by 700 µs to 980 µs each time.
+            eventually("the median is late by less than 600 µs", || {
+                median(Duration::from_micros(micros)) < Duration::from_micros(600)
+            });
+        }
+    });
+}
+
+#[test]
+fn rule_19_no_timeout_overflows() {
+    const HUGE: [Duration; 12] = [
+        Duration::MAX,
+        Duration::from_secs(u64::MAX),
+        Duration::from_secs(i64::MAX as u64),
+        Duration::from_secs(i64::MAX as u64 + 1),
+        Duration::from_nanos(i64::MAX as u64 + 1),
+        Duration::from_nanos(u64::MAX),
+        // What an int or an unsigned int of milliseconds holds, and what would wrap to one.
+        Duration::from_millis(i32::MAX as u64),
+        Duration::from_millis(i32::MAX as u64 + 1),
+        Duration::from_millis(u32::MAX as u64),
+        Duration::from_millis(u32::MAX as u64 + 2),
+        Duration::from_millis((1 << 63) + 1),
+        // The same in seconds.
+        Duration::from_secs(u32::MAX as u64 + 2),
+    ];
+    on_every_backend(|backend| {
+        let waits = HUGE.map(|timeout| {
+            let poller = open(backend);
+            poller.notify().unwrap();
+            assert!(wait(&poller, Some(timeout)).is_empty(), "{timeout:?}");
+            (waiter(&poller, Some(timeout)), poller, timeout)
+        });
+        thread::sleep(QUIET);
+        for (waiter, poller, timeout) in waits {
+            assert!(is_busy(&poller), "{timeout:?} is over already");
+            poller.notify().unwrap();
+            assert!(waiter.join().unwrap().is_empty(), "{timeout:?}");
+        }
+    });
+}
+
+#[test]
+fn rule_22_a_signal_storm_makes_no_timeout_early_or_endless() {
+    on_every_backend(|backend| {
+        let poller = open(backend);
+        let _storm = Storm::here();
+        let before = SIGNALS.load(Ordering::Relaxed);
+        let mut waits = 0;
+        // Far more interrupts than waits: each wait has to go on after several.
+        while waits < 40 || SIGNALS.load(Ordering::Relaxed) - before < 10 * waits {
+            for timeout in [Duration::from_micros(2_500), Duration::from_millis(3)] {
+                let start = Instant::now();
+                let events = wait(&poller, Some(timeout));
+                let elapsed = start.elapsed();
+                assert!(events.is_empty(), "{events:?}");
+                assert!(elapsed >= timeout, "{elapsed:?} instead of {timeout:?}");
+                waits += 1;
+            }
+        }
+    });
+}
+
+#[test]
+fn rule_22_a_signal_storm_loses_nothing() {
+    in_every_mode(|poller, mode| {
+        let (ours, mut theirs) = unix_pair();
+        let ours = Source::new(poller, ours, 1, READABLE, mode);
+        let (go, when) = mpsc::channel::<u8>();
+        let writer = thread::spawn(move || {
+            for byte in when {
+                // Time enough for the other to fall asleep, and to be interrupted.
+                thread::sleep(Duration::from_micros(200));
+                theirs.write_all(&[byte]).unwrap();
+            }
+        });
+        let storm = Storm::here();
+        let before = SIGNALS.load(Ordering::Relaxed);
+        for timeout in [None, Some(Duration::MAX), Some(Duration::from_secs(3600))] {
+            for round in 0..50 {
+                go.send(round).unwrap();
+                // A wait that only a signal could have ended would return without events.
+                let events = wait(poller, timeout);
+                assert_eq!(tokens(&events), [1], "round {round}");
+                let mut bytes = [0; 8];
+                assert_eq!((&ours.socket).read(&mut bytes).unwrap(), 1);
+                assert_eq!(bytes[0], round);
+                ours.rearm(READABLE);
+            }
+        }
+        assert!(
+            SIGNALS.load(Ordering::Relaxed) > before,
+            "there was no storm"
+        );
+        drop(storm);
+        drop(go);
+        writer.join().unwrap();
+    });
+}

@@ -1,0 +1,258 @@
+//! Rule 50: `run` and `turn`.
+
+use std::cell::RefCell;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::task::{Wake, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use polder::io::AsyncReadExt;
+use polder::time::{sleep, timeout};
+use polder::{Runtime, Timer, future};
+
+use super::{blocking, one_byte, send_byte};
+use crate::probe::{Alive, OnDrop, Signal, hold, poll_with, tcp_pair};
+use crate::support::{
+    LIMIT, eventually, on_every_backend, on_every_backend_alone, runtime, within,
+};
+
+#[test]
+fn run_returns_exactly_when_no_task_is_left() {
+    on_every_backend(|backend| {
+        let runtime = runtime(backend);
+        runtime.run();
+        let done = Arc::new(AtomicUsize::new(0));
+        fn generation(left: usize, done: Arc<AtomicUsize>) -> future::Boxed<()> {
+            Box::pin(async move {
+                if left > 0 {
+                    future::yield_now().await;
+                    polder::spawn(generation(left - 1, done.clone())).detach();
+                }
+                done.fetch_add(1, SeqCst);
+            })
+        }
+        runtime.spawn(generation(100, done.clone())).detach();
+        let count = done.clone();
+        runtime
+            .spawn_local(async move {
+                sleep(Duration::from_millis(2)).await;
+                count.fetch_add(1, SeqCst);
+            })
+            .detach();
+        // The last one comes from another thread, while a task waits for it.
+        let signal = Signal::default();
+        let thread = thread::spawn({
+            let (handle, signal, done) = (runtime.handle(), signal.clone(), done.clone());
+            move || {
+                thread::sleep(Duration::from_millis(4));
+                handle
+                    .spawn(async move {
+                        future::yield_now().await;
+                        done.fetch_add(1, SeqCst);
+                    })
+                    .detach();
+                signal.send(());
+            }
+        });
+        runtime
+            .spawn(async move { signal.receive().await })
+            .detach();
+        runtime.run();
+        assert_eq!(done.load(SeqCst), 103, "tasks were left");
+        thread.join().unwrap();
+        // What is pending beside tasks does not count.
+        let mut timer = Timer::after(Duration::from_secs(3_600));
+        let (mut stream, _peer) = runtime.block_on(async {
+            let (mut stream, peer) = tcp_pair().await;
+            assert!(future::poll_once(&mut timer).await.is_none());
+            assert!(future::poll_once(stream.read(&mut [0])).await.is_none());
+            (stream, peer)
+        });
+        runtime.run();
+        // Nor does one that is cancelled, or whose future has panicked.
+        drop(runtime.spawn(hold(())));
+        runtime.spawn(async { panic!("on purpose") }).detach();
+        runtime.run();
+        runtime.block_on(async {
+            assert!(future::poll_once(stream.read(&mut [0])).await.is_none());
+        });
+    });
+}
+
+#[test]
+fn a_turn_of_no_time_never_blocks() {
+    on_every_backend(|backend| {
+        let runtime = runtime(backend);
+        assert!(!runtime.turn(Duration::ZERO), "there was nothing to do");
+        let (mut stream, mut peer) = runtime.block_on(tcp_pair());
+        runtime.spawn(sleep(Duration::from_secs(3_600))).detach();
+        runtime.spawn(hold(())).detach();
+        let task = runtime.spawn(async move {
+            stream.read_exact(&mut [0]).await.unwrap();
+        });
+        runtime.turn(Duration::ZERO);
+        // Were one of them to block, it would be for an hour.
+        for _ in 0..1_000 {
+            runtime.turn(Duration::ZERO);
+        }
+        assert!(!task.is_finished());
+        // It looks at the kernel all the same.
+        io::Write::write_all(&mut blocking(&mut peer), b"x").unwrap();
+        eventually("the byte is read", || {
+            runtime.turn(Duration::ZERO);
+            task.is_finished()
+        });
+        // And at the clock.
+        let task = runtime.spawn(sleep(Duration::from_millis(1)));
+        eventually("the timer fires", || {
+            runtime.turn(Duration::ZERO);
+            task.is_finished()
+        });
+    });
+}
+
+#[test]
+fn a_turn_without_a_limit_sleeps_until_there_is_something_to_do() {
+    on_every_backend_alone(|backend| {
+        let runtime = runtime(backend);
+        let happened = Arc::new(AtomicBool::new(false));
+        let (mut stream, mut peer) = runtime.block_on(tcp_pair());
+        let signal = Signal::default();
+        let waiting = signal.clone();
+        runtime
+            .spawn(async move { waiting.receive().await })
+            .detach();
+        let reader = runtime.spawn(async move {
+            stream.read_exact(&mut [0]).await.unwrap();
+        });
+        while runtime.turn(Duration::ZERO) {}
+        let handle = runtime.handle();
+        let ends: [Box<dyn FnMut() + Send>; 3] = [
+            Box::new(move || handle.spawn(async {}).detach()),
+            Box::new(move || signal.send(())),
+            Box::new(move || {
+                io::Write::write_all(&mut blocking(&mut peer), b"x").unwrap();
+            }),
+        ];
+        for mut end in ends {
+            happened.store(false, SeqCst);
+            let thread = thread::spawn({
+                let happened = happened.clone();
+                move || {
+                    thread::sleep(Duration::from_millis(5));
+                    happened.store(true, SeqCst);
+                    end();
+                }
+            });
+            let mut for_nothing = 0;
+            while !runtime.turn(None) {
+                for_nothing += 1;
+                assert!(for_nothing < 10, "it does not sleep");
+            }
+            assert!(
+                happened.load(SeqCst),
+                "it found something before there was any"
+            );
+            thread.join().unwrap();
+            while runtime.turn(Duration::ZERO) {}
+        }
+        runtime.block_on(reader);
+        // A timer ends it too, and so does the limit, neither early.
+        let start = Instant::now();
+        let task = runtime.spawn(sleep(Duration::from_millis(3)));
+        while !task.is_finished() {
+            runtime.turn(None);
+        }
+        assert!(start.elapsed() >= Duration::from_millis(3));
+        let start = Instant::now();
+        let limit = Duration::from_millis(3);
+        assert!(!runtime.turn(limit), "there was nothing to do");
+        assert!(start.elapsed() >= limit, "early: {:?}", start.elapsed());
+    });
+}
+
+/// A waker may drive the runtime that calls it.
+#[test]
+fn a_turn_within_a_waker_is_a_turn() {
+    on_every_backend(|backend| {
+        thread_local! {
+            static DRIVEN: RefCell<Option<Rc<Runtime>>> = const { RefCell::new(None) };
+        }
+        #[derive(Default)]
+        struct Turns(AtomicUsize);
+        impl Wake for Turns {
+            fn wake(self: Arc<Self>) {
+                let runtime = DRIVEN.with_borrow(Clone::clone);
+                runtime.expect("it is kept there").turn(Duration::ZERO);
+                self.0.fetch_add(1, SeqCst);
+            }
+        }
+        let runtime = Rc::new(runtime(backend));
+        DRIVEN.set(Some(runtime.clone()));
+        let turns = Arc::new(Turns::default());
+        let waker = Waker::from(turns.clone());
+        let (mut stream, peer) = runtime.block_on(tcp_pair());
+        runtime.block_on(async {
+            let due = Instant::now() + Duration::from_millis(20);
+            let mut timers: Vec<_> = (0..3).map(|_| Timer::at(due)).collect();
+            for timer in &mut timers {
+                assert!(poll_with(timer, &waker).is_pending());
+            }
+            assert!(poll_with(&mut stream.read(&mut [0]), &waker).is_pending());
+            send_byte(peer).await;
+            while turns.0.load(SeqCst) < 4 {
+                sleep(Duration::from_millis(1)).await;
+            }
+        });
+        DRIVEN.take();
+    });
+}
+
+#[test]
+fn a_runtime_kept_in_a_thread_local_is_dropped_at_the_threads_end() {
+    thread_local! {
+        static KEPT: RefCell<Option<Runtime>> = const { RefCell::new(None) };
+    }
+    on_every_backend(|backend| {
+        let alive = Alive::default();
+        // Which of the thread's locals goes first depends on which was used first.
+        for drives_before in [false, true] {
+            let alive = alive.clone();
+            let thread = thread::spawn(move || {
+                if drives_before {
+                    runtime(backend).block_on(async {});
+                }
+                KEPT.set(Some(runtime(backend)));
+                KEPT.with_borrow(|runtime| {
+                    let runtime = runtime.as_ref().unwrap();
+                    let handle = runtime.handle();
+                    let guard = alive.guard();
+                    runtime
+                        .spawn(async move {
+                            let _guard = guard;
+                            let (a, _b) = tcp_pair().await;
+                            let _ = timeout(Duration::from_secs(3_600), one_byte(a)).await;
+                        })
+                        .detach();
+                    let inner = alive.clone();
+                    let spawns = OnDrop(move || {
+                        handle.spawn(hold(inner.guard())).detach();
+                    });
+                    runtime.spawn(hold((alive.guard(), spawns))).detach();
+                    runtime.block_on(async {
+                        for _ in 0..5 {
+                            future::yield_now().await;
+                        }
+                    });
+                    runtime.spawn(hold(alive.guard())).detach();
+                });
+                assert_eq!(alive.count(), 3);
+            });
+            within(LIMIT, "the end of the thread", || thread.join().unwrap());
+        }
+        assert_eq!(alive.count(), 0);
+    });
+}

@@ -1,0 +1,548 @@
+//! Rules 48 and 55: what a runtime does when it is dropped or shut down, and what it leaves (nothing).
+
+use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::task::Waker;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use polder::io::{AsyncReadExt, AsyncWriteExt};
+use polder::net::TcpListener;
+use polder::time::sleep;
+use polder::{Handle, Runtime, Task, Timer, future};
+
+use super::{Wakes, one_byte, send_byte};
+#[cfg(target_os = "linux")]
+use crate::child::{entries, in_children, resident};
+use crate::probe::{Alive, Mailbox, OnDrop, Signal, hold, own_waker, poll_with, tcp_pair};
+use crate::support::{on_every_backend, on_every_backend_alone, runtime, sized, within};
+
+#[test]
+fn dropping_the_runtime_drops_every_future() {
+    on_every_backend(|backend| {
+        let runtime = runtime(backend);
+        let alive = Alive::default();
+        let guard = || alive.guard();
+        let local = |thing| runtime.spawn_local(hold(thing)).detach();
+
+        runtime.block_on(async {
+            // Those that wait for the kernel, or for the clock.
+            let (mut reader, writer) = tcp_pair().await;
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let things = guard();
+            polder::spawn(async move {
+                let _things = things;
+                reader.read_exact(&mut [0]).await.unwrap();
+            })
+            .detach();
+            let things = (guard(), writer);
+            polder::spawn(async move {
+                let _things = things;
+                drop(listener.accept().await);
+            })
+            .detach();
+            let things = guard();
+            polder::spawn(async move {
+                let _things = things;
+                sleep(Duration::from_secs(3_600)).await;
+            })
+            .detach();
+            let things = guard();
+            polder::spawn(async move {
+                let _things = things;
+                loop {
+                    future::yield_now().await;
+                }
+            })
+            .detach();
+            // One that has its own waker, and one that has its own handle to be cancelled by.
+            let things = guard();
+            polder::spawn(async move {
+                let _things = (things, own_waker().await);
+                std::future::pending::<()>().await;
+            })
+            .detach();
+            let own = Arc::new(Mutex::new(None));
+            *own.lock().unwrap() = Some(polder::spawn(hold((guard(), own.clone()))));
+            drop(own);
+            future::yield_now().await;
+            future::yield_now().await;
+        });
+
+        // One that cannot be sent; one that holds the last handle.
+        local((guard(), Rc::new(()), None));
+        local((guard(), Rc::new(()), Some(runtime.handle())));
+        // Ones that spawn in their destructors, in each of the ways that there are.
+        let spawns: [fn(&Handle, Alive); 3] = [
+            |_, alive| {
+                polder::spawn(hold(alive.guard())).detach();
+            },
+            |_, alive| {
+                polder::spawn_local(hold((alive.guard(), Rc::new(())))).detach();
+            },
+            |handle, alive| {
+                handle.spawn(hold(alive.guard())).detach();
+            },
+        ];
+        let spawned = Rc::new(Cell::new(0));
+        for spawn in spawns {
+            let (handle, alive, spawned) = (runtime.handle(), alive.clone(), spawned.clone());
+            let things = OnDrop(move || {
+                spawn(&handle, alive.clone());
+                spawned.set(spawned.get() + 1);
+            });
+            runtime.spawn_local(hold(things)).detach();
+        }
+        // Ones that wake another, that use sockets and timers, and that run a runtime there.
+        let wakers = Mailbox::<Waker>::default();
+        for _ in 0..3 {
+            let (guard, mine) = (guard(), wakers.clone());
+            runtime
+                .spawn(async move {
+                    let others = mine.clone();
+                    let _things = (
+                        guard,
+                        OnDrop(move || {
+                            if let Some(waker) = others.try_receive() {
+                                waker.wake();
+                            }
+                        }),
+                    );
+                    mine.send(own_waker().await);
+                    std::future::pending::<()>().await;
+                })
+                .detach();
+        }
+        let count = spawned.clone();
+        let nested = OnDrop(move || {
+            polder::block_on(async {
+                let (mut a, mut b) = tcp_pair().await;
+                a.write_all(b"x").await.unwrap();
+                b.read_exact(&mut [0]).await.unwrap();
+                sleep(Duration::from_millis(1)).await;
+                polder::spawn(async {}).await;
+            });
+            count.set(count.get() + 1);
+        });
+        runtime.spawn_local(hold(nested)).detach();
+        let polls = OnDrop({
+            let (wakes, waker) = Wakes::new();
+            move || {
+                let mut timer = Timer::after(Duration::from_secs(3_600));
+                assert!(poll_with(&mut timer, &waker).is_pending());
+                assert_eq!(wakes.count(), 0);
+            }
+        });
+        runtime.spawn(hold(polls)).detach();
+        // A chain of tasks, each of which holds the next.
+        let mut chain = runtime.spawn(hold(guard()));
+        for _ in 0..1_000 {
+            chain = runtime.spawn(hold2(guard(), chain));
+        }
+        chain.detach();
+        // Cancelled already, and not dropped yet.
+        drop(runtime.spawn(hold(guard())));
+        while runtime.turn(Duration::ZERO) && wakers.is_empty() {}
+        runtime.turn(Duration::ZERO);
+        // Ones that are never polled.
+        runtime.spawn(hold(guard())).detach();
+        let kept = runtime.spawn_local(hold(guard()));
+        let handle = runtime.handle();
+        assert!(alive.count() > 1_000, "they were to be dropped now");
+        drop(runtime);
+        assert_eq!(alive.count(), 0, "futures outlive their runtime");
+        assert_eq!(spawned.get(), 4, "destructors were not run");
+        assert!(kept.is_finished());
+        handle.spawn(hold(alive.guard())).detach();
+        assert_eq!(alive.count(), 0, "it was spawned after the end");
+    });
+}
+
+async fn hold2<A, B>(a: A, b: B) {
+    hold((a, b)).await
+}
+
+/// Another thread wakes, cancels and spawns while runtimes come and go.
+#[test]
+fn dropping_the_runtime_races_with_wakes_cancels_and_spawns() {
+    on_every_backend(|backend| {
+        #[derive(Default)]
+        struct Target {
+            handle: Option<Handle>,
+            wakers: Vec<Waker>,
+            tasks: Vec<Task<()>>,
+        }
+        let target = Arc::new(Mutex::new(Target::default()));
+        let alive = Alive::default();
+        let stop = Arc::new(AtomicBool::new(false));
+        let threads: Vec<_> = (0..2)
+            .map(|me| {
+                let (target, stop, alive) = (target.clone(), stop.clone(), alive.clone());
+                thread::spawn(move || {
+                    let mut round = me;
+                    while !stop.load(SeqCst) {
+                        round += 1;
+                        // What is called is called without the lock.
+                        let (handle, waker, task) = {
+                            let mut target = target.lock().unwrap();
+                            let waker = match target.wakers.len() {
+                                0 => None,
+                                n => Some(target.wakers[round % n].clone()),
+                            };
+                            (target.handle.clone(), waker, target.tasks.pop())
+                        };
+                        if let Some(waker) = waker {
+                            waker.wake();
+                        }
+                        drop(task);
+                        if let Some(handle) = handle {
+                            handle.spawn(hold(alive.guard())).detach();
+                        }
+                    }
+                })
+            })
+            .collect();
+        for round in 0..sized(backend, 2_000) {
+            let runtime = runtime(backend);
+            let mine = Alive::default();
+            let wakers = Mailbox::default();
+            for _ in 0..8 {
+                let (guard, wakers) = (mine.guard(), wakers.clone());
+                let task = runtime.spawn(async move {
+                    let _guard = guard;
+                    wakers.send(own_waker().await);
+                    loop {
+                        future::yield_now().await;
+                        std::future::pending::<()>().await;
+                    }
+                });
+                target.lock().unwrap().tasks.push(task);
+            }
+            for _ in 0..8 {
+                runtime.spawn(hold(mine.guard())).detach();
+            }
+            {
+                let mut target = target.lock().unwrap();
+                target.handle = Some(runtime.handle());
+            }
+            runtime.turn(Duration::ZERO);
+            while let Some(waker) = wakers.try_receive() {
+                target.lock().unwrap().wakers.push(waker);
+            }
+            for _ in 0..round % 3 {
+                runtime.turn(Duration::ZERO);
+            }
+            drop(runtime);
+            assert_eq!(
+                mine.count(),
+                0,
+                "futures outlive their runtime, number {round}"
+            );
+            // Some wakers and tasks stay for the next round.
+            let mut target = target.lock().unwrap();
+            if round % 2 == 0 {
+                target.wakers.clear();
+            }
+        }
+        stop.store(true, SeqCst);
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        assert_eq!(alive.count(), 0, "futures were spawned and never dropped");
+    });
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_thousand_runtimes_leave_no_descriptor_thread_or_memory() {
+    const ME: &str = "runtime::ending::a_thousand_runtimes_leave_no_descriptor_thread_or_memory";
+    let rule = |backend| {
+        let one = |round: usize| {
+            let runtime = runtime(backend);
+            let alive = Alive::default();
+            if round % 4 == 0 {
+                let _ = runtime.backend_fd();
+            }
+            let handle = runtime.handle();
+            let task = runtime.spawn(async move {
+                let (a, b) = tcp_pair().await;
+                future::zip(one_byte(a), send_byte(b)).await;
+                sleep(Duration::from_micros(50)).await;
+            });
+            // Without sleeping: on a busy machine a thousand sleeps take long.
+            while !task.is_finished() {
+                runtime.turn(Duration::ZERO);
+            }
+            runtime.block_on(task);
+            // Left to the end of the runtime: a task with a socket, a timer, a buffer and a handle.
+            let guard = alive.guard();
+            runtime
+                .spawn(async move {
+                    let _things = (guard, vec![1_u8; 10_000], handle);
+                    let (a, _b) = tcp_pair().await;
+                    let _ = polder::time::timeout(Duration::from_secs(3_600), one_byte(a)).await;
+                })
+                .detach();
+            for _ in 0..5 {
+                runtime.turn(Duration::ZERO);
+            }
+            assert_eq!(alive.count(), 1);
+            drop(runtime);
+            assert_eq!(alive.count(), 0);
+        };
+        let left = || [entries("/proc/self/fd"), entries("/proc/self/task")];
+        (0..100).for_each(one);
+        let (left_before, memory_before) = (left(), resident());
+        (0..sized(backend, 1_000)).for_each(one);
+        assert_eq!(left(), left_before, "descriptors, threads");
+        let more = resident().saturating_sub(memory_before);
+        // A thousand queues, or buffers, that were left would be more.
+        assert!(more < 3_000_000, "{more} bytes more memory");
+    };
+    in_children(ME, rule, |_, _| {});
+}
+
+#[test]
+fn shutdown_lets_tasks_finish_and_counts_those_that_did_not() {
+    on_every_backend(|backend| {
+        let done = Arc::new(AtomicUsize::new(0));
+        let alive = Alive::default();
+        let fill = |sleepers: usize, endless: usize| {
+            let runtime = runtime(backend);
+            for _ in 0..sleepers {
+                let (done, guard) = (done.clone(), alive.guard());
+                runtime
+                    .spawn(async move {
+                        let _guard = guard;
+                        sleep(Duration::from_millis(2)).await;
+                        polder::spawn(async move { done.fetch_add(1, SeqCst) }).detach();
+                    })
+                    .detach();
+            }
+            for _ in 0..endless {
+                runtime.spawn_local(hold(alive.guard())).detach();
+            }
+            runtime
+        };
+        // All end by themselves: no need to wait for the limit.
+        assert_eq!(fill(10, 0).shutdown(Duration::MAX), 0);
+        assert_eq!((done.swap(0, SeqCst), alive.count()), (10, 0));
+        assert_eq!(fill(0, 0).shutdown(Duration::ZERO), 0);
+        // Some never end. How long the others need is the machine's business: they are given more and
+        // more time until it was enough.
+        let mut limit = Duration::from_millis(100);
+        loop {
+            let runtime = fill(10, 3);
+            let start = Instant::now();
+            let cancelled = runtime.shutdown(limit);
+            assert!(start.elapsed() >= limit, "it did not wait");
+            assert_eq!(alive.count(), 0);
+            match done.swap(0, SeqCst) {
+                10 => break assert_eq!(cancelled, 3),
+                finished => assert!(cancelled > 3, "{cancelled} cancelled, {finished} finished"),
+            }
+            limit *= 2;
+        }
+        // No time at all, polled before or not.
+        assert_eq!(fill(0, 4).shutdown(Duration::ZERO), 4);
+        let runtime = fill(0, 2);
+        for _ in 0..2 {
+            runtime.spawn(hold(alive.guard())).detach();
+        }
+        runtime.turn(Duration::ZERO);
+        assert_eq!(runtime.shutdown(Duration::ZERO), 4);
+        assert_eq!(alive.count(), 0);
+        // One that is always ready does not keep it for ever.
+        let runtime = fill(0, 0);
+        runtime
+            .spawn(async {
+                loop {
+                    future::yield_now().await;
+                }
+            })
+            .detach();
+        assert_eq!(runtime.shutdown(Duration::from_millis(5)), 1);
+    });
+}
+
+#[test]
+fn a_turn_within_a_task_drives_the_others() {
+    on_every_backend(|backend| {
+        let runtime = Rc::new(runtime(backend));
+        let order = Rc::new(RefCell::new(Vec::new()));
+        let log = |what: &'static str| order.borrow_mut().push(what);
+        let task = runtime.spawn_local({
+            let (runtime, order) = (runtime.clone(), order.clone());
+            async move {
+                let log = |what| order.borrow_mut().push(what);
+                let inner = polder::spawn_local({
+                    let order = order.clone();
+                    async move {
+                        order.borrow_mut().push("inner");
+                        future::yield_now().await;
+                        let (a, b) = tcp_pair().await;
+                        future::zip(one_byte(a), send_byte(b)).await;
+                        sleep(Duration::from_millis(1)).await;
+                        order.borrow_mut().push("inner again");
+                    }
+                });
+                // This task itself is woken meanwhile, and runs only when it has returned.
+                let waker = own_waker().await;
+                while !inner.is_finished() {
+                    waker.wake_by_ref();
+                    runtime.turn(Duration::from_millis(1));
+                }
+                log("outer");
+                // Any drive does.
+                assert_eq!(runtime.block_on(polder::spawn(async { 8 })), 8);
+                future::yield_now().await;
+                drop(runtime);
+                log("the end");
+            }
+        });
+        log("begin");
+        runtime.block_on(task);
+        let expected = ["begin", "inner", "inner again", "outer", "the end"];
+        assert_eq!(*order.borrow(), expected);
+        assert_eq!(Rc::strong_count(&runtime), 1);
+    });
+}
+
+/// What is kept in a thread-local may want to say goodbye: its destructor drives.
+#[test]
+fn a_runtime_is_driven_while_a_thread_ends() {
+    struct Kept(Option<Runtime>, Alive);
+    impl Drop for Kept {
+        fn drop(&mut self) {
+            let runtime = self.0.take().unwrap();
+            // The end of a thread that panics takes the whole process along.
+            let result = catch_unwind(AssertUnwindSafe(|| {
+                runtime.block_on(async {
+                    let (a, b) = tcp_pair().await;
+                    future::zip(one_byte(a), send_byte(b)).await;
+                    sleep(Duration::from_millis(1)).await;
+                });
+                runtime.spawn(hold(self.1.guard())).detach();
+                runtime.spawn_local(hold(self.1.guard())).detach();
+                runtime.turn(Duration::ZERO);
+                runtime.turn(Duration::ZERO);
+                runtime.block_on(async { polder::spawn_local(async { 1 }).await })
+            }));
+            drop(runtime);
+            OUTCOMES.lock().unwrap().push(result.is_ok());
+        }
+    }
+    static OUTCOMES: Mutex<Vec<bool>> = Mutex::new(Vec::new());
+    thread_local! {
+        static KEPT: RefCell<Option<Kept>> = const { RefCell::new(None) };
+    }
+    on_every_backend(|backend| {
+        let alive = Alive::default();
+        for drives_before in [false, true] {
+            let alive = alive.clone();
+            let thread = thread::spawn(move || {
+                if drives_before {
+                    runtime(backend).block_on(async {});
+                }
+                let runtime = runtime(backend);
+                KEPT.with_borrow_mut(|kept| {
+                    runtime.block_on(async {});
+                    *kept = Some(Kept(Some(runtime), alive));
+                });
+            });
+            let limit = Duration::from_secs(20);
+            within(limit, "the end of the thread", || thread.join().unwrap());
+            assert_eq!(
+                OUTCOMES.lock().unwrap().pop(),
+                Some(true),
+                "it is no runtime there"
+            );
+        }
+        assert_eq!(alive.count(), 0);
+    });
+}
+
+#[test]
+fn a_leaked_runtime_harms_nothing() {
+    on_every_backend_alone(|backend| {
+        let leaked = runtime(backend);
+        let alive = Alive::default();
+        let (mut stream, mut peer, timer) = leaked.block_on(async {
+            let (mut stream, peer) = tcp_pair().await;
+            let mut timer = Timer::after(Duration::from_millis(20));
+            assert!(future::poll_once(stream.read(&mut [0])).await.is_none());
+            assert!(future::poll_once(&mut timer).await.is_none());
+            (stream, peer, timer)
+        });
+        let handle = leaked.handle();
+        let signal = Signal::default();
+        let begun = leaked.spawn({
+            let (signal, guard) = (signal.clone(), alive.guard());
+            async move {
+                let _guard = guard;
+                signal.receive().await;
+            }
+        });
+        leaked.turn(Duration::ZERO);
+        std::mem::forget(leaked);
+        // Its tasks take wakes, cancels and company, and never run.
+        for _ in 0..1_000 {
+            handle.spawn(async {}).detach();
+        }
+        signal.send(());
+        let mut begun = begun;
+        runtime(backend).block_on(async {
+            timer.await;
+            future::zip(
+                async { stream.read_exact(&mut [0]).await.unwrap() },
+                async { peer.write_all(b"x").await.unwrap() },
+            )
+            .await;
+            assert!(future::poll_once(&mut begun).await.is_none());
+        });
+        thread::spawn(move || drop(begun)).join().unwrap();
+        assert_eq!(alive.count(), 1);
+        polder::block_on(async { polder::spawn(async {}).await });
+    });
+}
+
+#[test]
+fn a_runtime_that_is_dropped_while_a_panic_unwinds_drops_its_futures() {
+    on_every_backend(|backend| {
+        let alive = Alive::default();
+        let guards = alive.clone();
+        let result = catch_unwind(AssertUnwindSafe(|| {
+            let runtime = runtime(backend);
+            runtime.spawn(hold(guards.guard())).detach();
+            runtime.block_on(async {
+                polder::spawn(hold(guards.guard())).detach();
+                sleep(Duration::from_millis(1)).await;
+                panic!("on purpose");
+            })
+        }));
+        assert!(result.is_err());
+        assert_eq!(alive.count(), 0);
+    });
+}
+
+#[test]
+fn a_handle_tells_the_backend_as_its_runtime_does_also_from_afar_and_after_its_end() {
+    on_every_backend(|backend| {
+        let runtime = runtime(backend);
+        let handle = runtime.handle();
+        assert_eq!((runtime.backend(), handle.backend()), (backend, backend));
+        let here = runtime.block_on(async { Handle::current().backend() });
+        let there = runtime.block_on(runtime.spawn(async { Handle::current().backend() }));
+        assert_eq!((here, there), (backend, backend));
+        let thread = thread::spawn({
+            let handle = handle.clone();
+            move || handle.backend()
+        });
+        assert_eq!(thread.join().unwrap(), backend);
+        drop(runtime);
+        assert_eq!(handle.backend(), backend);
+    });
+}

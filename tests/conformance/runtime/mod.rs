@@ -1,0 +1,50 @@
+//! Runtimes: rules 48 to 55 and 59, and what lies between them.
+
+mod driving;
+mod embedding;
+mod ending;
+mod nesting;
+mod outliving;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::task::{Wake, Waker};
+
+use polder::future;
+use polder::io::{AsyncReadExt, AsyncWriteExt};
+use polder::net::TcpStream;
+
+/// Counts its wakes.
+#[derive(Default)]
+struct Wakes(AtomicUsize);
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, SeqCst);
+    }
+}
+
+impl Wakes {
+    fn new() -> (Arc<Wakes>, Waker) {
+        let wakes = Arc::new(Wakes::default());
+        (wakes.clone(), wakes.into())
+    }
+
+    fn count(&self) -> usize {
+        self.0.load(SeqCst)
+    }
+}
+
+async fn one_byte(mut stream: TcpStream) {
+    stream.read_exact(&mut [0]).await.unwrap();
+}
+
+async fn send_byte(mut stream: TcpStream) {
+    future::yield_now().await;
+    stream.write_all(&[1]).await.unwrap();
+}
+
+/// The same socket, for the standard library.
+fn blocking(stream: &mut TcpStream) -> std::net::TcpStream {
+    stream.clone().try_into().unwrap()
+}

@@ -1,0 +1,357 @@
+//! Rules 52 to 54 and 59: runtimes within and beside each other, plain threads, other reactors.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::task::{Wake, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use polder::io::{AsyncReadExt, AsyncWriteExt};
+use polder::net::TcpStream;
+use polder::time::{sleep, timeout};
+use polder::{Handle, Task, Timer, future};
+
+use super::{Wakes, one_byte, send_byte};
+use crate::child::in_children;
+use crate::probe::{Alive, Mailbox, Signal, hold, join_all, own_waker, poll_with, tcp_pair};
+use crate::support::{eventually, on_every_backend, runtime, sized, within};
+
+#[test]
+fn a_nested_block_on_drives_only_its_own_tasks() {
+    const ME: &str = "runtime::nesting::a_nested_block_on_drives_only_its_own_tasks";
+    let rule = |_| {
+        polder::block_on(async {
+            let outer_ran = Arc::new(AtomicBool::new(false));
+            let flag = outer_ran.clone();
+            let outer_task = polder::spawn(async move { flag.store(true, SeqCst) });
+            let outer_waker = own_waker().await;
+            let cancelled = Alive::default();
+            let sum = polder::block_on(async {
+                let waker = own_waker().await;
+                assert!(!waker.will_wake(&outer_waker), "the wakers are the same");
+                // A wake of the outer one in here is kept for it.
+                outer_waker.wake_by_ref();
+                polder::spawn(hold(cancelled.guard())).detach();
+                sleep(Duration::from_millis(1)).await;
+                let (mut a, b) = tcp_pair().await;
+                a.write_all(b"x").await.unwrap();
+                one_byte(b).await;
+                // A third one.
+                let three = polder::block_on(async { polder::spawn(async { 3 }).await });
+                polder::spawn_local(async move { three + 1 }).await
+            });
+            assert_eq!(sum, 4);
+            assert_eq!(cancelled.count(), 0);
+            assert!(!outer_ran.load(SeqCst), "it drove the outer runtime's task");
+            outer_task.await;
+            // The same within a task.
+            let inner = async { polder::spawn(async { 5 }).await };
+            let task = polder::spawn(async { polder::block_on(inner) });
+            assert_eq!(task.await, 5);
+        });
+        assert!(Handle::try_current().is_none());
+    };
+    in_children(ME, rule, |_, _| {});
+}
+
+#[test]
+fn each_future_of_nested_block_ons_is_woken_by_its_own_waker() {
+    on_every_backend(|backend| {
+        let (outer, inner) = (runtime(backend), runtime(backend));
+        let (one, two) = (Signal::default(), Signal::default());
+        outer.block_on(async {
+            // The outer future and an outer task wait, and are woken while the inner one is driven.
+            let task = polder::spawn({
+                let one = one.clone();
+                async move { one.receive().await }
+            });
+            future::yield_now().await;
+            let mut waiting = pin!(two.receive());
+            assert!(future::poll_once(waiting.as_mut()).await.is_none());
+            let thread = inner.block_on(async {
+                one.send(());
+                let two = two.clone();
+                let thread = thread::spawn(move || two.send(()));
+                sleep(Duration::from_millis(1)).await;
+                polder::spawn(async {}).await;
+                thread
+            });
+            waiting.await;
+            task.await;
+            thread.join().unwrap();
+        });
+    });
+}
+
+/// What is ready needs no worker. A task that has had its share of operations is told to come back,
+/// and then gets more, even if only the foreign executor has come round. In a process of its own,
+/// since nothing else could end it.
+#[test]
+fn a_foreign_executor_within_a_task_is_served_what_is_ready() {
+    const ME: &str = "runtime::nesting::a_foreign_executor_within_a_task_is_served_what_is_ready";
+    let rule = |backend| {
+        within(Duration::from_secs(20), "the foreign executor", move || {
+            runtime(backend).block_on(async {
+                let task = polder::spawn(async {
+                    futures_lite::future::block_on(async {
+                        for _ in 0..1_000 {
+                            Timer::after(Duration::ZERO).await;
+                        }
+                        7
+                    })
+                });
+                assert_eq!(task.await, 7);
+            });
+        });
+    };
+    in_children(ME, rule, |_, _| {});
+}
+
+#[test]
+fn two_runtimes_on_two_threads_pass_sockets_timers_and_tasks() {
+    on_every_backend(|backend| {
+        enum Thing {
+            Stream(TcpStream, u8),
+            Timer(Timer, Instant),
+            Task(Task<u8>, u8),
+        }
+        let rounds = sized(backend, 300);
+        let (to_one, to_two) = (Mailbox::<Thing>::default(), Mailbox::default());
+        let work = move |from: Mailbox<Thing>, to: Mailbox<Thing>, ours: Signal, theirs: Signal| {
+            runtime(backend).block_on(async {
+                let sender = polder::spawn(async move {
+                    let mut tasks = Vec::new();
+                    let (mut kept, given) = tcp_pair().await;
+                    let mut given = Some(given);
+                    for round in 0..rounds {
+                        let number = round as u8;
+                        to.send(match round % 3 {
+                            0 => {
+                                let mut stream = match given.take() {
+                                    Some(stream) => stream,
+                                    None => {
+                                        let pair = tcp_pair().await;
+                                        kept = pair.0;
+                                        pair.1
+                                    }
+                                };
+                                // It waits here before it goes.
+                                let mut byte = [0];
+                                let read = future::poll_once(stream.read(&mut byte)).await;
+                                assert!(read.is_none());
+                                let mut writer = kept.clone();
+                                tasks.push(polder::spawn(async move {
+                                    future::yield_now().await;
+                                    writer.write_all(&[number]).await.unwrap();
+                                    // Until the other side has it.
+                                    writer.read_exact(&mut [0]).await.unwrap();
+                                    0
+                                }));
+                                Thing::Stream(stream, number)
+                            }
+                            1 => {
+                                let due = Instant::now() + Duration::from_micros(500);
+                                let mut timer = Timer::at(due);
+                                if round % 2 == 0 {
+                                    let _ = future::poll_once(&mut timer).await;
+                                    timer.set_at(due);
+                                }
+                                Thing::Timer(timer, due)
+                            }
+                            _ => Thing::Task(
+                                polder::spawn(async move {
+                                    sleep(Duration::from_micros(200)).await;
+                                    number
+                                }),
+                                number,
+                            ),
+                        });
+                        if round % 7 == 0 {
+                            future::yield_now().await;
+                        }
+                    }
+                    join_all(tasks).await;
+                });
+                for _ in 0..rounds {
+                    match from.receive().await {
+                        Thing::Stream(mut stream, number) => {
+                            let mut byte = [0];
+                            stream.read_exact(&mut byte).await.unwrap();
+                            assert_eq!(byte, [number]);
+                            stream.write_all(&byte).await.unwrap();
+                        }
+                        Thing::Timer(timer, due) => {
+                            assert_eq!(timer.await, due);
+                            assert!(Instant::now() >= due, "early");
+                        }
+                        Thing::Task(task, number) => assert_eq!(task.await, number),
+                    }
+                }
+                sender.await;
+                // Tasks that were given away run here until the other side has them all.
+                theirs.send(());
+                ours.receive().await;
+            })
+        };
+        let (one, two) = (Signal::default(), Signal::default());
+        let thread = thread::spawn({
+            let (from, to, ours, theirs) =
+                (to_two.clone(), to_one.clone(), two.clone(), one.clone());
+            move || work(from, to, ours, theirs)
+        });
+        work(to_one, to_two, one, two);
+        thread.join().unwrap();
+    });
+}
+
+#[test]
+fn sockets_timers_and_spawn_work_on_plain_threads() {
+    const ME: &str = "runtime::nesting::sockets_timers_and_spawn_work_on_plain_threads";
+    let rule = |backend| {
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                thread::spawn(move || {
+                    assert!(Handle::try_current().is_none());
+                    futures_lite::future::block_on(async {
+                        let (mut a, b) = tcp_pair().await;
+                        future::zip(one_byte(b.clone()), send_byte(a.clone())).await;
+                        let start = Instant::now();
+                        Timer::after(Duration::from_millis(2)).await;
+                        assert!(start.elapsed() >= Duration::from_millis(2));
+                        assert_eq!(polder::spawn(async { 1 }).await, 1);
+                        assert_eq!(Handle::current().spawn(async { 2 }).await, 2);
+                        // From here into a task of the background runtime, and back.
+                        let echo = polder::spawn(async move {
+                            assert!(Handle::try_current().is_some(), "it runs nowhere");
+                            let (reader, writer) = b.into_split();
+                            polder::io::copy(reader, writer).await.unwrap()
+                        });
+                        let mut bytes = vec![3; 100_000];
+                        let (mut writer, mut reader) = (a.clone(), a.clone());
+                        future::zip(
+                            async {
+                                writer.write_all(&vec![3; 100_000]).await.unwrap();
+                                writer.close().await.unwrap();
+                            },
+                            async { reader.read_exact(&mut bytes).await.unwrap() },
+                        )
+                        .await;
+                        assert_eq!(a.read(&mut [0]).await.unwrap(), 0);
+                        assert_eq!(echo.await, 100_000);
+                        let late = timeout(Duration::from_millis(1), std::future::pending::<()>());
+                        assert!(late.await.is_err());
+                        // A panic there reaches whoever awaits it here, and it goes on.
+                        let task = polder::spawn(async { panic!("on purpose") });
+                        let task: Task<()> = task;
+                        let result =
+                            catch_unwind(AssertUnwindSafe(|| futures_lite::future::block_on(task)));
+                        assert!(result.is_err());
+                        let sleeper = polder::spawn(sleep(Duration::from_secs(3_600)));
+                        assert!(sleeper.cancel().await.is_none());
+                    });
+                })
+            })
+            .collect();
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        let there = polder::spawn(async { thread::current().name().map(String::from) });
+        assert_eq!(
+            futures_lite::future::block_on(there).as_deref(),
+            Some("polder-background"),
+            "on {backend}"
+        );
+    };
+    in_children(ME, rule, |_, _| {});
+}
+
+/// A waker is foreign code. That one panics is nobody else's fault: nobody else is to be left
+/// waiting, and the background runtime goes on.
+#[test]
+fn a_waker_that_panics_leaves_nobody_else_waiting() {
+    struct Panics;
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            panic!("on purpose, in a waker");
+        }
+    }
+    const ME: &str = "runtime::nesting::a_waker_that_panics_leaves_nobody_else_waiting";
+    let rule = |backend| {
+        let timers = |good: Waker| {
+            let due = Instant::now() + Duration::from_millis(30);
+            let (mut first, mut second) = (Timer::at(due), Timer::at(due));
+            assert!(poll_with(&mut first, &Arc::new(Panics).into()).is_pending());
+            assert!(poll_with(&mut second, &good).is_pending());
+            (first, second)
+        };
+        // In a runtime: both are due at the same time.
+        let runtime = runtime(backend);
+        let (wakes, waker) = Wakes::new();
+        let _timers = runtime.block_on(async { timers(waker) });
+        let start = Instant::now();
+        while wakes.count() == 0 {
+            let turn = || runtime.turn(Duration::from_millis(1));
+            let _ = catch_unwind(AssertUnwindSafe(turn));
+            assert!(start.elapsed() < Duration::from_secs(20), "a wake was lost");
+        }
+        // On a plain thread: the same, and then another wait, socket and task.
+        within(
+            Duration::from_secs(20),
+            "the background runtime",
+            move || {
+                futures_lite::future::block_on(polder::spawn(async {}));
+                let (wakes, waker) = Wakes::new();
+                let _timers = timers(waker);
+                eventually("the other timer is told", || wakes.count() > 0);
+                futures_lite::future::block_on(async {
+                    Timer::after(Duration::from_millis(1)).await;
+                    let (a, b) = tcp_pair().await;
+                    future::zip(one_byte(a), send_byte(b)).await;
+                    polder::spawn(async {}).await;
+                });
+            },
+        );
+    };
+    in_children(ME, rule, |_, _| {});
+}
+
+/// Nothing of polder's own is pending meanwhile. async-io's timers, sockets and wakers are called by a
+/// thread of its own, or, in its `block_on`, by ours.
+#[test]
+fn another_reactors_timers_sockets_and_wakers_end_a_wait() {
+    use std::net::UdpSocket;
+
+    crate::support::in_every_runtime(|backend| async move {
+        let rounds = sized(backend, 100);
+        for _ in 0..rounds {
+            async_io::Timer::after(Duration::from_micros(100)).await;
+        }
+        let near = async_io::Async::<UdpSocket>::bind(([127, 0, 0, 1], 0)).unwrap();
+        let address = near.get_ref().local_addr().unwrap();
+        let far = polder::spawn(async move {
+            let far = async_io::Async::<UdpSocket>::bind(([127, 0, 0, 1], 0)).unwrap();
+            for _ in 0..rounds {
+                async_io::Timer::after(Duration::from_micros(100)).await;
+                far.send_to(b"x", address).await.unwrap();
+            }
+        });
+        for _ in 0..rounds {
+            near.recv(&mut [0; 1]).await.unwrap();
+        }
+        far.await;
+        // Within a task of ours, its own loop drives both: it wakes a task of this worker.
+        let event = Arc::new(polder::Event::new());
+        let waits = polder::spawn({
+            let event = event.clone();
+            async move { event.wait().await }
+        });
+        future::yield_now().await;
+        async_io::block_on(async {
+            async_io::Timer::after(Duration::from_millis(1)).await;
+            event.set();
+        });
+        waits.await;
+    });
+}

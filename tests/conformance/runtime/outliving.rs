@@ -1,0 +1,298 @@
+//! Rules 49 and 49a: sockets, timers and wakers that outlive their runtime or move between runtimes.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::task::{Poll, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use polder::io::{AsyncReadExt, AsyncWriteExt};
+use polder::net::{TcpListener, TcpStream};
+use polder::time::sleep;
+use polder::{Timer, future};
+
+use super::{Wakes, one_byte, send_byte};
+use crate::child::in_children;
+use crate::probe::{Mailbox, hold, own_waker, poll_with, tcp_pair};
+use crate::support::{LIMIT, eventually, on_every_backend, runtime, until, within};
+
+#[test]
+fn a_stream_and_a_timer_that_outlive_their_runtime_work_in_the_next() {
+    on_every_backend(|backend| {
+        let first = runtime(backend);
+        let (mut stream, mut peer, listener, timer, mut far) = first.block_on(async {
+            let (mut stream, peer) = tcp_pair().await;
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let mut timer = Timer::after(Duration::from_millis(20));
+            let mut far = Timer::after(Duration::from_secs(3_600));
+            // They wait here.
+            assert!(future::poll_once(stream.read(&mut [0])).await.is_none());
+            assert!(future::poll_once(listener.accept()).await.is_none());
+            assert!(future::poll_once(&mut timer).await.is_none());
+            assert!(future::poll_once(&mut far).await.is_none());
+            (stream, peer, listener, timer, far)
+        });
+        drop(first);
+        let second = runtime(backend);
+        second.block_on(async {
+            let due = timer.await;
+            assert!(Instant::now() >= due, "early");
+            assert!(future::poll_once(&mut far).await.is_none(), "an hour early");
+            far.set_after(Duration::from_millis(1));
+            far.await;
+            let writer = polder::spawn(async move {
+                sleep(Duration::from_millis(1)).await;
+                peer.write_all(b"late").await.unwrap();
+                peer
+            });
+            let mut bytes = [0; 4];
+            stream.read_exact(&mut bytes).await.unwrap();
+            assert_eq!(&bytes, b"late");
+            writer.await;
+            let address = listener.local_addr().unwrap();
+            let client = polder::spawn(async move {
+                sleep(Duration::from_millis(1)).await;
+                TcpStream::connect(address).await.unwrap()
+            });
+            listener.accept().await.unwrap();
+            client.await;
+        });
+    });
+}
+
+/// A wait of one thread can be registered in the runtime of another: when a stream is waited for
+/// by both.
+#[test]
+fn waits_of_other_threads_go_on_when_the_runtime_that_they_are_in_goes() {
+    on_every_backend(|backend| {
+        for plain in [false, true] {
+            let first = runtime(backend);
+            let (reader, mut peer) = first.block_on(tcp_pair());
+            let mut other = reader.clone();
+            // First a task of this runtime waits; so it is registered here.
+            let mut mine = reader.clone();
+            first
+                .spawn(async move {
+                    mine.read_exact(&mut [0]).await.unwrap();
+                })
+                .detach();
+            first.turn(Duration::ZERO);
+            let waits = Arc::new(AtomicBool::new(false));
+            let thread = thread::spawn({
+                let waits = waits.clone();
+                move || {
+                    let mut bytes = [0; 5];
+                    let mut reading = pin!(other.read_exact(&mut bytes));
+                    let reading = poll_fn(|cx| {
+                        let poll = reading.as_mut().poll(cx);
+                        waits.store(true, SeqCst);
+                        poll
+                    });
+                    match plain {
+                        true => futures_lite::future::block_on(reading).unwrap(),
+                        false => runtime(backend).block_on(reading).unwrap(),
+                    }
+                    bytes
+                }
+            });
+            eventually("the other thread waits", || waits.load(SeqCst));
+            drop(first);
+            drop(reader);
+            let second = runtime(backend);
+            second.block_on(async { peer.write_all(b"hello").await.unwrap() });
+            let bytes = within(LIMIT, "the other thread's wait", || thread.join().unwrap());
+            assert_eq!(&bytes, b"hello");
+        }
+    });
+}
+
+/// Whoever polls by hand, with wakers of its own, is told that it has to look again.
+#[test]
+fn foreign_wakers_that_wait_in_a_runtime_are_called_when_it_goes() {
+    on_every_backend(|backend| {
+        let first = runtime(backend);
+        let (timer_wakes, timer_waker) = Wakes::new();
+        let (stream_wakes, stream_waker) = Wakes::new();
+        let (task_wakes, task_waker) = Wakes::new();
+        let (mut stream, _peer) = first.block_on(tcp_pair());
+        let mut timer = Timer::after(Duration::from_secs(3_600));
+        let mut task = first.spawn(hold(())).fallible();
+        first.block_on(async {
+            assert!(poll_with(&mut timer, &timer_waker).is_pending());
+            assert!(poll_with(&mut stream.read(&mut [0]), &stream_waker).is_pending());
+            assert!(poll_with(&mut task, &task_waker).is_pending());
+        });
+        let counts = || {
+            [
+                timer_wakes.count(),
+                stream_wakes.count(),
+                task_wakes.count(),
+            ]
+        };
+        assert_eq!(counts(), [0; 3]);
+        drop(first);
+        assert!(
+            counts().iter().all(|count| *count > 0),
+            "timer, stream, task: {:?}",
+            counts()
+        );
+        assert!(matches!(
+            poll_with(&mut task, &task_waker),
+            Poll::Ready(None)
+        ));
+        runtime(backend).block_on(async {
+            assert!(
+                future::poll_once(&mut timer).await.is_none(),
+                "an hour early"
+            );
+            assert!(future::poll_once(stream.read(&mut [0])).await.is_none());
+        });
+    });
+}
+
+#[test]
+fn a_waker_may_be_called_when_its_runtime_is_gone() {
+    on_every_backend(|backend| {
+        let runtime = runtime(backend);
+        let wakers = Mailbox::default();
+        for ends in [true, false] {
+            let wakers = wakers.clone();
+            runtime
+                .spawn(async move {
+                    wakers.send(own_waker().await);
+                    if !ends {
+                        std::future::pending::<()>().await;
+                    }
+                })
+                .detach();
+        }
+        runtime.block_on(async {
+            wakers.send(own_waker().await);
+            until("all have begun", || wakers.count() == 3).await;
+        });
+        drop(runtime);
+        let wakers: Vec<_> = std::iter::from_fn(|| wakers.try_receive()).collect();
+        assert_eq!(wakers.len(), 3);
+        let call = |wakers: Vec<Waker>| {
+            for waker in wakers {
+                waker.wake_by_ref();
+                let clone = waker.clone();
+                assert!(waker.will_wake(&clone));
+                clone.wake();
+                waker.wake();
+            }
+        };
+        let theirs = wakers.clone();
+        let thread = thread::spawn(move || call(theirs));
+        call(wakers.clone());
+        self::runtime(backend).block_on(async { call(wakers) });
+        thread.join().unwrap();
+    });
+}
+
+#[test]
+fn a_stream_connected_in_one_block_on_is_read_in_the_next() {
+    const ME: &str = "runtime::outliving::a_stream_connected_in_one_block_on_is_read_in_the_next";
+    // In a process of its own, since the free function takes its backend from the environment.
+    let rule = |_| {
+        let (mut stream, mut peer) = polder::block_on(async {
+            let (mut stream, mut peer) = tcp_pair().await;
+            // Both have waited in this runtime.
+            for _ in 0..2 {
+                let (read, write) = (stream.clone(), peer.clone());
+                future::zip(one_byte(read), send_byte(write)).await;
+                std::mem::swap(&mut stream, &mut peer);
+            }
+            (stream, peer)
+        });
+        polder::block_on(async {
+            future::zip(one_byte(stream.clone()), send_byte(peer.clone())).await;
+        });
+        // Nested: the outer one waits for nothing meanwhile.
+        polder::block_on(async {
+            polder::block_on(async {
+                future::zip(one_byte(stream.clone()), send_byte(peer.clone())).await;
+            });
+            future::zip(one_byte(peer.clone()), send_byte(stream.clone())).await;
+        });
+        // And on a plain thread.
+        futures_lite::future::block_on(future::zip(
+            async { stream.read_exact(&mut [0]).await.unwrap() },
+            async { peer.write_all(&[0]).await.unwrap() },
+        ));
+    };
+    in_children(ME, rule, |_, _| {});
+}
+
+#[test]
+fn a_stream_made_in_block_ons_future_moves_into_a_task_while_the_future_ends() {
+    on_every_backend(|backend| {
+        let runtime = runtime(backend);
+        let (task, mut peer) = runtime.block_on(async {
+            let (mut stream, peer) = tcp_pair().await;
+            // It waits in this future first.
+            assert!(future::poll_once(stream.read(&mut [0])).await.is_none());
+            let task = polder::spawn(async move {
+                let mut text = String::new();
+                stream.read_to_string(&mut text).await.unwrap();
+                text
+            });
+            (task, peer)
+        });
+        // In a task of another thread's runtime, it waits there.
+        let thread = thread::spawn(move || {
+            self::runtime(backend).block_on(async move {
+                peer.write_all(b"moved").await.unwrap();
+                sleep(Duration::from_millis(1)).await;
+                peer.write_all(b" on").await.unwrap();
+            });
+        });
+        assert_eq!(runtime.block_on(task), "moved on");
+        thread.join().unwrap();
+    });
+}
+
+#[test]
+fn a_stream_is_used_by_turns_from_two_runtimes() {
+    on_every_backend(|backend| {
+        let (one, two) = (runtime(backend), runtime(backend));
+        let (mut stream, mut peer) = one.block_on(tcp_pair());
+        for round in 0..20_u8 {
+            let runtime = if round % 2 == 0 { &one } else { &two };
+            runtime.block_on(async {
+                let mut byte = [0];
+                future::zip(
+                    async { stream.read_exact(&mut byte).await.unwrap() },
+                    async {
+                        future::yield_now().await;
+                        peer.write_all(&[round]).await.unwrap();
+                    },
+                )
+                .await;
+                assert_eq!(byte, [round]);
+            });
+        }
+        // And from two threads.
+        let other = thread::spawn(move || {
+            let runtime = self::runtime(backend);
+            for round in 0..10_u8 {
+                runtime.block_on(async {
+                    peer.write_all(&[round]).await.unwrap();
+                    peer.read_exact(&mut [0]).await.unwrap();
+                });
+            }
+        });
+        for round in 0..10_u8 {
+            let runtime = if round % 2 == 0 { &one } else { &two };
+            runtime.block_on(async {
+                let mut byte = [0];
+                stream.read_exact(&mut byte).await.unwrap();
+                assert_eq!(byte, [round]);
+                stream.write_all(&byte).await.unwrap();
+            });
+        }
+        other.join().unwrap();
+    });
+}

@@ -1,0 +1,133 @@
+//! Rule 43: a million timers.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use polder::Timer;
+use polder::future::yield_now;
+
+use super::{FAR, Random, drive_until};
+use crate::support::{on_every_backend, runtime, sized};
+
+/// The deadline by which a timer of the crowd is judged, and what came of it.
+struct Member {
+    deadline: Mutex<Instant>,
+    wakes: AtomicUsize,
+    log: Arc<Mutex<Vec<u32>>>,
+    name: u32,
+}
+
+impl Wake for Member {
+    fn wake(self: Arc<Self>) {
+        assert!(
+            Instant::now() >= *self.deadline.lock().unwrap(),
+            "timer {} woke early",
+            self.name
+        );
+        self.wakes.fetch_add(1, Ordering::Relaxed);
+        self.log.lock().unwrap().push(self.name);
+    }
+}
+
+#[test]
+fn a_million_timers_set_and_cancelled_in_random_order_fire_right_and_leave_nothing() {
+    on_every_backend(|backend| {
+        let count = sized(backend, CROWD);
+        let runtime = runtime(backend);
+        let mut random = Random(43);
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let start = Instant::now();
+
+        // All of them pending at once, none of them soon.
+        let mut crowd: Vec<_> = (0..count)
+            .map(|name| {
+                let deadline = start + FAR + Duration::from_micros(random.below(FAR.as_secs()));
+                let member = Arc::new(Member {
+                    deadline: Mutex::new(deadline),
+                    wakes: AtomicUsize::new(0),
+                    log: log.clone(),
+                    name: name as u32,
+                });
+                (Some(Timer::at(deadline)), member)
+            })
+            .collect();
+        let mut order: Vec<_> = (0..count).collect();
+        random.shuffle(&mut order);
+        let poll = |timer: &mut Option<Timer>, member: &Arc<Member>| {
+            let waker = Waker::from(member.clone());
+            let timer = timer.as_mut().expect("it is not cancelled");
+            Pin::new(timer).poll(&mut Context::from_waker(&waker))
+        };
+        runtime.block_on(async {
+            for name in &order {
+                let (timer, member) = &mut crowd[*name];
+                assert!(poll(timer, member).is_pending());
+            }
+        });
+
+        // In another order: a third is cancelled, a third comes soon, a third later.
+        random.shuffle(&mut order);
+        let soon = Instant::now();
+        for name in &order {
+            let (timer, member) = &mut crowd[*name];
+            match name % 3 {
+                0 => drop(timer.take()),
+                1 => {
+                    let deadline = soon + Duration::from_micros(random.below(300_000));
+                    *member.deadline.lock().unwrap() = deadline;
+                    timer.as_mut().expect("it is there").set_at(deadline);
+                }
+                _ => {
+                    let later = start + FAR * 3;
+                    *member.deadline.lock().unwrap() = later;
+                    timer.as_mut().expect("it is there").set_at(later);
+                }
+            }
+        }
+        let sorted_from = log.lock().unwrap().len();
+        let expected = (0..count).filter(|name| name % 3 == 1).count();
+        drive_until(&runtime, "those that are due have fired", || {
+            log.lock().unwrap().len() >= expected
+        });
+        {
+            let log = log.lock().unwrap();
+            assert_eq!(log.len(), expected, "one fired twice, or should not have");
+            let deadlines = log[sorted_from..]
+                .iter()
+                .map(|name| *crowd[*name as usize].1.deadline.lock().unwrap());
+            assert!(deadlines.is_sorted(), "they fired out of order");
+        }
+
+        // The last third is cancelled by turns with what has fired being taken.
+        runtime.block_on(async {
+            for (i, name) in order.iter().enumerate() {
+                let (timer, member) = &mut crowd[*name];
+                let wakes = member.wakes.load(Ordering::Relaxed);
+                assert_eq!(wakes, usize::from(name % 3 == 1), "timer {name}");
+                if name % 3 == 1 {
+                    let due = *member.deadline.lock().unwrap();
+                    assert_eq!(poll(timer, member), Poll::Ready(due));
+                }
+                drop(timer.take());
+                if i % 100 == 0 {
+                    yield_now().await; // The runtime limits what one poll may take.
+                }
+            }
+        });
+        for (_, member) in &crowd {
+            assert_eq!(Arc::strong_count(member), 1, "a waker is left");
+        }
+        assert_eq!(runtime.next_timeout(), None, "a deadline is left");
+        assert_eq!(log.lock().unwrap().len(), expected);
+    });
+}
+
+/// Built without optimisation, a million would take too long for a suite that runs all the time.
+const CROWD: usize = match cfg!(debug_assertions) {
+    true => 250_000,
+    false => 1_000_000,
+};

@@ -1,0 +1,157 @@
+//! Rule 41: intervals.
+
+use std::pin::pin;
+use std::task::Poll;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use polder::Timer;
+use polder::stream::StreamExt;
+use polder::time::{MissedTickBehavior, interval, interval_at};
+use polder::time::{sleep, timeout};
+
+use super::{Count, FAR, ms, poll_now, poll_with};
+use crate::support::in_every_runtime;
+
+#[test]
+fn under_burst_every_tick_comes_and_stays_on_the_grid() {
+    in_every_runtime(|_| async {
+        let period = ms(2);
+        let start = Instant::now();
+        let mut ticks = interval_at(start, period);
+        assert_eq!(ticks.period(), period);
+        for i in 0..20 {
+            if i == 5 {
+                thread::sleep(period * 5); // The user comes late.
+            }
+            let tick = ticks.tick().await;
+            assert!(Instant::now() >= tick, "tick {i} is early");
+            assert_eq!(tick, start + period * i, "tick {i}");
+        }
+        // Missed ticks come at once, all of them.
+        thread::sleep(period * 3);
+        for i in 20..23 {
+            let tick = poll_now(&mut pin!(ticks.tick()));
+            assert_eq!(tick, Poll::Ready(start + period * i), "tick {i}");
+        }
+    });
+}
+
+#[test]
+fn under_skip_missed_ticks_are_left_out_and_the_others_stay_on_the_grid() {
+    in_every_runtime(|_| async {
+        let period = ms(2);
+        let start = Instant::now();
+        let mut ticks = interval_at(start, period).missed_ticks(MissedTickBehavior::Skip);
+        let mut taken = None;
+        for i in 0..15 {
+            if i % 4 == 3 {
+                thread::sleep(period * 3 + period / 3);
+            }
+            let before = Instant::now();
+            let tick = ticks.tick().await;
+            assert!(Instant::now() >= tick, "tick {i} is early");
+            let off = (tick - start).as_nanos() % period.as_nanos();
+            assert_eq!(off, 0, "tick {i} is off the grid");
+            if let Some(taken) = taken {
+                assert!(tick >= taken, "tick {i} had been missed when it was set");
+            }
+            taken = Some(before);
+        }
+    });
+}
+
+#[test]
+fn under_delay_the_tick_after_a_missed_one_comes_a_period_after_it_was_taken() {
+    in_every_runtime(|_| async {
+        let period = ms(3);
+        let start = Instant::now();
+        let mut ticks = interval_at(start, period).missed_ticks(MissedTickBehavior::Delay);
+        assert_eq!(ticks.tick().await, start);
+        for _ in 0..4 {
+            let next = ticks.tick().await;
+            thread::sleep(period * 3);
+            let late = Instant::now();
+            let tick = ticks.tick().await;
+            assert!(tick <= late, "it was due while the user was away");
+            assert!(tick > next);
+            let after = ticks.tick().await;
+            assert!(after >= late + period, "the one after it came too soon");
+            assert!(Instant::now() >= after, "it is early");
+        }
+    });
+}
+
+#[test]
+fn the_intervals_of_a_timer_stay_on_the_grid() {
+    in_every_runtime(|_| async {
+        let period = ms(1);
+        let start = Instant::now();
+        let mut timer = Timer::interval_at(start, period);
+        for i in 0..20 {
+            if i == 10 {
+                thread::sleep(period * 5);
+            }
+            assert_eq!(timer.next().await, Some(start + period * i));
+            assert!(Instant::now() >= start + period * i, "tick {i} is early");
+        }
+        timer.set_interval(ms(2));
+        let first = timer.next().await.expect("it never ends");
+        let second = timer.next().await.expect("it never ends");
+        assert_eq!(second - first, ms(2));
+    });
+}
+
+#[test]
+fn a_period_of_zero_does_not_hold_the_loop() {
+    in_every_runtime(|_| async {
+        let busy = [
+            MissedTickBehavior::Burst,
+            MissedTickBehavior::Delay,
+            MissedTickBehavior::Skip,
+        ]
+        .map(|missed| {
+            polder::spawn(async move {
+                let mut ticks = interval(Duration::ZERO).missed_ticks(missed);
+                loop {
+                    ticks.tick().await;
+                }
+            })
+        });
+        let timer = polder::spawn(async {
+            let mut timer = Timer::interval(Duration::ZERO);
+            while timer.next().await.is_some() {}
+        });
+        let zero = polder::spawn(async {
+            loop {
+                sleep(Duration::ZERO).await;
+            }
+        });
+        let limits = polder::spawn(async {
+            loop {
+                let pending = std::future::pending::<()>();
+                assert!(timeout(Duration::ZERO, pending).await.is_err());
+            }
+        });
+        sleep(ms(5)).await;
+        drop((busy, timer, zero, limits));
+    });
+}
+
+#[test]
+fn an_interval_that_is_reset_while_somebody_waits_ticks_a_period_later() {
+    in_every_runtime(|_| async {
+        let mut ticks = interval_at(Instant::now() + FAR, ms(3));
+        let count = Count::new();
+        assert!(poll_with(&mut pin!(ticks.tick()), &count).is_pending());
+        let before = Instant::now();
+        ticks.reset();
+        while count.get() == 0 {
+            sleep(ms(1)).await;
+        }
+        let tick = ticks.tick().await;
+        assert!(tick >= before + ms(3));
+        assert!(Instant::now() >= tick);
+        assert_eq!(ticks.next().await, Some(tick + ms(3)));
+    });
+}

@@ -1,0 +1,204 @@
+//! Rules 37 to 43: time.
+//!
+//! A deadline that has to be pending is [`FAR`] away, one that has to be past is well past, and one that
+//! has to come is milliseconds away and only awaited. So no test depends on how fast the machine is. A
+//! lost wake-up becomes a wait until [`FAR`], which the test's deadline turns into a failure.
+
+mod async_io;
+mod crowd;
+mod deadlines;
+mod drops;
+mod intervals;
+mod moving;
+mod threads;
+mod timeouts;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use polder::future::poll_once;
+use polder::{Backend, Handle, Runtime, Timer};
+
+use crate::support::{LIMIT, runtime};
+
+const FAR: Duration = Duration::from_secs(3600);
+
+fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// An instant that is well past.
+fn past() -> Instant {
+    Instant::now()
+        .checked_sub(ms(1_000))
+        .expect("the machine runs for more than a second")
+}
+
+/// A waker that counts.
+#[derive(Default)]
+struct Count(AtomicUsize);
+
+impl Count {
+    fn new() -> Arc<Count> {
+        Arc::default()
+    }
+
+    fn get(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// Polls once, with a waker of the test's own.
+fn poll_with<F: Future + Unpin>(future: &mut F, count: &Arc<Count>) -> Poll<F::Output> {
+    let waker = Waker::from(count.clone());
+    Pin::new(future).poll(&mut Context::from_waker(&waker))
+}
+
+/// Polls once where it stands, in the runtime that is current.
+fn poll_now<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
+    Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
+}
+
+/// A small generator, so that a failure repeats.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, below: u64) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % below
+    }
+
+    fn shuffle<T>(&mut self, values: &mut [T]) {
+        for i in (1..values.len()).rev() {
+            values.swap(i, self.below(i as u64 + 1) as usize);
+        }
+    }
+}
+
+/// Drives `runtime` until `condition` holds.
+fn drive_until(runtime: &Runtime, what: &str, mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < LIMIT, "{what}: not so after {LIMIT:?}");
+        runtime.turn(ms(5));
+    }
+}
+
+/// The last instant that can be represented.
+fn last_instant() -> Instant {
+    let mut last = Instant::now();
+    for shift in (0..64).rev() {
+        if let Some(later) = last.checked_add(Duration::from_secs(1 << shift)) {
+            last = later;
+        }
+    }
+    last
+}
+
+/// A runtime on a thread of its own, which sleeps until `FAR`; it ends with this.
+struct Asleep {
+    handle: Handle,
+    stop: Option<mpsc::Sender<()>>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Asleep {
+    fn new(backend: Backend) -> Asleep {
+        let (started, start) = mpsc::channel();
+        let (stop, stopped) = mpsc::channel::<()>();
+        let thread = thread::spawn(move || {
+            let runtime = runtime(backend);
+            runtime.block_on(async {
+                let mut far = Timer::after(FAR);
+                assert!(poll_once(&mut far).await.is_none());
+                started.send(runtime.handle()).expect("the test waits");
+                polder::unblock(move || stopped.recv()).await.unwrap_err();
+            });
+        });
+        Asleep {
+            handle: start.recv().expect("the runtime starts"),
+            stop: Some(stop),
+            thread: Some(thread),
+        }
+    }
+}
+
+impl Drop for Asleep {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // Not while this thread panics: the runtime may be what hangs.
+            if !thread::panicking() {
+                thread.join().expect("the runtime ends");
+            }
+        }
+    }
+}
+
+/// Blocks a plain thread until `future` is done.
+fn wait_for<F: Future>(future: F) -> F::Output {
+    futures_lite::future::block_on(future)
+}
+
+/// Busily, so that a thread comes at a random moment of another one's going to sleep.
+fn spin(random: &mut Random) {
+    let until = Instant::now() + Duration::from_nanos(random.below(30_000));
+    while Instant::now() < until {
+        std::hint::spin_loop();
+    }
+}
+
+/// A timer that is polled by one task and set by others.
+#[derive(Clone)]
+struct Shared {
+    timer: Arc<Mutex<Timer>>,
+    polled: Arc<AtomicBool>,
+}
+
+impl Shared {
+    fn new(timer: Timer) -> Shared {
+        Shared {
+            timer: Arc::new(Mutex::new(timer)),
+            polled: Arc::default(),
+        }
+    }
+
+    fn set(&self, f: impl FnOnce(&mut Timer)) {
+        f(&mut self.timer.lock().unwrap());
+    }
+
+    fn wait_until_polled(&self) {
+        while !self.polled.load(Ordering::SeqCst) {
+            thread::yield_now();
+        }
+    }
+}
+
+impl Future for Shared {
+    type Output = Instant;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Instant> {
+        let mut timer = self.timer.lock().unwrap();
+        let result = Pin::new(&mut *timer).poll(cx);
+        self.polled.store(true, Ordering::SeqCst);
+        result
+    }
+}

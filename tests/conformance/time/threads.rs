@@ -1,0 +1,406 @@
+//! Rule 42: what another thread does to a timer takes effect at once, also while the worker sleeps.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use polder::Timer;
+use polder::future::yield_now;
+use polder::time::sleep;
+
+use super::{Asleep, Count, FAR, Random, Shared, ms, past, poll_now, poll_with, spin, wait_for};
+#[cfg(target_os = "linux")]
+use crate::child::{all_descriptors, in_children};
+use crate::descriptor::wait_until_readable;
+use crate::support::{
+    LIMIT, eventually, on_every_backend, on_every_backend_alone, runtime, within,
+};
+
+#[test]
+fn a_timer_spawned_from_another_thread_shortens_a_sleep() {
+    on_every_backend(|backend| {
+        let asleep = Asleep::new(backend);
+        let mut random = Random(42);
+        for _ in 0..100 {
+            let duration = Duration::from_micros(random.below(300));
+            let before = Instant::now();
+            wait_for(asleep.handle.spawn(async move { sleep(duration).await }));
+            assert!(before.elapsed() >= duration);
+            spin(&mut random);
+        }
+    });
+}
+
+#[test]
+fn a_timer_that_is_set_nearer_from_another_thread_shortens_a_sleep() {
+    on_every_backend(|backend| {
+        let asleep = Asleep::new(backend);
+        let mut random = Random(43);
+        for round in 0..200 {
+            let shared = Shared::new(match round % 3 {
+                0 => Timer::never(),
+                1 => Timer::after(FAR / 2),
+                _ => Timer::after(FAR * 2),
+            });
+            let task = asleep.handle.spawn(shared.clone());
+            shared.wait_until_polled();
+            spin(&mut random);
+            let near = Instant::now() + Duration::from_micros(random.below(500));
+            match round % 5 {
+                0 => shared.set(|timer| timer.set_at(near)),
+                1 => shared.set(|timer| timer.set_interval_at(near, FAR)),
+                2 => {
+                    // Away and back.
+                    shared.set(|timer| timer.clear());
+                    shared.set(|timer| timer.set_at(near));
+                }
+                3 => {
+                    // Pushed back, and then to between the two.
+                    shared.set(|timer| timer.set_at(near));
+                    shared.set(|timer| timer.set_after(FAR));
+                    shared.set(|timer| timer.set_at(near + Duration::from_micros(100)));
+                }
+                _ => {
+                    // While another one becomes the earliest, and goes.
+                    let other = Shared::new(Timer::after(ms(1)));
+                    let task = asleep.handle.spawn(other.clone());
+                    other.wait_until_polled();
+                    shared.set(|timer| timer.set_at(near + ms(1)));
+                    drop(task);
+                }
+            }
+            let due = wait_for(task);
+            assert!(Instant::now() >= due, "round {round}: early");
+            assert!(due >= near, "round {round}: it fired for an old deadline");
+        }
+    });
+}
+
+#[test]
+fn a_timer_that_moves_to_a_sleeping_runtime_shortens_its_sleep() {
+    on_every_backend(|backend| {
+        let asleep = Asleep::new(backend);
+        let runtime = runtime(backend);
+        for round in 0..50 {
+            let deadline = Instant::now() + ms(1);
+            let mut timer = Timer::at(deadline);
+            let count = Count::new();
+            // It is pending here, in a runtime that nobody drives any more, or on the background.
+            let result = match round % 2 {
+                0 => runtime.block_on(async { poll_with(&mut timer, &count) }),
+                _ => poll_with(&mut timer, &count),
+            };
+            if result.is_ready() {
+                continue; // A slow machine.
+            }
+            assert_eq!(wait_for(asleep.handle.spawn(timer)), deadline);
+            assert!(Instant::now() >= deadline);
+        }
+    });
+}
+
+#[test]
+fn a_timer_of_a_plain_thread_shortens_the_sleep_of_the_background() {
+    within(LIMIT, "on the background runtime", || {
+        let count = Count::new();
+        let mut far = Timer::after(FAR);
+        assert!(poll_with(&mut far, &count).is_pending());
+        let threads: Vec<_> = (0..3)
+            .map(|seed| {
+                thread::spawn(move || {
+                    let mut random = Random(seed);
+                    for _ in 0..60 {
+                        let duration = Duration::from_micros(random.below(400));
+                        let before = Instant::now();
+                        let due = wait_for(Timer::after(duration));
+                        assert!(Instant::now() >= due && due >= before + duration);
+                        spin(&mut random);
+                    }
+                })
+            })
+            .collect();
+        for thread in threads {
+            thread.join().expect("timers work on a plain thread");
+        }
+        // The one that made it sleep so long is itself set nearer, by a thread that is not its.
+        far.set_after(ms(1));
+        eventually("its waker is called", || count.get() > 0);
+        assert!(poll_with(&mut far, &count).is_ready());
+    });
+}
+
+/// What the worker would sleep for, against a list that is searched.
+#[test]
+fn a_runtime_sleeps_until_the_earliest_of_its_timers() {
+    on_every_backend(|backend| {
+        let runtime = runtime(backend);
+        let other = crate::support::runtime(backend);
+        let mut random = Random(142);
+        // Each with what it is set to, if it is the runtime's: that it is, it stays while it is cleared.
+        let mut timers: Vec<(Timer, Option<Instant>, bool)> = Vec::new();
+        let start = Instant::now();
+        for step in 0..4_000 {
+            // Few different deadlines, so that many are equal.
+            let when = start + FAR + Duration::from_secs(random.below(200));
+            let place = random.below(timers.len() as u64 + 1) as usize;
+            match (random.below(12), timers.get_mut(place)) {
+                (0..3, _) | (_, None) => {
+                    let mut timer = Timer::at(when);
+                    runtime.block_on(async { assert!(poll_now(&mut timer).is_pending()) });
+                    timers.push((timer, Some(when), true));
+                }
+                (3..7, Some((timer, deadline, ours))) => {
+                    // Set away from its runtime.
+                    timer.set_at(when);
+                    *deadline = ours.then_some(when);
+                }
+                (7, Some((timer, deadline, _))) => {
+                    timer.clear();
+                    *deadline = None;
+                }
+                (8, Some((timer, deadline, ours))) => {
+                    timer.set_at(when);
+                    runtime.block_on(async { assert!(poll_now(timer).is_pending()) });
+                    (*deadline, *ours) = (Some(when), true);
+                }
+                (9, Some((timer, deadline, ours))) => {
+                    other.block_on(async { assert!(poll_now(timer).is_pending()) });
+                    (*deadline, *ours) = (None, false);
+                    timer.clear();
+                }
+                _ => drop(timers.swap_remove(place)),
+            }
+            if random.below(3) == 0 {
+                let earliest = timers.iter().filter_map(|(_, deadline, _)| *deadline).min();
+                let before = Instant::now();
+                let timeout = runtime.next_timeout();
+                let after = Instant::now();
+                match (earliest, timeout) {
+                    (None, None) => {}
+                    (Some(earliest), Some(timeout)) => assert!(
+                        timeout <= earliest - before && timeout >= earliest - after,
+                        "step {step}: it sleeps for {timeout:?}, not {:?}",
+                        earliest - before
+                    ),
+                    (earliest, timeout) => panic!("step {step}: {earliest:?}, {timeout:?}"),
+                }
+            }
+        }
+        drop(timers);
+        assert_eq!(runtime.next_timeout(), None, "a deadline is left");
+    });
+}
+
+#[test]
+fn timers_that_many_threads_set_at_once_fire_for_the_last_of_it() {
+    on_every_backend(|backend| {
+        let asleep = Asleep::new(backend);
+        let shared: Vec<_> = (0..60)
+            .map(|_| (Shared::new(Timer::never()), Arc::new(Mutex::new(None))))
+            .collect();
+        let tasks: Vec<_> = shared
+            .iter()
+            .cloned()
+            .map(|(mut shared, last)| {
+                // Until it fires for what it was set to last.
+                asleep.handle.spawn(async move {
+                    loop {
+                        let due = (&mut shared).await;
+                        assert!(Instant::now() >= due, "early");
+                        if *last.lock().unwrap() == Some(due) {
+                            break;
+                        }
+                    }
+                })
+            })
+            .collect();
+        let setters: Vec<_> = (0..3)
+            .map(|seed| {
+                // Each sets those that are its own, so that what came last is known.
+                let mine: Vec<_> = shared.iter().skip(seed).step_by(3).cloned().collect();
+                thread::spawn(move || {
+                    let mut random = Random(seed as u64);
+                    for _ in 0..2_000 {
+                        let (one, _) = &mine[random.below(mine.len() as u64) as usize];
+                        let far = FAR * (random.below(4) as u32 + 1);
+                        one.set(|timer| match random.below(6) {
+                            0 => timer.clear(),
+                            1 => timer.set_at(past()),
+                            2 => timer.set_interval(far),
+                            3 => timer.set_interval_at(past(), far),
+                            _ => timer.set_after(far),
+                        });
+                    }
+                    for (one, last) in &mine {
+                        let due = Instant::now() + ms(1);
+                        *last.lock().unwrap() = Some(due);
+                        one.set(|timer| timer.set_at(due));
+                    }
+                })
+            })
+            .collect();
+        for setter in setters {
+            setter.join().expect("setting is safe");
+        }
+        for task in tasks {
+            wait_for(task);
+        }
+    });
+}
+
+/// A foreign loop that has gone to sleep learns of it, too.
+#[test]
+fn a_timer_that_is_set_nearer_between_turns_makes_the_descriptor_readable() {
+    on_every_backend_alone(|backend| {
+        let runtime = runtime(backend);
+        let mut random = Random(51);
+        let Ok(descriptor) = runtime.backend_fd() else {
+            let poller = polder::poller::Poller::new(backend).expect("it is available");
+            assert!(!poller.capabilities().descriptor);
+            return;
+        };
+        for round in 0..100 {
+            let shared = Shared::new(Timer::after(FAR));
+            let task = runtime.spawn(shared.clone());
+            while !shared.polled.load(Ordering::SeqCst) {
+                runtime.turn(Duration::ZERO);
+            }
+            let near = Instant::now() + Duration::from_micros(random.below(600));
+            // By the thread that owns the runtime, or by another.
+            let setter = match round % 2 {
+                0 => {
+                    shared.set(|timer| timer.set_at(near));
+                    None
+                }
+                _ => Some(thread::spawn(move || {
+                    shared.set(|timer| timer.set_at(near))
+                })),
+            };
+            while !task.is_finished() {
+                wait_until_readable(descriptor);
+                runtime.turn(Duration::ZERO);
+            }
+            assert!(Instant::now() >= near, "early");
+            if let Some(setter) = setter {
+                setter.join().expect("setting is safe");
+            }
+        }
+    });
+}
+
+/// A task that is pushed back by others all the time, as an idle timeout is.
+#[test]
+fn a_timeout_that_is_pushed_back_again_and_again_ends_after_the_last_time() {
+    on_every_backend(|backend| {
+        let asleep = Asleep::new(backend);
+        let shared = Shared::new(Timer::after(FAR));
+        let task = asleep.handle.spawn(shared.clone());
+        shared.wait_until_polled();
+        let mut last = Instant::now();
+        for _ in 0..2_000 {
+            last = Instant::now() + ms(5);
+            let mut open = true;
+            shared.set(|timer| match timer.will_fire() {
+                true => timer.set_at(last),
+                false => open = false,
+            });
+            if !open {
+                return; // This thread was away for so long that it fired.
+            }
+        }
+        assert_eq!(wait_for(task), last);
+        assert!(Instant::now() >= last);
+    });
+}
+
+/// Whoever prints a timer looks at what its runtime is using at that moment.
+#[test]
+fn printing_a_timer_does_not_disturb_its_runtime() {
+    use std::fmt::Write;
+
+    /// Takes its time, as a terminal does.
+    #[derive(Default)]
+    struct Slow(String);
+    impl Write for Slow {
+        fn write_str(&mut self, text: &str) -> std::fmt::Result {
+            thread::sleep(Duration::from_micros(50));
+            self.0.push_str(text);
+            Ok(())
+        }
+    }
+    on_every_backend(|backend| {
+        let asleep = Asleep::new(backend);
+        let shared = Shared::new(Timer::after(FAR));
+        let _task = asleep.handle.spawn(shared.clone());
+        shared.wait_until_polled();
+        // A worker that goes to sleep again and again, meanwhile.
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let busy = asleep.handle.spawn(async move {
+            while !stopped.load(Ordering::Relaxed) {
+                for _ in 0..100 {
+                    yield_now().await;
+                }
+                sleep(Duration::from_micros(1)).await;
+            }
+        });
+        for _ in 0..8 {
+            let mut printed = Slow::default();
+            shared.set(|timer| write!(printed, "{timer:?}").expect("it can be printed"));
+            assert!(printed.0.contains("Timer"), "{}", printed.0);
+        }
+        stop.store(true, Ordering::Relaxed);
+        wait_for(busy);
+        // It is still there to be woken.
+        wait_for(asleep.handle.spawn(async {}));
+    });
+}
+
+/// A deadline may want a descriptor of its own: without one it is met all the same.
+#[cfg(target_os = "linux")]
+#[test]
+fn timers_fire_though_no_descriptor_is_left() {
+    const ME: &str = "time::threads::timers_fire_though_no_descriptor_is_left";
+    let rule = |backend| {
+        let runtime = runtime(backend);
+        let all = all_descriptors();
+        runtime.block_on(async {
+            for micros in [1, 700, 2_500] {
+                let (start, time) = (Instant::now(), Duration::from_micros(micros));
+                sleep(time).await;
+                assert!(start.elapsed() >= time, "it was early");
+            }
+        });
+        drop(all);
+    };
+    in_children(ME, rule, |_, _| {});
+}
+
+/// A foreign loop that the runtime is embedded in has to be told of a deadline by the kernel, which wants
+/// a descriptor: it is there from the start, or embedding is an error.
+#[cfg(target_os = "linux")]
+#[test]
+fn an_embedded_runtime_keeps_its_deadlines_though_no_descriptor_is_left() {
+    const ME: &str =
+        "time::threads::an_embedded_runtime_keeps_its_deadlines_though_no_descriptor_is_left";
+    let rule = |backend| {
+        let (embedded, late) = (runtime(backend), runtime(backend));
+        if embedded.backend_fd().is_err() {
+            return; // This backend has none.
+        }
+        late.spawn(sleep(FAR)).detach();
+        late.turn(Duration::ZERO);
+        late.turn(Duration::ZERO);
+        let all = all_descriptors();
+        let task = embedded.spawn(sleep(Duration::from_millis(2)));
+        while !task.is_finished() {
+            embedded.turn(FAR);
+        }
+        let error = late.backend_fd().expect_err("no descriptor is left");
+        assert_eq!(error.raw_os_error(), Some(libc::EMFILE), "{error}");
+        drop(all);
+        late.backend_fd().expect("now there is one");
+    };
+    in_children(ME, rule, |_, _| {});
+}

@@ -1,0 +1,106 @@
+//! Rule 40: `timeout`, and deadlines beside a future that is always ready.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use polder::Timer;
+use polder::future::{or, poll_once};
+use polder::time::interval;
+use polder::time::{sleep_until, timeout, timeout_at};
+
+use super::{ms, past};
+use crate::support::{LIMIT, in_every_runtime};
+
+#[test]
+fn timeout_prefers_a_ready_future_over_an_elapsed_deadline() {
+    in_every_runtime(|_| async {
+        assert_eq!(timeout(Duration::ZERO, async { 1 }).await, Ok(1));
+        assert_eq!(timeout_at(past(), async { 2 }).await, Ok(2));
+
+        // Both have come, long after both were waited for.
+        let ready = AtomicBool::new(false);
+        let deadline = Instant::now() + ms(5);
+        let mut limited = timeout_at(
+            deadline,
+            poll_fn(|_| match ready.load(Ordering::Relaxed) {
+                true => Poll::Ready(3),
+                false => Poll::Pending,
+            }),
+        );
+        if poll_once(&mut limited).await.is_none() {
+            sleep_until(deadline + ms(1)).await;
+            ready.store(true, Ordering::Relaxed);
+            assert_eq!(limited.await, Ok(3));
+        }
+    });
+}
+
+#[test]
+fn an_elapsed_timeout_drops_nothing_early_and_turns_into_an_io_error() {
+    in_every_runtime(|_| async {
+        let count = Arc::new(());
+        let held = count.clone();
+        let start = Instant::now();
+        let elapsed = timeout(ms(3), async move {
+            let _held = held;
+            std::future::pending::<()>().await
+        })
+        .await
+        .expect_err("a pending future is never done");
+        assert!(start.elapsed() >= ms(3));
+        assert_eq!(Arc::strong_count(&count), 1, "the future is dropped");
+        let error = std::io::Error::from(elapsed);
+        assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
+    });
+}
+
+/// A future that yields only because it has had its share of the loop must not cost the deadline
+/// its own.
+#[test]
+fn a_timeout_ends_a_future_that_is_always_ready() {
+    in_every_runtime(|_| async {
+        let busy = async {
+            let mut ticks = interval(Duration::ZERO);
+            loop {
+                ticks.tick().await;
+            }
+        };
+        assert!(
+            timeout(ms(5), give_up_after(LIMIT / 10, busy))
+                .await
+                .is_err()
+        );
+    });
+}
+
+/// The same, written as users of smol write it.
+#[test]
+fn a_timer_behind_a_future_that_is_always_ready_fires() {
+    in_every_runtime(|_| async {
+        let busy = async {
+            let mut ticks = interval(Duration::ZERO);
+            loop {
+                ticks.tick().await;
+            }
+        };
+        or(give_up_after(LIMIT / 10, busy), async {
+            Timer::after(ms(5)).await;
+        })
+        .await;
+    });
+}
+
+/// Panics if `future` is still polled after `limit`: for what would else go on for ever, busily.
+async fn give_up_after<F: Future>(limit: Duration, future: F) -> F::Output {
+    let start = Instant::now();
+    let mut future = pin!(future);
+    poll_fn(|cx| {
+        assert!(start.elapsed() < limit, "it was not ended within {limit:?}");
+        future.as_mut().poll(cx)
+    })
+    .await
+}
