@@ -1,4 +1,4 @@
-//! **One program, every kernel**: a portable async runtime, small enough to read in an afternoon.
+//! **One program, every kernel**: a portable async runtime whose core can be read in an afternoon.
 //!
 //! A program is written once, with [`TcpListener`](net::TcpListener),
 //! [`TcpStream`](net::TcpStream), [`Timer`] and [`spawn`], and runs unchanged on whatever the
