@@ -1,8 +1,7 @@
 //! Signals between tasks and threads: [`Event`], which one waiter consumes, and [`Latch`], which is
 //! set once and for everyone.
 //!
-//! Neither belongs to a runtime: both can be set, and waited for, on any thread and under any
-//! executor.
+//! Neither needs a runtime: both can be set and awaited on any thread and under any executor.
 //!
 //! ```
 //! use polder::event::{Event, Latch};
@@ -12,8 +11,8 @@
 //! let thread = std::thread::spawn({
 //!     let (work, stop) = (work.clone(), stop.clone());
 //!     move || {
-//!         work.set(); // For one of those who wait for it.
-//!         stop.set(); // For everyone, for good.
+//!         work.set(); // Releases one waiter.
+//!         stop.set(); // Releases all waiters, now and later.
 //!     }
 //! });
 //! polder::block_on(async {
@@ -25,10 +24,11 @@
 //! ```
 //!
 //! The state of each is behind one lock, held for moments; wakers are cloned, called and dropped outside
-//! it. A waiter looks at the signal and leaves its waker under that lock, and whoever sets the signal
-//! takes the waker out under it, so no signal can fall between the two.
+//! it. A waiter checks the signal and registers its waker under that lock, and `set` takes the wakers under
+//! it, so no signal is lost between the two.
 //!
-//! Waiting, setting and giving up take the same time however many wait.
+//! Waiting, setting and dropping a waiter take constant time, however many wait. (Setting a latch, once,
+//! takes time for each.)
 
 use std::fmt;
 use std::future::Future;
@@ -39,11 +39,10 @@ use slab::Slab;
 
 use crate::sync::{Mutex, NeedsClone, Spare, drop_all, wake_all};
 
-/// A signal that resets itself: [`set`](Self::set) releases one waiter, and is kept where there is
-/// none.
+/// A signal that resets itself: [`set`](Self::set) releases one waiter, or the next one if none waits.
 ///
-/// The event is signalled or not; setting it twice while nobody waits is setting it once. Those who
-/// wait are released in the order in which they came.
+/// The event is either set or not: setting it twice while nobody waits has the effect of setting it once.
+/// Waiters are released in the order of their first polls. (tokio: `Notify` with `notify_one`.)
 ///
 /// # Examples
 ///
@@ -54,11 +53,11 @@ use crate::sync::{Mutex, NeedsClone, Spare, drop_all, wake_all};
 /// polder::block_on(async {
 ///     let event = Arc::new(Event::new());
 ///     event.set();
-///     event.wait().await; // It was set before.
+///     event.wait().await; // Returns at once: it is set.
 ///
 ///     let setter = event.clone();
 ///     std::thread::spawn(move || setter.set());
-///     event.wait().await; // It is set by another thread.
+///     event.wait().await; // Until the other thread sets it.
 ///     assert!(!event.is_set());
 /// });
 /// ```
@@ -72,7 +71,7 @@ struct EventState {
 }
 
 impl EventState {
-    /// Signals: the waker of whoever is released.
+    /// Sets the event. Returns the waker of the waiter that is released, if there is one.
     fn set(&mut self) -> Option<Waker> {
         let released = self.queue.release_first();
         self.set |= released.is_none();
@@ -80,8 +79,8 @@ impl EventState {
     }
 }
 
-/// Those who wait, in the order in which they came, and those who were released and have not been polled
-/// since: a slab, in which the former are linked.
+/// The waiters: those that wait, linked in their order, and those that were released and have not been
+/// polled since.
 #[derive(Default)]
 struct Queue {
     waiters: Slab<Waiter>,
@@ -92,55 +91,55 @@ struct Queue {
 struct Waiter {
     /// `None` once it is released; then it is not linked either.
     waker: Option<Waker>,
-    before: Option<usize>,
-    behind: Option<usize>,
+    previous: Option<usize>,
+    next: Option<usize>,
 }
 
 impl Queue {
-    /// Adds one at the end.
+    /// Appends a waiter, and returns its key.
     fn push(&mut self, waker: Waker) -> usize {
-        let place = self.waiters.insert(Waiter {
+        let key = self.waiters.insert(Waiter {
             waker: Some(waker),
-            before: self.last,
-            behind: None,
+            previous: self.last,
+            next: None,
         });
-        match self.last.replace(place) {
-            Some(last) => self.waiters[last].behind = Some(place),
-            None => self.first = Some(place),
+        match self.last.replace(key) {
+            Some(last) => self.waiters[last].next = Some(key),
+            None => self.first = Some(key),
         }
-        place
+        key
     }
 
-    /// Takes out the waker of the first one.
+    /// Releases the first waiter, and returns its waker.
     fn release_first(&mut self) -> Option<Waker> {
         let first = self.first?;
         self.unlink(first);
         self.waiters[first].waker.take()
     }
 
-    /// Takes one out: its waker, unless it was released.
-    fn remove(&mut self, place: usize) -> Option<Waker> {
-        if self.waiters[place].waker.is_some() {
-            self.unlink(place);
+    /// Removes a waiter. Returns its waker, or `None` if it was released.
+    fn remove(&mut self, key: usize) -> Option<Waker> {
+        if self.waiters[key].waker.is_some() {
+            self.unlink(key);
         }
-        self.waiters.remove(place).waker
+        self.waiters.remove(key).waker
     }
 
-    fn unlink(&mut self, place: usize) {
-        let Waiter { before, behind, .. } = self.waiters[place];
-        match before {
-            Some(before) => self.waiters[before].behind = behind,
-            None => self.first = behind,
+    fn unlink(&mut self, key: usize) {
+        let Waiter { previous, next, .. } = self.waiters[key];
+        match previous {
+            Some(previous) => self.waiters[previous].next = next,
+            None => self.first = next,
         }
-        match behind {
-            Some(behind) => self.waiters[behind].before = before,
-            None => self.last = before,
+        match next {
+            Some(next) => self.waiters[next].previous = previous,
+            None => self.last = previous,
         }
     }
 }
 
 impl Event {
-    /// An event that is not signalled.
+    /// Makes an event that is not set.
     ///
     /// ```
     /// use polder::Event;
@@ -155,12 +154,12 @@ impl Event {
         Event::default()
     }
 
-    /// Signals it: releases the one who has waited longest, or else whoever comes next.
+    /// Sets the event: releases the waiter that has waited longest, or the next one if none waits.
     ///
     /// ```
     /// let event = polder::Event::new();
     /// event.set();
-    /// event.set(); // It is signalled already: one wait consumes both.
+    /// event.set(); // It is set already: one wait consumes both.
     /// polder::block_on(event.wait());
     /// assert!(!event.is_set());
     /// ```
@@ -169,7 +168,7 @@ impl Event {
         wake_all(waker);
     }
 
-    /// Takes back a signal that nobody has consumed. Whoever was released already stays so.
+    /// Resets the event, if no waiter has consumed it. Waiters that were released stay released.
     ///
     /// ```
     /// let event = polder::Event::new();
@@ -181,7 +180,7 @@ impl Event {
         self.0.lock().set = false;
     }
 
-    /// Whether it is signalled, and nobody has consumed that yet.
+    /// Returns whether the event is set and no waiter has consumed that.
     ///
     /// ```
     /// polder::block_on(async {
@@ -196,7 +195,7 @@ impl Event {
         self.0.lock().set
     }
 
-    /// Waits for the signal, and consumes it.
+    /// Waits until the event is set, and resets it.
     ///
     /// ```
     /// use polder::Event;
@@ -207,18 +206,18 @@ impl Event {
     ///     let other = event.clone();
     ///     let thread = std::thread::spawn(move || other.set());
     ///     event.wait().await;
-    ///     assert!(!event.is_set()); // It is consumed.
+    ///     assert!(!event.is_set());
     ///     thread.join().unwrap();
     /// });
     /// ```
     ///
     /// # Cancel safety
     ///
-    /// A waiter that gives up after it was released passes the signal on.
+    /// Cancel safe: if the future is dropped after it was released, the next waiter is released instead.
     pub fn wait(&self) -> EventWait<'_> {
         EventWait {
             event: self,
-            place: None,
+            key: None,
         }
     }
 }
@@ -233,7 +232,7 @@ impl fmt::Debug for Event {
 
 /// The future of [`Event::wait`].
 ///
-/// It stands in the queue from its first poll on, until it is done or dropped.
+/// It is in the queue of waiters from its first poll until it completes or is dropped.
 ///
 /// ```
 /// use polder::{Event, future};
@@ -243,38 +242,38 @@ impl fmt::Debug for Event {
 ///     let (mut first, mut second) = (event.wait(), event.wait());
 ///     assert!(future::poll_once(&mut first).await.is_none());
 ///     assert!(future::poll_once(&mut second).await.is_none());
-///     event.set(); // It releases the first,
-///     drop(first); // which gives up, and passes the signal on.
+///     event.set(); // Releases the first waiter.
+///     drop(first); // It is dropped, so the second one is released.
 ///     second.await;
 /// });
 /// ```
 ///
 /// # Cancel safety
 ///
-/// One that is dropped after it was released passes the signal on.
+/// Cancel safe: if it is dropped after it was released, the next waiter is released instead.
 #[must_use = "futures do nothing unless they are polled"]
 #[derive(Debug)]
 pub struct EventWait<'a> {
     event: &'a Event,
-    /// While it is among those waiting or released.
-    place: Option<usize>,
+    /// Its key while it is in the queue.
+    key: Option<usize>,
 }
 
 impl EventWait<'_> {
-    /// Under the lock, once.
-    fn look(&mut self, waker: &Waker, spare: &mut Spare) -> Result<Poll<()>, NeedsClone> {
+    /// One attempt under the lock.
+    fn poll_locked(&mut self, waker: &Waker, spare: &mut Spare) -> Result<Poll<()>, NeedsClone> {
         let mut state = self.event.0.lock();
-        match self.place {
+        match self.key {
             None if std::mem::take(&mut state.set) => Ok(Poll::Ready(())),
             None => {
-                self.place = Some(state.queue.push(spare.take()?));
+                self.key = Some(state.queue.push(spare.take()?));
                 Ok(Poll::Pending)
             }
-            Some(place) => match &mut state.queue.waiters[place].waker {
+            Some(key) => match &mut state.queue.waiters[key].waker {
                 Some(old) => spare.renew(old, waker).map(|()| Poll::Pending),
                 None => {
-                    state.queue.remove(place);
-                    self.place = None;
+                    state.queue.remove(key);
+                    self.key = None;
                     Ok(Poll::Ready(()))
                 }
             },
@@ -288,7 +287,7 @@ impl Future for EventWait<'_> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let mut spare = Spare::default();
         loop {
-            match self.look(cx.waker(), &mut spare) {
+            match self.poll_locked(cx.waker(), &mut spare) {
                 Ok(result) => return result,
                 Err(NeedsClone) => spare.fill(cx.waker()),
             }
@@ -298,9 +297,9 @@ impl Future for EventWait<'_> {
 
 impl Drop for EventWait<'_> {
     fn drop(&mut self) {
-        let Some(place) = self.place else { return };
+        let Some(key) = self.key else { return };
         let mut state = self.event.0.lock();
-        let own = state.queue.remove(place);
+        let own = state.queue.remove(key);
         let next = match own {
             Some(_) => None,
             None => state.set(),
@@ -311,7 +310,7 @@ impl Drop for EventWait<'_> {
     }
 }
 
-/// A signal that is set once, and releases everyone who waits, then and later.
+/// A signal that is set once and for good: it releases everyone who waits, then and later.
 ///
 /// # Examples
 ///
@@ -331,7 +330,7 @@ impl Drop for EventWait<'_> {
 ///     for task in tasks {
 ///         task.await;
 ///     }
-///     ready.wait().await; // From now on it never waits.
+///     ready.wait().await; // Returns at once from now on.
 /// });
 /// ```
 #[derive(Default)]
@@ -340,11 +339,11 @@ pub struct Latch(Mutex<LatchState>);
 #[derive(Default)]
 struct LatchState {
     set: bool,
-    waiting: Slab<Waker>,
+    waiters: Slab<Waker>,
 }
 
 impl Latch {
-    /// A latch that is not set.
+    /// Makes a latch that is not set.
     ///
     /// ```
     /// use polder::event::Latch;
@@ -361,25 +360,25 @@ impl Latch {
         Latch::default()
     }
 
-    /// Sets it, for good.
+    /// Sets the latch, for good.
     ///
     /// ```
     /// let latch = polder::event::Latch::new();
     /// assert!(!latch.is_set());
     /// latch.set();
-    /// latch.set(); // Once more changes nothing.
+    /// latch.set(); // No effect.
     /// assert!(latch.is_set());
     /// ```
     pub fn set(&self) {
-        let waiting = {
+        let waiters = {
             let mut state = self.0.lock();
             state.set = true;
-            std::mem::take(&mut state.waiting)
+            std::mem::take(&mut state.waiters)
         };
-        wake_all(waiting.into_iter().map(|(_, waker)| waker));
+        wake_all(waiters.into_iter().map(|(_, waker)| waker));
     }
 
-    /// Whether it is set.
+    /// Returns whether the latch is set.
     ///
     /// ```
     /// use polder::event::Latch;
@@ -387,7 +386,7 @@ impl Latch {
     /// let stop = Latch::new();
     /// let mut rounds = 0;
     /// while !stop.is_set() {
-    ///     rounds += 1; // A part of what is long in computing.
+    ///     rounds += 1; // A part of a long computation.
     ///     if rounds == 3 {
     ///         stop.set();
     ///     }
@@ -398,7 +397,7 @@ impl Latch {
         self.0.lock().set
     }
 
-    /// Waits until it is set.
+    /// Waits until the latch is set.
     ///
     /// ```
     /// use polder::event::Latch;
@@ -409,18 +408,18 @@ impl Latch {
     ///     let other = ready.clone();
     ///     let thread = std::thread::spawn(move || other.set());
     ///     ready.wait().await;
-    ///     assert!(ready.is_set()); // And stays so.
+    ///     assert!(ready.is_set()); // It stays set.
     ///     thread.join().unwrap();
     /// });
     /// ```
     ///
     /// # Cancel safety
     ///
-    /// Giving up leaves nothing behind.
+    /// Cancel safe: dropping the future has no effect.
     pub fn wait(&self) -> LatchWait<'_> {
         LatchWait {
             latch: self,
-            place: None,
+            key: None,
         }
     }
 }
@@ -450,23 +449,23 @@ impl fmt::Debug for Latch {
 ///
 /// # Cancel safety
 ///
-/// Dropping it leaves nothing behind.
+/// Cancel safe: dropping it has no effect.
 #[must_use = "futures do nothing unless they are polled"]
 #[derive(Debug)]
 pub struct LatchWait<'a> {
     latch: &'a Latch,
-    /// Among those waiting, until the latch is set.
-    place: Option<usize>,
+    /// Its key among the waiters, until the latch is set.
+    key: Option<usize>,
 }
 
 impl LatchWait<'_> {
-    /// Under the lock, once.
-    fn look(&mut self, waker: &Waker, spare: &mut Spare) -> Result<Poll<()>, NeedsClone> {
+    /// One attempt under the lock.
+    fn poll_locked(&mut self, waker: &Waker, spare: &mut Spare) -> Result<Poll<()>, NeedsClone> {
         let mut state = self.latch.0.lock();
-        match self.place {
+        match self.key {
             _ if state.set => return Ok(Poll::Ready(())),
-            None => self.place = Some(state.waiting.insert(spare.take()?)),
-            Some(place) => spare.renew(&mut state.waiting[place], waker)?,
+            None => self.key = Some(state.waiters.insert(spare.take()?)),
+            Some(key) => spare.renew(&mut state.waiters[key], waker)?,
         }
         Ok(Poll::Pending)
     }
@@ -478,7 +477,7 @@ impl Future for LatchWait<'_> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let mut spare = Spare::default();
         loop {
-            match self.look(cx.waker(), &mut spare) {
+            match self.poll_locked(cx.waker(), &mut spare) {
                 Ok(result) => return result,
                 Err(NeedsClone) => spare.fill(cx.waker()),
             }
@@ -488,21 +487,20 @@ impl Future for LatchWait<'_> {
 
 impl Drop for LatchWait<'_> {
     fn drop(&mut self) {
-        let Some(place) = self.place else { return };
+        let Some(key) = self.key else { return };
         let waker = {
             let mut state = self.latch.0.lock();
             match state.set {
-                true => None, // Everyone was taken out.
-                false => state.waiting.try_remove(place),
+                true => None, // `set` has taken all wakers.
+                false => state.waiters.try_remove(key),
             }
         };
         drop_all(waker);
     }
 }
 
-/// What is shared, checked at compile time.
 const _: () = {
-    const fn shared<T: Send + Sync>() {}
-    shared::<Event>();
-    shared::<Latch>();
+    const fn assert_send_sync<T: Send + Sync>() {}
+    assert_send_sync::<Event>();
+    assert_send_sync::<Latch>();
 };

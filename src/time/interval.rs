@@ -1,4 +1,4 @@
-//! Ticks at a fixed period, with a choice of what to do about those that were missed.
+//! Ticks at a fixed period, with a choice of what happens to those that were missed.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -10,11 +10,11 @@ use futures_lite::Stream;
 use super::timer::{Sleep, sleep_until};
 use crate::reactor::now;
 
-/// What an [`Interval`] does when its user came late.
+/// What an [`Interval`] does when ticks were missed.
 ///
-/// Ticks are due at 0, 10, 20, … milliseconds, and the user who took the first one comes back after 35:
+/// Ticks are due at 0, 10, 20, … milliseconds. The first one is taken in time, and the next call comes at 35:
 ///
-/// | | comes at once | and then |
+/// | | ready at once | then due at |
 /// |---|---|---|
 /// | `Burst` | 10, 20, 30 | 40, 50, … |
 /// | `Delay` | 10 | 45, 55, … |
@@ -31,25 +31,25 @@ use crate::reactor::now;
 ///     std::thread::sleep(3 * period);
 ///     assert_eq!(ticks.tick().await - first, period);
 ///     let next = ticks.tick().await - first;
-///     assert!(next >= 3 * period); // What lay between is left out,
-///     assert_eq!(next.as_nanos() % period.as_nanos(), 0); // and the ticks stay where they were.
+///     assert!(next >= 3 * period); // The ticks between are skipped,
+///     assert_eq!(next.as_nanos() % period.as_nanos(), 0); // and the grid stays the same.
 /// });
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum MissedTickBehavior {
-    /// The missed ticks come at once, one after the other; the ticks stay where they were.
+    /// The missed ticks come at once, one after the other. The grid stays the same.
     #[default]
     Burst,
-    /// After a whole tick was missed, the next one comes one period after the late one was taken.
+    /// After a missed tick, the next one is due one period after the late one was taken.
     Delay,
-    /// The missed ticks are left out; the ticks stay where they were.
+    /// The missed ticks are skipped. The grid stays the same.
     Skip,
 }
 
 /// Ticks now, and then every `period`.
 ///
-/// (A [`Timer::interval`](crate::Timer::interval) fires for the first time after a period.) With a period
-/// of zero there is a tick whenever one is asked for.
+/// (A [`Timer::interval`](crate::Timer::interval) first fires after one period.) With a period of zero each
+/// call has a tick.
 ///
 /// # Examples
 ///
@@ -71,7 +71,7 @@ pub enum MissedTickBehavior {
 ///
 /// # Cancel safety
 ///
-/// As [`Interval`]: giving up loses no tick.
+/// Cancel safe: no tick is lost, see [`Interval`].
 pub fn interval(period: Duration) -> Interval {
     interval_at(now(), period)
 }
@@ -93,7 +93,7 @@ pub fn interval(period: Duration) -> Interval {
 ///
 /// # Cancel safety
 ///
-/// As [`Interval`]: giving up loses no tick.
+/// Cancel safe: no tick is lost, see [`Interval`].
 pub fn interval_at(start: Instant, period: Duration) -> Interval {
     Interval {
         next: Some(start),
@@ -103,9 +103,9 @@ pub fn interval_at(start: Instant, period: Duration) -> Interval {
     }
 }
 
-/// What [`interval`] and [`interval_at`] give: ticks, one after the other, without end.
+/// An endless sequence of ticks, made by [`interval`] and [`interval_at`].
 ///
-/// It is also a [`Stream`] of them.
+/// It is also a [`Stream`] of ticks.
 ///
 /// ```
 /// use polder::stream::StreamExt;
@@ -121,10 +121,10 @@ pub fn interval_at(start: Instant, period: Duration) -> Interval {
 ///
 /// # Cancel safety
 ///
-/// A tick that is given up is not lost: the next call gives it.
+/// Cancel safe: if a call is dropped, the next one returns the tick.
 #[derive(Debug)]
 pub struct Interval {
-    /// `None`: the next tick is too far away to be represented.
+    /// `None` if the next tick is too far away to be represented.
     next: Option<Instant>,
     period: Duration,
     missed: MissedTickBehavior,
@@ -132,7 +132,7 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// Says what to do about missed ticks; [`MissedTickBehavior::Burst`] unless this is called.
+    /// Sets what happens to missed ticks. The default is [`MissedTickBehavior::Burst`].
     ///
     /// ```
     /// use polder::time::{MissedTickBehavior, interval};
@@ -144,8 +144,8 @@ impl Interval {
     ///     let first = ticks.tick().await;
     ///     std::thread::sleep(3 * period);
     ///     let late = ticks.tick().await;
-    ///     assert_eq!(late - first, period); // The tick that was due then,
-    ///     assert!(ticks.tick().await - first >= 4 * period); // and the next, a period from the late one.
+    ///     assert_eq!(late - first, period); // The tick that was missed.
+    ///     assert!(ticks.tick().await - first >= 4 * period); // One period after it was taken.
     /// });
     /// ```
     pub fn missed_ticks(mut self, missed: MissedTickBehavior) -> Interval {
@@ -153,7 +153,7 @@ impl Interval {
         self
     }
 
-    /// The time between ticks.
+    /// Returns the time between ticks.
     ///
     /// ```
     /// use polder::time::interval;
@@ -166,7 +166,7 @@ impl Interval {
         self.period
     }
 
-    /// Waits for the next tick, and gives the instant for which it was due.
+    /// Waits for the next tick, and returns the instant at which it was due.
     ///
     /// ```
     /// use polder::time::interval;
@@ -187,12 +187,12 @@ impl Interval {
     ///
     /// # Cancel safety
     ///
-    /// Giving up loses no tick: the next call gives it.
+    /// Cancel safe: if the future is dropped, the next call returns the tick.
     pub async fn tick(&mut self) -> Instant {
         poll_fn(|cx| self.poll_tick(cx)).await
     }
 
-    /// Starts anew: the next tick comes one period from now.
+    /// Restarts the interval: the next tick is due one period from now.
     ///
     /// ```
     /// use polder::time::interval_at;
@@ -225,13 +225,13 @@ impl Interval {
     /// });
     /// ```
     pub fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
-        // Polled in any case, so that whoever waits is woken when it starts anew.
+        // Polled even if there is no next tick, so that a reset wakes the waiter.
         std::task::ready!(Pin::new(&mut self.sleep).poll(cx));
         let Some(due) = self.next else {
-            unreachable!("the sleep never ends while there is no next tick");
+            unreachable!("without a next tick the sleep has no deadline");
         };
         let next = due.checked_add(self.period);
-        // The clock is read only where it decides.
+        // The clock is read only where the result depends on it.
         let next = match self.missed {
             MissedTickBehavior::Burst => next,
             MissedTickBehavior::Delay => match next {
@@ -250,7 +250,7 @@ impl Interval {
     }
 }
 
-/// The first of `next`, `next + period`, … that is not past.
+/// Returns the first of `next`, `next + period`, … that is not past.
 fn skip(next: Instant, period: Duration) -> Option<Instant> {
     let late = now().saturating_duration_since(next);
     if late.is_zero() || period.is_zero() {
@@ -260,7 +260,7 @@ fn skip(next: Instant, period: Duration) -> Option<Instant> {
     if into == 0 {
         return next.checked_add(late);
     }
-    // Less than `period`, and than `late`, both of which are durations.
+    // It is less than `period`, so the seconds fit.
     let into = Duration::new((into / 1_000_000_000) as u64, (into % 1_000_000_000) as u32);
     next.checked_add(late)?.checked_add(period - into)
 }

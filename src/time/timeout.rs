@@ -1,4 +1,4 @@
-//! A limit on how long a future may take.
+//! Time limits for futures.
 
 use std::error::Error;
 use std::fmt;
@@ -12,9 +12,9 @@ use pin_project_lite::pin_project;
 
 use super::timer::{Sleep, sleep, sleep_until};
 
-/// Gives `future` at most `duration` to be done.
+/// Limits `future` to `duration`.
 ///
-/// A future that is ready wins over a deadline that has come.
+/// The future is polled first: if it is ready, its output is returned even after the deadline.
 ///
 /// # Examples
 ///
@@ -31,7 +31,8 @@ use super::timer::{Sleep, sleep, sleep_until};
 ///
 /// # Errors
 ///
-/// [`Elapsed`], which turns into an [`io::Error`] of kind [`TimedOut`](io::ErrorKind::TimedOut).
+/// [`Elapsed`] after the deadline. It converts into an [`io::Error`] of kind
+/// [`TimedOut`](io::ErrorKind::TimedOut).
 ///
 /// # Panics
 ///
@@ -39,8 +40,8 @@ use super::timer::{Sleep, sleep, sleep_until};
 ///
 /// # Cancel safety
 ///
-/// `future` is dropped with the timeout: once that was awaited, whether or not the time was over, or when
-/// it is given up. A timeout that is polled by reference keeps it.
+/// Cancel safe if `future` is: dropping the timeout drops `future`. After the deadline `future` is dropped
+/// with the timeout and not before, so a timeout that is polled by reference keeps it.
 pub fn timeout<F: Future>(duration: Duration, future: F) -> Timeout<F> {
     Timeout {
         future,
@@ -49,7 +50,7 @@ pub fn timeout<F: Future>(duration: Duration, future: F) -> Timeout<F> {
     }
 }
 
-/// Gives `future` until `deadline` to be done. See [`timeout`].
+/// Limits `future` to the time until `deadline`. See [`timeout`].
 ///
 /// ```
 /// use polder::time::timeout_at;
@@ -86,7 +87,7 @@ pin_project! {
     /// use polder::time::{Timeout, sleep, timeout};
     /// use std::time::Duration;
     ///
-    /// // Others can be told what they get.
+    /// // The type has a name, for signatures.
     /// fn soon<F: Future>(future: F) -> Timeout<F> {
     ///     timeout(Duration::from_millis(2), future)
     /// }
@@ -95,16 +96,15 @@ pin_project! {
     /// assert!(late.is_err());
     /// ```
     ///
-    /// Once its deadline has elapsed it gives [`Elapsed`] whenever it is polled, and does not poll the future
-    /// any more.
+    /// Once it has returned [`Elapsed`], it returns that whenever it is polled, and no longer polls the future.
     ///
     /// # Panics
     ///
-    /// If it is polled again after it has given the future's output, and as [`Timer`](crate::Timer).
+    /// If it is polled after it has returned the future's output, and as [`Timer`](crate::Timer).
     ///
     /// # Cancel safety
     ///
-    /// Dropping it drops the future, and leaves nothing behind.
+    /// Cancel safe if the future is: dropping the timeout drops the future, and has no other effect.
     #[must_use = "futures do nothing unless they are polled"]
     #[derive(Debug)]
     pub struct Timeout<F> {
@@ -119,7 +119,7 @@ pin_project! {
 enum State {
     Pending,
     Elapsed,
-    /// The future's output was given.
+    /// The future's output was returned.
     Done,
 }
 
@@ -144,7 +144,7 @@ impl<F: Future> Future for Timeout<F> {
     }
 }
 
-/// The deadline has elapsed before the future was done.
+/// The error of a [`timeout`]: the deadline has elapsed before the future completed.
 ///
 /// ```
 /// use polder::time::timeout;
@@ -154,7 +154,7 @@ impl<F: Future> Future for Timeout<F> {
 /// let never = timeout(Duration::from_millis(2), std::future::pending::<()>());
 /// let elapsed = polder::block_on(never).unwrap_err();
 /// assert_eq!(elapsed.to_string(), "deadline has elapsed");
-/// assert_eq!(Error::from(elapsed).kind(), ErrorKind::TimedOut); // So `?` takes it.
+/// assert_eq!(Error::from(elapsed).kind(), ErrorKind::TimedOut); // So `?` works.
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Elapsed(());
