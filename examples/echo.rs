@@ -4,9 +4,9 @@
 //! cargo run --release --example echo -- [ADDR] [--backend NAME]
 //! ```
 //!
-//! It listens at `ADDR` (127.0.0.1:7000 unless given; port 0 asks for a free port), says where and on
-//! which backend, tells of each client's coming and going, and ends on Ctrl-C or
-//! SIGTERM. Clients that are in the middle of something then have a moment to finish it.
+//! It listens at `ADDR` (127.0.0.1:7000 unless given; port 0 asks for a free port), says where and
+//! on which backend, tells of each client's coming and going, and ends on Ctrl-C or SIGTERM.
+//! Clients that are in the middle of something then have a moment to finish it.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -155,9 +155,9 @@ fn at(address: &str, error: io::Error) -> io::Error {
     )
 }
 
-/// Standard output. A write there blocks for as long as whoever reads is stalled: a pager, a terminal after
-/// Ctrl-S. A task that wrote would stop its worker, all its clients, and Ctrl-C. So a thread writes, and
-/// what does not fit into its queue is counted and lost.
+/// Standard output. A write there blocks for as long as whoever reads is stalled: a pager, a
+/// terminal after Ctrl-S. A task that wrote would stop its worker, all its clients, and Ctrl-C. So
+/// a thread writes, and what does not fit into its queue is counted and lost.
 mod log {
     use std::collections::VecDeque;
     use std::fmt::Arguments;

@@ -4,9 +4,9 @@
 //! cargo run --release --example embed -- [--backend NAME]
 //! ```
 //!
-//! Where the backend has a descriptor, the foreign loop waits for that one too, and knows by it alone
-//! when the runtime has something to do. Where it has none, the loop wakes in time for the runtime's
-//! timers, and often enough for its sockets.
+//! Where the backend has a descriptor, the foreign loop waits for that one too, and knows by it
+//! alone when the runtime has something to do. Where it has none, the loop wakes in time for the
+//! runtime's timers, and often enough for its sockets.
 
 #[cfg(unix)]
 fn main() -> std::process::ExitCode {
@@ -168,8 +168,8 @@ mod unix {
         count
     }
 
-    /// A line on standard output. Where nobody reads on (`embed | head -1`) the program ends quietly, as others do
-    /// that SIGPIPE ends.
+    /// A line on standard output. Where nobody reads on (`embed | head -1`) the program ends
+    /// quietly, as others do that SIGPIPE ends.
     fn say(line: std::fmt::Arguments<'_>) {
         if let Err(error) = writeln!(io::stdout(), "{line}") {
             if error.kind() == io::ErrorKind::BrokenPipe {

@@ -107,8 +107,8 @@ fn run() -> io::Result<()> {
     Ok(())
 }
 
-/// A line on standard output. Where nobody reads on (`event | head -1`) the program ends quietly, as others do
-/// that SIGPIPE ends.
+/// A line on standard output. Where nobody reads on (`event | head -1`) the program ends quietly,
+/// as others do that SIGPIPE ends.
 fn say(line: std::fmt::Arguments<'_>) {
     if let Err(error) = writeln!(io::stdout(), "{line}") {
         if error.kind() == io::ErrorKind::BrokenPipe {

@@ -4,9 +4,9 @@
 //! cargo run --release --example poll_loop -- [ADDR] [--backend NAME] [--mode level|oneshot|edge]
 //! ```
 //!
-//! The protocol: a request is a length (4 bytes, little endian, at most 32 MiB) and that many bytes;
-//! the reply is the same again. A longer length is an error that ends the connection, after the
-//! replies before it. Requests may be pipelined; replies come in their order.
+//! The protocol: a request is a length (4 bytes, little endian, at most 32 MiB) and that many
+//! bytes; the reply is the same again. A longer length is an error that ends the connection, after
+//! the replies before it. Requests may be pipelined; replies come in their order.
 //!
 //! Each connection has what came in and was not understood yet, what is to go out, and three
 //! wishes: to read, to write, to be closed. What the poller is asked for follows from these. While
@@ -209,8 +209,8 @@ impl Server {
         Ok(())
     }
 
-    /// A thread waits for Ctrl-C or SIGTERM, and wakes the loop: the one future here. When this returns the
-    /// thread has what it needs, before clients take the last descriptor.
+    /// A thread waits for Ctrl-C or SIGTERM, and wakes the loop: the one future here. When this
+    /// returns the thread has what it needs, before clients take the last descriptor.
     fn watch_for_signals(&self) -> io::Result<()> {
         let unheard = |error: io::Error| {
             io::Error::new(error.kind(), format!("cannot wait for Ctrl-C: {error}"))
@@ -316,8 +316,8 @@ impl Server {
 }
 
 /// Closing with bytes unread would reset the connection, and take replies with it that are still on
-/// their way. So the client is told first that no more will come, and heard out until it closes. One
-/// that never does costs no more than one that is silent.
+/// their way. So the client is told first that no more will come, and heard out until it closes.
+/// One that never does costs no more than one that is silent.
 #[derive(PartialEq)]
 enum Refused {
     No,
@@ -523,9 +523,9 @@ fn descriptor(
     socket.as_socket()
 }
 
-/// Standard output. A write there blocks for as long as whoever reads is stalled: a pager, a terminal after
-/// Ctrl-S. The loop would stop with it, all clients, and Ctrl-C. So a thread writes, and
-/// what does not fit into its queue is counted and lost.
+/// Standard output. A write there blocks for as long as whoever reads is stalled: a pager, a
+/// terminal after Ctrl-S. The loop would stop with it, all clients, and Ctrl-C. So a thread writes,
+/// and what does not fit into its queue is counted and lost.
 mod log {
     use std::collections::VecDeque;
     use std::fmt::Arguments;

@@ -4,8 +4,8 @@
 //! cargo run --release --example timers -- [--scale FACTOR]
 //! ```
 //!
-//! "Work" sleeps 1 s and then 3 s, "Work2" 1 s and then 2 s; so Work2 is done first, and Work is the
-//! last. `--scale 0.1` makes it ten times as quick.
+//! "Work" sleeps 1 s and then 3 s, "Work2" 1 s and then 2 s; so Work2 is done first, and Work is
+//! the last. `--scale 0.1` makes it ten times as quick.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -90,8 +90,8 @@ impl Log {
     }
 }
 
-/// A line on standard output. Where nobody reads on (`timers | head -1`) the program ends quietly, as others do
-/// that SIGPIPE ends.
+/// A line on standard output. Where nobody reads on (`timers | head -1`) the program ends quietly,
+/// as others do that SIGPIPE ends.
 fn say(line: std::fmt::Arguments<'_>) {
     if let Err(error) = writeln!(io::stdout(), "{line}") {
         if error.kind() == io::ErrorKind::BrokenPipe {

@@ -23,12 +23,12 @@
 //! # thread.join().unwrap();
 //! ```
 //!
-//! The state of each is behind one lock, held for moments; wakers are cloned, called and dropped outside
-//! it. A waiter checks the signal and registers its waker under that lock, and `set` takes the wakers under
-//! it, so no signal is lost between the two.
+//! The state of each is behind one lock, held for moments; wakers are cloned, called and dropped
+//! outside it. A waiter checks the signal and registers its waker under that lock, and `set` takes
+//! the wakers under it, so no signal is lost between the two.
 //!
-//! Waiting, setting and dropping a waiter take constant time, however many wait. (Setting a latch, once,
-//! takes time for each.)
+//! Waiting, setting and dropping a waiter take constant time, however many wait. (Setting a latch,
+//! once, takes time for each.)
 
 use std::fmt;
 use std::future::Future;
@@ -39,10 +39,12 @@ use slab::Slab;
 
 use crate::sync::{Mutex, NeedsClone, Spare, drop_all, wake_all};
 
-/// A signal that resets itself: [`set`](Self::set) releases one waiter, or the next one if none waits.
+/// A signal that resets itself: [`set`](Self::set) releases one waiter, or the next one if none
+/// waits.
 ///
-/// The event is either set or not: setting it twice while nobody waits has the effect of setting it once.
-/// Waiters are released in the order of their first polls. (tokio: `Notify` with `notify_one`.)
+/// The event is either set or not: setting it twice while nobody waits has the effect of setting it
+/// once. Waiters are released in the order of their first polls. (tokio: `Notify` with
+/// `notify_one`.)
 ///
 /// # Examples
 ///
@@ -79,8 +81,8 @@ impl EventState {
     }
 }
 
-/// The waiters: those that wait, linked in their order, and those that were released and have not been
-/// polled since.
+/// The waiters: those that wait, linked in their order, and those that were released and have not
+/// been polled since.
 #[derive(Default)]
 struct Queue {
     waiters: Slab<Waiter>,
@@ -213,7 +215,8 @@ impl Event {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: if the future is dropped after it was released, the next waiter is released instead.
+    /// Cancel safe: if the future is dropped after it was released, the next waiter is released
+    /// instead.
     pub fn wait(&self) -> EventWait<'_> {
         EventWait {
             event: self,

@@ -1,5 +1,5 @@
-//! How a process or a runtime ends that cannot go on: `process::exit` within a task, and a poller that
-//! cannot wait any more. Each in a process of its own, on every backend.
+//! A process or a runtime that cannot go on: `process::exit` within a task, and a poller that
+//! cannot wait any more. Each test runs in a process of its own, on every backend.
 #![cfg(target_os = "linux")]
 
 #[path = "conformance/support.rs"]
@@ -23,8 +23,8 @@ use support::{LIMIT, eventually, message, on_every_backend, passed, runtime_of};
 
 const CHILD: &str = "POLDER_ENDS_CHILD";
 
-/// Runs `child` in a process of its own, on these backends and with 1, 2 and 4 workers, and hands what came of
-/// it to `judge`. A child that does not end is a failure.
+/// Runs `child` in a process of its own, on these backends and with 1, 2 and 4 workers, and hands
+/// what came of it to `judge`. A child that does not end is a failure.
 fn in_children(
     test: &str,
     backends: impl Fn(Backend) -> bool,
@@ -89,8 +89,8 @@ fn exit_within_a_task_of_a_thread_local_runtime_ends_the_process() {
     );
 }
 
-/// One that is dropped by a thread-local's destructor, and one that is made and driven in one, where other
-/// thread-locals with destructors are gone.
+/// One that is dropped by a thread-local's destructor, and one that is made and driven in one,
+/// where other thread-locals with destructors are gone.
 #[test]
 fn a_runtime_in_a_thread_local_ends_with_its_thread() {
     /// Drives a runtime where it is dropped.
@@ -151,8 +151,8 @@ fn break_pollers() {
         .collect();
     for number in numbers {
         use std::os::fd::AsRawFd;
-        // SAFETY: on purpose what nobody may do: the number means something else afterwards. All that
-        // use it get an error from the kernel.
+        // SAFETY: on purpose what nobody may do: the number means something else afterwards. All
+        // that use it get an error from the kernel.
         assert_eq!(unsafe { libc::dup2(null.as_raw_fd(), number) }, number);
     }
     let limit = libc::rlimit {
@@ -252,7 +252,8 @@ fn a_runtime_whose_pollers_fail_for_good_ends_with_words_and_drops_every_task_on
     );
 }
 
-/// While the panic of a failed wait unwinds, the runtime is dropped: a second failure must not abort.
+/// While the panic of a failed wait unwinds, the runtime is dropped: a second failure must not
+/// abort.
 #[test]
 fn a_runtime_that_is_dropped_by_the_panic_of_its_failed_wait_drops_its_tasks() {
     fn end(backend: Backend, workers: usize) {

@@ -1,7 +1,7 @@
-//! A runtime that ends waits for tasks that other threads are just spawning: see "Closing" in
-//! `src/scheduler/shared.rs`. What matters is where the spawner is when the runtime goes to sleep for it, and that
-//! is a matter of nanoseconds: so a signal stops the spawner wherever it happens to be, until the runtime
-//! sleeps. (It has a process of its own because of the signal.)
+//! A runtime that is being dropped waits for tasks that other threads are just spawning: see
+//! "Closing" in `src/scheduler/shared.rs`. The window in which a wake-up could be lost is
+//! nanoseconds long. So a signal stops the spawner at a random point until the runtime sleeps. (It
+//! is a process of its own because of the signal.)
 
 #![cfg(target_os = "linux")]
 
@@ -19,8 +19,8 @@ use polder::{Backend, Runtime};
 mod support;
 use support::{LIMIT, eventually, within};
 
-/// How many runtimes end so. About one spawner in ten is stopped where it matters, and each of these
-/// places is a matter of one or two instructions.
+/// How many runtimes end so. About one spawner in ten is stopped where it matters, and each of
+/// these places is a matter of one or two instructions.
 const ENDS: usize = 60;
 
 /// How long a runtime that does not go to sleep is given for that.
@@ -46,8 +46,8 @@ fn install() {
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = stop as extern "C" fn(libc::c_int) as usize;
     action.sa_flags = libc::SA_RESTART;
-    // SAFETY: the handler makes atomic accesses and one async-signal-safe call; nobody else here uses this
-    // signal.
+    // SAFETY: the handler makes atomic accesses and one async-signal-safe call; nobody else here
+    // uses this signal.
     let result = unsafe { libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut()) };
     assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
 }
@@ -71,7 +71,8 @@ fn is_asleep(state: &File) -> bool {
     name_ends.is_some_and(|end| text[end..length].get(2) == Some(&b'S'))
 }
 
-/// The runtime ends while a spawner is stopped somewhere, which goes on when the runtime sleeps, or has ended.
+/// The runtime ends while a spawner is stopped somewhere, which goes on when the runtime sleeps, or
+/// has ended.
 fn end(backend: Backend, workers: usize) {
     let runtime = (Runtime::builder().backend(backend).workers(workers))
         .build()
@@ -85,7 +86,8 @@ fn end(backend: Backend, workers: usize) {
         let (handle, spawned) = (runtime.handle(), spawned.clone());
         move || {
             tell.send(this_thread()).unwrap();
-            // The one that it was stopped in is the last: another would wake the runtime in its place.
+            // The one that it was stopped in is the last: another would wake the runtime in its
+            // place.
             while !STOPPED.load(SeqCst) {
                 handle.spawn(async {}).detach();
                 spawned.fetch_add(1, SeqCst);

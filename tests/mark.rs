@@ -1,6 +1,6 @@
-//! Linux, at TCP's urgent mark: a read with a signal pending says that it would block, whatever lies
-//! behind the mark (`tcp_recvmsg_locked`; so that SIGURG's handler runs first). With edges nothing
-//! else would ever tell of those bytes.
+//! Linux, at TCP's urgent mark: if a signal is pending, a read returns `EAGAIN` although there are
+//! bytes behind the mark (`tcp_recvmsg_locked`; so that SIGURG's handler runs first). With edges
+//! those bytes would never be reported again.
 
 #![cfg(target_os = "linux")]
 

@@ -1,11 +1,11 @@
-//! Whole programs of polder that Miri can run: tasks, channels, events, local tasks, timers that are far
-//! away, cancels and panics, on runtimes of one to three workers. `ci/miri.sh` runs them under many
-//! schedules, with both models of what may alias what; here they run as everything else does.
+//! Whole programs that Miri can run: tasks, channels, events, local tasks, distant timers,
+//! cancellation and panics, on runtimes with one to three workers. `ci/miri.sh` runs them under
+//! many schedules, with both aliasing models; `cargo test` runs them as they are.
 //!
-//! Miri has epoll and eventfd, and neither timerfd nor (as far as they are needed here) sockets: so no
-//! timer comes due while a worker sleeps, and nothing is read. Its memory model lets a load be answered from
-//! the past wherever the model allows that: a wake that rests on more than the model is lost here, and the
-//! program then hangs, which Miri reports as a deadlock.
+//! Miri has epoll and eventfd, but no timerfd, nor the sockets that would be needed here. So no
+//! timer comes due while a worker sleeps, and nothing is read. Miri lets a load return an old value
+//! wherever the memory model allows that: a wake-up that relies on more than the model is lost
+//! here, and the program hangs, which Miri reports as a deadlock.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, pending, poll_fn};

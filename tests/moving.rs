@@ -1,5 +1,5 @@
-//! Two runtimes that pull at one stream: each wait moves it over, and a wait of the other must never
-//! meet it half-way, still registered where it is just leaving.
+//! Two runtimes that use one stream: each wait moves it to its own reactor, and a wait in the other
+//! one must never find it half-way, still registered with the reactor that it leaves.
 
 #[path = "conformance/support.rs"]
 #[allow(dead_code)]

@@ -1,7 +1,7 @@
-//! A process that may not have another thread: its address space is limited, so that there is no room for a
-//! thread's stack (pthread_create(3): EAGAIN). What blocks is refused with words then, and nothing hangs; once there
-//! are threads again everything goes on. A process of its own, for the limit, and with one test, since the C library
-//! keeps the stacks of threads that have ended.
+//! A process that cannot start threads: its address space is limited, so there is no room for a
+//! stack (pthread_create(3): EAGAIN). Blocking calls are then errors with a message, and nothing
+//! hangs; once threads can be started again, everything works. It is a process of its own because
+//! of the limit, and has one test, since the C library keeps the stacks of threads that have ended.
 #![cfg(target_os = "linux")]
 
 #[path = "conformance/support.rs"]

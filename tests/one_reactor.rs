@@ -1,4 +1,4 @@
-//! With [`Backend::AsyncIo`], polder and the crates that stand on async-io share one reactor.
+//! With [`Backend::AsyncIo`], polder and the crates that use async-io share one reactor.
 
 use std::future::Future;
 use std::net::{TcpListener as StdListener, TcpStream as StdStream, UdpSocket};
@@ -279,8 +279,8 @@ fn a_waker_in_its_reactor_may_drive_another_runtime_and_wait_for_this_one() {
     }
 }
 
-/// With room for one event, those that are ready in both directions again and again leave room for who
-/// comes after a long time, whether the wait may sleep or not.
+/// With room for one event, those that are ready in both directions again and again leave room for
+/// who comes after a long time, whether the wait may sleep or not.
 #[test]
 fn ready_sources_leave_room_for_a_newcomer() {
     for timeout in [Some(Duration::ZERO), Some(Duration::from_secs(10)), None] {

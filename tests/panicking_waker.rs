@@ -1,6 +1,6 @@
-//! A waker that panics: not ours, but anybody may poll a timer with one. It must not take other
-//! people's wake-ups with it, nor the threads that serve everybody. A process of its own, since the
-//! background runtime, were it to end, would be missed by other tests.
+//! A foreign waker that panics. It must cost no other waiter its wake-up, and end none of the
+//! threads that serve all of them. It is a process of its own: if the background runtime ended,
+//! other tests would fail.
 
 #[path = "conformance/support.rs"]
 #[allow(dead_code)]
@@ -92,7 +92,8 @@ impl Wake for Counts {
     }
 }
 
-/// A waker that can be cloned once, to be left somewhere, and panics where it is cloned there, or dropped.
+/// A waker that can be cloned once, to be left somewhere, and panics where it is cloned there, or
+/// dropped.
 #[cfg(unix)]
 mod brittle {
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -142,7 +143,8 @@ fn a_waker_whose_clone_panics_does_not_end_the_telling_of_signals() {
             let result = Pin::new(&mut behind.next()).poll(&mut Context::from_waker(&waker));
             assert!(result.is_pending());
             hang_up();
-            // The signal is counted at once; it is the waker that tells whether the thread is there.
+            // The signal is counted at once; it is the waker that tells whether the thread is
+            // there.
             support::eventually("whoever waits is woken", || {
                 woken.0.load(Ordering::SeqCst) > 0
             });

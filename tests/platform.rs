@@ -1,4 +1,4 @@
-//! That docs/PLATFORM.md says of each backend what the backend says of itself.
+//! The table of capabilities in docs/PLATFORM.md is what the backends report.
 
 use polder::Backend;
 use polder::poller::Poller;

@@ -1,5 +1,6 @@
-//! A worker with real-time priority, and senders without, on one core: whoever it waits for must get the
-//! core. A process of its own, since it changes how threads are scheduled.
+//! A worker with real-time priority, and senders without, on one core: a sender that the worker
+//! waits for must get the core. It is a process of its own, since it changes how threads are
+//! scheduled.
 #![cfg(target_os = "linux")]
 
 #[path = "conformance/support.rs"]
@@ -15,16 +16,16 @@ use polder::Timer;
 
 use support::{LIMIT, on_every_backend_alone, runtime, within};
 
-/// How late a timer may be: ten times what is seen on a busy machine, and half of what the kernel lets a
-/// spinning thread with real-time priority have before it takes the core away (950 ms of a second,
-/// sched(7)).
+/// How late a timer may be: ten times what is seen on a busy machine, and half of what the kernel
+/// lets a spinning thread with real-time priority have before it takes the core away (950 ms of a
+/// second, sched(7)).
 const LATEST: Duration = Duration::from_millis(450);
 
-/// Binds this thread to the first core that it may use; with real-time priority, if that is asked for and
-/// granted.
+/// Binds this thread to the first core that it may use; with real-time priority, if that is asked
+/// for and granted.
 fn schedule(real_time: bool) -> bool {
-    // SAFETY: a set of cores is a plain structure, written and read in its own size; a thread's scheduling is
-    // its own business.
+    // SAFETY: a set of cores is a plain structure, written and read in its own size; a thread's
+    // scheduling is its own business.
     unsafe {
         let mut cores: libc::cpu_set_t = std::mem::zeroed();
         assert_eq!(

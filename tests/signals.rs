@@ -1,5 +1,5 @@
-//! `signal`: Ctrl-C and others. A signal is the whole process's, so these tests are a process of their own, and
-//! run one after the other.
+//! `signal`: Ctrl-C and others. A signal concerns the whole process, so these tests are a program
+//! of their own, and run one after the other.
 
 #[path = "conformance/support.rs"]
 #[allow(dead_code)]
@@ -26,8 +26,7 @@ use support::{eventually, message, on_every_backend, runtime, within};
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// To be held for the length of a test. The handler is installed, so that no signal ends the
-/// process.
+/// Held for the duration of a test. The handler is installed, so that no signal ends the process.
 fn alone() -> MutexGuard<'static, ()> {
     let guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     drop(ctrl_c());
@@ -301,7 +300,8 @@ fn numbers_of_no_signal_and_of_signals_that_cannot_be_had_are_errors() {
     }
 }
 
-/// There are more signals than names here, and a signal may be listened to by its name and its number.
+/// There are more signals than names here, and a signal may be listened to by its name and its
+/// number.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_signal_without_a_name_is_listened_to_by_its_number() {

@@ -1,4 +1,4 @@
-//! What is there in the smallest build, without any feature: the loop, tasks and time.
+//! What the smallest build has, without any feature: the event loop, tasks and time.
 
 use std::io;
 use std::time::Duration;

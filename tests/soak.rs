@@ -1,10 +1,10 @@
-//! A soak: very many wakes between threads, none of which may be lost.
+//! A soak test: very many wakes between threads, none of which may be lost.
 //!
 //! Tasks on several workers pass tokens round in rings, and plain threads wake tasks and wait for
-//! them. Nothing here but atomics, locks and wakers, so whoever stands still has lost a wake; a
-//! watchdog sees it and says where.
+//! them. Only atomics, locks and wakers are involved, so a task that makes no progress has lost a
+//! wake; a watchdog detects that and reports where.
 //!
-//! `POLDER_SOAK` is how many wakes, 50,000 if it is not set; `ci/soak.sh` asks for more.
+//! `POLDER_SOAK` is the number of wakes, 50,000 by default; `ci/soak.sh` asks for more.
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

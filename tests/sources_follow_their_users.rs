@@ -1,4 +1,4 @@
-//! Two ways in which a socket that two runtimes wait for went wrong.
+//! Two regressions of sockets that two runtimes wait for.
 
 use std::io::{Read, Write};
 use std::net;

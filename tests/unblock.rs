@@ -1,5 +1,6 @@
-//! What `io::Unblock` promises: bytes and items in their order, however they come; no more ahead or behind than
-//! its capacity; every error and panic to whoever awaits; and nothing lost where an operation is given up.
+//! What `io::Unblock` promises: bytes and items in order; reading ahead and writing behind by no
+//! more than its capacity; every error and panic reaches whoever awaits; cancelling an operation
+//! loses nothing.
 
 #[path = "conformance/support.rs"]
 #[allow(dead_code)]
@@ -79,7 +80,8 @@ impl Read for Pieces {
     }
 }
 
-/// Keeps what is written, in pieces of all sizes, now and then interrupted; what is flushed is counted.
+/// Keeps what is written, in pieces of all sizes, now and then interrupted; what is flushed is
+/// counted.
 #[derive(Clone, Default)]
 struct Kept(Arc<Mutex<(Vec<u8>, usize, usize)>>);
 

@@ -32,8 +32,8 @@ type Body = UnsyncBoxBody<Bytes, BoxError>;
 /// How much of a request, and of an answer that cannot be sent yet, is kept for a connection.
 const BUFFER: usize = 64 * 1024;
 
-/// Serves one connection until it ends, or until `stop`: then it ends with the answer that is on its
-/// way. A client that sends nothing for `limit` where it should is cut off.
+/// Serves one connection until it ends, or until `stop`: then it ends with the answer that is on
+/// its way. A client that sends nothing for `limit` where it should is cut off.
 pub async fn connection<S>(
     stream: S,
     limit: Duration,

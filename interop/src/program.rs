@@ -1,8 +1,8 @@
-//! The command line, the same for every program: arguments, `--backend NAME`, `--timeout-ms N`, and what else
-//! the program names; how it is told to stop; and what it says.
+//! The command line, the same for every program: arguments, `--backend NAME`, `--timeout-ms N`, and
+//! what else the program names; how it is told to stop; and what it says.
 //!
-//! A mistake in the arguments is one line with the usage, and exit status 2; anything else that fails is one
-//! line and status 1. `--help` prints the usage.
+//! A mistake in the arguments is one line with the usage, and exit status 2; anything else that
+//! fails is one line and status 1. `--help` prints the usage.
 
 use std::collections::VecDeque;
 use std::error::Error;
@@ -19,11 +19,12 @@ use polder::signal::{Signal, Signals};
 use polder::stream::StreamExt;
 use polder::{Backend, Runtime};
 
-/// How long a peer may do nothing where something is expected of it, unless `--timeout-ms` is given.
+/// How long a peer may do nothing where something is expected of it, unless `--timeout-ms` is
+/// given.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Runs `program` with its arguments, and tells of its error, if it has one. `usage` begins with its name and
-/// names all the options that there are: each takes a value.
+/// Runs `program` with its arguments, and tells of its error, if it has one. `usage` begins with
+/// its name and names all the options that there are: each takes a value.
 pub fn main(usage: &str, program: impl FnOnce(&Arguments) -> io::Result<()>) -> ExitCode {
     let given = std::env::args_os().skip(1);
     let given = given.map(|argument| argument.to_string_lossy().into_owned());
@@ -185,8 +186,8 @@ impl fmt::Display for Misuse {
 
 impl Error for Misuse {}
 
-/// Is done at Ctrl-C, and at SIGTERM, which `kill` and service managers send. From the call on, neither ends
-/// the process by itself.
+/// Is done at Ctrl-C, and at SIGTERM, which `kill` and service managers send. From the call on,
+/// neither ends the process by itself.
 pub fn stopped() -> io::Result<impl Future<Output = ()>> {
     let signals = Signals::new([Signal::Int, Signal::Term]);
     let mut signals = signals.map_err(|error| {
@@ -197,7 +198,8 @@ pub fn stopped() -> io::Result<impl Future<Output = ()>> {
     })
 }
 
-/// A line on standard output. It is written by another thread, and lost where too many wait for that already.
+/// A line on standard output. It is written by another thread, and lost where too many wait for
+/// that already.
 pub fn say(line: fmt::Arguments<'_>) {
     LOG.say(line.to_string());
 }
@@ -214,8 +216,9 @@ pub fn told<E: Error>(peer: impl fmt::Display, result: Result<(), E>) {
     say(format_args!("{text}"));
 }
 
-/// Standard output. A write there blocks for as long as whoever reads is stalled: a pager, a terminal after
-/// Ctrl-S. A task that wrote would take its worker with it, every client, and Ctrl-C. So a thread writes.
+/// Standard output. A write there blocks for as long as whoever reads is stalled: a pager, a
+/// terminal after Ctrl-S. A task that wrote would take its worker with it, every client, and
+/// Ctrl-C. So a thread writes.
 struct Log {
     lines: Mutex<Lines>,
     changed: Condvar,

@@ -1,5 +1,5 @@
-//! Crates that know nothing of polder work inside it as they are: channels, locks, files, processes,
-//! combinators, HTTP/2, and what wants tokio's own reactor.
+//! Crates that know nothing of polder work inside it as they are: channels, locks, files,
+//! processes, combinators, HTTP/2, and what wants tokio's own reactor.
 
 #![cfg(unix)]
 
@@ -252,8 +252,8 @@ fn http_of(uri: &str) -> hyper::Request<()> {
     hyper::Request::get(uri).body(()).expect("a request")
 }
 
-/// hyper-util's client opens tokio's own sockets, spawns on tokio and waits for its timers: all that
-/// runs on async-compat's tokio, on a thread of its own, while the task that asks is polder's.
+/// hyper-util's client opens tokio's own sockets, spawns on tokio and waits for its timers: all
+/// that runs on async-compat's tokio, on a thread of its own, while the task that asks is polder's.
 #[test]
 fn hyper_utils_client_runs_on_the_tokio_of_async_compat() {
     use http_body_util::{BodyExt, Empty};
@@ -340,8 +340,8 @@ impl Squares {
     }
 }
 
-/// zbus brings an executor, on a thread of its own, and waits with async-io: with that as the backend, for
-/// what wakes the worker that sleeps beside it.
+/// zbus brings an executor, on a thread of its own, and waits with async-io: with that as the
+/// backend, for what wakes the worker that sleeps beside it.
 #[test]
 fn zbus_talks_to_a_peer() {
     async fn call(number: u32) -> zbus::Result<u32> {

@@ -1,7 +1,8 @@
 //! Signals of the operating system: [`ctrl_c`], and [`Signals`] for the others.
 //!
-//! One thread, started on first use, wakes whoever waits for a signal, in any runtime or executor. It
-//! depends on no backend. A program that listens to no signal has neither the thread nor a handler.
+//! One thread, started on first use, wakes whoever waits for a signal, in any runtime or executor.
+//! It depends on no backend. A program that listens to no signal has neither the thread nor a
+//! handler.
 //!
 //! ```
 //! use polder::future;
@@ -45,8 +46,8 @@ use crate::sync::{NeedsClone, Spare, drop_all};
 
 /// Waits for the next Ctrl-C (`SIGINT`) after this call.
 ///
-/// Every future that waits receives it. **After the first call, Ctrl-C no longer ends the process**,
-/// even when nothing waits for it any more.
+/// Every future that waits receives it. **After the first call, Ctrl-C no longer ends the
+/// process**, even when nothing waits for it any more.
 ///
 /// # Examples
 ///
@@ -68,8 +69,8 @@ use crate::sync::{NeedsClone, Spare, drop_all};
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: dropping the future has no effect. It reports a Ctrl-C that comes before its first poll,
-/// but none that came before it was made.
+/// Cancel safe: dropping the future has no effect. It reports a Ctrl-C that comes before its first
+/// poll, but none that came before it was made.
 pub fn ctrl_c() -> CtrlC {
     CtrlC {
         signals: Signals::new([Signal::Int]),
@@ -99,7 +100,8 @@ pub fn ctrl_c() -> CtrlC {
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: dropping it has no effect. A Ctrl-C that comes between two polls is reported by the next one.
+/// Cancel safe: dropping it has no effect. A Ctrl-C that comes between two polls is reported by the
+/// next one.
 #[must_use = "futures do nothing unless they are polled"]
 #[derive(Debug)]
 pub struct CtrlC {
@@ -122,13 +124,15 @@ impl Future for CtrlC {
 
 /// An endless stream of the signals that it listens to.
 ///
-/// There can be any number of listeners, in any number of runtimes; each receives every signal that comes
-/// after it was made. Signals of the same kind that come between two polls are reported once, as the
-/// system itself merges pending signals of one kind. Signals of different kinds are each reported.
+/// There can be any number of listeners, in any number of runtimes; each receives every signal that
+/// comes after it was made. Signals of the same kind that come between two polls are reported once,
+/// as the system itself merges pending signals of one kind. Signals of different kinds are each
+/// reported.
 ///
-/// **Once a signal was listened to, its default action (mostly, ending the process) is disabled**, even
-/// when no listener is left: otherwise a signal that comes a moment late would do what the program meant
-/// to prevent. `signal_hook::low_level::emulate_default_handler` performs the default action.
+/// **Once a signal was listened to, its default action (mostly, ending the process) is disabled**,
+/// even when no listener is left: otherwise a signal that comes a moment late would do what the
+/// program meant to prevent. `signal_hook::low_level::emulate_default_handler` performs the default
+/// action.
 ///
 /// Dropping a listener does not affect the others.
 ///
@@ -158,7 +162,8 @@ impl Future for CtrlC {
 /// # Platforms
 ///
 /// Windows has [`Signal::Int`] (Ctrl-C), and [`Signal::Term`] and [`Signal::Abrt`], which only the
-/// program itself raises there. On Unix, [`Signal::number`] tells whether the platform has a signal.
+/// program itself raises there. On Unix, [`Signal::number`] tells whether the platform has a
+/// signal.
 ///
 /// # Cancel safety
 ///
@@ -167,7 +172,8 @@ impl Future for CtrlC {
 #[derive(Debug)]
 pub struct Signals {
     subscriptions: Vec<Subscription>,
-    /// The subscription to check first, so that a signal that always comes does not starve the others.
+    /// The subscription to check first, so that a signal that always comes does not starve the
+    /// others.
     next: usize,
     /// The key in the registry's waiters.
     key: Option<usize>,
@@ -205,8 +211,8 @@ impl Signals {
     ///   ([`Signal::Ill`], [`Signal::Fpe`], [`Signal::Segv`]);
     /// * a [number](Signal::Other) that is no signal's.
     ///
-    /// [`Unsupported`](io::ErrorKind::Unsupported) for a signal that the platform lacks. Otherwise the
-    /// system's error.
+    /// [`Unsupported`](io::ErrorKind::Unsupported) for a signal that the platform lacks. Otherwise
+    /// the system's error.
     pub fn new(signals: impl IntoIterator<Item = Signal>) -> io::Result<Signals> {
         // All of them are checked before the first is caught.
         let mut subscriptions: Vec<Subscription> = Vec::new();
@@ -245,8 +251,8 @@ impl Signals {
         }
     }
 
-    /// One attempt under the lock. A signal is counted before the wakers are taken, and those are taken
-    /// under the lock: so it is either seen here, or wakes us.
+    /// One attempt under the lock. A signal is counted before the wakers are taken, and those are
+    /// taken under the lock: so it is either seen here, or wakes us.
     fn poll_locked(
         &mut self,
         waker: &Waker,

@@ -13,8 +13,9 @@ macro_rules! signals {
     ($($(#[$doc:meta])* $signal:ident = $name:ident;)*) => {
         /// A signal.
         ///
-        /// Every variant exists on every platform; listening to a signal that the platform lacks is an
-        /// error. It is displayed by the C library's name, and converted from a number by `try_from`.
+        /// Every variant exists on every platform; listening to a signal that the platform lacks is
+        /// an error. It is displayed by the C library's name, and converted from a number by
+        /// `try_from`.
         ///
         /// ```
         /// use polder::signal::{Signal, Signals};
@@ -32,8 +33,8 @@ macro_rules! signals {
             $($(#[$doc])* $signal,)*
             /// A signal that has no variant, for instance a real-time signal, by its number.
             ///
-            /// `try_from` never returns this for a signal that has a variant. If it is made by hand with
-            /// such a number, it is a signal of its own: a listener to both reports both.
+            /// `try_from` never returns this for a signal that has a variant. If it is made by hand
+            /// with such a number, it is a signal of its own: a listener to both reports both.
             Other(i32),
         }
 
@@ -146,7 +147,8 @@ impl Signal {
         }
     }
 
-    /// Returns its number, which is also its index in the registry's counters, if it can be listened to.
+    /// Returns its number, which is also its index in the registry's counters, if it can be
+    /// listened to.
     pub(super) fn check(self) -> io::Result<usize> {
         let never = match self {
             Signal::Kill | Signal::Stop | Signal::Ill | Signal::Fpe | Signal::Segv => true,
@@ -179,8 +181,8 @@ impl Signal {
 ///
 /// # Errors
 ///
-/// [`InvalidInput`](io::ErrorKind::InvalidInput) for a number that is no signal's, or that of a signal
-/// that cannot be listened to; see [`Signals::new`](super::Signals::new).
+/// [`InvalidInput`](io::ErrorKind::InvalidInput) for a number that is no signal's, or that of a
+/// signal that cannot be listened to; see [`Signals::new`](super::Signals::new).
 impl TryFrom<i32> for Signal {
     type Error = io::Error;
 

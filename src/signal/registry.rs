@@ -1,12 +1,13 @@
 //! From the handler to the waiters: the counters, the wakers, and the thread between them.
 //!
-//! 1. The handler increments the counter of its signal and wakes the thread (see `unix.rs` and `windows.rs`).
-//! 2. The thread compares the counters with those that it saw last, takes the wakers of all who wait for
-//!    one that has changed, under the lock, and wakes them outside of it.
+//! 1. The handler increments the counter of its signal and wakes the thread (see `unix.rs` and
+//!    `windows.rs`).
+//! 2. The thread compares the counters with those that it saw last, takes the wakers of all who
+//!    wait for one that has changed, under the lock, and wakes them outside of it.
 //! 3. A waiter compares the counter with its own copy, and registers its waker under the same lock.
 //!
-//! The counter is incremented before the wakers are taken. So a waiter either sees the new count or is
-//! among those that are woken.
+//! The counter is incremented before the wakers are taken. So a waiter either sees the new count or
+//! is among those that are woken.
 //!
 //! Neither the thread nor a handler is ever removed: see [`Signals`](super::Signals).
 
@@ -20,7 +21,8 @@ use slab::Slab;
 use super::platform;
 use crate::sync::wake_all;
 
-/// The counters, by signal number, from the moment it is caught. No platform has a number above 127.
+/// The counters, by signal number, from the moment it is caught. No platform has a number above
+/// 127.
 pub(super) static COUNTS: [AtomicU64; 128] = [const { AtomicU64::new(0) }; 128];
 
 pub(super) fn count(number: usize) -> u64 {

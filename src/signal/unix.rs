@@ -14,13 +14,13 @@ use super::registry::{COUNTS, Seen, thread};
 /// The end of the pair that handlers write to. It is never closed.
 pub(super) type Thread = UnixStream;
 
-/// How long the thread sleeps after an unexpected error of `read`. It checks the counters all the same: a
-/// signal is then late, and not lost.
+/// How long the thread sleeps after an unexpected error of `read`. It checks the counters all the
+/// same: a signal is then late, and not lost.
 const ERROR_PAUSE: Duration = Duration::from_millis(10);
 
-/// Starts the thread, which reads from the other end and then checks the counters. signal-hook's iterator
-/// is not used, since it panics if receiving fails with an error that it does not expect: Ctrl-C would no
-/// longer work.
+/// Starts the thread, which reads from the other end and then checks the counters. signal-hook's
+/// iterator is not used, since it panics if receiving fails with an error that it does not expect:
+/// Ctrl-C would no longer work.
 pub(super) fn start() -> io::Result<UnixStream> {
     let (mut reader, writer) = UnixStream::pair()?;
     thread().spawn(move || {
@@ -47,8 +47,8 @@ pub(super) fn exists(number: i32) -> bool {
 
 pub(super) fn register(writer: &UnixStream, number: usize) -> io::Result<()> {
     let (count, writer) = (&COUNTS[number], writer.as_raw_fd());
-    // SAFETY: the handler does an atomic addition and calls `send`, both of which are async-signal-safe
-    // (signal-safety(7)). The descriptor is kept in `REGISTRY` and never closed.
+    // SAFETY: the handler does an atomic addition and calls `send`, both of which are
+    // async-signal-safe (signal-safety(7)). The descriptor is kept in `REGISTRY` and never closed.
     unsafe {
         low_level::register(number as i32, move || {
             count.fetch_add(1, Ordering::SeqCst);
@@ -58,9 +58,9 @@ pub(super) fn register(writer: &UnixStream, number: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Called by the handler: wakes the thread. If there is no room for the byte, the thread has others to read
-/// and will check the counters. If the kernel is short of memory, a few more attempts are made: there is
-/// no other way to reach the thread.
+/// Called by the handler: wakes the thread. If there is no room for the byte, the thread has others
+/// to read and will check the counters. If the kernel is short of memory, a few more attempts are
+/// made: there is no other way to reach the thread.
 fn notify(writer: BorrowedFd<'_>) {
     const ATTEMPTS: usize = 8;
     (0..ATTEMPTS).find(|_| {

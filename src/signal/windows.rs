@@ -1,8 +1,8 @@
 //! The handler and the thread on Windows.
 //!
-//! The C library calls a handler on a thread of its own, and forgets the handler afterwards; signal-hook
-//! installs it again. There is no pipe to write to, so the handler increments the counter and unparks
-//! the thread.
+//! The C library calls a handler on a thread of its own, and forgets the handler afterwards;
+//! signal-hook installs it again. There is no pipe to write to, so the handler increments the
+//! counter and unparks the thread.
 
 use std::io;
 use std::sync::atomic::Ordering;

@@ -12,7 +12,8 @@ use crate::reactor::now;
 
 /// What an [`Interval`] does when ticks were missed.
 ///
-/// Ticks are due at 0, 10, 20, … milliseconds. The first one is taken in time, and the next call comes at 35:
+/// Ticks are due at 0, 10, 20, … milliseconds. The first one is taken in time, and the next call
+/// comes at 35:
 ///
 /// | | ready at once | then due at |
 /// |---|---|---|
@@ -48,8 +49,8 @@ pub enum MissedTickBehavior {
 
 /// Ticks now, and then every `period`.
 ///
-/// (A [`Timer::interval`](crate::Timer::interval) first fires after one period.) With a period of zero each
-/// call has a tick.
+/// (A [`Timer::interval`](crate::Timer::interval) first fires after one period.) With a period of
+/// zero each call has a tick.
 ///
 /// # Examples
 ///

@@ -1,8 +1,8 @@
 //! Time: timers, sleeping, timeouts, intervals.
 //!
-//! A timer never fires early. It is registered with the worker that polls it, and moves if another one
-//! does: a timer can be made, polled and dropped on any thread, inside a runtime or not. A deadline too
-//! far away to be represented never comes.
+//! A timer never fires early. It is registered with the worker that polls it, and moves if another
+//! one does: a timer can be made, polled and dropped on any thread, inside a runtime or not. A
+//! deadline too far away to be represented never comes.
 //!
 //! ```
 //! use polder::time::{interval, sleep, timeout};

@@ -40,8 +40,8 @@ use super::timer::{Sleep, sleep, sleep_until};
 ///
 /// # Cancel safety
 ///
-/// Cancel safe if `future` is: dropping the timeout drops `future`. After the deadline `future` is dropped
-/// with the timeout and not before, so a timeout that is polled by reference keeps it.
+/// Cancel safe if `future` is: dropping the timeout drops `future`. After the deadline `future` is
+/// dropped with the timeout and not before, so a timeout that is polled by reference keeps it.
 pub fn timeout<F: Future>(duration: Duration, future: F) -> Timeout<F> {
     Timeout {
         future,
@@ -96,7 +96,8 @@ pin_project! {
     /// assert!(late.is_err());
     /// ```
     ///
-    /// Once it has returned [`Elapsed`], it returns that whenever it is polled, and no longer polls the future.
+    /// Once it has returned [`Elapsed`], it returns that whenever it is polled, and no longer polls
+    /// the future.
     ///
     /// # Panics
     ///
@@ -104,7 +105,8 @@ pin_project! {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe if the future is: dropping the timeout drops the future, and has no other effect.
+    /// Cancel safe if the future is: dropping the timeout drops the future, and has no other
+    /// effect.
     #[must_use = "futures do nothing unless they are polled"]
     #[derive(Debug)]
     pub struct Timeout<F> {

@@ -187,8 +187,8 @@ fn an_operation_that_takes_part_and_would_block_is_called_again_for_the_rest() {
     });
 }
 
-/// An operation that says for ever that it would block, of a socket that is ready, is called as often
-/// as it likes, but holds nobody up.
+/// An operation that says for ever that it would block, of a socket that is ready, is called as
+/// often as it likes, but holds nobody up.
 #[test]
 fn an_operation_that_never_wants_what_is_there_does_not_hold_the_loop() {
     in_every_runtime(|_| async {

@@ -1,7 +1,7 @@
 //! Rules about a whole process: its descriptors, its standard error, its background runtime.
 //!
-//! Such a test starts its own program again, for itself alone, once for each backend, with that
-//! backend as the default; the second process does the work, and the first judges it.
+//! Such a test starts its own program again, once for each backend, with that backend as the
+//! default, to run this test alone. The child does the work, and the parent checks the result.
 
 use std::io::Read;
 use std::process::{Command, Output, Stdio};
@@ -14,8 +14,8 @@ use crate::support::{LIMIT, passed, storm};
 
 const VARIABLE: &str = "POLDER_CONFORMANCE_CHILD";
 
-/// Runs `rule`, of the test called `test` (with its module), in a process of its own for each
-/// backend, and hands what came of it to `judge`.
+/// Runs `rule`, of the test with the full name `test`, in a process of its own for each backend,
+/// and passes the output to `judge`.
 pub fn in_children(test: &str, rule: impl FnOnce(Backend), judge: impl Fn(Backend, &Output)) {
     if std::env::var_os(VARIABLE).is_some() {
         return storm::within(|| rule(Backend::from_env().expect("the first process has set it")));
@@ -23,7 +23,7 @@ pub fn in_children(test: &str, rule: impl FnOnce(Backend), judge: impl Fn(Backen
     for backend in Backend::available() {
         let output = start(test, backend);
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        // A test that is not found under its name would pass, having run nothing.
+        // With a wrong name no test would run, and the child would succeed.
         assert!(
             output.status.success() && text(&output.stdout).contains("1 passed"),
             "{test} on {backend}, in a process of its own: {}\n{}\n{}",
@@ -76,7 +76,7 @@ fn collect(mut pipe: impl Read + Send + 'static) -> thread::JoinHandle<Vec<u8>> 
     })
 }
 
-/// How much of the process's memory is resident, in bytes.
+/// Returns the resident memory of the process, in bytes.
 #[cfg(target_os = "linux")]
 pub fn resident() -> usize {
     let text = std::fs::read_to_string("/proc/self/status").unwrap();
@@ -85,20 +85,20 @@ pub fn resident() -> usize {
     words.parse::<usize>().unwrap() * 1_024
 }
 
-/// How many entries a folder has: `/proc/self/fd`, `/proc/self/task`.
+/// Returns the number of entries of a folder: `/proc/self/fd`, `/proc/self/task`.
 #[cfg(target_os = "linux")]
 pub fn entries(path: &str) -> usize {
     std::fs::read_dir(path).unwrap().count()
 }
 
-/// What the process may have of something, from here on.
+/// Sets a resource limit of the process.
 #[cfg(target_os = "linux")]
 pub fn limit(resource: libc::__rlimit_resource_t, to: usize) {
     let limit = libc::rlimit {
         rlim_cur: to as libc::rlim_t,
         rlim_max: libc::RLIM_INFINITY,
     };
-    // Only what is now allowed changes.
+    // Only the soft limit changes.
     let mut now = limit;
     // SAFETY: the kernel writes one `rlimit`, and reads one.
     let result = unsafe {
@@ -109,7 +109,7 @@ pub fn limit(resource: libc::__rlimit_resource_t, to: usize) {
     assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// Leaves the process no descriptor to open, until what this gives is dropped.
+/// Uses up all descriptors of the process, until the result is dropped.
 #[cfg(target_os = "linux")]
 pub fn all_descriptors() -> Vec<std::fs::File> {
     limit(libc::RLIMIT_NOFILE, 64);

@@ -1,5 +1,5 @@
-//! Sockets that were prepared elsewhere, descriptors of every kind, and connecting within a limit: rules
-//! 12, 24 and 32 as far as those are concerned.
+//! Sockets that were made elsewhere, descriptors of every kind, and connecting with a time limit:
+//! parts of the rules 12, 24 and 32.
 
 use std::io::ErrorKind;
 use std::net::{self, Ipv4Addr, SocketAddr};

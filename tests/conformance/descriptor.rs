@@ -1,5 +1,5 @@
-//! What the rules ask of a bare descriptor, behind the polder's back: the one place where the tests
-//! differ between Unix and Windows.
+//! Queries on a bare descriptor that bypass polder: the one place where the tests differ between
+//! Unix and Windows.
 
 #[cfg(unix)]
 pub use unix::*;

@@ -1,5 +1,5 @@
-//! What ends, closes and is let go: wakers whose destructors and clones do more than they need to,
-//! runtimes that close while others wait, polling that ends in time.
+//! Wakers whose destructors and clones run code of their own, runtimes that close while others
+//! wait, and polling that ends in time.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
@@ -121,8 +121,8 @@ fn a_waker_whose_destructor_panics_ends_no_worker() {
     });
 }
 
-/// All other workers are stuck, so nobody begins the task before the runtime closes, and nobody does
-/// afterwards.
+/// All other workers are stuck, so nobody begins the task before the runtime closes, and nobody
+/// does afterwards.
 #[test]
 fn closing_does_not_wait_for_a_worker_that_waits_for_a_task_that_never_began() {
     on_every_backend_with_several(|backend, workers| {

@@ -1,7 +1,8 @@
-//! What a kernel does that is in nobody's way until it is: an error queue that nobody reads (rule 67),
-//! a process that is stopped and goes on (rule 69), a system call that is refused (rule 70).
+//! Rare behaviour of the kernel: an error queue that nobody reads (rule 67), a process that is
+//! stopped and continued (rule 69), a system call that is refused (rule 70).
 //!
-//! These are about Linux. Elsewhere the tests exist, so that the list of rules is one, and are empty.
+//! These are about Linux. On other platforms the tests exist, so that the list of rules is the
+//! same, and are empty.
 
 #[test]
 fn rule_67_an_error_queue_that_nobody_reads_costs_no_time_and_hides_no_datagram() {
@@ -47,8 +48,8 @@ mod linux {
 
     // Rule 67.
 
-    /// A socket with an error in its queue, and none pending: `IP_RECVERR`, and a send to a port that
-    /// nobody has.
+    /// A socket with an error in its queue, and none pending: `IP_RECVERR`, and a send to a port
+    /// that nobody has.
     async fn with_an_unread_error() -> UdpSocket {
         let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let on: libc::c_int = 1;
@@ -74,7 +75,8 @@ mod linux {
     }
 
     pub fn an_error_queue() {
-        /// Attempts in a third of a second. A loop that is told in vain makes them by ten thousands.
+        /// Attempts in a third of a second. A loop that is told in vain makes them by ten
+        /// thousands.
         const MANY: usize = 300;
         in_every_runtime_alone(async |backend| {
             let socket = with_an_unread_error().await;
@@ -138,8 +140,8 @@ mod linux {
     const NAME: &str =
         "kernel::rule_69_a_timer_is_not_late_by_the_time_that_its_process_was_stopped";
 
-    /// The child's timer; when it is stopped, after it has said that the timer runs; for how long; how late
-    /// the timer may be. Late by the pause it would come 550 ms after its time.
+    /// The child's timer; when it is stopped, after it has said that the timer runs; for how long;
+    /// how late the timer may be. Late by the pause it would come 550 ms after its time.
     const TIMER: Duration = Duration::from_millis(1_000);
     const BEFORE: Duration = Duration::from_millis(150);
     const PAUSE: Duration = Duration::from_millis(550);
@@ -255,7 +257,8 @@ mod linux {
             len: program.len() as u16,
             filter: program.as_mut_ptr(),
         };
-        // SAFETY: the kernel reads a program, which lives as long as the call; it is about this thread.
+        // SAFETY: the kernel reads a program, which lives as long as the call; it is about this
+        // thread.
         let result = unsafe {
             match libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) {
                 0 => libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program),

@@ -1,4 +1,4 @@
-//! What the rules about tasks and runtimes observe with.
+//! Helpers with which the rules about tasks and runtimes observe them.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};

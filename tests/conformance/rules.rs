@@ -1,4 +1,4 @@
-//! Which test shows which rule: `rules.txt`, and that what it says is so.
+//! Checks `rules.txt`, which says which test shows which rule.
 
 use std::collections::{HashMap, HashSet};
 use std::process::Command;
@@ -7,13 +7,13 @@ use crate::support::LIMIT;
 
 const RULES: &str = include_str!("rules.txt");
 
-/// Tests that are a process of their own, by the name that rules.txt gives it.
+/// Tests that are programs of their own, by their prefix in `rules.txt`.
 const OTHERS: [(&str, &str); 2] = [
     ("signals::", include_str!("../signals.rs")),
     ("ends::", include_str!("../ends.rs")),
 ];
 
-/// The names of all tests of this program.
+/// Returns the names of all tests of this program.
 fn tests() -> HashSet<String> {
     let mut command = Command::new(std::env::current_exe().expect("the test knows where it is"));
     command.args(["--list", "--format", "terse"]);
@@ -55,7 +55,7 @@ fn every_rule_is_shown_by_tests_that_exist_or_says_why_not() {
                     "rule {rule} is there twice"
                 );
             }
-            // These show nothing.
+            // These are not tests.
             Some(words) if words.starts_with("in part: ") || words.starts_with("note: ") => {}
             Some(entry) => {
                 let excused = entry.starts_with("not yet: ");
@@ -69,7 +69,7 @@ fn every_rule_is_shown_by_tests_that_exist_or_says_why_not() {
         }
     }
     let letters = ["23a", "23b", "45a", "49a"].map(String::from);
-    // The rule between is about tasks that move, which none does yet.
+    // Rule 75 is about tasks that move to another worker, which is not implemented.
     let numbers = (1..=74).chain([76]).map(|number| number.to_string());
     for number in numbers.chain(letters) {
         let count = shown.remove(&*number);

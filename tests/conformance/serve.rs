@@ -38,8 +38,8 @@ async fn client(address: SocketAddr, word: &str) {
     assert_eq!(back, word);
 }
 
-/// Waits until a connection is refused: a child that another test starts has the listener too, between
-/// its `fork` and its `exec`.
+/// Waits until a connection is refused: a child that another test starts has the listener too,
+/// between its `fork` and its `exec`.
 async fn nobody_listens(address: SocketAddr) {
     while let Ok(stream) = TcpStream::connect(address).await {
         drop(stream);
@@ -83,8 +83,8 @@ fn a_limit_stops_accepting_and_loses_nobody() {
         let (listener, address) = listen().await;
         let stop = Latch::new();
         let now_and_most = Arc::new((AtomicUsize::new(0), AtomicUsize::new(0)));
-        // The first ones stay until there are as many as there may be: else each might be through before
-        // the next is accepted.
+        // The first ones stay until there are as many as there may be: else each might be through
+        // before the next is accepted.
         let full = Arc::new(Latch::new());
         let handler = {
             let (counts, full) = (now_and_most.clone(), full.clone());

@@ -1,12 +1,12 @@
-//! How a rule is run: on every backend, with one worker and with several, each on a thread of its own,
-//! against a deadline.
+//! How a rule is run: on every backend, with one worker and with several, each time on a thread of
+//! its own, with a deadline.
 //!
-//! A rule makes its runtimes by [`runtime`], on the thread that it is called on: that is where the
-//! number of workers is kept. Rules that speak of the thread that drives, or of the order in which it
-//! does things, say that one worker is meant: [`on_every_backend_alone`].
+//! A rule makes its runtimes by [`runtime`], on the thread that it is called on: a thread-local has
+//! the number of workers. Rules about the driving thread, or the order in which it does things,
+//! need a single worker: [`on_every_backend_alone`].
 //!
-//! Two variables of the environment change that: with `POLDER_STORM` every rule runs in a [`storm`]
-//! of signals, with `POLDER_RULES` what has passed is written down: see [`passed`].
+//! Two environment variables change how rules run: with `POLDER_STORM` each runs in a [`storm`] of
+//! signals; with `POLDER_RULES` the tests that passed are written to a file, see [`passed`].
 
 use std::any::Any;
 use std::cell::Cell;
@@ -19,22 +19,22 @@ use std::time::{Duration, Instant};
 
 use polder::{Backend, Runtime};
 
-/// What one rule may take on one backend, on a loaded machine. Far beyond what any needs: it is
-/// there to turn a lost wake-up into a failure.
+/// The time limit of one rule on one backend, on a loaded machine. It is far longer than any rule
+/// needs: it turns a lost wake-up into a failure.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-/// With how many workers rules run, beside one, on the default backend and on `poll`.
+/// The numbers of workers with which rules run, besides one, on the default backend and on `poll`.
 const SEVERAL: [usize; 2] = [2, 4];
 
 thread_local! {
-    /// How many workers the runtimes have that the rule on this thread makes.
+    /// The number of workers of the runtimes that the rule on this thread makes.
     static WORKERS: Cell<usize> = const { Cell::new(1) };
     /// Whether it has made any.
     static USES_RUNTIMES: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `rule` on every backend of this machine, one after the other; where it makes runtimes, with
-/// several workers too.
+/// Runs `rule` on every backend of this machine, one after the other; if it makes runtimes, also
+/// with several workers.
 pub fn on_every_backend(rule: impl Fn(Backend) + Clone + Send + 'static) {
     for backend in Backend::available() {
         let uses_runtimes = run(&rule, backend, 1);
@@ -47,7 +47,7 @@ pub fn on_every_backend(rule: impl Fn(Backend) + Clone + Send + 'static) {
     }
 }
 
-/// Runs `rule` on every backend of this machine, with one worker: the thread that drives.
+/// Runs `rule` on every backend of this machine, with one worker: the driving thread.
 pub fn on_every_backend_alone(rule: impl Fn(Backend) + Clone + Send + 'static) {
     for backend in Backend::available() {
         run(&rule, backend, 1);
@@ -55,7 +55,7 @@ pub fn on_every_backend_alone(rule: impl Fn(Backend) + Clone + Send + 'static) {
     }
 }
 
-/// Runs `rule` on every backend of this machine, with several workers: how many, it is told.
+/// Runs `rule` on every backend of this machine, with several workers, whose number it is passed.
 pub fn on_every_backend_with_several(rule: impl Fn(Backend, usize) + Clone + Send + 'static) {
     for backend in Backend::available() {
         for workers in SEVERAL {
@@ -67,7 +67,7 @@ pub fn on_every_backend_with_several(rule: impl Fn(Backend, usize) + Clone + Sen
     }
 }
 
-/// Runs `rule` with so many workers; whether it has made a runtime.
+/// Runs `rule` with this number of workers. Returns whether it has made a runtime.
 fn run(
     rule: &(impl Fn(Backend) + Clone + Send + 'static),
     backend: Backend,
@@ -85,7 +85,7 @@ fn run(
     })
 }
 
-/// Runs `rule`, given as a future, in a fresh runtime on every backend, with one worker and with
+/// Runs `rule`, given as a future, in a new runtime on every backend, with one worker and with
 /// several.
 pub fn in_every_runtime<F>(rule: impl Fn(Backend) -> F + Clone + Send + 'static)
 where
@@ -178,7 +178,8 @@ pub fn sized(backend: Backend, full: usize) -> usize {
     share(backend == Backend::default() && WORKERS.get() == 1, full)
 }
 
-/// All of it or a tenth; of either a tenth again where a sanitizer makes everything ten times slower.
+/// All of it or a tenth; of either a tenth again where a sanitizer makes everything ten times
+/// slower.
 pub fn share(all: bool, full: usize) -> usize {
     let part = if all { full } else { full / 10 };
     let part = if cfg!(tsan) { part / 10 } else { part };
@@ -209,8 +210,8 @@ pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
 /// second as `POLDER_STORM` says, and every other one of this process a tenth as often. The handler
 /// does nothing and is installed without `SA_RESTART`, so whatever can fail with `EINTR` does.
 ///
-/// It is SIGUSR2, since the pollers' rules count each SIGUSR1. A child that a test starts is another
-/// process and gets none, unless it is this program, and makes a storm of its own.
+/// It is SIGUSR2, since the pollers' rules count each SIGUSR1. A child that a test starts is
+/// another process and gets none, unless it is this program, and makes a storm of its own.
 #[cfg(target_os = "linux")]
 pub mod storm {
     use std::cell::Cell;

@@ -1,4 +1,4 @@
-//! Tasks: rules 44 to 47 and the part of 58 that `unblock` keeps, and what lies between them.
+//! Tasks: rules 44 to 47, the part of rule 58 about `unblock`, and related behaviour.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -332,9 +332,9 @@ fn a_task_that_always_yields_starves_nobody() {
     });
 }
 
-/// A loop of yields must not get ahead of the kernel, the clock and other threads: whatever has become
-/// ready by the time that a task yields runs before that task runs again. Otherwise, with many that yield, what
-/// the kernel tells is served late, by as much as all of them take.
+/// A loop of yields must not get ahead of the kernel, the clock and other threads: whatever has
+/// become ready by the time that a task yields runs before that task runs again. Otherwise, with
+/// many that yield, what the kernel tells is served late, by as much as all of them take.
 #[test]
 fn what_is_ready_when_a_task_yields_runs_before_that_task_runs_again() {
     in_every_runtime_alone(|_| async {
@@ -696,10 +696,10 @@ fn dropping_a_task_drops_its_future_promptly() {
 }
 
 #[test]
-fn a_future_is_dropped_at_home_wherever_its_task_is_cancelled() {
+fn a_future_is_dropped_on_its_worker_wherever_its_task_is_cancelled() {
     on_every_backend_alone(|backend| {
         let runtime = runtime(backend);
-        let home = thread::current().id();
+        let worker = thread::current().id();
         for begun in [false, true] {
             for wait in [false, true] {
                 let dropped = Mailbox::default();
@@ -715,7 +715,7 @@ fn a_future_is_dropped_at_home_wherever_its_task_is_cancelled() {
                     true => assert!(futures_lite::future::block_on(task.cancel()).is_none()),
                     false => drop(task),
                 });
-                assert_eq!(runtime.block_on(dropped.receive()), home);
+                assert_eq!(runtime.block_on(dropped.receive()), worker);
                 runtime.run();
                 thread.join().unwrap();
             }

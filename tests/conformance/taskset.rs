@@ -143,8 +143,8 @@ fn joining_without_waiting_passes_over_the_cancelled_and_passes_panics_on() {
     });
 }
 
-/// Whoever waits to join and gives up, and joins without waiting then, loses nothing and gets nothing
-/// twice.
+/// Whoever waits to join and gives up, and joins without waiting then, loses nothing and gets
+/// nothing twice.
 #[test]
 fn waiting_and_not_waiting_to_join_can_be_mixed() {
     in_every_runtime(|backend| async move {

@@ -1,4 +1,4 @@
-//! Rule 33, and rules 23a and 23b as far as UDP is concerned.
+//! Rule 33, and the parts of rules 23a and 23b about UDP.
 
 use std::io::ErrorKind;
 use std::net::{self, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -110,7 +110,8 @@ fn peek_keeps_the_datagram_and_its_sender() {
     });
 }
 
-/// Several that came with one event: each read is shorter than its buffer, and says nothing of the rest.
+/// Several that came with one event: each read is shorter than its buffer, and says nothing of the
+/// rest.
 #[test]
 fn datagrams_that_come_together_are_all_received() {
     in_every_runtime(|_| async {

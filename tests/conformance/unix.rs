@@ -1,4 +1,4 @@
-//! Rules 13, 23a, 23b and 34: what is peculiar to Unix sockets. What they share with TCP is with
+//! Rules 13, 23a, 23b and 34: what only Unix sockets have. What they share with TCP is in
 //! `streams`, which runs over both.
 
 use std::io::{ErrorKind, IoSlice, Read, Write};
@@ -633,8 +633,8 @@ async fn poll_in_turns<T>(mut future: impl Future<Output = T> + Unpin) -> Option
     None
 }
 
-/// Whether the two are connected with each other, one with the other, or not at all: the kernel tells of
-/// room in the first two cases only.
+/// Whether the two are connected with each other, one with the other, or not at all: the kernel
+/// tells of room in the first two cases only.
 #[test]
 fn a_datagram_for_which_there_is_no_room_waits_until_there_is() {
     in_every_runtime(|_| async {
@@ -796,8 +796,8 @@ fn more_slices_than_the_kernel_takes_are_read_and_written() {
     });
 }
 
-/// A socket at a path that fills the kernel's form to its last byte, without a NUL: Linux takes it, and
-/// the standard library makes no such address.
+/// A socket at a path that fills the kernel's form to its last byte, without a NUL: Linux takes it,
+/// and the standard library makes no such address.
 #[cfg(target_os = "linux")]
 fn bound_to_the_last_byte(place: &Place, kind: Type) -> Socket {
     use std::os::fd::AsRawFd;

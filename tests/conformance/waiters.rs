@@ -1,6 +1,6 @@
 //! Who waits, and with which waker: rules 60, 63 to 66, 71, 73 and 74.
 //!
-//! A waker may be anybody's, and do anything where it is cloned, called or dropped.
+//! A waker is foreign code: it may do anything where it is cloned, called or dropped.
 
 use std::future::Future;
 use std::io;
@@ -98,8 +98,8 @@ fn poll_as<F: Future + Unpin>(future: &mut F, foreign: &Arc<Foreign>) -> Poll<F:
     Pin::new(future).poll(&mut Context::from_waker(&foreign.waker()))
 }
 
-/// `make` gives a future that waits. It is polled with wakers that make, poll and drop another one like it
-/// wherever they are cloned and dropped: each of them replaces the one before.
+/// `make` gives a future that waits. It is polled with wakers that make, poll and drop another one
+/// like it wherever they are cloned and dropped: each of them replaces the one before.
 fn reenter<F: Future + Unpin>(make: impl Fn() -> F + Send + Sync + Clone + 'static) {
     let calls = Arc::new(AtomicUsize::new(0));
     let again = {
@@ -397,7 +397,8 @@ fn a_runtime_that_was_left_is_not_woken_for_a_timer_that_is_used_elsewhere() {
     });
 }
 
-/// A timer that was polled on a plain thread waits with the background runtime: on a worker, with that.
+/// A timer that was polled on a plain thread is registered with the background runtime; once it is
+/// polled on a worker, with that one.
 #[test]
 fn a_timer_of_a_plain_thread_follows_its_user_into_a_runtime() {
     on_every_backend_alone(|backend| {
@@ -408,8 +409,9 @@ fn a_timer_of_a_plain_thread_follows_its_user_into_a_runtime() {
         runtime.block_on(async {
             assert!(poll_future(&mut timer, &count).is_pending());
         });
-        // Else each poll would take the background runtime's lock, and its thread fire the timer.
-        assert!(runtime.next_timeout().is_some(), "it stayed a visitor");
+        // Otherwise each poll would take the background runtime's lock, and its thread would fire
+        // the timer.
+        assert!(runtime.next_timeout().is_some(), "it stayed a remote timer");
     });
 }
 
@@ -515,7 +517,8 @@ async fn turns() {
 
 // 66: budgets.
 
-/// Within a task, and so with its budget, but polled by an executor that never returns to the worker.
+/// Within a task, and so with its budget, but polled by an executor that never returns to the
+/// worker.
 #[test]
 fn an_operation_under_a_foreign_executor_does_not_livelock() {
     in_every_runtime(|_| async {
@@ -700,8 +703,8 @@ fn time() -> Duration {
     START.get_or_init(Instant::now).elapsed()
 }
 
-/// What is done for many times as many may take longer, but not the square of it. (In proportion it would be
-/// 8 times, squared 64.)
+/// What is done for many times as many may take longer, but not the square of it. (In proportion it
+/// would be 8 times, squared 64.)
 fn assert_no_square(what: &str, mut f: impl FnMut(usize)) {
     const FEW: usize = 2_000;
     let few = least(|| f(FEW));
@@ -714,7 +717,8 @@ fn assert_no_square(what: &str, mut f: impl FnMut(usize)) {
     );
 }
 
-/// Each of them is polled twice, the second time with another waker, and given up, the last one first.
+/// Each of them is polled twice, the second time with another waker, and given up, the last one
+/// first.
 fn poll_and_drop<F: Future>(waits: impl Iterator<Item = F>) {
     struct Nobody;
     impl Wake for Nobody {
@@ -779,8 +783,8 @@ fn waiting_for_a_socket_takes_the_same_time_however_many_do() {
 
 // 74: what looks like TCP.
 
-/// Whatever a socket is that says that it is a stream of the internet's: all of what is sent arrives, and
-/// the end of it.
+/// Whatever a socket is that says that it is a stream of the internet's: all of what is sent
+/// arrives, and the end of it.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_stream_that_only_looks_like_tcp_loses_nothing() {

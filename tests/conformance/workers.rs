@@ -1,7 +1,7 @@
-//! Several workers: rule 56, and what an attacker and a newcomer would try.
+//! Several workers: rule 56, and hostile or careless use.
 //!
-//! (Most other rules are run with several workers too: see [`support`](crate::support).) Where a
-//! rule needs tasks on workers that it knows, it [`spread`]s them.
+//! (Most other rules run with several workers too: see [`support`](crate::support).) A rule that
+//! needs one task on each worker [`spread`]s them.
 
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -63,49 +63,49 @@ fn here() -> ThreadId {
     thread::current().id()
 }
 
-// 56: homes.
+// 56: a task stays on its worker.
 
-/// Notes when it is polled or dropped anywhere but where it was polled first.
-struct AtHome<F> {
+/// Counts its polls, and its drop, on other threads than that of its first poll.
+struct OnOneThread<F> {
     future: Pin<Box<F>>,
-    home: Option<ThreadId>,
-    strays: Arc<AtomicUsize>,
+    thread: Option<ThreadId>,
+    elsewhere: Arc<AtomicUsize>,
 }
 
-impl<F: Future> AtHome<F> {
-    fn new(future: F, strays: &Arc<AtomicUsize>) -> AtHome<F> {
-        AtHome {
+impl<F: Future> OnOneThread<F> {
+    fn new(future: F, elsewhere: &Arc<AtomicUsize>) -> OnOneThread<F> {
+        OnOneThread {
             future: Box::pin(future),
-            home: None,
-            strays: strays.clone(),
+            thread: None,
+            elsewhere: elsewhere.clone(),
         }
     }
 }
 
-impl<F: Future> Future for AtHome<F> {
+impl<F: Future> Future for OnOneThread<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        if *self.home.get_or_insert(here()) != here() {
-            self.strays.fetch_add(1, SeqCst);
+        if *self.thread.get_or_insert(here()) != here() {
+            self.elsewhere.fetch_add(1, SeqCst);
         }
         self.future.as_mut().poll(cx)
     }
 }
 
-impl<F> Drop for AtHome<F> {
+impl<F> Drop for OnOneThread<F> {
     fn drop(&mut self) {
-        if self.home.is_some_and(|home| home != here()) {
-            self.strays.fetch_add(1, SeqCst);
+        if self.thread.is_some_and(|thread| thread != here()) {
+            self.elsewhere.fetch_add(1, SeqCst);
         }
     }
 }
 
 #[test]
-fn a_future_is_polled_and_dropped_only_at_home() {
+fn a_future_is_polled_and_dropped_only_on_its_worker() {
     on_every_backend_with_several(|backend, workers| {
         let runtime = runtime_of(backend, workers);
-        let strays = Arc::new(AtomicUsize::new(0));
+        let elsewhere = Arc::new(AtomicUsize::new(0));
         let alive = Alive::default();
         let signals: Arc<Vec<Signal>> = Arc::new((0..40).map(|_| Signal::default()).collect());
         let tasks: Mailbox<Task<()>> = Mailbox::default();
@@ -156,7 +156,7 @@ fn a_future_is_polled_and_dropped_only_at_home() {
                         sleep(Duration::from_micros(50)).await;
                     }
                 };
-                tasks.send(polder::spawn(AtHome::new(future, &strays)));
+                tasks.send(polder::spawn(OnOneThread::new(future, &elsewhere)));
                 // Not more of them than can be had at once.
                 if tasks.count() > 500 {
                     drop(tasks.try_receive());
@@ -175,7 +175,7 @@ fn a_future_is_polled_and_dropped_only_at_home() {
         for thread in threads {
             thread.join().unwrap();
         }
-        assert_eq!(strays.load(SeqCst), 0, "polls or drops away from home");
+        assert_eq!(elsewhere.load(SeqCst), 0, "polls or drops on other threads");
         assert_eq!(alive.count(), 0);
     });
 }
@@ -184,8 +184,8 @@ fn a_future_is_polled_and_dropped_only_at_home() {
 fn block_ons_future_and_local_tasks_stay_on_the_thread_that_drives() {
     on_every_backend_with_several(|backend, workers| {
         let runtime = runtime_of(backend, workers);
-        let home = here();
-        let strays = Arc::new(AtomicUsize::new(0));
+        let main = here();
+        let elsewhere = Arc::new(AtomicUsize::new(0));
         let questions = Mailbox::<usize>::default();
         let answers = Mailbox::<usize>::default();
         let echoes = spread(&runtime, |_| {
@@ -200,7 +200,7 @@ fn block_ons_future_and_local_tasks_stay_on_the_thread_that_drives() {
             }
         });
         let shared = Rc::new(Cell::new(0));
-        let local = runtime.spawn_local(AtHome::new(
+        let local = runtime.spawn_local(OnOneThread::new(
             {
                 let (questions, answers, shared) =
                     (questions.clone(), answers.clone(), shared.clone());
@@ -208,19 +208,19 @@ fn block_ons_future_and_local_tasks_stay_on_the_thread_that_drives() {
                     for _ in 0..200 {
                         questions.send(1);
                         shared.set(shared.get() + answers.receive().await);
-                        assert_eq!(here(), home);
+                        assert_eq!(here(), main);
                     }
                 }
             },
-            &strays,
+            &elsewhere,
         ));
-        runtime.block_on(AtHome::new(
+        runtime.block_on(OnOneThread::new(
             async {
                 local.await;
                 for _ in 0..200 {
                     questions.send(1);
                     shared.set(shared.get() + answers.receive().await);
-                    assert_eq!(here(), home);
+                    assert_eq!(here(), main);
                     // One that a task of a worker spawns locally stays there.
                     if shared.get() % 20 == 0 {
                         polder::spawn(async {
@@ -241,13 +241,13 @@ fn block_ons_future_and_local_tasks_stay_on_the_thread_that_drives() {
                 let threads: HashSet<_> = join_all(echoes).await.into_iter().collect();
                 assert_eq!(threads.len(), workers, "each worker is a thread");
                 assert!(
-                    !threads.contains(&home),
+                    !threads.contains(&main),
                     "tasks run on the workers' threads"
                 );
             },
-            &strays,
+            &elsewhere,
         ));
-        assert_eq!((shared.get(), strays.load(SeqCst)), (400, 0));
+        assert_eq!((shared.get(), elsewhere.load(SeqCst)), (400, 0));
     });
 }
 
@@ -481,18 +481,18 @@ fn a_thousand_connections_that_one_task_accepts_are_spread_evenly() {
     let rule = |backend| {
         crate::numbers::allow(2 * CLIENTS as libc::rlim_t + 100);
         let runtime = runtime_of(backend, 4);
-        let homes = Arc::new(Mutex::new(HashMap::<ThreadId, usize>::new()));
+        let per_thread = Arc::new(Mutex::new(HashMap::<ThreadId, usize>::new()));
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let listener = TcpListener::try_from(listener).unwrap();
-        let count = homes.clone();
+        let count = per_thread.clone();
         runtime
             .spawn(async move {
                 loop {
                     let mut stream = listener.accept().await.unwrap().0;
-                    let homes = count.clone();
+                    let per_thread = count.clone();
                     polder::spawn(async move {
-                        *homes.lock().unwrap().entry(here()).or_default() += 1;
+                        *per_thread.lock().unwrap().entry(here()).or_default() += 1;
                         let mut byte = [0];
                         while stream.read(&mut byte).await.unwrap() > 0 {
                             stream.write_all(&byte).await.unwrap();
@@ -514,13 +514,14 @@ fn a_thousand_connections_that_one_task_accepts_are_spread_evenly() {
                 client
             })
             .collect();
-        let sum = || homes.lock().unwrap().values().sum::<usize>();
+        let sum = || per_thread.lock().unwrap().values().sum::<usize>();
         eventually("all are served", || sum() == CLIENTS);
-        let homes = homes.lock().unwrap().clone();
+        let per_thread = per_thread.lock().unwrap().clone();
         let even = CLIENTS / 4;
         assert!(
-            homes.len() == 4 && (homes.values()).all(|count| count.abs_diff(even) * 4 <= even),
-            "on {backend}: {homes:?}"
+            per_thread.len() == 4
+                && (per_thread.values()).all(|count| count.abs_diff(even) * 4 <= even),
+            "on {backend}: {per_thread:?}"
         );
         drop(clients);
     };
@@ -596,7 +597,7 @@ fn run_returns_exactly_when_the_last_task_of_all_workers_has_ended() {
         }
         let runtime = runtime_of(backend, workers);
         let done = Arc::new(AtomicUsize::new(0));
-        // Small, and often: the last one ends while the front goes to sleep.
+        // Small, and often: the last one ends while the main worker goes to sleep.
         for round in 0..sized(backend, 20_000) {
             // 1, 2, 5: all that the tree has.
             let depth = round % 3;
@@ -939,7 +940,8 @@ fn build_without_enough_threads_is_an_error_that_leaks_nothing() {
     let rule = |backend| {
         let left = || [entries("/proc/self/fd"), entries("/proc/self/task")];
         drop(runtime_of(backend, 3));
-        // A thread that was joined is in the list for a moment more; counted, it would be missed for ever.
+        // A thread that was joined is in the list for a moment more; counted, it would be missed
+        // for ever.
         let is_worker = |task: std::fs::DirEntry| {
             std::fs::read_to_string(task.path().join("comm"))
                 .is_ok_and(|it| it.starts_with("polder-"))
@@ -1369,8 +1371,9 @@ async fn woken_by_blocking<F: Future>(future: F) -> F::Output {
     .await
 }
 
-/// Each worker in turn is the one in the waker while the others sleep, so that it also is the one with the
-/// fewest tasks. A socket's waker is called first thing after the wait, a timer's somewhat later.
+/// Each worker in turn is the one in the waker while the others sleep, so that it also is the one
+/// with the fewest tasks. A socket's waker is called first thing after the wait, a timer's somewhat
+/// later.
 #[test]
 fn a_waker_may_block_on_a_task_that_it_spawns_into_its_own_runtime() {
     on_every_backend_with_several(|backend, workers| {

@@ -1,10 +1,10 @@
-//! Faults: what comes of it when the kernel refuses a system call.
+//! Fault injection: what happens when the kernel refuses a system call.
 //!
-//! `cargo test` runs the [`subject`], a program that does everything once, on each backend, without any
-//! fault. `ci/faults.sh` runs the [`matrix`]: the subject again and again, under strace, which has one
-//! call fail.
+//! `cargo test` runs the [`subject`], a program that does everything once, on each backend, without
+//! faults. `ci/faults.sh` runs the [`matrix`]: the subject again and again, under strace, which
+//! makes one call fail.
 //!
-//! This test has no harness: it starts itself again, traced, and its first argument says what it is.
+//! This test has no harness: it starts itself again, traced, with its role as the first argument.
 
 #[cfg(target_os = "linux")]
 mod matrix;
@@ -28,7 +28,8 @@ fn main() -> std::process::ExitCode {
         ["one", call, errno, when, backend] => matrix::one(call, errno, when, backend),
         // There is no test that could be chosen.
         ref others if others.contains(&"--list") => std::process::ExitCode::SUCCESS,
-        // What the harness would understand, `--nocapture` or the name of a test, means nothing here.
+        // What the harness would understand, `--nocapture` or the name of a test, means nothing
+        // here.
         _ => matrix::without_faults(),
     }
 }

@@ -1,9 +1,9 @@
-//! Runs the subject under strace, once for each call, errno, backend and place, and tells what came of
-//! it.
+//! Runs the subject under strace, once for each call, errno, backend and place, and reports the
+//! results.
 //!
-//! The subject stops itself before it does anything; strace is attached to it there. So what the dynamic
-//! linker and the standard library do at the start meets no fault, and the counting begins with the
-//! first part.
+//! The subject stops itself before it does anything, and strace is attached there. So the calls of
+//! the dynamic linker and of the standard library's start are not affected, and counting begins
+//! with the first part.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -55,8 +55,8 @@ enum Excuse {
     None,
     /// A hang, on this backend or on all, or a panic that tells: what strace says is not so.
     Hang(Option<Backend>),
-    /// A panic that tells: what fails has no error to return. Where the poller cannot wait any more that
-    /// is `block_on`; where no thread can be started, `unblock`.
+    /// A panic that tells: what fails has no error to return. Where the poller cannot wait any more
+    /// that is `block_on`; where no thread can be started, `unblock`.
     Panic,
 }
 
@@ -404,7 +404,8 @@ fn run(backend: Backend, fault: Option<&str>, limit: Duration) -> Result<Run, St
         report.as_os_str(),
     ];
     let mut subject = Process::start(this, &arguments).expect("the subject starts");
-    // It writes little there, if anything: the panic hook is its own. What is left unread is no loss.
+    // It writes little there, if anything: the panic hook is its own. What is left unread is no
+    // loss.
     let mut status = 0;
     // SAFETY: the id is a child's that nobody has waited for; the number is there to be written. A
     // child that has stopped is not reaped by this.
@@ -535,7 +536,8 @@ fn judge(status: Option<std::process::ExitStatus>, touched: bool, report: &str) 
     run
 }
 
-/// A run, and once more, for longer, if it hung and that is not to be expected: a machine may be slow.
+/// A run, and once more, for longer, if it hung and that is not to be expected: a machine may be
+/// slow.
 fn run_surely(backend: Backend, fault: &str, expected: bool) -> Result<Run, String> {
     let first = run(backend, Some(fault), LIMIT)?;
     match first.outcome {

@@ -1,12 +1,12 @@
-//! The program that faults are injected into: a part for each thing that polder does, each with a
+//! The program that faults are injected into: one part for each feature of polder, each with a
 //! runtime of its own and an exact expectation.
 //!
-//! A part ends in one of four ways: right; with an `io::Error`; with a panic; or with something that
-//! is not what it should be, data for instance. Each is a line of the report. The report is written by
-//! `pwrite`, which polder never calls, so that no fault meets it.
+//! A part ends in one of four ways: as expected; with an `io::Error`; with a panic; or with a wrong
+//! result, wrong data for instance. Each is a line of the report. The report is written by
+//! `pwrite`, which polder never calls, so faults do not affect it.
 //!
-//! No part waits for the end of a file: `shutdown` says it. A close that a fault prevents would leave
-//! the descriptor open, which no kernel does.
+//! No part waits for an end of file that comes from `close`: it uses `shutdown`. An injected fault
+//! makes `close` leave the descriptor open, which no kernel does.
 
 use std::fmt;
 use std::fs::File;
@@ -111,8 +111,8 @@ pub fn run(backend: Backend, report: &Path) {
             report.line("panic", thread.name().unwrap_or("a thread"), &words);
         }
     }));
-    // SAFETY: three calls that touch no memory. Where only a parent may attach, this lets anybody; and
-    // nothing that hangs outlives whoever started it.
+    // SAFETY: three calls that touch no memory. Where only a parent may attach, this lets anybody;
+    // and nothing that hangs outlives whoever started it.
     unsafe {
         libc::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY);
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
@@ -527,7 +527,8 @@ fn signals(place: &Place) -> Outcome {
     drive(place, async {
         let mut signals = Signals::new([Signal::Usr1])?;
         for _ in 0..2 {
-            // SAFETY: this sends a signal, which is caught since the line above, and touches no memory.
+            // SAFETY: this sends a signal, which is caught since the line above, and touches no
+            // memory.
             unsafe { libc::kill(libc::getpid(), libc::SIGUSR1) };
             let signal = signals.next().await;
             expect(signal == Some(Signal::Usr1), || format!("{signal:?}"))?;

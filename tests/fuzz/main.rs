@@ -1,8 +1,9 @@
 //! Fuzzing: random programs against a model, from a seed.
 //!
-//! Each case starts from a seed of its own, which a failure tells; `POLDER_FUZZ_SEED` runs that case
-//! alone, and `POLDER_BACKEND` one backend. `POLDER_FUZZ_STEPS` is how many steps each test takes altogether; a step is an operation on
-//! a poller, a stream, a timer or a task. `cargo test` takes few, `ci/fuzz.sh` more.
+//! Each case starts from a seed of its own, which a failure prints. `POLDER_FUZZ_SEED` runs that
+//! case alone, and `POLDER_BACKEND` one backend. `POLDER_FUZZ_STEPS` is the total number of steps
+//! of each test; a step is an operation on a poller, a stream, a timer or a task. `cargo test`
+//! takes few, `ci/fuzz.sh` more.
 
 #![cfg(unix)]
 
@@ -19,8 +20,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use polder::Backend;
 
-/// What one case may take, on a loaded machine. Far beyond what any needs: it is there to turn a lost
-/// wake-up into a failure.
+/// What one case may take, on a loaded machine. Far beyond what any needs: it is there to turn a
+/// lost wake-up into a failure.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
 /// A small generator: xorshift*, as in Vigna, "An experimental exploration of Marsaglia's xorshift

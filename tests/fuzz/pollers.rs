@@ -1,6 +1,6 @@
-//! Raw poller operations, in every mode, against what the contract says of them (the documentation of
-//! `polder::poller`). Whether a source is ready, the kernel is asked by a `poll` of the test's own; kernels differ
-//! in what they say of an end there, and this knows Linux.
+//! Raw poller operations, in every mode, against the contract (the documentation of
+//! `polder::poller`). The test asks the kernel whether a source is ready by a `poll` of its own.
+//! Kernels differ in what `poll` reports of a closed end; this test expects Linux.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
@@ -519,7 +519,8 @@ impl World {
             let source = number.map(|number| &self.sources[&number]);
             let old = source.and_then(|source| Some(source.registered.as_ref()?.token));
             let far = source.and_then(|source| self.peers[&source.pair].as_ref());
-            // Gives what was changed, if anything, and what is news; and sees to it that the wait ends.
+            // Gives what was changed, if anything, and what is news; and sees to it that the wait
+            // ends.
             let other = scope.spawn(move || {
                 thread::sleep(pause);
                 let interest = both();

@@ -1,6 +1,6 @@
-//! Runtimes: tasks that yield, wait, spawn, drive runtimes within them, are woken by anybody, cancelled
-//! and dropped, of runtimes that end in the middle of it. Every future is dropped once, every task that
-//! is awaited gives what it should, and nothing hangs.
+//! Runtimes: tasks that yield, wait, spawn, drive nested runtimes, are woken from anywhere,
+//! cancelled and dropped, in runtimes that end in the middle of it. Every future is dropped once,
+//! every awaited task returns the right output, and nothing hangs.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -233,8 +233,8 @@ fn task(world: &Arc<World>, mut rng: Rng, depth: usize, result: u64) -> Boxed {
     Box::pin(Counted::new(world, body))
 }
 
-/// Awaits a task, cancels it, drops it, lets it run, or looks at it and then one of these. The runtime
-/// may end meanwhile.
+/// Awaits a task, cancels it, drops it, lets it run, or looks at it and then one of these. The
+/// runtime may end meanwhile.
 async fn end(world: &World, task: Task<u64>, expected: u64, rng: &mut Rng) {
     world.step();
     let mut task = task.fallible();

@@ -1,9 +1,9 @@
-//! Sockets against a model: two sides read, write, give up, shut down and leave, and every byte and
-//! every datagram is the one that it should be, in its place.
+//! Sockets against a model: two sides read, write, cancel, shut down and drop, and every byte and
+//! every datagram must arrive in its place.
 //!
-//! What is given up is an operation that was polled, was pending, and is dropped: it must have done
-//! nothing. A byte's value follows from where it stands in its stream, so that one that is lost, or
-//! there twice, is seen at once.
+//! A cancelled operation was polled, was pending, and is dropped: it must have had no effect. A
+//! byte's value follows from its offset in the stream, so a lost or repeated byte is detected at
+//! once.
 
 use std::future::Future;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
@@ -188,8 +188,8 @@ async fn run_streams<S: End>(runtime: &Runtime, near: S, far: S, rng: &mut Rng) 
     shared.steps.load(Ordering::Relaxed)
 }
 
-/// Runs a side as a task, or, now and then, on a plain thread under another crate's executor: then the
-/// background runtime drives what it waits for, and events come while it tries.
+/// Runs a side as a task, or, now and then, on a plain thread under another crate's executor: then
+/// the background runtime drives what it waits for, and events come while it tries.
 fn spawn(
     runtime: &Runtime,
     rng: &mut Rng,

@@ -1,6 +1,6 @@
-//! Timers against a model: several threads set them, push them back, clear them and move them between
-//! runtimes, while tasks wait for them. None fires before its deadline, none without one, none is lost,
-//! and those that nobody touches fire in their order.
+//! Timers against a model: several threads set, reset and clear them and move them between
+//! runtimes, while tasks wait for them. None fires before its deadline or without one, none is
+//! lost, and those that no thread touches fire in their order.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -29,8 +29,8 @@ fn timers_that_are_left_alone_fire_in_their_order() {
     });
 }
 
-/// One timer, and what is so of it. All of it changes under one lock, as a timer does that its owner
-/// polls and sets.
+/// One timer, and what is so of it. All of it changes under one lock, as a timer does that its
+/// owner polls and sets.
 struct Slot {
     state: Mutex<State>,
     fired: AtomicU64,
@@ -137,14 +137,14 @@ fn watch(slot: &Arc<Slot>, handle: &Handle) {
 }
 
 /// A runtime on a thread of its own, driven until it is told to stop.
-struct Home {
+struct Driven {
     handle: Handle,
     stop: Arc<Latch>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
-impl Home {
-    fn new(backend: Backend, workers: usize) -> Home {
+impl Driven {
+    fn new(backend: Backend, workers: usize) -> Driven {
         let stop = Arc::new(Latch::new());
         let until = stop.clone();
         let (sender, receiver) = std::sync::mpsc::channel();
@@ -154,7 +154,7 @@ impl Home {
             sender.send(runtime.handle()).expect("it is waited for");
             runtime.block_on(until.wait());
         });
-        Home {
+        Driven {
             handle: receiver.recv().expect("the runtime has started"),
             stop,
             thread: Some(thread),
@@ -169,10 +169,13 @@ impl Home {
 }
 
 fn disturbed(backend: Backend, rng: &mut Rng) -> u64 {
-    let homes: Vec<Home> = (0..1 + rng.below(2))
-        .map(|_| Home::new(backend, rng.pick(&[1, 1, 2])))
+    let runtimes: Vec<Driven> = (0..1 + rng.below(2))
+        .map(|_| Driven::new(backend, rng.pick(&[1, 1, 2])))
         .collect();
-    let handles: Vec<Handle> = homes.iter().map(|home| home.handle.clone()).collect();
+    let handles: Vec<Handle> = runtimes
+        .iter()
+        .map(|runtime| runtime.handle.clone())
+        .collect();
     let slots: Vec<Arc<Slot>> = (0..1 + rng.below(12))
         .map(|_| Arc::new(Slot::new(Timer::never())))
         .collect();
@@ -200,8 +203,8 @@ fn disturbed(backend: Backend, rng: &mut Rng) -> u64 {
         .iter()
         .map(|slot| slot.fired.load(Ordering::SeqCst))
         .sum();
-    // Each still works, wherever it is by now: set when it has just fired, while its worker is about to
-    // sleep, and nothing else wakes that one.
+    // Each still works, wherever it is by now: set when it has just fired, while its worker is
+    // about to sleep, and nothing else wakes that one.
     for slot in &slots {
         for round in 0..6 {
             slot.set_at(Instant::now() + rng.micros(300));
@@ -220,8 +223,8 @@ fn disturbed(backend: Backend, rng: &mut Rng) -> u64 {
             panic!("{wrong}");
         }
     }
-    for home in homes {
-        home.stop();
+    for runtime in runtimes {
+        runtime.stop();
     }
     // Whoever waited was dropped with its runtime; timers may go after it.
     for slot in slots {
@@ -243,7 +246,8 @@ fn disturb(slot: &Arc<Slot>, handles: &[Handle], rng: &mut Rng) {
             }
         }),
         7 => watch(slot, &handles[rng.below(handles.len())]),
-        // Another timer in its place; the one before is dropped here, while it is pending elsewhere.
+        // Another timer in its place; the one before is dropped here, while it is pending
+        // elsewhere.
         8 => {
             let deadline = Instant::now() + rng.micros(1_000);
             let mut before = Timer::at(deadline);

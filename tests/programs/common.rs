@@ -1,4 +1,4 @@
-//! What all the examples have in common: help, arguments, output that nobody reads, and their end.
+//! What all examples have in common: help, arguments, output that nobody reads, and how they end.
 
 use std::io::{Read, Write};
 use std::process::Command;
@@ -154,8 +154,8 @@ fn too_few_descriptors_to_start_with_are_an_error_with_words() {
                     started = true;
                     program.stops_on_ctrl_c();
                 }
-                // The dynamic loader's status: it found no descriptor for a library, which depends on what
-                // is inherited.
+                // The dynamic loader's status: it found no descriptor for a library, which depends
+                // on what is inherited.
                 None if !started && program.end().code() == Some(127) => {}
                 None => {
                     let line = program.complaint(1);

@@ -312,8 +312,8 @@ fn echo_goes_on_by_itself_after_it_had_no_descriptors_left() {
     }
 }
 
-/// `ulimit -n 64`, and 500 clients: nearly nothing is spent on waiting for descriptors, service goes on
-/// as soon as there are some, and nobody who was accepted is forgotten.
+/// `ulimit -n 64`, and 500 clients: nearly nothing is spent on waiting for descriptors, service
+/// goes on as soon as there are some, and nobody who was accepted is forgotten.
 #[test]
 #[cfg(target_os = "linux")]
 fn echo_that_is_starved_of_descriptors_does_not_spin_and_serves_everyone_in_the_end() {

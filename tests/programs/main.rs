@@ -1,8 +1,8 @@
-//! The examples, run as a user runs them: programs with arguments, two streams of lines, and an
-//! end. Each rule that the README promises of them is a test here, on every backend.
+//! The examples, run as a user runs them: programs with arguments, standard output and error, and
+//! an exit status. Everything that the README promises of them is tested here, on every backend.
 //!
-//! Nothing waits without a limit: lines, ends and sockets have one, and a program that is still
-//! running when its test is over, however that ended, is killed.
+//! Every wait has a limit (lines, exits, sockets), and a program that is still running at the end
+//! of its test is killed.
 
 // Ctrl-C is a signal here.
 #![cfg(unix)]

@@ -1,4 +1,4 @@
-//! `poll_loop`: a server straight on the poller, on every backend and in every mode that it has.
+//! `poll_loop`: a server on the poller alone, on every backend and in each of its modes.
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};

@@ -1,4 +1,4 @@
-//! Running a program, hearing what it says, and being its client.
+//! Runs a program, reads its output, and connects to it.
 
 use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -132,8 +132,8 @@ impl Program {
         }
     }
 
-    /// Its standard output takes no more after its first line, which is the second result. It is a pipe whose
-    /// reader, the third, is kept and reads nothing.
+    /// Its standard output takes no more after its first line, which is the second result. It is a
+    /// pipe whose reader, the third, is kept and reads nothing.
     pub fn stalled(mut command: Command) -> (Program, String, std::fs::File) {
         let (reader, writer) = rustix::pipe::pipe().expect("a pipe");
         command.stdout(writer.try_clone().expect("a descriptor"));

@@ -1,4 +1,4 @@
-//! `timers`: two tasks that sleep, and an end.
+//! `timers`: two tasks that sleep, and a loop that ends.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;

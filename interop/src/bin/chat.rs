@@ -1,10 +1,12 @@
-//! A chat: the first line that a client sends is its name, and each further one goes to everyone else.
+//! A chat: the first line that a client sends is its name, and each further one goes to everyone
+//! else.
 //!
-//! Each client has one task each way. The one that reads puts lines into the others' channels; the one
-//! that writes takes them out of the client's own. Who speaks waits for a channel that is full: much that is
-//! said at once gets through at the pace of the slowest listener. One who is slower than is reasonable gets
-//! no more lines, and is shown out when the rest is written, or when nothing could be for the time that
-//! `--timeout-ms` gives. So one client never keeps the others waiting for long.
+//! Each client has one task each way. The one that reads puts lines into the others' channels; the
+//! one that writes takes them out of the client's own. Who speaks waits for a channel that is full:
+//! much that is said at once gets through at the pace of the slowest listener. One who is slower
+//! than is reasonable gets no more lines, and is shown out when the rest is written, or when
+//! nothing could be for the time that `--timeout-ms` gives. So one client never keeps the others
+//! waiting for long.
 
 use std::collections::HashMap;
 use std::io;
@@ -25,11 +27,12 @@ const USAGE: &str = "chat [ADDR] [--timeout-ms N] [--backend NAME]";
 /// So many lines may wait for a client.
 const CAPACITY: usize = 1_000;
 
-/// Whoever has so many waiting has to take [`PACE`] of them in this time. Who speaks waits meanwhile.
+/// Whoever has so many waiting has to take [`PACE`] of them in this time. Who speaks waits
+/// meanwhile.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// So few that whoever reads at all takes them, on a busy machine too; so many that one who reads as slowly
-/// as is allowed does not make the others' chat stand still.
+/// So few that whoever reads at all takes them, on a busy machine too; so many that one who reads
+/// as slowly as is allowed does not make the others' chat stand still.
 const PACE: usize = 100;
 
 /// The longest line, in bytes.

@@ -1,8 +1,9 @@
 //! Gets what is at a URL and writes it to standard output: resolve, connect, TLS, HTTP.
 //!
-//! `https` trusts what the system trusts, or else the certificates in the file that `--cacert` names.
-//! Each step has the time that `--timeout-ms` gives. A user and a password in the URL are sent as Basic
-//! authorization (RFC 7617), and never as a part of the host: over `http`, everybody on the way can read them.
+//! `https` trusts what the system trusts, or else the certificates in the file that `--cacert`
+//! names. Each step has the time that `--timeout-ms` gives. A user and a password in the URL are
+//! sent as Basic authorization (RFC 7617), and never as a part of the host: over `http`, everybody
+//! on the way can read them.
 
 use std::error::Error;
 use std::io::{self, Write};

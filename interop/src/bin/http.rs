@@ -1,6 +1,7 @@
 //! An HTTP/1.1 server: hyper, on polder's sockets and timers.
 //!
-//! What it serves is in `src/http.rs`. After Ctrl-C, or SIGTERM, the answers that are on their way are finished.
+//! What it serves is in `src/http.rs`. After Ctrl-C, or SIGTERM, the answers that are on their way
+//! are finished.
 
 use std::process::ExitCode;
 use std::sync::Arc;

@@ -1,12 +1,13 @@
 //! A TCP proxy: whoever connects is connected with another address, both ways.
 //!
-//! The two directions end apart: an end that one side says is passed on, and the other direction goes
-//! on. Whatever else ends the connection (a reset, a side that takes nothing for the time that `--timeout-ms`
-//! gives, silence) ends it with a reset on both sides, so that nobody takes half of something for all of it.
+//! The two directions end apart: an end that one side says is passed on, and the other direction
+//! goes on. Whatever else ends the connection (a reset, a side that takes nothing for the time that
+//! `--timeout-ms` gives, silence) ends it with a reset on both sides, so that nobody takes half of
+//! something for all of it.
 //!
-//! Silence is allowed for the time that `--idle-ms` gives, five minutes unless it is given. Where one side has
-//! said its end it may be gone for good, which looks the same as a client that waits for its answer: then the
-//! other may be silent for `--timeout-ms` only.
+//! Silence is allowed for the time that `--idle-ms` gives, five minutes unless it is given. Where
+//! one side has said its end it may be gone for good, which looks the same as a client that waits
+//! for its answer: then the other may be silent for `--timeout-ms` only.
 
 use std::io;
 use std::process::ExitCode;
@@ -112,8 +113,8 @@ async fn pass(
     }
 }
 
-/// One of the two connections. Dropped before both directions have ended, whyever, it is reset: what was cut
-/// off must not look as if it were whole.
+/// One of the two connections. Dropped before both directions have ended, whyever, it is reset:
+/// what was cut off must not look as if it were whole.
 struct Side {
     stream: TcpStream,
     has_ended: bool,
@@ -131,7 +132,8 @@ impl Side {
 impl Drop for Side {
     fn drop(&mut self) {
         if !self.has_ended {
-            // Closing with a linger time of zero resets. It fails where the connection is gone already.
+            // Closing with a linger time of zero resets. It fails where the connection is gone
+            // already.
             let _ = SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
         }
     }

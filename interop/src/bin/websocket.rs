@@ -1,9 +1,9 @@
 //! A WebSocket server that sends back what it gets: async-tungstenite, on polder's sockets.
 //!
 //! Who says nothing for the time that `--timeout-ms` gives is asked for a sign of life, and cut off
-//! when none comes in that time again. So is who takes nothing for that time: while a pong or an echo cannot be
-//! sent, nothing more is read, and nothing piles up. After Ctrl-C, or SIGTERM, the clients are told that the
-//! server goes away.
+//! when none comes in that time again. So is who takes nothing for that time: while a pong or an
+//! echo cannot be sent, nothing more is read, and nothing piles up. After Ctrl-C, or SIGTERM, the
+//! clients are told that the server goes away.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -108,8 +108,8 @@ async fn echo(
                 Some(message @ (Message::Text(_) | Message::Binary(_))) => {
                     socket.send(message).await?
                 }
-                // tungstenite has answered pings and goodbyes, as far as its buffer. It would go on to
-                // read and to answer while the client takes nothing of that.
+                // tungstenite has answered pings and goodbyes, as far as its buffer. It would go on
+                // to read and to answer while the client takes nothing of that.
                 Some(_) => socket.flush().await?,
                 None => return Ok(()),
             },

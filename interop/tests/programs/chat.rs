@@ -94,7 +94,8 @@ fn who_does_not_listen_is_shown_out_and_keeps_nobody_waiting() {
         assert_eq!(speaker.hear(), "* 1 others are here");
         assert_eq!(speaker.hear(), "* listener is here");
         assert_eq!(listener.hear(), "* 2 others are here");
-        // A line at a time, so that the listener keeps up, and the other takes nothing for too long.
+        // A line at a time, so that the listener keeps up, and the other takes nothing for too
+        // long.
         let long = "x".repeat(4_000);
         let mut lines = 0;
         let left = loop {
@@ -142,7 +143,8 @@ fn many_lines_in_one_packet_reach_everyone_who_reads() {
     }
 }
 
-/// One that takes a little now and then is not stalled, and still must not hold up the others for good.
+/// One that takes a little now and then is not stalled, and still must not hold up the others for
+/// good.
 #[test]
 fn who_reads_too_slowly_does_not_hold_up_the_others() {
     const LINES: usize = 20_000;

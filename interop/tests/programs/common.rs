@@ -18,7 +18,8 @@ const PROGRAMS: [(&str, &str); 6] = [
     ("websocket", env!("CARGO_BIN_EXE_websocket")),
 ];
 
-/// Those that serve, with what they cannot do without. `test` tells one test's files from another's.
+/// Those that serve, with what they cannot do without. `test` tells one test's files from
+/// another's.
 fn servers(test: &str) -> Vec<(&'static str, Vec<String>)> {
     let serving = PROGRAMS.iter().filter(|(name, _)| *name != "get");
     serving

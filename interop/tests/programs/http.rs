@@ -78,7 +78,8 @@ fn wrk_finds_no_errors() {
     }
 }
 
-/// Each in its own way: nothing sent, half a head, half a body, nothing read, nothing after an answer.
+/// Each in its own way: nothing sent, half a head, half a body, nothing read, nothing after an
+/// answer.
 #[test]
 fn a_client_that_stalls_is_cut_off_and_others_are_served_meanwhile() {
     const TIMEOUT: Duration = Duration::from_secs(1);
@@ -149,7 +150,8 @@ fn after_ctrl_c_an_answer_that_is_on_its_way_is_finished_and_idle_connections_ar
     }
 }
 
-/// A download that nobody takes costs what the kernel keeps, and not what hyper would like to have ready.
+/// A download that nobody takes costs what the kernel keeps, and not what hyper would like to have
+/// ready.
 #[cfg(target_os = "linux")]
 #[test]
 fn deaf_downloads_cost_little_memory() {

@@ -1,5 +1,5 @@
-//! The programs, each run on every backend that counts here and used by clients that know nothing of
-//! polder.
+//! The programs, each run on every backend that counts here and used by clients that know nothing
+//! of polder.
 
 #![cfg(unix)]
 

@@ -28,8 +28,8 @@ pub fn backends() -> Vec<Backend> {
     }
 }
 
-/// The client of this name; `None`, with words, where it is not installed. With `INTEROP_CLIENTS` in
-/// the environment, as `ci/interop.sh` sets it, all have to be there.
+/// The client of this name; `None`, with words, where it is not installed. With `INTEROP_CLIENTS`
+/// in the environment, as `ci/interop.sh` sets it, all have to be there.
 pub fn client(name: &str) -> Option<Command> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).any(|folder| folder.join(name).is_file());
@@ -94,8 +94,8 @@ impl Process {
 impl Process {
     fn signal(&self, signal: libc::c_int) {
         let id = libc::pid_t::try_from(self.0.id()).expect("an id fits");
-        // SAFETY: this sends a signal and touches no memory. The id is the child's still: nobody has
-        // seen its end.
+        // SAFETY: this sends a signal and touches no memory. The id is the child's still: nobody
+        // has seen its end.
         let result = unsafe { libc::kill(id, signal) };
         assert_eq!(result, 0, "{}", io::Error::last_os_error());
     }
@@ -233,8 +233,8 @@ impl Server {
         }
     }
 
-    /// Its standard output takes no more once it has said where it listens. It is a pipe, and the reader
-    /// is kept and reads nothing.
+    /// Its standard output takes no more once it has said where it listens. It is a pipe, and the
+    /// reader is kept and reads nothing.
     pub fn stalled(binary: &str, arguments: &[&str]) -> (Server, PipeReader) {
         let (mut reader, mut writer) = std::io::pipe().expect("a pipe");
         let mut command = program(binary, Backend::default());
@@ -382,7 +382,8 @@ pub fn ended_by_sigterm(mut command: Command) -> ExitStatus {
     process.end()
 }
 
-/// An address at which nobody listens, for as long as the socket is kept: nobody else gets the port.
+/// An address at which nobody listens, for as long as the socket is kept: nobody else gets the
+/// port.
 pub fn nobody() -> (Socket, SocketAddr) {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
     let any: SocketAddr = "127.0.0.1:0".parse().expect("an address");

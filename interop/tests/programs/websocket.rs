@@ -98,8 +98,8 @@ fn frame(kind: u8, bytes: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// RFC 6455, section 5.5.3: only the most recent ping has to be answered. What is not taken must not be
-/// kept, whatever is asked for.
+/// RFC 6455, section 5.5.3: only the most recent ping has to be answered. What is not taken must
+/// not be kept, whatever is asked for.
 #[cfg(target_os = "linux")]
 #[test]
 fn who_pings_and_never_reads_costs_no_memory_and_is_cut_off() {

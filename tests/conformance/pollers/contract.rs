@@ -1,4 +1,5 @@
-//! The contract beyond the numbered rules: modes, tokens, batches, several pollers, and random operations.
+//! The contract beyond the numbered rules: modes, tokens, batches, several pollers, and random
+//! operations.
 
 use std::collections::HashSet;
 use std::io::{self, Read, Write};

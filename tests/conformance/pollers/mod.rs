@@ -1,12 +1,12 @@
-//! The raw readiness contract: rules 1 to 11, 14 to 20, 22, 23, 68, 72 and 76, on a [`Poller`] without a
-//! runtime, and [`Backend`] as a value.
+//! The raw readiness contract: rules 1 to 11, 14 to 20, 22, 23, 68, 72 and 76, on a [`Poller`]
+//! without a runtime, and [`Backend`] as a value.
 //!
-//! Each rule runs in every mode that the backend offers. No test asks for a backend's name to decide what
-//! to expect. Only two kinds of test wait for time to pass: [`quiet`], which asserts that nothing is
-//! reported, and those of timeouts (rule 19).
+//! Each rule runs in every mode that the backend offers. No test asks for a backend's name to
+//! decide what to expect. Only two kinds of test wait for time to pass: [`quiet`], which asserts
+//! that nothing is reported, and those of timeouts (rule 19).
 //!
-//! A test that uses descriptor numbers that it does not own, the environment, or the process's list of
-//! descriptors, runs in a process of its own: see [`in_a_child`].
+//! A test that uses descriptor numbers that it does not own, the environment, or the process's list
+//! of descriptors, runs in a process of its own: see [`in_a_child`].
 
 mod backends;
 mod contract;
@@ -56,7 +56,7 @@ fn modes(poller: &Poller) -> (Vec<Mode>, Vec<Mode>) {
     (strip(there), strip(lacking))
 }
 
-/// Runs `rule` with a fresh poller for every mode of every backend.
+/// Runs `rule` with a new poller for every mode of every backend.
 fn in_every_mode(rule: impl Fn(&Arc<Poller>, Mode) + Clone + Send + 'static) {
     for backend in Backend::available() {
         let (there, _) = modes(&open(backend));
@@ -299,7 +299,7 @@ impl Pipe {
         let result = unsafe { libc::pipe(ends.as_mut_ptr()) };
         assert_eq!(result, 0, "{}", io::Error::last_os_error());
         let [read, write] = ends.map(|end| {
-            // SAFETY: the descriptor is fresh, and nobody else's.
+            // SAFETY: the descriptor was just opened; nothing else owns it.
             let end = unsafe { OwnedFd::from_raw_fd(end) };
             rustix::io::fcntl_setfd(&end, rustix::io::FdFlags::CLOEXEC).unwrap();
             rustix::io::ioctl_fionbio(&end, true).unwrap();
@@ -377,8 +377,8 @@ fn fails<T: std::fmt::Debug>(result: io::Result<T>, kind: io::ErrorKind, what: &
 
 const CHILD: &str = "POLDER_TEST_CHILD";
 
-/// Runs `rule` in a process of its own: this test's binary, told to run only the test `name` of this
-/// file, with `variables` in its environment. A test calls nothing but this.
+/// Runs `rule` in a process of its own: this test's binary, told to run only the test `name` of
+/// this file, with `variables` in its environment. A test calls nothing but this.
 fn in_a_child(name: &str, variables: &[(&str, &str)], rule: impl FnOnce()) {
     if std::env::var_os(CHILD).is_some() {
         return rule();

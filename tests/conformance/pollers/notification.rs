@@ -70,8 +70,8 @@ fn rule_18_a_notification_comes_with_events_and_takes_none_away() {
     });
 }
 
-/// Several threads notify, each again as soon as a wait has ended after its last call: so that calls
-/// also fall between a wait's end and the next one's beginning.
+/// Several threads notify, each again as soon as a wait has ended after its last call: so that
+/// calls also fall between a wait's end and the next one's beginning.
 fn notifications_arrive(poller: &Arc<Poller>, rounds: u64, storm: bool) {
     /// How often a thread has notified, and for how many of these a wait has ended since.
     #[derive(Default)]

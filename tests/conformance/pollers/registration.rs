@@ -1,4 +1,5 @@
-//! Rules 11, 14 to 17, 20 and 76: registering, changing, deregistering, and what cannot be registered.
+//! Rules 11, 14 to 17, 20 and 76: registering, changing, deregistering, and what cannot be
+//! registered.
 
 use std::collections::HashSet;
 use std::io::{self, Read, Write};

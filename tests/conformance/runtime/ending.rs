@@ -1,4 +1,5 @@
-//! Rules 48 and 55: what a runtime does when it is dropped or shut down, and what it leaves (nothing).
+//! Rules 48 and 55: what a runtime does when it is dropped or shut down, and what it leaves
+//! (nothing).
 
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -331,8 +332,8 @@ fn shutdown_lets_tasks_finish_and_counts_those_that_did_not() {
         assert_eq!(fill(10, 0).shutdown(Duration::MAX), 0);
         assert_eq!((done.swap(0, SeqCst), alive.count()), (10, 0));
         assert_eq!(fill(0, 0).shutdown(Duration::ZERO), 0);
-        // Some never end. How long the others need is the machine's business: they are given more and
-        // more time until it was enough.
+        // Some never end. How long the others need is the machine's business: they are given more
+        // and more time until it was enough.
         let mut limit = Duration::from_millis(100);
         loop {
             let runtime = fill(10, 3);

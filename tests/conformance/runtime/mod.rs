@@ -1,4 +1,4 @@
-//! Runtimes: rules 48 to 55 and 59, and what lies between them.
+//! Runtimes: rules 48 to 55 and 59, and related behaviour.
 
 mod driving;
 mod embedding;

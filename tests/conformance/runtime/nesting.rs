@@ -317,8 +317,8 @@ fn a_waker_that_panics_leaves_nobody_else_waiting() {
     in_children(ME, rule, |_, _| {});
 }
 
-/// Nothing of polder's own is pending meanwhile. async-io's timers, sockets and wakers are called by a
-/// thread of its own, or, in its `block_on`, by ours.
+/// Nothing of polder's own is pending meanwhile. async-io's timers, sockets and wakers are called
+/// by a thread of its own, or, in its `block_on`, by ours.
 #[test]
 fn another_reactors_timers_sockets_and_wakers_end_a_wait() {
     use std::net::UdpSocket;

@@ -1,4 +1,5 @@
-//! Rules 49 and 49a: sockets, timers and wakers that outlive their runtime or move between runtimes.
+//! Rules 49 and 49a: sockets, timers and wakers that outlive their runtime or move between
+//! runtimes.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;

@@ -245,8 +245,8 @@ fn peer_addr_works_right_after_connect() {
 }
 
 /// A listener whose queue is full drops what asks to connect, and the kernel asks again after a
-/// second: the one way on loopback to a connect that really waits. So this takes that second, on all
-/// backends at once.
+/// second: the one way on loopback to a connect that really waits. So this takes that second, on
+/// all backends at once.
 #[test]
 fn a_connect_that_waits_connects_or_is_refused_in_the_end() {
     fn full() -> (

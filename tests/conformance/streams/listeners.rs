@@ -1,4 +1,4 @@
-//! Rules 25 and 31: accepting; and what is checked of the types at compile time.
+//! Rules 25 and 31: accepting; and compile-time checks of the types.
 
 use std::io::{Read, Write};
 use std::net;

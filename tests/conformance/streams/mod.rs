@@ -1,9 +1,9 @@
-//! Rules 24 to 32 and 36, and rules 4 to 12, 23a and 35 as far as a stream or a listener shows them. All
-//! but what is peculiar to TCP is run with Unix streams too.
+//! Rules 24 to 32 and 36, and the parts of rules 4 to 12, 23a and 35 that streams and listeners
+//! show. Except for what only TCP has, the tests run with Unix streams too.
 //!
-//! The other end is the standard library's, blocking, wherever what the kernel does in between
-//! matters: its calls happen when they are written. Where two polls and an event must come in one
-//! order, the test polls by hand, with a waker that counts.
+//! Where it matters what the kernel does in between, the other end is a blocking socket of the
+//! standard library, whose calls happen when they are made. Where two polls and an event must come
+//! in a fixed order, the test polls by hand, with a waker that counts.
 
 mod addresses;
 mod conversions;
@@ -43,27 +43,27 @@ fn std_pair() -> (StdStream, StdStream) {
     (near, far)
 }
 
-/// Our end of a connection, and the other one as the standard library's.
+/// A connection with one end of ours and one of the standard library's.
 fn pair() -> (Stream, StdStream) {
     let (near, far) = std_pair();
     (near.try_into().unwrap(), far)
 }
 
-/// Both ends ours.
+/// A connection with both ends ours.
 fn both() -> (Stream, Stream) {
     let (near, far) = std_pair();
     (near.try_into().unwrap(), far.try_into().unwrap())
 }
 
-/// Closes the connection with a reset instead of an end.
+/// Closes the connection with a reset.
 fn reset(stream: StdStream) {
     SockRef::from(&stream)
         .set_linger(Some(std::time::Duration::ZERO))
         .unwrap();
 }
 
-/// A listener, where it is, and a socket that keeps the port from others: so that what connects there
-/// is refused, and not taken by another test, once the listener is closed.
+/// A listener, its address, and a socket that reserves the port: once the listener is closed,
+/// connecting there is refused, and no other test gets the port.
 pub fn held_listener(backlog: i32) -> (net::TcpListener, net::SocketAddr, Socket) {
     let bound = |address: net::SocketAddr| {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
@@ -87,7 +87,7 @@ pub fn has_ipv6() -> bool {
     net::TcpListener::bind((net::Ipv6Addr::LOCALHOST, 0)).is_ok()
 }
 
-/// A waker that counts; how many wakers there are is its `Arc`'s count.
+/// A waker that counts its wakes. The number of its clones is the count of the `Arc`.
 #[derive(Default)]
 pub struct Count(AtomicUsize);
 
@@ -106,28 +106,28 @@ impl Count {
         self.0.load(Ordering::SeqCst)
     }
 
-    /// Lets the loop go round until this was woken; the test's deadline is the limit.
+    /// Yields until this was woken, or the test's deadline ends it.
     pub async fn until_woken(&self) {
         while self.woken() == 0 {
             yield_now().await;
         }
     }
 
-    /// How many wakers of it somebody keeps.
+    /// Returns how many clones of the waker are kept.
     pub fn kept(self: &Arc<Self>) -> usize {
         Arc::strong_count(self) - 1
     }
 }
 
-/// Lets the reactor look at the kernel a few times.
+/// Yields a few times, so that the reactor polls the kernel.
 pub async fn some_turns() {
     for _ in 0..3 {
         yield_now().await;
     }
 }
 
-/// That the loop sleeps on while `send` sends something and the other end takes it: after the first
-/// time, which may have to tell the kernel that nobody waits for room any more.
+/// Asserts that the loop goes on sleeping while `send` sends something and the other end takes it.
+/// The first time is not counted: it may disarm the interest in writing.
 pub fn assert_no_wake_up(runtime: &Runtime, mut send: impl FnMut()) {
     send();
     runtime.turn(Duration::ZERO);
@@ -163,7 +163,7 @@ pub fn poll_future<F: Future + Unpin>(future: &mut F, count: &Arc<Count>) -> Pol
     pin!(future).poll(&mut Context::from_waker(&waker))
 }
 
-/// Writes until the send buffer is full and `count` waits for room; how much went in.
+/// Writes until the send buffer is full and `count` waits for room. Returns the number of bytes.
 pub fn fill(stream: &mut (impl AsyncWrite + Unpin), count: &Arc<Count>) -> usize {
     let chunk = vec![b'x'; 256 * 1024];
     let mut written = 0;

@@ -1,5 +1,5 @@
-//! Rules 35, 36, and that nothing leaks: what needs a process of its own, since it concerns the whole
-//! of it. The test starts itself again, with the name of a backend in its environment.
+//! Rules 35 and 36, and that nothing leaks: these are about a whole process, so each test starts
+//! itself again, with the name of a backend in its environment.
 
 use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::net::{self, Ipv4Addr, SocketAddr};

@@ -1,4 +1,4 @@
-//! What all streams must do, once more: the same tests, of Unix streams.
+//! The tests of all streams, run with Unix streams.
 
 pub use polder::net::unix::{OwnedReadHalf, OwnedWriteHalf, UnixStream as Stream};
 pub use std::os::unix::net::UnixStream as StdStream;

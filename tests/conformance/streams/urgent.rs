@@ -1,7 +1,7 @@
 //! Rule 23a: short reads with edges lose nothing, urgent data in between or not.
 //!
-//! A read stops at the urgent mark, wherever that is: short, and yet there is more. The urgent byte
-//! itself is in the stream with `SO_OOBINLINE`, and else it is not.
+//! A read stops at the urgent mark, wherever that is: it is short although there is more. The
+//! urgent byte itself is part of the stream only with `SO_OOBINLINE`.
 
 use std::io::Write;
 use std::net;

@@ -1,4 +1,4 @@
-//! Rules 29 and 30: who waits, who is woken, and what is left behind.
+//! Rules 29 and 30: who waits, who is woken, and which wakers are kept.
 
 use std::io::{Read, Write};
 use std::sync::mpsc;

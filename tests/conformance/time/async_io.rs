@@ -14,8 +14,8 @@ use crate::support::{LIMIT, eventually, in_every_runtime, within};
 
 /// What both timers have.
 trait AnyTimer: Future<Output = Instant> + Stream<Item = Instant> + Unpin {
-    /// Whether one that has fired once, and for good, is ready again when it is polled. (async-io's is
-    /// never ready again; the scenarios call both the same.)
+    /// Whether one that has fired once, and for good, is ready again when it is polled. (async-io's
+    /// is never ready again; the scenarios call both the same.)
     const STAYS_DONE: bool;
     fn never() -> Self;
     fn after(duration: Duration) -> Self;

@@ -14,14 +14,14 @@ use super::{FAR, Random, drive_until};
 use crate::support::{on_every_backend, runtime, sized};
 
 /// The deadline by which a timer of the crowd is judged, and what came of it.
-struct Member {
+struct Entry {
     deadline: Mutex<Instant>,
     wakes: AtomicUsize,
     log: Arc<Mutex<Vec<u32>>>,
     name: u32,
 }
 
-impl Wake for Member {
+impl Wake for Entry {
     fn wake(self: Arc<Self>) {
         assert!(
             Instant::now() >= *self.deadline.lock().unwrap(),
@@ -46,26 +46,26 @@ fn a_million_timers_set_and_cancelled_in_random_order_fire_right_and_leave_nothi
         let mut crowd: Vec<_> = (0..count)
             .map(|name| {
                 let deadline = start + FAR + Duration::from_micros(random.below(FAR.as_secs()));
-                let member = Arc::new(Member {
+                let entry = Arc::new(Entry {
                     deadline: Mutex::new(deadline),
                     wakes: AtomicUsize::new(0),
                     log: log.clone(),
                     name: name as u32,
                 });
-                (Some(Timer::at(deadline)), member)
+                (Some(Timer::at(deadline)), entry)
             })
             .collect();
         let mut order: Vec<_> = (0..count).collect();
         random.shuffle(&mut order);
-        let poll = |timer: &mut Option<Timer>, member: &Arc<Member>| {
-            let waker = Waker::from(member.clone());
+        let poll = |timer: &mut Option<Timer>, entry: &Arc<Entry>| {
+            let waker = Waker::from(entry.clone());
             let timer = timer.as_mut().expect("it is not cancelled");
             Pin::new(timer).poll(&mut Context::from_waker(&waker))
         };
         runtime.block_on(async {
             for name in &order {
-                let (timer, member) = &mut crowd[*name];
-                assert!(poll(timer, member).is_pending());
+                let (timer, entry) = &mut crowd[*name];
+                assert!(poll(timer, entry).is_pending());
             }
         });
 
@@ -73,17 +73,17 @@ fn a_million_timers_set_and_cancelled_in_random_order_fire_right_and_leave_nothi
         random.shuffle(&mut order);
         let soon = Instant::now();
         for name in &order {
-            let (timer, member) = &mut crowd[*name];
+            let (timer, entry) = &mut crowd[*name];
             match name % 3 {
                 0 => drop(timer.take()),
                 1 => {
                     let deadline = soon + Duration::from_micros(random.below(300_000));
-                    *member.deadline.lock().unwrap() = deadline;
+                    *entry.deadline.lock().unwrap() = deadline;
                     timer.as_mut().expect("it is there").set_at(deadline);
                 }
                 _ => {
                     let later = start + FAR * 3;
-                    *member.deadline.lock().unwrap() = later;
+                    *entry.deadline.lock().unwrap() = later;
                     timer.as_mut().expect("it is there").set_at(later);
                 }
             }
@@ -105,12 +105,12 @@ fn a_million_timers_set_and_cancelled_in_random_order_fire_right_and_leave_nothi
         // The last third is cancelled by turns with what has fired being taken.
         runtime.block_on(async {
             for (i, name) in order.iter().enumerate() {
-                let (timer, member) = &mut crowd[*name];
-                let wakes = member.wakes.load(Ordering::Relaxed);
+                let (timer, entry) = &mut crowd[*name];
+                let wakes = entry.wakes.load(Ordering::Relaxed);
                 assert_eq!(wakes, usize::from(name % 3 == 1), "timer {name}");
                 if name % 3 == 1 {
-                    let due = *member.deadline.lock().unwrap();
-                    assert_eq!(poll(timer, member), Poll::Ready(due));
+                    let due = *entry.deadline.lock().unwrap();
+                    assert_eq!(poll(timer, entry), Poll::Ready(due));
                 }
                 drop(timer.take());
                 if i % 100 == 0 {
@@ -118,8 +118,8 @@ fn a_million_timers_set_and_cancelled_in_random_order_fire_right_and_leave_nothi
                 }
             }
         });
-        for (_, member) in &crowd {
-            assert_eq!(Arc::strong_count(member), 1, "a waker is left");
+        for (_, entry) in &crowd {
+            assert_eq!(Arc::strong_count(entry), 1, "a waker is left");
         }
         assert_eq!(runtime.next_timeout(), None, "a deadline is left");
         assert_eq!(log.lock().unwrap().len(), expected);

@@ -1,8 +1,9 @@
 //! Rules 37 to 43: time.
 //!
-//! A deadline that has to be pending is [`FAR`] away, one that has to be past is well past, and one that
-//! has to come is milliseconds away and only awaited. So no test depends on how fast the machine is. A
-//! lost wake-up becomes a wait until [`FAR`], which the test's deadline turns into a failure.
+//! A deadline that has to be pending is [`FAR`] away, one that has to be past is well past, and one
+//! that has to come is milliseconds away and only awaited. So no test depends on how fast the
+//! machine is. A lost wake-up becomes a wait until [`FAR`], which the test's deadline turns into a
+//! failure.
 
 mod async_io;
 mod crowd;

@@ -213,8 +213,8 @@ fn a_timer_may_be_polled_and_dropped_while_its_thread_ends() {
     });
 }
 
-/// Each time it is polled, set or cleared where chance has it; then it is near, and fires for whoever
-/// polled it last.
+/// Each time it is polled, set or cleared where chance has it; then it is near, and fires for
+/// whoever polled it last.
 #[test]
 fn a_timer_that_is_set_elsewhere_fires_where_it_was_polled_last() {
     #[derive(Clone, Copy)]

@@ -137,7 +137,8 @@ fn a_runtime_sleeps_until_the_earliest_of_its_timers() {
         let runtime = runtime(backend);
         let other = crate::support::runtime(backend);
         let mut random = Random(142);
-        // Each with what it is set to, if it is the runtime's: that it is, it stays while it is cleared.
+        // Each with what it is set to, if it is the runtime's: that it is, it stays while it is
+        // cleared.
         let mut timers: Vec<(Timer, Option<Instant>, bool)> = Vec::new();
         let start = Instant::now();
         for step in 0..4_000 {
@@ -377,8 +378,8 @@ fn timers_fire_though_no_descriptor_is_left() {
     in_children(ME, rule, |_, _| {});
 }
 
-/// A foreign loop that the runtime is embedded in has to be told of a deadline by the kernel, which wants
-/// a descriptor: it is there from the start, or embedding is an error.
+/// A foreign loop that the runtime is embedded in has to be told of a deadline by the kernel, which
+/// wants a descriptor: it is there from the start, or embedding is an error.
 #[cfg(target_os = "linux")]
 #[test]
 fn an_embedded_runtime_keeps_its_deadlines_though_no_descriptor_is_left() {
