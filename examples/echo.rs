@@ -3,10 +3,9 @@
 //! ```text
 //! cargo run --release --example echo -- [ADDR] [--backend NAME]
 //! ```
-//!
-//! It listens at `ADDR` (127.0.0.1:7000 unless given; port 0 asks for a free port), says where and
-//! on which backend, tells of each client's coming and going, and ends on Ctrl-C or SIGTERM.
-//! Clients that are in the middle of something then have a moment to finish it.
+//! It listens on `ADDR` (127.0.0.1:7000 by default; port 0 asks for a free port), prints the
+//! address and the backend, and a line for each client that connects or goes. It stops on Ctrl-C or
+//! SIGTERM; clients then have a moment to finish.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -23,11 +22,11 @@ use log::say;
 
 const USAGE: &str = "usage: echo [ADDR] [--backend NAME]";
 
-/// How long clients may go on after Ctrl-C.
+/// How long clients may continue after Ctrl-C.
 const GRACE: Duration = Duration::from_millis(250);
 
 fn main() -> ExitCode {
-    // What is not Unicode is no address and no option either, and is told so like the rest.
+    // An argument that is not Unicode is no valid address or option; the parser reports it.
     let given = std::env::args_os().skip(1);
     let given = given.map(|argument| argument.to_string_lossy().into_owned());
     let (result, status) = match arguments(given) {
@@ -36,7 +35,7 @@ fn main() -> ExitCode {
             let _ = writeln!(io::stdout(), "{USAGE}");
             return ExitCode::SUCCESS;
         }
-        // What is wrong with the arguments has a status of its own, as everywhere.
+        // Usage errors have a status of their own, as is usual.
         Err(error) => (Err(error), 2),
     };
     log::end("echo");
@@ -54,7 +53,7 @@ struct Options {
     backend: Option<Backend>,
 }
 
-/// `None` where help is asked for.
+/// Returns `None` if help is requested.
 fn arguments(mut arguments: impl Iterator<Item = String>) -> io::Result<Option<Options>> {
     let wrong = |what: String| io::Error::new(io::ErrorKind::InvalidInput, what);
     let mut address = None;
@@ -65,12 +64,12 @@ fn arguments(mut arguments: impl Iterator<Item = String>) -> io::Result<Option<O
         } else if argument == "--backend" {
             let name = arguments
                 .next()
-                .ok_or_else(|| wrong(format!("--backend wants a name; {USAGE}")))?;
+                .ok_or_else(|| wrong(format!("--backend needs a name; {USAGE}")))?;
             backend = Some(name.parse()?);
         } else if let Some(name) = argument.strip_prefix("--backend=") {
             backend = Some(name.parse()?);
         } else if argument.starts_with('-') {
-            return Err(wrong(format!("there is no option {argument:?}; {USAGE}")));
+            return Err(wrong(format!("unknown option {argument:?}; {USAGE}")));
         } else if let Some(first) = &address {
             return Err(wrong(format!(
                 "one address is enough: {first:?} and {argument:?} were given; {USAGE}"
@@ -93,7 +92,7 @@ fn run(options: Options) -> io::Result<()> {
     let runtime = builder.build()?;
     let backend = runtime.backend();
     runtime.block_on(async {
-        // From here on Ctrl-C is ours, and SIGTERM, which `kill` and service managers send.
+        // From now on Ctrl-C is caught, and so is SIGTERM, which `kill` and service managers send.
         let mut stop = Signals::new([Signal::Int, Signal::Term]).map_err(unheard)?;
         let listener = TcpListener::bind(&options.address)
             .await
@@ -123,7 +122,7 @@ async fn client(stream: TcpStream, peer: SocketAddr) {
     }
 }
 
-/// Sends back what comes until the client sends no more; the number of bytes.
+/// Echoes until the client sends no more. Returns the number of bytes.
 async fn echo(mut stream: TcpStream) -> io::Result<u64> {
     let mut buffer = vec![0; 16 * 1024];
     let mut bytes = 0;
@@ -155,9 +154,9 @@ fn at(address: &str, error: io::Error) -> io::Error {
     )
 }
 
-/// Standard output. A write there blocks for as long as whoever reads is stalled: a pager, a
-/// terminal after Ctrl-S. A task that wrote would stop its worker, all its clients, and Ctrl-C. So
-/// a thread writes, and what does not fit into its queue is counted and lost.
+/// Standard output. A write blocks while its reader is stalled (a pager, a terminal after Ctrl-S).
+/// A task that writes would block its worker, all clients, and Ctrl-C. So a thread writes; lines
+/// that do not fit into its queue are counted and dropped.
 mod log {
     use std::collections::VecDeque;
     use std::fmt::Arguments;
@@ -166,10 +165,10 @@ mod log {
     use std::thread;
     use std::time::Duration;
 
-    /// So many lines may wait: about a megabyte.
+    /// The number of lines that may be queued: about a megabyte.
     const CAPACITY: usize = 10_000;
 
-    /// How long the end of the program waits for whoever reads.
+    /// How long the program waits at its end for the reader.
     const PATIENCE: Duration = Duration::from_secs(2);
 
     struct Lines {
@@ -193,7 +192,7 @@ mod log {
             let line = lines.waiting.pop_front().unwrap_or_default();
             lines.writing = true;
             drop(lines);
-            // That nobody reads it any more is no reason to stop serving.
+            // A closed pipe is no reason to stop serving.
             let _ = writeln!(io::stdout(), "{line}");
             LINES.lock().unwrap().writing = false;
             CHANGED.notify_all();
@@ -202,7 +201,7 @@ mod log {
         Ok(())
     }
 
-    /// A line on standard output.
+    /// Writes a line to standard output.
     pub fn say(line: Arguments<'_>) {
         let mut lines = LINES.lock().unwrap();
         if lines.waiting.len() < CAPACITY {
@@ -213,7 +212,7 @@ mod log {
         }
     }
 
-    /// Waits for the last lines to be written, and tells how many were not.
+    /// Waits until the last lines are written, and reports how many were not.
     pub fn end(program: &str) {
         let lines = LINES.lock().unwrap();
         let busy = |lines: &mut Lines| lines.writing || !lines.waiting.is_empty();
@@ -227,7 +226,7 @@ mod log {
         }
     }
 
-    /// A line on standard error, which may be the same pipe or terminal.
+    /// Writes a line to standard error, which may be the same pipe or terminal.
     pub fn complain(line: String) {
         let (sender, written) = mpsc::channel();
         let text = line.clone();

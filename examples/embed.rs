@@ -1,12 +1,11 @@
-//! A runtime nested in a foreign loop, one that waits with `poll(2)` for descriptors of its own.
+//! A runtime embedded in a foreign loop, which polls descriptors of its own with `poll(2)`.
 //!
 //! ```text
 //! cargo run --release --example embed -- [--backend NAME]
 //! ```
-//!
-//! Where the backend has a descriptor, the foreign loop waits for that one too, and knows by it
-//! alone when the runtime has something to do. Where it has none, the loop wakes in time for the
-//! runtime's timers, and often enough for its sockets.
+//! If the backend has a descriptor, the foreign loop polls that too: it is readable when the
+//! runtime has something to do. If it has none, the loop wakes in time for the runtime's timers,
+//! and often enough for its sockets.
 
 #[cfg(unix)]
 fn main() -> std::process::ExitCode {
@@ -15,7 +14,7 @@ fn main() -> std::process::ExitCode {
 
 #[cfg(not(unix))]
 fn main() {
-    println!("this example waits with poll(2)");
+    println!("this example needs poll(2)");
 }
 
 #[cfg(unix)]
@@ -31,13 +30,13 @@ mod unix {
     use polder::{Backend, Runtime};
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-    /// Without a descriptor: how long the runtime's sockets may have to wait for a turn.
+    /// Without a descriptor: how long the runtime's sockets may wait for a turn.
     const LATENCY: Duration = Duration::from_millis(2);
 
     const USAGE: &str = "usage: embed [--backend NAME]";
 
     pub fn main() -> ExitCode {
-        // What is not Unicode is no argument either, and is told so like the rest.
+        // An argument that is not Unicode is no valid one; the parser reports it.
         let given = std::env::args_os().skip(1);
         let given: Vec<_> = given
             .map(|argument| argument.to_string_lossy().into_owned())
@@ -69,7 +68,7 @@ mod unix {
         let echoes = runtime.spawn(clients(20));
         let ticks = runtime.spawn(ticks(5));
 
-        // What the foreign loop has of its own: a thread that sends it a byte now and then.
+        // The foreign loop's own source: a thread that sends it a byte now and then.
         let (mut own, theirs) = UnixStream::pair()?;
         own.set_nonblocking(true)?;
         let thread = std::thread::spawn(move || {
@@ -95,7 +94,7 @@ mod unix {
         let (mut rounds, mut own_bytes) = (0, 0);
         while !(echoes.is_finished() && ticks.is_finished() && own_bytes == 3) {
             rounds += 1;
-            // The foreign loop's one wait.
+            // The foreign loop's only wait.
             let mut fds = vec![PollFd::new(&own, PollFlags::IN)];
             let timeout = match &descriptor {
                 Some(descriptor) => {
@@ -135,7 +134,8 @@ mod unix {
         Ok(())
     }
 
-    /// An echo server and some clients of it, all in the runtime; the bytes that came back.
+    /// Runs an echo server and some clients in the runtime. Returns the number of bytes that came
+    /// back.
     async fn clients(count: usize) -> io::Result<usize> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
@@ -168,8 +168,8 @@ mod unix {
         count
     }
 
-    /// A line on standard output. Where nobody reads on (`embed | head -1`) the program ends
-    /// quietly, as others do that SIGPIPE ends.
+    /// Writes a line to standard output. If its reader is gone (`embed | head -1`) the program
+    /// exits quietly, as if SIGPIPE had ended it.
     fn say(line: std::fmt::Arguments<'_>) {
         if let Err(error) = writeln!(io::stdout(), "{line}") {
             if error.kind() == io::ErrorKind::BrokenPipe {

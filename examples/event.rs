@@ -1,5 +1,5 @@
 //! `Event` and `Latch`: set before the wait, after it, and from another thread; and a foreign loop
-//! that drives the runtime by turns that never block.
+//! that drives the runtime by turns that do not block.
 //!
 //! ```text
 //! cargo run --release --example event
@@ -25,7 +25,10 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
         Some(other) => {
-            let _ = writeln!(io::stderr(), "event: {other:?} is not expected; {USAGE}");
+            let _ = writeln!(
+                io::stderr(),
+                "event: unexpected argument {other:?}; {USAGE}"
+            );
             return ExitCode::from(2);
         }
     }
@@ -41,13 +44,13 @@ fn main() -> ExitCode {
 fn run() -> io::Result<()> {
     let runtime = Runtime::new()?;
     runtime.block_on(async {
-        // A set before the wait is kept.
+        // The event is set before the wait.
         let event = Arc::new(Event::new());
         event.set();
         event.wait().await;
         say(format_args!("set before the wait: passed at once"));
 
-        // A wait before the set: another task sets it.
+        // A task sets it during the wait.
         let setter = event.clone();
         let task = polder::spawn(async move {
             sleep(Duration::from_millis(10)).await;
@@ -67,7 +70,7 @@ fn run() -> io::Result<()> {
         thread.join().expect("the thread sets the event");
         say(format_args!("set by another thread: woken"));
 
-        // Each set releases one waiter; a latch releases them all.
+        // Each `set` of an event releases one waiter; a latch releases all.
         let start = Arc::new(Latch::new());
         let tasks: Vec<_> = (1..=3)
             .map(|number| {
@@ -89,7 +92,7 @@ fn run() -> io::Result<()> {
         }
     });
 
-    // A foreign loop: it does its own work, and lets the runtime do what is ready.
+    // A foreign loop does its own work, and lets the runtime run what is ready.
     let event = Arc::new(Event::new());
     let waiter = event.clone();
     let task = runtime.spawn(async move { waiter.wait().await });
@@ -107,8 +110,8 @@ fn run() -> io::Result<()> {
     Ok(())
 }
 
-/// A line on standard output. Where nobody reads on (`event | head -1`) the program ends quietly,
-/// as others do that SIGPIPE ends.
+/// Writes a line to standard output. If its reader is gone (`event | head -1`) the program exits
+/// quietly, as if SIGPIPE had ended it.
 fn say(line: std::fmt::Arguments<'_>) {
     if let Err(error) = writeln!(io::stdout(), "{line}") {
         if error.kind() == io::ErrorKind::BrokenPipe {

@@ -1,17 +1,15 @@
-//! A server without futures, straight on `polder::poller`: what a loop of your own looks like.
+//! A server without futures, on `polder::poller` alone: an example of your own event loop.
 //!
 //! ```text
 //! cargo run --release --example poll_loop -- [ADDR] [--backend NAME] [--mode level|oneshot|edge]
 //! ```
-//!
 //! The protocol: a request is a length (4 bytes, little endian, at most 32 MiB) and that many
-//! bytes; the reply is the same again. A longer length is an error that ends the connection, after
-//! the replies before it. Requests may be pipelined; replies come in their order.
-//!
-//! Each connection has what came in and was not understood yet, what is to go out, and three
-//! wishes: to read, to write, to be closed. What the poller is asked for follows from these. While
-//! much is waiting to go out, the connection does not wish to read: a client that does not take its
-//! replies stops being served, and costs no more memory.
+//! bytes; the reply is a copy of it. A longer length is an error: it closes the connection, after
+//! the replies before it. Requests may be pipelined; replies come in order.
+//! Each connection has an incoming buffer, an outgoing buffer, and three wishes: to read, to write,
+//! to be closed. Its interest follows from these. While the outgoing buffer is long, the connection
+//! does not want to read: a client that does not take its replies is no longer served, and uses no
+//! more memory.
 
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Read, Write};
@@ -33,23 +31,23 @@ const USAGE: &str = "usage: poll_loop [ADDR] [--backend NAME] [--mode level|ones
 /// The longest request.
 const LONGEST: usize = 32 * 1024 * 1024;
 
-/// What is read at once, at most.
+/// The size of one read.
 const CHUNK: usize = 64 * 1024;
 
-/// With this much to go out, a connection reads no more. A single reply may be longer.
+/// A connection with this many outgoing bytes does not read. A single reply may be longer.
 const ENOUGH: usize = 256 * 1024;
 
-/// With edges one has to read until nothing is left, and there may always be more: after so many
-/// reads it is the others' turn.
+/// With edges one has to read until nothing is left, which may never happen: after this many reads
+/// the other connections have their turn.
 const SHARE: usize = 16;
 
-/// How long accepting rests when there are no descriptors left.
-const REST: Duration = Duration::from_millis(100);
+/// How long accepting pauses when no descriptors are left.
+const PAUSE: Duration = Duration::from_millis(100);
 
 const LISTENER: Token = Token(0);
 
 fn main() -> ExitCode {
-    // What is not Unicode is no address and no option either, and is told so like the rest.
+    // An argument that is not Unicode is no valid address or option; the parser reports it.
     let given = std::env::args_os().skip(1);
     let given = given.map(|argument| argument.to_string_lossy().into_owned());
     let (result, status) = match arguments(given) {
@@ -58,7 +56,7 @@ fn main() -> ExitCode {
             let _ = writeln!(io::stdout(), "{USAGE}");
             return ExitCode::SUCCESS;
         }
-        // What is wrong with the arguments has a status of its own, as everywhere.
+        // Usage errors have a status of their own, as is usual.
         Err(error) => (Err(error), 2),
     };
     log::end("poll_loop");
@@ -77,7 +75,7 @@ struct Options {
     mode: Option<Mode>,
 }
 
-/// `None` where help is asked for.
+/// Returns `None` if help is requested.
 fn arguments(mut arguments: impl Iterator<Item = String>) -> io::Result<Option<Options>> {
     let wrong = |what: String| io::Error::new(io::ErrorKind::InvalidInput, what);
     let mut address = None;
@@ -86,7 +84,7 @@ fn arguments(mut arguments: impl Iterator<Item = String>) -> io::Result<Option<O
     while let Some(argument) = arguments.next() {
         let mut value = |what: &str| {
             let value = arguments.next();
-            value.ok_or_else(|| wrong(format!("{argument} wants {what}; {USAGE}")))
+            value.ok_or_else(|| wrong(format!("{argument} needs {what}; {USAGE}")))
         };
         match argument.as_str() {
             "--help" | "-h" => return Ok(None),
@@ -96,11 +94,11 @@ fn arguments(mut arguments: impl Iterator<Item = String>) -> io::Result<Option<O
                     "level" => Mode::Level,
                     "oneshot" => Mode::OneShot,
                     "edge" => Mode::Edge,
-                    other => return Err(wrong(format!("there is no mode {other:?}; {USAGE}"))),
+                    other => return Err(wrong(format!("unknown mode {other:?}; {USAGE}"))),
                 });
             }
             option if option.starts_with('-') => {
-                return Err(wrong(format!("there is no option {option:?}; {USAGE}")));
+                return Err(wrong(format!("unknown option {option:?}; {USAGE}")));
             }
             _ if address.is_some() => {
                 return Err(wrong(format!("one address is enough; {USAGE}")));
@@ -120,13 +118,13 @@ struct Server {
     mode: Mode,
     stop: Arc<AtomicBool>,
     listener: TcpListener,
-    /// There were no descriptors left: accepting goes on then.
-    rests_until: Option<Instant>,
+    /// No descriptors were left: accepting continues at this time.
+    paused_until: Option<Instant>,
     connections: HashMap<Token, Connection>,
-    /// Those that used up their share.
+    /// The connections that used up their share.
     unfinished: HashSet<Token>,
     next: u64,
-    /// What is read into, for all of them.
+    /// The read buffer, shared by all connections.
     chunk: Box<[u8]>,
 }
 
@@ -148,15 +146,15 @@ impl Server {
             io::Error::new(error.kind(), what)
         })?;
         listener.set_nonblocking(true)?;
-        // SAFETY: the listener lives as long as the poller, in one structure, and nothing is
-        // waited for after it is closed.
+        // SAFETY: the listener lives as long as the poller, in one structure, and nothing waits
+        // after it is closed.
         unsafe { poller.register(descriptor(&listener), LISTENER, Interest::READABLE, mode)? };
         Ok(Server {
             poller,
             mode,
             stop: Arc::default(),
             listener,
-            rests_until: None,
+            paused_until: None,
             connections: HashMap::new(),
             unfinished: HashSet::new(),
             next: LISTENER.0 + 1,
@@ -167,7 +165,7 @@ impl Server {
     fn run(mut self) -> io::Result<()> {
         self.watch_for_signals()?;
         log::start()?;
-        // Whoever reads this may press Ctrl-C at once.
+        // Printed last: the reader may press Ctrl-C at once.
         say(format_args!(
             "listening on {} (backend {}, {:?})",
             self.listener.local_addr()?,
@@ -176,25 +174,25 @@ impl Server {
         ));
         let mut events = Events::new();
         while !self.stop.load(Ordering::Relaxed) {
-            let rest = self
-                .rests_until
+            let pause = self
+                .paused_until
                 .map(|until| until.saturating_duration_since(Instant::now()));
             let unfinished = std::mem::take(&mut self.unfinished);
             let timeout = match unfinished.is_empty() {
-                true => rest,
+                true => pause,
                 false => Some(Duration::ZERO),
             };
             self.poller.wait(&mut events, timeout)?;
             if self
-                .rests_until
+                .paused_until
                 .is_some_and(|until| until <= Instant::now())
             {
-                self.rests_until = None;
+                self.paused_until = None;
                 self.accept()?;
             }
             for event in &events {
                 if event.token() == LISTENER {
-                    if self.rests_until.is_none() {
+                    if self.paused_until.is_none() {
                         self.accept()?;
                     }
                     continue;
@@ -209,8 +207,8 @@ impl Server {
         Ok(())
     }
 
-    /// A thread waits for Ctrl-C or SIGTERM, and wakes the loop: the one future here. When this
-    /// returns the thread has what it needs, before clients take the last descriptor.
+    /// A thread waits for Ctrl-C or SIGTERM and wakes the loop: the only future here. When this
+    /// returns the thread has the descriptors that it needs, before clients take the last ones.
     fn watch_for_signals(&self) -> io::Result<()> {
         let unheard = |error: io::Error| {
             io::Error::new(error.kind(), format!("cannot wait for Ctrl-C: {error}"))
@@ -235,7 +233,7 @@ impl Server {
         ready.recv().unwrap_or_else(ended).map_err(unheard)
     }
 
-    /// Accepts whoever waits in the queue.
+    /// Accepts all connections in the queue.
     fn accept(&mut self) -> io::Result<()> {
         loop {
             match self.listener.accept() {
@@ -244,15 +242,16 @@ impl Server {
                     let token = Token(self.next);
                     self.next += 1;
                     let mut connection = Connection::new(stream, peer.to_string());
-                    // With edges both directions are watched once and for all.
-                    connection.asked = match self.mode {
+                    // With edges both directions are registered once.
+                    connection.registered = match self.mode {
                         Mode::Edge => Interest::READABLE | Interest::WRITABLE,
                         _ => Interest::READABLE,
                     };
-                    let (stream, asked) = (descriptor(&connection.stream), connection.asked);
-                    // SAFETY: it is deregistered before it is closed, in `settle`, or the poller
-                    // waits no more.
-                    unsafe { self.poller.register(stream, token, asked, self.mode)? };
+                    let (stream, interest) =
+                        (descriptor(&connection.stream), connection.registered);
+                    // SAFETY: it is deregistered before it is closed, in `update`, or the poller no
+                    // longer waits.
+                    unsafe { self.poller.register(stream, token, interest, self.mode)? };
                     say(format_args!("{peer} connected"));
                     self.connections.insert(token, connection);
                 }
@@ -261,15 +260,15 @@ impl Server {
                     io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => {}
                     _ => {
                         // Most likely no descriptors are left. The connection stays in the queue,
-                        // so a level would be reported again and again: rest instead.
+                        // so a level would be reported again and again: pause instead.
                         say(format_args!("cannot accept: {error}"));
-                        self.rests_until = Some(Instant::now() + REST);
+                        self.paused_until = Some(Instant::now() + PAUSE);
                         break;
                     }
                 },
             }
         }
-        let interest = match self.rests_until {
+        let interest = match self.paused_until {
             Some(_) => Interest::NONE,
             None => Interest::READABLE,
         };
@@ -278,18 +277,18 @@ impl Server {
     }
 
     fn serve(&mut self, token: Token, readable: bool, writable: bool) -> io::Result<()> {
-        // None: it was closed earlier in this round.
+        // `None` if it was closed earlier in this round.
         if let Some(connection) = self.connections.get_mut(&token) {
             if connection.serve(readable, writable, self.mode, &mut self.chunk) {
                 self.unfinished.insert(token);
             }
-            self.settle(token)?;
+            self.update(token)?;
         }
         Ok(())
     }
 
-    /// After a connection was served: closes it, or asks the poller for what it wishes now.
-    fn settle(&mut self, token: Token) -> io::Result<()> {
+    /// Called after a connection was served: closes it, or updates its interest.
+    fn update(&mut self, token: Token) -> io::Result<()> {
         let connection = self.connections.get_mut(&token).expect("it was served");
         if connection.wants_close && connection.outgoing.is_empty() {
             self.poller.deregister(descriptor(&connection.stream))?;
@@ -301,13 +300,13 @@ impl Server {
             return Ok(());
         }
         let interest = connection.interest();
-        let stands = match self.mode {
+        let unchanged = match self.mode {
             Mode::Edge => true,
-            Mode::OneShot => false, // The event has spent it.
-            _ => connection.asked == interest,
+            Mode::OneShot => false, // The event has disarmed it.
+            _ => connection.registered == interest,
         };
-        if !stands {
-            connection.asked = interest;
+        if !unchanged {
+            connection.registered = interest;
             let stream = descriptor(&connection.stream);
             self.poller.modify(stream, token, interest, self.mode)?;
         }
@@ -315,13 +314,13 @@ impl Server {
     }
 }
 
-/// Closing with bytes unread would reset the connection, and take replies with it that are still on
-/// their way. So the client is told first that no more will come, and heard out until it closes.
-/// One that never does costs no more than one that is silent.
+/// Closing with unread bytes would reset the connection, and discard replies that are still on
+/// their way. So the write half is shut down first, and the rest is read until the client closes. A
+/// client that never does costs no more than a silent one.
 #[derive(PartialEq)]
 enum Refused {
     No,
-    /// There are replies to send before that.
+    /// There are replies to send first.
     Soon,
     Told,
 }
@@ -331,12 +330,12 @@ struct Connection {
     peer: String,
     incoming: Buffer,
     outgoing: Buffer,
-    /// Nothing more comes, or nothing can be sent any more.
+    /// The client has closed, or nothing can be sent any more.
     wants_close: bool,
-    /// A request was too long: what comes behind it is thrown away.
+    /// A request was too long: what follows it is discarded.
     refused: Refused,
-    /// What the poller was asked for last.
-    asked: Interest,
+    /// The interest that is registered.
+    registered: Interest,
     requests: u64,
     last_words: String,
 }
@@ -350,7 +349,7 @@ impl Connection {
             outgoing: Buffer::default(),
             wants_close: false,
             refused: Refused::No,
-            asked: Interest::NONE,
+            registered: Interest::NONE,
             requests: 0,
             last_words: String::new(),
         }
@@ -371,8 +370,8 @@ impl Connection {
         interest
     }
 
-    /// Reads, answers and writes as far as that goes without waiting. True if it has used up its
-    /// share, and has to be served again without an event.
+    /// Reads, answers and writes without blocking. Returns whether it has used up its share, and
+    /// must be served again without an event.
     fn serve(&mut self, readable: bool, writable: bool, mode: Mode, chunk: &mut [u8]) -> bool {
         self.try_serve(readable, writable, mode, chunk)
             .unwrap_or_else(|error| {
@@ -396,8 +395,8 @@ impl Connection {
         if writable {
             self.flush()?;
         }
-        // With edges, what was not read because too much was to go out is not reported again: once
-        // there is room it is tried.
+        // With edges, input that was not read because the outgoing buffer was long is not reported
+        // again: try once there is room.
         let mut may_read = readable || mode == Mode::Edge;
         let mut reads = 0;
         while may_read && self.wants_read() && reads < SHARE {
@@ -413,13 +412,13 @@ impl Connection {
         Ok(reads == SHARE)
     }
 
-    /// Reads once. True if there may be more.
+    /// Reads once. Returns whether there may be more.
     fn fill(&mut self, chunk: &mut [u8]) -> io::Result<bool> {
         match self.stream.read(chunk) {
             Ok(0) => {
                 if !self.incoming.is_empty() {
                     self.last_words = format!(
-                        ": the client went in the middle of a request ({} bytes of it came)",
+                        ": the client closed in the middle of a request ({} bytes of it came)",
                         self.incoming.len()
                     );
                 }
@@ -457,7 +456,7 @@ impl Connection {
         }
     }
 
-    /// Writes as much as goes.
+    /// Writes as much as the socket takes.
     fn flush(&mut self) -> io::Result<()> {
         while !self.outgoing.is_empty() {
             match self.stream.write(self.outgoing.bytes()) {
@@ -472,8 +471,8 @@ impl Connection {
     }
 }
 
-/// Bytes that are added behind and consumed in front. The front is only marked as consumed; what is
-/// left moves to the beginning once it is the smaller part, so that each byte moves O(1) times.
+/// A byte queue. Consumed bytes are only marked; the rest moves to the beginning once it is the
+/// smaller part, so each byte moves O(1) times.
 #[derive(Default)]
 struct Buffer {
     bytes: Vec<u8>,
@@ -502,7 +501,7 @@ impl Buffer {
         if self.consumed * 2 > self.bytes.len() {
             self.bytes.drain(..self.consumed);
             self.consumed = 0;
-            // A large request is over: an idle connection keeps little.
+            // After a large request: an idle connection keeps little memory.
             if self.bytes.len() < CHUNK && self.bytes.capacity() > 4 * CHUNK {
                 self.bytes.shrink_to(CHUNK);
             }
@@ -510,7 +509,7 @@ impl Buffer {
     }
 }
 
-/// What a poller takes: a socket is lent under another name on Windows.
+/// What a poller takes: the trait that borrows a socket has another name on Windows.
 #[cfg(unix)]
 fn descriptor(socket: &impl std::os::fd::AsFd) -> std::os::fd::BorrowedFd<'_> {
     socket.as_fd()
@@ -523,9 +522,9 @@ fn descriptor(
     socket.as_socket()
 }
 
-/// Standard output. A write there blocks for as long as whoever reads is stalled: a pager, a
-/// terminal after Ctrl-S. The loop would stop with it, all clients, and Ctrl-C. So a thread writes,
-/// and what does not fit into its queue is counted and lost.
+/// Standard output. A write blocks while its reader is stalled (a pager, a terminal after Ctrl-S),
+/// and would block the loop, all clients, and Ctrl-C. So a thread writes; lines that do not fit
+/// into its queue are counted and dropped.
 mod log {
     use std::collections::VecDeque;
     use std::fmt::Arguments;
@@ -534,10 +533,10 @@ mod log {
     use std::thread;
     use std::time::Duration;
 
-    /// So many lines may wait: about a megabyte.
+    /// The number of lines that may be queued: about a megabyte.
     const CAPACITY: usize = 10_000;
 
-    /// How long the end of the program waits for whoever reads.
+    /// How long the program waits at its end for the reader.
     const PATIENCE: Duration = Duration::from_secs(2);
 
     struct Lines {
@@ -561,7 +560,7 @@ mod log {
             let line = lines.waiting.pop_front().unwrap_or_default();
             lines.writing = true;
             drop(lines);
-            // That nobody reads it any more is no reason to stop serving.
+            // A closed pipe is no reason to stop serving.
             let _ = writeln!(io::stdout(), "{line}");
             LINES.lock().unwrap().writing = false;
             CHANGED.notify_all();
@@ -570,7 +569,7 @@ mod log {
         Ok(())
     }
 
-    /// A line on standard output.
+    /// Writes a line to standard output.
     pub fn say(line: Arguments<'_>) {
         let mut lines = LINES.lock().unwrap();
         if lines.waiting.len() < CAPACITY {
@@ -581,7 +580,7 @@ mod log {
         }
     }
 
-    /// Waits for the last lines to be written, and tells how many were not.
+    /// Waits until the last lines are written, and reports how many were not.
     pub fn end(program: &str) {
         let lines = LINES.lock().unwrap();
         let busy = |lines: &mut Lines| lines.writing || !lines.waiting.is_empty();
@@ -595,7 +594,7 @@ mod log {
         }
     }
 
-    /// A line on standard error, which may be the same pipe or terminal.
+    /// Writes a line to standard error, which may be the same pipe or terminal.
     pub fn complain(line: String) {
         let (sender, written) = mpsc::channel();
         let text = line.clone();

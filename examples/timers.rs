@@ -1,11 +1,10 @@
-//! Two detached tasks, a loop that ends by itself when none is left.
+//! Two detached tasks, and a loop that ends when no task is left.
 //!
 //! ```text
 //! cargo run --release --example timers -- [--scale FACTOR]
 //! ```
-//!
-//! "Work" sleeps 1 s and then 3 s, "Work2" 1 s and then 2 s; so Work2 is done first, and Work is
-//! the last. `--scale 0.1` makes it ten times as quick.
+//! "Work" sleeps for 1 s and then 3 s, "Work2" for 1 s and then 2 s; so Work2 finishes first.
+//! `--scale 0.1` makes it ten times as fast.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -17,7 +16,7 @@ use polder::time::sleep;
 const USAGE: &str = "usage: timers [--scale FACTOR]";
 
 fn main() -> ExitCode {
-    // What is not Unicode is no factor either, and is told so like the rest.
+    // An argument that is not Unicode is no valid factor; the parser reports it.
     let given = std::env::args_os().skip(1);
     let given = given.map(|argument| argument.to_string_lossy().into_owned());
     let scale = match scale(given) {
@@ -57,7 +56,7 @@ async fn work(log: Log, name: &'static str, naps: [f64; 2], scale: f64) {
     log.say(name, "finishing");
 }
 
-/// `None` where help is asked for.
+/// Returns `None` if help is requested.
 fn scale(mut arguments: impl Iterator<Item = String>) -> Result<Option<f64>, String> {
     let mut scale = 1.0;
     while let Some(argument) = arguments.next() {
@@ -65,21 +64,21 @@ fn scale(mut arguments: impl Iterator<Item = String>) -> Result<Option<f64>, Str
             return Ok(None);
         }
         if argument != "--scale" {
-            return Err(format!("there is no argument {argument:?}; {USAGE}"));
+            return Err(format!("unknown argument {argument:?}; {USAGE}"));
         }
         let factor = arguments
             .next()
-            .ok_or_else(|| format!("--scale wants a factor; {USAGE}"))?;
+            .ok_or_else(|| format!("--scale needs a factor; {USAGE}"))?;
         scale = factor
             .parse()
             .ok()
             .filter(|scale| (0.0..=1_000.0).contains(scale))
-            .ok_or_else(|| format!("{factor:?} is no factor from 0 to 1000; {USAGE}"))?;
+            .ok_or_else(|| format!("{factor:?} is not a factor from 0 to 1000; {USAGE}"))?;
     }
     Ok(Some(scale))
 }
 
-/// Lines with the time since the start.
+/// Prints lines with the time since the start.
 #[derive(Clone, Copy)]
 struct Log(Instant);
 
@@ -90,8 +89,8 @@ impl Log {
     }
 }
 
-/// A line on standard output. Where nobody reads on (`timers | head -1`) the program ends quietly,
-/// as others do that SIGPIPE ends.
+/// Writes a line to standard output. If its reader is gone (`timers | head -1`) the program exits
+/// quietly, as if SIGPIPE had ended it.
 fn say(line: std::fmt::Arguments<'_>) {
     if let Err(error) = writeln!(io::stdout(), "{line}") {
         if error.kind() == io::ErrorKind::BrokenPipe {

@@ -447,7 +447,7 @@ fn a_wrong_argument_of_echo_gets_one_line_that_says_what_it_should_have_been() {
 
     wrong("echo", ["--fast"], &["\"--fast\"", USAGE]);
     wrong("echo", ["-x"], &["\"-x\"", USAGE]);
-    wrong("echo", ["--backend"], &["wants a name", USAGE]);
+    wrong("echo", ["--backend"], &["needs a name", USAGE]);
     wrong("echo", ["--backend", "fax"], &["\"fax\"", available]);
     wrong("echo", ["--backend=fax"], &["\"fax\"", available]);
     wrong("echo", ["--backend", ""], &["\"\"", available]);

@@ -164,7 +164,7 @@ fn poll_loop_tells_of_clients_that_stop_in_the_middle_and_serves_others() {
             let name = name(&client);
             drop(client);
             let expected = format!(
-                "{name} closed after 1 requests: the client went in the middle of a request \
+                "{name} closed after 1 requests: the client closed in the middle of a request \
                  ({size} bytes of it came)"
             );
             assert_eq!(server.line(), expected, "{way:?}");
@@ -409,10 +409,10 @@ fn a_wrong_argument_of_poll_loop_gets_one_line_that_says_what_it_should_have_bee
     let taken = taken.local_addr().expect("its address").to_string();
 
     wrong(NAME, ["--fast"], &["\"--fast\"", USAGE]);
-    wrong(NAME, ["--backend"], &["wants a name", USAGE]);
+    wrong(NAME, ["--backend"], &["needs a name", USAGE]);
     wrong(NAME, ["--backend", "fax"], &["\"fax\"", "available: "]);
     wrong(NAME, ["--backend", "a\nb"], &["\"a\\nb\"", "available: "]);
-    wrong(NAME, ["--mode"], &["wants a mode", USAGE]);
+    wrong(NAME, ["--mode"], &["needs a mode", USAGE]);
     wrong(NAME, ["--mode", "sharp"], &["\"sharp\"", USAGE]);
     wrong(NAME, ["--mode", "a\nb"], &["\"a\\nb\"", USAGE]);
     wrong(
@@ -428,7 +428,7 @@ fn a_wrong_argument_of_poll_loop_gets_one_line_that_says_what_it_should_have_bee
     let bytes = OsString::from_vec(b"\xff:\xff".to_vec());
     fails(NAME, [bytes], &["cannot listen on "]);
     let bytes = OsString::from_vec(b"--\xff".to_vec());
-    wrong(NAME, [bytes], &["there is no option", USAGE]);
+    wrong(NAME, [bytes], &["unknown option", USAGE]);
 }
 
 // ----------------------------------------------------------------------------- the ways to run it

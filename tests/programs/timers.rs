@@ -44,7 +44,7 @@ fn timers_says_that_work2_finishes_and_then_work_and_ends_by_itself() {
 #[test]
 fn a_wrong_argument_of_timers_gets_one_line_that_says_what_it_should_have_been() {
     const USAGE: &str = "usage: timers [--scale FACTOR]";
-    wrong("timers", ["--scale"], &["wants a factor", USAGE]);
+    wrong("timers", ["--scale"], &["needs a factor", USAGE]);
     for factor in ["fast", "", "-1", "NaN", "inf", "1001", "1s", "a\nb"] {
         let given = format!("{factor:?}");
         let expected = [given.as_str(), "from 0 to 1000", USAGE];
