@@ -29,11 +29,11 @@ use crate::{HyperStream, HyperTimer};
 type BoxError = Box<dyn Error + Send + Sync>;
 type Body = UnsyncBoxBody<Bytes, BoxError>;
 
-/// How much of a request, and of an answer that cannot be sent yet, is kept for a connection.
+/// The size of a connection's buffers: for requests, and for responses that cannot be sent yet.
 const BUFFER: usize = 64 * 1024;
 
-/// Serves one connection until it ends, or until `stop`: then it ends with the answer that is on
-/// its way. A client that sends nothing for `limit` where it should is cut off.
+/// Serves one connection until it ends, or until `stop`: then it ends after the current response. A
+/// client that sends nothing for `limit` while it should is disconnected.
 pub async fn connection<S>(
     stream: S,
     limit: Duration,
@@ -48,7 +48,7 @@ where
         .timer(HyperTimer)
         .header_read_timeout(limit)
         .max_buf_size(BUFFER)
-        // A client that has nothing more to say is still answered.
+        // A client that has shut down its write half still gets its response.
         .half_close(true)
         .serve_connection(HyperStream::new(stream), service);
     let mut connection = pin!(connection);
@@ -93,8 +93,7 @@ fn text(status: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
     response
 }
 
-/// What `/bytes` repeats: a prime number of bytes, so that nothing that was swapped or lost goes
-/// unnoticed.
+/// What `/bytes` repeats: a prime number of bytes, so that swapped or lost data is detected.
 pub static PATTERN: [u8; 65_521] = {
     let mut bytes = [0; 65_521];
     let mut state = 1_u32;
@@ -118,7 +117,7 @@ fn bytes(count: u64) -> Response<Body> {
     response
 }
 
-/// A body that fails when nothing of it comes for `limit`.
+/// A body that fails if none of it arrives for `limit`.
 fn limited(body: Incoming, limit: Duration) -> Body {
     let frames = stream::unfold(Some(body), move |body| async move {
         let mut body = body?;

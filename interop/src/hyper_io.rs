@@ -1,5 +1,5 @@
-//! What hyper asks of a runtime: streams and timers. Streams of futures-io are hyper's with a few
-//! lines, so that no crate between is needed.
+//! What hyper needs of a runtime: streams and timers. Adapting futures-io streams takes a few
+//! lines, so no further crate is needed.
 
 use std::future::Future;
 use std::io;
@@ -11,15 +11,12 @@ use hyper::rt::{Read, ReadBufCursor, Write};
 use polder::io::{AsyncRead, AsyncWrite};
 use polder::time;
 
-/// What is read at once, at most. It lies on the stack meanwhile: a connection that waits has none
-/// of it.
+/// The size of one read. The buffer is on the stack: a connection that waits has none.
 const CHUNK: usize = 16 * 1024;
 
-/// A stream of polder's, or of whoever else implements the traits of futures-io, for hyper.
-///
-/// It says that it can write from several buffers at once. hyper then sends a body's parts from
-/// where they are; otherwise it copies them together first, and has up to 400 KiB ready for a
-/// client that takes nothing.
+/// Adapts a stream with the traits of futures-io, polder's or another, to hyper.
+/// It supports vectored writes. hyper then sends the parts of a body from where they are; otherwise
+/// it copies them into one buffer first, up to 400 KiB for a client that reads nothing.
 pub struct HyperStream<S>(S);
 
 impl<S> HyperStream<S> {
@@ -34,8 +31,8 @@ impl<S: AsyncRead + Unpin> Read for HyperStream<S> {
         cx: &mut Context<'_>,
         mut buffer: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        // hyper's buffer is not initialised, which futures-io cannot do with: a copy costs less
-        // than zeroing all of it, which may be a lot, before each read.
+        // hyper's buffer is not initialised, and futures-io needs an initialised one: a copy costs
+        // less than zeroing the whole buffer, which may be large, before each read.
         let mut chunk = [0; CHUNK];
         let size = buffer.remaining().min(CHUNK);
         let read = ready!(Pin::new(&mut self.0).poll_read(cx, &mut chunk[..size]))?;
@@ -74,7 +71,7 @@ impl<S: AsyncWrite + Unpin> Write for HyperStream<S> {
     }
 }
 
-/// polder's timers, for hyper.
+/// Adapts polder's timers to hyper.
 #[derive(Clone, Copy, Debug)]
 pub struct HyperTimer;
 

@@ -1,5 +1,5 @@
-//! What the programs in `src/bin/` share: the command line, a limit for peers that stall, and what
-//! hyper asks of a runtime.
+//! What the programs in `src/bin/` share: the command line, a time limit for stalled peers, and the
+//! adapters for hyper.
 
 pub mod http;
 mod hyper_io;

@@ -1,4 +1,4 @@
-//! [`Limited`]: a stream whose peer must take what is sent to it.
+//! [`Limited`]: a stream with a time limit for stalled writes.
 
 use std::future::Future;
 use std::io;
@@ -9,12 +9,12 @@ use std::time::Duration;
 use polder::io::{AsyncRead, AsyncWrite};
 use polder::time::{Sleep, sleep};
 
-/// A stream on which writing fails once nothing could be written for a while, since the peer takes
-/// nothing. Reading has no limit here: how long silence is all right is for the protocol to say.
+/// A stream on which writing fails once nothing could be written for a while, since the peer reads
+/// nothing. Reading has no limit here: how long a peer may be silent depends on the protocol.
 pub struct Limited<S> {
     stream: S,
     limit: Duration,
-    /// Since a write had to wait.
+    /// Set when a write has to wait.
     stalled: Option<Sleep>,
 }
 

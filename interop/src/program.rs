@@ -1,8 +1,7 @@
-//! The command line, the same for every program: arguments, `--backend NAME`, `--timeout-ms N`, and
-//! what else the program names; how it is told to stop; and what it says.
-//!
-//! A mistake in the arguments is one line with the usage, and exit status 2; anything else that
-//! fails is one line and status 1. `--help` prints the usage.
+//! What all programs share: the command line (an argument, `--backend NAME`, `--timeout-ms N`, and
+//! the program's own options), how they are stopped, and their output.
+//! A usage error prints one line with the usage, and exits with status 2; any other error prints
+//! one line, and exits with status 1. `--help` prints the usage.
 
 use std::collections::VecDeque;
 use std::error::Error;
@@ -19,12 +18,11 @@ use polder::signal::{Signal, Signals};
 use polder::stream::StreamExt;
 use polder::{Backend, Runtime};
 
-/// How long a peer may do nothing where something is expected of it, unless `--timeout-ms` is
-/// given.
+/// The default of `--timeout-ms`: how long a peer may stall.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Runs `program` with its arguments, and tells of its error, if it has one. `usage` begins with
-/// its name and names all the options that there are: each takes a value.
+/// Runs `program` with its arguments, and reports its error. `usage` begins with its name and lists
+/// all options; each takes a value.
 pub fn main(usage: &str, program: impl FnOnce(&Arguments) -> io::Result<()>) -> ExitCode {
     let given = std::env::args_os().skip(1);
     let given = given.map(|argument| argument.to_string_lossy().into_owned());
@@ -53,10 +51,10 @@ pub fn main(usage: &str, program: impl FnOnce(&Arguments) -> io::Result<()>) -> 
     }
 }
 
-/// What the program was called with.
+/// The parsed command line.
 pub struct Arguments {
     usage: String,
-    /// What is no option.
+    /// Arguments that are not options.
     plain: Option<String>,
     options: Vec<(String, String)>,
     backend: Option<Backend>,
@@ -64,7 +62,7 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// `None` where help is asked for.
+    /// Returns `None` if help is requested.
     fn parse(
         usage: &str,
         given: impl IntoIterator<Item = String>,
@@ -87,7 +85,7 @@ impl Arguments {
                 Some(name) if known.contains(&name) => {
                     let value = given.next();
                     let value = value
-                        .ok_or_else(|| arguments.wrong(format_args!("--{name} wants a value")))?;
+                        .ok_or_else(|| arguments.wrong(format_args!("--{name} needs a value")))?;
                     arguments.options.push((name.into(), value));
                 }
                 None if arguments.plain.is_none()
@@ -107,12 +105,12 @@ impl Arguments {
         Ok(Some(arguments))
     }
 
-    /// The one argument that is no option.
+    /// Returns the argument that is not an option.
     pub fn plain(&self) -> Option<&str> {
         self.plain.as_deref()
     }
 
-    /// The last value given for `--name`.
+    /// Returns the last value of `--name`.
     pub fn option(&self, name: &str) -> Option<&str> {
         let mut options = self.options.iter().rev();
         options
@@ -120,12 +118,12 @@ impl Arguments {
             .map(|(_, value)| value.as_str())
     }
 
-    /// The milliseconds given for `--name`.
+    /// Returns the milliseconds of `--name`.
     pub fn duration(&self, name: &str, default: Duration) -> io::Result<Duration> {
         let Some(given) = self.option(name) else {
             return Ok(default);
         };
-        // At most 49 days, so that adding it to a point in time never overflows.
+        // At most 49 days, so that adding it to an `Instant` never overflows.
         let number = given.parse::<u32>().ok().filter(|number| *number > 0);
         let number = number.map(|number| Duration::from_millis(number.into()));
         number.ok_or_else(|| {
@@ -135,19 +133,19 @@ impl Arguments {
         })
     }
 
-    /// A mistake in the arguments.
+    /// Makes a usage error.
     pub fn wrong(&self, what: impl fmt::Display) -> io::Error {
         let text = format!("{what}; usage: {}", self.usage);
         io::Error::new(io::ErrorKind::InvalidInput, Misuse(text))
     }
 
-    /// `--timeout-ms`: how long a peer may do nothing where something is expected of it.
+    /// Returns `--timeout-ms`: how long a peer may stall.
     pub fn limit(&self) -> Duration {
         self.limit
     }
 
-    /// A runtime on the backend that `--backend` names, or else `POLDER_BACKEND`, or else on the
-    /// platform's best.
+    /// Makes a runtime on the backend of `--backend`, or else of `POLDER_BACKEND`, or else on the
+    /// platform's default.
     pub fn runtime(&self) -> io::Result<Runtime> {
         match self.backend {
             Some(backend) => Runtime::builder().backend(backend).build(),
@@ -155,7 +153,7 @@ impl Arguments {
         }
     }
 
-    /// Listens at the address given, or at a free port, and says where.
+    /// Listens on the given address, or on a free port, and prints the address.
     pub async fn listen(&self) -> io::Result<TcpListener> {
         let address = self.plain().unwrap_or("127.0.0.1:0");
         let listener = TcpListener::bind(address).await.map_err(|error| {
@@ -174,7 +172,7 @@ impl Arguments {
     }
 }
 
-/// What is wrong with the arguments, and not with the world.
+/// A usage error.
 #[derive(Debug)]
 struct Misuse(String);
 
@@ -186,8 +184,8 @@ impl fmt::Display for Misuse {
 
 impl Error for Misuse {}
 
-/// Is done at Ctrl-C, and at SIGTERM, which `kill` and service managers send. From the call on,
-/// neither ends the process by itself.
+/// Completes on Ctrl-C, and on SIGTERM, which `kill` and service managers send. After this call
+/// neither ends the process.
 pub fn stopped() -> io::Result<impl Future<Output = ()>> {
     let signals = Signals::new([Signal::Int, Signal::Term]);
     let mut signals = signals.map_err(|error| {
@@ -198,13 +196,13 @@ pub fn stopped() -> io::Result<impl Future<Output = ()>> {
     })
 }
 
-/// A line on standard output. It is written by another thread, and lost where too many wait for
-/// that already.
+/// Writes a line to standard output. Another thread writes it; it is dropped if too many lines are
+/// queued.
 pub fn say(line: fmt::Arguments<'_>) {
     LOG.say(line.to_string());
 }
 
-/// Tells what went wrong with a client, if anything did, with the causes behind it.
+/// Reports the error of a client, if there is one, with its causes.
 pub fn told<E: Error>(peer: impl fmt::Display, result: Result<(), E>) {
     let Err(error) = result else { return };
     let mut text = format!("{peer}: {error}");
@@ -216,9 +214,8 @@ pub fn told<E: Error>(peer: impl fmt::Display, result: Result<(), E>) {
     say(format_args!("{text}"));
 }
 
-/// Standard output. A write there blocks for as long as whoever reads is stalled: a pager, a
-/// terminal after Ctrl-S. A task that wrote would take its worker with it, every client, and
-/// Ctrl-C. So a thread writes.
+/// Standard output. A write blocks while its reader is stalled (a pager, a terminal after Ctrl-S).
+/// A task that writes would block its worker, all clients, and Ctrl-C. So a thread writes.
 struct Log {
     lines: Mutex<Lines>,
     changed: Condvar,
@@ -239,10 +236,10 @@ static LOG: Log = Log {
     changed: Condvar::new(),
 };
 
-/// So many lines may wait to be written: about a megabyte.
+/// The number of lines that may be queued: about a megabyte.
 const CAPACITY: usize = 10_000;
 
-/// How long the program waits in the end for whoever reads what it has said.
+/// How long the program waits at its end for the reader.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 impl Log {
@@ -255,7 +252,7 @@ impl Log {
                 let line = lines.waiting.pop_front().unwrap_or_default();
                 lines.writing = true;
                 drop(lines);
-                // That nobody reads it any more is no reason to stop.
+                // A closed pipe is no reason to stop.
                 let _ = writeln!(io::stdout(), "{line}");
                 self.lines.lock().unwrap().writing = false;
                 self.changed.notify_all();
@@ -281,7 +278,7 @@ impl Log {
         }
     }
 
-    /// Waits until all is written, for some time. How many lines were not.
+    /// Waits until all is written, but not for ever. Returns the number of lines that were not.
     fn end(&self) -> usize {
         let lines = self.lines.lock().unwrap();
         let busy = |lines: &mut Lines| lines.writing || !lines.waiting.is_empty();
@@ -293,7 +290,7 @@ impl Log {
     }
 }
 
-/// A line on standard error. That may be the same terminal or pipe, and its reader stalled.
+/// Writes a line to standard error, which may be the same pipe or terminal, with a stalled reader.
 fn complain(line: String) {
     let (sender, written) = mpsc::channel();
     let text = line.clone();

@@ -1,5 +1,5 @@
-//! Crates that know nothing of polder work inside it as they are: channels, locks, files,
-//! processes, combinators, HTTP/2, and what wants tokio's own reactor.
+//! Crates that do not know polder work inside it unchanged: channels, locks, files, processes,
+//! combinators, HTTP/2, and crates that need tokio's reactor.
 
 #![cfg(unix)]
 
@@ -22,11 +22,11 @@ use polder::stream::StreamExt;
 use polder::time::sleep;
 use polder::{Backend, Runtime};
 
-/// What one of these may take on a loaded machine; far beyond what any needs.
+/// The time limit of a test on a loaded machine; far longer than any needs.
 const LIMIT: Duration = Duration::from_secs(50);
 
 /// Runs `rule` on every backend, with its tasks on one thread and on three others, each time on a
-/// thread of its own: a wake-up that is lost is a failure and no wait for ever.
+/// thread of its own: a lost wake-up is a failure, not an endless wait.
 fn everywhere<F>(rule: impl Fn(Backend) -> F + Clone + Send + 'static)
 where
     F: Future<Output = ()>,

@@ -1,12 +1,9 @@
-//! A chat: the first line that a client sends is its name, and each further one goes to everyone
-//! else.
-//!
-//! Each client has one task each way. The one that reads puts lines into the others' channels; the
-//! one that writes takes them out of the client's own. Who speaks waits for a channel that is full:
-//! much that is said at once gets through at the pace of the slowest listener. One who is slower
-//! than is reasonable gets no more lines, and is shown out when the rest is written, or when
-//! nothing could be for the time that `--timeout-ms` gives. So one client never keeps the others
-//! waiting for long.
+//! A chat: the first line of a client is its name, and each further one is sent to all others.
+//! Each client has a task for each direction. The reading task sends lines to the channels of the
+//! others; the writing task receives from the client's own channel. A sender waits for a full
+//! channel: a burst of lines passes at the pace of the slowest reader. A client that is too slow
+//! gets no more lines, and is disconnected when the rest is written, or when nothing could be
+//! written for `--timeout-ms`. So one client never delays the others for long.
 
 use std::collections::HashMap;
 use std::io;
@@ -24,21 +21,20 @@ use polder::time::{timeout, timeout_at};
 
 const USAGE: &str = "chat [ADDR] [--timeout-ms N] [--backend NAME]";
 
-/// So many lines may wait for a client.
+/// The number of lines that may be queued for a client.
 const CAPACITY: usize = 1_000;
 
-/// Whoever has so many waiting has to take [`PACE`] of them in this time. Who speaks waits
-/// meanwhile.
+/// A client with a full channel must take [`PACE`] lines in this time. The sender waits meanwhile.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// So few that whoever reads at all takes them, on a busy machine too; so many that one who reads
-/// as slowly as is allowed does not make the others' chat stand still.
+/// Few enough for every client that reads at all, also on a busy machine; many enough that the
+/// slowest allowed client does not stop the chat of the others.
 const PACE: usize = 100;
 
 /// The longest line, in bytes.
 const LONGEST: u64 = 4_096;
 
-/// How long what has been said may take to be delivered after Ctrl-C.
+/// How long queued lines may take to be delivered after Ctrl-C.
 const GRACE: Duration = Duration::from_millis(250);
 
 fn main() -> ExitCode {
@@ -72,20 +68,20 @@ fn run(arguments: &Arguments) -> io::Result<()> {
 
 type Line = Arc<str>;
 
-/// Those who are there.
+/// The clients.
 #[derive(Default)]
 struct Room(Mutex<HashMap<SocketAddr, Member>>);
 
 struct Member {
     lines: Sender<Line>,
-    /// How many lines it has taken.
+    /// The number of lines that it has taken.
     taken: Arc<AtomicUsize>,
-    /// When its channel was full, and what it had taken then.
+    /// Since when its channel is full, and how many lines it had taken then.
     full: Option<(Instant, usize)>,
 }
 
 impl Member {
-    /// Until when it is waited for, its channel being full.
+    /// Returns until when a sender waits for its full channel.
     fn patience(&mut self) -> Instant {
         let (now, taken) = (Instant::now(), self.taken.load(Ordering::Relaxed));
         let (since, before) = *self.full.get_or_insert((now, taken));
@@ -98,7 +94,7 @@ impl Member {
 }
 
 impl Room {
-    /// To everyone but the speaker. Who does not keep up hears no more.
+    /// Sends a line to all but the speaker. A client that is too slow gets no more.
     async fn say(&self, speaker: SocketAddr, line: String) {
         let line = Line::from(line);
         let mut full = Vec::new();
@@ -113,11 +109,11 @@ impl Room {
                 self.leave(peer);
             }
         }
-        // Who says a lot at once does not keep this worker from those who write it.
+        // Yields, so that a client that sends much does not keep the writing tasks from running.
         future::yield_now().await;
     }
 
-    /// The newcomer's channel, with a welcome in it, and where to count what it takes.
+    /// Adds a client. Returns its channel, with a welcome in it, and the counter of lines taken.
     fn enter(&self, peer: SocketAddr) -> (Receiver<Line>, Arc<AtomicUsize>) {
         let (sender, receiver) = async_channel::bounded(CAPACITY);
         let mut members = self.0.lock().unwrap();
@@ -163,14 +159,14 @@ async fn client(
         }
         Ok(())
     };
-    // Whichever ends first ends the other: writing ends when the room has shown this client out.
+    // The first task to end ends the other: writing ends when the room has removed this client.
     let result = future::or(read, writing).await;
     room.leave(peer);
     room.say(peer, format!("* {name} has left\n")).await;
     result
 }
 
-/// The next line, without its end.
+/// Returns the next line, without its end.
 async fn line(reader: &mut BufReader<OwnedReadHalf>) -> io::Result<Option<String>> {
     let mut bytes = Vec::new();
     reader.take(LONGEST).read_until(b'\n', &mut bytes).await?;

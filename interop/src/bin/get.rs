@@ -1,9 +1,7 @@
-//! Gets what is at a URL and writes it to standard output: resolve, connect, TLS, HTTP.
-//!
-//! `https` trusts what the system trusts, or else the certificates in the file that `--cacert`
-//! names. Each step has the time that `--timeout-ms` gives. A user and a password in the URL are
-//! sent as Basic authorization (RFC 7617), and never as a part of the host: over `http`, everybody
-//! on the way can read them.
+//! Gets a URL and writes the body to standard output: resolve, connect, TLS, HTTP.
+//! `https` trusts the system's certificates, or those in the file given by `--cacert`. Each step is
+//! limited by `--timeout-ms`. A user and a password in the URL are sent as Basic authorization (RFC
+//! 7617), and never as part of the host; over `http` they are readable on the way.
 
 use std::error::Error;
 use std::io::{self, Write};
@@ -54,14 +52,14 @@ fn run(arguments: &Arguments) -> io::Result<()> {
     })
 }
 
-/// What a URL says.
+/// A parsed URL.
 struct Target {
     tls: bool,
     host: String,
     port: u16,
-    /// What the server is told of the host: as in the URL, without user and password.
+    /// The host header: as in the URL, without user and password.
     authority: String,
-    /// Of user and password, where there are any.
+    /// The authorization header, if the URL has a user and a password.
     authorization: Option<HeaderValue>,
     path: String,
 }
@@ -82,7 +80,7 @@ impl Target {
         };
         let host = uri.host().filter(|host| !matches!(*host, "" | "[]"));
         let host = host.ok_or_else(wrong)?;
-        // Not `port_u16`, which takes a port that is none for no port.
+        // Not `port_u16`, which ignores an invalid port.
         let port = match authority.strip_prefix(host).ok_or_else(wrong)? {
             "" | ":" => default,
             port => {
@@ -106,7 +104,7 @@ impl Target {
     }
 }
 
-/// What RFC 7617 makes of the user and the password of a URL.
+/// Encodes the user and the password of a URL as in RFC 7617.
 fn basic(user: &str) -> HeaderValue {
     let (name, password) = user.split_once(':').unwrap_or((user, ""));
     let decoded = |part| percent_decode_str(part).collect::<Vec<u8>>();
@@ -117,7 +115,7 @@ fn basic(user: &str) -> HeaderValue {
     value
 }
 
-/// What fails, or takes longer than `limit`, is an error that tells which step it was.
+/// Runs one step with the time limit. Its error names the step.
 async fn within<T, E>(
     limit: Duration,
     step: &str,
@@ -143,7 +141,7 @@ where
     let (mut requests, connection) = http1::handshake(HyperStream::new(stream))
         .await
         .map_err(io::Error::other)?;
-    // Dropped, and so ended, when this function is done.
+    // Dropped, and so cancelled, when this function returns.
     let _connection = polder::spawn(connection);
     let mut request = Request::get(&target.path).header(HOST, &target.authority);
     if let Some(value) = &target.authorization {
@@ -165,9 +163,9 @@ where
         let Ok(bytes) = frame.into_data() else {
             continue;
         };
-        // Whoever reads may take its time.
+        // The reader of standard output may be slow.
         match unblock(move || io::stdout().write_all(&bytes)).await {
-            // Or has enough: `get URL | head`.
+            // It may also be gone: `get URL | head`.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
             written => written.map_err(unwritable)?,
         }

@@ -1,7 +1,5 @@
 //! An HTTP/1.1 server: hyper, on polder's sockets and timers.
-//!
-//! What it serves is in `src/http.rs`. After Ctrl-C, or SIGTERM, the answers that are on their way
-//! are finished.
+//! What it serves is in `src/http.rs`. After Ctrl-C or SIGTERM it finishes the current responses.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -13,7 +11,7 @@ use polder::net::serve;
 
 const USAGE: &str = "http [ADDR] [--timeout-ms N] [--backend NAME]";
 
-/// How long answers may take after Ctrl-C.
+/// How long responses may take after Ctrl-C.
 const GRACE: Duration = Duration::from_secs(5);
 
 fn main() -> ExitCode {

@@ -1,7 +1,6 @@
 //! An HTTPS server: hyper, over rustls, on polder's sockets and timers.
-//!
-//! It makes itself a certificate for `localhost` and writes that to the file that is named, so that
-//! clients can be told to trust it. What it serves is in `src/http.rs`.
+//! It makes a certificate for `localhost` and writes it to the given file, so that clients can
+//! trust it. What it serves is in `src/http.rs`.
 
 use std::io;
 use std::process::ExitCode;
@@ -17,7 +16,7 @@ use polder::time::timeout;
 
 const USAGE: &str = "https [ADDR] --certificate FILE [--timeout-ms N] [--backend NAME]";
 
-/// How long answers may take after Ctrl-C.
+/// How long responses may take after Ctrl-C.
 const GRACE: Duration = Duration::from_secs(5);
 
 fn main() -> ExitCode {
@@ -67,7 +66,7 @@ async fn client(
     served.map_err(io::Error::other)
 }
 
-/// What speaks TLS with a fresh certificate, and that certificate, as PEM.
+/// Makes a TLS acceptor with a new certificate. Returns both, the certificate as PEM.
 fn certified() -> Result<(TlsAcceptor, String), Box<dyn std::error::Error + Send + Sync>> {
     let names = ["localhost".into(), "127.0.0.1".into(), "::1".into()];
     let made = rcgen::generate_simple_self_signed(names)?;

@@ -1,13 +1,10 @@
-//! A TCP proxy: whoever connects is connected with another address, both ways.
-//!
-//! The two directions end apart: an end that one side says is passed on, and the other direction
-//! goes on. Whatever else ends the connection (a reset, a side that takes nothing for the time that
-//! `--timeout-ms` gives, silence) ends it with a reset on both sides, so that nobody takes half of
-//! something for all of it.
-//!
-//! Silence is allowed for the time that `--idle-ms` gives, five minutes unless it is given. Where
-//! one side has said its end it may be gone for good, which looks the same as a client that waits
-//! for its answer: then the other may be silent for `--timeout-ms` only.
+//! A TCP proxy: connects each client with another address, in both directions.
+//! The two directions end separately: the end of one is passed on, and the other goes on. Anything
+//! else that ends the connection (a reset, a side that reads nothing for `--timeout-ms`, silence)
+//! resets both sides, so that neither takes partial data for complete.
+//! Silence is allowed for `--idle-ms`, five minutes by default. A side that has ended its direction
+//! may be gone, which looks the same as a client that waits for its response: then the other side
+//! may be silent for `--timeout-ms` only.
 
 use std::io;
 use std::process::ExitCode;
@@ -24,10 +21,10 @@ use polder::time::timeout_at;
 
 const USAGE: &str = "proxy [ADDR] --to ADDR [--timeout-ms N] [--idle-ms N] [--backend NAME]";
 
-/// How long both sides may be silent unless `--idle-ms` is given.
+/// The default of `--idle-ms`: how long both sides may be silent.
 const IDLE: Duration = Duration::from_secs(300);
 
-/// How long connections may go on after Ctrl-C.
+/// How long connections may continue after Ctrl-C.
 const GRACE: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
@@ -64,7 +61,8 @@ fn run(arguments: &Arguments) -> io::Result<()> {
     })
 }
 
-/// Connects `client` with `to` until both directions have ended; how many bytes went each way.
+/// Connects `client` with `to` until both directions have ended. Returns the number of bytes of
+/// each.
 async fn connected(
     client: TcpStream,
     to: &str,
@@ -73,7 +71,7 @@ async fn connected(
 ) -> io::Result<(u64, u64)> {
     let mut client = Side::new(client);
     let mut server = Side::new(TcpStream::connect_timeout(to, limit).await?);
-    // Nobody here knows what comes next, so nothing is kept back to send it along.
+    // The proxy cannot know what comes next, so it sends at once (no Nagle).
     client.stream.set_nodelay(true)?;
     server.stream.set_nodelay(true)?;
     let traffic = Traffic::default();
@@ -90,7 +88,7 @@ async fn connected(
     Ok(bytes)
 }
 
-/// Passes on what comes, and then its end.
+/// Copies one direction, and then shuts it down.
 async fn pass(
     mut from: ReadHalf<'_>,
     to: WriteHalf<'_>,
@@ -113,8 +111,8 @@ async fn pass(
     }
 }
 
-/// One of the two connections. Dropped before both directions have ended, whyever, it is reset:
-/// what was cut off must not look as if it were whole.
+/// One of the two connections. If it is dropped before both directions have ended it is reset:
+/// truncated data must not look complete.
 struct Side {
     stream: TcpStream,
     has_ended: bool,
@@ -132,14 +130,14 @@ impl Side {
 impl Drop for Side {
     fn drop(&mut self) {
         if !self.has_ended {
-            // Closing with a linger time of zero resets. It fails where the connection is gone
+            // Closing with a linger time of zero resets. It fails if the connection is gone
             // already.
             let _ = SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
         }
     }
 }
 
-/// When something came last, from either side.
+/// When data last came, from either side.
 struct Traffic {
     last: Mutex<Instant>,
     /// One direction has ended.
@@ -160,7 +158,7 @@ impl Traffic {
         *self.last.lock().unwrap() = Instant::now();
     }
 
-    /// Waits until nothing has passed for `idle`, or for `half_idle` once one direction has ended.
+    /// Waits until no data has passed for `idle`, or for `half_idle` once one direction has ended.
     async fn silence(&self, idle: Duration, half_idle: Duration) -> io::Error {
         let mut allowed = idle;
         loop {

@@ -1,9 +1,8 @@
-//! A WebSocket server that sends back what it gets: async-tungstenite, on polder's sockets.
-//!
-//! Who says nothing for the time that `--timeout-ms` gives is asked for a sign of life, and cut off
-//! when none comes in that time again. So is who takes nothing for that time: while a pong or an
-//! echo cannot be sent, nothing more is read, and nothing piles up. After Ctrl-C, or SIGTERM, the
-//! clients are told that the server goes away.
+//! A WebSocket echo server: async-tungstenite, on polder's sockets.
+//! A client that sends nothing for `--timeout-ms` is sent a ping, and disconnected if nothing comes
+//! in that time again. So is a client that reads nothing for that time: while a pong or an echo
+//! cannot be sent, nothing more is read, so nothing accumulates. After Ctrl-C or SIGTERM the
+//! clients are sent a close frame ("going away").
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -26,10 +25,10 @@ const USAGE: &str = "websocket [ADDR] [--timeout-ms N] [--backend NAME]";
 /// The longest message, in bytes.
 const LONGEST: usize = 4 << 20;
 
-/// What is written together.
+/// The size of the write buffer.
 const BUFFER: usize = 16 * 1024;
 
-/// How long clients may take to say goodbye after Ctrl-C.
+/// How long clients may take to close after Ctrl-C.
 const GRACE: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
@@ -73,7 +72,7 @@ async fn client(
         .max_message_size(Some(LONGEST))
         .max_frame_size(Some(LONGEST))
         .write_buffer_size(BUFFER)
-        // One message, and what is small and goes with it: unlimited unless it is said.
+        // One message, and small frames beside it: the default is no limit.
         .max_write_buffer_size(LONGEST + 2 * BUFFER);
     let greeting = accept_async_with_config(Limited::new(stream, limit), Some(config));
     let mut socket = timeout(limit, greeting)
@@ -96,7 +95,7 @@ async fn client(
     Ok(())
 }
 
-/// Sends back what comes, until the client closes the connection.
+/// Echoes until the client closes the connection.
 async fn echo(
     socket: &mut WebSocketStream<Limited<TcpStream>>,
     limit: Duration,
@@ -108,8 +107,8 @@ async fn echo(
                 Some(message @ (Message::Text(_) | Message::Binary(_))) => {
                     socket.send(message).await?
                 }
-                // tungstenite has answered pings and goodbyes, as far as its buffer. It would go on
-                // to read and to answer while the client takes nothing of that.
+                // tungstenite has put the answers to pings and close frames into its buffer. It
+                // would go on to read and to answer while the client reads none of that.
                 Some(_) => socket.flush().await?,
                 None => return Ok(()),
             },

@@ -74,7 +74,7 @@ fn a_wrong_argument_is_told_with_the_usage_and_status_2() {
     let wrong = [
         (&["--fast"][..], "\"--fast\" is not expected"),
         (&["-x"], "\"-x\" is not expected"),
-        (&["--timeout-ms"], "--timeout-ms wants a value"),
+        (&["--timeout-ms"], "--timeout-ms needs a value"),
         (&["--timeout-ms", "soon"], "above 0, not \"soon\""),
         (&["--timeout-ms", "0"], "above 0, not \"0\""),
         (&["--timeout-ms", "-1"], "above 0, not \"-1\""),

@@ -1,5 +1,4 @@
-//! The programs, each run on every backend that counts here and used by clients that know nothing
-//! of polder.
+//! The programs, each run on the important backends and used by independent clients.
 
 #![cfg(unix)]
 
