@@ -100,15 +100,15 @@ fn end(backend: Backend, workers: usize) {
         thread::yield_now();
     }
     let ending = state_of(this_thread());
-    // Before the spawner is stopped: it may be inside the allocator then, whose lock a new thread would
-    // wait for, and this one with it.
+    // Before the spawner is stopped: it may be inside the allocator then, whose lock a new thread
+    // would wait for, and this one with it.
     let releasing = thread::spawn({
         let over = over.clone();
         move || {
             eventually("the spawner is stopped", || STOPPED.load(SeqCst));
-            // Twice, since it may sleep for a lock on its way. Where the spawner is in the middle of a
-            // queue the runtime need not sleep at all: it may look again and again until the queue is
-            // whole.
+            // Twice, since it may sleep for a lock on its way. Where the spawner is in the middle
+            // of a queue the runtime need not sleep at all: it may look again and again until the
+            // queue is whole.
             let start = Instant::now();
             for _ in 0..2 {
                 while !is_asleep(&ending) && !over.load(SeqCst) && start.elapsed() < LOOKING {

@@ -152,8 +152,9 @@ mod linux {
             let scale = scale.to_str().and_then(|scale| scale.parse().ok());
             return a_process_with_a_timer(scale.expect("a number"));
         }
-        // On a busy machine a timer is late for other reasons too, and the stop takes longer than it
-        // was meant to. That does not grow with the times of the test; what the rule is about does.
+        // On a busy machine a timer is late for other reasons too, and the stop takes longer than
+        // it was meant to. That does not grow with the times of the test; what the rule is about
+        // does.
         let scales = [1, 1, 2, 4, 8];
         let late: Vec<String> = scales
             .into_iter()
