@@ -11,7 +11,7 @@ use super::{fails, in_a_child, open};
 /// Every name that a backend has, here or elsewhere.
 const NAMES: [&str; 5] = ["epoll", "kqueue", "event-ports", "iocp", "poll"];
 
-/// The error names what there is instead.
+/// Asserts that the error lists the available backends.
 #[track_caller]
 fn lists_what_is_available(error: &io::Error) {
     for backend in Backend::available() {
@@ -67,7 +67,7 @@ fn a_name_that_means_nothing_and_a_backend_that_is_not_here_are_errors() {
     }
 }
 
-/// The child's half of the tests of `POLDER_BACKEND`: what the environment says is what is used.
+/// The child's half of the tests of `POLDER_BACKEND`: the backend of the environment is used.
 fn environment_is_heeded() {
     let expected = std::env::var("POLDER_BACKEND").map(|name| match &*name {
         "" => Ok(Backend::default()), // As if it were not set.
@@ -81,7 +81,7 @@ fn environment_is_heeded() {
         Ok(Ok(backend)) => {
             assert_eq!(Backend::from_env().unwrap(), backend);
             assert_eq!(Runtime::new().unwrap().backend(), backend);
-            // Who is told otherwise does otherwise.
+            // A backend that is given explicitly takes precedence.
             for other in Backend::available() {
                 let runtime = Runtime::builder().backend(other).build().unwrap();
                 assert_eq!(runtime.backend(), other);

@@ -214,7 +214,7 @@ fn a_pollers_descriptor_is_readable_while_a_wait_would_return() {
     });
 }
 
-/// One thread, many sources, every operation at random: what must be reported is known each time.
+/// One thread, many sources, random operations: what must be reported is known each time.
 #[test]
 fn what_is_ready_is_reported_and_what_is_gone_is_not() {
     struct Slot {
@@ -222,7 +222,7 @@ fn what_is_ready_is_reported_and_what_is_gone_is_not() {
         theirs: Option<Socket>,
         unread: usize,
         registered: Option<(u64, Interest)>,
-        /// Not told since it was registered, armed, or written to.
+        /// Not reported since it was registered, armed, or written to.
         fresh: bool,
     }
 
@@ -343,7 +343,7 @@ fn what_is_ready_is_reported_and_what_is_gone_is_not() {
     });
 }
 
-/// Several threads do to their own sources what they like, while one thread waits.
+/// Several threads change their own sources at random, while one thread waits.
 #[test]
 fn changes_by_many_threads_lose_no_event_and_leave_no_stale_one() {
     on_every_backend(|backend| {
@@ -371,7 +371,7 @@ fn changes_by_many_threads_lose_no_event_and_leave_no_stale_one() {
                         let first = [NONE, READABLE, WRITABLE][random.below(3) as usize];
                         let mut source = Source::new(&poller, ours, token(), first, mode);
                         for _ in 0..random.below(3) {
-                            // The byte comes before it is waited for, or after.
+                            // The byte comes before the wait, or after.
                             let early = random.below(2) == 0;
                             if early {
                                 (&*theirs).write_all(b"x").unwrap();

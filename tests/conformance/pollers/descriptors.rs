@@ -30,7 +30,7 @@ fn descriptors() -> HashMap<RawFd, libc::c_int> {
 fn rule_23_all_descriptors_are_close_on_exec() {
     const NAME: &str = "pollers::descriptors::rule_23_all_descriptors_are_close_on_exec";
     in_a_child(NAME, &[], || {
-        // What a child of this process holds.
+        // The descriptors of a child process.
         let inherited = || {
             let list = "for n in 3 4 5 6 7 8 9; do (true <&$n) 2>/dev/null && echo $n; done; true";
             let output = Command::new("sh").args(["-c", list]).output().unwrap();

@@ -36,14 +36,14 @@ const NONE: Interest = Interest::NONE;
 const READABLE: Interest = Interest::READABLE;
 const WRITABLE: Interest = Interest::WRITABLE;
 
-/// How long silence is listened to.
+/// How long a test waits to see that nothing is reported.
 const QUIET: Duration = Duration::from_millis(10);
 
 fn open(backend: Backend) -> Arc<Poller> {
     Arc::new(Poller::new(backend).expect("an available backend can be opened"))
 }
 
-/// The modes that the poller says it has, and those that it says it has not.
+/// The modes that the poller offers, and those that it lacks.
 fn modes(poller: &Poller) -> (Vec<Mode>, Vec<Mode>) {
     let capabilities = poller.capabilities();
     let all = [
@@ -83,7 +83,7 @@ fn wait(poller: &Poller, timeout: Option<Duration>) -> Vec<Event> {
     events.iter().copied().collect()
 }
 
-/// What is ready now.
+/// Returns what is ready now, without waiting.
 fn look(poller: &Poller) -> Vec<Event> {
     wait(poller, Some(Duration::ZERO))
 }
@@ -98,7 +98,7 @@ fn next(poller: &Poller, token: u64) -> Event {
     }
 }
 
-/// Nothing is reported, and the wait that found nothing was not early.
+/// Asserts that nothing is reported, and that the wait was not too short.
 #[track_caller]
 fn quiet(poller: &Poller, when: &str) {
     let start = Instant::now();
@@ -108,7 +108,7 @@ fn quiet(poller: &Poller, when: &str) {
     assert!(elapsed >= QUIET, "{when}: {elapsed:?} instead of {QUIET:?}");
 }
 
-/// Waits until nothing is reported any more, which must be so after at most `limit` reports.
+/// Waits until nothing more is reported, and asserts that there are at most `limit` reports.
 #[track_caller]
 fn settles(poller: &Poller, limit: usize, when: &str) {
     let mut reports = 0;
@@ -125,8 +125,8 @@ fn settles(poller: &Poller, limit: usize, when: &str) {
     }
 }
 
-/// A wait in a thread of its own, which is under way when this returns. Nothing may be ready or
-/// notified before that, since the attempts to see it would take it away.
+/// Waits in a thread of its own; the wait is under way when this returns. Nothing may be ready or
+/// notified before, since the check whether it is under way would consume it.
 fn waiter(poller: &Arc<Poller>, timeout: Option<Duration>) -> JoinHandle<Vec<Event>> {
     let thread = thread::spawn({
         let poller = poller.clone();
@@ -150,7 +150,7 @@ fn waiter(poller: &Arc<Poller>, timeout: Option<Duration>) -> JoinHandle<Vec<Eve
     thread
 }
 
-/// Waits until another thread is within a wait.
+/// Waits until another thread is in a wait.
 fn parked(poller: &Poller) {
     eventually("a thread waits", || is_busy(poller));
 }
@@ -197,14 +197,14 @@ impl<S: AsFd> Source<S> {
         }
     }
 
-    /// Sets what is asked for.
+    /// Sets the interest.
     fn set(&self, interest: Interest) {
         self.poller
             .modify(self.socket.as_fd(), Token(self.token), interest, self.mode)
             .expect("what is registered can be modified");
     }
 
-    /// Sets what is asked for, where a report has taken that back.
+    /// Sets the interest, if a report has disarmed it.
     fn rearm(&self, interest: Interest) {
         if self.mode == Mode::OneShot {
             self.set(interest);
@@ -220,8 +220,7 @@ impl<S: AsFd> Source<S> {
         next(&self.poller, self.token)
     }
 
-    /// Waits, without reading, until a report says what `hint` looks for, where the backend gives
-    /// hints at all.
+    /// Waits, without reading, until a report has the `hint`, if the backend has hints.
     fn until_hinted(&self, interest: Interest, hint: impl Fn(&Event) -> bool) {
         loop {
             let event = self.next();
@@ -237,7 +236,7 @@ impl<S: AsFd> Source<S>
 where
     for<'a> &'a S: Read,
 {
-    /// One read, waited for as long as there is nothing.
+    /// Reads once, and waits if there is nothing.
     fn read(&self, bytes: &mut [u8]) -> io::Result<usize> {
         loop {
             match (&self.socket).read(bytes) {
@@ -286,7 +285,7 @@ fn pairs() -> [(&'static str, Socket, Socket); 2] {
 struct Pipe(OwnedFd);
 
 impl Pipe {
-    /// What is read from, and what is written to.
+    /// The end for reading, and the one for writing.
     fn pair() -> (Pipe, Pipe) {
         let mut ends = [-1; 2];
         // The flags are set in the same call where there is one, so that no child that another
@@ -331,7 +330,7 @@ impl Write for Pipe {
     }
 }
 
-/// Writes until there is no room; how much it was.
+/// Writes until there is no room. Returns the number of bytes.
 fn fill(mut to: impl Write) -> usize {
     let mut written = 0;
     loop {
@@ -377,8 +376,8 @@ fn fails<T: std::fmt::Debug>(result: io::Result<T>, kind: io::ErrorKind, what: &
 
 const CHILD: &str = "POLDER_TEST_CHILD";
 
-/// Runs `rule` in a process of its own: this test's binary, told to run only the test `name` of
-/// this file, with `variables` in its environment. A test calls nothing but this.
+/// Runs `rule` in a process of its own: this program, restricted to the test with the full name
+/// `name`, with `variables` in its environment. Such a test does nothing else.
 fn in_a_child(name: &str, variables: &[(&str, &str)], rule: impl FnOnce()) {
     if std::env::var_os(CHILD).is_some() {
         return rule();
@@ -451,7 +450,7 @@ impl Drop for Storm {
     }
 }
 
-/// Numbers that look random and are the same in every run.
+/// Pseudo-random numbers, the same in every run.
 struct Random(u64);
 
 impl Random {
@@ -463,7 +462,7 @@ impl Random {
     }
 }
 
-/// Only in a child: the limit is the process's.
+/// Only for children: the limit is the process's.
 fn set_descriptor_limit(soft: libc::rlim_t) {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
@@ -479,7 +478,7 @@ fn set_descriptor_limit(soft: libc::rlim_t) {
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
 }
 
-/// What a waiting thread saw, by the number of its wait.
+/// What a waiting thread has seen, by the number of its wait.
 #[derive(Default)]
 struct Seen {
     /// How many waits have begun.
@@ -491,7 +490,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// Waits on `poller`, in a thread of its own, until told that it is over.
+    /// Waits on `poller`, in a thread of its own, until it is stopped.
     fn watch(poller: &Arc<Poller>) -> (Arc<Seen>, JoinHandle<()>) {
         let seen = Arc::new(Seen::default());
         let thread = thread::spawn({
@@ -522,7 +521,8 @@ impl Seen {
         assert!(!timeout.timed_out(), "token {token} is never reported");
     }
 
-    /// The waits that a source which is gone may still be reported by: those begun by now.
+    /// The number of waits that may still report a source that is gone: those that have begun by
+    /// now.
     fn bound(&self) -> u64 {
         self.started.load(Ordering::SeqCst)
     }

@@ -70,8 +70,8 @@ fn rule_18_a_notification_comes_with_events_and_takes_none_away() {
     });
 }
 
-/// Several threads notify, each again as soon as a wait has ended after its last call: so that
-/// calls also fall between a wait's end and the next one's beginning.
+/// Several threads notify, each again as soon as a wait has ended after its last call. So calls
+/// also come between the end of a wait and the beginning of the next.
 fn notifications_arrive(poller: &Arc<Poller>, rounds: u64, storm: bool) {
     /// How often a thread has notified, and for how many of these a wait has ended since.
     #[derive(Default)]
@@ -172,7 +172,7 @@ fn rule_72_a_notification_that_finds_no_room_among_the_events_ends_no_later_wait
             &format!("{taken} events came with the notification"),
         );
         poller.notify().unwrap();
-        // This one has no other end than the notification.
+        // Only the notification can end this wait.
         assert!(wait(poller, None).is_empty());
     });
 }

@@ -305,7 +305,7 @@ fn rule_09_a_closed_pipe_reader_wakes_the_writer() {
     });
 }
 
-/// What is registered, and what makes it hang up.
+/// The kind, the registered end, and what makes it hang up.
 type End = (&'static str, OwnedFd, Box<dyn FnOnce()>);
 
 /// Every kind of end.
@@ -388,7 +388,7 @@ fn rule_10_an_end_that_was_reported_does_not_end_every_wait() {
             hang_up();
             ours.next();
             match mode {
-                // As long as it is waited for, it is told.
+                // It is reported as long as the interest is set.
                 Mode::Level => {
                     ours.next();
                     ours.set(NONE);
@@ -398,7 +398,7 @@ fn rule_10_an_end_that_was_reported_does_not_end_every_wait() {
                 _ => settles(poller, 2, kind),
             }
             quiet(poller, &format!("{kind}: told"));
-            // Whoever waits again is told again.
+            // Once the interest is set again it is reported again.
             ours.set(READABLE);
             assert!(ours.next().is_readable(), "{kind}");
         }
@@ -455,7 +455,7 @@ fn rule_68_the_end_of_a_peer_that_keeps_its_descriptor_wakes_a_blocked_writer() 
     });
 }
 
-/// Room comes where something lies unread, and is told of; and nothing is told of before.
+/// Room that comes while bytes are unread is reported, and nothing is reported before.
 #[test]
 fn rule_68_a_writer_beside_unread_bytes_is_told_of_room() {
     in_every_mode(|poller, mode| {

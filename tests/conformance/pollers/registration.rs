@@ -20,7 +20,7 @@ use super::{
 };
 use crate::support::{LIMIT, eventually, on_every_backend, sized};
 
-/// A descriptor that is registered, and will be closed before it is deregistered.
+/// A descriptor that is registered, and is closed before it is deregistered.
 struct Victim {
     number: RawFd,
     peer: Socket,
@@ -29,8 +29,8 @@ struct Victim {
 impl Victim {
     fn new(poller: &Poller, token: u64, mode: Mode) -> Victim {
         let (ours, peer) = unix_pair();
-        // SAFETY: this is the very thing that a caller must not do. The process has no other thread
-        // that opens descriptors, so the number comes to mean nothing but what this test wants.
+        // SAFETY: this test does what a caller must not do. The process has no other thread that
+        // opens descriptors, so the test controls what the number refers to.
         unsafe { poller.register(ours.as_fd(), Token(token), READABLE, mode) }.unwrap();
         Victim {
             number: ours.into_raw_fd(),
@@ -122,7 +122,7 @@ fn rule_11_a_descriptor_closed_while_a_thread_waits_harms_nobody() {
     });
 }
 
-/// Whether a backend is written here, and not in the `polling` crate.
+/// Whether the backend is polder's own, and not the `polling` crate's.
 fn ours_alone(backend: Backend) -> bool {
     matches!(backend, Backend::Epoll | Backend::Poll | Backend::Select)
 }
@@ -132,8 +132,8 @@ fn rule_11_the_next_owner_of_a_number_that_was_found_closed_can_use_it() {
     const NAME: &str = "pollers::registration::rule_11_the_next_owner_of_a_number_that_was_found_closed_can_use_it";
     in_a_child(NAME, &[], || {
         in_every_mode(|poller, mode| {
-            // The adapter to the platform keeps a table, and its kernels say nothing of a
-            // descriptor that was closed: it cannot learn.
+            // The adapter to `polling` keeps a table, and its kernels do not report a closed
+            // descriptor: so it cannot know.
             if !ours_alone(poller.backend()) {
                 return;
             }
@@ -447,7 +447,7 @@ fn rule_20_a_device_that_is_always_ready_is_an_error_or_ready() {
     });
 }
 
-/// A descriptor that only names a place in the file system; poll(2) takes it for closed.
+/// A descriptor that only names a place in the file system (`O_PATH`); poll(2) treats it as closed.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 #[test]
 fn rule_20_a_descriptor_that_only_names_a_place_is_an_error_at_registration() {
@@ -464,7 +464,7 @@ fn rule_20_a_descriptor_that_only_names_a_place_is_an_error_at_registration() {
     });
 }
 
-/// A disk is always ready, as a file is. Where this machine has one that may be opened.
+/// A disk is always ready, as a file is. Only if this machine has one that may be opened.
 #[test]
 fn rule_20_a_block_device_is_an_error_at_registration() {
     use std::os::unix::fs::FileTypeExt;

@@ -34,8 +34,8 @@ fn the_descriptor_is_where_the_capability_says_so() {
     });
 }
 
-/// Waits as a foreign loop would: on the descriptor alone, or, where there is none, for as long as
-/// the runtime says, but for no longer than a little.
+/// Waits as a foreign loop does: on the descriptor alone, or, if there is none, for the next
+/// timeout, capped at a short time.
 fn foreign_wait(runtime: &Runtime) {
     match runtime.backend_fd() {
         Ok(descriptor) => wait_until_readable(descriptor),
@@ -47,7 +47,7 @@ fn foreign_wait(runtime: &Runtime) {
     }
 }
 
-/// A foreign loop. Returns how often it came round.
+/// A foreign loop. Returns the number of its rounds.
 fn foreign_loop(runtime: &Runtime, mut done: impl FnMut() -> bool) -> usize {
     let mut rounds = 0;
     while !done() {
@@ -153,7 +153,7 @@ fn a_foreign_loop_runs_more_tasks_than_one_turn_does() {
                 .detach();
         }
         foreign_loop(&runtime, || count.get() == 1_000);
-        // More events than one wait reports, too.
+        // More events than one wait reports.
         let pairs = 150;
         let (streams, mut peers): (Vec<_>, Vec<_>) = runtime
             .block_on(async { join_all((0..pairs).map(|_| polder::spawn(tcp_pair()))).await })
@@ -205,7 +205,7 @@ fn the_descriptor_is_quiet_while_there_is_nothing_to_do() {
     });
 }
 
-/// From within a task, too: the first call, and a turn in the middle of a turn.
+/// Within a task: the first call of `backend_fd`, and a turn in the middle of a turn.
 #[test]
 fn embedding_begins_within_a_task_and_survives_nested_turns() {
     on_every_backend(|backend| {

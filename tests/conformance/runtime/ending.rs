@@ -59,7 +59,7 @@ fn dropping_the_runtime_drops_every_future() {
                 }
             })
             .detach();
-            // One that has its own waker, and one that has its own handle to be cancelled by.
+            // A task that owns its own waker, and one that owns its own handle.
             let things = guard();
             polder::spawn(async move {
                 let _things = (things, own_waker().await);
@@ -97,7 +97,7 @@ fn dropping_the_runtime_drops_every_future() {
             });
             runtime.spawn_local(hold(things)).detach();
         }
-        // Ones that wake another, that use sockets and timers, and that run a runtime there.
+        // Futures whose destructors wake another task, use sockets and timers, and drive a runtime.
         let wakers = Mailbox::<Waker>::default();
         for _ in 0..3 {
             let (guard, mine) = (guard(), wakers.clone());
@@ -148,7 +148,7 @@ fn dropping_the_runtime_drops_every_future() {
         drop(runtime.spawn(hold(guard())));
         while runtime.turn(Duration::ZERO) && wakers.is_empty() {}
         runtime.turn(Duration::ZERO);
-        // Ones that are never polled.
+        // Tasks that are never polled.
         runtime.spawn(hold(guard())).detach();
         let kept = runtime.spawn_local(hold(guard()));
         let handle = runtime.handle();
@@ -347,7 +347,7 @@ fn shutdown_lets_tasks_finish_and_counts_those_that_did_not() {
             }
             limit *= 2;
         }
-        // No time at all, polled before or not.
+        // With no time at all, whether the tasks were polled before or not.
         assert_eq!(fill(0, 4).shutdown(Duration::ZERO), 4);
         let runtime = fill(0, 2);
         for _ in 0..2 {
@@ -397,7 +397,7 @@ fn a_turn_within_a_task_drives_the_others() {
                     runtime.turn(Duration::from_millis(1));
                 }
                 log("outer");
-                // Any drive does.
+                // Any way of driving works.
                 assert_eq!(runtime.block_on(polder::spawn(async { 8 })), 8);
                 future::yield_now().await;
                 drop(runtime);
@@ -412,7 +412,7 @@ fn a_turn_within_a_task_drives_the_others() {
     });
 }
 
-/// What is kept in a thread-local may want to say goodbye: its destructor drives.
+/// A value in a thread-local may have to say goodbye: its destructor drives the runtime.
 #[test]
 fn a_runtime_is_driven_while_a_thread_ends() {
     struct Kept(Option<Runtime>, Alive);

@@ -14,7 +14,7 @@ use polder::future;
 use polder::io::{AsyncReadExt, AsyncWriteExt};
 use polder::net::TcpStream;
 
-/// Counts its wakes.
+/// A waker that counts its wakes.
 #[derive(Default)]
 struct Wakes(AtomicUsize);
 
@@ -44,7 +44,7 @@ async fn send_byte(mut stream: TcpStream) {
     stream.write_all(&[1]).await.unwrap();
 }
 
-/// The same socket, for the standard library.
+/// Returns the same socket as one of the standard library.
 fn blocking(stream: &mut TcpStream) -> std::net::TcpStream {
     stream.clone().try_into().unwrap()
 }

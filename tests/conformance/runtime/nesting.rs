@@ -85,8 +85,8 @@ fn each_future_of_nested_block_ons_is_woken_by_its_own_waker() {
     });
 }
 
-/// What is ready needs no worker. A task that has had its share of operations is told to come back,
-/// and then gets more, even if only the foreign executor has come round. In a process of its own,
+/// A ready operation needs no worker. A task that has used up its budget yields, and then has a new
+/// budget, even if only the foreign executor has polled it again. It runs in a process of its own,
 /// since nothing else could end it.
 #[test]
 fn a_foreign_executor_within_a_task_is_served_what_is_ready() {
@@ -267,8 +267,8 @@ fn sockets_timers_and_spawn_work_on_plain_threads() {
     in_children(ME, rule, |_, _| {});
 }
 
-/// A waker is foreign code. That one panics is nobody else's fault: nobody else is to be left
-/// waiting, and the background runtime goes on.
+/// A waker is foreign code. If one panics, no other waiter may be left waiting, and the background
+/// runtime goes on.
 #[test]
 fn a_waker_that_panics_leaves_nobody_else_waiting() {
     struct Panics;
@@ -317,8 +317,8 @@ fn a_waker_that_panics_leaves_nobody_else_waiting() {
     in_children(ME, rule, |_, _| {});
 }
 
-/// Nothing of polder's own is pending meanwhile. async-io's timers, sockets and wakers are called
-/// by a thread of its own, or, in its `block_on`, by ours.
+/// Nothing of polder is pending meanwhile. async-io calls the wakers of its timers and sockets on a
+/// thread of its own, or, in its `block_on`, on ours.
 #[test]
 fn another_reactors_timers_sockets_and_wakers_end_a_wait() {
     use std::net::UdpSocket;

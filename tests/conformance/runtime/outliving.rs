@@ -63,8 +63,8 @@ fn a_stream_and_a_timer_that_outlive_their_runtime_work_in_the_next() {
     });
 }
 
-/// A wait of one thread can be registered in the runtime of another: when a stream is waited for
-/// by both.
+/// A wait of one thread can be registered in the runtime of another, if both wait for the same
+/// stream.
 #[test]
 fn waits_of_other_threads_go_on_when_the_runtime_that_they_are_in_goes() {
     on_every_backend(|backend| {
@@ -109,7 +109,7 @@ fn waits_of_other_threads_go_on_when_the_runtime_that_they_are_in_goes() {
     });
 }
 
-/// Whoever polls by hand, with wakers of its own, is told that it has to look again.
+/// A future that is polled by hand, with a foreign waker, is woken so that it is polled again.
 #[test]
 fn foreign_wakers_that_wait_in_a_runtime_are_called_when_it_goes() {
     on_every_backend(|backend| {

@@ -12,10 +12,10 @@ use polder::stream::{Stream, StreamExt};
 use super::{Count, FAR, ms, poll_with, wait_for};
 use crate::support::{LIMIT, eventually, in_every_runtime, within};
 
-/// What both timers have.
+/// The interface that both timers have.
 trait AnyTimer: Future<Output = Instant> + Stream<Item = Instant> + Unpin {
-    /// Whether one that has fired once, and for good, is ready again when it is polled. (async-io's
-    /// is never ready again; the scenarios call both the same.)
+    /// Whether a one-shot timer that has fired is ready when it is polled again. (async-io's is
+    /// not; the scenarios treat both as the same.)
     const STAYS_DONE: bool;
     fn never() -> Self;
     fn after(duration: Duration) -> Self;
@@ -74,7 +74,7 @@ macro_rules! any_timer {
 any_timer!(polder::Timer, true);
 any_timer!(async_io::Timer, false);
 
-/// One thing that is done to a timer. Instants are milliseconds from the start of the scenario.
+/// One operation on a timer. Instants are milliseconds from the start of the scenario.
 #[derive(Clone, Copy, Debug)]
 enum Do {
     Never,
@@ -87,26 +87,26 @@ enum Do {
     SetInterval(Duration),
     SetIntervalAt(i64, Duration),
     Clear,
-    /// Looks once, as a future.
+    /// Polls once, as a future.
     Poll,
-    /// Looks once, as a stream.
+    /// Polls once, as a stream.
     PollNext,
     /// Waits for the waker that polled last to be woken, without polling.
     Woken,
-    /// Waits as a future does.
+    /// Awaits it as a future.
     Await,
-    /// Waits as a stream does.
+    /// Awaits its next item as a stream.
     Next,
-    /// Another one waits, and gives up.
+    /// Another future waits for it, and is dropped.
     GiveUp,
 }
 
 #[derive(PartialEq, Debug)]
 enum Saw {
     Pending,
-    /// When it was due. Exact: it is what it was told, not what a clock says.
+    /// The deadline. It is exact: the instant that was set, not the time of a clock.
     Due(i64),
-    /// For a deadline that it has worked out by its own clock.
+    /// A deadline that it has computed from its own clock.
     SomeTime,
     Woken,
     WillFire(bool),
@@ -209,8 +209,8 @@ fn run<T: AnyTimer>(scenario: &[Do]) -> Vec<Saw> {
     saw
 }
 
-/// Each scenario is run with our timer and with async-io's, on a plain thread, where both are
-/// driven by a thread of their own. No deadline is both polled for and near.
+/// Each scenario runs with our timer and with async-io's, on a plain thread, where both are driven
+/// by another thread. No timer is polled while its deadline is near.
 #[test]
 fn a_timer_does_what_that_of_async_io_does() {
     within(LIMIT, "on a plain thread", compare_with_async_io);
@@ -364,7 +364,7 @@ fn compare_with_async_io() {
     );
 }
 
-/// Two things that async-io's timer does otherwise than its documentation lets one hope.
+/// Two cases in which async-io's timer differs from its documentation.
 #[test]
 fn a_timer_keeps_its_word_where_that_of_async_io_does_not() {
     in_every_runtime(|_| async {

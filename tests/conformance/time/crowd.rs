@@ -13,7 +13,7 @@ use polder::future::yield_now;
 use super::{FAR, Random, drive_until};
 use crate::support::{on_every_backend, runtime, sized};
 
-/// The deadline by which a timer of the crowd is judged, and what came of it.
+/// The expected deadline of a timer, and the count of its wakes.
 struct Entry {
     deadline: Mutex<Instant>,
     wakes: AtomicUsize,
@@ -126,7 +126,7 @@ fn a_million_timers_set_and_cancelled_in_random_order_fire_right_and_leave_nothi
     });
 }
 
-/// Built without optimisation, a million would take too long for a suite that runs all the time.
+/// Without optimisation, a million would take too long for a suite that runs often.
 const CROWD: usize = match cfg!(debug_assertions) {
     true => 250_000,
     false => 1_000_000,

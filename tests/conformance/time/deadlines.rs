@@ -50,7 +50,7 @@ fn timers_are_never_early() {
     });
 }
 
-/// One after the other, so that the worker sleeps for each of them: what it rounds, it rounds up.
+/// One after the other, so that the worker sleeps for each: what it rounds, it rounds up.
 #[test]
 fn a_timer_that_the_worker_sleeps_for_is_never_early() {
     in_every_runtime(|_| async {
@@ -91,7 +91,7 @@ fn zero_and_past_deadlines_are_ready_at_the_first_poll() {
     });
 }
 
-/// As `async-io`'s is, whether or not somebody waits for it already.
+/// As `async-io`'s, whether or not a waker is registered.
 #[test]
 fn a_pending_timer_that_is_set_to_the_past_is_ready_at_the_next_poll() {
     in_every_runtime(|_| async {
@@ -129,7 +129,7 @@ fn a_pending_timer_that_is_set_to_the_past_is_ready_at_the_next_poll() {
     });
 }
 
-/// Whoever waits for it is told, without having to poll in between.
+/// The waiter is woken, without a poll in between.
 #[test]
 fn a_pending_timer_that_is_set_to_the_past_wakes_whoever_waits() {
     on_every_backend(|backend| {
@@ -143,8 +143,8 @@ fn a_pending_timer_that_is_set_to_the_past_wakes_whoever_waits() {
     });
 }
 
-/// Runs `rule` with a deadline that is further and further away, until it says that the machine was
-/// quick enough to set everything before it.
+/// Runs `rule` with deadlines further and further away, until it returns that the machine was fast
+/// enough to set all timers in time.
 async fn in_time(rule: impl AsyncFn(Instant) -> bool) {
     for lead in [20, 100, 500, 2_500, 12_500] {
         if rule(Instant::now() + ms(lead)).await {

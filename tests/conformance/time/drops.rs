@@ -15,7 +15,7 @@ use polder::time::{sleep, timeout};
 use super::{Count, FAR, Random, ms, past, poll_now, poll_with};
 use crate::support::{in_every_runtime, on_every_backend, runtime};
 
-/// When woken, drops all the timers that it is given, the one that wakes it included.
+/// A waker that drops all the timers that it has, including the one that wakes it.
 #[derive(Default)]
 struct Dropper {
     timers: Mutex<Vec<Timer>>,

@@ -64,13 +64,13 @@ impl Wake for Count {
     }
 }
 
-/// Polls once, with a waker of the test's own.
+/// Polls once, with a waker of the test.
 fn poll_with<F: Future + Unpin>(future: &mut F, count: &Arc<Count>) -> Poll<F::Output> {
     let waker = Waker::from(count.clone());
     Pin::new(future).poll(&mut Context::from_waker(&waker))
 }
 
-/// Polls once where it stands, in the runtime that is current.
+/// Polls once, in the current runtime.
 fn poll_now<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
 }
@@ -114,7 +114,7 @@ fn last_instant() -> Instant {
     last
 }
 
-/// A runtime on a thread of its own, which sleeps until `FAR`; it ends with this.
+/// A runtime on a thread of its own, which sleeps until `FAR` or until this is dropped.
 struct Asleep {
     handle: Handle,
     stop: Option<mpsc::Sender<()>>,
@@ -159,7 +159,7 @@ fn wait_for<F: Future>(future: F) -> F::Output {
     futures_lite::future::block_on(future)
 }
 
-/// Busily, so that a thread comes at a random moment of another one's going to sleep.
+/// Spins for a random time, so that it ends at a random point while another thread goes to sleep.
 fn spin(random: &mut Random) {
     let until = Instant::now() + Duration::from_nanos(random.below(30_000));
     while Instant::now() < until {

@@ -57,7 +57,7 @@ fn a_timer_goes_on_in_the_next_runtime() {
     });
 }
 
-/// A thread that sets a timer at the very moment at which its runtime goes.
+/// A thread sets a timer at the moment at which its runtime is dropped.
 #[test]
 fn a_timer_that_is_set_while_its_runtime_goes_is_not_lost() {
     on_every_backend(|backend| {
@@ -96,7 +96,8 @@ fn timers_work_in_nested_runtimes_and_move_between_them() {
         let _ = poll_once(&mut outer).await;
         let inner = runtime(backend);
         inner.block_on(async {
-            // One of its own, one of the outer's that completes here, one that is only looked at.
+            // A timer of its own, one of the outer runtime that completes here, one that is only
+            // polled.
             sleep(ms(1)).await;
             shared.set_after(ms(1));
             (&mut shared).await;
@@ -162,7 +163,7 @@ fn timers_that_wander_between_runtimes_are_neither_early_nor_lost() {
     });
 }
 
-/// When the thread-locals go, by which a thread knows its runtime.
+/// Timers are used while the thread-locals are destroyed.
 #[test]
 fn a_timer_may_be_polled_and_dropped_while_its_thread_ends() {
     struct Last(Timer, mpsc::Sender<thread::Result<()>>);
@@ -213,8 +214,8 @@ fn a_timer_may_be_polled_and_dropped_while_its_thread_ends() {
     });
 }
 
-/// Each time it is polled, set or cleared where chance has it; then it is near, and fires for
-/// whoever polled it last.
+/// In each round it is polled, set or cleared at random places; then it is set to a near deadline,
+/// and wakes the one that polled it last.
 #[test]
 fn a_timer_that_is_set_elsewhere_fires_where_it_was_polled_last() {
     #[derive(Clone, Copy)]
@@ -279,7 +280,7 @@ fn a_timer_that_is_set_elsewhere_fires_where_it_was_polled_last() {
     });
 }
 
-/// Does something to a timer on a thread that has no runtime.
+/// Calls `f` with the timer on a thread that has no runtime.
 fn on_a_thread(mut timer: Timer, f: impl FnOnce(&mut Timer) + Send + 'static) -> Timer {
     let thread = thread::spawn(move || {
         f(&mut timer);

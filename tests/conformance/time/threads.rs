@@ -130,7 +130,7 @@ fn a_timer_of_a_plain_thread_shortens_the_sleep_of_the_background() {
     });
 }
 
-/// What the worker would sleep for, against a list that is searched.
+/// The deadline that the worker sleeps for, against a list that is searched.
 #[test]
 fn a_runtime_sleeps_until_the_earliest_of_its_timers() {
     on_every_backend(|backend| {
@@ -250,7 +250,7 @@ fn timers_that_many_threads_set_at_once_fire_for_the_last_of_it() {
     });
 }
 
-/// A foreign loop that has gone to sleep learns of it, too.
+/// A foreign loop that sleeps is woken too.
 #[test]
 fn a_timer_that_is_set_nearer_between_turns_makes_the_descriptor_readable() {
     on_every_backend_alone(|backend| {
@@ -290,7 +290,7 @@ fn a_timer_that_is_set_nearer_between_turns_makes_the_descriptor_readable() {
     });
 }
 
-/// A task that is pushed back by others all the time, as an idle timeout is.
+/// A timer that others reset all the time, as an idle timeout is.
 #[test]
 fn a_timeout_that_is_pushed_back_again_and_again_ends_after_the_last_time() {
     on_every_backend(|backend| {
@@ -315,12 +315,12 @@ fn a_timeout_that_is_pushed_back_again_and_again_ends_after_the_last_time() {
     });
 }
 
-/// Whoever prints a timer looks at what its runtime is using at that moment.
+/// Printing a timer reads what its runtime is using at that moment.
 #[test]
 fn printing_a_timer_does_not_disturb_its_runtime() {
     use std::fmt::Write;
 
-    /// Takes its time, as a terminal does.
+    /// Is slow, as a terminal is.
     #[derive(Default)]
     struct Slow(String);
     impl Write for Slow {
@@ -358,7 +358,7 @@ fn printing_a_timer_does_not_disturb_its_runtime() {
     });
 }
 
-/// A deadline may want a descriptor of its own: without one it is met all the same.
+/// A deadline may need a descriptor (timerfd): without one it is met all the same.
 #[cfg(target_os = "linux")]
 #[test]
 fn timers_fire_though_no_descriptor_is_left() {
@@ -378,8 +378,8 @@ fn timers_fire_though_no_descriptor_is_left() {
     in_children(ME, rule, |_, _| {});
 }
 
-/// A foreign loop that the runtime is embedded in has to be told of a deadline by the kernel, which
-/// wants a descriptor: it is there from the start, or embedding is an error.
+/// A foreign loop learns of a deadline from the kernel, which needs a descriptor: it is opened when
+/// embedding begins, or that is an error.
 #[cfg(target_os = "linux")]
 #[test]
 fn an_embedded_runtime_keeps_its_deadlines_though_no_descriptor_is_left() {

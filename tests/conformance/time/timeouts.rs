@@ -58,8 +58,8 @@ fn an_elapsed_timeout_drops_nothing_early_and_turns_into_an_io_error() {
     });
 }
 
-/// A future that yields only because it has had its share of the loop must not cost the deadline
-/// its own.
+/// A future that yields only because it has used up its budget must not take the budget of the
+/// deadline.
 #[test]
 fn a_timeout_ends_a_future_that_is_always_ready() {
     in_every_runtime(|_| async {
@@ -94,7 +94,7 @@ fn a_timer_behind_a_future_that_is_always_ready_fires() {
     });
 }
 
-/// Panics if `future` is still polled after `limit`: for what would else go on for ever, busily.
+/// Panics if `future` is still polled after `limit`: otherwise a failure would be a busy loop.
 async fn give_up_after<F: Future>(limit: Duration, future: F) -> F::Output {
     let start = Instant::now();
     let mut future = pin!(future);
