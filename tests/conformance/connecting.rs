@@ -99,7 +99,7 @@ fn sockets_that_are_bound_listening_or_connected_already_are_taken_over() {
     });
 }
 
-/// Every kind of descriptor offered to every kind of socket.
+/// Every kind of descriptor is converted into every kind of socket.
 #[test]
 fn a_descriptor_is_taken_over_by_its_own_kind_of_socket_only() {
     type Take = fn(Owned) -> Result<(), std::io::Error>;
@@ -204,14 +204,14 @@ fn sockets_of_the_wrong_kind_cannot_be_bound_or_connected() {
     });
 }
 
-/// A listener whose queue is full: what connects to it is not answered.
+/// A listener whose queue is full: a connect to it gets no answer.
 fn silent() -> (SocketAddr, impl Sized) {
     let (listener, address, holder) = held_listener(0);
     let first = net::TcpStream::connect(address).unwrap();
     (address, (listener, holder, first))
 }
 
-/// On all backends at once, since it takes the time that it gives the silent ones.
+/// On all backends at once, since it waits for the time limit of the silent addresses.
 #[test]
 fn a_connect_with_a_limit_gives_each_address_its_share() {
     fn rule(backend: Backend) {

@@ -19,14 +19,14 @@ use crate::support::{
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// Between what it takes where all is well and how long a worker polls in these tests, with room on
-/// both sides.
+/// Longer than a correct run takes, and shorter than a worker polls in these tests, with a margin
+/// on both sides.
 const LATE: Duration = Duration::from_secs(2);
 
 /// See [`LATE`].
 const BUSY: Duration = Duration::from_secs(10);
 
-/// A timer that is registered with this waker.
+/// Makes a timer that is registered with this waker.
 fn timer_with(waker: impl Into<Waker>) -> Timer {
     let mut timer = Timer::after(HOUR);
     assert!(poll_with(&mut timer, &waker.into()).is_pending());
@@ -46,8 +46,8 @@ impl Drop for SetsOnDrop {
     }
 }
 
-/// Another thread gives up a timer, and the thread that drives drops its waker: after its last look
-/// at what is ready, if it does so too late.
+/// Another thread drops a timer, and the driving thread drops its waker: if that came too late, it
+/// would be after the last check for ready tasks.
 #[test]
 fn a_waker_whose_destructor_wakes_a_task_does_not_leave_it_lying() {
     on_every_backend_alone(|backend| {
@@ -121,7 +121,7 @@ fn a_waker_whose_destructor_panics_ends_no_worker() {
     });
 }
 
-/// All other workers are stuck, so nobody begins the task before the runtime closes, and nobody
+/// All other workers are stuck, so no worker starts the task before the runtime closes, and none
 /// does afterwards.
 #[test]
 fn closing_does_not_wait_for_a_worker_that_waits_for_a_task_that_never_began() {
@@ -216,7 +216,7 @@ fn run_leaves_no_task_whether_tasks_await_or_detach_others() {
     });
 }
 
-/// Polls a timer when it is woken, and keeps whether that was ready.
+/// A waker that polls a timer when it is woken, and stores whether that was ready.
 #[derive(Default)]
 struct PollsInWake {
     timer: Mutex<Option<Timer>>,
@@ -251,7 +251,7 @@ fn a_timer_that_is_polled_while_its_runtime_closes_is_not_ready_early() {
     });
 }
 
-/// Workers that have learnt to poll: idle times were short.
+/// Makes a runtime whose workers busy-poll, since their idle times were short.
 fn busy(backend: Backend, workers: usize) -> Runtime {
     let builder = Runtime::builder().backend(backend).workers(workers);
     let runtime = builder.busy_poll(BUSY).build();
@@ -303,7 +303,7 @@ fn run_returns_in_time_though_workers_poll_for_long() {
     });
 }
 
-/// A loop of its own, as a game has, in which nothing ever comes: no reason to spin.
+/// A foreign loop, as a game has, in which no event ever comes: no reason to spin.
 #[cfg(target_os = "linux")]
 #[test]
 fn turns_in_which_nothing_comes_do_not_teach_it_to_poll() {

@@ -48,8 +48,8 @@ mod linux {
 
     // Rule 67.
 
-    /// A socket with an error in its queue, and none pending: `IP_RECVERR`, and a send to a port
-    /// that nobody has.
+    /// A socket with an error in its queue, and none pending: `IP_RECVERR`, and a send to an unused
+    /// port.
     async fn with_an_unread_error() -> UdpSocket {
         let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let on: libc::c_int = 1;
@@ -75,8 +75,7 @@ mod linux {
     }
 
     pub fn an_error_queue() {
-        /// Attempts in a third of a second. A loop that is told in vain makes them by ten
-        /// thousands.
+        /// The limit of attempts in a third of a second. A loop that spins makes tens of thousands.
         const MANY: usize = 300;
         in_every_runtime_alone(async |backend| {
             let socket = with_an_unread_error().await;
@@ -230,7 +229,7 @@ mod linux {
 
     // Rule 70.
 
-    /// From here on these system calls fail on this thread, and on those that it starts.
+    /// Makes these system calls fail on this thread, and on those that it starts.
     fn refuse(calls: &[libc::c_long], errno: libc::c_int) {
         let step = |code: u32, jump_if_not: u8, value: u32| libc::sock_filter {
             code: code as u16,
@@ -269,7 +268,7 @@ mod linux {
         assert_eq!(result, 0, "{}", io::Error::last_os_error());
     }
 
-    /// Runs `rule` on a thread, and so in a filter, of its own.
+    /// Runs `rule` on a thread of its own, and so with a filter of its own.
     fn refused(
         calls: &'static [libc::c_long],
         errno: libc::c_int,

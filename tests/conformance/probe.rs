@@ -11,7 +11,7 @@ use polder::Task;
 use polder::future;
 use polder::net::{TcpListener, TcpStream};
 
-/// Things passed from any thread to whoever waits for them, in order.
+/// A channel from any thread to waiting tasks, in order.
 pub struct Mailbox<T>(Arc<Mutex<Mail<T>>>);
 
 struct Mail<T> {
@@ -73,10 +73,10 @@ impl<T> Mailbox<T> {
     }
 }
 
-/// A mailbox of nothing but the fact.
+/// A mailbox without contents.
 pub type Signal = Mailbox<()>;
 
-/// Counts what is alive.
+/// Counts live guards.
 #[derive(Clone, Default)]
 pub struct Alive(Arc<AtomicUsize>);
 
@@ -91,7 +91,7 @@ impl Alive {
     }
 }
 
-/// One of those that an [`Alive`] counts.
+/// A guard that an [`Alive`] counts.
 pub struct Guard(Alive);
 
 impl Drop for Guard {
@@ -115,17 +115,17 @@ pub async fn hold<T>(thing: T) {
     std::future::pending().await
 }
 
-/// The waker of the task that awaits this.
+/// Returns the waker of the task that awaits this.
 pub async fn own_waker() -> Waker {
     poll_fn(|cx| Poll::Ready(cx.waker().clone())).await
 }
 
-/// Polls once with a waker of the caller's choice.
+/// Polls once with the given waker.
 pub fn poll_with<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output> {
     Pin::new(future).poll(&mut Context::from_waker(waker))
 }
 
-/// Waits for all, each from the beginning on, and gives what they gave, in their order.
+/// Awaits all tasks at once, and returns their outputs in order.
 pub async fn join_all<T>(tasks: impl IntoIterator<Item = Task<T>>) -> Vec<T> {
     let mut tasks: Vec<_> = tasks.into_iter().map(|task| (task, None)).collect();
     for (task, output) in &mut tasks {

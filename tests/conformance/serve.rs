@@ -27,7 +27,7 @@ async fn echo(mut stream: TcpStream) {
     let _ = copy(reader, writer).await; // A client may go as it likes.
 }
 
-/// A client that says something, hears it back, and ends.
+/// A client that sends something, receives it back, and closes.
 async fn client(address: SocketAddr, word: &str) {
     let mut stream = TcpStream::connect(address).await.expect("it listens");
     stream.write_all(word.as_bytes()).await.expect("it reads");
@@ -38,8 +38,8 @@ async fn client(address: SocketAddr, word: &str) {
     assert_eq!(back, word);
 }
 
-/// Waits until a connection is refused: a child that another test starts has the listener too,
-/// between its `fork` and its `exec`.
+/// Waits until a connection is refused: a child of another test also has the listener, between its
+/// `fork` and its `exec`.
 async fn nobody_listens(address: SocketAddr) {
     while let Ok(stream) = TcpStream::connect(address).await {
         drop(stream);
@@ -257,7 +257,7 @@ fn dropping_it_cancels_its_connections_and_closes_the_listener() {
     });
 }
 
-/// Nobody who was accepted is forgotten, whenever it stops.
+/// No accepted connection is forgotten, whenever it stops.
 #[test]
 fn whoever_was_accepted_is_served_also_while_it_stops() {
     in_every_runtime(|backend| async move {
@@ -302,11 +302,11 @@ fn whoever_was_accepted_is_served_also_while_it_stops() {
     });
 }
 
-/// A listener that accepts in several steps, as one with a handshake does: a connection is told to
-/// `serve` once its first byte was read.
+/// A listener that accepts in several steps, as for a handshake: it passes a connection to `serve`
+/// once its first byte was read.
 struct Greeted {
     listener: TcpListener,
-    /// How many have come as far as the first step.
+    /// The number of connections that have reached the first step.
     begun: Arc<AtomicUsize>,
 }
 
@@ -331,7 +331,7 @@ impl Listener for Greeted {
     }
 }
 
-/// A client of such a listener, served.
+/// A client of such a listener that is served.
 async fn greet(address: SocketAddr) -> TcpStream {
     let mut stream = TcpStream::connect(address).await.expect("it listens");
     let served = async {
@@ -507,7 +507,7 @@ fn connections_are_served_by_several_workers() {
     });
 }
 
-/// Clients of the standard library's, on threads: what a server meets.
+/// Clients with sockets of the standard library, on threads.
 #[test]
 fn clients_that_vanish_harm_nobody() {
     in_every_runtime(|_| async {
@@ -539,7 +539,7 @@ fn clients_that_vanish_harm_nobody() {
     });
 }
 
-/// With Unix's numbers.
+/// With the error numbers of Unix.
 #[cfg(unix)]
 mod errors {
     use super::*;
@@ -552,10 +552,10 @@ mod errors {
 
     use crate::support::in_every_runtime_alone;
 
-    /// A listener that does what it is told.
+    /// A listener that follows a script.
     #[derive(Default)]
     struct Script {
-        /// What comes next; nothing, once this is empty.
+        /// The results to return; once it is empty, accepting is pending.
         turns: Mutex<VecDeque<io::Result<u32>>>,
         attempts: Arc<AtomicUsize>,
     }
@@ -587,7 +587,7 @@ mod errors {
         Err(io::Error::from_raw_os_error(code))
     }
 
-    /// accept(2) of Linux, "Error handling", and what a firewall says.
+    /// accept(2) of Linux, "Error handling", and the error of a firewall.
     #[test]
     fn errors_about_one_connection_are_passed_over_at_once() {
         in_every_runtime(|_| async {
@@ -668,7 +668,8 @@ mod errors {
         });
     }
 
-    /// No event would tell that there are descriptors again, but an own connection that ends does.
+    /// No event reports that descriptors are available again, but the end of a connection of its
+    /// own does.
     #[test]
     fn a_connection_that_ends_ends_the_rest() {
         in_every_runtime_alone(|_| async {
@@ -713,7 +714,7 @@ mod errors {
         });
     }
 
-    /// Errors that are each about one connection may have a lasting reason all the same.
+    /// Errors about single connections may have a lasting cause all the same.
     #[test]
     fn errors_without_end_do_not_make_the_loop_spin() {
         in_every_runtime(|_| async {

@@ -57,8 +57,8 @@ fn spawned_work_runs_only_while_the_runtime_is_driven() {
     });
 }
 
-/// Tasks that keep a worker busy, each in another way: by yielding; by waking each other, so that
-/// one of two is always ready and neither yields; by spawning an heir.
+/// Tasks that keep a worker busy in different ways: by yielding; by waking each other, so that one
+/// of two is always ready and neither yields; by spawning a successor.
 fn burden(spawn: &impl Fn(future::Boxed<()>)) {
     for _ in 0..8 {
         spawn(Box::pin(async {
@@ -153,7 +153,7 @@ fn a_wake_from_another_thread_reaches_an_idle_and_a_busy_runtime() {
     });
 }
 
-/// More than the inbox's ring holds, and all at once.
+/// More than the ring of the inbox holds, at once.
 #[test]
 fn ten_thousand_spawns_from_each_of_eight_threads_all_run() {
     on_every_backend(|backend| {
@@ -280,7 +280,7 @@ fn block_on_returns_under_full_load() {
     });
 }
 
-/// I/O and timers, in tasks and in the future that drives.
+/// I/O and timers, in tasks and in the future of `block_on`.
 async fn io_and_timers() {
     async fn trips(mut a: TcpStream, mut b: TcpStream) {
         let mut byte = [0];
@@ -332,9 +332,9 @@ fn a_task_that_always_yields_starves_nobody() {
     });
 }
 
-/// A loop of yields must not get ahead of the kernel, the clock and other threads: whatever has
-/// become ready by the time that a task yields runs before that task runs again. Otherwise, with
-/// many that yield, what the kernel tells is served late, by as much as all of them take.
+/// A loop of yields must not get ahead of the kernel, the clock and other threads: whatever is
+/// ready when a task yields runs before that task runs again. Otherwise events would be served
+/// late, by the time that all yielding tasks take.
 #[test]
 fn what_is_ready_when_a_task_yields_runs_before_that_task_runs_again() {
     in_every_runtime_alone(|_| async {
@@ -471,7 +471,7 @@ fn a_task_whose_socket_is_always_ready_does_not_hold_the_loop() {
     });
 }
 
-/// Those in one poll share what it may do, and come back for more.
+/// The operations of one poll share its budget, and continue in the next poll.
 #[test]
 fn timers_that_are_due_and_listeners_that_are_full_let_others_run() {
     in_every_runtime(|_| async {
@@ -635,7 +635,7 @@ fn a_panic_that_nobody_awaits_is_reported() {
 
 // 47: cancelling.
 
-/// Gives the others some turns; what is prompt is done by then.
+/// Yields a few times; whatever is prompt is done by then.
 async fn a_few_turns() {
     for _ in 0..3 {
         future::yield_now().await;
@@ -813,7 +813,7 @@ fn cancelling_races_with_running_and_with_ending() {
     });
 }
 
-/// Panics when it is dropped, unless a panic is under way already.
+/// Panics when it is dropped, unless the thread is panicking already.
 fn bomb() -> OnDrop<impl FnMut()> {
     OnDrop(|| {
         if !thread::panicking() {
@@ -1035,8 +1035,8 @@ fn spawn_local_on_a_plain_thread_panics_with_words() {
     );
 }
 
-/// Wakers are user code, and so are their destructors. In a process of its own, since what went
-/// wrong here would end the whole of it.
+/// Wakers are foreign code, and so are their destructors. It runs in a process of its own, since a
+/// failure here would abort the process.
 #[test]
 fn a_wakers_destructor_may_run_a_runtime() {
     const ME: &str = "tasks::a_wakers_destructor_may_run_a_runtime";
@@ -1147,7 +1147,7 @@ fn many_blocking_calls_at_once_all_finish() {
     });
 }
 
-/// The pool is the whole process's, so this one is a process of its own.
+/// There is one pool per process, so this test has a process of its own.
 #[test]
 #[cfg(target_os = "linux")]
 fn the_blocking_pool_grows_and_retires_idle_threads() {

@@ -19,7 +19,7 @@ use crate::support::{
     in_every_runtime, in_every_runtime_alone, on_every_backend, runtime, sized, until,
 };
 
-/// Counts what is dropped.
+/// Counts drops.
 struct Dropped(Arc<AtomicUsize>);
 
 impl Drop for Dropped {
@@ -122,7 +122,7 @@ fn what_has_ended_can_be_joined_without_waiting() {
     });
 }
 
-/// And a panic comes out of it, as it does where it is waited for.
+/// A panic comes out of it, as it does where it is awaited.
 #[test]
 fn joining_without_waiting_passes_over_the_cancelled_and_passes_panics_on() {
     in_every_runtime_alone(|backend| async move {
@@ -143,8 +143,8 @@ fn joining_without_waiting_passes_over_the_cancelled_and_passes_panics_on() {
     });
 }
 
-/// Whoever waits to join and gives up, and joins without waiting then, loses nothing and gets
-/// nothing twice.
+/// A join that is cancelled, followed by joins that do not wait, loses no output and returns none
+/// twice.
 #[test]
 fn waiting_and_not_waiting_to_join_can_be_mixed() {
     in_every_runtime(|backend| async move {
@@ -296,7 +296,7 @@ fn detached_tasks_run_on() {
     });
 }
 
-/// What it holds is free when its end is told.
+/// What a task holds is dropped before its end is reported.
 #[test]
 fn a_task_is_joined_after_its_future_was_dropped() {
     in_every_runtime(|_| async {
@@ -381,7 +381,7 @@ fn a_set_is_joined_on_another_thread_than_its_tasks_run() {
     });
 }
 
-/// Each end costs the same, however many tasks still run.
+/// Each end takes the same time, however many tasks still run.
 #[test]
 fn tens_of_thousands_end_one_by_one() {
     in_every_runtime(|backend| async move {

@@ -16,14 +16,14 @@ use crate::support::{in_every_runtime, on_every_backend, runtime, sized};
 /// Far more than any datagram needs over loopback.
 const SOON: Duration = Duration::from_secs(10);
 
-/// A socket, and where it is.
+/// A socket and its address.
 async fn bound() -> (UdpSocket, SocketAddr) {
     let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let address = socket.local_addr().unwrap();
     (socket, address)
 }
 
-/// Two that are connected with each other.
+/// Two sockets that are connected with each other.
 async fn both() -> (UdpSocket, UdpSocket) {
     let ((near, near_address), (far, far_address)) = (bound().await, bound().await);
     near.connect(far_address).await.unwrap();
@@ -110,8 +110,8 @@ fn peek_keeps_the_datagram_and_its_sender() {
     });
 }
 
-/// Several that came with one event: each read is shorter than its buffer, and says nothing of the
-/// rest.
+/// Several datagrams come with one event: each read is shorter than its buffer, which says nothing
+/// of the rest.
 #[test]
 fn datagrams_that_come_together_are_all_received() {
     in_every_runtime(|_| async {
@@ -231,7 +231,7 @@ fn tasks_send_and_receive_on_one_udp_socket_at_once() {
     });
 }
 
-/// By reference, without clones: two futures of one task, and one that gives up.
+/// By reference, without clones: two futures of one task, one of which is cancelled.
 #[test]
 fn one_udp_socket_is_received_from_and_sent_to_by_reference() {
     in_every_runtime(|_| async {
@@ -425,7 +425,7 @@ fn bad_addresses_of_udp_sockets_are_errors_with_words() {
     });
 }
 
-/// Linux wakes who waits, and says that it would block.
+/// Linux wakes the waiter, and then returns `EAGAIN`.
 #[cfg(target_os = "linux")]
 #[test]
 fn receiving_and_peeking_end_when_reading_is_shut_down() {

@@ -27,7 +27,7 @@ use crate::support::{in_every_runtime, on_every_backend, runtime};
 /// Far more than any wake needs.
 const SOON: Duration = Duration::from_secs(10);
 
-/// A path that nobody else has, in a directory that goes with it.
+/// A unique path, in a directory that is removed with it.
 struct Place(PathBuf);
 
 impl Place {
@@ -51,7 +51,7 @@ impl Drop for Place {
     }
 }
 
-/// An abstract name that nobody else has.
+/// A unique abstract name.
 #[cfg(target_os = "linux")]
 fn abstract_address() -> SocketAddr {
     use std::os::linux::net::SocketAddrExt;
@@ -74,7 +74,7 @@ fn send_with_descriptor(stream: &net::UnixStream, bytes: &[u8]) {
     assert_eq!(sent, bytes.len());
 }
 
-/// Reads `length` bytes, as many at once as there are.
+/// Reads `length` bytes, as many at once as are available.
 async fn read_pieces(near: &mut UnixStream, length: usize, vectored: bool) -> Vec<u8> {
     let mut bytes = [0; 64];
     let mut got = Vec::new();
@@ -112,7 +112,7 @@ fn descriptors_between_two_writes_lose_nothing() {
     });
 }
 
-/// The writer's pieces and the reader's room are random, and some pieces carry a descriptor.
+/// The sizes of writes and reads are random, and some writes carry a descriptor.
 #[test]
 fn random_pieces_some_with_descriptors_lose_nothing() {
     in_every_runtime(|_| async {
@@ -150,7 +150,7 @@ fn random_pieces_some_with_descriptors_lose_nothing() {
     });
 }
 
-/// With credentials on, a read ends where another writer begins.
+/// With credentials enabled, a read ends where another writer begins.
 #[cfg(target_os = "linux")]
 #[test]
 fn credentials_between_two_writes_lose_nothing() {
@@ -532,7 +532,7 @@ fn a_path_that_is_empty_or_too_long_or_has_a_nul_is_an_error() {
     });
 }
 
-/// The address of a socket without a name, as `recv_from` gives it, leads nowhere.
+/// The address of an unnamed socket, as `recv_from` returns it, cannot be sent to.
 #[test]
 fn an_address_without_a_name_is_an_error() {
     in_every_runtime(|_| async {
@@ -558,7 +558,7 @@ fn an_address_without_a_name_is_an_error() {
     });
 }
 
-/// As documented: the name that Linux makes up can still be had.
+/// As documented: Linux's autobind is still available.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_socket_whose_name_linux_has_made_up_is_taken_over() {
@@ -622,7 +622,7 @@ fn unix_datagrams_are_sent_and_received() {
     });
 }
 
-/// `None` if it waits, and not only until others have had their turn.
+/// Returns `None` if it is pending, and not only because it yielded.
 async fn poll_in_turns<T>(mut future: impl Future<Output = T> + Unpin) -> Option<T> {
     for _ in 0..2 {
         if let Some(done) = poll_once(&mut future).await {
@@ -634,7 +634,7 @@ async fn poll_in_turns<T>(mut future: impl Future<Output = T> + Unpin) -> Option
 }
 
 /// Whether the two are connected with each other, one with the other, or not at all: the kernel
-/// tells of room in the first two cases only.
+/// reports room in the first two cases only.
 #[test]
 fn a_datagram_for_which_there_is_no_room_waits_until_there_is() {
     in_every_runtime(|_| async {
@@ -868,7 +868,7 @@ fn fill_receiver(path: &Path) {
     assert_eq!(error.kind(), ErrorKind::WouldBlock);
 }
 
-/// What the kernel tells of a socket's room is about the receiver that it is connected to.
+/// The room that the kernel reports for a socket is that of the receiver that it is connected to.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_datagram_to_one_receiver_does_not_wait_for_another() {

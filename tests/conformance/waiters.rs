@@ -29,10 +29,10 @@ use crate::support::{
 const SOON: Duration = Duration::from_millis(2);
 const FAR: Duration = Duration::from_secs(3_600);
 
-/// What is expected to end at once, if at all.
+/// A time limit for what ends at once or never.
 const SHORT: Duration = Duration::from_secs(10);
 
-/// A waker that does something where it is cloned and where it is dropped.
+/// A waker that runs code where it is cloned and where it is dropped.
 struct Foreign {
     on_clone: Box<dyn Fn() + Send + Sync>,
     on_drop: Box<dyn Fn() + Send + Sync>,
@@ -51,7 +51,7 @@ impl Foreign {
         })
     }
 
-    /// One that does `f` in both places.
+    /// Makes a waker that calls `f` in both places.
     fn doing(f: impl Fn() + Send + Sync + Clone + 'static) -> Arc<Foreign> {
         Foreign::new(f.clone(), f)
     }
@@ -93,13 +93,13 @@ static VTABLE: RawWakerVTable = RawWakerVTable::new(
     },
 );
 
-/// Polls with it, once.
+/// Polls once with this waker.
 fn poll_as<F: Future + Unpin>(future: &mut F, foreign: &Arc<Foreign>) -> Poll<F::Output> {
     Pin::new(future).poll(&mut Context::from_waker(&foreign.waker()))
 }
 
-/// `make` gives a future that waits. It is polled with wakers that make, poll and drop another one
-/// like it wherever they are cloned and dropped: each of them replaces the one before.
+/// `make` returns a future that waits. It is polled with wakers that make, poll and drop another
+/// such future where they are cloned and dropped; each replaces the one before.
 fn reenter<F: Future + Unpin>(make: impl Fn() -> F + Send + Sync + Clone + 'static) {
     let calls = Arc::new(AtomicUsize::new(0));
     let again = {
@@ -119,7 +119,8 @@ fn reenter<F: Future + Unpin>(make: impl Fn() -> F + Send + Sync + Clone + 'stat
     assert!(calls.load(Ordering::SeqCst) > 0, "nobody was called");
 }
 
-/// `make` gives a future that waits, with a waker that cannot be cloned, and then as it should.
+/// `make` returns a future that waits. It is polled with a waker whose clone panics, and then with
+/// a normal one.
 fn cannot_be_cloned<F: Future + Unpin>(mut future: F) -> F {
     let foreign = Foreign::new(|| panic!("a clone that panics, on purpose"), || {});
     let polled = catch_unwind(AssertUnwindSafe(|| poll_as(&mut future, &foreign)));
@@ -194,7 +195,7 @@ fn a_waker_that_uses_a_timer_where_it_is_cloned_and_dropped_finds_no_lock_held()
     });
 }
 
-/// It is polled with a waker that is not kept.
+/// Polls with a waker that is not kept.
 fn reenter_a_fired_timer(mut timer: Timer) {
     let again = || {
         let mut other = Timer::after(FAR);
@@ -476,7 +477,7 @@ fn those_who_wait_for_one_socket_are_served_in_the_order_in_which_they_came() {
     });
 }
 
-/// Two clones of one stream that are read by turns get the same share.
+/// Two clones of one stream that are read in turn get the same share.
 #[test]
 fn two_handles_that_read_one_stream_are_served_by_turns() {
     in_every_runtime_alone(|_| async {
@@ -508,7 +509,7 @@ fn two_handles_that_read_one_stream_are_served_by_turns() {
     });
 }
 
-/// Whoever was woken has had its turn, and waits again if it was in vain.
+/// A waiter that was woken has had its turn, and registers again if it found nothing.
 async fn turns() {
     for _ in 0..4 {
         yield_now().await;
@@ -585,7 +586,7 @@ fn what_is_done_stays_done_and_never_pends_for_ever() {
     });
 }
 
-/// It yields all the same: who polls what is done again and again holds nobody up.
+/// It yields all the same: a task that polls a completed future again and again blocks no other.
 #[test]
 fn a_timer_that_is_done_starves_nobody() {
     in_every_runtime_alone(|_| async {
@@ -674,7 +675,7 @@ async fn at_once<F: Future>(what: &str, future: F) -> F::Output {
 
 // 73: as many as there are.
 
-/// How much of the processor's time `f` takes: the least of three times, since others run too.
+/// Returns the CPU time of `f`: the least of three measurements, since other threads run too.
 fn least(mut f: impl FnMut()) -> Duration {
     let time = |()| {
         let start = time();
@@ -684,7 +685,7 @@ fn least(mut f: impl FnMut()) -> Duration {
     [(); 3].map(time).into_iter().min().unwrap()
 }
 
-/// This thread's own time: on a loaded machine others' is the larger part.
+/// The CPU time of this thread: on a loaded machine other processes take most of the elapsed time.
 #[cfg(target_os = "linux")]
 fn time() -> Duration {
     let mut time = libc::timespec {
@@ -703,8 +704,7 @@ fn time() -> Duration {
     START.get_or_init(Instant::now).elapsed()
 }
 
-/// What is done for many times as many may take longer, but not the square of it. (In proportion it
-/// would be 8 times, squared 64.)
+/// More waiters may take proportionally longer (8 times), but not quadratically (64 times).
 fn assert_no_square(what: &str, mut f: impl FnMut(usize)) {
     const FEW: usize = 2_000;
     let few = least(|| f(FEW));
@@ -717,7 +717,7 @@ fn assert_no_square(what: &str, mut f: impl FnMut(usize)) {
     );
 }
 
-/// Each of them is polled twice, the second time with another waker, and given up, the last one
+/// Each future is polled twice, the second time with another waker, and dropped, the last one
 /// first.
 fn poll_and_drop<F: Future>(waits: impl Iterator<Item = F>) {
     struct Nobody;
@@ -761,7 +761,7 @@ fn waiting_for_an_event_takes_the_same_time_however_many_do() {
     });
 }
 
-/// Without a runtime per backend: who waits is kept in one place for all of them.
+/// Not run per backend: the waiters are kept in the same way for all of them.
 #[test]
 fn waiting_for_a_socket_takes_the_same_time_however_many_do() {
     within(crate::support::LIMIT, "a socket", || {
@@ -783,8 +783,7 @@ fn waiting_for_a_socket_takes_the_same_time_however_many_do() {
 
 // 74: what looks like TCP.
 
-/// Whatever a socket is that says that it is a stream of the internet's: all of what is sent
-/// arrives, and the end of it.
+/// For each kind of socket that reports to be an internet stream: all data arrives, and the end.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_stream_that_only_looks_like_tcp_loses_nothing() {

@@ -34,13 +34,13 @@ use crate::support::{
     LIMIT, eventually, message, on_every_backend_with_several, runtime_of, share,
 };
 
-/// At full size on the default backend, at a tenth elsewhere: there is no run with one worker here.
+/// The full size on the default backend, a tenth on the others: there is no run with one worker
+/// here.
 fn sized(backend: Backend, full: usize) -> usize {
     share(backend == Backend::default(), full)
 }
 
-/// Runs one of each of these futures on each worker: they wait for each other, on their threads,
-/// before they begin.
+/// Runs one future on each worker: the tasks block their threads until all have started.
 fn spread<F>(runtime: &Runtime, future: impl Fn(usize) -> F) -> Vec<Task<F::Output>>
 where
     F: Future + Send + 'static,
@@ -332,8 +332,7 @@ fn a_worker_that_is_stuck_keeps_no_new_task_from_the_others() {
     });
 }
 
-/// Also from a worker that never has nothing to do, and from which the others' lack of tasks should
-/// keep some.
+/// The spawning worker is never idle, and should keep some tasks, although the others have none.
 #[test]
 fn a_worker_that_is_stuck_keeps_no_new_task_from_one_that_is_always_busy() {
     on_every_backend_with_several(|backend, workers| {
@@ -375,8 +374,8 @@ fn a_worker_that_is_stuck_keeps_no_new_task_from_one_that_is_always_busy() {
     });
 }
 
-/// The first task that a task spawns is told to nobody while that one runs, unless it drives
-/// another runtime.
+/// The first task that a task spawns wakes no worker while the spawning task runs, unless that
+/// drives another runtime.
 #[test]
 fn a_nested_block_on_may_wait_for_a_task_of_the_outer_runtime() {
     on_every_backend_with_several(|backend, workers| {
@@ -394,8 +393,8 @@ fn a_nested_block_on_may_wait_for_a_task_of_the_outer_runtime() {
     });
 }
 
-/// What is left is taken by those that come free, also after workers were woken by other things at
-/// the same moment: see the head of `src/task/search.rs`.
+/// Injected tasks that are left are taken by workers that become idle, also if workers are woken by
+/// something else at the same moment: see the head of `src/scheduler/idle.rs`.
 #[test]
 fn no_new_task_is_left_lying_while_workers_are_woken_by_other_things() {
     on_every_backend_with_several(|backend, workers| {
@@ -528,7 +527,7 @@ fn a_thousand_connections_that_one_task_accepts_are_spread_evenly() {
     in_children(ME, rule, |_, _| {});
 }
 
-/// How often the threads called `name`… have gone to sleep.
+/// Returns how often the threads whose name begins with `name` have gone to sleep.
 #[cfg(target_os = "linux")]
 fn sleeps(name: &str) -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
@@ -685,7 +684,8 @@ fn shutdown_of_several_workers_lets_tasks_finish_and_counts_those_that_did_not()
     });
 }
 
-/// A runtime that ends in the middle of everything; what lives on works in another.
+/// A runtime is dropped in the middle of everything; sockets and timers that outlive it work in
+/// another.
 #[cfg_attr(
     not(target_os = "linux"),
     allow(dead_code, reason = "counts are Linux's")
@@ -778,7 +778,7 @@ fn end_in_the_middle(backend: Backend, workers: usize, round: usize) {
     });
 }
 
-/// Wakes others when it is dropped.
+/// Wakes other tasks when it is dropped.
 #[cfg_attr(
     not(target_os = "linux"),
     allow(dead_code, reason = "counts are Linux's")
@@ -1323,7 +1323,7 @@ fn a_storm_of_spawns_from_four_threads_and_every_worker_all_runs() {
     });
 }
 
-/// A task may be set going by an event of another worker's, by each in turn.
+/// A task is woken by an event of another worker, by each in turn.
 #[test]
 fn events_go_round_the_workers() {
     on_every_backend_with_several(|backend, workers| {
@@ -1347,7 +1347,7 @@ fn events_go_round_the_workers() {
 
 // 60: wakers that do anything.
 
-/// Blocks the thread that wakes it on a task of its runtime, and then wakes `then`.
+/// A waker that blocks its thread on a task of its runtime, and then wakes `then`.
 struct Blocks {
     handle: Handle,
     then: Waker,
@@ -1360,7 +1360,7 @@ impl Wake for Blocks {
     }
 }
 
-/// Polls `future` with a waker that blocks, in the place of its task's.
+/// Polls `future` with a blocking waker instead of its task's.
 async fn woken_by_blocking<F: Future>(future: F) -> F::Output {
     let handle = Handle::current();
     let mut future = Box::pin(future);
@@ -1371,9 +1371,8 @@ async fn woken_by_blocking<F: Future>(future: F) -> F::Output {
     .await
 }
 
-/// Each worker in turn is the one in the waker while the others sleep, so that it also is the one
-/// with the fewest tasks. A socket's waker is called first thing after the wait, a timer's somewhat
-/// later.
+/// Each worker in turn is in the waker while the others sleep, so it is also the one with the
+/// fewest tasks. A socket's waker is called directly after the wait, a timer's somewhat later.
 #[test]
 fn a_waker_may_block_on_a_task_that_it_spawns_into_its_own_runtime() {
     on_every_backend_with_several(|backend, workers| {

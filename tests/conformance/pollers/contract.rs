@@ -118,7 +118,7 @@ fn a_wait_replaces_the_events_of_the_last_one() {
 fn a_wait_reports_no_more_than_there_is_room_for_and_everybody_has_a_turn() {
     in_every_mode(|poller, mode| {
         for capacity in [0, 1, 2, 3, 6] {
-            // Whatever earlier waits had room for.
+            // Nothing is left of an earlier capacity.
             quiet(poller, "nothing is there yet");
             let sources: Vec<_> = (0..7)
                 .map(|token| {
@@ -133,7 +133,7 @@ fn a_wait_reports_no_more_than_there_is_room_for_and_everybody_has_a_turn() {
                     round < 7 * 7,
                     "capacity {capacity}: only {seen:?} had a turn"
                 );
-                // What is told once comes again only if all of it was told.
+                // With edges and one-shot an event without room must come in a later wait.
                 poller.wait(&mut events, Some(Duration::ZERO)).unwrap();
                 assert!(
                     events.len() <= capacity.max(1),
@@ -145,7 +145,7 @@ fn a_wait_reports_no_more_than_there_is_room_for_and_everybody_has_a_turn() {
                     break;
                 }
             }
-            // And a notification has its place beside them.
+            // A notification needs no room.
             for (source, _) in &sources {
                 source.set(WRITABLE);
             }
