@@ -23,8 +23,8 @@ use support::{LIMIT, eventually, message, on_every_backend, passed, runtime_of};
 
 const CHILD: &str = "POLDER_ENDS_CHILD";
 
-/// Runs `child` in a process of its own, on these backends and with 1, 2 and 4 workers, and hands
-/// what came of it to `judge`. A child that does not end is a failure.
+/// Runs `child` in a process of its own, on these backends and with 1, 2 and 4 workers, and passes
+/// its output to `judge`. A child that does not end is a failure.
 fn in_children(
     test: &str,
     backends: impl Fn(Backend) -> bool,
@@ -89,11 +89,11 @@ fn exit_within_a_task_of_a_thread_local_runtime_ends_the_process() {
     );
 }
 
-/// One that is dropped by a thread-local's destructor, and one that is made and driven in one,
-/// where other thread-locals with destructors are gone.
+/// A runtime that is dropped by a thread-local's destructor, and one that is made and driven in
+/// such a destructor, after other thread-locals were destroyed.
 #[test]
 fn a_runtime_in_a_thread_local_ends_with_its_thread() {
-    /// Drives a runtime where it is dropped.
+    /// Drives a runtime in its destructor.
     struct Drives(Backend, usize);
     impl Drop for Drives {
         fn drop(&mut self) {
@@ -133,13 +133,13 @@ fn a_runtime_in_a_thread_local_ends_with_its_thread() {
     });
 }
 
-/// What `select` asks about has no limit that can be lowered, and no descriptor of its own.
+/// All backends but `select`, which has no limit that can be lowered, and no descriptor of its own.
 fn can_break(backend: Backend) -> bool {
     backend != Backend::Select
 }
 
-/// From here on no poller of this process can wait: what looks like an epoll is something else, and
-/// `poll` may not ask about as many descriptors as it has to.
+/// Makes every wait of this process fail: the epoll descriptors are replaced by others, and the
+/// descriptor limit is below what `poll` needs.
 fn break_pollers() {
     let null = std::fs::File::open("/dev/null").unwrap();
     let list = std::fs::read_dir("/proc/self/fd").expect("the list of descriptors");
@@ -163,7 +163,7 @@ fn break_pollers() {
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
 }
 
-/// The child came to its last line, "ended", and succeeded.
+/// Asserts that the child printed its last line, "ended", and succeeded.
 fn has_ended(output: &Output) {
     let said = String::from_utf8_lossy(&output.stdout);
     let complained = String::from_utf8_lossy(&output.stderr);
@@ -174,7 +174,7 @@ fn has_ended(output: &Output) {
     );
 }
 
-/// Notes that it was dropped, and where.
+/// Records its drop, and the thread.
 struct Dropped {
     made_on: ThreadId,
     count: Arc<AtomicUsize>,

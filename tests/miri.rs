@@ -22,13 +22,13 @@ use polder::event::{Event, Latch};
 use polder::future::{self, yield_now};
 use polder::{Backend, Handle, Runtime, TaskSet, Timer, time};
 
-/// What a program may take that Miri does not run; Miri finds hangs by itself.
+/// The time limit of a program outside Miri; Miri detects hangs by itself.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// So many of a thing: few where each costs a thousand times what it does elsewhere.
+/// A number of repetitions: few under Miri, where each takes a thousand times as long.
 const MANY: usize = if cfg!(miri) { 2 } else { 50 };
 
-/// Further away than any program here lasts.
+/// Longer than any program here runs.
 const HOUR: Duration = Duration::from_secs(3_600);
 
 /// Runs `program` on runtimes of one to three workers.
@@ -54,7 +54,7 @@ fn runtime(backend: Backend, workers: usize) -> Runtime {
         .expect("an available backend can be opened")
 }
 
-/// Runs `f` on a thread of its own, against the deadline.
+/// Runs `f` on a thread of its own, with a deadline.
 fn within(what: &str, f: impl FnOnce() + Send + 'static) {
     let (sender, receiver) = std::sync::mpsc::channel();
     let thread = thread::spawn(move || {
@@ -69,12 +69,12 @@ fn within(what: &str, f: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// Panics without the hook, which has nothing new to tell.
+/// Panics without calling the hook, whose output would be of no use.
 fn quietly_panic() {
     std::panic::resume_unwind(Box::new("meant to be"));
 }
 
-/// A place where one task leaves its waker for whoever finds it.
+/// A slot in which one task stores its waker for others.
 #[derive(Clone, Default)]
 struct Meeting(Arc<Mutex<(bool, Option<Waker>)>>);
 
@@ -307,7 +307,7 @@ fn panics_reach_whoever_awaits_and_harm_nobody_else() {
 
 #[test]
 fn a_runtime_ends_in_the_middle_of_wakes_spawns_and_cancels() {
-    /// Spawns and wakes as it goes.
+    /// Spawns and wakes in its destructor.
     struct Parting(Meeting);
     impl Drop for Parting {
         fn drop(&mut self) {
@@ -404,7 +404,7 @@ fn run_sees_the_end_of_the_last_task_of_all_workers() {
     });
 }
 
-/// Timers far away lie in the heap, and are touched by others than their worker.
+/// Distant timers are in the heap, and are set by threads other than their worker.
 #[test]
 fn timers_are_pushed_back_moved_and_dropped_on_other_threads() {
     on_workers(|runtime| {

@@ -16,7 +16,7 @@ use polder::{Backend, Event, Handle, Runtime, Timer, future};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Runs `f` in a runtime on async-io's reactor, on a thread of its own, against a deadline.
+/// Runs `f` in a runtime on async-io's reactor, on a thread of its own, with a deadline.
 fn run<F: Future<Output = ()>>(f: impl FnOnce() -> F + Send + 'static) {
     run_on(1, f);
 }
@@ -40,7 +40,7 @@ fn run_on<F: Future<Output = ()>>(workers: usize, f: impl FnOnce() -> F + Send +
     }
 }
 
-/// This program, asked for something that it does at once.
+/// Runs this program as a child that ends at once.
 async fn child() {
     let mut command = Command::new(std::env::current_exe().expect("this program's path"));
     command.arg("--list").stdin(Stdio::null());
@@ -71,7 +71,7 @@ async fn echo() {
     server.await;
 }
 
-/// One epoll in this process, once every thread has seen that there can be one.
+/// Asserts that there is one epoll in this process, after every thread had occasion to open one.
 #[cfg(target_os = "linux")]
 fn there_is_one_reactor() {
     let start = Instant::now();
@@ -81,7 +81,7 @@ fn there_is_one_reactor() {
     }
 }
 
-/// How many epolls there are in this process.
+/// Returns the number of epolls in this process.
 #[cfg(target_os = "linux")]
 fn reactors() -> usize {
     let list = std::fs::read_dir("/proc/self/fd").expect("the list of descriptors");
@@ -151,7 +151,7 @@ fn what_is_in_async_io_already_can_be_waited_for() {
     });
 }
 
-/// Nothing of polder's own is pending: only a wake by async-io ends the wait.
+/// Nothing of polder is pending: only a wake by async-io ends the wait.
 #[test]
 fn timers_of_async_ios_alone_end_a_wait() {
     run(|| async {
@@ -197,7 +197,7 @@ fn the_output_of_a_hundred_children_comes() {
     });
 }
 
-/// Calls `call` when it is woken, once.
+/// A waker that calls `call` once.
 struct Calls<F>(Mutex<Option<F>>);
 
 impl<F: FnOnce() + Send + 'static> Calls<F> {
@@ -215,7 +215,7 @@ impl<F: FnOnce() + Send> Wake for Calls<F> {
     }
 }
 
-/// A timer of async-io's that calls `call`, on whichever thread drives that reactor.
+/// A timer of async-io that calls `call`, on the thread that drives its reactor.
 async fn called(call: impl FnOnce() + Send + 'static) {
     let mut timer = async_io::Timer::after(Duration::from_millis(2));
     let waker = Calls::waker(call);
@@ -279,8 +279,8 @@ fn a_waker_in_its_reactor_may_drive_another_runtime_and_wait_for_this_one() {
     }
 }
 
-/// With room for one event, those that are ready in both directions again and again leave room for
-/// who comes after a long time, whether the wait may sleep or not.
+/// With room for one event, sources that are always ready in both directions leave room for one
+/// that becomes ready late, whether the wait may sleep or not.
 #[test]
 fn ready_sources_leave_room_for_a_newcomer() {
     for timeout in [Some(Duration::ZERO), Some(Duration::from_secs(10)), None] {

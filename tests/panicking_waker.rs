@@ -17,7 +17,7 @@ use polder::Timer;
 
 use support::{on_every_backend, runtime, within};
 
-/// Panics when it wakes, and says how often it did.
+/// A waker that panics when it is woken, and counts that.
 #[derive(Default)]
 struct Panics(AtomicUsize);
 
@@ -55,7 +55,8 @@ fn a_waker_that_panics_takes_no_other_wake_up_with_it() {
     });
 }
 
-/// Else nothing would end the process any more: the handler is there, and nobody behind it.
+/// Otherwise nothing could end the process any more: the handler is installed, and its thread is
+/// gone.
 #[cfg(unix)]
 #[test]
 fn a_waker_that_panics_does_not_end_the_telling_of_signals() {
@@ -80,7 +81,7 @@ fn a_waker_that_panics_does_not_end_the_telling_of_signals() {
     });
 }
 
-/// Says how often it was woken.
+/// A waker that counts its wakes.
 #[cfg(unix)]
 #[derive(Default)]
 struct Counts(AtomicUsize);
@@ -92,7 +93,7 @@ impl Wake for Counts {
     }
 }
 
-/// A waker that can be cloned once, to be left somewhere, and panics where it is cloned there, or
+/// A waker that can be cloned once, to be registered, and then panics where it is cloned or
 /// dropped.
 #[cfg(unix)]
 mod brittle {
@@ -119,7 +120,7 @@ mod brittle {
     }
 }
 
-/// The thread that tells of signals serves everybody, and clones nobody's waker.
+/// The thread of the signals serves all waiters, and clones no waker.
 #[cfg(unix)]
 #[test]
 fn a_waker_whose_clone_panics_does_not_end_the_telling_of_signals() {
@@ -171,7 +172,7 @@ fn a_waker_that_panics_does_not_end_the_background_runtime() {
     });
 }
 
-/// Panics when it is woken, and again when the last of it is dropped.
+/// A waker that panics when it is woken, and again when its last clone is dropped.
 #[cfg(feature = "net")]
 struct PanicsWhenDropped;
 
@@ -189,7 +190,7 @@ impl Drop for PanicsWhenDropped {
     }
 }
 
-/// More than there may be threads that look up names, so that each of them meets several.
+/// More than the threads that look up names, so that each thread gets several.
 #[cfg(feature = "net")]
 const MORE_THAN_THREADS: usize = 200;
 
@@ -214,7 +215,8 @@ fn wakers_that_panic_end_no_thread_that_looks_up_names() {
     });
 }
 
-/// Awaited by a waker that panics, a call ends no thread of the pool, and its output is there.
+/// A call that is awaited with a panicking waker ends no thread of the pool, and returns its
+/// output.
 #[cfg(feature = "blocking")]
 #[test]
 fn wakers_that_panic_end_no_thread_of_the_blocking_pool() {

@@ -33,7 +33,7 @@ fn alone() -> MutexGuard<'static, ()> {
     guard
 }
 
-/// Sends this process a SIGINT, as a terminal does when somebody presses the keys.
+/// Sends this process a SIGINT, as a terminal does on Ctrl-C.
 #[cfg(unix)]
 fn interrupt() {
     // SAFETY: it takes two integers; the process is ourselves.
@@ -190,7 +190,7 @@ fn each_signal_is_told_to_whoever_waits_for_it() {
     });
 }
 
-/// As documented: from the first call on, for good.
+/// As documented: after the first call Ctrl-C never ends the process.
 #[test]
 fn a_signal_for_which_nobody_waits_does_not_end_the_process() {
     let _alone = alone();
@@ -209,7 +209,7 @@ fn a_signal_for_which_nobody_waits_does_not_end_the_process() {
     });
 }
 
-/// This process, from outside. Windows has nothing of the kind but Ctrl-C.
+/// Signals this process from outside. Windows has only Ctrl-C.
 #[cfg(unix)]
 fn send(number: libc::c_int) {
     // SAFETY: it takes two integers; the process is ourselves.
@@ -300,8 +300,7 @@ fn numbers_of_no_signal_and_of_signals_that_cannot_be_had_are_errors() {
     }
 }
 
-/// There are more signals than names here, and a signal may be listened to by its name and its
-/// number.
+/// Some signals have no variant, and a signal may be listened to by its variant and by its number.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_signal_without_a_name_is_listened_to_by_its_number() {
@@ -402,7 +401,8 @@ fn signals_reach_listeners_in_two_runtimes_on_two_threads() {
     });
 }
 
-/// As documented: of a kind, those between two looks are told once; none of another kind is hidden.
+/// As documented: signals of one kind between two polls are reported once, and hide none of another
+/// kind.
 #[test]
 fn signals_between_two_looks_are_told_once_for_each_kind() {
     let _alone = alone();

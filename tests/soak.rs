@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use polder::{Backend, Runtime};
 
-/// As long as this nothing stands still, on a loaded machine, unless a wake was lost.
+/// If nothing makes progress for this long, even on a loaded machine, a wake was lost.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn wakes() -> usize {
@@ -28,7 +28,7 @@ fn wakes() -> usize {
     }
 }
 
-/// Passes numbers to one task: whoever gives adds, and wakes; the task takes all that came.
+/// Passes numbers to one task: senders add to it and wake the task, which takes the sum.
 #[derive(Default)]
 struct Slot {
     count: AtomicUsize,
@@ -60,7 +60,7 @@ impl Slot {
     }
 }
 
-/// One kind of traffic: how far it is, and what it looks like.
+/// One kind of traffic: its progress and its state.
 struct Work {
     what: String,
     done: AtomicUsize,
@@ -80,7 +80,7 @@ impl Work {
         })
     }
 
-    /// So many steps were made. True if it is over: then everybody is told.
+    /// Counts steps. Returns whether it is over; then all waiters are woken.
     fn add(&self, steps: usize) -> bool {
         if self.done.fetch_add(steps, Ordering::Relaxed) + steps >= self.total
             && !self.over.swap(true, Ordering::SeqCst)
@@ -90,7 +90,7 @@ impl Work {
         self.over.load(Ordering::SeqCst)
     }
 
-    /// Waits for its end, and fails, with words, if it stands still.
+    /// Waits for its end, and fails with a message if it makes no progress.
     fn watch(&self, ended: impl Fn() -> bool) {
         let mut last = (0, Instant::now());
         while !ended() {
@@ -118,7 +118,7 @@ fn runtime(backend: Backend, workers: usize) -> Runtime {
     builder.build().expect("an available backend can be opened")
 }
 
-/// Drives a runtime on a thread of its own, for as long as `work` goes on.
+/// Drives a runtime on a thread of its own until `work` ends.
 fn drive(
     backend: Backend,
     workers: usize,
@@ -143,8 +143,8 @@ fn drive(
     );
 }
 
-/// Tasks in a ring, spread over the workers so that each hop goes to another one, and tokens that
-/// go round: one, so that everybody sleeps meanwhile, or more.
+/// Tasks in a ring, spread over the workers so that each hop crosses workers, and tokens that go
+/// round: one, so that all others sleep meanwhile, or more.
 fn ring(backend: Backend, workers: usize, tokens: usize, total: usize) {
     let what = format!("{tokens} tokens in a ring, {workers} workers on {backend}");
     let work = Work::new(what, total, 4 * workers);

@@ -20,8 +20,8 @@ fn runtime(backend: Backend) -> Runtime {
     Runtime::builder().backend(backend).build().unwrap()
 }
 
-/// Both halves are one handle: that the writer waits in another runtime must not take the source
-/// away from the reader's.
+/// Both halves are one handle: a writer that waits in another runtime must not move the source away
+/// from the reader's.
 #[test]
 fn a_reader_is_served_by_its_own_runtime_after_the_other_half_has_waited_elsewhere() {
     const MANY: usize = 16 << 20;
@@ -54,7 +54,7 @@ fn a_reader_is_served_by_its_own_runtime_after_the_other_half_has_waited_elsewhe
     }
 }
 
-/// A source that is on its way from one runtime to another is no error to the one that it leaves.
+/// A source that is moving from one runtime to another is no error for the one that it leaves.
 #[test]
 fn clones_that_start_to_wait_in_two_runtimes_at_once_both_wait() {
     for backend in Backend::available() {

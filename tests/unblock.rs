@@ -17,12 +17,12 @@ use polder::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt, BufReader, Unblock, 
 use polder::stream::StreamExt;
 use support::{LIMIT, eventually, in_every_runtime_alone, message, sized, until, within};
 
-/// What an operation does, on a plain thread with a deadline.
+/// Runs an operation on a plain thread, with a deadline.
 fn here<F: Future<Output = ()>>(rule: impl FnOnce() -> F + Send + 'static) {
     within(LIMIT, "here", || polder::block_on(rule()));
 }
 
-/// Holds a thread back until it is opened.
+/// Blocks a thread until it is opened.
 #[derive(Clone, Default)]
 struct Gate(Arc<(Mutex<bool>, Condvar)>);
 
@@ -38,7 +38,7 @@ impl Gate {
     }
 }
 
-/// The byte at a place of what is copied: no two halves of it are alike.
+/// Returns the byte at an offset of the test data: no two parts of it are alike.
 fn byte(place: usize) -> u8 {
     (place % 251) as u8 ^ (place >> 16) as u8
 }
@@ -47,7 +47,7 @@ fn bytes(length: usize) -> Vec<u8> {
     (0..length).map(byte).collect()
 }
 
-/// Gives `length` bytes in pieces of all sizes, now and then interrupted.
+/// A reader of `length` bytes in pieces of all sizes, sometimes interrupted.
 struct Pieces {
     length: usize,
     place: usize,
@@ -80,8 +80,8 @@ impl Read for Pieces {
     }
 }
 
-/// Keeps what is written, in pieces of all sizes, now and then interrupted; what is flushed is
-/// counted.
+/// A writer that keeps what is written, in pieces of all sizes, sometimes interrupted, and counts
+/// flushed bytes.
 #[derive(Clone, Default)]
 struct Kept(Arc<Mutex<(Vec<u8>, usize, usize)>>);
 
@@ -157,7 +157,7 @@ fn a_large_file_is_copied_byte_for_byte() {
     });
 }
 
-/// Counts what is read from it, without end, or written to it, once the gate is open.
+/// Endless; once the gate is open, counts the bytes that are read from or written to it.
 #[derive(Clone, Default)]
 struct Counted(Gate, Arc<AtomicUsize>);
 
@@ -220,7 +220,7 @@ fn no_more_is_read_ahead_or_written_behind_than_the_capacity() {
     });
 }
 
-/// Does as it is told, once for each call, and then nothing.
+/// Follows a script, one step for each call, and then does nothing.
 struct Script<F>(F);
 
 impl<F: FnMut(usize) -> io::Result<usize>> Read for Script<F> {
@@ -514,7 +514,7 @@ fn an_iterator_gives_its_items_in_their_order_and_no_more_ahead_than_its_capacit
     });
 }
 
-/// Tells when it is gone.
+/// Reports its drop.
 struct Held<T>(T, #[allow(dead_code)] Arc<()>);
 
 impl<T: Read> Read for Held<T> {

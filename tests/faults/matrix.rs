@@ -21,13 +21,14 @@ use polder::Backend;
 
 use crate::subject::UNSERVED;
 
-/// As long as a run may take before it counts as hanging. It takes a second.
+/// A run that takes longer counts as hanging. It takes a second normally.
 const LIMIT: Duration = Duration::from_secs(12);
 
 /// The same for what hung once, and is run again to be sure.
 const LAST_LIMIT: Duration = Duration::from_secs(40);
 
-/// After so many hangs a row is known to hang on a backend: only faults that last are tried still.
+/// After this number of hangs a row is known to hang on a backend: from then on only lasting faults
+/// are tried.
 const HANGS: usize = 3;
 
 /// The backends that are polder's own.
@@ -66,7 +67,7 @@ struct Row {
     errno: &'static str,
     lasts: Lasts,
     excuse: Excuse,
-    /// What no kernel does, and strace does.
+    /// A fault that strace can inject but no kernel produces.
     fake: &'static str,
 }
 
@@ -278,7 +279,7 @@ impl Row {
         ONCE.iter().chain(lasting).copied()
     }
 
-    /// Whether this may come of it.
+    /// Returns whether this result is allowed.
     fn allows(&self, outcome: &Outcome, backend: Backend) -> bool {
         match outcome {
             Outcome::Untouched | Outcome::Right | Outcome::Said => true,
@@ -294,7 +295,7 @@ impl Row {
     }
 }
 
-/// What came of one run.
+/// The result of one run.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Outcome {
     /// The call was not made, or not that often.
@@ -333,7 +334,7 @@ struct Run {
     words: Vec<String>,
 }
 
-/// A folder for one run, which goes with it.
+/// A folder for one run, removed at its end.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -546,7 +547,7 @@ fn run_surely(backend: Backend, fault: &str, expected: bool) -> Result<Run, Stri
     }
 }
 
-/// What came of all runs of one row on one backend.
+/// The results of all runs of one row on one backend.
 #[derive(Default)]
 struct Cell {
     outcomes: BTreeMap<Outcome, Vec<&'static str>>,
@@ -648,7 +649,7 @@ fn plain(words: &str) -> String {
     words.collect::<Vec<String>>().join(" ")
 }
 
-/// Whether it can be traced at all here; if not, says so.
+/// Returns whether tracing works here; if not, prints why.
 fn can_trace() -> bool {
     match run(Backend::Epoll, Some("getpgid:error=EPERM:when=1"), LIMIT) {
         Ok(run) if run.outcome == Outcome::Untouched => true,
@@ -675,7 +676,7 @@ pub fn without_faults() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// One cell, for whoever looks for the reason.
+/// Runs one cell, to look for the cause.
 pub fn one(call: &str, errno: &str, when: &str, backend: &str) -> ExitCode {
     let backend = backend.parse().expect("a backend of this machine");
     let fault = format!("{call}:error={errno}:when={when}");

@@ -32,10 +32,10 @@ use polder::{Async, Backend, Runtime, TaskSet};
 /// More than a socket's buffers hold, so that both sides have to wait.
 const LARGE: usize = 3 << 20;
 
-/// What is said of a server that is not heard of: with no descriptor left it waits for one.
+/// The report for a server that does not answer: without descriptors it waits for one.
 pub const UNSERVED: &str = "nobody served the client";
 
-/// What came of a part that is not right.
+/// The result of a part that is not as expected.
 pub enum Failure {
     Said(io::Error),
     Wrong(String),
@@ -82,7 +82,7 @@ const PARTS: [Part; 13] = [
     ("embedding", embedding),
 ];
 
-/// Where the report is written, and how far it is.
+/// The report and its current offset.
 struct Report(File, AtomicU64);
 
 impl Report {
@@ -94,7 +94,7 @@ impl Report {
     }
 }
 
-/// Does everything once, and reports. It first stops, so that whoever started it can attach.
+/// Does everything once, and reports. It stops itself first, so that strace can be attached.
 pub fn run(backend: Backend, report: &Path) {
     static REPORT: OnceLock<Report> = OnceLock::new();
     let file = File::create(report).expect("the report can be written");
@@ -140,7 +140,7 @@ fn runtime(place: &Place) -> io::Result<Runtime> {
     Runtime::builder().backend(place.backend).build()
 }
 
-/// A part that is a future, in a runtime of its own.
+/// Runs a part that is a future, in a runtime of its own.
 fn drive(place: &Place, part: impl Future<Output = Outcome>) -> Outcome {
     runtime(place)?.block_on(part)
 }
@@ -152,7 +152,7 @@ fn expect(holds: bool, what: impl FnOnce() -> String) -> Outcome {
     }
 }
 
-/// Bytes of which each stretch is unlike the others.
+/// Test data in which no two stretches are alike.
 fn bytes(length: usize, seed: u64) -> Vec<u8> {
     let mut state = seed | 1;
     let next = |_| {

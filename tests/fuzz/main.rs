@@ -20,7 +20,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use polder::Backend;
 
-/// What one case may take, on a loaded machine. Far beyond what any needs: it is there to turn a
+/// The time limit of one case, on a loaded machine. It is far longer than any needs: it turns a
 /// lost wake-up into a failure.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
@@ -50,7 +50,7 @@ impl Rng {
         ((self.number() >> 32) as usize) % bound
     }
 
-    /// Whether something that happens once in `times` happens now.
+    /// Returns true once in `times`, on average.
     pub fn one_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }
@@ -78,8 +78,8 @@ fn variable(name: &str) -> Option<u64> {
     Some(number.unwrap_or_else(|_| panic!("{name} is a number")))
 }
 
-/// Runs cases on each backend until `steps` were taken on all together, or as many as
-/// `POLDER_FUZZ_STEPS` says. A case says how many it took.
+/// Runs cases on each backend until `steps` (or `POLDER_FUZZ_STEPS`) were taken on all together. A
+/// case returns how many it took.
 pub fn fuzz(
     test: &str,
     steps: u64,
@@ -113,7 +113,7 @@ pub fn fuzz(
     );
 }
 
-/// One case, on a thread of its own and against a deadline.
+/// Runs one case, on a thread of its own and with a deadline.
 fn run(
     test: &str,
     backend: Backend,

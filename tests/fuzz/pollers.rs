@@ -23,7 +23,7 @@ fn pollers_keep_their_contract_whatever_is_done_to_them() {
     });
 }
 
-/// What `wait` may take where it has to return at once, on a loaded machine.
+/// The time limit of a `wait` that has to return at once, on a loaded machine.
 const PROMPT: Duration = Duration::from_secs(15);
 
 /// How a source is registered.
@@ -33,7 +33,8 @@ struct Registered {
     mode: Mode,
     /// One-shot: reported since it was armed. Without interest: its end was reported.
     reported: bool,
-    /// Edge: what has to be told, if it is still so: something new came, or it was registered so.
+    /// Edge: what has to be reported if it still holds: something new came, or it held at
+    /// registration.
     due: Interest,
 }
 
@@ -48,7 +49,7 @@ struct Source {
 #[derive(Clone, Copy, PartialEq)]
 enum Notified {
     No,
-    /// A wait was under way, which the notification has ended, or came too late for.
+    /// A wait was under way, which the notification has either ended or missed.
     Perhaps,
     Yes,
 }
@@ -67,7 +68,7 @@ struct World {
     notified: Notified,
 }
 
-/// What is so of a descriptor, as the kernel says.
+/// The state of a descriptor, as the kernel reports it.
 #[derive(Clone, Copy)]
 struct Truth(PollFlags);
 
@@ -95,7 +96,7 @@ impl Truth {
         self.is_over() || self.0.intersects(PollFlags::OUT)
     }
 
-    /// What of an interest is to be reported.
+    /// The part of an interest that is to be reported.
     fn answers(self, interest: Interest) -> Interest {
         let mut answers = Interest::NONE;
         if interest.contains(Interest::READABLE) && self.is_readable() {
@@ -127,7 +128,7 @@ fn intersects(a: Interest, b: Interest) -> bool {
 }
 
 impl Registered {
-    /// What has to be reported soon of a source that is so.
+    /// What must be reported soon for a source in this state.
     fn owes(&self, truth: Truth) -> Interest {
         let answers = truth.answers(self.interest);
         match self.mode {
@@ -199,7 +200,7 @@ impl World {
         (!all.is_empty()).then(|| rng.pick(&all))
     }
 
-    /// A pair, or one more descriptor of an end that there is.
+    /// Makes a pair, or one more descriptor of an existing end.
     fn open(&mut self, rng: &mut Rng) {
         let number = self.next;
         self.next += 1;
@@ -227,7 +228,7 @@ impl World {
         self.peers.insert(number, Some(far));
     }
 
-    /// Deregistered first: its number may be the next one's.
+    /// Deregistered first: its number may be reused.
     fn close(&mut self, rng: &mut Rng) {
         let Some(number) = self.some(rng) else { return };
         let source = self.sources.remove(&number).expect("it is one of them");
@@ -313,7 +314,7 @@ impl World {
         }
     }
 
-    /// Something that the other end does.
+    /// A random action of the other end.
     fn act(&mut self, rng: &mut Rng) {
         let Some(number) = self.some(rng) else { return };
         let pair = self.sources[&number].pair;
@@ -330,7 +331,7 @@ impl World {
         self.has_news(pair, news);
     }
 
-    /// Edges are due for whoever shares the pair.
+    /// Edges are due for all that share the pair.
     fn has_news(&mut self, pair: usize, news: Interest) {
         for source in self
             .sources
@@ -364,7 +365,7 @@ impl World {
         self.notified = Notified::Yes;
     }
 
-    /// Waits, and notes what was reported. Returns how many events there were.
+    /// Waits, and records what was reported. Returns the number of events.
     fn wait(&mut self, events: &mut Events, timeout: Option<Duration>) -> usize {
         let count = self.poller.wait(events, timeout).expect("it can wait");
         assert_eq!(count, events.len());
@@ -374,7 +375,7 @@ impl World {
         count
     }
 
-    /// Checks each event, and notes that it came. One with the token `old` is from before a change.
+    /// Checks each event, and records it. One with the token `old` is from before a change.
     fn note(&mut self, events: &Events, old: Option<Token>) {
         // One wait may report a source twice, which for a one-shot is no second time.
         let before: BTreeMap<usize, bool> = (self.sources.iter())
@@ -429,7 +430,7 @@ impl World {
         self.wait(&mut events, Some(Duration::ZERO));
     }
 
-    /// Everything that is owed comes within as many waits as it takes to report each source.
+    /// Everything that is due comes within as many waits as it takes to report each source.
     fn settle(&mut self, rng: &mut Rng) {
         let room = capacity(rng);
         let mut events = Events::with_capacity(room);
@@ -503,7 +504,7 @@ impl World {
         }
     }
 
-    /// Another thread ends a wait: by a notification, by a change, or by what a peer does.
+    /// Another thread ends a wait: by a notification, by a change, or by an action of a peer.
     fn wait_in_company(&mut self, rng: &mut Rng) {
         if self.owes_anything() {
             self.settle(rng);
@@ -595,7 +596,7 @@ impl Registered {
     }
 }
 
-/// What another end does.
+/// An action of another end.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Deed {
     Write,
@@ -619,7 +620,7 @@ impl Deed {
         ])
     }
 
-    /// Does it, but for closing; what is news to our end, for sure.
+    /// Does it, except for closing. Returns what is certainly new to our end.
     fn does(self, mut far: &UnixStream, size: usize) -> Interest {
         match self {
             Deed::Write => match far.write(&vec![2; size]) {

@@ -64,13 +64,13 @@ struct World {
     live: AtomicUsize,
     steps: AtomicU64,
     wrong: AtomicUsize,
-    /// The runtime ends: what is spawned from here on may be cancelled.
+    /// The runtime is ending: tasks that are spawned from now on may be cancelled.
     closing: AtomicBool,
     closed: AtomicBool,
     gates: [Gate; 4],
 }
 
-/// Where tasks wait until somebody wakes them: each opening lets all through that wait.
+/// A gate at which tasks wait: each opening releases all that wait.
 #[derive(Default)]
 struct Gate {
     state: Mutex<(u64, Vec<Waker>)>,
@@ -170,7 +170,7 @@ impl<F> Drop for Counted<F> {
 
 type Boxed = Pin<Box<dyn Future<Output = u64> + Send>>;
 
-/// A random task, which gives `result`. It may spawn others, to a depth.
+/// A random task, which returns `result`. It may spawn others, to a depth.
 fn task(world: &Arc<World>, mut rng: Rng, depth: usize, result: u64) -> Boxed {
     let shared = world.clone();
     let body = async move {
@@ -233,8 +233,8 @@ fn task(world: &Arc<World>, mut rng: Rng, depth: usize, result: u64) -> Boxed {
     Box::pin(Counted::new(world, body))
 }
 
-/// Awaits a task, cancels it, drops it, lets it run, or looks at it and then one of these. The
-/// runtime may end meanwhile.
+/// Awaits, cancels, drops or detaches a task, or polls it and then does one of these. The runtime
+/// may end meanwhile.
 async fn end(world: &World, task: Task<u64>, expected: u64, rng: &mut Rng) {
     world.step();
     let mut task = task.fallible();

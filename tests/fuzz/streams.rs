@@ -99,10 +99,10 @@ macro_rules! end {
 end!(TcpStream);
 end!(UnixStream);
 
-/// How many bytes differ before they come again: a prime, so that no buffer's length hides a shift.
+/// The period of the byte sequence: a prime, so that no buffer length hides a shift.
 const PERIOD: usize = 65_521;
 
-/// The bytes that one side sends from a place on, some of them: up to `length`.
+/// Returns up to `length` of the bytes that one side sends, from an offset on.
 fn bytes_at(side: u64, place: u64, length: usize) -> &'static [u8] {
     static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
     let bytes = BYTES.get_or_init(|| {
@@ -122,7 +122,7 @@ fn append(bytes: &mut Vec<u8>, side: u64, mut place: u64, length: usize) {
     }
 }
 
-/// Whether these are the bytes from that place on.
+/// Returns whether these are the bytes from that offset on.
 fn are_right(mut bytes: &[u8], side: u64, mut place: u64) -> bool {
     while !bytes.is_empty() {
         let some = bytes_at(side, place, bytes.len());
@@ -135,7 +135,7 @@ fn are_right(mut bytes: &[u8], side: u64, mut place: u64) -> bool {
     true
 }
 
-/// What the two sides know of each other's doings.
+/// The state that the two sides share.
 #[derive(Default)]
 struct Direction {
     /// Written, for sure.
@@ -148,7 +148,7 @@ struct Direction {
 struct Shared {
     /// By the side that sends.
     directions: [Direction; 2],
-    /// Somebody has left in the middle: from then on errors are right, and ends.
+    /// One side was dropped in the middle: from then on errors and ends are allowed.
     abandoned: AtomicBool,
     steps: AtomicU64,
 }
@@ -208,7 +208,7 @@ fn spawn(
     })
 }
 
-/// Whether an error is one that a peer's leaving explains.
+/// Returns whether the drop of a peer explains the error.
 fn is_leaving(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -219,7 +219,7 @@ fn is_leaving(error: &io::Error) -> bool {
     )
 }
 
-/// Lets others run, or time pass, or neither.
+/// Yields, sleeps, or does neither.
 async fn dawdle(rng: &mut Rng) {
     match rng.below(24) {
         0 => sleep(rng.micros(300)).await,
@@ -228,7 +228,7 @@ async fn dawdle(rng: &mut Rng) {
     }
 }
 
-/// Polls an operation, and gives up after a while if it is still pending.
+/// Polls an operation, and cancels it after a while if it is still pending.
 async fn perhaps<T>(operation: impl Future<Output = T>, rng: &mut Rng) -> Option<T> {
     match rng.below(6) {
         0 | 1 => poll_once(operation).await,
@@ -396,7 +396,7 @@ macro_rules! datagrams {
 datagrams!(UdpSocket);
 datagrams!(UnixDatagram);
 
-/// So many UDP datagrams of the largest size fit a receiver's buffer; beyond it they are dropped.
+/// The number of UDP datagrams of the largest size that fit a receiver's buffer; more are dropped.
 const WINDOW: u64 = 20;
 
 const LARGEST: usize = 3_000;
@@ -461,7 +461,7 @@ async fn run_datagrams<S: Datagrams>(runtime: &Runtime, near: S, far: S, rng: &m
     steps.load(Ordering::Relaxed)
 }
 
-/// What a datagram holds follows from its number.
+/// The contents of a datagram follow from its number.
 fn datagram(side: u64, number: u64) -> Vec<u8> {
     let mut rng = Rng::new(number << 1 | side);
     let length = 1 + rng.below(LARGEST);

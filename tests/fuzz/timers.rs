@@ -29,8 +29,7 @@ fn timers_that_are_left_alone_fire_in_their_order() {
     });
 }
 
-/// One timer, and what is so of it. All of it changes under one lock, as a timer does that its
-/// owner polls and sets.
+/// One timer and its expected state, behind one lock.
 struct Slot {
     state: Mutex<State>,
     fired: AtomicU64,
@@ -38,15 +37,15 @@ struct Slot {
 
 struct State {
     timer: Timer,
-    /// Until when it must not fire; `None` while it must not at all.
+    /// The time before which it must not fire; `None` if it must not fire at all.
     deadline: Option<Instant>,
-    /// It was set since it fired last. One that is done is not polled.
+    /// It was set since it last fired. A completed timer is not polled.
     armed: bool,
-    /// Which watcher it belongs to: the others leave.
+    /// The watcher that it belongs to; the others end.
     watcher: usize,
-    /// Whoever waits for it to be set.
+    /// The waker of the task that waits for it to be set.
     waker: Option<Waker>,
-    /// The first thing that was not as it should be.
+    /// The first error.
     wrong: Option<String>,
 }
 
@@ -90,7 +89,7 @@ impl Slot {
         });
     }
 
-    /// A look of a watcher; ready once the timer is another's.
+    /// A poll by a watcher; ready once the timer belongs to another one.
     fn poll(&self, me: usize, cx: &mut Context<'_>) -> Poll<()> {
         let mut state = self.lock();
         loop {
@@ -120,7 +119,7 @@ impl Slot {
     }
 }
 
-/// Has a task on that runtime wait for the timer, and every other one leave.
+/// Makes a task on that runtime watch the timer, and the previous watcher end.
 fn watch(slot: &Arc<Slot>, handle: &Handle) {
     let mut state = slot.lock();
     state.watcher += 1;
@@ -136,7 +135,7 @@ fn watch(slot: &Arc<Slot>, handle: &Handle) {
     }
 }
 
-/// A runtime on a thread of its own, driven until it is told to stop.
+/// A runtime on a thread of its own, driven until it is stopped.
 struct Driven {
     handle: Handle,
     stop: Arc<Latch>,
@@ -233,7 +232,7 @@ fn disturbed(backend: Backend, rng: &mut Rng) -> u64 {
     (threads * steps) as u64 + fired
 }
 
-/// One random thing, from a thread that drives nothing.
+/// One random operation, from a thread that drives nothing.
 fn disturb(slot: &Arc<Slot>, handles: &[Handle], rng: &mut Rng) {
     match rng.below(10) {
         0..=4 => slot.set_at(Instant::now() + rng.micros(1_500)),

@@ -13,16 +13,16 @@ use std::time::{Duration, Instant};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use socket2::SockRef;
 
-/// What any single step may take on a loaded machine; far beyond what one needs.
+/// The time limit of a single step on a loaded machine; far longer than any needs.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-/// The program runs with these arguments: it must say one line, on the error stream, that holds
-/// all of `expected`, and end with the status of a wrong argument.
+/// Runs the program with these arguments: it must print one line to standard error that contains
+/// all of `expected`, and exit with the status of a usage error.
 pub fn wrong<const N: usize>(name: &str, arguments: [impl AsRef<OsStr>; N], expected: &[&str]) {
     ends_with(2, with_arguments(name, arguments), expected);
 }
 
-/// The same, where the arguments could have been right, and with the status of that.
+/// The same, for valid arguments and the status of other errors.
 pub fn fails<const N: usize>(name: &str, arguments: [impl AsRef<OsStr>; N], expected: &[&str]) {
     refused(with_arguments(name, arguments), expected);
 }
@@ -65,7 +65,7 @@ pub fn limited(client: TcpStream) -> TcpStream {
     client
 }
 
-/// What the server calls this client.
+/// The name of this client in the server's output.
 pub fn name(client: &TcpStream) -> String {
     client.local_addr().expect("it is connected").to_string()
 }
@@ -112,7 +112,7 @@ pub struct Program {
     child: Child,
     lines: Receiver<String>,
     complaints: Receiver<String>,
-    /// All that it said, for when a test fails.
+    /// All its output, for failure messages.
     said: Vec<String>,
 }
 
@@ -121,7 +121,7 @@ impl Program {
         Program::heard_for(usize::MAX, command)
     }
 
-    /// Its standard output is closed after so many lines.
+    /// Its standard output is closed after this number of lines.
     pub fn heard_for(count: usize, mut command: Command) -> Program {
         let mut child = command.spawn().expect("the example starts");
         Program {
@@ -213,7 +213,7 @@ impl Program {
         assert_eq!(result, 0, "{}", io::Error::last_os_error());
     }
 
-    /// How long it has computed so far, in user and kernel mode: to 10 ms.
+    /// Returns its CPU time, in user and kernel mode, to 10 ms.
     #[cfg(target_os = "linux")]
     pub fn time(&self) -> Duration {
         let stat = format!("/proc/{}/stat", self.child.id());
@@ -226,7 +226,7 @@ impl Program {
         Duration::from_millis(ticks * 10)
     }
 
-    /// What it says on standard error, to the end.
+    /// Returns its standard error.
     pub fn complaints(&mut self) -> Vec<String> {
         let deadline = Instant::now() + LIMIT;
         let mut all = Vec::new();
@@ -242,7 +242,7 @@ impl Program {
         }
     }
 
-    /// It fails with this status and one line.
+    /// Asserts that it fails with this status and one line.
     pub fn complaint(&mut self, status: i32) -> String {
         let complaints = self.complaints();
         let end = self.end();
@@ -272,7 +272,8 @@ impl Program {
         assert_eq!(result, 0, "{}", io::Error::last_os_error());
     }
 
-    /// Ctrl-C: it says so last, with nothing to complain of, and succeeds.
+    /// Sends Ctrl-C, and asserts that it prints "stopped" last, nothing on standard error, and
+    /// succeeds.
     pub fn stops_on_ctrl_c(mut self) {
         self.interrupt();
         let mut last = None;
@@ -283,7 +284,7 @@ impl Program {
         self.ended_well();
     }
 
-    /// The most memory that it has had at any time.
+    /// Returns its peak memory.
     #[cfg(target_os = "linux")]
     pub fn memory(&self) -> usize {
         let status = format!("/proc/{}/status", self.child.id());
@@ -294,7 +295,7 @@ impl Program {
         most * 1024
     }
 
-    /// It ends by itself, with success and nothing to complain of.
+    /// Asserts that it ends by itself, with success and nothing on standard error.
     pub fn ended_well(&mut self) {
         let end = self.end();
         let complaints = self.complaints();
@@ -354,7 +355,7 @@ pub fn command(name: &str) -> Command {
     prepared(Command::new(binary(name)))
 }
 
-/// Nothing that this process was started with changes what the example does.
+/// Clears the environment that would change what the example does.
 pub fn prepared(mut command: Command) -> Command {
     command.env_remove("POLDER_BACKEND");
     command.stdin(Stdio::null()).stdout(Stdio::piped());
