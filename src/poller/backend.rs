@@ -5,7 +5,6 @@ use std::io;
 use std::str::FromStr;
 
 use super::Selector;
-#[cfg(unix)]
 use super::backends;
 
 /// A kernel interface that waits. A value, chosen at run time.
