@@ -131,7 +131,10 @@ pub mod future {
     //! ```
 
     pub use crate::block_on;
-    pub use futures_lite::future::*;
+    pub use futures_lite::future::{
+        Boxed, BoxedLocal, Future, FutureExt, fuse, or, pending, poll_fn, poll_once, race, ready,
+        try_zip, yield_now, zip,
+    };
 }
 #[cfg(not(loom))]
 pub mod io;
@@ -149,6 +152,26 @@ mod scheduler;
 pub mod signal;
 mod sync;
 mod sys;
+#[cfg(not(loom))]
+pub mod stream {
+    //! The streams of futures-lite again. ([`Timer`](crate::Timer), [`TaskSet`](crate::TaskSet) and
+    //! what listeners accept are streams.)
+    //!
+    //! ```
+    //! use polder::stream::{self, StreamExt};
+    //!
+    //! polder::block_on(async {
+    //!     let squares = stream::iter(1..=3).map(|n| n * n);
+    //!     assert_eq!(squares.collect::<Vec<_>>().await, [1, 4, 9]);
+    //! });
+    //! ```
+
+    // Without `block_on`, which drives no sockets.
+    pub use futures_lite::stream::{
+        Boxed, BoxedLocal, Stream, StreamExt, empty, iter, once, once_future, or, pending, poll_fn,
+        race, repeat, repeat_with, stop_after_future, try_unfold, unfold,
+    };
+}
 #[cfg(loom)]
 mod scheduler {
     mod idle;
@@ -161,18 +184,6 @@ pub mod time;
 
 #[cfg(not(loom))]
 pub use event::Event;
-/// The streams of futures-lite again. ([`Timer`], [`TaskSet`] and what listeners accept are streams.)
-///
-/// ```
-/// use polder::stream::{self, StreamExt};
-///
-/// polder::block_on(async {
-///     let squares = stream::iter(1..=3).map(|n| n * n);
-///     assert_eq!(squares.collect::<Vec<_>>().await, [1, 4, 9]);
-/// });
-/// ```
-#[cfg(not(loom))]
-pub use futures_lite::stream;
 #[cfg(not(loom))]
 pub use io::Async;
 pub use poller::Backend;

@@ -30,6 +30,12 @@ mod std_net;
 mod unblock;
 
 pub use async_fd::{Async, IoSafe, Readable, ReadableOwned, Writable, WritableOwned};
-pub use futures_lite::io::*;
+// By name, and not all: futures-lite's next name must not shadow one of the user's. Left out are the
+// types that only combinators return, and `BlockOn`, which drives no sockets.
+pub use futures_lite::io::{
+    AsyncBufRead, AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncSeek, AsyncSeekExt, AsyncWrite,
+    AsyncWriteExt, BufReader, BufWriter, Chain, Cursor, Error, ErrorKind, Lines, ReadHalf, Result,
+    SeekFrom, Take, WriteHalf, copy, empty, repeat, sink, split,
+};
 #[cfg(feature = "blocking")]
 pub use unblock::Unblock;

@@ -106,16 +106,6 @@ macro_rules! converts {
             }
         }
 
-        /// A socket that was given its options, bound, and, a listener, told to listen, or, a stream,
-        /// connected. Otherwise as for a descriptor.
-        impl TryFrom<socket2::Socket> for $type {
-            type Error = std::io::Error;
-
-            fn try_from(socket: socket2::Socket) -> std::io::Result<$type> {
-                crate::sys::OwnedDescriptor::from(socket).try_into()
-            }
-        }
-
         /// The standard library's socket, which stays non-blocking: `set_nonblocking(false)` if it is
         /// to block. Clones that are left share it.
         impl TryFrom<$type> for $std {

@@ -9,14 +9,16 @@
 //!
 //! # Options before anything is bound or connected
 //!
-//! A socket made with [`socket2`], which is here again under its name, can be given any option there is,
-//! and is then handed over: to `bind_with` or `connect_with`, or, bound and connected by the caller, by
-//! `try_from`. So socket2's version (0.6) is part of this crate's interface. To set an option later,
-//! `socket2::SockRef::from` takes a reference to any socket.
+//! A socket made elsewhere, with the crate [socket2](https://docs.rs/socket2) for instance, can be
+//! given any option there is, and is then handed over: to `bind_with` or `connect_with`, or, bound
+//! and connected by the caller, by `try_from`, as an `OwnedFd` (Windows: an `OwnedSocket`) or as
+//! the standard library's socket. Any version of socket2 will do, since none of its types is part
+//! of this interface. To set an option later, `socket2::SockRef::from` takes a reference to any
+//! socket.
 //!
 //! ```
-//! use polder::net::socket2::{Domain, Socket, Type};
 //! use polder::net::{SocketAddr, TcpListener, TcpStream};
+//! use socket2::{Domain, Socket, Type};
 //!
 //! polder::block_on(async {
 //!     let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
@@ -61,5 +63,3 @@ pub use split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, WriteHalf
 pub use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, SocketAddrV4, SocketAddrV6};
 pub use tcp::{Incoming, TcpListener, TcpStream};
 pub use udp::UdpSocket;
-
-pub use socket2;

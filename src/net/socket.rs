@@ -168,10 +168,11 @@ impl Socket {
 
     /// The same for a socket that somebody else made, and gave its options.
     pub(super) fn bind_with(
-        socket: socket2::Socket,
+        socket: OwnedDescriptor,
         sort: SocketType,
         address: &SockAddr,
     ) -> io::Result<Socket> {
+        let socket = socket2::Socket::from(socket);
         prepare(&SockRef::from(&socket), sort)?;
         start(&socket, sort, address)?;
         Ok(Socket::foreign(socket.into(), sort))
@@ -246,10 +247,11 @@ impl Socket {
 
     /// The same for a socket that somebody else made, and gave its options.
     pub(super) async fn connect_with(
-        socket: socket2::Socket,
+        socket: OwnedDescriptor,
         sort: SocketType,
         address: &SockAddr,
     ) -> io::Result<Socket> {
+        let socket = socket2::Socket::from(socket);
         prepare(&SockRef::from(&socket), sort)?;
         Socket::connect_created(socket, sort, address, Socket::foreign).await
     }
@@ -698,10 +700,10 @@ mod tests {
     /// A listener, whom it connects to, and what it accepts: are they trusted?
     fn trusted(protocol: Protocol) -> [bool; 3] {
         let made = || make(protocol).unwrap();
-        let listener = Socket::bind_with(made(), SocketType::TcpListener, &local()).unwrap();
+        let listener = Socket::bind_with(made().into(), SocketType::TcpListener, &local()).unwrap();
         let address = listener.local_addr().unwrap();
         crate::block_on(async {
-            let connect = Socket::connect_with(made(), SocketType::TcpStream, &address);
+            let connect = Socket::connect_with(made().into(), SocketType::TcpStream, &address);
             let client = connect.await.unwrap();
             let (accepted, _) = listener.accept().await.unwrap();
             [listener.plain, client.plain, accepted.plain]

@@ -7,6 +7,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use super::addresses::{AsyncToSocketAddrs, first_that_works};
 use super::socket::{Socket, SocketType, internet};
 use crate::net::macros::converts;
+use crate::sys::OwnedDescriptor;
 
 /// A UDP socket.
 ///
@@ -84,7 +85,7 @@ impl UdpSocket {
     ///
     /// ```
     /// use polder::net::UdpSocket;
-    /// use polder::net::socket2::{Domain, Socket, Type};
+    /// use socket2::{Domain, Socket, Type};
     ///
     /// let socket = Socket::new(Domain::IPV4, Type::DGRAM, None)?;
     /// socket.set_recv_buffer_size(1 << 16)?;
@@ -96,8 +97,11 @@ impl UdpSocket {
     /// # Errors
     ///
     /// What the system says; [`InvalidInput`](io::ErrorKind::InvalidInput) if it is not a UDP socket.
-    pub fn bind_with(socket: socket2::Socket, address: SocketAddr) -> io::Result<UdpSocket> {
-        Socket::bind_with(socket, SocketType::UdpSocket, &address.into()).map(UdpSocket)
+    pub fn bind_with(
+        socket: impl Into<OwnedDescriptor>,
+        address: SocketAddr,
+    ) -> io::Result<UdpSocket> {
+        Socket::bind_with(socket.into(), SocketType::UdpSocket, &address.into()).map(UdpSocket)
     }
 
     /// Says to whom [`send`](Self::send) sends, and that only its datagrams are received: the first of

@@ -80,17 +80,17 @@ fn sockets_that_are_bound_listening_or_connected_already_are_taken_over() {
         let socket = stream();
         socket.bind(&ANY.into()).unwrap();
         socket.listen(5).unwrap();
-        let listener = TcpListener::try_from(socket).unwrap();
+        let listener = TcpListener::try_from(Owned::from(socket)).unwrap();
         let address = listener.local_addr().unwrap();
         // The standard library's connect goes on after a signal.
         let socket = Socket::from(net::TcpStream::connect(address).unwrap());
-        let near = TcpStream::try_from(socket).unwrap();
+        let near = TcpStream::try_from(Owned::from(socket)).unwrap();
         let (_, peer) = listener.accept().await.unwrap();
         assert_eq!(near.local_addr().unwrap(), peer);
 
         let socket = datagrams();
         socket.bind(&ANY.into()).unwrap();
-        let socket = UdpSocket::try_from(socket).unwrap();
+        let socket = UdpSocket::try_from(Owned::from(socket)).unwrap();
         socket
             .send_to(b"x", socket.local_addr().unwrap())
             .await

@@ -287,7 +287,7 @@ fn a_connect_to_a_full_unix_listener_waits_until_there_is_room() {
         let listener = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
         listener.bind(&SockAddr::unix(&path).unwrap()).unwrap();
         listener.listen(1).unwrap();
-        let listener = UnixListener::try_from(listener).unwrap();
+        let listener = UnixListener::try_from(Owned::from(listener)).unwrap();
 
         let mut connected = Vec::new();
         let mut waiting = Vec::new();
@@ -568,7 +568,7 @@ fn a_socket_whose_name_linux_has_made_up_is_taken_over() {
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
         socket.bind(&SockAddr::unix("").unwrap()).unwrap();
         socket.listen(1).unwrap();
-        let listener = UnixListener::try_from(socket).unwrap();
+        let listener = UnixListener::try_from(Owned::from(socket)).unwrap();
         let address = listener.local_addr().unwrap();
         // Five digits: unix(7), "Autobind feature".
         assert_eq!(address.as_abstract_name().unwrap().len(), 5);
@@ -750,7 +750,7 @@ fn std_unix_sockets_come_and_go_and_keep_working() {
         let path = place.path("listener");
         let listener = net::UnixListener::bind(&path).unwrap();
         let number = number_of(&listener);
-        let listener = UnixListener::try_from(listener).unwrap();
+        let listener = UnixListener::try_from(Owned::from(listener)).unwrap();
         assert_ne!(is_nonblocking(&listener), Some(false));
         let client = net::UnixStream::connect(&path).unwrap();
         let mut near = UnixStream::try_from(client).unwrap();

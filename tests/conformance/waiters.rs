@@ -788,7 +788,7 @@ fn waiting_for_a_socket_takes_the_same_time_however_many_do() {
 #[test]
 fn a_stream_that_only_looks_like_tcp_loses_nothing() {
     use polder::io::AsyncWriteExt;
-    use polder::net::socket2::{Domain, Protocol, Socket, Type};
+    use socket2::{Domain, Protocol, Socket, Type};
 
     in_every_runtime(|_| async {
         let make = || Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::MPTCP));

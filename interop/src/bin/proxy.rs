@@ -15,9 +15,9 @@ use interop::{Arguments, Limited, say};
 use polder::event::Event;
 use polder::future;
 use polder::io::{AsyncReadExt, AsyncWriteExt};
-use polder::net::socket2::SockRef;
 use polder::net::{ReadHalf, TcpStream, WriteHalf, serve};
 use polder::time::timeout_at;
+use socket2::SockRef;
 
 const USAGE: &str = "proxy [ADDR] --to ADDR [--timeout-ms N] [--idle-ms N] [--backend NAME]";
 

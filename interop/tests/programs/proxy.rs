@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use polder::Backend;
-use polder::net::socket2::SockRef;
+use socket2::SockRef;
 
 use crate::support::*;
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use interop::http::PATTERN;
 use polder::Backend;
-use polder::net::socket2::{Domain, Socket, Type};
+use socket2::{Domain, Socket, Type};
 
 /// What any single step may take on a loaded machine; far beyond what one needs.
 pub const LIMIT: Duration = Duration::from_secs(60);

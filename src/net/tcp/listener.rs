@@ -14,6 +14,7 @@ use super::stream::TcpStream;
 use crate::net::addresses::{AsyncToSocketAddrs, first_that_works};
 use crate::net::macros::{Stream, converts};
 use crate::net::socket::{Socket, SocketType, internet};
+use crate::sys::OwnedDescriptor;
 
 /// A socket that listens for TCP connections.
 ///
@@ -84,7 +85,7 @@ impl TcpListener {
     ///
     /// ```
     /// use polder::net::TcpListener;
-    /// use polder::net::socket2::{Domain, Socket, Type};
+    /// use socket2::{Domain, Socket, Type};
     ///
     /// let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
     /// socket.set_recv_buffer_size(1 << 16)?; // Connections inherit it.
@@ -96,8 +97,11 @@ impl TcpListener {
     /// # Errors
     ///
     /// What the system says; [`InvalidInput`](io::ErrorKind::InvalidInput) if it is not a TCP socket.
-    pub fn bind_with(socket: socket2::Socket, address: SocketAddr) -> io::Result<TcpListener> {
-        Socket::bind_with(socket, SocketType::TcpListener, &address.into()).map(TcpListener)
+    pub fn bind_with(
+        socket: impl Into<OwnedDescriptor>,
+        address: SocketAddr,
+    ) -> io::Result<TcpListener> {
+        Socket::bind_with(socket.into(), SocketType::TcpListener, &address.into()).map(TcpListener)
     }
 
     /// Waits for a connection.

@@ -9,6 +9,7 @@ use crate::net::addresses::{AsyncToSocketAddrs, first_that_works, first_that_wor
 use crate::net::macros::{Stream, converts, reads, writes};
 use crate::net::socket::{Socket, SocketType, internet};
 use crate::net::split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
+use crate::sys::OwnedDescriptor;
 
 /// A TCP connection.
 ///
@@ -121,8 +122,8 @@ impl TcpStream {
     /// module](crate::net).
     ///
     /// ```
-    /// use polder::net::socket2::{Domain, Socket, Type};
     /// use polder::net::{TcpListener, TcpStream};
+    /// use socket2::{Domain, Socket, Type};
     ///
     /// polder::block_on(async {
     ///     let listener = TcpListener::bind("127.0.0.1:0").await?;
@@ -143,10 +144,10 @@ impl TcpStream {
     ///
     /// Giving up closes the socket.
     pub async fn connect_with(
-        socket: socket2::Socket,
+        socket: impl Into<OwnedDescriptor>,
         address: SocketAddr,
     ) -> io::Result<TcpStream> {
-        Socket::connect_with(socket, SocketType::TcpStream, &address.into())
+        Socket::connect_with(socket.into(), SocketType::TcpStream, &address.into())
             .await
             .map(TcpStream)
     }

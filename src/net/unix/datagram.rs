@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::Shutdown;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::SocketAddr;
 use std::path::Path;
 
@@ -101,8 +102,8 @@ impl UnixDatagram {
     /// ```
     /// # let path = std::env::temp_dir().join(format!("polder-datagram-with-{}", std::process::id()));
     /// # let _ = std::fs::remove_file(&path);
-    /// use polder::net::socket2::{Domain, Socket, Type};
     /// use polder::net::unix::{SocketAddr, UnixDatagram};
+    /// use socket2::{Domain, Socket, Type};
     ///
     /// let socket = Socket::new(Domain::UNIX, Type::DGRAM, None)?;
     /// socket.set_recv_buffer_size(1 << 16)?;
@@ -116,9 +117,9 @@ impl UnixDatagram {
     ///
     /// As for [`bind`](Self::bind); [`InvalidInput`](io::ErrorKind::InvalidInput) if it is not such a
     /// socket.
-    pub fn bind_with(socket: socket2::Socket, address: &SocketAddr) -> io::Result<UnixDatagram> {
+    pub fn bind_with(socket: impl Into<OwnedFd>, address: &SocketAddr) -> io::Result<UnixDatagram> {
         let address = to_kernel(address)?;
-        Socket::bind_with(socket, SocketType::UnixDatagram, &address).map(UnixDatagram)
+        Socket::bind_with(socket.into(), SocketType::UnixDatagram, &address).map(UnixDatagram)
     }
 
     /// A socket without a name: it can send, and nobody can answer.

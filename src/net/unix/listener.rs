@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::SocketAddr;
 use std::path::Path;
 
@@ -69,7 +70,8 @@ impl UnixListener {
     /// # Platform notes
     ///
     /// For an empty path Linux would make up an abstract name. Who wants that binds a socket of
-    /// [`socket2`](crate::net::socket2)'s, lets it listen, and hands it over with `try_from`.
+    /// socket2's, lets it listen, and hands it over with `try_from`, as
+    /// an `OwnedFd`.
     pub fn bind(path: impl AsRef<Path>) -> io::Result<UnixListener> {
         let address = from_path(path.as_ref())?;
         Socket::bind(SocketType::UnixListener, &address).map(UnixListener)
@@ -103,8 +105,8 @@ impl UnixListener {
     /// ```
     /// # let path = std::env::temp_dir().join(format!("polder-listener-with-{}", std::process::id()));
     /// # let _ = std::fs::remove_file(&path);
-    /// use polder::net::socket2::{Domain, Socket, Type};
     /// use polder::net::unix::{SocketAddr, UnixListener, UnixStream};
+    /// use socket2::{Domain, Socket, Type};
     ///
     /// polder::block_on(async {
     ///     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
@@ -122,9 +124,9 @@ impl UnixListener {
     ///
     /// As for [`bind`](Self::bind); [`InvalidInput`](io::ErrorKind::InvalidInput) if it is not such a
     /// socket.
-    pub fn bind_with(socket: socket2::Socket, address: &SocketAddr) -> io::Result<UnixListener> {
+    pub fn bind_with(socket: impl Into<OwnedFd>, address: &SocketAddr) -> io::Result<UnixListener> {
         let address = to_kernel(address)?;
-        Socket::bind_with(socket, SocketType::UnixListener, &address).map(UnixListener)
+        Socket::bind_with(socket.into(), SocketType::UnixListener, &address).map(UnixListener)
     }
 
     /// Waits for a connection.

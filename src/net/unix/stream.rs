@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::Shutdown;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::SocketAddr;
 use std::path::Path;
 
@@ -127,8 +128,8 @@ impl UnixStream {
     /// ```
     /// # let path = std::env::temp_dir().join(format!("polder-stream-with-{}", std::process::id()));
     /// # let _ = std::fs::remove_file(&path);
-    /// use polder::net::socket2::{Domain, Socket, Type};
     /// use polder::net::unix::{UnixListener, UnixStream};
+    /// use socket2::{Domain, Socket, Type};
     ///
     /// polder::block_on(async {
     ///     let listener = UnixListener::bind(&path)?;
@@ -151,11 +152,11 @@ impl UnixStream {
     ///
     /// Giving up closes the socket.
     pub async fn connect_with(
-        socket: socket2::Socket,
+        socket: impl Into<OwnedFd>,
         address: &SocketAddr,
     ) -> io::Result<UnixStream> {
         let address = to_kernel(address)?;
-        Socket::connect_with(socket, SocketType::UnixStream, &address)
+        Socket::connect_with(socket.into(), SocketType::UnixStream, &address)
             .await
             .map(UnixStream)
     }
