@@ -11,9 +11,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use polder::Runtime;
+use polder::event::Event;
 use polder::event::Latch;
 use polder::time::sleep;
-use polder::{Event, Runtime};
 
 const USAGE: &str = "usage: event";
 

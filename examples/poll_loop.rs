@@ -148,7 +148,7 @@ impl Server {
         listener.set_nonblocking(true)?;
         // SAFETY: the listener lives as long as the poller, in one structure, and nothing waits
         // after it is closed.
-        unsafe { poller.register(descriptor(&listener), LISTENER, Interest::READABLE, mode)? };
+        unsafe { poller.register(&listener, LISTENER, Interest::READABLE, mode)? };
         Ok(Server {
             poller,
             mode,
@@ -247,8 +247,7 @@ impl Server {
                         Mode::Edge => Interest::READABLE | Interest::WRITABLE,
                         _ => Interest::READABLE,
                     };
-                    let (stream, interest) =
-                        (descriptor(&connection.stream), connection.registered);
+                    let (stream, interest) = (&connection.stream, connection.registered);
                     // SAFETY: it is deregistered before it is closed, in `update`, or the poller no
                     // longer waits.
                     unsafe { self.poller.register(stream, token, interest, self.mode)? };
@@ -273,7 +272,7 @@ impl Server {
             None => Interest::READABLE,
         };
         self.poller
-            .modify(descriptor(&self.listener), LISTENER, interest, self.mode)
+            .modify(&self.listener, LISTENER, interest, self.mode)
     }
 
     fn serve(&mut self, token: Token, readable: bool, writable: bool) -> io::Result<()> {
@@ -291,7 +290,7 @@ impl Server {
     fn update(&mut self, token: Token) -> io::Result<()> {
         let connection = self.connections.get_mut(&token).expect("it was served");
         if connection.wants_close && connection.outgoing.is_empty() {
-            self.poller.deregister(descriptor(&connection.stream))?;
+            self.poller.deregister(&connection.stream)?;
             say(format_args!(
                 "{} closed after {} requests{}",
                 connection.peer, connection.requests, connection.last_words
@@ -307,7 +306,7 @@ impl Server {
         };
         if !unchanged {
             connection.registered = interest;
-            let stream = descriptor(&connection.stream);
+            let stream = &connection.stream;
             self.poller.modify(stream, token, interest, self.mode)?;
         }
         Ok(())
@@ -507,19 +506,6 @@ impl Buffer {
             }
         }
     }
-}
-
-/// What a poller takes: the trait that borrows a socket has another name on Windows.
-#[cfg(unix)]
-fn descriptor(socket: &impl std::os::fd::AsFd) -> std::os::fd::BorrowedFd<'_> {
-    socket.as_fd()
-}
-
-#[cfg(windows)]
-fn descriptor(
-    socket: &impl std::os::windows::io::AsSocket,
-) -> std::os::windows::io::BorrowedSocket<'_> {
-    socket.as_socket()
 }
 
 /// Standard output. A write blocks while its reader is stalled (a pager, a terminal after Ctrl-S),

@@ -49,7 +49,7 @@ use crate::sync::{Mutex, NeedsClone, Spare, drop_all, wake_all};
 /// # Examples
 ///
 /// ```
-/// use polder::Event;
+/// use polder::event::Event;
 /// use std::sync::Arc;
 ///
 /// polder::block_on(async {
@@ -144,7 +144,7 @@ impl Event {
     /// Makes an event that is not set.
     ///
     /// ```
-    /// use polder::Event;
+    /// use polder::event::Event;
     ///
     /// static STARTED: std::sync::LazyLock<Event> = std::sync::LazyLock::new(Event::new);
     ///
@@ -159,7 +159,7 @@ impl Event {
     /// Sets the event: releases the waiter that has waited longest, or the next one if none waits.
     ///
     /// ```
-    /// let event = polder::Event::new();
+    /// let event = polder::event::Event::new();
     /// event.set();
     /// event.set(); // It is set already: one wait consumes both.
     /// polder::block_on(event.wait());
@@ -173,7 +173,7 @@ impl Event {
     /// Resets the event, if no waiter has consumed it. Waiters that were released stay released.
     ///
     /// ```
-    /// let event = polder::Event::new();
+    /// let event = polder::event::Event::new();
     /// event.set();
     /// event.reset();
     /// assert!(!event.is_set());
@@ -186,7 +186,7 @@ impl Event {
     ///
     /// ```
     /// polder::block_on(async {
-    ///     let event = polder::Event::new();
+    ///     let event = polder::event::Event::new();
     ///     event.set();
     ///     assert!(event.is_set());
     ///     event.wait().await;
@@ -200,7 +200,7 @@ impl Event {
     /// Waits until the event is set, and resets it.
     ///
     /// ```
-    /// use polder::Event;
+    /// use polder::event::Event;
     /// use std::sync::Arc;
     ///
     /// polder::block_on(async {
@@ -238,7 +238,8 @@ impl fmt::Debug for Event {
 /// It is in the queue of waiters from its first poll until it completes or is dropped.
 ///
 /// ```
-/// use polder::{Event, future};
+/// use polder::event::Event;
+/// use polder::future;
 ///
 /// polder::block_on(async {
 ///     let event = Event::new();

@@ -46,7 +46,7 @@
 //! * **Anything else that has a descriptor** (pipes, inotify, another library's sockets): [`Async`]. Files
 //!   and the standard streams: [`io::Unblock`].
 //! * **Time, events, signals:** [`time`] ([`Timer`], sleeping, timeouts, intervals), [`event`]
-//!   ([`Event`], [`event::Latch`]), [`signal`].
+//!   ([`event::Event`], [`event::Latch`]), [`signal`].
 //! * **A runtime of one's own:** [`Runtime`] chooses a [`Backend`], is driven turn by turn within a foreign
 //!   loop, or has [several workers](runtime::Builder::workers):
 //!
@@ -104,7 +104,7 @@
 //! * Nothing panics for want of a runtime: on a plain thread sockets, timers and [`spawn`] use a
 //!   background runtime, started on first use. ([`spawn_local`] cannot; it says so.)
 
-#![deny(missing_docs)]
+#![deny(missing_debug_implementations, missing_docs, unreachable_pub)]
 #![deny(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 #![cfg_attr(loom, allow(dead_code, unused_imports, unused_macros))]
 // What only sockets need of the rooms below them stays, and is not used.
@@ -182,8 +182,6 @@ mod task;
 #[cfg(not(loom))]
 pub mod time;
 
-#[cfg(not(loom))]
-pub use event::Event;
 #[cfg(not(loom))]
 pub use io::Async;
 pub use poller::Backend;

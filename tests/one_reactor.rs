@@ -9,10 +9,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use async_process::Command;
+use polder::event::Event;
 use polder::io::{AsyncReadExt, AsyncWriteExt};
 use polder::net::{TcpListener, TcpStream};
 use polder::poller::{Events, Interest, Mode, Poller, Token};
-use polder::{Backend, Event, Handle, Runtime, Timer, future};
+use polder::{Backend, Handle, Runtime, Timer, future};
 
 const LIMIT: Duration = Duration::from_secs(60);
 

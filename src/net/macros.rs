@@ -3,7 +3,9 @@
 
 use super::socket::Socket;
 
-/// A stream is a socket. Sealed: it cannot be named outside.
+/// A stream is a socket.
+///
+/// Sealed: appears in a public trait but cannot be named outside the crate.
 pub trait Stream: Clone {
     #[doc(hidden)]
     fn from_socket(socket: Socket) -> Self;

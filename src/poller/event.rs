@@ -1,7 +1,7 @@
 //! What is registered and what is told: [`Token`], [`Mode`], [`Interest`], and [`Event`] in [`Events`].
 
 use std::fmt;
-use std::ops::{BitOr, BitOrAssign};
+use std::ops::{BitAnd, BitAndAssign, BitOr, BitOrAssign, Sub, SubAssign};
 
 /// What a source is called in events. Chosen by the caller, at will.
 ///
@@ -22,13 +22,12 @@ impl Token {
     /// # #[cfg(unix)] {
     /// use polder::Backend;
     /// use polder::poller::{Interest, Mode, Poller, Token};
-    /// use std::os::fd::AsFd;
     ///
     /// let poller = Poller::new(Backend::default())?;
     /// let stdin = std::io::stdin();
     /// // SAFETY: nothing is registered.
     /// let result = unsafe {
-    ///     poller.register(stdin.as_fd(), Token::RESERVED, Interest::READABLE, Mode::OneShot)
+    ///     poller.register(&stdin, Token::RESERVED, Interest::READABLE, Mode::OneShot)
     /// };
     /// assert_eq!(result.unwrap_err().kind(), std::io::ErrorKind::InvalidInput);
     /// # }
@@ -63,12 +62,16 @@ pub enum Mode {
 /// What a source is asked for: a set of [`READABLE`](Self::READABLE),
 /// [`WRITABLE`](Self::WRITABLE) and [`PRIORITY`](Self::PRIORITY).
 ///
+/// `|` is the union of two sets, `&` what they have in common, `-` the first without the second.
+///
 /// ```
 /// use polder::poller::Interest;
 ///
 /// let both = Interest::READABLE | Interest::WRITABLE;
-/// assert!(both.contains(Interest::READABLE));
-/// assert!(Interest::NONE.is_empty());
+/// assert!(both.is_readable() && both.is_writable());
+/// assert_eq!(both - Interest::WRITABLE, Interest::READABLE);
+/// assert_eq!(both & (Interest::WRITABLE | Interest::PRIORITY), Interest::WRITABLE);
+/// assert!((both - both).is_empty());
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Interest(u8);
@@ -134,6 +137,46 @@ impl Interest {
         self.0 & other.0 == other.0
     }
 
+    /// Whether [`READABLE`](Self::READABLE) is in this set.
+    ///
+    /// ```
+    /// use polder::poller::Interest;
+    ///
+    /// assert!((Interest::READABLE | Interest::WRITABLE).is_readable());
+    /// assert!(!Interest::PRIORITY.is_readable());
+    /// ```
+    #[inline]
+    pub const fn is_readable(self) -> bool {
+        self.contains(Interest::READABLE)
+    }
+
+    /// Whether [`WRITABLE`](Self::WRITABLE) is in this set.
+    ///
+    /// ```
+    /// use polder::poller::Interest;
+    ///
+    /// let mut interest = Interest::READABLE | Interest::WRITABLE;
+    /// interest -= Interest::WRITABLE; // All is sent.
+    /// assert!(!interest.is_writable());
+    /// ```
+    #[inline]
+    pub const fn is_writable(self) -> bool {
+        self.contains(Interest::WRITABLE)
+    }
+
+    /// Whether [`PRIORITY`](Self::PRIORITY) is in this set.
+    ///
+    /// ```
+    /// use polder::poller::Interest;
+    ///
+    /// assert!(Interest::PRIORITY.is_priority());
+    /// assert!(!Interest::NONE.is_priority());
+    /// ```
+    #[inline]
+    pub const fn is_priority(self) -> bool {
+        self.contains(Interest::PRIORITY)
+    }
+
     #[inline]
     pub(crate) const fn without(self, other: Interest) -> Interest {
         Interest(self.0 & !other.0)
@@ -165,6 +208,37 @@ impl BitOrAssign for Interest {
     #[inline]
     fn bitor_assign(&mut self, other: Interest) {
         self.0 |= other.0;
+    }
+}
+
+impl BitAnd for Interest {
+    type Output = Interest;
+    #[inline]
+    fn bitand(self, other: Interest) -> Interest {
+        Interest(self.0 & other.0)
+    }
+}
+
+impl BitAndAssign for Interest {
+    #[inline]
+    fn bitand_assign(&mut self, other: Interest) {
+        *self = *self & other;
+    }
+}
+
+/// The first set without the second.
+impl Sub for Interest {
+    type Output = Interest;
+    #[inline]
+    fn sub(self, other: Interest) -> Interest {
+        self.without(other)
+    }
+}
+
+impl SubAssign for Interest {
+    #[inline]
+    fn sub_assign(&mut self, other: Interest) {
+        *self = *self - other;
     }
 }
 
@@ -202,12 +276,14 @@ impl BitOrAssign for Ready {
     }
 }
 
-/// One source's news, as [`Poller::wait`](super::Poller::wait) reports it.
+/// The readiness of one source, as [`Poller::wait`](super::Poller::wait) reports it.
+///
+/// (Not to be confused with [`event::Event`](crate::event::Event), which tasks and threads set
+/// for each other.)
 ///
 /// ```
 /// # #[cfg(unix)] {
 /// use polder::poller::{Event, Events, Interest, Mode, Poller, Token};
-/// use std::os::fd::AsFd;
 /// use std::os::unix::net::UnixStream;
 ///
 /// fn what(event: &Event) -> String {
@@ -218,12 +294,12 @@ impl BitOrAssign for Ready {
 /// let poller = Poller::new(polder::Backend::default())?;
 /// let (ours, _theirs) = UnixStream::pair()?;
 /// // SAFETY: `ours` is deregistered before it is closed.
-/// unsafe { poller.register(ours.as_fd(), Token(3), Interest::WRITABLE, Mode::OneShot)? };
+/// unsafe { poller.register(&ours, Token(3), Interest::WRITABLE, Mode::OneShot)? };
 /// let mut events = Events::new();
 /// poller.wait(&mut events, None)?;
 /// let told: Vec<_> = events.iter().map(what).collect();
 /// assert_eq!(told, ["3: readable false, writable true"]);
-/// poller.deregister(ours.as_fd())?;
+/// poller.deregister(&ours)?;
 /// # }
 /// # std::io::Result::Ok(())
 /// ```
@@ -250,17 +326,16 @@ impl Event {
     /// # #[cfg(unix)] {
     /// # use polder::poller::{Events, Interest, Mode, Poller, Token};
     /// # use std::io::Write;
-    /// # use std::os::fd::AsFd;
     /// # use std::os::unix::net::UnixStream;
     /// # let poller = Poller::new(polder::Backend::default())?;
     /// # let mut events = Events::new();
     /// # let (ours, mut theirs) = UnixStream::pair()?;
     /// # // SAFETY: `ours` is deregistered before it is closed.
-    /// unsafe { poller.register(ours.as_fd(), Token(7), Interest::READABLE, Mode::OneShot)? };
+    /// unsafe { poller.register(&ours, Token(7), Interest::READABLE, Mode::OneShot)? };
     /// theirs.write_all(b"hello")?;
     /// poller.wait(&mut events, None)?;
     /// assert!(events.iter().all(|event| event.token() == Token(7)));
-    /// # poller.deregister(ours.as_fd())?;
+    /// # poller.deregister(&ours)?;
     /// # }
     /// # std::io::Result::Ok(())
     /// ```
@@ -275,17 +350,16 @@ impl Event {
     /// # #[cfg(unix)] {
     /// # use polder::poller::{Events, Interest, Mode, Poller, Token};
     /// # use std::io::Write;
-    /// # use std::os::fd::AsFd;
     /// # use std::os::unix::net::UnixStream;
     /// # let poller = Poller::new(polder::Backend::default())?;
     /// # let mut events = Events::new();
     /// # let (ours, mut theirs) = UnixStream::pair()?;
     /// # // SAFETY: `ours` is deregistered before it is closed.
-    /// unsafe { poller.register(ours.as_fd(), Token(7), Interest::READABLE, Mode::OneShot)? };
+    /// unsafe { poller.register(&ours, Token(7), Interest::READABLE, Mode::OneShot)? };
     /// theirs.write_all(b"hello")?;
     /// poller.wait(&mut events, None)?;
     /// assert!(events.iter().any(|event| event.is_readable()));
-    /// # poller.deregister(ours.as_fd())?;
+    /// # poller.deregister(&ours)?;
     /// # }
     /// # std::io::Result::Ok(())
     /// ```
@@ -300,16 +374,15 @@ impl Event {
     /// # #[cfg(unix)] {
     /// # use polder::poller::{Events, Interest, Mode, Poller, Token};
     /// # use std::io::Write;
-    /// # use std::os::fd::AsFd;
     /// # use std::os::unix::net::UnixStream;
     /// # let poller = Poller::new(polder::Backend::default())?;
     /// # let mut events = Events::new();
     /// # let (ours, _theirs) = UnixStream::pair()?;
     /// # // SAFETY: `ours` is deregistered before it is closed.
-    /// unsafe { poller.register(ours.as_fd(), Token(7), Interest::WRITABLE, Mode::OneShot)? };
+    /// unsafe { poller.register(&ours, Token(7), Interest::WRITABLE, Mode::OneShot)? };
     /// poller.wait(&mut events, None)?; // There is room from the start.
     /// assert!(events.iter().any(|event| event.is_writable()));
-    /// # poller.deregister(ours.as_fd())?;
+    /// # poller.deregister(&ours)?;
     /// # }
     /// # std::io::Result::Ok(())
     /// ```
@@ -324,13 +397,12 @@ impl Event {
     /// # #[cfg(unix)] {
     /// # use polder::poller::{Events, Interest, Mode, Poller, Token};
     /// # use std::io::Write;
-    /// # use std::os::fd::AsFd;
     /// # use std::os::unix::net::UnixStream;
     /// # let poller = Poller::new(polder::Backend::default())?;
     /// # let mut events = Events::new();
     /// # let (ours, theirs) = UnixStream::pair()?;
     /// # // SAFETY: `ours` is deregistered before it is closed.
-    /// unsafe { poller.register(ours.as_fd(), Token(7), Interest::READABLE, Mode::OneShot)? };
+    /// unsafe { poller.register(&ours, Token(7), Interest::READABLE, Mode::OneShot)? };
     /// drop(theirs);
     /// poller.wait(&mut events, None)?;
     /// let event = events.iter().next().expect("one source is ready");
@@ -338,7 +410,7 @@ impl Event {
     /// if poller.capabilities().hints {
     ///     assert!(event.is_closed());
     /// }
-    /// # poller.deregister(ours.as_fd())?;
+    /// # poller.deregister(&ours)?;
     /// # }
     /// # std::io::Result::Ok(())
     /// ```
@@ -353,16 +425,15 @@ impl Event {
     /// # #[cfg(target_os = "linux")] {
     /// # use polder::Backend;
     /// # use polder::poller::{Events, Interest, Mode, Poller, Token};
-    /// # use std::os::fd::AsFd;
     /// # let poller = Poller::new(Backend::Epoll)?;
     /// # let mut events = Events::new();
     /// let (reader, writer) = rustix::pipe::pipe()?;
     /// // SAFETY: `writer` is deregistered below, before it is closed.
-    /// unsafe { poller.register(writer.as_fd(), Token(7), Interest::NONE, Mode::Level)? };
+    /// unsafe { poller.register(&writer, Token(7), Interest::NONE, Mode::Level)? };
     /// drop(reader); // Nobody will ever read what is written.
     /// poller.wait(&mut events, None)?;
     /// assert!(events.iter().any(|event| event.is_error()));
-    /// # poller.deregister(writer.as_fd())?;
+    /// # poller.deregister(&writer)?;
     /// # }
     /// # std::io::Result::Ok(())
     /// ```
@@ -378,18 +449,17 @@ impl Event {
     /// # use polder::Backend;
     /// # use polder::poller::{Events, Interest, Mode, Poller, Token};
     /// # use std::net::{TcpListener, TcpStream};
-    /// # use std::os::fd::AsFd;
     /// # let poller = Poller::new(Backend::Epoll)?;
     /// # let mut events = Events::new();
     /// # let listener = TcpListener::bind("127.0.0.1:0")?;
     /// # let near = TcpStream::connect(listener.local_addr()?)?;
     /// # let (far, _) = listener.accept()?;
     /// // SAFETY: `near` is deregistered below, before it is closed.
-    /// unsafe { poller.register(near.as_fd(), Token(7), Interest::PRIORITY, Mode::Level)? };
+    /// unsafe { poller.register(&near, Token(7), Interest::PRIORITY, Mode::Level)? };
     /// rustix::net::send(&far, b"!", rustix::net::SendFlags::OOB)?;
     /// poller.wait(&mut events, None)?;
     /// assert!(events.iter().any(|event| event.is_priority()));
-    /// # poller.deregister(near.as_fd())?;
+    /// # poller.deregister(&near)?;
     /// # }
     /// # std::io::Result::Ok(())
     /// ```
@@ -467,18 +537,17 @@ impl Events {
     /// # #[cfg(unix)] {
     /// # use polder::Backend;
     /// # use polder::poller::{Events, Interest, Mode, Poller, Token};
-    /// # use std::os::fd::AsFd;
     /// # use std::os::unix::net::UnixStream;
     /// # let poller = Poller::new(Backend::default())?;
     /// # let (one, other) = UnixStream::pair()?;
     /// let mut events = Events::with_capacity(1);
     /// // SAFETY: both are deregistered before they are closed.
-    /// unsafe { poller.register(one.as_fd(), Token(1), Interest::WRITABLE, Mode::OneShot)? };
-    /// unsafe { poller.register(other.as_fd(), Token(2), Interest::WRITABLE, Mode::OneShot)? };
+    /// unsafe { poller.register(&one, Token(1), Interest::WRITABLE, Mode::OneShot)? };
+    /// unsafe { poller.register(&other, Token(2), Interest::WRITABLE, Mode::OneShot)? };
     /// assert_eq!(poller.wait(&mut events, None)?, 1); // Both are ready.
     /// assert_eq!(poller.wait(&mut events, None)?, 1);
-    /// # poller.deregister(one.as_fd())?;
-    /// # poller.deregister(other.as_fd())?;
+    /// # poller.deregister(&one)?;
+    /// # poller.deregister(&other)?;
     /// # }
     /// # std::io::Result::Ok(())
     /// ```
@@ -498,19 +567,18 @@ impl Events {
     /// # #[cfg(unix)] {
     /// # use polder::poller::{Events, Interest, Mode, Poller, Token};
     /// # use std::io::Write;
-    /// # use std::os::fd::AsFd;
     /// # use std::os::unix::net::UnixStream;
     /// # let poller = Poller::new(polder::Backend::default())?;
     /// # let mut events = Events::new();
     /// # let (ours, mut theirs) = UnixStream::pair()?;
     /// # // SAFETY: `ours` is deregistered before it is closed.
-    /// # unsafe { poller.register(ours.as_fd(), Token(7), Interest::READABLE, Mode::OneShot)? };
+    /// # unsafe { poller.register(&ours, Token(7), Interest::READABLE, Mode::OneShot)? };
     /// theirs.write_all(b"hello")?;
     /// poller.wait(&mut events, None)?;
     /// for event in &events {
     ///     assert_eq!(event.token(), Token(7)); // The same as `events.iter()`.
     /// }
-    /// # poller.deregister(ours.as_fd())?;
+    /// # poller.deregister(&ours)?;
     /// # }
     /// # std::io::Result::Ok(())
     /// ```
@@ -525,17 +593,16 @@ impl Events {
     /// # #[cfg(unix)] {
     /// # use polder::poller::{Events, Interest, Mode, Poller, Token};
     /// # use std::io::Write;
-    /// # use std::os::fd::AsFd;
     /// # use std::os::unix::net::UnixStream;
     /// # let poller = Poller::new(polder::Backend::default())?;
     /// # let mut events = Events::new();
     /// # let (ours, mut theirs) = UnixStream::pair()?;
     /// # // SAFETY: `ours` is deregistered before it is closed.
-    /// # unsafe { poller.register(ours.as_fd(), Token(7), Interest::READABLE, Mode::OneShot)? };
+    /// # unsafe { poller.register(&ours, Token(7), Interest::READABLE, Mode::OneShot)? };
     /// theirs.write_all(b"hello")?;
     /// let count = poller.wait(&mut events, None)?;
     /// assert_eq!(count, events.len());
-    /// # poller.deregister(ours.as_fd())?;
+    /// # poller.deregister(&ours)?;
     /// # }
     /// # std::io::Result::Ok(())
     /// ```

@@ -10,14 +10,13 @@
 //! use polder::Backend;
 //! use polder::poller::{Events, Interest, Mode, Poller, Token};
 //! use std::io::{Read, Write};
-//! use std::os::fd::AsFd;
 //! use std::os::unix::net::UnixStream;
 //!
 //! let poller = Poller::new(Backend::default())?;
 //! let (mut ours, mut theirs) = UnixStream::pair()?;
 //! ours.set_nonblocking(true)?;
 //! // SAFETY: `ours` is deregistered below, before it is closed.
-//! unsafe { poller.register(ours.as_fd(), Token(1), Interest::READABLE, Mode::OneShot)? };
+//! unsafe { poller.register(&ours, Token(1), Interest::READABLE, Mode::OneShot)? };
 //! theirs.write_all(b"a word, and the end")?;
 //! drop(theirs);
 //!
@@ -31,10 +30,10 @@
 //!             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
 //!             Err(error) => return Err(error),
 //!         }
-//!         poller.modify(ours.as_fd(), event.token(), Interest::READABLE, Mode::OneShot)?;
+//!         poller.modify(&ours, event.token(), Interest::READABLE, Mode::OneShot)?;
 //!     }
 //! }
-//! poller.deregister(ours.as_fd())?;
+//! poller.deregister(&ours)?;
 //! # }
 //! # std::io::Result::Ok(())
 //! ```
@@ -93,7 +92,7 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::{Duration, Instant};
 
 use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sys::BorrowedDescriptor;
+use crate::sys::{AsDescriptor, BorrowedDescriptor, HasDescriptor};
 
 pub use backend::Backend;
 pub use capabilities::Capabilities;
@@ -165,14 +164,13 @@ pub(crate) trait Selector: Send + Sync {
 /// use polder::Backend;
 /// use polder::poller::{Events, Interest, Mode, Poller, Token};
 /// use std::io::Write;
-/// use std::os::fd::AsFd;
 /// use std::os::unix::net::UnixStream;
 ///
 /// let poller = Poller::new(Backend::default())?;
 /// let (ours, mut theirs) = UnixStream::pair()?;
 ///
 /// // SAFETY: `ours` is deregistered below, before it is closed.
-/// unsafe { poller.register(ours.as_fd(), Token(7), Interest::READABLE, Mode::OneShot)? };
+/// unsafe { poller.register(&ours, Token(7), Interest::READABLE, Mode::OneShot)? };
 /// theirs.write_all(b"hello")?;
 ///
 /// let mut events = Events::new();
@@ -181,7 +179,7 @@ pub(crate) trait Selector: Send + Sync {
 /// assert_eq!(event.token(), Token(7));
 /// assert!(event.is_readable());
 ///
-/// poller.deregister(ours.as_fd())?;
+/// poller.deregister(&ours)?;
 /// # }
 /// # std::io::Result::Ok(())
 /// ```
@@ -271,16 +269,15 @@ impl Poller {
     /// # #[cfg(unix)] {
     /// # use polder::poller::{Events, Interest, Mode, Poller, Token};
     /// # use std::io::Write;
-    /// # use std::os::fd::AsFd;
     /// # use std::os::unix::net::UnixStream;
     /// # let poller = Poller::new(polder::Backend::default())?;
     /// # let mut events = Events::new();
     /// # let (ours, mut theirs) = UnixStream::pair()?;
     /// // SAFETY: `ours` is deregistered below, before it is closed.
-    /// unsafe { poller.register(ours.as_fd(), Token(7), Interest::READABLE, Mode::OneShot)? };
+    /// unsafe { poller.register(&ours, Token(7), Interest::READABLE, Mode::OneShot)? };
     /// theirs.write_all(b"hello")?;
     /// assert_eq!(poller.wait(&mut events, None)?, 1);
-    /// poller.deregister(ours.as_fd())?;
+    /// poller.deregister(&ours)?;
     /// # }
     /// # std::io::Result::Ok(())
     /// ```
@@ -296,14 +293,16 @@ impl Poller {
     /// # Safety
     ///
     /// The descriptor must be [deregistered](Self::deregister) before it is closed, unless the poller
-    /// is dropped first.
+    /// is dropped first. So it is passed by reference: an owner that is passed by value is closed when
+    /// this returns.
     pub unsafe fn register(
         &self,
-        descriptor: BorrowedDescriptor<'_>,
+        descriptor: impl HasDescriptor,
         token: Token,
         interest: Interest,
         mode: Mode,
     ) -> io::Result<()> {
+        let descriptor = descriptor.as_descriptor();
         self.check(token, mode)?;
         if self.selector.takes_files() {
             refuse_files(descriptor)?;
@@ -343,19 +342,18 @@ impl Poller {
     /// # #[cfg(unix)] {
     /// # use polder::poller::{Events, Interest, Mode, Poller, Token};
     /// # use std::io::Write;
-    /// # use std::os::fd::AsFd;
     /// # use std::os::unix::net::UnixStream;
     /// # let poller = Poller::new(polder::Backend::default())?;
     /// # let mut events = Events::new();
     /// # let (ours, mut theirs) = UnixStream::pair()?;
     /// # // SAFETY: `ours` is deregistered before it is closed.
-    /// # unsafe { poller.register(ours.as_fd(), Token(7), Interest::READABLE, Mode::OneShot)? };
+    /// # unsafe { poller.register(&ours, Token(7), Interest::READABLE, Mode::OneShot)? };
     /// theirs.write_all(b"hello")?;
     /// poller.wait(&mut events, None)?; // That spends a one-shot's interest,
-    /// poller.modify(ours.as_fd(), Token(8), Interest::READABLE, Mode::OneShot)?; // which is set anew.
+    /// poller.modify(&ours, Token(8), Interest::READABLE, Mode::OneShot)?; // which is set anew.
     /// poller.wait(&mut events, None)?; // The bytes are still there.
     /// assert!(events.iter().all(|event| event.token() == Token(8)));
-    /// # poller.deregister(ours.as_fd())?;
+    /// # poller.deregister(&ours)?;
     /// # }
     /// # std::io::Result::Ok(())
     /// ```
@@ -366,13 +364,13 @@ impl Poller {
     /// [`register`](Self::register).
     pub fn modify(
         &self,
-        descriptor: BorrowedDescriptor<'_>,
+        descriptor: impl HasDescriptor,
         token: Token,
         interest: Interest,
         mode: Mode,
     ) -> io::Result<()> {
         self.check(token, mode)?;
-        self.selector.modify(descriptor, token, interest, mode)
+        (self.selector).modify(descriptor.as_descriptor(), token, interest, mode)
     }
 
     /// Stops watching `descriptor`. No wait that starts after this returns reports it.
@@ -381,17 +379,16 @@ impl Poller {
     /// # #[cfg(unix)] {
     /// # use polder::poller::{Events, Interest, Mode, Poller, Token};
     /// # use std::io::Write;
-    /// # use std::os::fd::AsFd;
     /// # use std::os::unix::net::UnixStream;
     /// # let poller = Poller::new(polder::Backend::default())?;
     /// # let mut events = Events::new();
     /// # let (ours, mut theirs) = UnixStream::pair()?;
     /// # // SAFETY: `ours` is deregistered before it is closed.
-    /// # unsafe { poller.register(ours.as_fd(), Token(7), Interest::READABLE, Mode::OneShot)? };
+    /// # unsafe { poller.register(&ours, Token(7), Interest::READABLE, Mode::OneShot)? };
     /// theirs.write_all(b"hello")?;
-    /// poller.deregister(ours.as_fd())?;
+    /// poller.deregister(&ours)?;
     /// assert_eq!(poller.wait(&mut events, Some(std::time::Duration::ZERO))?, 0);
-    /// assert_eq!(poller.deregister(ours.as_fd()).unwrap_err().kind(), std::io::ErrorKind::NotFound);
+    /// assert_eq!(poller.deregister(&ours).unwrap_err().kind(), std::io::ErrorKind::NotFound);
     /// # }
     /// # std::io::Result::Ok(())
     /// ```
@@ -399,8 +396,8 @@ impl Poller {
     /// # Errors
     ///
     /// [`NotFound`](io::ErrorKind::NotFound) where it is not registered.
-    pub fn deregister(&self, descriptor: BorrowedDescriptor<'_>) -> io::Result<()> {
-        self.selector.deregister(descriptor)
+    pub fn deregister(&self, descriptor: impl HasDescriptor) -> io::Result<()> {
+        self.selector.deregister(descriptor.as_descriptor())
     }
 
     /// Waits until something is ready, `timeout` is over (`None`: never), or a notification comes,

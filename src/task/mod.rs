@@ -150,7 +150,7 @@ impl<T> Task<T> {
     /// `Pending`, the future is dropped with all that it holds, also with the result of an
     /// operation that has succeeded in that poll: bytes that were read, a connection that was
     /// accepted, a message received from a channel. If that must not be lost, tell the task to stop
-    /// by an [`Event`](crate::Event) or a channel, and await it.
+    /// by an [`Event`](crate::event::Event) or a channel, and await it.
     ///
     /// A function given to [`unblock`](crate::unblock) that has begun cannot be stopped: this waits
     /// for its end, and returns its output.

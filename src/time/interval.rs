@@ -37,6 +37,7 @@ use crate::reactor::now;
 /// });
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub enum MissedTickBehavior {
     /// The missed ticks come at once, one after the other. The grid stays the same.
     #[default]
@@ -150,8 +151,28 @@ impl Interval {
     /// });
     /// ```
     pub fn missed_ticks(mut self, missed: MissedTickBehavior) -> Interval {
-        self.missed = missed;
+        self.set_missed_ticks(missed);
         self
+    }
+
+    /// Changes what to do about missed ticks from now on.
+    ///
+    /// ```
+    /// use polder::time::{MissedTickBehavior, interval};
+    /// use std::time::Duration;
+    ///
+    /// polder::block_on(async {
+    ///     let period = Duration::from_millis(2);
+    ///     let mut ticks = interval(period);
+    ///     let first = ticks.tick().await;
+    ///     ticks.set_missed_ticks(MissedTickBehavior::Skip); // No need to catch up any more.
+    ///     std::thread::sleep(3 * period);
+    ///     ticks.tick().await;
+    ///     assert!(ticks.tick().await - first >= 3 * period);
+    /// });
+    /// ```
+    pub fn set_missed_ticks(&mut self, missed: MissedTickBehavior) {
+        self.missed = missed;
     }
 
     /// Returns the time between ticks.

@@ -14,6 +14,15 @@
 //!     assert!(timeout(Duration::from_secs(5), ticks.tick()).await.is_ok());
 //! });
 //! ```
+//!
+//! # Which one for what
+//!
+//! * One wait: [`sleep`], [`sleep_until`]. A limit for another future: [`timeout`], [`timeout_at`].
+//! * Something that recurs: [`interval`]. It ticks at once and then every period, and says what
+//!   happens to ticks that were missed ([`MissedTickBehavior`]).
+//! * Something that changes while it is waited for (a deadline that is pushed back, a period that
+//!   starts later), and programs that come from async-io: [`Timer`]. Its
+//!   [`interval`](Timer::interval) fires for the first time after one period, and always bursts.
 
 mod interval;
 mod timeout;

@@ -143,7 +143,8 @@ impl Timer {
         Timer::new(Some(instant), None)
     }
 
-    /// Fires every `period`, for the first time one period from now.
+    /// Fires every `period`, for the first time one period from now. Periods that were missed are
+    /// made up for, one after the other: [`time::interval`](crate::time::interval) can skip them.
     ///
     /// ```
     /// use polder::Timer;

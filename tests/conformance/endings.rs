@@ -7,8 +7,9 @@ use std::task::{Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use polder::event::Event;
 use polder::time::{sleep, timeout};
-use polder::{Backend, Event, Runtime, Task, Timer, future};
+use polder::{Backend, Runtime, Task, Timer, future};
 
 use crate::descriptor::wait_until_readable;
 use crate::probe::poll_with;

@@ -547,8 +547,9 @@ mod errors {
     use std::future::pending;
     use std::sync::Mutex;
 
+    use polder::Timer;
+    use polder::event::Event;
     use polder::time::sleep;
-    use polder::{Event, Timer};
 
     use crate::support::in_every_runtime_alone;
 

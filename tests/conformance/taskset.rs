@@ -9,10 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use polder::event::Event;
 use polder::event::Latch;
 use polder::future::{poll_once, yield_now};
 use polder::stream::StreamExt;
-use polder::{Event, TaskSet, Timer};
+use polder::{TaskSet, Timer};
 
 use crate::child::in_children;
 use crate::support::{

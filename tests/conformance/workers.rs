@@ -17,11 +17,12 @@ use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use futures_lite::FutureExt;
+use polder::event::Event;
 use polder::event::Latch;
 use polder::io::{AsyncReadExt, AsyncWriteExt};
 use polder::net::{TcpStream, UdpSocket};
 use polder::time::{sleep, timeout};
-use polder::{Backend, Event, Handle, Runtime, Task, Timer, future};
+use polder::{Backend, Handle, Runtime, Task, Timer, future};
 
 #[cfg(unix)]
 use crate::child::in_children;

@@ -342,7 +342,7 @@ fn another_reactors_timers_sockets_and_wakers_end_a_wait() {
         }
         far.await;
         // Within a task of ours, its own loop drives both: it wakes a task of this worker.
-        let event = Arc::new(polder::Event::new());
+        let event = Arc::new(polder::event::Event::new());
         let waits = polder::spawn({
             let event = event.clone();
             async move { event.wait().await }
