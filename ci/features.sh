@@ -5,9 +5,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-cache="${XDG_CACHE_HOME:-$HOME/.cache}/polder-ci"
-export PATH="$cache/tools/bin:$PATH"
-cargo hack --version 2>/dev/null || cargo install cargo-hack --locked --root "$cache/tools"
+. ci/tool.sh
+tool cargo-hack 0.6.46
 
 # Flags of one's own mean a build of one's own.
 RUSTFLAGS="-D warnings" CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/features" \

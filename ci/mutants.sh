@@ -16,11 +16,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-version=27.1.0
-cache="${XDG_CACHE_HOME:-$HOME/.cache}/polder-ci"
-export PATH="$cache/tools/bin:$PATH"
-[ "$(cargo mutants --version 2>/dev/null)" = "cargo-mutants $version" ] ||
-    cargo install cargo-mutants --version "$version" --locked --root "$cache/tools"
+. ci/tool.sh
+tool cargo-mutants 27.1.0
 
 # The copy's path is new each time, but what the library depends on is built once. Nobody debugs a mutant,
 # and most of the time goes into building them.

@@ -41,14 +41,14 @@
 //!
 //! * **Running futures:** [`block_on`], [`spawn`], [`spawn_local`]; [`unblock`] for what blocks or
 //!   computes; [`TaskSet`] for tasks that belong together and end together.
-//! * **Sockets:** [`net`] has TCP, UDP and, on Unix, [Unix sockets](net::unix); [`net::serve()`] is an
-//!   accept loop with a limit, back-off and a graceful end.
-//! * **Anything else that has a descriptor** (pipes, inotify, another library's sockets): [`Async`]. Files
-//!   and the standard streams: [`io::Unblock`].
+//! * **Sockets:** [`net`] has TCP, UDP and, on Unix, [Unix sockets](net::unix); [`net::serve()`] is
+//!   an accept loop with a limit, back-off and a graceful end.
+//! * **Anything else that has a descriptor** (pipes, inotify, another library's sockets):
+//!   [`Async`]. Files and the standard streams: [`io::Unblock`].
 //! * **Time, events, signals:** [`time`] ([`Timer`], sleeping, timeouts, intervals), [`event`]
 //!   ([`event::Event`], [`event::Latch`]), [`signal`].
-//! * **A runtime of one's own:** [`Runtime`] chooses a [`Backend`], is driven turn by turn within a foreign
-//!   loop, or has [several workers](runtime::Builder::workers):
+//! * **A runtime of one's own:** [`Runtime`] chooses a [`Backend`], is driven turn by turn within a
+//!   foreign loop, or has [several workers](runtime::Builder::workers):
 //!
 //!   ```
 //!   # #[cfg(unix)] {
@@ -71,15 +71,16 @@
 //! * **What waits for the kernel, on its own:** [`poller`], for those who write their own loop.
 //!
 //! Names and behaviour follow `smol`, `async-io` and `async-net`, and the traits are futures-io's,
-//! so that what the ecosystem has for them works as it is. In the repository's folder `docs` are a table for
-//! those who come from smol, async-std or tokio (`MIGRATING.md`), a comparison with these and others,
-//! with when not to use polder (`COMPARE.md`), what each platform does (`PLATFORM.md`), and how it all
-//! works (`DESIGN.md`).
+//! so that what the ecosystem has for them works as it is. In the repository's folder `docs` are a
+//! table for those who come from smol, async-std or tokio (`MIGRATING.md`), a comparison with these
+//! and others, with when not to use polder (`COMPARE.md`), what each platform does (`PLATFORM.md`),
+//! and how it all works (`DESIGN.md`).
 //!
 //! # Errors
 //!
-//! What cannot be done is an [`std::io::Error`] with words that say what was tried: an unknown host, a path
-//! that is too long or has a NUL in it, an empty list of addresses, a backend that the platform lacks.
+//! What cannot be done is an [`std::io::Error`] with words that say what was tried: an unknown
+//! host, a path that is too long or has a NUL in it, an empty list of addresses, a backend that the
+//! platform lacks.
 //!
 //! # Features
 //!
@@ -99,8 +100,9 @@
 //! * **Dropping a [`Task`] cancels it.** [`Task::detach`] lets it run.
 //! * [`block_on`] cancels what is still running when it returns.
 //! * Another crate's `block_on` within a task blocks that task's worker, which then serves neither
-//!   its sockets nor its timers: waiting for one of those there never ends. A nested [`block_on`] is
-//!   fine for what it spawns itself; the tasks around it wait meanwhile, so it must not wait for them.
+//!   its sockets nor its timers: waiting for one of those there never ends. A nested [`block_on`]
+//!   is fine for what it spawns itself; the tasks around it wait meanwhile, so it must not wait for
+//!   them.
 //! * Nothing panics for want of a runtime: on a plain thread sockets, timers and [`spawn`] use a
 //!   background runtime, started on first use. ([`spawn_local`] cannot; it says so.)
 

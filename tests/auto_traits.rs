@@ -1,9 +1,9 @@
-//! Which auto traits the public types have, in one table, checked at compile time: a field that is added
-//! inside must not take one away unseen.
+//! Which auto traits the public types have, in one table, checked at compile time: a field that is
+//! added inside must not take one away unseen.
 //!
-//! Nothing here is broken by a panic: locks are not poisoned, and no foreign code runs while something is
-//! half done. So everything is `UnwindSafe` and `RefUnwindSafe`, as far as what it holds for the user is.
-//! What is an exception stands below the table, with what it lacks and why.
+//! Nothing here is broken by a panic: locks are not poisoned, and no foreign code runs while
+//! something is half done. So everything is `UnwindSafe` and `RefUnwindSafe`, as far as what it
+//! holds for the user is. What is an exception stands below the table, with what it lacks and why.
 
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
@@ -26,8 +26,8 @@ macro_rules! has {
     };
 }
 
-/// `lacks!(type: traits)`: it has none of them. (Where it has one, `wants` has two meanings, and the
-/// compiler asks which.)
+/// `lacks!(type: traits)`: it has none of them. (Where it has one, `wants` has two meanings, and
+/// the compiler asks which.)
 macro_rules! lacks {
     ($type:ty: $($trait:ident)*) => {
         $(const _: fn() = || {
@@ -117,8 +117,8 @@ table! {
 has!(polder::Runtime: Unpin);
 lacks!(polder::Runtime: Send Sync UnwindSafe RefUnwindSafe);
 
-// What holds an `io::Error`, or a future or function whose type it does not tell, cannot promise how
-// that takes a panic.
+// What holds an `io::Error`, or a future or function whose type it does not tell, cannot promise
+// how that takes a panic.
 #[cfg(feature = "blocking")]
 has!(polder::io::Unblock<std::fs::File>: Send Sync Unpin);
 #[cfg(feature = "signal")]

@@ -1,9 +1,10 @@
 //! What the benches share: bounded measurements, interleaved, and their ratios.
 //!
-//! Absolute times mean nothing on a machine that others use too. So all programs of one table run in
-//! turns (A B C A B C …), and what counts is the median over the rounds of each round's own ratio.
-//! Everything measured in pairs stays on one thread and never sleeps, so the thread's CPU time says
-//! the same as the clock on an idle machine, and still says it on a busy one: both are shown.
+//! Absolute times mean nothing on a machine that others use too. So all programs of one table run
+//! in turns (A B C A B C …), and what counts is the median over the rounds of each round's own
+//! ratio. Everything measured in pairs stays on one thread and never sleeps, so the thread's CPU
+//! time says the same as the clock on an idle machine, and still says it on a busy one: both are
+//! shown.
 
 #![allow(dead_code, reason = "each bench uses its part")]
 

@@ -1,4 +1,5 @@
-//! What is registered and what is told: [`Token`], [`Mode`], [`Interest`], and [`Event`] in [`Events`].
+//! What is registered and what is told: [`Token`], [`Mode`], [`Interest`], and [`Event`] in
+//! [`Events`].
 
 use std::fmt;
 use std::ops::{BitAnd, BitAndAssign, BitOr, BitOrAssign, Sub, SubAssign};
@@ -52,7 +53,8 @@ impl Token {
 pub enum Mode {
     /// Reported by every wait while it is ready.
     Level,
-    /// Reported once; then its interest is empty until [`Poller::modify`](super::Poller::modify) sets it again.
+    /// Reported once; then its interest is empty until [`Poller::modify`](super::Poller::modify)
+    /// sets it again.
     OneShot,
     /// Reported when something new arrives. An operation must be tried until it would block
     /// before the next report can be relied on.

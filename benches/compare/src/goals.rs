@@ -303,8 +303,9 @@ impl Goal {
     }
 }
 
-// What was measured (callgrind, and perf's clock where instructions do not tell) of rows that are missed.
-// Figures in it are of the machine and the state that it was written on; the tables have those of the run.
+// What was measured (callgrind, and perf's clock where instructions do not tell) of rows that are
+// missed. Figures in it are of the machine and the state that it was written on; the tables have
+// those of the run.
 
 const WAKES: &str = "\
 A round trip is 2,610 user instructions with one pair and 1,590 with 50 (tokio: 3,760 and 2,280), and 30 or 20 locked ones: of \

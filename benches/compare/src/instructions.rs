@@ -1,5 +1,5 @@
-//! User instructions per operation, counted by callgrind: the slope between N and 2 N operations, so
-//! that starting and ending do not count.
+//! User instructions per operation, counted by callgrind: the slope between N and 2 N operations,
+//! so that starting and ending do not count.
 
 use std::process::Command;
 use std::time::Duration;

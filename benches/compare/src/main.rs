@@ -5,9 +5,9 @@
 //! ```
 //!
 //! Every measurement is a child process of its own (`compare measure GROUP WORKLOAD PROGRAM`), so
-//! that allocators, thread-locals and runtimes do not disturb each other, and so that a program that
-//! cannot run here is left out with a line that says why. The programs of a workload take turns
-//! (A B C A B C …), and what counts is the median over the rounds of each round's own ratio.
+//! that allocators, thread-locals and runtimes do not disturb each other, and so that a program
+//! that cannot run here is left out with a line that says why. The programs of a workload take
+//! turns (A B C A B C …), and what counts is the median over the rounds of each round's own ratio.
 
 mod clock;
 mod echo;

@@ -4,8 +4,8 @@
 //! part of nobody's latency and nobody's CPU time, and only what the server does is measured. Where
 //! there is one core only it has to sleep, or the server would not run.
 //!
-//! A request counts when all of its answer is there, and is right. Its latency is from before it was
-//! sent (or its connection was begun) to then.
+//! A request counts when all of its answer is there, and is right. Its latency is from before it
+//! was sent (or its connection was begun) to then.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};

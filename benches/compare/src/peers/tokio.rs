@@ -169,8 +169,8 @@ fn resets<P: micro::Peer>(peer: &P, many: u64) -> Box<dyn FnMut()> {
 /// A future that need not be `Send` in a task that must be.
 struct Here<F>(Pin<Box<F>>);
 
-// SAFETY: it is spawned only on a current-thread scheduler that one thread drives and drops, the one
-// that spawns.
+// SAFETY: it is spawned only on a current-thread scheduler that one thread drives and drops, the
+// one that spawns.
 unsafe impl<F> Send for Here<F> {}
 
 impl<F: Future> Future for Here<F> {

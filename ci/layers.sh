@@ -1,0 +1,101 @@
+#!/usr/bin/env bash
+# Imports point down: a room of src/ names only rooms below it, or beside it.
+#
+#     ci/layers.sh [--edges]
+#
+# Read are `crate::room` and what stands at the crate's root, in `use` and in the middle of code.
+# Tests (of loom too) and comments may name whom they like. With --edges it prints which room names
+# which, and how often.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+# From the top down, a level a line. Those on one level may name each other, but for the last level,
+# whose rooms know nothing but themselves and what is right of them on the line.
+# (The files of `event` and `signal` need no runtime; they stand with what a user awaits.)
+levels='
+net io time signal event
+runtime
+task
+scheduler
+reactor
+poller
+pool sys sync
+'
+
+find src -name '*.rs' ! -path src/lib.rs | LC_ALL=C sort | xargs awk -v levels="$levels" -v edges="${1:-}" '
+    BEGIN {
+        lines = split(levels, line, "\n")
+        for (i = 1; i <= lines; i++) {
+            rooms = split(line[i], name, " ")
+            if (rooms) depth++
+            for (j = 1; j <= rooms; j++) {
+                level[name[j]] = depth
+                place[name[j]] = j
+            }
+        }
+        # What is here again at the root.
+        split("block_on spawn spawn_local Handle Runtime TaskSet future", root, " ")
+        for (i in root) room_of[root[i]] = "runtime"
+        split("Task FallibleTask unblock", root2, " ")
+        for (i in root2) room_of[root2[i]] = "task"
+        room_of["Timer"] = "time"
+        room_of["Async"] = "io"
+        room_of["Backend"] = "poller"
+        room_of["stream"] = "-"
+    }
+    FNR == 1 {
+        split(FILENAME, part, "/")
+        from = part[2]
+        sub(/\.rs$/, "", from)
+        skipping = test = 0
+        if (!(from in level)) {
+            print FILENAME ": the room " from " has no level in ci/layers.sh"
+            bad++
+        }
+    }
+    # A module of tests: to the brace that closes it.
+    skipping { if ($0 == close_at) skipping = 0; next }
+    /^ *\/\// { next }
+    /#\[cfg\(/ { test = /[(, ]test[,)]/ || (/loom/ && !/not\(loom\)/); next }
+    test && /^ *(pub(\([a-z]+\))? )?mod [a-z_]+ \{$/ {
+        close_at = $0
+        sub(/[^ ].*/, "}", close_at)
+        skipping = 1
+        test = 0
+        next
+    }
+    !/^ *#\[/ { test = 0 }
+    # All names of `use crate::{a::…, b};` (rustfmt puts one that is too long on lines of its own).
+    /crate::\{/ {
+        print FILENAME ":" FNR ": name one room in each `use`, so that this check can read it"
+        bad++
+    }
+    {
+        rest = $0
+        sub(/ \/\/ .*/, "", rest)
+        while (match(rest, /crate::[A-Za-z_]+/)) {
+            before = RSTART > 1 ? substr(rest, RSTART - 1, 1) : ""
+            to = substr(rest, RSTART + 7, RLENGTH - 7)
+            rest = substr(rest, RSTART + RLENGTH)
+            if (before ~ /[A-Za-z_]/) continue
+            if (to in room_of) to = room_of[to]
+            if (to == "-" || to == from) continue
+            count[from " -> " to]++
+            if (!(to in level)) {
+                print FILENAME ":" FNR ": what is crate::" to "?"
+                bad++
+            } else if (level[to] < level[from] || level[to] == level[from] && level[to] == depth && place[to] < place[from]) {
+                print FILENAME ":" FNR ": " from " is below " to " and names it"
+                bad++
+            }
+        }
+    }
+    END {
+        if (edges != "") for (edge in count) print count[edge] "\t" edge | "sort -k2"
+        close("sort -k2")
+        if (bad) {
+            print bad " imports that do not point down" | "cat >&2"
+            exit 1
+        }
+    }
+'

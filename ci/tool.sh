@@ -1,0 +1,25 @@
+# For the other scripts, which source it: `tool CRATE VERSION` has that version of a tool from
+# crates.io in PATH, and builds it where it is missing. Where it cannot be had (no network, or a machine
+# that is too slow for it), it says "not run", and the script ends well: such a machine has no verdict.
+# With TOOLS_REQUIRED=1, as CI's own workflow sets it, that is a failure.
+#
+# The build is a plain one: for a program that runs for seconds, minutes of optimising do not pay.
+cache="${XDG_CACHE_HOME:-$HOME/.cache}/polder-ci"
+export PATH="$cache/tools/bin:$PATH"
+
+# (macOS has no `timeout`.)
+within() {
+    if command -v timeout >/dev/null; then timeout "$@"; else shift && "$@"; fi
+}
+
+tool() {
+    # Cargo's own list of what it has installed: not every tool tells its version in the same way.
+    grep -qs "^\"$1 $2 " "$cache/tools/.crates.toml" && return
+    # A target directory, a compiler or flags of the caller's are not meant for it.
+    within 1200 env -u CARGO_TARGET_DIR -u RUSTFLAGS -u RUSTC -u LD_LIBRARY_PATH \
+        CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_OPT_LEVEL=1 \
+        CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARGO_PROFILE_RELEASE_DEBUG=0 CARGO_NET_RETRY=5 \
+        cargo install "$1" --version "$2" --locked --root "$cache/tools" && return
+    echo "$0: not run: $1 $2 can neither be found nor built here" >&2
+    exit "${TOOLS_REQUIRED:-0}"
+}
