@@ -106,9 +106,10 @@
 //! * Nothing panics for want of a runtime: on a plain thread sockets, timers and [`spawn`] use a
 //!   background runtime, started on first use. ([`spawn_local`] cannot; it says so.)
 
-#![deny(missing_debug_implementations, missing_docs, unreachable_pub)]
+#![deny(missing_debug_implementations, missing_docs)]
+#![warn(unreachable_pub)]
 #![deny(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
-#![cfg_attr(loom, allow(dead_code, unused_imports, unused_macros))]
+#![cfg_attr(loom, allow(dead_code, unreachable_pub, unused_imports, unused_macros))]
 // What only sockets need of the rooms below them stays, and is not used.
 #![cfg_attr(not(feature = "net"), allow(dead_code, unused_imports, unused_macros))]
 #![cfg_attr(docsrs, feature(doc_cfg))]
