@@ -24,12 +24,18 @@
 //!   for; the standard streams can be files.
 
 mod async_fd;
+mod io_safe;
+pub(crate) mod operation;
+mod readable;
 #[cfg(feature = "net")]
 mod std_net;
 #[cfg(feature = "blocking")]
 mod unblock;
+mod watch;
 
-pub use async_fd::{Async, IoSafe, Readable, ReadableOwned, Writable, WritableOwned};
+pub use async_fd::Async;
 pub use futures_lite::io::*;
+pub use io_safe::IoSafe;
+pub use readable::{Readable, ReadableOwned, Writable, WritableOwned};
 #[cfg(feature = "blocking")]
 pub use unblock::Unblock;

@@ -11,16 +11,14 @@ use std::future::Future;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, Shutdown, SocketAddr};
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockAddr, SockRef, Type};
 
-use crate::reactor::{Direction, Io, Snapshot, Source, SourceKind, WaiterId};
-use crate::runtime::context;
-use crate::scheduler::budget;
+use crate::io::operation::{self, Operation, Trust};
+use crate::reactor::{Direction, Io, Snapshot, Source, SourceKind};
 use crate::sys::{self, OwnedDescriptor};
 use crate::time::{Timer, timeout};
 
@@ -439,7 +437,7 @@ impl Socket {
         if wanted == 0 {
             return Poll::Ready(Ok(0));
         }
-        self.poll(cx, Direction::Read, self.io.id(), |socket, seen| {
+        self.poll(cx, Direction::Read, |socket, seen| {
             let read = sys::receive(socket, bytes)?;
             self.was_short(seen, read, wanted);
             Ok(read)
@@ -458,7 +456,7 @@ impl Socket {
         if wanted == 0 {
             return Poll::Ready(Ok(0)); // Nothing is asked for, so nothing is waited for.
         }
-        self.poll(cx, Direction::Read, self.io.id(), |socket, seen| {
+        self.poll(cx, Direction::Read, |socket, seen| {
             let (read, alone) = match self.sort.is_internet() {
                 true => (sys::receive_vectored(socket, buffers)?, true),
                 false => sys::receive_alone(socket, buffers)?,
@@ -480,9 +478,7 @@ impl Socket {
 
     #[inline]
     pub(super) fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.poll(cx, Direction::Write, self.io.id(), |socket, _| {
-            sys::send(socket, bytes)
-        })
+        self.poll(cx, Direction::Write, |socket, _| sys::send(socket, bytes))
     }
 
     pub(super) fn poll_write_vectored(
@@ -491,7 +487,7 @@ impl Socket {
         buffers: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let buffers = &buffers[..buffers.len().min(sys::MAX_SLICES)];
-        self.poll(cx, Direction::Write, self.io.id(), |socket, _| {
+        self.poll(cx, Direction::Write, |socket, _| {
             SockRef::from(socket).send_vectored_with_flags(buffers, sys::SEND_FLAGS)
         })
     }
@@ -505,62 +501,56 @@ impl Socket {
         }
     }
 
-    /// Runs an operation for one waiter: tries it whenever that is worth it, until it does not
-    /// block.
+    /// Runs an operation for whoever holds this handle: see [`operation::poll`].
     #[inline]
     fn poll<T>(
         &self,
         cx: &mut Context<'_>,
         direction: Direction,
-        id: WaiterId,
-        mut operation: impl FnMut(&OwnedDescriptor, Snapshot) -> io::Result<T>,
+        mut attempt: impl FnMut(&OwnedDescriptor, Snapshot) -> io::Result<T>,
     ) -> Poll<io::Result<T>> {
-        let source = self.io.source();
-        loop {
-            let seen = source.snapshot(direction);
-            if seen.is_ready() {
-                ready!(budget::consume(cx));
-                match operation(source.descriptor(), seen) {
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                        budget::restore();
-                        if self.sort == SocketType::TcpStream
-                            && direction == Direction::Read
-                            && seen.has_sticky_flags()
-                            && sys::is_readable_after_all(source.descriptor())
-                        {
-                            continue;
-                        }
-                        source.clear(direction, seen);
-                    }
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => budget::restore(),
-                    result => return Poll::Ready(result),
-                }
-                continue;
-            }
-            let waits = match source.wait_again(direction, id, cx.waker()) {
-                Some(waits) => waits,
-                None => register(source, direction, id, cx.waker()),
-            };
-            match waits {
-                Ok(true) => return Poll::Pending,
-                Ok(false) => {}
-                Err(error) => return Poll::Ready(Err(error)),
-            }
-        }
+        let (source, id) = (self.io.source(), self.io.id());
+        let register = || operation::register(source, direction, id, cx.waker());
+        operation::poll(
+            cx,
+            source,
+            direction,
+            self.sort,
+            register,
+            |source, seen| attempt(source.descriptor(), seen),
+        )
     }
 
-    /// An operation as a future of its own: any number of them may wait on one socket, and one
-    /// that is dropped leaves nothing behind.
-    fn run<T, F>(&self, direction: Direction, operation: F) -> Run<'_, F>
-    where
-        F: FnMut(&SockRef<'_>, Snapshot) -> io::Result<T>,
-    {
-        Run {
-            socket: self,
-            direction,
-            id: None,
-            operation,
+    /// An operation as a future of its own: any number of them may wait on one socket.
+    fn run<T>(
+        &self,
+        direction: Direction,
+        mut attempt: impl FnMut(&SockRef<'_>, Snapshot) -> io::Result<T>,
+    ) -> impl Future<Output = io::Result<T>> {
+        Operation::new(&self.io, direction, self.sort, move |source, seen| {
+            attempt(&SockRef::from(source.descriptor()), seen)
+        })
+    }
+}
+
+/// A socket of ours: nobody else reads from it or writes to it, so what events have told holds until
+/// an attempt would block.
+impl Trust for SocketType {
+    #[inline]
+    fn should_try(self, seen: Snapshot) -> bool {
+        seen.is_ready()
+    }
+
+    #[inline]
+    fn is_used_up(self, source: &Source, direction: Direction, seen: Snapshot) -> io::Result<bool> {
+        let is_readable_after_all = self == SocketType::TcpStream
+            && direction == Direction::Read
+            && seen.has_sticky_flags()
+            && sys::is_readable_after_all(source.descriptor());
+        if !is_readable_after_all {
+            source.clear(direction, seen);
         }
+        Ok(!is_readable_after_all)
     }
 }
 
@@ -632,54 +622,6 @@ fn invalid(words: String) -> io::Error {
 
 fn is_would_block(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::WouldBlock
-}
-
-/// Waits where the source is not registered yet, or with other workers' reactors only.
-#[cold]
-fn register(
-    source: &Arc<Source>,
-    direction: Direction,
-    id: WaiterId,
-    waker: &Waker,
-) -> io::Result<bool> {
-    context::with_reactor(|reactor| source.wait(reactor, direction, id, waker))?
-}
-
-/// See [`Socket::run`].
-struct Run<'a, F> {
-    socket: &'a Socket,
-    direction: Direction,
-    /// From the first poll on.
-    id: Option<WaiterId>,
-    operation: F,
-}
-
-/// Nothing in it is pinned.
-impl<F> Unpin for Run<'_, F> {}
-
-impl<T, F: FnMut(&SockRef<'_>, Snapshot) -> io::Result<T>> Future for Run<'_, F> {
-    type Output = io::Result<T>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
-        let Run {
-            socket,
-            direction,
-            id,
-            operation,
-        } = &mut *self;
-        let id = *id.get_or_insert_with(|| socket.io.new_id());
-        socket.poll(cx, *direction, id, |socket, seen| {
-            operation(&SockRef::from(socket), seen)
-        })
-    }
-}
-
-impl<F> Drop for Run<'_, F> {
-    fn drop(&mut self) {
-        if let Some(id) = self.id {
-            self.socket.io.forget(id);
-        }
-    }
 }
 
 #[cfg(all(test, target_os = "linux"))]

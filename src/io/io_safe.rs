@@ -1,0 +1,68 @@
+//! [`IoSafe`]: whose `Read` and `Write` an `Async` may call.
+
+/// Values whose [`Read`](std::io::Read) and [`Write`](std::io::Write) leave their descriptor where it is, as async-io's trait of this
+/// name.
+///
+/// These traits take `&mut self`, so they could replace the value, and with it a descriptor that is
+/// registered. An [`Async`](super::Async) of what promises not to do that is [`AsyncRead`](super::AsyncRead) and [`AsyncWrite`](super::AsyncWrite).
+/// What makes no such promise has [`Async::read_with`](super::Async::read_with); and where `&T` is `Read` or `Write`, as it is
+/// for most of the standard library's types, `&Async<T>` is `AsyncRead` or `AsyncWrite` in any case.
+///
+/// ```
+/// # #[cfg(unix)] {
+/// use polder::Async;
+/// use polder::io::{AsyncWriteExt, IoSafe};
+/// use std::io::Write;
+/// use std::os::fd::{AsFd, BorrowedFd};
+///
+/// struct Counted(std::fs::File, usize);
+///
+/// impl Write for Counted {
+///     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+///         let written = self.0.write(bytes)?;
+///         self.1 += written;
+///         Ok(written)
+///     }
+///     # fn flush(&mut self) -> std::io::Result<()> { Ok(()) }
+/// }
+/// # impl AsFd for Counted {
+/// #     fn as_fd(&self) -> BorrowedFd<'_> {
+/// #         self.0.as_fd()
+/// #     }
+/// # }
+///
+/// // SAFETY: its only method that writes leaves the file where it is.
+/// unsafe impl IoSafe for Counted {}
+///
+/// let (reader, writer) = rustix::pipe::pipe()?;
+/// let mut writer = Async::new(Counted(writer.into(), 0))?;
+/// polder::block_on(writer.write_all(b"hello"))?; // It is `AsyncWrite`.
+/// assert_eq!(writer.get_ref().1, 5);
+/// # drop(reader);
+/// # }
+/// # std::io::Result::Ok(())
+/// ```
+///
+/// # Safety
+///
+/// No method of `Read`, `Write`, [`Seek`](std::io::Seek) or [`BufRead`](std::io::BufRead) closes or replaces the
+/// descriptor.
+pub unsafe trait IoSafe {}
+
+// SAFETY: through a shared reference, nothing that was borrowed can be replaced.
+unsafe impl<T: ?Sized> IoSafe for &T {}
+// SAFETY: a file's methods are system calls on its descriptor.
+unsafe impl IoSafe for std::fs::File {}
+// SAFETY: so are a stream's.
+unsafe impl IoSafe for std::net::TcpStream {}
+// SAFETY: so are a stream's.
+#[cfg(unix)]
+unsafe impl IoSafe for std::os::unix::net::UnixStream {}
+// SAFETY: so are a pipe's.
+unsafe impl IoSafe for std::process::ChildStdin {}
+// SAFETY: so are a pipe's.
+unsafe impl IoSafe for std::process::ChildStdout {}
+// SAFETY: so are a pipe's.
+unsafe impl IoSafe for std::process::ChildStderr {}
+// SAFETY: it hands on to what it holds, which promises.
+unsafe impl<T: IoSafe + ?Sized> IoSafe for Box<T> {}
