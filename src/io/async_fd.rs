@@ -150,7 +150,7 @@ impl<T: HasDescriptor + 'static> Async<T> {
     /// ```
     pub fn new(inner: T) -> io::Result<Async<T>> {
         let watched = Async::new_nonblocking(inner)?;
-        sys::set_nonblocking(watched.watch.io().source().descriptor())?;
+        sys::set_nonblocking(&watched.inner)?;
         Ok(watched)
     }
 

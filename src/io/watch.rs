@@ -143,7 +143,7 @@ pub(super) fn poll_ready<H: HasIo>(
 
 /// `WouldBlock` unless the descriptor is ready now. An end of file and an error count as ready.
 fn check_level(source: &Source, direction: Direction) -> io::Result<()> {
-    match sys::is_ready(source.descriptor(), direction == Direction::Write)? {
+    match sys::is_ready(&source.descriptor(), direction == Direction::Write)? {
         true => Ok(()),
         false => Err(io::ErrorKind::WouldBlock.into()),
     }
@@ -166,12 +166,12 @@ impl Trust for AskKernel {
         let is_to_write = direction == Direction::Write;
         let has_event = !seen.is_as_old_as(source.snapshot(direction));
         let is_only_an_error = || {
-            let (read, write) = sys::is_only_an_error(source.descriptor())?;
+            let (read, write) = sys::is_only_an_error(&source.descriptor())?;
             io::Result::Ok(if is_to_write { write } else { read })
         };
         let is_ready = source.look(direction, || {
             io::Result::Ok(
-                sys::is_ready(source.descriptor(), is_to_write)?
+                sys::is_ready(&source.descriptor(), is_to_write)?
                     && (has_event || !is_only_an_error()?),
             )
         })?;

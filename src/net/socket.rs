@@ -10,7 +10,7 @@
 use std::future::Future;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::net::{Ipv4Addr, Shutdown, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -19,7 +19,7 @@ use socket2::{Domain, Protocol, SockAddr, SockRef, Type};
 
 use crate::io::operation::{self, Operation, Trust};
 use crate::reactor::{Direction, Io, Snapshot, Source, SourceKind};
-use crate::sys::{self, OwnedDescriptor};
+use crate::sys::{self, BorrowedDescriptor, OwnedDescriptor};
 use crate::time::{Timer, timeout};
 
 /// How many connections may wait to be accepted. The system's own limit is below or at this (Linux:
@@ -103,7 +103,26 @@ impl SocketType {
     }
 }
 
-/// Public only in name: nobody outside can say it. (It is what [`Stream`](super::macros::Stream) has.)
+/// An option, and the value that it is set to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Opt {
+    Broadcast(bool),
+    MulticastLoopV4(bool),
+    MulticastLoopV6(bool),
+    MulticastTtlV4(u32),
+    Nodelay(bool),
+    Ttl(u32),
+}
+
+/// A multicast group, and the interface on which it is joined: by address, or by index.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Group {
+    V4(Ipv4Addr, Ipv4Addr),
+    V6(Ipv6Addr, u32),
+}
+
+/// Sealed: it appears in the public trait [`Stream`](super::macros::Stream), and cannot be named outside
+/// the crate.
 #[derive(Clone, Debug)]
 pub struct Socket {
     io: Io,
@@ -195,38 +214,81 @@ impl Socket {
         self.io.into_descriptor()
     }
 
-    pub(super) fn descriptor(&self) -> &OwnedDescriptor {
+    pub(super) fn descriptor(&self) -> BorrowedDescriptor<'_> {
         self.io.source().descriptor()
     }
 
-    /// Reads or sets an option.
-    pub(super) fn option<T>(
-        &self,
-        option: impl FnOnce(&SockRef<'_>) -> io::Result<T>,
-    ) -> io::Result<T> {
-        option(&self.options())
+    pub(super) fn set(&self, option: Opt) -> io::Result<()> {
+        let socket = self.kernel();
+        match option {
+            Opt::Broadcast(on) => socket.set_broadcast(on),
+            Opt::MulticastLoopV4(on) => socket.set_multicast_loop_v4(on),
+            Opt::MulticastLoopV6(on) => socket.set_multicast_loop_v6(on),
+            Opt::MulticastTtlV4(hops) => socket.set_multicast_ttl_v4(hops),
+            Opt::Nodelay(on) => socket.set_tcp_nodelay(on),
+            Opt::Ttl(hops) => socket.set_ttl_v4(hops),
+        }
+    }
+
+    pub(super) fn broadcast(&self) -> io::Result<bool> {
+        self.kernel().broadcast()
+    }
+
+    pub(super) fn multicast_loop_v4(&self) -> io::Result<bool> {
+        self.kernel().multicast_loop_v4()
+    }
+
+    pub(super) fn multicast_loop_v6(&self) -> io::Result<bool> {
+        self.kernel().multicast_loop_v6()
+    }
+
+    pub(super) fn multicast_ttl_v4(&self) -> io::Result<u32> {
+        self.kernel().multicast_ttl_v4()
+    }
+
+    pub(super) fn nodelay(&self) -> io::Result<bool> {
+        self.kernel().tcp_nodelay()
+    }
+
+    pub(super) fn ttl(&self) -> io::Result<u32> {
+        self.kernel().ttl_v4()
+    }
+
+    pub(super) fn join(&self, group: Group) -> io::Result<()> {
+        match group {
+            Group::V4(group, interface) => self.kernel().join_multicast_v4(&group, &interface),
+            Group::V6(group, interface) => self.kernel().join_multicast_v6(&group, interface),
+        }
+    }
+
+    pub(super) fn leave(&self, group: Group) -> io::Result<()> {
+        match group {
+            Group::V4(group, interface) => self.kernel().leave_multicast_v4(&group, &interface),
+            Group::V6(group, interface) => self.kernel().leave_multicast_v6(&group, interface),
+        }
     }
 
     /// Who is at the other end of a Unix socket: user, group, and process where the system tells.
     #[cfg(unix)]
     pub(super) fn peer_cred(&self) -> io::Result<(u32, u32, Option<i32>)> {
-        sys::peer_cred(self.descriptor())
+        sys::peer_cred(self)
     }
 
-    fn options(&self) -> SockRef<'_> {
-        SockRef::from(self.descriptor())
+    /// The kernel's socket, which is lent to nobody above this file but by `AsFd`.
+    fn kernel(&self) -> SockRef<'_> {
+        SockRef::from(self)
     }
 
     pub(super) fn local_addr(&self) -> io::Result<SockAddr> {
-        self.options().local_addr()
+        self.kernel().local_addr()
     }
 
     pub(super) fn peer_addr(&self) -> io::Result<SockAddr> {
-        self.options().peer_addr()
+        self.kernel().peer_addr()
     }
 
     pub(super) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
-        self.options().shutdown(how)?;
+        self.kernel().shutdown(how)?;
         // Not every kernel tells those who wait: completion ports under wine do not.
         self.io.source().wake(how != Shutdown::Write);
         Ok(())
@@ -302,7 +364,7 @@ impl Socket {
         let (descriptor, peer) = self
             .run(Direction::Read, |_, _| {
                 loop {
-                    match sys::accept(self.descriptor()) {
+                    match sys::accept(self) {
                         Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                         other => return other,
                     }
@@ -315,7 +377,7 @@ impl Socket {
 
     /// Says where what is sent from now on goes, and from where alone it comes: for datagrams.
     pub(super) fn connect_to(&self, address: &SockAddr) -> io::Result<()> {
-        self.options().connect(address)
+        self.kernel().connect(address)
     }
 
     /// Reads without taking.
@@ -370,7 +432,7 @@ impl Socket {
                 if is_would_block(&error)
                     && self.sort.r#type() == Type::DGRAM
                     && seen.has_sticky_flags()
-                    && sys::has_ended(self.descriptor()) =>
+                    && sys::has_ended(self) =>
             {
                 nothing()
             }
@@ -402,9 +464,7 @@ impl Socket {
         let (mut pause, longest) = PAUSES;
         loop {
             let send = self.run(Direction::Write, |socket, _| match attempt(socket) {
-                Err(error) if is_would_block(&error) && sys::has_room(self.descriptor()) => {
-                    Ok(None)
-                }
+                Err(error) if is_would_block(&error) && sys::has_room(self) => Ok(None),
                 result => result.map(Some),
             });
             match timeout(pause, send).await {
@@ -415,7 +475,7 @@ impl Socket {
                     }
                 },
                 // What is known may be about another receiver, whom this is connected to.
-                Err(_) => match self.option(attempt) {
+                Err(_) => match attempt(&self.kernel()) {
                     Err(error) if is_would_block(&error) => {}
                     result => return result,
                 },
@@ -438,7 +498,7 @@ impl Socket {
             return Poll::Ready(Ok(0));
         }
         self.poll(cx, Direction::Read, |socket, seen| {
-            let read = sys::receive(socket, bytes)?;
+            let read = sys::receive(&socket, bytes)?;
             self.was_short(seen, read, wanted);
             Ok(read)
         })
@@ -458,8 +518,8 @@ impl Socket {
         }
         self.poll(cx, Direction::Read, |socket, seen| {
             let (read, alone) = match self.sort.is_internet() {
-                true => (sys::receive_vectored(socket, buffers)?, true),
-                false => sys::receive_alone(socket, buffers)?,
+                true => (sys::receive_vectored(&socket, buffers)?, true),
+                false => sys::receive_alone(&socket, buffers)?,
             };
             if alone {
                 self.was_short(seen, read, wanted);
@@ -478,7 +538,7 @@ impl Socket {
 
     #[inline]
     pub(super) fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.poll(cx, Direction::Write, |socket, _| sys::send(socket, bytes))
+        self.poll(cx, Direction::Write, |socket, _| sys::send(&socket, bytes))
     }
 
     pub(super) fn poll_write_vectored(
@@ -488,7 +548,7 @@ impl Socket {
     ) -> Poll<io::Result<usize>> {
         let buffers = &buffers[..buffers.len().min(sys::MAX_SLICES)];
         self.poll(cx, Direction::Write, |socket, _| {
-            SockRef::from(socket).send_vectored_with_flags(buffers, sys::SEND_FLAGS)
+            SockRef::from(&socket).send_vectored_with_flags(buffers, sys::SEND_FLAGS)
         })
     }
 
@@ -507,7 +567,7 @@ impl Socket {
         &self,
         cx: &mut Context<'_>,
         direction: Direction,
-        mut attempt: impl FnMut(&OwnedDescriptor, Snapshot) -> io::Result<T>,
+        mut attempt: impl FnMut(BorrowedDescriptor<'_>, Snapshot) -> io::Result<T>,
     ) -> Poll<io::Result<T>> {
         let (source, id) = (self.io.source(), self.io.id());
         let register = || operation::register(source, direction, id, cx.waker());
@@ -528,10 +588,12 @@ impl Socket {
         mut attempt: impl FnMut(&SockRef<'_>, Snapshot) -> io::Result<T>,
     ) -> impl Future<Output = io::Result<T>> {
         Operation::new(&self.io, direction, self.sort, move |source, seen| {
-            attempt(&SockRef::from(source.descriptor()), seen)
+            attempt(&SockRef::from(&source.descriptor()), seen)
         })
     }
 }
+
+sys::lend_descriptor!([] Socket, |it| it.descriptor());
 
 /// A socket of ours: nobody else reads from it or writes to it, so what events have told holds until
 /// an attempt would block.
@@ -546,7 +608,7 @@ impl Trust for SocketType {
         let is_readable_after_all = self == SocketType::TcpStream
             && direction == Direction::Read
             && seen.has_sticky_flags()
-            && sys::is_readable_after_all(source.descriptor());
+            && sys::is_readable_after_all(&source.descriptor());
         if !is_readable_after_all {
             source.clear(direction, seen);
         }

@@ -5,7 +5,7 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::addresses::{AsyncToSocketAddrs, first_that_works};
-use super::socket::{Socket, SocketType, internet};
+use super::socket::{Group, Opt, Socket, SocketType, internet};
 use crate::net::macros::converts;
 
 /// A UDP socket.
@@ -385,7 +385,7 @@ impl UdpSocket {
     ///
     /// What the system says, of this option as of those below.
     pub fn broadcast(&self) -> io::Result<bool> {
-        self.0.option(|socket| socket.broadcast())
+        self.0.broadcast()
     }
 
     /// Sets [`broadcast`](Self::broadcast).
@@ -405,7 +405,7 @@ impl UdpSocket {
     ///
     /// What the system says.
     pub fn set_broadcast(&self, broadcast: bool) -> io::Result<()> {
-        self.0.option(|socket| socket.set_broadcast(broadcast))
+        self.0.set(Opt::Broadcast(broadcast))
     }
 
     /// Whether multicast datagrams that are sent here come back to this machine (`IP_MULTICAST_LOOP`).
@@ -425,7 +425,7 @@ impl UdpSocket {
     ///
     /// What the system says.
     pub fn multicast_loop_v4(&self) -> io::Result<bool> {
-        self.0.option(|socket| socket.multicast_loop_v4())
+        self.0.multicast_loop_v4()
     }
 
     /// Sets [`multicast_loop_v4`](Self::multicast_loop_v4).
@@ -445,8 +445,7 @@ impl UdpSocket {
     ///
     /// What the system says.
     pub fn set_multicast_loop_v4(&self, come_back: bool) -> io::Result<()> {
-        self.0
-            .option(|socket| socket.set_multicast_loop_v4(come_back))
+        self.0.set(Opt::MulticastLoopV4(come_back))
     }
 
     /// How many hops multicast datagrams may take (`IP_MULTICAST_TTL`): 1, unless it was set.
@@ -465,7 +464,7 @@ impl UdpSocket {
     ///
     /// What the system says.
     pub fn multicast_ttl_v4(&self) -> io::Result<u32> {
-        self.0.option(|socket| socket.multicast_ttl_v4())
+        self.0.multicast_ttl_v4()
     }
 
     /// Sets [`multicast_ttl_v4`](Self::multicast_ttl_v4).
@@ -485,7 +484,7 @@ impl UdpSocket {
     ///
     /// What the system says.
     pub fn set_multicast_ttl_v4(&self, ttl: u32) -> io::Result<()> {
-        self.0.option(|socket| socket.set_multicast_ttl_v4(ttl))
+        self.0.set(Opt::MulticastTtlV4(ttl))
     }
 
     /// Whether multicast datagrams that are sent here come back to this machine
@@ -506,7 +505,7 @@ impl UdpSocket {
     ///
     /// What the system says.
     pub fn multicast_loop_v6(&self) -> io::Result<bool> {
-        self.0.option(|socket| socket.multicast_loop_v6())
+        self.0.multicast_loop_v6()
     }
 
     /// Sets [`multicast_loop_v6`](Self::multicast_loop_v6).
@@ -527,8 +526,7 @@ impl UdpSocket {
     ///
     /// What the system says.
     pub fn set_multicast_loop_v6(&self, come_back: bool) -> io::Result<()> {
-        self.0
-            .option(|socket| socket.set_multicast_loop_v6(come_back))
+        self.0.set(Opt::MulticastLoopV6(come_back))
     }
 
     /// How many hops datagrams may take (`IP_TTL`).
@@ -550,7 +548,7 @@ impl UdpSocket {
     ///
     /// What the system says.
     pub fn ttl(&self) -> io::Result<u32> {
-        self.0.option(|socket| socket.ttl_v4())
+        self.0.ttl()
     }
 
     /// Sets [`ttl`](Self::ttl).
@@ -570,7 +568,7 @@ impl UdpSocket {
     ///
     /// What the system says.
     pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
-        self.0.option(|socket| socket.set_ttl_v4(ttl))
+        self.0.set(Opt::Ttl(ttl))
     }
 
     /// Receives what is sent to the group `multiaddr` on the interface that has the address
@@ -593,8 +591,7 @@ impl UdpSocket {
     ///
     /// What the system says, for instance that the address is no group's.
     pub fn join_multicast_v4(&self, multiaddr: Ipv4Addr, interface: Ipv4Addr) -> io::Result<()> {
-        self.0
-            .option(|socket| socket.join_multicast_v4(&multiaddr, &interface))
+        self.0.join(Group::V4(multiaddr, interface))
     }
 
     /// Leaves a group that was [joined](Self::join_multicast_v4).
@@ -617,8 +614,7 @@ impl UdpSocket {
     ///
     /// What the system says, for instance that it was not joined.
     pub fn leave_multicast_v4(&self, multiaddr: Ipv4Addr, interface: Ipv4Addr) -> io::Result<()> {
-        self.0
-            .option(|socket| socket.leave_multicast_v4(&multiaddr, &interface))
+        self.0.leave(Group::V4(multiaddr, interface))
     }
 
     /// Receives what is sent to the group `multiaddr` on the interface with the index `interface`, or on
@@ -646,8 +642,7 @@ impl UdpSocket {
     ///
     /// What the system says, for instance that the address is no group's.
     pub fn join_multicast_v6(&self, multiaddr: &Ipv6Addr, interface: u32) -> io::Result<()> {
-        self.0
-            .option(|socket| socket.join_multicast_v6(multiaddr, interface))
+        self.0.join(Group::V6(*multiaddr, interface))
     }
 
     /// Leaves a group that was [joined](Self::join_multicast_v6).
@@ -670,8 +665,7 @@ impl UdpSocket {
     ///
     /// What the system says, for instance that it was not joined.
     pub fn leave_multicast_v6(&self, multiaddr: &Ipv6Addr, interface: u32) -> io::Result<()> {
-        self.0
-            .option(|socket| socket.leave_multicast_v6(multiaddr, interface))
+        self.0.leave(Group::V6(*multiaddr, interface))
     }
 }
 

@@ -1,5 +1,9 @@
-//! What a descriptor is called on this platform: the one switch between Unix and Windows for
-//! everything above the pollers.
+//! All that differs between Unix and Windows above the pollers: what a descriptor is called and how it is
+//! lent, whether it is ready now, how a socket sends, receives and accepts, what the errors of `accept`
+//! mean, and the coarse clock.
+//!
+//! `unix` and `windows` have the same items. What differs among Unix systems is said within `unix`, where
+//! the system call is made. What only sockets need is in `net` below each of the two.
 
 #[cfg(unix)]
 mod unix;
@@ -10,6 +14,24 @@ pub(crate) use unix::*;
 mod windows;
 #[cfg(windows)]
 pub(crate) use windows::*;
+
+/// A descriptor that is somebody else's, without the lifetime of a borrow.
+#[derive(Debug)]
+pub(crate) struct LentDescriptor(RawDescriptor);
+
+impl LentDescriptor {
+    /// # Safety
+    ///
+    /// The descriptor must stay open for as long as this is used.
+    pub(crate) unsafe fn new(descriptor: BorrowedDescriptor<'_>) -> LentDescriptor {
+        LentDescriptor(descriptor.as_raw_descriptor())
+    }
+}
+
+lend_descriptor!([] LentDescriptor, |it| {
+    // SAFETY: whoever called `new` has promised that it is open.
+    unsafe { BorrowedDescriptor::borrow_raw(it.0) }
+});
 
 /// What an error of `accept` says of the next attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -38,21 +38,21 @@ impl<T: AsRawFd> AsRawDescriptor for T {
     }
 }
 
-/// `lend_descriptor!([generics] type, |it| descriptor)`: the platform's traits for a public type that has
-/// a descriptor.
+/// `lend_descriptor!([generics] type, |it| descriptor)`: the platform's traits for a type that lends a
+/// [`BorrowedDescriptor`].
 macro_rules! lend_descriptor {
     ([$($generics:tt)*] $type:ty, |$it:ident| $descriptor:expr) => {
         impl<$($generics)*> std::os::fd::AsFd for $type {
             fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
                 let $it = self;
-                std::os::fd::AsFd::as_fd($descriptor)
+                $descriptor
             }
         }
 
         impl<$($generics)*> std::os::fd::AsRawFd for $type {
             fn as_raw_fd(&self) -> std::os::fd::RawFd {
                 let $it = self;
-                std::os::fd::AsRawFd::as_raw_fd($descriptor)
+                std::os::fd::AsRawFd::as_raw_fd(&$descriptor)
             }
         }
     };
@@ -120,18 +120,6 @@ fn clock(id: libc::clockid_t) -> Option<Duration> {
 
 /// What a public interface asks of whoever has a descriptor.
 pub(crate) use std::os::fd::AsFd as HasDescriptor;
-
-/// The same descriptor once more, as if it had a second owner.
-///
-/// # Safety
-///
-/// What this gives must never be dropped, and not be used once the descriptor is closed.
-pub(crate) unsafe fn take_as_owned(descriptor: BorrowedDescriptor<'_>) -> OwnedDescriptor {
-    use std::os::fd::FromRawFd;
-
-    // SAFETY: the descriptor is open, and the caller sees to it that only its owner closes it.
-    unsafe { OwnedDescriptor::from_raw_fd(descriptor.as_raw_fd()) }
-}
 
 /// Whether a read, or a write, would not block right now: the level, whatever edges were told. An
 /// error and a hang-up count, since the operation tells of them at once.

@@ -36,21 +36,21 @@ impl<T: AsRawSocket> AsRawDescriptor for T {
     }
 }
 
-/// `lend_descriptor!([generics] type, |it| descriptor)`: the platform's traits for a public type that has
-/// a descriptor.
+/// `lend_descriptor!([generics] type, |it| descriptor)`: the platform's traits for a type that lends a
+/// [`BorrowedDescriptor`].
 macro_rules! lend_descriptor {
     ([$($generics:tt)*] $type:ty, |$it:ident| $descriptor:expr) => {
         impl<$($generics)*> std::os::windows::io::AsSocket for $type {
             fn as_socket(&self) -> std::os::windows::io::BorrowedSocket<'_> {
                 let $it = self;
-                std::os::windows::io::AsSocket::as_socket($descriptor)
+                $descriptor
             }
         }
 
         impl<$($generics)*> std::os::windows::io::AsRawSocket for $type {
             fn as_raw_socket(&self) -> std::os::windows::io::RawSocket {
                 let $it = self;
-                std::os::windows::io::AsRawSocket::as_raw_socket($descriptor)
+                std::os::windows::io::AsRawSocket::as_raw_socket(&$descriptor)
             }
         }
     };
@@ -59,18 +59,6 @@ pub(crate) use lend_descriptor;
 
 /// What a public interface asks of whoever has a descriptor.
 pub(crate) use std::os::windows::io::AsSocket as HasDescriptor;
-
-/// The same socket once more, as if it had a second owner.
-///
-/// # Safety
-///
-/// What this gives must never be dropped, and not be used once the socket is closed.
-pub(crate) unsafe fn take_as_owned(socket: BorrowedDescriptor<'_>) -> OwnedDescriptor {
-    use std::os::windows::io::FromRawSocket;
-
-    // SAFETY: the socket is open, and the caller sees to it that only its owner closes it.
-    unsafe { OwnedDescriptor::from_raw_socket(socket.as_raw_socket()) }
-}
 
 /// Whether a read, or a write, would not block right now: the level, whatever edges were told. An
 /// error and a hang-up count, since the operation tells of them at once.

@@ -13,7 +13,7 @@ use socket2::SockAddr;
 use super::stream::TcpStream;
 use crate::net::addresses::{AsyncToSocketAddrs, first_that_works};
 use crate::net::macros::{Stream, converts};
-use crate::net::socket::{Socket, SocketType, internet};
+use crate::net::socket::{Opt, Socket, SocketType, internet};
 
 /// A socket that listens for TCP connections.
 ///
@@ -198,7 +198,7 @@ impl TcpListener {
     ///
     /// What the system says.
     pub fn ttl(&self) -> io::Result<u32> {
-        self.0.option(|socket| socket.ttl_v4())
+        self.0.ttl()
     }
 
     /// Sets [`ttl`](Self::ttl).
@@ -219,7 +219,7 @@ impl TcpListener {
     ///
     /// What the system says.
     pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
-        self.0.option(|socket| socket.set_ttl_v4(ttl))
+        self.0.set(Opt::Ttl(ttl))
     }
 }
 

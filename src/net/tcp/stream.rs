@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::net::addresses::{AsyncToSocketAddrs, first_that_works, first_that_works_within};
 use crate::net::macros::{Stream, converts, reads, writes};
-use crate::net::socket::{Socket, SocketType, internet};
+use crate::net::socket::{Opt, Socket, SocketType, internet};
 use crate::net::split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 
 /// A TCP connection.
@@ -274,7 +274,7 @@ impl TcpStream {
     ///
     /// What the system says.
     pub fn nodelay(&self) -> io::Result<bool> {
-        self.0.option(|socket| socket.tcp_nodelay())
+        self.0.nodelay()
     }
 
     /// Sets [`nodelay`](Self::nodelay).
@@ -296,7 +296,7 @@ impl TcpStream {
     ///
     /// What the system says.
     pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
-        self.0.option(|socket| socket.set_tcp_nodelay(nodelay))
+        self.0.set(Opt::Nodelay(nodelay))
     }
 
     /// How many hops packets may take (`IP_TTL`).
@@ -320,7 +320,7 @@ impl TcpStream {
     ///
     /// What the system says.
     pub fn ttl(&self) -> io::Result<u32> {
-        self.0.option(|socket| socket.ttl_v4())
+        self.0.ttl()
     }
 
     /// Sets [`ttl`](Self::ttl).
@@ -342,7 +342,7 @@ impl TcpStream {
     ///
     /// What the system says.
     pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
-        self.0.option(|socket| socket.set_ttl_v4(ttl))
+        self.0.set(Opt::Ttl(ttl))
     }
 
     /// Both directions, borrowed: for one task that reads and writes at once.
