@@ -27,13 +27,13 @@ mod async_fd;
 mod io_safe;
 pub(crate) mod operation;
 mod readable;
-#[cfg(feature = "net")]
-mod std_net;
 #[cfg(feature = "blocking")]
 mod unblock;
 mod watch;
 
 pub use async_fd::Async;
+#[cfg(feature = "compat")]
+pub(crate) use async_fd::or_nothing;
 pub use futures_lite::io::*;
 pub use io_safe::IoSafe;
 pub use readable::{Readable, ReadableOwned, Writable, WritableOwned};

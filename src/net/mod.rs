@@ -45,6 +45,8 @@
 //! ```
 
 mod addresses;
+#[cfg(feature = "compat")]
+mod compat;
 mod macros;
 mod resolver;
 mod serve;

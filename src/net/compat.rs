@@ -1,5 +1,6 @@
-//! The standard library's sockets in [`Async`], with the functions that async-io has for them: for
-//! programs that come from there. [`crate::net`] has sockets of our own, which do more and cost less.
+//! The standard library's sockets in [`Async`], with the functions that async-io has for them. They are
+//! for programs that come from there, and so behind the feature `compat`: the sockets of [`net`](super)
+//! do more and cost less.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -11,8 +12,7 @@ use std::path::Path;
 use futures_lite::Stream;
 use futures_lite::stream;
 
-use super::Async;
-use super::async_fd::or_nothing;
+use crate::io::{Async, or_nothing};
 
 impl Async<TcpListener> {
     /// Listens at `address`; port 0 asks the system for a free one.
