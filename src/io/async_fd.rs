@@ -744,43 +744,7 @@ impl<T: Into<OwnedDescriptor>> TryFrom<Async<T>> for OwnedDescriptor {
     }
 }
 
-#[cfg(unix)]
-mod lending {
-    use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
-
-    use super::Async;
-
-    impl<T: AsFd> AsFd for Async<T> {
-        fn as_fd(&self) -> BorrowedFd<'_> {
-            self.inner.as_fd()
-        }
-    }
-
-    impl<T: AsRawFd> AsRawFd for Async<T> {
-        fn as_raw_fd(&self) -> RawFd {
-            self.inner.as_raw_fd()
-        }
-    }
-}
-
-#[cfg(windows)]
-mod lending {
-    use std::os::windows::io::{AsRawSocket, AsSocket, BorrowedSocket, RawSocket};
-
-    use super::Async;
-
-    impl<T: AsSocket> AsSocket for Async<T> {
-        fn as_socket(&self) -> BorrowedSocket<'_> {
-            self.inner.as_socket()
-        }
-    }
-
-    impl<T: AsRawSocket> AsRawSocket for Async<T> {
-        fn as_raw_socket(&self) -> RawSocket {
-            self.inner.as_raw_socket()
-        }
-    }
-}
+sys::lend_descriptor!([T: HasDescriptor] Async<T>, |it| it.inner.as_descriptor());
 
 impl<T: fmt::Debug> fmt::Debug for Async<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -13,6 +13,8 @@ use futures_lite::Stream;
 use futures_lite::stream;
 
 use crate::io::{Async, or_nothing};
+#[cfg(unix)]
+use crate::sys;
 
 impl Async<TcpListener> {
     /// Listens at `address`; port 0 asks the system for a free one.
@@ -516,7 +518,7 @@ impl Async<unix::UnixStream> {
         use crate::net::unix::UnixStream;
 
         let path = path.as_ref();
-        let stream = match abstract_name(path) {
+        let stream = match sys::abstract_from_path(path) {
             Some(address) => UnixStream::connect_addr(&address?).await?,
             None => UnixStream::connect(path).await?,
         };
@@ -748,23 +750,4 @@ impl Async<unix::UnixDatagram> {
     pub async fn send(&self, bytes: &[u8]) -> io::Result<usize> {
         self.write_with(|socket| socket.send(bytes)).await
     }
-}
-
-/// The address that a path means which begins with a NUL byte, where there are abstract names.
-#[cfg(any(target_os = "linux", target_os = "android"))]
-fn abstract_name(path: &Path) -> Option<io::Result<unix::SocketAddr>> {
-    #[cfg(target_os = "android")]
-    use std::os::android::net::SocketAddrExt;
-    #[cfg(target_os = "linux")]
-    use std::os::linux::net::SocketAddrExt;
-    use std::os::unix::ffi::OsStrExt;
-
-    let name = path.as_os_str().as_bytes().strip_prefix(&[0])?;
-    Some(unix::SocketAddr::from_abstract_name(name))
-}
-
-/// See above.
-#[cfg(all(unix, not(any(target_os = "linux", target_os = "android"))))]
-fn abstract_name(_: &Path) -> Option<io::Result<unix::SocketAddr>> {
-    None
 }

@@ -83,9 +83,10 @@ macro_rules! writes {
 }
 pub(super) use writes;
 
-/// `converts!(type, standard library's type, sort)`, for a type that is `type(Socket)`.
-macro_rules! converts {
-    ($type:ident, $std:ty, $sort:expr) => {
+/// `socket!(type, standard library's type, SocketType, [methods that `Debug` calls])`, for a type that is
+/// `type(Socket)`: conversions, lending, and `Debug`.
+macro_rules! socket {
+    ($type:ident, $std:ty, $sort:expr, [$($field:ident),*]) => {
         /// The standard library's socket, taken over, and made non-blocking.
         impl TryFrom<$std> for $type {
             type Error = std::io::Error;
@@ -136,6 +137,33 @@ macro_rules! converts {
         }
 
         crate::sys::lend_descriptor!([] $type, |socket| socket.0.descriptor());
+
+        impl std::fmt::Debug for $type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                let mut fields = f.debug_struct(stringify!($type));
+                $(fields.field(stringify!($field), &self.$field().ok());)*
+                fields.finish()
+            }
+        }
     };
 }
-pub(super) use converts;
+pub(super) use socket;
+
+/// `stream!(type)`, for a type that is `type(Socket)`: [`Stream`], reading and writing.
+macro_rules! stream {
+    ($type:ident) => {
+        impl crate::net::macros::Stream for $type {
+            fn from_socket(socket: crate::net::socket::Socket) -> $type {
+                $type(socket)
+            }
+
+            fn socket(&self) -> &crate::net::socket::Socket {
+                &self.0
+            }
+        }
+
+        crate::net::macros::reads!([] $type, |it| it.0);
+        crate::net::macros::writes!([] $type, |it| it.0);
+    };
+}
+pub(super) use stream;

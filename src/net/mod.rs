@@ -47,6 +47,7 @@
 mod addresses;
 #[cfg(feature = "compat")]
 mod compat;
+mod listener;
 mod macros;
 mod resolver;
 mod serve;
@@ -58,7 +59,8 @@ mod udp;
 pub mod unix;
 
 pub use addresses::{AsyncToSocketAddrs, resolve};
-pub use serve::{Listener, Serve, Summary, serve};
+pub use listener::Listener;
+pub use serve::{Serve, Summary, serve};
 pub use split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, WriteHalf};
 pub use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, SocketAddrV4, SocketAddrV6};
 pub use tcp::{Incoming, TcpListener, TcpStream};

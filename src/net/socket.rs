@@ -173,10 +173,7 @@ impl Socket {
     /// Listens at one address; or, a datagram socket, receives there.
     pub(super) fn bind(sort: SocketType, address: &SockAddr) -> io::Result<Socket> {
         let socket = create(sort, address.domain())?;
-        // On Unix this lets a server start again at once; on Windows it would let another program
-        // take the address away.
-        #[cfg(unix)]
-        if sort == SocketType::TcpListener {
+        if sys::REUSES_ADDRESS && sort == SocketType::TcpListener {
             socket.set_reuse_address(true)?;
         }
         start(&socket, sort, address)?;
@@ -652,8 +649,7 @@ fn prepare(socket: &SockRef<'_>, sort: SocketType) -> io::Result<()> {
     let fits = match socket.local_addr().map(|address| address.domain()) {
         Ok(domain) if sort.is_internet() => domain == Domain::IPV4 || domain == Domain::IPV6,
         Ok(domain) => domain == Domain::UNIX,
-        // Windows says so of a socket that is not bound yet.
-        Err(error) if cfg!(windows) && error.kind() == io::ErrorKind::InvalidInput => true,
+        Err(error) if sys::is_unbound(&error) => true,
         Err(error) => return Err(error),
     };
     if !fits || socket.r#type()? != sort.r#type() {

@@ -8,6 +8,57 @@ use super::tcp::TcpStream;
 use crate::net::macros::{Stream, reads, writes};
 use crate::sys::lend_descriptor;
 
+impl TcpStream {
+    /// Both directions, borrowed: for one task that reads and writes at once.
+    ///
+    /// ```
+    /// use polder::io::copy;
+    /// use polder::net::{TcpListener, TcpStream};
+    ///
+    /// # polder::block_on(async {
+    /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// # let near = TcpStream::connect(listener.local_addr()?).await?;
+    /// let (mut stream, _) = listener.accept().await?;
+    /// # drop(near);
+    /// let (reader, writer) = stream.split();
+    /// copy(reader, writer).await?; // an echo
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn split(&mut self) -> (ReadHalf<'_>, WriteHalf<'_>) {
+        ReadHalf::pair(self)
+    }
+
+    /// Both directions, owned: for two tasks. Dropping the writing half ends writing.
+    ///
+    /// ```
+    /// use polder::io::{AsyncReadExt, AsyncWriteExt};
+    ///
+    /// # use polder::net::{TcpListener, TcpStream};
+    /// # polder::block_on(async {
+    /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// # let near = TcpStream::connect(listener.local_addr()?).await?;
+    /// # let (mut far, _) = listener.accept().await?;
+    /// let (mut reader, mut writer) = near.into_split();
+    /// let sender = polder::spawn(async move { writer.write_all(b"ping").await });
+    /// far.write_all(b"pong").await?;
+    /// let mut bytes = [0; 4];
+    /// reader.read_exact(&mut bytes).await?;
+    /// assert_eq!(&bytes, b"pong");
+    /// sender.await?; // Its half is dropped: the other end sees the end after these bytes.
+    /// let mut all = Vec::new();
+    /// far.read_to_end(&mut all).await?;
+    /// assert_eq!(all, b"ping");
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn into_split(self) -> (OwnedReadHalf, OwnedWriteHalf) {
+        OwnedReadHalf::pair(self)
+    }
+}
+
 /// The reading direction of a stream, borrowed: see [`TcpStream::split`].
 ///
 /// ```

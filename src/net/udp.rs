@@ -1,12 +1,11 @@
 //! UDP.
 
-use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::addresses::{AsyncToSocketAddrs, first_that_works};
 use super::socket::{Group, Opt, Socket, SocketType, internet};
-use crate::net::macros::converts;
+use crate::net::macros::socket;
 
 /// A UDP socket.
 ///
@@ -669,13 +668,9 @@ impl UdpSocket {
     }
 }
 
-converts!(UdpSocket, std::net::UdpSocket, SocketType::UdpSocket);
-
-impl fmt::Debug for UdpSocket {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("UdpSocket")
-            .field("local_addr", &self.local_addr().ok())
-            .field("peer_addr", &self.peer_addr().ok())
-            .finish()
-    }
-}
+socket!(
+    UdpSocket,
+    std::net::UdpSocket,
+    SocketType::UdpSocket,
+    [local_addr, peer_addr]
+);

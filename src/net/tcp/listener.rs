@@ -12,7 +12,7 @@ use socket2::SockAddr;
 
 use super::stream::TcpStream;
 use crate::net::addresses::{AsyncToSocketAddrs, first_that_works};
-use crate::net::macros::{Stream, converts};
+use crate::net::macros::{Stream, socket};
 use crate::net::socket::{Opt, Socket, SocketType, internet};
 
 /// A socket that listens for TCP connections.
@@ -223,15 +223,12 @@ impl TcpListener {
     }
 }
 
-converts!(TcpListener, std::net::TcpListener, SocketType::TcpListener);
-
-impl fmt::Debug for TcpListener {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TcpListener")
-            .field("local_addr", &self.local_addr().ok())
-            .finish()
-    }
-}
+socket!(
+    TcpListener,
+    std::net::TcpListener,
+    SocketType::TcpListener,
+    [local_addr]
+);
 
 /// The connections of a listener as they come: see [`TcpListener::incoming`].
 ///

@@ -1,14 +1,12 @@
 //! TCP connections.
 
-use std::fmt;
 use std::io;
 use std::net::{Shutdown, SocketAddr};
 use std::time::Duration;
 
 use crate::net::addresses::{AsyncToSocketAddrs, first_that_works, first_that_works_within};
-use crate::net::macros::{Stream, converts, reads, writes};
+use crate::net::macros::{socket, stream};
 use crate::net::socket::{Opt, Socket, SocketType, internet};
-use crate::net::split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 
 /// A TCP connection.
 ///
@@ -344,76 +342,12 @@ impl TcpStream {
     pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
         self.0.set(Opt::Ttl(ttl))
     }
-
-    /// Both directions, borrowed: for one task that reads and writes at once.
-    ///
-    /// ```
-    /// use polder::io::copy;
-    /// use polder::net::{TcpListener, TcpStream};
-    ///
-    /// # polder::block_on(async {
-    /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
-    /// # let near = TcpStream::connect(listener.local_addr()?).await?;
-    /// let (mut stream, _) = listener.accept().await?;
-    /// # drop(near);
-    /// let (reader, writer) = stream.split();
-    /// copy(reader, writer).await?; // an echo
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
-    /// ```
-    pub fn split(&mut self) -> (ReadHalf<'_>, WriteHalf<'_>) {
-        ReadHalf::pair(self)
-    }
-
-    /// Both directions, owned: for two tasks. Dropping the writing half ends writing.
-    ///
-    /// ```
-    /// use polder::io::{AsyncReadExt, AsyncWriteExt};
-    ///
-    /// # use polder::net::{TcpListener, TcpStream};
-    /// # polder::block_on(async {
-    /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
-    /// # let near = TcpStream::connect(listener.local_addr()?).await?;
-    /// # let (mut far, _) = listener.accept().await?;
-    /// let (mut reader, mut writer) = near.into_split();
-    /// let sender = polder::spawn(async move { writer.write_all(b"ping").await });
-    /// far.write_all(b"pong").await?;
-    /// let mut bytes = [0; 4];
-    /// reader.read_exact(&mut bytes).await?;
-    /// assert_eq!(&bytes, b"pong");
-    /// sender.await?; // Its half is dropped: the other end sees the end after these bytes.
-    /// let mut all = Vec::new();
-    /// far.read_to_end(&mut all).await?;
-    /// assert_eq!(all, b"ping");
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
-    /// ```
-    pub fn into_split(self) -> (OwnedReadHalf, OwnedWriteHalf) {
-        OwnedReadHalf::pair(self)
-    }
 }
 
-impl Stream for TcpStream {
-    fn from_socket(socket: Socket) -> TcpStream {
-        TcpStream(socket)
-    }
-
-    fn socket(&self) -> &Socket {
-        &self.0
-    }
-}
-
-reads!([] TcpStream, |it| it.0);
-writes!([] TcpStream, |it| it.0);
-converts!(TcpStream, std::net::TcpStream, SocketType::TcpStream);
-
-impl fmt::Debug for TcpStream {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TcpStream")
-            .field("local_addr", &self.local_addr().ok())
-            .field("peer_addr", &self.peer_addr().ok())
-            .finish()
-    }
-}
+stream!(TcpStream);
+socket!(
+    TcpStream,
+    std::net::TcpStream,
+    SocketType::TcpStream,
+    [local_addr, peer_addr]
+);

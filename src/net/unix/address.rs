@@ -1,21 +1,13 @@
 //! From paths and the standard library's addresses to the kernel's and back, and who a peer is.
 
-#[cfg(any(target_os = "linux", target_os = "android"))]
-use std::ffi::OsStr;
 use std::io;
-#[cfg(any(target_os = "linux", target_os = "android"))]
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::SocketAddr;
 use std::path::Path;
 
 use socket2::SockAddr;
 
 use crate::net::socket::Socket;
-
-#[cfg(target_os = "android")]
-use std::os::android::net::SocketAddrExt;
-#[cfg(target_os = "linux")]
-use std::os::linux::net::SocketAddrExt;
+use crate::sys;
 
 /// The address that a path is. The standard library finds what is wrong with one; but the empty path it
 /// takes for the address of a socket without a name.
@@ -32,9 +24,8 @@ pub(super) fn from_path(path: &Path) -> io::Result<SockAddr> {
 
 /// To the kernel's form.
 pub(super) fn to_kernel(address: &SocketAddr) -> io::Result<SockAddr> {
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    if let Some(name) = address.as_abstract_name() {
-        return SockAddr::unix(OsStr::from_bytes(&[&[0], name].concat()));
+    if let Some(result) = sys::abstract_to_kernel(address) {
+        return result;
     }
     match address.as_pathname() {
         Some(path) => SockAddr::unix(path),
@@ -53,9 +44,8 @@ fn nameless() -> io::Error {
 
 /// And back.
 pub(super) fn from_kernel(address: SockAddr) -> io::Result<SocketAddr> {
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    if let Some(name) = address.as_abstract_namespace() {
-        return SocketAddr::from_abstract_name(name);
+    if let Some(result) = sys::abstract_from_kernel(&address) {
+        return result;
     }
     // The empty path is the address of a socket that has no name. A path without a NUL at its end fits
     // the kernel's form, and not what the standard library makes: no reason to lose what came from it.

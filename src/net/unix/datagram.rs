@@ -1,13 +1,12 @@
 //! Unix datagrams.
 
-use std::fmt;
 use std::io;
 use std::net::Shutdown;
 use std::os::unix::net::SocketAddr;
 use std::path::Path;
 
 use super::address::{UCred, from_kernel, from_path, to_kernel};
-use crate::net::macros::converts;
+use crate::net::macros::socket;
 use crate::net::socket::{Socket, SocketType};
 
 /// A Unix datagram socket: messages between processes of one machine, neither lost nor reordered.
@@ -468,17 +467,9 @@ impl UnixDatagram {
     }
 }
 
-converts!(
+socket!(
     UnixDatagram,
     std::os::unix::net::UnixDatagram,
-    SocketType::UnixDatagram
+    SocketType::UnixDatagram,
+    [local_addr, peer_addr]
 );
-
-impl fmt::Debug for UnixDatagram {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("UnixDatagram")
-            .field("local_addr", &self.local_addr().ok())
-            .field("peer_addr", &self.peer_addr().ok())
-            .finish()
-    }
-}

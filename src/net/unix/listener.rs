@@ -1,13 +1,12 @@
 //! Listening for Unix connections.
 
-use std::fmt;
 use std::io;
 use std::os::unix::net::SocketAddr;
 use std::path::Path;
 
 use super::address::{from_kernel, from_path, to_kernel};
-use super::{Incoming, UnixStream};
-use crate::net::macros::{Stream, converts};
+use super::stream::UnixStream;
+use crate::net::macros::{Stream, socket};
 use crate::net::socket::{Socket, SocketType};
 
 /// A socket that listens for Unix connections.
@@ -210,16 +209,30 @@ impl UnixListener {
     }
 }
 
-converts!(
+socket!(
     UnixListener,
     std::os::unix::net::UnixListener,
-    SocketType::UnixListener
+    SocketType::UnixListener,
+    [local_addr]
 );
 
-impl fmt::Debug for UnixListener {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("UnixListener")
-            .field("local_addr", &self.local_addr().ok())
-            .finish()
-    }
-}
+/// The connections of a [`UnixListener`] as they come: see [`UnixListener::incoming`].
+///
+/// ```
+/// # let path = std::env::temp_dir().join(format!("polder-unix-incoming-{}", std::process::id()));
+/// # let _ = std::fs::remove_file(&path);
+/// use polder::net::unix::{Incoming, UnixListener, UnixStream};
+/// use polder::stream::StreamExt;
+///
+/// polder::block_on(async {
+///     let listener = UnixListener::bind(&path)?;
+///     let _clients = [UnixStream::connect(&path).await?, UnixStream::connect(&path).await?];
+///     let incoming: Incoming<'_> = listener.incoming();
+///     let streams: Vec<_> = incoming.take(2).collect().await;
+///     assert!(streams.iter().all(Result::is_ok));
+///     std::io::Result::Ok(())
+/// })?;
+/// # std::fs::remove_file(&path)?;
+/// # std::io::Result::Ok(())
+/// ```
+pub type Incoming<'a> = crate::net::Incoming<'a, UnixStream>;

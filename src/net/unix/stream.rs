@@ -1,14 +1,12 @@
 //! Unix streams.
 
-use std::fmt;
 use std::io;
 use std::net::Shutdown;
 use std::os::unix::net::SocketAddr;
 use std::path::Path;
 
 use super::address::{UCred, from_kernel, from_path, to_kernel};
-use super::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
-use crate::net::macros::{Stream, converts, reads, writes};
+use crate::net::macros::{socket, stream};
 use crate::net::socket::{Socket, SocketType};
 
 /// A connection between two processes of one machine, or within one.
@@ -312,75 +310,12 @@ impl UnixStream {
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         self.0.shutdown(how)
     }
-
-    /// Both directions, borrowed: for one task that reads and writes at once.
-    ///
-    /// ```
-    /// use polder::io::copy;
-    /// use polder::net::unix::UnixStream;
-    ///
-    /// # polder::block_on(async {
-    /// let (near, mut far) = UnixStream::pair()?;
-    /// # drop(near);
-    /// let (reader, writer) = far.split();
-    /// copy(reader, writer).await?; // an echo
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
-    /// ```
-    pub fn split(&mut self) -> (ReadHalf<'_>, WriteHalf<'_>) {
-        ReadHalf::pair(self)
-    }
-
-    /// Both directions, owned: for two tasks. Dropping the writing half ends writing.
-    ///
-    /// ```
-    /// use polder::io::{AsyncReadExt, AsyncWriteExt};
-    /// use polder::net::unix::UnixStream;
-    ///
-    /// polder::block_on(async {
-    ///     let (near, mut far) = UnixStream::pair()?;
-    ///     let (mut reader, mut writer) = near.into_split();
-    ///     let sender = polder::spawn(async move { writer.write_all(b"ping").await });
-    ///     far.write_all(b"pong").await?;
-    ///     let mut bytes = [0; 4];
-    ///     reader.read_exact(&mut bytes).await?;
-    ///     sender.await?; // Its half is dropped: the other end sees the end after these bytes.
-    ///     let mut all = Vec::new();
-    ///     far.read_to_end(&mut all).await?;
-    ///     assert_eq!((&bytes, &all[..]), (b"pong", &b"ping"[..]));
-    ///     std::io::Result::Ok(())
-    /// })?;
-    /// # std::io::Result::Ok(())
-    /// ```
-    pub fn into_split(self) -> (OwnedReadHalf, OwnedWriteHalf) {
-        OwnedReadHalf::pair(self)
-    }
 }
 
-impl Stream for UnixStream {
-    fn from_socket(socket: Socket) -> UnixStream {
-        UnixStream(socket)
-    }
-
-    fn socket(&self) -> &Socket {
-        &self.0
-    }
-}
-
-reads!([] UnixStream, |it| it.0);
-writes!([] UnixStream, |it| it.0);
-converts!(
+stream!(UnixStream);
+socket!(
     UnixStream,
     std::os::unix::net::UnixStream,
-    SocketType::UnixStream
+    SocketType::UnixStream,
+    [local_addr, peer_addr]
 );
-
-impl fmt::Debug for UnixStream {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("UnixStream")
-            .field("local_addr", &self.local_addr().ok())
-            .field("peer_addr", &self.peer_addr().ok())
-            .finish()
-    }
-}

@@ -1,7 +1,18 @@
 //! What only sockets need.
 
+#[cfg(any(target_os = "linux", target_os = "android"))]
+use std::ffi::OsStr;
 use std::io::{self, IoSliceMut, Read};
+#[cfg(target_os = "android")]
+use std::os::android::net::SocketAddrExt;
 use std::os::fd::AsFd;
+#[cfg(target_os = "linux")]
+use std::os::linux::net::SocketAddrExt;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::SocketAddr;
+#[cfg(feature = "compat")]
+use std::path::Path;
 
 use rustix::event::PollFlags;
 use socket2::{SockAddr, SockRef};
@@ -150,6 +161,57 @@ pub(crate) fn accept(listener: &impl AsFd) -> io::Result<(OwnedDescriptor, SockA
     let (socket, address) = SockRef::from(listener).accept()?;
     socket.set_nonblocking(true)?;
     Ok((socket.into(), address))
+}
+
+/// `SO_REUSEADDR` lets a server that starts again listen at once, while connections of the last one are
+/// in TIME_WAIT.
+pub(crate) const REUSES_ADDRESS: bool = true;
+
+/// Whether an error of `getsockname` says that the socket is not bound yet: that is no error here.
+pub(crate) fn is_unbound(_: &io::Error) -> bool {
+    false
+}
+
+/// The kernel's form of an abstract address; `None` if it is none, or there are none on this system.
+pub(crate) fn abstract_to_kernel(address: &SocketAddr) -> Option<io::Result<SockAddr>> {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    return address.as_abstract_name().map(|name| {
+        let path = [&[0], name].concat();
+        SockAddr::unix(OsStr::from_bytes(&path))
+    });
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    return {
+        let _ = address;
+        None
+    };
+}
+
+/// The abstract address that the kernel's form is, likewise.
+pub(crate) fn abstract_from_kernel(address: &SockAddr) -> Option<io::Result<SocketAddr>> {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    return address
+        .as_abstract_namespace()
+        .map(SocketAddr::from_abstract_name);
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    return {
+        let _ = address;
+        None
+    };
+}
+
+/// The abstract address that a path with a NUL byte at its beginning means, likewise.
+#[cfg(feature = "compat")]
+pub(crate) fn abstract_from_path(path: &Path) -> Option<io::Result<SocketAddr>> {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    return {
+        let name = path.as_os_str().as_bytes().strip_prefix(&[0])?;
+        Some(SocketAddr::from_abstract_name(name))
+    };
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    return {
+        let _ = path;
+        None
+    };
 }
 
 /// Whether a socket listens, where the platform says so: Apple's systems do not.

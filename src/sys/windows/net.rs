@@ -76,6 +76,14 @@ pub(crate) fn accept(listener: &impl AsSocket) -> io::Result<(OwnedDescriptor, S
     Ok((socket.into(), address))
 }
 
+/// `SO_REUSEADDR` would let another program take the address away.
+pub(crate) const REUSES_ADDRESS: bool = false;
+
+/// Whether an error of `getsockname` says that the socket is not bound yet.
+pub(crate) fn is_unbound(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::InvalidInput
+}
+
 /// Whether a socket listens: this is found out when it is used.
 pub(crate) fn is_listening(_: &impl AsSocket) -> Option<bool> {
     None
