@@ -1,12 +1,13 @@
-//! [`Async`]: any descriptor that the backend can wait for.
+//! [`Async`]: any descriptor that the backend can wait for. How it is waited for, and what is
+//! believed of its readiness, is in `watch.rs`.
 //!
-//! **Who owns what.** The descriptor is the user's value's, and the source has its number. The field
-//! order sees to it that the source is deregistered before the value is dropped; and as long as it
-//! is registered, safe code has no more than a shared reference to the value, which is what a
-//! [`BorrowedFd`](std::os::fd::BorrowedFd) asks for. That is why what gives out `&mut T` is unsafe,
-//! as in async-io: to replace the value would be to close a registered descriptor. (A duplicate of
-//! our own would make it safe, at the price of twice the descriptors; to deregister while it is lent
-//! would lose whoever waits meanwhile.)
+//! **Who owns what.** The user's value owns the descriptor; the source has only its number. The
+//! order of the fields ensures that the source is deregistered before the value is dropped. While
+//! it is registered, safe code gets no more than a shared reference to the value, which is what a
+//! [`BorrowedFd`](std::os::fd::BorrowedFd) requires. That is why functions that hand out `&mut T`
+//! are unsafe, as in async-io: replacing the value would close a registered descriptor. (A
+//! duplicate of the descriptor would make it safe, at the price of twice the descriptors.
+//! Deregistering while the value is lent would lose whoever waits meanwhile.)
 
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -23,11 +24,12 @@ use super::watch::Watch;
 use crate::reactor::{Direction, Io};
 use crate::sys::{self, AsDescriptor, HasDescriptor, OwnedDescriptor};
 
-/// Anything with a descriptor that can be waited for, as async-io's type of this name.
+/// An adapter for anything with a descriptor that can be waited for, as async-io's type of this
+/// name.
 ///
 /// For pipes, inotify, timerfd, eventfd, devices and terminals, and for sockets of other libraries.
-/// (polder's own sockets are in [`net`](crate::net), and cost less: here each wait asks the kernel
-/// once more than there.) On Windows, sockets only.
+/// (The sockets in [`net`](crate::net) cost less: here each wait makes one more system call.) On
+/// Windows, sockets only.
 ///
 /// Any number of tasks may wait for one `Async` at once, in both directions, by every method.
 ///
@@ -55,7 +57,7 @@ use crate::sys::{self, AsDescriptor, HasDescriptor, OwnedDescriptor};
 /// # std::io::Result::Ok(())
 /// ```
 ///
-/// A timer of the kernel's, read by a call of one's own:
+/// A timerfd, read by a function of the caller's:
 ///
 /// ```
 /// # #[cfg(any(target_os = "linux", target_os = "android"))] {
@@ -81,11 +83,12 @@ use crate::sys::{self, AsDescriptor, HasDescriptor, OwnedDescriptor};
 ///
 /// # One descriptor, one `Async`
 ///
-/// To wait for a descriptor in several places, share its `Async`, in an [`Arc`] for instance. Two of them
-/// with the same descriptor (a borrowed one, or one in an `Arc`) are two registrations of it, and a worker
-/// takes one: where the first waits, or has waited and lives, a wait of the second is
-/// [`AlreadyExists`](io::ErrorKind::AlreadyExists) on every backend. The first goes on undisturbed. So
-/// does what need not wait, with either of them. A duplicate (`try_clone`) is a descriptor of its own.
+/// To wait for a descriptor in several places, share its `Async`, in an [`Arc`] for instance. Two
+/// of them with the same descriptor (a borrowed one, or one in an `Arc`) are two registrations of
+/// it, and a worker takes one: where the first waits, or has waited and lives, a wait of the second
+/// is [`AlreadyExists`](io::ErrorKind::AlreadyExists) on every backend. The first goes on
+/// undisturbed. So does what need not wait, with either of them. A duplicate (`try_clone`) is a
+/// descriptor of its own.
 ///
 /// ```
 /// use polder::{Async, future};
@@ -108,19 +111,19 @@ use crate::sys::{self, AsDescriptor, HasDescriptor, OwnedDescriptor};
 ///
 /// # Files and standard streams
 ///
-/// A regular file is always ready, and still takes its time: it is an error here, and is read through
+/// A regular file is always ready, and still blocks: it is an error here, and is read through
 /// [`Unblock`](super::Unblock) or [`unblock`](crate::unblock). So are standard input, output and
-/// error, which may be files; and where they are not, what makes them non-blocking does that to
-/// every other program that has them too.
+/// error, which may be files; and if they are not, making them non-blocking affects every other
+/// program that shares them.
 ///
 /// # Platform notes
 ///
-/// macOS cannot wait for some devices, `/dev/tty` among them, by kqueue or `poll`: there it is an error to
-/// wait for one that is not ready. [`Backend::Select`](crate::Backend::Select) can.
+/// macOS cannot wait for some devices, `/dev/tty` among them, by kqueue or `poll`: there it is an
+/// error to wait for one that is not ready. [`Backend::Select`](crate::Backend::Select) can.
 ///
 /// # Cancel safety
 ///
-/// Whoever waits and gives up leaves nothing behind. An operation has either happened or not.
+/// Cancel safe: dropping a future of its has no effect. An operation has either happened or not.
 pub struct Async<T> {
     /// Before `inner`, and so deregistered before that is dropped.
     watch: Watch,
@@ -128,17 +131,17 @@ pub struct Async<T> {
 }
 
 impl<T: HasDescriptor + 'static> Async<T> {
-    /// Makes the descriptor non-blocking, and takes `inner` over.
+    /// Wraps `inner`, and makes its descriptor non-blocking.
     ///
-    /// It is registered with no runtime until somebody has to wait for it.
+    /// It is registered with a reactor only when a task first has to wait.
     ///
-    /// `T` borrows nothing, since the kernel's list must be left before the descriptor is closed, and
-    /// a value that is forgotten instead of dropped would not do that. An [`Arc`] can be shared.
+    /// `T` is `'static`, since the descriptor must be deregistered before it is closed, and a value
+    /// that is forgotten instead of dropped would not do that. Share a value through an [`Arc`].
     ///
     /// # Errors
     ///
-    /// [`PermissionDenied`](io::ErrorKind::PermissionDenied) for a regular file, a directory or a block
-    /// device: [`Unblock`](super::Unblock) is for these. Otherwise what the system says.
+    /// [`PermissionDenied`](io::ErrorKind::PermissionDenied) for a regular file, a directory or a
+    /// block device: use [`Unblock`](super::Unblock) for these. Any error of the system call.
     ///
     /// ```
     /// # #[cfg(unix)] {
@@ -154,8 +157,8 @@ impl<T: HasDescriptor + 'static> Async<T> {
         Ok(watched)
     }
 
-    /// Takes `inner` over, which is non-blocking already. If it is not, operations may block the
-    /// thread, and everything else that it runs.
+    /// Wraps `inner`, which is non-blocking already. If it is not, operations may block the thread,
+    /// and every task on it.
     ///
     /// ```
     /// use polder::Async;
@@ -177,13 +180,13 @@ impl<T: HasDescriptor + 'static> Async<T> {
         if sys::is_file(&inner)? {
             return Err(io::Error::new(
                 io::ErrorKind::PermissionDenied,
-                "a regular file cannot be waited for: it is always ready; \
+                "a regular file is always ready and cannot be waited for; \
                  use polder::io::Unblock or polder::unblock",
             ));
         }
         // SAFETY: the descriptor is open as long as `inner` is neither dropped nor changed. The
-        // handle lies before it in the same value, so it goes first, in `into_inner` too; nothing is
-        // borrowed that could end earlier. And until then only unsafe functions, whose callers
+        // handle lies before it in the same value, so it goes first, in `into_inner` too; nothing
+        // is borrowed that could end earlier. And until then only unsafe functions, whose callers
         // promise not to close it, give more than `&inner`.
         let io = unsafe { Io::lent(inner.as_descriptor()) };
         Ok(Async {
@@ -194,9 +197,9 @@ impl<T: HasDescriptor + 'static> Async<T> {
 }
 
 impl<T> Async<T> {
-    /// The value inside.
+    /// Returns the value inside.
     ///
-    /// Reading from it, or writing to it, is fine: no wait depends on who does that.
+    /// Reading from it and writing to it is fine: no wait depends on who does that.
     ///
     /// ```
     /// use polder::Async;
@@ -211,7 +214,7 @@ impl<T> Async<T> {
         &self.inner
     }
 
-    /// The value inside, to be changed.
+    /// Returns the value inside, mutably.
     ///
     /// ```
     /// # #[cfg(unix)] {
@@ -233,12 +236,12 @@ impl<T> Async<T> {
     ///
     /// # Safety
     ///
-    /// Its descriptor must not be closed or replaced.
+    /// The value's descriptor must not be closed or replaced.
     pub unsafe fn get_mut(&mut self) -> &mut T {
         &mut self.inner
     }
 
-    /// Gives the value back, which stays non-blocking.
+    /// Returns the value, which stays non-blocking.
     ///
     /// ```
     /// use polder::Async;
@@ -261,7 +264,7 @@ impl<T> Async<T> {
     /// Waits until the descriptor is readable: until a read would not block. An end of file and an
     /// error count.
     ///
-    /// It is readable as long as there is something to read, however often this is asked.
+    /// It stays readable for as long as there is something to read, however often this is awaited.
     ///
     /// ```
     /// # #[cfg(unix)] {
@@ -285,20 +288,20 @@ impl<T> Async<T> {
     ///
     /// # Errors
     ///
-    /// When awaited: where the backend cannot wait for this descriptor, or no more of them;
-    /// [`AlreadyExists`](io::ErrorKind::AlreadyExists) where another `Async` with the same descriptor is
-    /// [waited for on this worker](Async#one-descriptor-one-async).
+    /// When awaited: if the backend cannot wait for this descriptor, or for another one;
+    /// [`AlreadyExists`](io::ErrorKind::AlreadyExists) where another `Async` with the same
+    /// descriptor is [waited for on this worker](Async#one-descriptor-one-async).
     ///
     /// # Cancel safety
     ///
-    /// Giving up leaves nothing behind.
+    /// Cancel safe: dropping the future has no effect.
     pub fn readable(&self) -> Readable<'_, T> {
         Readable(Waiter::new(self, Direction::Read))
     }
 
     /// Waits until the descriptor is writable: until a write would not block, or would fail.
     ///
-    /// It is writable as long as there is room, however often this is asked.
+    /// It stays writable for as long as there is room, however often this is awaited.
     ///
     /// ```
     /// use polder::Async;
@@ -318,7 +321,7 @@ impl<T> Async<T> {
     ///
     /// # Cancel safety
     ///
-    /// Giving up leaves nothing behind.
+    /// Cancel safe: dropping the future has no effect.
     pub fn writable(&self) -> Writable<'_, T> {
         Writable(Waiter::new(self, Direction::Write))
     }
@@ -344,7 +347,7 @@ impl<T> Async<T> {
     ///
     /// # Cancel safety
     ///
-    /// Giving up leaves nothing behind.
+    /// Cancel safe: dropping the future has no effect.
     pub fn readable_owned(self: Arc<Self>) -> ReadableOwned<T> {
         ReadableOwned(Waiter::new(self, Direction::Read))
     }
@@ -369,7 +372,7 @@ impl<T> Async<T> {
     ///
     /// # Cancel safety
     ///
-    /// Giving up leaves nothing behind.
+    /// Cancel safe: dropping the future has no effect.
     pub fn writable_owned(self: Arc<Self>) -> WritableOwned<T> {
         WritableOwned(Waiter::new(self, Direction::Write))
     }
@@ -377,7 +380,7 @@ impl<T> Async<T> {
     /// [`readable`](Self::readable), for functions that poll: to be called after an operation that
     /// would have blocked. The task is woken when it is worth another try.
     ///
-    /// Any number of tasks may do that at once: each is woken.
+    /// Any number of tasks may poll at once: each is woken.
     ///
     /// ```
     /// use polder::Async;
@@ -422,11 +425,11 @@ impl<T> Async<T> {
         self.watch.poll_ready(cx, Direction::Write)
     }
 
-    /// Calls `operation`, again whenever the descriptor becomes readable, until it gives something
-    /// else than [`WouldBlock`](io::ErrorKind::WouldBlock).
+    /// Calls `operation` whenever the descriptor is readable, until it returns something else than
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock).
     ///
-    /// It may take part of what there is and say `WouldBlock` all the same: it is then called again
-    /// for the rest.
+    /// It may consume part of what there is and return `WouldBlock` all the same: it is then called
+    /// again for the rest.
     ///
     /// ```
     /// use polder::Async;
@@ -450,7 +453,7 @@ impl<T> Async<T> {
     ///
     /// # Cancel safety
     ///
-    /// It is called within a poll only, and what it gives is given at once: nothing is lost.
+    /// Cancel safe: `operation` is called within a poll only, and its result is returned at once.
     pub async fn read_with<R>(
         &self,
         mut operation: impl FnMut(&T) -> io::Result<R>,
@@ -458,8 +461,8 @@ impl<T> Async<T> {
         self.run(Direction::Read, || operation(&self.inner)).await
     }
 
-    /// Calls `operation`, again whenever the descriptor becomes writable, until it gives something
-    /// else than [`WouldBlock`](io::ErrorKind::WouldBlock): see [`read_with`](Self::read_with).
+    /// Calls `operation` whenever the descriptor is writable, until it returns something else than
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock): see [`read_with`](Self::read_with).
     ///
     /// ```
     /// use polder::Async;
@@ -599,7 +602,7 @@ fn has_room(buffers: &[IoSliceMut<'_>]) -> bool {
     buffers.iter().any(|buffer| !buffer.is_empty())
 }
 
-/// A value may be moved, whoever waits for its descriptor.
+/// Moving the value does not affect what waits for its descriptor.
 impl<T> Unpin for Async<T> {}
 
 impl<T: IoSafe + Read> AsyncRead for Async<T> {
@@ -655,8 +658,8 @@ where
     }
 }
 
-/// Closing flushes, and no more: a socket's peer sees the end of file when the value is dropped, or
-/// after its own `shutdown`.
+/// Closing only flushes: a socket's peer sees the end of file after `shutdown`, or when the value
+/// is dropped.
 impl<T: IoSafe + Write> AsyncWrite for Async<T> {
     fn poll_write(
         mut self: Pin<&mut Self>,
@@ -686,7 +689,7 @@ impl<T: IoSafe + Write> AsyncWrite for Async<T> {
     }
 }
 
-/// Closing flushes, and no more.
+/// Closing only flushes.
 impl<T> AsyncWrite for &Async<T>
 where
     for<'a> &'a T: Write,

@@ -1,12 +1,13 @@
-//! [`IoSafe`]: whose `Read` and `Write` an `Async` may call.
+//! [`IoSafe`]: the promise by which an `Async` may call `Read` and `Write`.
 
-/// Values whose [`Read`](std::io::Read) and [`Write`](std::io::Write) leave their descriptor where it is, as async-io's trait of this
-/// name.
+/// Types whose [`Read`](std::io::Read) and [`Write`](std::io::Write) never replace their
+/// descriptor, as async-io's trait of this name.
 ///
-/// These traits take `&mut self`, so they could replace the value, and with it a descriptor that is
-/// registered. An [`Async`](super::Async) of what promises not to do that is [`AsyncRead`](super::AsyncRead) and [`AsyncWrite`](super::AsyncWrite).
-/// What makes no such promise has [`Async::read_with`](super::Async::read_with); and where `&T` is `Read` or `Write`, as it is
-/// for most of the standard library's types, `&Async<T>` is `AsyncRead` or `AsyncWrite` in any case.
+/// These traits take `&mut self`, so they could replace the value, and with it a registered
+/// descriptor. An [`Async`](super::Async) of a type that promises not to do that is
+/// [`AsyncRead`](super::AsyncRead) and [`AsyncWrite`](super::AsyncWrite). Other types have
+/// [`Async::read_with`](super::Async::read_with); and if `&T` is `Read` or `Write`, as for most of
+/// the standard library's types, `&Async<T>` is `AsyncRead` or `AsyncWrite` in any case.
 ///
 /// ```
 /// # #[cfg(unix)] {
@@ -45,24 +46,24 @@
 ///
 /// # Safety
 ///
-/// No method of `Read`, `Write`, [`Seek`](std::io::Seek) or [`BufRead`](std::io::BufRead) closes or replaces the
-/// descriptor.
+/// No method of `Read`, `Write`, [`Seek`](std::io::Seek) or [`BufRead`](std::io::BufRead) closes or
+/// replaces the descriptor.
 pub unsafe trait IoSafe {}
 
-// SAFETY: through a shared reference, nothing that was borrowed can be replaced.
+// SAFETY: the value cannot be replaced through a shared reference.
 unsafe impl<T: ?Sized> IoSafe for &T {}
-// SAFETY: a file's methods are system calls on its descriptor.
+// SAFETY: its methods are system calls on its descriptor.
 unsafe impl IoSafe for std::fs::File {}
-// SAFETY: so are a stream's.
+// SAFETY: as above.
 unsafe impl IoSafe for std::net::TcpStream {}
-// SAFETY: so are a stream's.
+// SAFETY: as above.
 #[cfg(unix)]
 unsafe impl IoSafe for std::os::unix::net::UnixStream {}
-// SAFETY: so are a pipe's.
+// SAFETY: as above.
 unsafe impl IoSafe for std::process::ChildStdin {}
-// SAFETY: so are a pipe's.
+// SAFETY: as above.
 unsafe impl IoSafe for std::process::ChildStdout {}
-// SAFETY: so are a pipe's.
+// SAFETY: as above.
 unsafe impl IoSafe for std::process::ChildStderr {}
-// SAFETY: it hands on to what it holds, which promises.
+// SAFETY: it forwards to `T`, which promises it.
 unsafe impl<T: IoSafe + ?Sized> IoSafe for Box<T> {}

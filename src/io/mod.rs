@@ -1,7 +1,7 @@
 //! The asynchronous I/O traits and their combinators, [`Async`] for descriptors that polder has no
 //! type for, and [`Unblock`] for what only blocks.
 //!
-//! The traits and combinators are futures-lite's, again, so that a program needs no second
+//! The traits and combinators are re-exported from futures-lite, so that a program needs no second
 //! dependency.
 //!
 //! ```
@@ -15,13 +15,13 @@
 //! # std::io::Result::Ok(())
 //! ```
 //!
-//! # Which one for what
+//! # What to use
 //!
 //! * Sockets: [`crate::net`].
 //! * Pipes, inotify, timerfd, eventfd, terminals, devices, another library's sockets: [`Async`].
 //! * Files, and standard input, output and error: [`Unblock`], or [`unblock`](crate::unblock) for a
-//!   single call. Files are always ready as far as a kernel can tell, so there is nothing to wait
-//!   for; the standard streams can be files.
+//!   single call. A kernel reports files as always ready, so they cannot be waited for; the
+//!   standard streams can be files.
 
 mod async_fd;
 mod io_safe;

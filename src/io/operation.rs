@@ -1,4 +1,5 @@
-//! The one loop that every operation on a descriptor goes through: budget, attempt, clear, register.
+//! The one loop that every operation on a descriptor goes through: budget, attempt, clear,
+//! register.
 //!
 //! ```text
 //! loop {
@@ -12,18 +13,18 @@
 //! }
 //! ```
 //!
-//! Two decisions are left to a [`Trust`]: whether an attempt is worth its system call, and whether an
-//! attempt that would block has used the readiness up. The sockets of `net` believe what events have
-//! told, since nobody but polder operates on them. A descriptor in an [`Async`](super::Async) is its
-//! user's, who may operate on it unseen: there the kernel is asked.
+//! Two decisions are left to a [`Trust`]: whether an attempt is worth its system call, and whether
+//! an attempt that would block has used the readiness up. The sockets of `net` believe what events
+//! have told, since nobody but polder operates on them. A descriptor in an [`Async`](super::Async)
+//! is its user's, who may operate on it unseen: there the kernel is asked.
 //!
-//! **Why no edge is lost.** The snapshot that is cleared was taken before the attempt, or before the
-//! question to the kernel, and registering looks again under the lock under which events are
+//! **Why no edge is lost.** The snapshot that is cleared was taken before the attempt, or before
+//! the question to the kernel, and registering looks again under the lock under which events are
 //! counted: see `reactor/readiness.rs`.
 //!
 //! **Budget.** An attempt that does not block costs a unit. So does one that is repeated at once,
-//! because it was interrupted or because the descriptor is ready all the same: a task cannot loop here
-//! for ever.
+//! because it was interrupted or because the descriptor is ready all the same: a task cannot loop
+//! here for ever.
 
 use std::future::Future;
 use std::io;
@@ -40,14 +41,15 @@ pub(crate) trait Trust: Copy {
     /// Whether an attempt is worth its system call, given what events have told.
     fn should_try(self, seen: Snapshot) -> bool;
 
-    /// Decides what an attempt that would block, and began after `seen` was taken, says of the source.
-    /// Returns whether its readiness is used up; then it has been cleared, and the operation waits
-    /// for an event. Otherwise the attempt is repeated.
+    /// Decides what an attempt that would block, and began after `seen` was taken, says of the
+    /// source. Returns whether its readiness is used up; then it has been cleared, and the
+    /// operation waits for an event. Otherwise the attempt is repeated.
     fn is_used_up(self, source: &Source, direction: Direction, seen: Snapshot) -> io::Result<bool>;
 }
 
-/// Runs one operation until it does not block. `register` leaves the task's waker for the next event,
-/// and returns `false` if one has come since the readiness was cleared; usually it is [`register`].
+/// Runs one operation until it does not block. `register` leaves the task's waker for the next
+/// event, and returns `false` if one has come since the readiness was cleared; usually it is
+/// [`register`].
 #[inline]
 pub(crate) fn poll<T>(
     cx: &Context<'_>,
@@ -117,8 +119,8 @@ impl HasIo for &Io {
     }
 }
 
-/// One future's place among those who wait for a source: an identity from its first poll on, which is
-/// forgotten when the future is dropped.
+/// One future's place among those who wait for a source: an identity from its first poll on, which
+/// is forgotten when the future is dropped.
 pub(crate) struct Waiter<H: HasIo> {
     handle: H,
     pub(crate) direction: Direction,

@@ -23,14 +23,14 @@ use super::watch::poll_ready;
 ///     let mut readable = near.readable();
 ///     assert!(future::poll_once(&mut readable).await.is_none()); // It waits,
 ///     far.send_to(b"hello", near.get_ref().local_addr()?)?;
-///     readable.await // and ends when there is something.
+///     readable.await // and completes when there is something.
 /// })?;
 /// # std::io::Result::Ok(())
 /// ```
 ///
 /// # Cancel safety
 ///
-/// Dropping it leaves nothing behind.
+/// Cancel safe: dropping the future has no effect.
 #[must_use = "futures do nothing unless they are polled"]
 pub struct Readable<'a, T>(pub(super) Waiter<&'a Async<T>>);
 
@@ -48,7 +48,7 @@ pub struct Readable<'a, T>(pub(super) Waiter<&'a Async<T>>);
 ///
 /// # Cancel safety
 ///
-/// Dropping it leaves nothing behind.
+/// Cancel safe: dropping the future has no effect.
 #[must_use = "futures do nothing unless they are polled"]
 pub struct Writable<'a, T>(pub(super) Waiter<&'a Async<T>>);
 
@@ -77,7 +77,7 @@ pub struct Writable<'a, T>(pub(super) Waiter<&'a Async<T>>);
 ///
 /// # Cancel safety
 ///
-/// Dropping it leaves nothing behind.
+/// Cancel safe: dropping the future has no effect.
 #[must_use = "futures do nothing unless they are polled"]
 pub struct ReadableOwned<T>(pub(super) Waiter<Arc<Async<T>>>);
 
@@ -98,7 +98,7 @@ pub struct ReadableOwned<T>(pub(super) Waiter<Arc<Async<T>>>);
 ///
 /// # Cancel safety
 ///
-/// Dropping it leaves nothing behind.
+/// Cancel safe: dropping the future has no effect.
 #[must_use = "futures do nothing unless they are polled"]
 pub struct WritableOwned<T>(pub(super) Waiter<Arc<Async<T>>>);
 

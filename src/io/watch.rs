@@ -2,17 +2,18 @@
 //!
 //! **The level decides.** The operations on a lent descriptor are the user's. He may read through
 //! [`Async::get_ref`](super::Async::get_ref) unseen, take one of several datagrams and return
-//! `WouldBlock` because it was not his, or wait for readability twice without reading in between. So no event is
-//! trusted: before each wait the kernel is asked whether the descriptor is ready *now* (one `poll(2)`
-//! with a timeout of zero). The snapshot of the readiness is taken before that question and cleared by
-//! it. An edge that comes in between is counted beyond the snapshot, so none is lost; an edge that
-//! tells of what was taken meanwhile leads to one more question, so nobody spins.
+//! `WouldBlock` because it was not his, or wait for readability twice without reading in between.
+//! So no event is trusted: before each wait the kernel is asked whether the descriptor is ready
+//! *now* (one `poll(2)` with a timeout of zero). The snapshot of the readiness is taken before that
+//! question and cleared by it. An edge that comes in between is counted beyond the snapshot, so
+//! none is lost; an edge that tells of what was taken meanwhile leads to one more question, so
+//! nobody spins.
 //!
 //! **Who waits.** A future has an identity among the source's waiters, as everywhere. A `poll_*`
 //! function has only the waker of the task that called it. So each waker that comes that way gets
-//! an identity, a [`PollingTask`], and keeps it for as long as it waits. Any number of tasks may poll: none
-//! displaces another and takes its wake, and none wakes another by displacing it, which could go on
-//! for ever.
+//! an identity, a [`PollingTask`], and keeps it for as long as it waits. Any number of tasks may
+//! poll: none displaces another and takes its wake, and none wakes another by displacing it, which
+//! could go on for ever.
 
 use std::io;
 use std::sync::Arc;
@@ -100,8 +101,8 @@ impl Watch {
 
     /// Returns the entry of this waker, and drops those of tasks that no longer wait.
     ///
-    /// A task that gives up does not say so. So when there are many entries, all tasks are woken, and
-    /// those that have not polled again by the next time are dropped.
+    /// A task that stops waiting does not say so. So when there are many, all tasks are woken,
+    /// and those that have not polled again by the next time are dropped.
     fn task(&self, waker: &Waker, direction: Direction) -> Arc<PollingTask> {
         let mut gone = Vec::new(); // Dropped outside the lock, as wakers are cloned outside it.
         let mut new = None;
@@ -151,9 +152,9 @@ fn check_level(source: &Source, direction: Direction) -> io::Result<()> {
 
 /// Operations of the user's: each wait asks the kernel first.
 ///
-/// `poll(2)` reports a socket whose error queue nobody reads as ready for ever. So after an attempt in
-/// vain an error alone does not count, unless an event came since the attempt began: an error that the
-/// kernel learns of later is reported later.
+/// `poll(2)` reports a socket whose error queue nobody reads as ready for ever. So after an attempt
+/// in vain an error alone does not count, unless an event came since the attempt began: an error
+/// that the kernel learns of later is reported later.
 #[derive(Clone, Copy)]
 struct AskKernel;
 
@@ -194,8 +195,8 @@ impl Trust for AskedKernel {
     }
 }
 
-/// States of a [`PollingTask`]: its waker is registered; it is not, until the task polls again; the task
-/// was woken to find out whether it still waits.
+/// States of a [`PollingTask`]: its waker is registered; it is not, until the task polls again; the
+/// task was woken to find out whether it still waits.
 const WAITING: u8 = 0;
 const IDLE: u8 = 1;
 const PROBED: u8 = 2;

@@ -1,6 +1,6 @@
-//! The standard library's sockets in [`Async`], with the functions that async-io has for them. They are
-//! for programs that come from there, and so behind the feature `compat`: the sockets of [`net`](super)
-//! do more and cost less.
+//! The standard library's sockets in [`Async`], with the functions that async-io has for them. They
+//! are for programs that come from there, and so behind the feature `compat`: the sockets of
+//! [`net`](super) do more and cost less.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -17,7 +17,7 @@ use crate::io::{Async, or_nothing};
 use crate::sys;
 
 impl Async<TcpListener> {
-    /// Listens at `address`; port 0 asks the system for a free one.
+    /// Listens at `address`; port 0 asks the system for a free port.
     ///
     /// ```
     /// use polder::Async;
@@ -41,12 +41,13 @@ impl Async<TcpListener> {
     ///
     /// # Errors
     ///
-    /// What the system says: an address in use, or one that is not of this machine.
+    /// Any error of the system call, for instance that the address is in use or not of this
+    /// machine.
     pub fn bind(address: impl Into<SocketAddr>) -> io::Result<Async<TcpListener>> {
         Async::new(TcpListener::bind(address.into())?)
     }
 
-    /// The next connection, and where it comes from.
+    /// Accepts a connection. Returns it with the peer's address.
     ///
     /// ```
     /// use polder::Async;
@@ -69,13 +70,13 @@ impl Async<TcpListener> {
     ///
     /// # Cancel safety
     ///
-    /// A connection is taken or not: none is lost.
+    /// Cancel safe: dropping the future loses no connection.
     pub async fn accept(&self) -> io::Result<(Async<TcpStream>, SocketAddr)> {
         let (stream, address) = self.read_with(TcpListener::accept).await?;
         Ok((Async::new(stream)?, address))
     }
 
-    /// Connections, one after the other, without end.
+    /// A stream of connections, without end.
     ///
     /// ```
     /// use polder::Async;
@@ -96,7 +97,7 @@ impl Async<TcpListener> {
     ///
     /// # Cancel safety
     ///
-    /// Giving up a wait, or dropping the stream, loses no connection.
+    /// Cancel safe: dropping the stream, or the future of an item, loses no connection.
     pub fn incoming(&self) -> impl Stream<Item = io::Result<Async<TcpStream>>> + Send + '_ {
         stream::unfold(self, |listener| async move {
             Some((listener.accept().await.map(|(it, _)| it), listener))
@@ -132,7 +133,7 @@ impl Async<TcpStream> {
     ///
     /// # Cancel safety
     ///
-    /// Giving up closes the socket.
+    /// Cancel safe: dropping the future closes the socket.
     pub async fn connect(address: impl Into<SocketAddr>) -> io::Result<Async<TcpStream>> {
         let stream = crate::net::TcpStream::connect(address.into()).await?;
         Async::new_nonblocking(stream.try_into()?)
@@ -162,7 +163,7 @@ impl Async<TcpStream> {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Any error of the system call.
     ///
     /// # Cancel safety
     ///
@@ -191,12 +192,13 @@ impl Async<UdpSocket> {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Any error of the system call.
     pub fn bind(address: impl Into<SocketAddr>) -> io::Result<Async<UdpSocket>> {
         Async::new(UdpSocket::bind(address.into())?)
     }
 
-    /// Receives one datagram, and who sent it; what `bytes` has no room for is lost.
+    /// Receives one datagram. Returns its length and its sender's address; what does not fit into
+    /// `bytes` is lost.
     ///
     /// ```
     /// use polder::Async;
@@ -217,11 +219,11 @@ impl Async<UdpSocket> {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Any error of the system call.
     ///
     /// # Cancel safety
     ///
-    /// A datagram is taken or not.
+    /// Cancel safe: dropping the future loses no datagram.
     pub async fn recv_from(&self, bytes: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         self.read_with(|socket| socket.recv_from(bytes)).await
     }
@@ -246,7 +248,7 @@ impl Async<UdpSocket> {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Any error of the system call.
     ///
     /// # Cancel safety
     ///
@@ -274,17 +276,17 @@ impl Async<UdpSocket> {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Any error of the system call.
     ///
     /// # Cancel safety
     ///
-    /// It is sent or not.
+    /// Cancel safe: a future that is dropped has sent nothing.
     pub async fn send_to(&self, bytes: &[u8], to: impl Into<SocketAddr>) -> io::Result<usize> {
         let to = to.into();
         self.write_with(|socket| socket.send_to(bytes, to)).await
     }
 
-    /// Receives one datagram from where the socket is connected to.
+    /// Receives one datagram from the peer.
     ///
     /// ```
     /// use polder::Async;
@@ -305,11 +307,11 @@ impl Async<UdpSocket> {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Any error of the system call.
     ///
     /// # Cancel safety
     ///
-    /// A datagram is taken or not.
+    /// Cancel safe: dropping the future loses no datagram.
     pub async fn recv(&self, bytes: &mut [u8]) -> io::Result<usize> {
         self.read_with(|socket| socket.recv(bytes)).await
     }
@@ -335,7 +337,7 @@ impl Async<UdpSocket> {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Any error of the system call.
     ///
     /// # Cancel safety
     ///
@@ -344,7 +346,7 @@ impl Async<UdpSocket> {
         self.read_with(|socket| socket.peek(bytes)).await
     }
 
-    /// Sends one datagram to where the socket is connected to.
+    /// Sends one datagram to the peer.
     ///
     /// ```
     /// use polder::Async;
@@ -364,11 +366,11 @@ impl Async<UdpSocket> {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Any error of the system call.
     ///
     /// # Cancel safety
     ///
-    /// It is sent or not.
+    /// Cancel safe: a future that is dropped has sent nothing.
     pub async fn send(&self, bytes: &[u8]) -> io::Result<usize> {
         self.write_with(|socket| socket.send(bytes)).await
     }
@@ -403,7 +405,7 @@ impl Async<unix::UnixListener> {
         Async::new_nonblocking(listener.try_into()?)
     }
 
-    /// The next connection, and where it comes from.
+    /// Accepts a connection. Returns it with the peer's address.
     ///
     /// ```
     /// # let path = std::env::temp_dir().join(format!("polder-async-accept-{}", std::process::id()));
@@ -428,13 +430,13 @@ impl Async<unix::UnixListener> {
     ///
     /// # Cancel safety
     ///
-    /// A connection is taken or not: none is lost.
+    /// Cancel safe: dropping the future loses no connection.
     pub async fn accept(&self) -> io::Result<(Async<unix::UnixStream>, unix::SocketAddr)> {
         let (stream, address) = self.read_with(unix::UnixListener::accept).await?;
         Ok((Async::new(stream)?, address))
     }
 
-    /// Connections, one after the other, without end.
+    /// A stream of connections, without end.
     ///
     /// ```
     /// # let path = std::env::temp_dir().join(format!("polder-async-incoming-{}", std::process::id()));
@@ -458,7 +460,7 @@ impl Async<unix::UnixListener> {
     ///
     /// # Cancel safety
     ///
-    /// Giving up a wait, or dropping the stream, loses no connection.
+    /// Cancel safe: dropping the stream, or the future of an item, loses no connection.
     pub fn incoming(&self) -> impl Stream<Item = io::Result<Async<unix::UnixStream>>> + Send + '_ {
         stream::unfold(self, |listener| async move {
             Some((listener.accept().await.map(|(it, _)| it), listener))
@@ -513,7 +515,7 @@ impl Async<unix::UnixStream> {
     ///
     /// # Cancel safety
     ///
-    /// Giving up closes the socket.
+    /// Cancel safe: dropping the future closes the socket.
     pub async fn connect(path: impl AsRef<Path>) -> io::Result<Async<unix::UnixStream>> {
         use crate::net::unix::UnixStream;
 
@@ -525,7 +527,7 @@ impl Async<unix::UnixStream> {
         Async::new_nonblocking(stream.try_into()?)
     }
 
-    /// Two streams, connected with each other.
+    /// Two connected streams.
     ///
     /// ```
     /// use polder::Async;
@@ -545,7 +547,7 @@ impl Async<unix::UnixStream> {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Any error of the system call.
     pub fn pair() -> io::Result<(Async<unix::UnixStream>, Async<unix::UnixStream>)> {
         let (one, other) = unix::UnixStream::pair()?;
         Ok((Async::new(one)?, Async::new(other)?))
@@ -580,7 +582,7 @@ impl Async<unix::UnixDatagram> {
         Async::new_nonblocking(socket.try_into()?)
     }
 
-    /// A socket that is bound to nothing.
+    /// A socket without an address.
     ///
     /// ```
     /// # let path = std::env::temp_dir().join(format!("polder-async-unbound-{}", std::process::id()));
@@ -602,12 +604,12 @@ impl Async<unix::UnixDatagram> {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Any error of the system call.
     pub fn unbound() -> io::Result<Async<unix::UnixDatagram>> {
         Async::new(unix::UnixDatagram::unbound()?)
     }
 
-    /// Two sockets, connected with each other.
+    /// Two connected sockets.
     ///
     /// ```
     /// use polder::Async;
@@ -627,13 +629,14 @@ impl Async<unix::UnixDatagram> {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Any error of the system call.
     pub fn pair() -> io::Result<(Async<unix::UnixDatagram>, Async<unix::UnixDatagram>)> {
         let (one, other) = unix::UnixDatagram::pair()?;
         Ok((Async::new(one)?, Async::new(other)?))
     }
 
-    /// Receives one datagram, and who sent it; what `bytes` has no room for is lost.
+    /// Receives one datagram. Returns its length and its sender's address; what does not fit into
+    /// `bytes` is lost.
     ///
     /// ```
     /// # let path = std::env::temp_dir().join(format!("polder-async-recv-from-{}", std::process::id()));
@@ -654,11 +657,11 @@ impl Async<unix::UnixDatagram> {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Any error of the system call.
     ///
     /// # Cancel safety
     ///
-    /// A datagram is taken or not.
+    /// Cancel safe: dropping the future loses no datagram.
     pub async fn recv_from(&self, bytes: &mut [u8]) -> io::Result<(usize, unix::SocketAddr)> {
         self.read_with(|socket| socket.recv_from(bytes)).await
     }
@@ -685,17 +688,17 @@ impl Async<unix::UnixDatagram> {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Any error of the system call.
     ///
     /// # Cancel safety
     ///
-    /// It is sent or not.
+    /// Cancel safe: a future that is dropped has sent nothing.
     pub async fn send_to(&self, bytes: &[u8], path: impl AsRef<Path>) -> io::Result<usize> {
         self.write_with(|socket| socket.send_to(bytes, path.as_ref()))
             .await
     }
 
-    /// Receives one datagram from where the socket is connected to.
+    /// Receives one datagram from the peer.
     ///
     /// ```
     /// use polder::Async;
@@ -714,16 +717,16 @@ impl Async<unix::UnixDatagram> {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Any error of the system call.
     ///
     /// # Cancel safety
     ///
-    /// A datagram is taken or not.
+    /// Cancel safe: dropping the future loses no datagram.
     pub async fn recv(&self, bytes: &mut [u8]) -> io::Result<usize> {
         self.read_with(|socket| socket.recv(bytes)).await
     }
 
-    /// Sends one datagram to where the socket is connected to.
+    /// Sends one datagram to the peer.
     ///
     /// ```
     /// use polder::Async;
@@ -742,11 +745,11 @@ impl Async<unix::UnixDatagram> {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Any error of the system call.
     ///
     /// # Cancel safety
     ///
-    /// It is sent or not.
+    /// Cancel safe: a future that is dropped has sent nothing.
     pub async fn send(&self, bytes: &[u8]) -> io::Result<usize> {
         self.write_with(|socket| socket.send(bytes)).await
     }

@@ -8,9 +8,9 @@ use super::tcp::{TcpListener, TcpStream};
 #[cfg(unix)]
 use super::unix::{self, UnixListener, UnixStream};
 
-/// What [`serve`](super::serve) accepts connections from.
+/// A source of connections for [`serve`](super::serve).
 ///
-/// It can be implemented for a listener that wraps another one.
+/// Implement it for a listener that wraps another one.
 ///
 /// ```
 /// use polder::event::Latch;
@@ -73,7 +73,7 @@ pub trait Listener: Send + Sync {
     /// # std::io::Result::Ok(())
     /// ```
     type Stream: Send + 'static;
-    /// What is known of whoever has connected.
+    /// The address of a peer.
     ///
     /// ```
     /// use polder::net::{Listener, TcpListener, TcpStream};
@@ -97,13 +97,13 @@ pub trait Listener: Send + Sync {
 
     /// Waits for a connection.
     ///
-    /// `serve` keeps the future until it is done, and drops it before that only when it stops or is
-    /// dropped itself. So this may take several steps: accept, and then shake hands. But there is only
-    /// one at a time, and a peer that is slow to shake hands keeps the others waiting; in the handler
-    /// it keeps nobody.
+    /// `serve` keeps the future until it completes, and drops it before that only when it stops or
+    /// is dropped itself. So this may take several steps: accept, then a handshake. But there is
+    /// only one at a time, and a peer whose handshake is slow delays all others; in the handler it
+    /// delays nobody.
     ///
-    /// `serve` goes on after an error, unless the system's code says that this is no listening socket; an
-    /// error that may come again at once should be one of the system's, or take its time.
+    /// `serve` goes on after an error, unless its code says that the socket does not listen. An
+    /// error that may recur at once should be one of the system's, so that `serve` can pause.
     ///
     /// ```
     /// use polder::net::{Listener, TcpListener, TcpStream};
@@ -125,12 +125,12 @@ pub trait Listener: Send + Sync {
     ///
     /// # Errors
     ///
-    /// What the system says, or what the listener adds to it.
+    /// Any error of the system call, or of what the listener adds to it.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future, which `serve` does at its end, loses at most the connection that it has begun
-    /// to shake hands with.
+    /// Dropping the future, which `serve` does at its end, loses at most the connection whose
+    /// handshake has begun.
     fn accept(&self)
     -> impl Future<Output = io::Result<(Self::Stream, Self::Address)>> + Send + '_;
 }

@@ -1,9 +1,9 @@
-//! What the public sockets have in common, each said once: reading and writing, and coming from and
-//! going into the standard library's sockets and bare descriptors.
+//! What the public sockets have in common, each written once: the I/O traits, and conversions from
+//! and to the standard library's sockets and bare descriptors.
 
 use super::socket::Socket;
 
-/// A stream is a socket. Sealed: it cannot be named outside.
+/// A stream socket. Sealed: it cannot be named outside the crate.
 pub trait Stream: Clone {
     #[doc(hidden)]
     fn from_socket(socket: Socket) -> Self;
@@ -39,11 +39,10 @@ macro_rules! reads {
 }
 pub(super) use reads;
 
-/// The same for [`AsyncWrite`](futures_lite::AsyncWrite). Nothing is buffered, so flushing is done at
-/// once.
+/// The same for [`AsyncWrite`](futures_lite::AsyncWrite).
 macro_rules! writes {
     ([$($generics:tt)*] $type:ty, |$it:ident| $socket:expr) => {
-        /// Nothing is buffered, so flushing is done at once. Closing ends writing.
+        /// Nothing is buffered, so flushing does nothing. Closing ends writing.
         impl<$($generics)*> futures_lite::AsyncWrite for $type {
             #[inline]
             fn poll_write(
@@ -83,11 +82,11 @@ macro_rules! writes {
 }
 pub(super) use writes;
 
-/// `socket!(type, standard library's type, SocketType, [methods that `Debug` calls])`, for a type that is
-/// `type(Socket)`: conversions, lending, and `Debug`.
+/// `socket!(type, standard library's type, SocketType, [methods that `Debug` calls])`, for a type
+/// that is `type(Socket)`: conversions, lending, and `Debug`.
 macro_rules! socket {
-    ($type:ident, $std:ty, $sort:expr, [$($field:ident),*]) => {
-        /// The standard library's socket, taken over, and made non-blocking.
+    ($type:ident, $std:ty, $socket_type:expr, [$($field:ident),*]) => {
+        /// Adopts a socket of the standard library, and makes it non-blocking.
         impl TryFrom<$std> for $type {
             type Error = std::io::Error;
 
@@ -96,18 +95,19 @@ macro_rules! socket {
             }
         }
 
-        /// A descriptor from elsewhere, socket activation for instance, made non-blocking. An error of
-        /// kind [`InvalidInput`](std::io::ErrorKind::InvalidInput) unless it is a socket of this sort;
-        /// a listener has to listen, as far as the platform tells (Apple's systems and Windows do not).
+        /// Adopts a descriptor, from socket activation for instance, and makes it non-blocking. The
+        /// error is [`InvalidInput`](std::io::ErrorKind::InvalidInput) unless it is a socket of
+        /// this type. A listener must be listening already, as far as the platform tells (Apple's
+        /// systems and Windows do not).
         impl TryFrom<crate::sys::OwnedDescriptor> for $type {
             type Error = std::io::Error;
 
             fn try_from(descriptor: crate::sys::OwnedDescriptor) -> std::io::Result<$type> {
-                Ok($type(crate::net::socket::Socket::adopt(descriptor, $sort)?))
+                Ok($type(crate::net::socket::Socket::adopt(descriptor, $socket_type)?))
             }
         }
 
-        /// A socket that was given its options, bound, and, a listener, told to listen, or, a stream,
+        /// Adopts a socket that its maker has bound; a listener must be listening, a stream
         /// connected. Otherwise as for a descriptor.
         impl TryFrom<socket2::Socket> for $type {
             type Error = std::io::Error;
@@ -117,8 +117,8 @@ macro_rules! socket {
             }
         }
 
-        /// The standard library's socket, which stays non-blocking: `set_nonblocking(false)` if it is
-        /// to block. Clones that are left share it.
+        /// Returns a socket of the standard library, which stays non-blocking until
+        /// `set_nonblocking(false)`. Remaining clones share it.
         impl TryFrom<$type> for $std {
             type Error = std::io::Error;
 
@@ -127,7 +127,7 @@ macro_rules! socket {
             }
         }
 
-        /// The descriptor, which stays non-blocking. Clones that are left share it.
+        /// Returns the descriptor, which stays non-blocking. Remaining clones share it.
         impl TryFrom<$type> for crate::sys::OwnedDescriptor {
             type Error = std::io::Error;
 

@@ -4,15 +4,15 @@
 //! ([`AsyncRead`](crate::io::AsyncRead) and [`AsyncWrite`](crate::io::AsyncWrite)), so the
 //! combinators of [`crate::io`] and the ecosystem's TLS, WebSocket and HTTP crates work on them.
 //!
-//! A socket can be made, used and dropped on any thread, inside a runtime or not. It belongs to
-//! none: whichever worker waits for it watches it.
+//! A socket can be made, used and dropped on any thread, inside a runtime or not. It is not bound
+//! to a runtime: it is registered with the worker that waits for it.
 //!
-//! # Options before anything is bound or connected
+//! # Options before binding and connecting
 //!
-//! A socket made with [`socket2`], which is here again under its name, can be given any option there is,
-//! and is then handed over: to `bind_with` or `connect_with`, or, bound and connected by the caller, by
-//! `try_from`. So socket2's version (0.6) is part of this crate's interface. To set an option later,
-//! `socket2::SockRef::from` takes a reference to any socket.
+//! Any option can be set on a [`socket2`] socket, which is then passed to `bind_with` or
+//! `connect_with`, or, once it is bound or connected, converted with `try_from`. socket2 (0.6) is
+//! re-exported, since it is part of the interface. To set an option later, use
+//! `socket2::SockRef::from` with a reference to any socket.
 //!
 //! ```
 //! use polder::net::socket2::{Domain, Socket, Type};

@@ -1,4 +1,7 @@
-//! The two directions of a stream, apart: borrowed for one task, owned for two.
+//! The two halves of a stream: borrowed for one task, owned for two.
+//!
+//! The methods that split a [`TcpStream`] are here and not with it, so that streams know nothing of
+//! halves.
 
 use std::error::Error;
 use std::fmt;
@@ -9,7 +12,7 @@ use crate::net::macros::{Stream, reads, writes};
 use crate::sys::lend_descriptor;
 
 impl TcpStream {
-    /// Both directions, borrowed: for one task that reads and writes at once.
+    /// Splits the stream into borrowed halves, for one task that reads and writes at once.
     ///
     /// ```
     /// use polder::io::copy;
@@ -30,7 +33,7 @@ impl TcpStream {
         ReadHalf::pair(self)
     }
 
-    /// Both directions, owned: for two tasks. Dropping the writing half ends writing.
+    /// Splits the stream into owned halves, for two tasks. Dropping the write half ends writing.
     ///
     /// ```
     /// use polder::io::{AsyncReadExt, AsyncWriteExt};
@@ -59,7 +62,7 @@ impl TcpStream {
     }
 }
 
-/// The reading direction of a stream, borrowed: see [`TcpStream::split`].
+/// The read half of a stream, borrowed: see [`TcpStream::split`].
 ///
 /// ```
 /// use polder::io::{AsyncReadExt, AsyncWriteExt};
@@ -82,11 +85,11 @@ impl TcpStream {
 ///
 /// # Cancel safety
 ///
-/// As the stream's: a single `read` that is given up has read nothing.
+/// Cancel safe, as the stream is: a single `read` that is dropped has read nothing.
 #[derive(Debug)]
 pub struct ReadHalf<'a, S: Stream = TcpStream>(&'a S);
 
-/// The writing direction of a stream, borrowed: see [`TcpStream::split`].
+/// The write half of a stream, borrowed: see [`TcpStream::split`].
 ///
 /// ```
 /// use polder::io::{AsyncReadExt, AsyncWriteExt};
@@ -109,18 +112,18 @@ pub struct ReadHalf<'a, S: Stream = TcpStream>(&'a S);
 ///
 /// # Cancel safety
 ///
-/// As the stream's: a single `write` that is given up has written nothing.
+/// Cancel safe, as the stream is: a single `write` that is dropped has written nothing.
 #[derive(Debug)]
 pub struct WriteHalf<'a, S: Stream = TcpStream>(&'a S);
 
 impl<'a, S: Stream> ReadHalf<'a, S> {
-    /// Takes the stream for itself, so that there is one reader and one writer of it.
+    /// Borrows the stream mutably, so that there is one reader and one writer.
     pub(super) fn pair(stream: &'a mut S) -> (ReadHalf<'a, S>, WriteHalf<'a, S>) {
         (ReadHalf(stream), WriteHalf(stream))
     }
 }
 
-/// The reading direction of a stream, owned: see [`TcpStream::into_split`].
+/// The read half of a stream, owned: see [`TcpStream::into_split`].
 ///
 /// ```
 /// use polder::io::{AsyncReadExt, AsyncWriteExt};
@@ -144,11 +147,11 @@ impl<'a, S: Stream> ReadHalf<'a, S> {
 ///
 /// # Cancel safety
 ///
-/// As the stream's: a single `read` that is given up has read nothing.
+/// Cancel safe, as the stream is: a single `read` that is dropped has read nothing.
 #[derive(Debug)]
 pub struct OwnedReadHalf<S: Stream = TcpStream>(S);
 
-/// The writing direction of a stream, owned: see [`TcpStream::into_split`].
+/// The write half of a stream, owned: see [`TcpStream::into_split`].
 ///
 /// **Dropping it ends writing**: the other end sees the end of file, even if the reading half
 /// lives on.
@@ -174,11 +177,11 @@ pub struct OwnedReadHalf<S: Stream = TcpStream>(S);
 ///
 /// # Cancel safety
 ///
-/// As the stream's: a single `write` that is given up has written nothing.
+/// Cancel safe, as the stream is: a single `write` that is dropped has written nothing.
 #[derive(Debug)]
 pub struct OwnedWriteHalf<S: Stream = TcpStream> {
     stream: S,
-    /// Cleared when the halves are reunited.
+    /// Whether dropping ends writing; cleared when the halves are reunited.
     ends: bool,
 }
 
@@ -191,7 +194,7 @@ impl<S: Stream> OwnedReadHalf<S> {
         (OwnedReadHalf(stream), writer)
     }
 
-    /// Makes one stream of the two halves again.
+    /// Puts the two halves back together.
     ///
     /// ```
     /// use polder::net::{TcpListener, TcpStream};
@@ -209,7 +212,7 @@ impl<S: Stream> OwnedReadHalf<S> {
     ///
     /// # Errors
     ///
-    /// Gives both back where they are not halves of the same stream.
+    /// Returns both if they are not halves of the same stream.
     pub fn reunite(self, mut writer: OwnedWriteHalf<S>) -> Result<S, ReuniteError<S>> {
         if !self.0.socket().shares_with(writer.stream.socket()) {
             return Err(ReuniteError(self, writer));
@@ -222,13 +225,13 @@ impl<S: Stream> OwnedReadHalf<S> {
 impl<S: Stream> Drop for OwnedWriteHalf<S> {
     fn drop(&mut self) {
         if self.ends {
-            // The connection may have ended already.
+            // An error: the connection has ended already.
             let _ = self.stream.socket().shutdown(Shutdown::Write);
         }
     }
 }
 
-/// The two halves, given back: they belong to different streams.
+/// Two halves that belong to different streams, returned.
 ///
 /// ```
 /// use polder::net::ReuniteError;
@@ -264,7 +267,7 @@ reads!([S: Stream + Unpin] OwnedReadHalf<S>, |it| it.0.socket());
 writes!(['a, S: Stream] WriteHalf<'a, S>, |it| it.0.socket());
 writes!([S: Stream + Unpin] OwnedWriteHalf<S>, |it| it.stream.socket());
 
-// The stream's, and so that of both directions.
+// The stream's descriptor, which both halves share.
 lend_descriptor!(['a, S: Stream] ReadHalf<'a, S>, |it| it.0.socket().descriptor());
 lend_descriptor!(['a, S: Stream] WriteHalf<'a, S>, |it| it.0.socket().descriptor());
 lend_descriptor!([S: Stream] OwnedReadHalf<S>, |it| it.0.socket().descriptor());

@@ -1,9 +1,10 @@
-//! All that differs between Unix and Windows above the pollers: what a descriptor is called and how it is
-//! lent, whether it is ready now, how a socket sends, receives and accepts, what the errors of `accept`
-//! mean, and the coarse clock.
+//! All that differs between Unix and Windows above the pollers: what a descriptor is called and how
+//! it is lent, whether it is ready now, how a socket sends, receives and accepts, what the errors
+//! of `accept` mean, and the coarse clock.
 //!
-//! `unix` and `windows` have the same items. What differs among Unix systems is said within `unix`, where
-//! the system call is made. What only sockets need is in `net` below each of the two.
+//! `unix` and `windows` have the same items, but for those of Unix sockets. What differs among Unix
+//! systems is decided within `unix`, where the system call is made. What only sockets need is in
+//! `net` below each of the two.
 
 #[cfg(unix)]
 mod unix;
@@ -33,13 +34,13 @@ lend_descriptor!([] LentDescriptor, |it| {
     unsafe { BorrowedDescriptor::borrow_raw(it.0) }
 });
 
-/// What an error of `accept` says of the next attempt.
+/// What an error of `accept` means for the next attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum AfterAcceptError {
-    /// It was about one connection.
+    /// It concerns one connection.
     Again,
-    /// Something has run out: it will not do at once.
+    /// A resource is exhausted: the next attempt should wait.
     Rest,
-    /// It is not a listening socket, and never will be.
+    /// The socket does not listen.
     End,
 }

@@ -4,7 +4,7 @@ use super::stream::UnixStream;
 use crate::net::split;
 
 impl UnixStream {
-    /// Both directions, borrowed: for one task that reads and writes at once.
+    /// Splits the stream into borrowed halves, for one task that reads and writes at once.
     ///
     /// ```
     /// use polder::io::copy;
@@ -23,7 +23,7 @@ impl UnixStream {
         ReadHalf::pair(self)
     }
 
-    /// Both directions, owned: for two tasks. Dropping the writing half ends writing.
+    /// Splits the stream into owned halves, for two tasks. Dropping the write half ends writing.
     ///
     /// ```
     /// use polder::io::{AsyncReadExt, AsyncWriteExt};
@@ -49,7 +49,7 @@ impl UnixStream {
     }
 }
 
-/// The reading direction of a [`UnixStream`], borrowed: see [`UnixStream::split`].
+/// The read half of a [`UnixStream`], borrowed: see [`UnixStream::split`].
 ///
 /// ```
 /// use polder::io::{AsyncReadExt, AsyncWriteExt};
@@ -71,7 +71,7 @@ impl UnixStream {
 /// ```
 pub type ReadHalf<'a> = split::ReadHalf<'a, UnixStream>;
 
-/// The writing direction of a [`UnixStream`], borrowed: see [`UnixStream::split`].
+/// The write half of a [`UnixStream`], borrowed: see [`UnixStream::split`].
 ///
 /// ```
 /// use polder::io::{AsyncReadExt, AsyncWriteExt};
@@ -92,7 +92,7 @@ pub type ReadHalf<'a> = split::ReadHalf<'a, UnixStream>;
 /// ```
 pub type WriteHalf<'a> = split::WriteHalf<'a, UnixStream>;
 
-/// The reading direction of a [`UnixStream`], owned: see [`UnixStream::into_split`].
+/// The read half of a [`UnixStream`], owned: see [`UnixStream::into_split`].
 ///
 /// ```
 /// use polder::io::{AsyncReadExt, AsyncWriteExt};
@@ -115,7 +115,7 @@ pub type WriteHalf<'a> = split::WriteHalf<'a, UnixStream>;
 /// ```
 pub type OwnedReadHalf = split::OwnedReadHalf<UnixStream>;
 
-/// The writing direction of a [`UnixStream`], owned: see [`UnixStream::into_split`]. Dropping it ends
+/// The write half of a [`UnixStream`], owned: see [`UnixStream::into_split`]. Dropping it ends
 /// writing.
 ///
 /// ```
@@ -139,7 +139,7 @@ pub type OwnedReadHalf = split::OwnedReadHalf<UnixStream>;
 /// ```
 pub type OwnedWriteHalf = split::OwnedWriteHalf<UnixStream>;
 
-/// Two halves, given back: they belong to different streams.
+/// Two halves that belong to different streams.
 ///
 /// ```
 /// use polder::net::unix::{ReuniteError, UnixStream};
