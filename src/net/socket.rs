@@ -5,7 +5,7 @@
 //! beside it asks the kernel but `resolver.rs`. A simulated network would take its place.
 //!
 //! Every operation goes through the loop of `io/operation.rs`. What is said here is how far a
-//! socket of ours trusts its events ([`Trust`] for [`SocketType`]), and when a short read shows
+//! socket of ours trusts its events ([`Trust`]), and when a short read shows
 //! that it is drained.
 
 use std::future::Future;
@@ -579,13 +579,14 @@ impl Socket {
         direction: Direction,
         mut attempt: impl FnMut(BorrowedDescriptor<'_>, Snapshot) -> io::Result<T>,
     ) -> Poll<io::Result<T>> {
-        let (source, id) = (self.io.source(), self.io.id());
-        let register = || operation::register(source, direction, id, cx.waker());
+        // What only waiting needs is read only then.
+        let register =
+            || operation::register(self.io.source(), direction, self.io.id(), cx.waker());
         operation::poll(
             cx,
-            source,
+            self.io.source(),
             direction,
-            self.socket_type,
+            self,
             register,
             |source, seen| attempt(source.descriptor(), seen),
         )
@@ -597,12 +598,9 @@ impl Socket {
         direction: Direction,
         mut attempt: impl FnMut(&SockRef<'_>, Snapshot) -> io::Result<T>,
     ) -> impl Future<Output = io::Result<T>> {
-        Operation::new(
-            &self.io,
-            direction,
-            self.socket_type,
-            move |source, seen| attempt(&SockRef::from(&source.descriptor()), seen),
-        )
+        Operation::new(&self.io, direction, self, move |source, seen| {
+            attempt(&SockRef::from(&source.descriptor()), seen)
+        })
     }
 }
 
@@ -613,7 +611,7 @@ sys::lend_descriptor!([] Socket, |it| it.descriptor());
 ///
 /// The exception is TCP's urgent mark, where Linux may say that a read would block although bytes
 /// lie behind the mark: see `sys::is_readable_after_all`.
-impl Trust for SocketType {
+impl Trust for &Socket {
     #[inline]
     fn should_try(self, seen: Snapshot) -> bool {
         seen.is_ready()
@@ -621,7 +619,7 @@ impl Trust for SocketType {
 
     #[inline]
     fn is_used_up(self, source: &Source, direction: Direction, seen: Snapshot) -> io::Result<bool> {
-        let is_readable_after_all = self == SocketType::TcpStream
+        let is_readable_after_all = self.socket_type == SocketType::TcpStream
             && direction == Direction::Read
             && seen.has_sticky_flags()
             && sys::is_readable_after_all(&source.descriptor());

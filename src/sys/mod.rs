@@ -18,21 +18,19 @@ pub(crate) use windows::*;
 
 /// A descriptor that is somebody else's, without the lifetime of a borrow.
 #[derive(Debug)]
-pub(crate) struct LentDescriptor(RawDescriptor);
+pub(crate) struct LentDescriptor(BorrowedDescriptor<'static>);
 
 impl LentDescriptor {
     /// # Safety
     ///
     /// The descriptor must stay open for as long as this is used.
     pub(crate) unsafe fn new(descriptor: BorrowedDescriptor<'_>) -> LentDescriptor {
-        LentDescriptor(descriptor.as_raw_descriptor())
+        // SAFETY: the caller promises it; the borrow is lent for no longer than this lives.
+        LentDescriptor(unsafe { BorrowedDescriptor::borrow_raw(descriptor.as_raw_descriptor()) })
     }
 }
 
-lend_descriptor!([] LentDescriptor, |it| {
-    // SAFETY: whoever called `new` has promised that it is open.
-    unsafe { BorrowedDescriptor::borrow_raw(it.0) }
-});
+lend_descriptor!([] LentDescriptor, |it| it.0);
 
 /// What an error of `accept` means for the next attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -43,6 +43,7 @@ impl<T: AsRawFd> AsRawDescriptor for T {
 macro_rules! lend_descriptor {
     ([$($generics:tt)*] $type:ty, |$it:ident| $descriptor:expr) => {
         impl<$($generics)*> std::os::fd::AsFd for $type {
+            #[inline]
             fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
                 let $it = self;
                 $descriptor
@@ -50,6 +51,7 @@ macro_rules! lend_descriptor {
         }
 
         impl<$($generics)*> std::os::fd::AsRawFd for $type {
+            #[inline]
             fn as_raw_fd(&self) -> std::os::fd::RawFd {
                 let $it = self;
                 std::os::fd::AsRawFd::as_raw_fd(&$descriptor)

@@ -41,6 +41,7 @@ impl<T: AsRawSocket> AsRawDescriptor for T {
 macro_rules! lend_descriptor {
     ([$($generics:tt)*] $type:ty, |$it:ident| $descriptor:expr) => {
         impl<$($generics)*> std::os::windows::io::AsSocket for $type {
+            #[inline]
             fn as_socket(&self) -> std::os::windows::io::BorrowedSocket<'_> {
                 let $it = self;
                 $descriptor
@@ -48,6 +49,7 @@ macro_rules! lend_descriptor {
         }
 
         impl<$($generics)*> std::os::windows::io::AsRawSocket for $type {
+            #[inline]
             fn as_raw_socket(&self) -> std::os::windows::io::RawSocket {
                 let $it = self;
                 std::os::windows::io::AsRawSocket::as_raw_socket(&$descriptor)
