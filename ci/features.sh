@@ -15,4 +15,5 @@ RUSTFLAGS="-D warnings" CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/features" 
 cargo clippy --all-targets --no-default-features -- -D warnings
 cargo clippy --all-targets --all-features -- -D warnings
 cargo test --no-default-features --lib --tests
+cargo test --all-features --doc src/net/compat.rs
 cargo test --all-features --test conformance --test one_reactor --test platform --test smallest

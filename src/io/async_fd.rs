@@ -1,48 +1,35 @@
-//! [`Async`]: any descriptor that the backend can wait for.
+//! [`Async`]: any descriptor that the backend can wait for. How it is waited for, and what is
+//! believed of its readiness, is in `watch.rs`.
 //!
-//! **The level decides.** polder's own sockets trust what edges have told, and clear it only when an
-//! operation of theirs would block. Here the operations are the user's: he may read through
-//! [`Async::get_ref`] without a word to us, take one of several datagrams and say `WouldBlock`
-//! because it was not his, or wait for readability a second time without reading at all. So nothing
-//! that was told is trusted: each wait first asks the kernel whether the descriptor is ready *now*
-//! (one `poll(2)` that does not wait), and sleeps only if it is not. The snapshot of the readiness is
-//! taken before that question, and cleared by it: an edge that comes in between is seen, so none is
-//! lost, and one that tells of what was taken meanwhile leads to one more question, so nobody spins.
-//!
-//! **Who waits.** A future of ours has an identity among the source's waiters, as everywhere. A
-//! function that polls has none but its waker: so each waker that comes that way gets one, and keeps
-//! it as long as it waits, in a list of [`Task`]s. Any number of tasks may poll, none displaces another
-//! and loses it its wake, and none wakes another for displacing it, which could go on for ever.
-//!
-//! **Who owns what.** The descriptor is the user's value's, and the source has its number. The field
-//! order sees to it that the source is deregistered before the value is dropped; and as long as it
-//! is registered, safe code has no more than a shared reference to the value, which is what a
-//! [`BorrowedFd`](std::os::fd::BorrowedFd) asks for. That is why what gives out `&mut T` is unsafe,
-//! as in async-io: to replace the value would be to close a registered descriptor. (A duplicate of
-//! our own would make it safe, at the price of twice the descriptors; to deregister while it is lent
-//! would lose whoever waits meanwhile.)
+//! **Who owns what.** The user's value owns the descriptor; the source has only its number. The
+//! order of the fields ensures that the source is deregistered before the value is dropped. While
+//! it is registered, safe code gets no more than a shared reference to the value, which is what a
+//! [`BorrowedFd`](std::os::fd::BorrowedFd) requires. That is why functions that hand out `&mut T`
+//! are unsafe, as in async-io: replacing the value would close a registered descriptor. (A
+//! duplicate of the descriptor would make it safe, at the price of twice the descriptors.
+//! Deregistering while the value is lent would lose whoever waits meanwhile.)
 
 use std::fmt;
-use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker, ready};
+use std::task::{Context, Poll};
 
 use futures_lite::{AsyncRead, AsyncWrite};
 
-use crate::reactor::{Direction, Io, Snapshot, WaiterId};
-use crate::runtime::context;
-use crate::scheduler::budget;
-use crate::sync::atomic::{AtomicU8, Ordering};
-use crate::sync::{Mutex, contain};
+use super::io_safe::IoSafe;
+use super::operation::{HasIo, Waiter};
+use super::readable::{Readable, ReadableOwned, Writable, WritableOwned};
+use super::watch::Watch;
+use crate::reactor::{Direction, Io};
 use crate::sys::{self, AsDescriptor, HasDescriptor, OwnedDescriptor};
 
-/// Anything with a descriptor that can be waited for, as async-io's type of this name.
+/// An adapter for anything with a descriptor that can be waited for, as async-io's type of this
+/// name.
 ///
 /// For pipes, inotify, timerfd, eventfd, devices and terminals, and for sockets of other libraries.
-/// (polder's own sockets are in [`net`](crate::net), and cost less: here each wait asks the kernel
-/// once more than there.) On Windows, sockets only.
+/// (The sockets in [`net`](crate::net) cost less: here each wait makes one more system call.) On
+/// Windows, sockets only.
 ///
 /// Any number of tasks may wait for one `Async` at once, in both directions, by every method.
 ///
@@ -70,7 +57,7 @@ use crate::sys::{self, AsDescriptor, HasDescriptor, OwnedDescriptor};
 /// # std::io::Result::Ok(())
 /// ```
 ///
-/// A timer of the kernel's, read by a call of one's own:
+/// A timerfd, read by a function of the caller's:
 ///
 /// ```
 /// # #[cfg(any(target_os = "linux", target_os = "android"))] {
@@ -96,11 +83,12 @@ use crate::sys::{self, AsDescriptor, HasDescriptor, OwnedDescriptor};
 ///
 /// # One descriptor, one `Async`
 ///
-/// To wait for a descriptor in several places, share its `Async`, in an [`Arc`] for instance. Two of them
-/// with the same descriptor (a borrowed one, or one in an `Arc`) are two registrations of it, and a worker
-/// takes one: where the first waits, or has waited and lives, a wait of the second is
-/// [`AlreadyExists`](io::ErrorKind::AlreadyExists) on every backend. The first goes on undisturbed. So
-/// does what need not wait, with either of them. A duplicate (`try_clone`) is a descriptor of its own.
+/// To wait for a descriptor in several places, share its `Async`, in an [`Arc`] for instance. Two
+/// of them with the same descriptor (a borrowed one, or one in an `Arc`) are two registrations of
+/// it, and a worker takes one: where the first waits, or has waited and lives, a wait of the second
+/// is [`AlreadyExists`](io::ErrorKind::AlreadyExists) on every backend. The first goes on
+/// undisturbed. So does what need not wait, with either of them. A duplicate (`try_clone`) is a
+/// descriptor of its own.
 ///
 /// ```
 /// use polder::{Async, future};
@@ -123,263 +111,37 @@ use crate::sys::{self, AsDescriptor, HasDescriptor, OwnedDescriptor};
 ///
 /// # Files and standard streams
 ///
-/// A regular file is always ready, and still takes its time: it is an error here, and is read through
+/// A regular file is always ready, and still blocks: it is an error here, and is read through
 /// [`Unblock`](super::Unblock) or [`unblock`](crate::unblock). So are standard input, output and
-/// error, which may be files; and where they are not, what makes them non-blocking does that to
-/// every other program that has them too.
+/// error, which may be files; and if they are not, making them non-blocking affects every other
+/// program that shares them.
 ///
 /// # Platform notes
 ///
-/// macOS cannot wait for some devices, `/dev/tty` among them, by kqueue or `poll`: there it is an error to
-/// wait for one that is not ready. [`Backend::Select`](crate::Backend::Select) can.
+/// macOS cannot wait for some devices, `/dev/tty` among them, by kqueue or `poll`: there it is an
+/// error to wait for one that is not ready. [`Backend::Select`](crate::Backend::Select) can.
 ///
 /// # Cancel safety
 ///
-/// Whoever waits and gives up leaves nothing behind. An operation has either happened or not.
+/// Cancel safe: dropping a future of its has no effect. An operation has either happened or not.
 pub struct Async<T> {
     /// Before `inner`, and so deregistered before that is dropped.
     watch: Watch,
     inner: T,
 }
 
-/// What waits for a descriptor.
-struct Watch {
-    io: Io,
-    /// Whoever waits by polling, by direction.
-    tasks: [Mutex<Tasks>; 2],
-}
-
-#[derive(Default)]
-struct Tasks {
-    list: Vec<Arc<Task>>,
-    /// At so many, those are looked for that are gone.
-    limit: usize,
-}
-
-/// Of a [`Task`]: it waits; it no longer waits, unless it polls again; it was woken to see whether it
-/// does.
-const WAITS: u8 = 0;
-const WOKEN: u8 = 1;
-const CALLED: u8 = 2;
-
-/// So many entries are no reason to look for those who have gone.
-const MANY: usize = 128;
-
-/// A task that polled: see the head of this file.
-struct Task {
-    id: WaiterId,
-    waker: Waker,
-    state: AtomicU8,
-}
-
-impl Wake for Task {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        let _ = (self.state).compare_exchange(WAITS, WOKEN, Ordering::AcqRel, Ordering::Acquire);
-        self.waker.wake_by_ref();
-    }
-}
-
-impl Tasks {
-    /// The entry of whoever has this waker. Those who wait no longer are moved to `gone`.
-    fn find(&mut self, waker: &Waker, gone: &mut Vec<Arc<Task>>) -> Option<Arc<Task>> {
-        let mut index = 0;
-        let mut found = None;
-        while let Some(task) = self.list.get(index) {
-            if task.waker.will_wake(waker) {
-                // Within the lock, so that nobody else takes it for one that waits no longer.
-                task.state.store(WAITS, Ordering::Release);
-                found = Some(task.clone());
-            } else if task.state.load(Ordering::Acquire) == WOKEN {
-                gone.push(self.list.swap_remove(index));
-                continue;
-            }
-            index += 1;
-        }
-        found
-    }
-
-    /// Whether there are many; then those who did not come again since the last time are moved to `gone`,
-    /// and the others are to be woken.
-    fn make_room(&mut self, gone: &mut Vec<Arc<Task>>) -> bool {
-        let full = self.list.len() >= self.limit.max(MANY);
-        if full {
-            let all = std::mem::take(&mut self.list).into_iter();
-            let (called, left): (Vec<_>, Vec<_>) =
-                all.partition(|task| task.state.swap(CALLED, Ordering::AcqRel) == CALLED);
-            gone.extend(called);
-            self.limit = left.len() + (left.len() / 2).max(MANY);
-            self.list = left;
-        }
-        full
-    }
-}
-
-impl Watch {
-    /// Ready once the descriptor is. `leave` leaves the waker of whoever waits: see
-    /// [`leave`](Self::leave). `before` was taken before an operation that would block.
-    ///
-    /// An error queue that nobody reads makes a socket ready for good, as `poll` has it. So after an operation
-    /// in vain an error alone does not count, unless something was reported since: what the kernel comes to
-    /// know later is reported later.
-    fn poll(
-        &self,
-        cx: &Context<'_>,
-        direction: Direction,
-        mut before: Option<Snapshot>,
-        leave: impl Fn() -> io::Result<bool>,
-    ) -> Poll<io::Result<()>> {
-        let source = self.io.source();
-        let is_to_write = direction == Direction::Write;
-        let is_only_an_error = || {
-            let (read, write) = sys::is_only_an_error(source.descriptor())?;
-            io::Result::Ok(if is_to_write { write } else { read })
-        };
-        loop {
-            ready!(budget::consume(cx));
-            let before = before.take();
-            let ready = || {
-                let is_news = before.is_none_or(|it| !it.is_as_old_as(source.snapshot(direction)));
-                Ok::<_, io::Error>(
-                    sys::is_ready(source.descriptor(), is_to_write)?
-                        && (is_news || !is_only_an_error()?),
-                )
-            };
-            if source.look(direction, ready)? {
-                return Poll::Ready(Ok(()));
-            }
-            budget::restore();
-            if leave()? {
-                return Poll::Pending;
-            }
-        }
-    }
-
-    /// Leaves a waker for the next event; false if there was one since readiness was cleared.
-    fn leave(&self, direction: Direction, id: WaiterId, waker: &Waker) -> io::Result<bool> {
-        let source = self.io.source();
-        source
-            .wait_again(direction, id, waker)
-            .unwrap_or_else(|| context::with_reactor(|it| source.wait(it, direction, id, waker))?)
-    }
-
-    /// For whoever has no name but his waker.
-    fn poll_as_task(
-        &self,
-        cx: &Context<'_>,
-        direction: Direction,
-        before: Option<Snapshot>,
-    ) -> Poll<io::Result<()>> {
-        self.poll(cx, direction, before, || {
-            let task = self.task(cx.waker(), direction);
-            let left = self.leave(direction, task.id, &Waker::from(task.clone()));
-            if !matches!(left, Ok(true)) {
-                task.state.store(WOKEN, Ordering::Release); // It does not wait.
-            }
-            left
-        })
-    }
-
-    /// The entry of whoever has this waker; entries of those who wait no longer are dropped.
-    ///
-    /// A task that gives up does not say so. So where there are many, all are woken, and those that have
-    /// not come again by the next time are gone.
-    fn task(&self, waker: &Waker, direction: Direction) -> Arc<Task> {
-        let mut gone = Vec::new(); // To be dropped outside the lock, as wakers are cloned outside it.
-        let mut new = None;
-        let (task, full) = loop {
-            let mut tasks = self.tasks[direction as usize].lock();
-            if let Some(task) = tasks.find(waker, &mut gone) {
-                break (task, false);
-            }
-            if let Some(task) = new.take() {
-                let full = tasks.make_room(&mut gone);
-                tasks.list.push(Arc::clone(&task));
-                break (task, full);
-            }
-            drop(tasks);
-            new = Some(Arc::new(Task {
-                id: self.io.new_handle_id(),
-                waker: waker.clone(),
-                state: AtomicU8::new(WAITS),
-            }));
-        };
-        for task in gone.into_iter().chain(new) {
-            contain(|| drop(task));
-        }
-        if full {
-            self.io.source().wake(false);
-        }
-        task
-    }
-
-    /// Tries to read until it does not block. Where nothing is `wanted`, nothing is waited for.
-    fn poll_read(
-        &self,
-        cx: &Context<'_>,
-        wanted: bool,
-        mut read: impl FnMut() -> io::Result<usize>,
-    ) -> Poll<io::Result<usize>> {
-        self.poll_operation(cx, Direction::Read, || or_nothing(wanted, read()))
-    }
-
-    /// Tries `operation` until it does not block.
-    fn poll_operation<R>(
-        &self,
-        cx: &Context<'_>,
-        direction: Direction,
-        mut operation: impl FnMut() -> io::Result<R>,
-    ) -> Poll<io::Result<R>> {
-        loop {
-            let before = self.io.source().snapshot(direction);
-            match ready!(attempt(cx, &mut operation)) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    ready!(self.poll_as_task(cx, direction, Some(before)))?;
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                result => return Poll::Ready(result),
-            }
-        }
-    }
-}
-
-/// A read for which there is no room (not `wanted`) has read nothing where it would block.
-pub(super) fn or_nothing(wanted: bool, read: io::Result<usize>) -> io::Result<usize> {
-    match read {
-        Err(error) if !wanted && error.kind() == io::ErrorKind::WouldBlock => Ok(0),
-        read => read,
-    }
-}
-
-fn has_room(buffers: &[IoSliceMut<'_>]) -> bool {
-    buffers.iter().any(|buffer| !buffer.is_empty())
-}
-
-/// One attempt, which counts in the running task's share if it does not block.
-fn attempt<R>(cx: &Context<'_>, operation: impl FnOnce() -> io::Result<R>) -> Poll<io::Result<R>> {
-    ready!(budget::consume(cx));
-    let result = operation();
-    if matches!(&result, Err(error) if error.kind() == io::ErrorKind::WouldBlock) {
-        budget::restore();
-    }
-    Poll::Ready(result)
-}
-
 impl<T: HasDescriptor + 'static> Async<T> {
-    /// Makes the descriptor non-blocking, and takes `inner` over.
+    /// Wraps `inner`, and makes its descriptor non-blocking.
     ///
-    /// It is registered with no runtime until somebody has to wait for it.
+    /// It is registered with a reactor only when a task first has to wait.
     ///
-    /// `T` borrows nothing, since the kernel's list must be left before the descriptor is closed, and
-    /// a value that is forgotten instead of dropped would not do that. An [`Arc`] can be shared.
+    /// `T` is `'static`, since the descriptor must be deregistered before it is closed, and a value
+    /// that is forgotten instead of dropped would not do that. Share a value through an [`Arc`].
     ///
     /// # Errors
     ///
-    /// [`PermissionDenied`](io::ErrorKind::PermissionDenied) for a regular file, a directory or a block
-    /// device: [`Unblock`](super::Unblock) is for these. Otherwise what the system says.
+    /// [`PermissionDenied`](io::ErrorKind::PermissionDenied) for a regular file, a directory or a
+    /// block device: use [`Unblock`](super::Unblock) for these. Any error of the system call.
     ///
     /// ```
     /// # #[cfg(unix)] {
@@ -391,12 +153,12 @@ impl<T: HasDescriptor + 'static> Async<T> {
     /// ```
     pub fn new(inner: T) -> io::Result<Async<T>> {
         let watched = Async::new_nonblocking(inner)?;
-        sys::set_nonblocking(watched.watch.io.source().descriptor())?;
+        sys::set_nonblocking(&watched.inner)?;
         Ok(watched)
     }
 
-    /// Takes `inner` over, which is non-blocking already. If it is not, operations may block the
-    /// thread, and everything else that it runs.
+    /// Wraps `inner`, which is non-blocking already. If it is not, operations may block the thread,
+    /// and every task on it.
     ///
     /// ```
     /// use polder::Async;
@@ -418,29 +180,26 @@ impl<T: HasDescriptor + 'static> Async<T> {
         if sys::is_file(&inner)? {
             return Err(io::Error::new(
                 io::ErrorKind::PermissionDenied,
-                "a regular file cannot be waited for: it is always ready; \
+                "a regular file is always ready and cannot be waited for; \
                  use polder::io::Unblock or polder::unblock",
             ));
         }
         // SAFETY: the descriptor is open as long as `inner` is neither dropped nor changed. The
-        // handle lies before it in the same value, so it goes first, in `into_inner` too; nothing is
-        // borrowed that could end earlier. And until then only unsafe functions, whose callers
+        // handle lies before it in the same value, so it goes first, in `into_inner` too; nothing
+        // is borrowed that could end earlier. And until then only unsafe functions, whose callers
         // promise not to close it, give more than `&inner`.
         let io = unsafe { Io::lent(inner.as_descriptor()) };
         Ok(Async {
-            watch: Watch {
-                io,
-                tasks: [Mutex::default(), Mutex::default()],
-            },
+            watch: Watch::new(io),
             inner,
         })
     }
 }
 
 impl<T> Async<T> {
-    /// The value inside.
+    /// Returns the value inside.
     ///
-    /// Reading from it, or writing to it, is fine: no wait depends on who does that.
+    /// Reading from it and writing to it is fine: no wait depends on who does that.
     ///
     /// ```
     /// use polder::Async;
@@ -455,7 +214,7 @@ impl<T> Async<T> {
         &self.inner
     }
 
-    /// The value inside, to be changed.
+    /// Returns the value inside, mutably.
     ///
     /// ```
     /// # #[cfg(unix)] {
@@ -477,12 +236,12 @@ impl<T> Async<T> {
     ///
     /// # Safety
     ///
-    /// Its descriptor must not be closed or replaced.
+    /// The value's descriptor must not be closed or replaced.
     pub unsafe fn get_mut(&mut self) -> &mut T {
         &mut self.inner
     }
 
-    /// Gives the value back, which stays non-blocking.
+    /// Returns the value, which stays non-blocking.
     ///
     /// ```
     /// use polder::Async;
@@ -505,7 +264,7 @@ impl<T> Async<T> {
     /// Waits until the descriptor is readable: until a read would not block. An end of file and an
     /// error count.
     ///
-    /// It is readable as long as there is something to read, however often this is asked.
+    /// It stays readable for as long as there is something to read, however often this is awaited.
     ///
     /// ```
     /// # #[cfg(unix)] {
@@ -529,20 +288,20 @@ impl<T> Async<T> {
     ///
     /// # Errors
     ///
-    /// When awaited: where the backend cannot wait for this descriptor, or no more of them;
-    /// [`AlreadyExists`](io::ErrorKind::AlreadyExists) where another `Async` with the same descriptor is
-    /// [waited for on this worker](Async#one-descriptor-one-async).
+    /// When awaited: if the backend cannot wait for this descriptor, or for another one;
+    /// [`AlreadyExists`](io::ErrorKind::AlreadyExists) where another `Async` with the same
+    /// descriptor is [waited for on this worker](Async#one-descriptor-one-async).
     ///
     /// # Cancel safety
     ///
-    /// Giving up leaves nothing behind.
+    /// Cancel safe: dropping the future has no effect.
     pub fn readable(&self) -> Readable<'_, T> {
-        Readable(Wait::new(self, Direction::Read))
+        Readable(Waiter::new(self, Direction::Read))
     }
 
     /// Waits until the descriptor is writable: until a write would not block, or would fail.
     ///
-    /// It is writable as long as there is room, however often this is asked.
+    /// It stays writable for as long as there is room, however often this is awaited.
     ///
     /// ```
     /// use polder::Async;
@@ -562,9 +321,9 @@ impl<T> Async<T> {
     ///
     /// # Cancel safety
     ///
-    /// Giving up leaves nothing behind.
+    /// Cancel safe: dropping the future has no effect.
     pub fn writable(&self) -> Writable<'_, T> {
-        Writable(Wait::new(self, Direction::Write))
+        Writable(Waiter::new(self, Direction::Write))
     }
 
     /// [`readable`](Self::readable), as a future that borrows nothing.
@@ -588,9 +347,9 @@ impl<T> Async<T> {
     ///
     /// # Cancel safety
     ///
-    /// Giving up leaves nothing behind.
+    /// Cancel safe: dropping the future has no effect.
     pub fn readable_owned(self: Arc<Self>) -> ReadableOwned<T> {
-        ReadableOwned(Wait::new(self, Direction::Read))
+        ReadableOwned(Waiter::new(self, Direction::Read))
     }
 
     /// [`writable`](Self::writable), as a future that borrows nothing.
@@ -613,15 +372,15 @@ impl<T> Async<T> {
     ///
     /// # Cancel safety
     ///
-    /// Giving up leaves nothing behind.
+    /// Cancel safe: dropping the future has no effect.
     pub fn writable_owned(self: Arc<Self>) -> WritableOwned<T> {
-        WritableOwned(Wait::new(self, Direction::Write))
+        WritableOwned(Waiter::new(self, Direction::Write))
     }
 
     /// [`readable`](Self::readable), for functions that poll: to be called after an operation that
     /// would have blocked. The task is woken when it is worth another try.
     ///
-    /// Any number of tasks may do that at once: each is woken.
+    /// Any number of tasks may poll at once: each is woken.
     ///
     /// ```
     /// use polder::Async;
@@ -640,7 +399,7 @@ impl<T> Async<T> {
     ///
     /// As [`readable`](Self::readable).
     pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.watch.poll_as_task(cx, Direction::Read, None)
+        self.watch.poll_ready(cx, Direction::Read)
     }
 
     /// [`writable`](Self::writable), for functions that poll: see
@@ -663,14 +422,14 @@ impl<T> Async<T> {
     ///
     /// As [`readable`](Self::readable).
     pub fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.watch.poll_as_task(cx, Direction::Write, None)
+        self.watch.poll_ready(cx, Direction::Write)
     }
 
-    /// Calls `operation`, again whenever the descriptor becomes readable, until it gives something
-    /// else than [`WouldBlock`](io::ErrorKind::WouldBlock).
+    /// Calls `operation` whenever the descriptor is readable, until it returns something else than
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock).
     ///
-    /// It may take part of what there is and say `WouldBlock` all the same: it is then called again
-    /// for the rest.
+    /// It may consume part of what there is and return `WouldBlock` all the same: it is then called
+    /// again for the rest.
     ///
     /// ```
     /// use polder::Async;
@@ -694,7 +453,7 @@ impl<T> Async<T> {
     ///
     /// # Cancel safety
     ///
-    /// It is called within a poll only, and what it gives is given at once: nothing is lost.
+    /// Cancel safe: `operation` is called within a poll only, and its result is returned at once.
     pub async fn read_with<R>(
         &self,
         mut operation: impl FnMut(&T) -> io::Result<R>,
@@ -702,8 +461,8 @@ impl<T> Async<T> {
         self.run(Direction::Read, || operation(&self.inner)).await
     }
 
-    /// Calls `operation`, again whenever the descriptor becomes writable, until it gives something
-    /// else than [`WouldBlock`](io::ErrorKind::WouldBlock): see [`read_with`](Self::read_with).
+    /// Calls `operation` whenever the descriptor is writable, until it returns something else than
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock): see [`read_with`](Self::read_with).
     ///
     /// ```
     /// use polder::Async;
@@ -818,271 +577,32 @@ impl<T> Async<T> {
     }
 }
 
-impl Watch {
-    async fn run<R>(
-        &self,
-        direction: Direction,
-        mut operation: impl FnMut() -> io::Result<R>,
-    ) -> io::Result<R> {
-        let mut wait = Wait::new(self, direction);
-        poll_fn(|cx| {
-            loop {
-                let before = self.io.source().snapshot(direction);
-                match ready!(attempt(cx, &mut operation)) {
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                        ready!(wait.poll(cx, Some(before)))?;
-                    }
-                    result => return Poll::Ready(result),
-                }
-            }
-        })
-        .await
+impl<T> HasIo for &Async<T> {
+    fn io(&self) -> &Io {
+        self.watch.io()
     }
 }
 
-/// What waits, borrowed or shared.
-trait Watched {
-    fn watch(&self) -> &Watch;
-}
-
-impl Watched for &Watch {
-    fn watch(&self) -> &Watch {
-        self
+impl<T> HasIo for Arc<Async<T>> {
+    fn io(&self) -> &Io {
+        self.watch.io()
     }
 }
 
-impl<T> Watched for &Async<T> {
-    fn watch(&self) -> &Watch {
-        &self.watch
+/// A read without room for a byte (not `wanted`) has read nothing where it would block: it does not
+/// wait.
+pub(crate) fn or_nothing(wanted: bool, read: io::Result<usize>) -> io::Result<usize> {
+    match read {
+        Err(error) if !wanted && error.kind() == io::ErrorKind::WouldBlock => Ok(0),
+        read => read,
     }
 }
 
-impl<T> Watched for Arc<Async<T>> {
-    fn watch(&self) -> &Watch {
-        &self.watch
-    }
+fn has_room(buffers: &[IoSliceMut<'_>]) -> bool {
+    buffers.iter().any(|buffer| !buffer.is_empty())
 }
 
-/// One waiter, with a name of its own from the first poll on.
-struct Wait<W: Watched> {
-    watched: W,
-    direction: Direction,
-    id: Option<WaiterId>,
-}
-
-impl<W: Watched> Wait<W> {
-    fn new(watched: W, direction: Direction) -> Wait<W> {
-        Wait {
-            watched,
-            direction,
-            id: None,
-        }
-    }
-
-    fn poll(&mut self, cx: &Context<'_>, before: Option<Snapshot>) -> Poll<io::Result<()>> {
-        let watch = self.watched.watch();
-        let id = *self.id.get_or_insert_with(|| watch.io.new_id());
-        watch.poll(cx, self.direction, before, || {
-            watch.leave(self.direction, id, cx.waker())
-        })
-    }
-}
-
-impl<W: Watched> Drop for Wait<W> {
-    fn drop(&mut self) {
-        if let Some(id) = self.id {
-            self.watched.watch().io.forget(id);
-        }
-    }
-}
-
-/// The future of [`Async::readable`].
-///
-/// ```
-/// use polder::{Async, future};
-/// use std::net::UdpSocket;
-///
-/// let (near, far) = (UdpSocket::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?);
-/// let near = Async::new(near)?;
-/// polder::block_on(async {
-///     let mut readable = near.readable();
-///     assert!(future::poll_once(&mut readable).await.is_none()); // It waits,
-///     far.send_to(b"hello", near.get_ref().local_addr()?)?;
-///     readable.await // and ends when there is something.
-/// })?;
-/// # std::io::Result::Ok(())
-/// ```
-///
-/// # Cancel safety
-///
-/// Dropping it leaves nothing behind.
-#[must_use = "futures do nothing unless they are polled"]
-pub struct Readable<'a, T>(Wait<&'a Async<T>>);
-
-/// The future of [`Async::writable`].
-///
-/// ```
-/// use polder::{Async, future};
-/// use std::net::UdpSocket;
-///
-/// let socket = Async::new(UdpSocket::bind("127.0.0.1:0")?)?;
-/// let room = polder::block_on(future::poll_once(socket.writable()));
-/// assert!(matches!(room, Some(Ok(())))); // At once: its buffer is empty.
-/// # std::io::Result::Ok(())
-/// ```
-///
-/// # Cancel safety
-///
-/// Dropping it leaves nothing behind.
-#[must_use = "futures do nothing unless they are polled"]
-pub struct Writable<'a, T>(Wait<&'a Async<T>>);
-
-/// The future of [`Async::readable_owned`].
-///
-/// ```
-/// use polder::Async;
-/// use polder::io::ReadableOwned;
-/// use std::net::UdpSocket;
-/// use std::sync::Arc;
-///
-/// // Can be kept beside what it waits for.
-/// struct Mailbox {
-///     socket: Arc<Async<UdpSocket>>,
-///     mail: ReadableOwned<UdpSocket>,
-/// }
-///
-/// let socket = Arc::new(Async::new(UdpSocket::bind("127.0.0.1:0")?)?);
-/// let mailbox = Mailbox { mail: socket.clone().readable_owned(), socket };
-/// let socket = mailbox.socket.get_ref();
-/// socket.send_to(b"hello", socket.local_addr()?)?;
-/// polder::block_on(mailbox.mail)?;
-/// assert_eq!(socket.recv(&mut [0; 8])?, 5);
-/// # std::io::Result::Ok(())
-/// ```
-///
-/// # Cancel safety
-///
-/// Dropping it leaves nothing behind.
-#[must_use = "futures do nothing unless they are polled"]
-pub struct ReadableOwned<T>(Wait<Arc<Async<T>>>);
-
-/// The future of [`Async::writable_owned`].
-///
-/// ```
-/// use polder::Async;
-/// use polder::io::WritableOwned;
-/// use std::net::UdpSocket;
-/// use std::sync::Arc;
-///
-/// let socket = Arc::new(Async::new(UdpSocket::bind("127.0.0.1:0")?)?);
-/// let room: WritableOwned<UdpSocket> = socket.writable_owned();
-/// let thread = std::thread::spawn(|| polder::block_on(room)); // It borrows nothing.
-/// thread.join().unwrap()?;
-/// # std::io::Result::Ok(())
-/// ```
-///
-/// # Cancel safety
-///
-/// Dropping it leaves nothing behind.
-#[must_use = "futures do nothing unless they are polled"]
-pub struct WritableOwned<T>(Wait<Arc<Async<T>>>);
-
-macro_rules! waiting {
-    ($($name:literal: $future:ty, <$($parameter:tt),*>;)*) => {$(
-        impl<$($parameter),*> Future for $future {
-            type Output = io::Result<()>;
-
-            fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-                self.0.poll(cx, None)
-            }
-        }
-
-        /// Nothing in it is pinned.
-        impl<$($parameter),*> Unpin for $future {}
-
-        impl<$($parameter),*> fmt::Debug for $future {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.debug_struct($name).finish_non_exhaustive()
-            }
-        }
-    )*};
-}
-
-waiting! {
-    "Readable": Readable<'_, T>, <T>;
-    "Writable": Writable<'_, T>, <T>;
-    "ReadableOwned": ReadableOwned<T>, <T>;
-    "WritableOwned": WritableOwned<T>, <T>;
-}
-
-/// Values whose [`Read`] and [`Write`] leave their descriptor where it is, as async-io's trait of this
-/// name.
-///
-/// These traits take `&mut self`, so they could replace the value, and with it a descriptor that is
-/// registered. An [`Async`] of what promises not to do that is [`AsyncRead`] and [`AsyncWrite`].
-/// What makes no such promise has [`Async::read_with`]; and where `&T` is `Read` or `Write`, as it is
-/// for most of the standard library's types, `&Async<T>` is `AsyncRead` or `AsyncWrite` in any case.
-///
-/// ```
-/// # #[cfg(unix)] {
-/// use polder::Async;
-/// use polder::io::{AsyncWriteExt, IoSafe};
-/// use std::io::Write;
-/// use std::os::fd::{AsFd, BorrowedFd};
-///
-/// struct Counted(std::fs::File, usize);
-///
-/// impl Write for Counted {
-///     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-///         let written = self.0.write(bytes)?;
-///         self.1 += written;
-///         Ok(written)
-///     }
-///     # fn flush(&mut self) -> std::io::Result<()> { Ok(()) }
-/// }
-/// # impl AsFd for Counted {
-/// #     fn as_fd(&self) -> BorrowedFd<'_> {
-/// #         self.0.as_fd()
-/// #     }
-/// # }
-///
-/// // SAFETY: its only method that writes leaves the file where it is.
-/// unsafe impl IoSafe for Counted {}
-///
-/// let (reader, writer) = rustix::pipe::pipe()?;
-/// let mut writer = Async::new(Counted(writer.into(), 0))?;
-/// polder::block_on(writer.write_all(b"hello"))?; // It is `AsyncWrite`.
-/// assert_eq!(writer.get_ref().1, 5);
-/// # drop(reader);
-/// # }
-/// # std::io::Result::Ok(())
-/// ```
-///
-/// # Safety
-///
-/// No method of `Read`, `Write`, [`Seek`](io::Seek) or [`BufRead`](io::BufRead) closes or replaces the
-/// descriptor.
-pub unsafe trait IoSafe {}
-
-// SAFETY: through a shared reference, nothing that was borrowed can be replaced.
-unsafe impl<T: ?Sized> IoSafe for &T {}
-// SAFETY: a file's methods are system calls on its descriptor.
-unsafe impl IoSafe for std::fs::File {}
-// SAFETY: so are a stream's.
-unsafe impl IoSafe for std::net::TcpStream {}
-// SAFETY: so are a stream's.
-#[cfg(unix)]
-unsafe impl IoSafe for std::os::unix::net::UnixStream {}
-// SAFETY: so are a pipe's.
-unsafe impl IoSafe for std::process::ChildStdin {}
-// SAFETY: so are a pipe's.
-unsafe impl IoSafe for std::process::ChildStdout {}
-// SAFETY: so are a pipe's.
-unsafe impl IoSafe for std::process::ChildStderr {}
-// SAFETY: it hands on to what it holds, which promises.
-unsafe impl<T: IoSafe + ?Sized> IoSafe for Box<T> {}
-
-/// A value may be moved, whoever waits for its descriptor.
+/// Moving the value does not affect what waits for its descriptor.
 impl<T> Unpin for Async<T> {}
 
 impl<T: IoSafe + Read> AsyncRead for Async<T> {
@@ -1093,7 +613,9 @@ impl<T: IoSafe + Read> AsyncRead for Async<T> {
     ) -> Poll<io::Result<usize>> {
         let Async { watch, inner } = &mut *self;
         let wanted = !bytes.is_empty();
-        watch.poll_read(cx, wanted, || inner.read(bytes))
+        watch.poll_operation(cx, Direction::Read, || {
+            or_nothing(wanted, inner.read(bytes))
+        })
     }
 
     fn poll_read_vectored(
@@ -1103,7 +625,9 @@ impl<T: IoSafe + Read> AsyncRead for Async<T> {
     ) -> Poll<io::Result<usize>> {
         let Async { watch, inner } = &mut *self;
         let wanted = has_room(buffers);
-        watch.poll_read(cx, wanted, || inner.read_vectored(buffers))
+        watch.poll_operation(cx, Direction::Read, || {
+            or_nothing(wanted, inner.read_vectored(buffers))
+        })
     }
 }
 
@@ -1117,8 +641,9 @@ where
         bytes: &mut [u8],
     ) -> Poll<io::Result<usize>> {
         let wanted = !bytes.is_empty();
-        self.watch
-            .poll_read(cx, wanted, || (&self.inner).read(bytes))
+        self.watch.poll_operation(cx, Direction::Read, || {
+            or_nothing(wanted, (&self.inner).read(bytes))
+        })
     }
 
     fn poll_read_vectored(
@@ -1127,13 +652,14 @@ where
         buffers: &mut [IoSliceMut<'_>],
     ) -> Poll<io::Result<usize>> {
         let wanted = has_room(buffers);
-        self.watch
-            .poll_read(cx, wanted, || (&self.inner).read_vectored(buffers))
+        self.watch.poll_operation(cx, Direction::Read, || {
+            or_nothing(wanted, (&self.inner).read_vectored(buffers))
+        })
     }
 }
 
-/// Closing flushes, and no more: a socket's peer sees the end of file when the value is dropped, or
-/// after its own `shutdown`.
+/// Closing only flushes: a socket's peer sees the end of file after `shutdown`, or when the value
+/// is dropped.
 impl<T: IoSafe + Write> AsyncWrite for Async<T> {
     fn poll_write(
         mut self: Pin<&mut Self>,
@@ -1163,7 +689,7 @@ impl<T: IoSafe + Write> AsyncWrite for Async<T> {
     }
 }
 
-/// Closing flushes, and no more.
+/// Closing only flushes.
 impl<T> AsyncWrite for &Async<T>
 where
     for<'a> &'a T: Write,
@@ -1221,43 +747,7 @@ impl<T: Into<OwnedDescriptor>> TryFrom<Async<T>> for OwnedDescriptor {
     }
 }
 
-#[cfg(unix)]
-mod lending {
-    use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
-
-    use super::Async;
-
-    impl<T: AsFd> AsFd for Async<T> {
-        fn as_fd(&self) -> BorrowedFd<'_> {
-            self.inner.as_fd()
-        }
-    }
-
-    impl<T: AsRawFd> AsRawFd for Async<T> {
-        fn as_raw_fd(&self) -> RawFd {
-            self.inner.as_raw_fd()
-        }
-    }
-}
-
-#[cfg(windows)]
-mod lending {
-    use std::os::windows::io::{AsRawSocket, AsSocket, BorrowedSocket, RawSocket};
-
-    use super::Async;
-
-    impl<T: AsSocket> AsSocket for Async<T> {
-        fn as_socket(&self) -> BorrowedSocket<'_> {
-            self.inner.as_socket()
-        }
-    }
-
-    impl<T: AsRawSocket> AsRawSocket for Async<T> {
-        fn as_raw_socket(&self) -> RawSocket {
-            self.inner.as_raw_socket()
-        }
-    }
-}
+sys::lend_descriptor!([T: HasDescriptor] Async<T>, |it| it.inner.as_descriptor());
 
 impl<T: fmt::Debug> fmt::Debug for Async<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,7 +1,7 @@
 //! The asynchronous I/O traits and their combinators, [`Async`] for descriptors that polder has no
 //! type for, and [`Unblock`] for what only blocks.
 //!
-//! The traits and combinators are futures-lite's, again, so that a program needs no second
+//! The traits and combinators are re-exported from futures-lite, so that a program needs no second
 //! dependency.
 //!
 //! ```
@@ -15,21 +15,25 @@
 //! # std::io::Result::Ok(())
 //! ```
 //!
-//! # Which one for what
+//! # What to use
 //!
 //! * Sockets: [`crate::net`].
 //! * Pipes, inotify, timerfd, eventfd, terminals, devices, another library's sockets: [`Async`].
 //! * Files, and standard input, output and error: [`Unblock`], or [`unblock`](crate::unblock) for a
-//!   single call. Files are always ready as far as a kernel can tell, so there is nothing to wait
-//!   for; the standard streams can be files.
+//!   single call. A kernel reports files as always ready, so they cannot be waited for; the
+//!   standard streams can be files.
 
 mod async_fd;
-#[cfg(feature = "net")]
-mod std_net;
+mod io_safe;
+pub(crate) mod operation;
+mod readable;
 #[cfg(feature = "blocking")]
 mod unblock;
+mod watch;
 
-pub use async_fd::{Async, IoSafe, Readable, ReadableOwned, Writable, WritableOwned};
+pub use async_fd::Async;
+#[cfg(feature = "compat")]
+pub(crate) use async_fd::or_nothing;
 // By name, and not all: futures-lite's next name must not shadow one of the user's. Left out are the
 // types that only combinators return, and `BlockOn`, which drives no sockets.
 pub use futures_lite::io::{
@@ -37,5 +41,7 @@ pub use futures_lite::io::{
     AsyncWriteExt, BufReader, BufWriter, Chain, Cursor, Error, ErrorKind, Lines, ReadHalf, Result,
     SeekFrom, Take, WriteHalf, copy, empty, repeat, sink, split,
 };
+pub use io_safe::IoSafe;
+pub use readable::{Readable, ReadableOwned, Writable, WritableOwned};
 #[cfg(feature = "blocking")]
 pub use unblock::Unblock;

@@ -1,15 +1,15 @@
-//! [`Unblock`]: reading, writing, seeking and iterating by threads of the [pool](crate::pool).
+//! [`Unblock`]: reading, writing, seeking and iterating on threads of the [pool](crate::pool).
 //!
-//! The value that blocks is in one of three places: here, while nothing is done with it; with a function that a
-//! thread calls ([`Unblock::with_mut`], a seek); or in a [`Pipe`], between the task and a thread. A pipe has a
-//! queue of limited length. A thread fills it (reading ahead, iterating) or empties it (writing behind); where
-//! there is nothing left to do for it, it leaves the value in the pipe, **under the same lock under which it has
-//! seen that**, and goes. Whoever makes work for a thread again, by taking from a full queue or
-//! putting into an empty one, sees under the lock that there is none, and asks the pool for one. So no thread
-//! ever waits for a task.
+//! The value that blocks is in one of three places: in the `Unblock`, while it is idle; with a
+//! function that a thread calls ([`Unblock::with_mut`], a seek); or in a [`Pipe`] between the task
+//! and a thread. A pipe has a bounded queue. A thread fills it (reading ahead, iterating) or
+//! empties it (writing behind). When there is nothing left to do, the thread leaves the value in
+//! the pipe, **under the same lock under which it has seen that**, and returns. Whoever makes work
+//! for a thread again, by taking from a full queue or putting into an empty one, sees under the
+//! lock that there is no thread, and asks the pool for one. So no thread ever waits for a task.
 //!
-//! To have the value back, the task says that it is stopping. A thread that reads or iterates then leaves
-//! at the next opportunity; one that writes does so when everything is written, and flushed.
+//! To get the value back, the task sets a flag. A thread that reads or iterates then returns at the
+//! next opportunity; one that writes, when everything is written and flushed.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -29,23 +29,23 @@ use crate::scheduler::budget::{consume, restore};
 use crate::sync::{Mutex, contain};
 use crate::task::apply_limit;
 
-/// How many bytes are read ahead, or written behind, at most: what a disk gives in some milliseconds, so that
-/// neither side waits for each step of the other. Memory is taken as it is needed.
+/// The most bytes that are read ahead or written behind: what a disk delivers in some milliseconds,
+/// so that neither side waits for each step of the other. Memory is allocated as it is needed.
 const BYTES: usize = 8 << 20;
 
-/// Likewise, what an iterator gives.
+/// The same for the items of an iterator.
 const ITEMS: usize = 8 << 10;
 
-/// How much is read or written in one call, at most. More makes system calls hardly cheaper.
+/// The most bytes of one call. Larger calls are hardly cheaper per byte.
 const CHUNK: usize = 64 << 10;
 
 type Panic = Box<dyn Any + Send>;
 
-/// Something that blocks, made asynchronous: its operations run on the blocking pool
-/// ([`unblock`](crate::unblock)'s), through a buffer.
+/// An adapter that makes something that blocks asynchronous: its operations run on the blocking
+/// pool, as those of [`unblock`](crate::unblock), through a buffer.
 ///
-/// It is an [`AsyncRead`], [`AsyncWrite`], [`AsyncSeek`] or [`Stream`] if what is inside is a [`Read`],
-/// [`Write`], [`Seek`] or [`Iterator`]. This is how to use standard input and output:
+/// It is an [`AsyncRead`], [`AsyncWrite`], [`AsyncSeek`] or [`Stream`] if the value inside is a
+/// [`Read`], [`Write`], [`Seek`] or [`Iterator`]. Standard input and output:
 ///
 /// ```
 /// use polder::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Unblock};
@@ -62,7 +62,7 @@ type Panic = Box<dyn Any + Send>;
 /// # std::io::Result::Ok(())
 /// ```
 ///
-/// and this, a file:
+/// A file:
 ///
 /// ```
 /// use polder::io::{AsyncReadExt, Unblock};
@@ -80,42 +80,43 @@ type Panic = Box<dyn Any + Send>;
 ///
 /// # What to know
 ///
-/// * **A read of standard input that waits keeps a thread** until a line or the end comes, whether
-///   or not anybody still wants it: it cannot be called back. Make one `Unblock` of it, and keep it;
-///   what a dropped one has read ahead is lost. The thread does not keep the process from ending.
-/// * It reads ahead and writes behind, 8 MiB at most by default
-///   ([`with_capacity`](Unblock::with_capacity) says otherwise).
-/// * What was written is there after `flush` only, and so is the error if it could not be written. An
-///   `Unblock` that is dropped lets a thread write the rest, but nobody hears of an error, and the process may end
-///   before.
-/// * What has been read ahead is lost when something else than reading or seeking is done: so a value that is
-///   read and written by turns (a file) is to be put where it should be by a seek in between. A seek takes what was
-///   read ahead into account.
-/// * For whole directories and much else on files there is the crate `async-fs`, which has a pool of its own.
+/// * **A pending read of standard input keeps a thread** until a line or the end comes, even if the
+///   `Unblock` is dropped: it cannot be cancelled. Make one `Unblock` of it, and keep it; what a
+///   dropped one has read ahead is lost. The thread does not keep the process from exiting.
+/// * It reads ahead and writes behind, 8 MiB at most by default: see
+///   [`with_capacity`](Unblock::with_capacity).
+/// * Only after `flush` is everything written, or the error reported. When an `Unblock` is dropped,
+///   a thread writes the rest, but errors are lost, and the process may exit before.
+/// * What has been read ahead is lost by any operation but reading and seeking. So between reading
+///   and writing a value (a file), seek to the position wanted. A seek takes what was read ahead
+///   into account.
+/// * For directories and most else on files there is the crate `async-fs`, which has a pool of its
+///   own.
 ///
 /// # Errors
 ///
-/// Beside what the value says: no thread can be started, and there is none; the value has been closed.
+/// The value's own; if there is no thread and none can be started; if the value has been closed.
 ///
 /// # Panics
 ///
-/// A panic of the value's reaches whoever awaits the operation, or the next one if nobody does. The value stays.
+/// A panic of the value is resumed in the task that awaits the operation, or the next operation.
+/// The value is kept.
 ///
 /// # Cancel safety
 ///
-/// Giving up an operation loses nothing that was read or written. A seek, or what
-/// [`with_mut`](Unblock::with_mut) was given, is done to its end once a thread has been asked for it: not while it
-/// still waits for an operation before it, nor if the `Unblock` is dropped first. A seek of what cannot seek (a pipe) is
-/// an error, and loses what was read ahead.
+/// Cancel safe: dropping the future of a read or a write loses no bytes. A seek, and the function
+/// of [`with_mut`](Unblock::with_mut), runs to its end once a thread has been asked for it, which
+/// is not before the operation ahead of it is done, nor if the `Unblock` is dropped first. Seeking
+/// a value that cannot seek (a pipe) is an error, and loses what was read ahead.
 pub struct Unblock<T> {
     state: State<T>,
     capacity: Option<usize>,
-    /// What happened to bytes that were written behind, where it could not be told at once.
+    /// The error of bytes that were written behind, if it could not be reported at once.
     failure: Option<io::Error>,
 }
 
 enum State<T> {
-    /// Here, unless it was closed.
+    /// Idle; `None` if it was closed.
     Idle(Option<Box<T>>),
     /// With a function.
     Calling(Place<T>, Call<Result<(), Panic>>),
@@ -126,30 +127,30 @@ enum State<T> {
     Streaming(Arc<dyn Stop<T>>),
 }
 
-/// Where a function finds the value, and leaves it.
+/// The slot where a function finds the value, and leaves it.
 type Place<T> = Arc<Mutex<Option<Box<T>>>>;
 
-/// And what it gives.
+/// Its result.
 type Called<T, R> = (Place<T>, Call<Result<R, Panic>>);
 
 struct Pipe<T, I> {
     flow: Handoff<Flow<T, I>>,
     capacity: usize,
-    /// What a thread does, and how one is asked for: known where the value's traits are.
+    /// What a thread does, and how one is asked for. It is set where the value's traits are known.
     work: fn(&Pipe<T, I>),
     start: fn(&Arc<Pipe<T, I>>) -> io::Result<()>,
 }
 
 struct Flow<T, I> {
-    /// Unless a thread has it.
+    /// `None` while a thread has it.
     value: Option<Box<T>>,
     /// What was read, or is to be written.
     queue: VecDeque<I>,
-    /// How much a thread has taken from the queue and not written yet.
+    /// What a thread has taken from the queue and not written yet.
     in_flight: usize,
-    /// A thread has been asked for, and has not gone.
+    /// A thread has been asked for, and has not returned.
     is_started: bool,
-    /// The value is wanted back.
+    /// The task wants the value back.
     is_stopping: bool,
     /// Nothing more will come or go.
     end: Option<End>,
@@ -211,21 +212,21 @@ impl<T: Send, I: Send> Job for Pipe<T, I> {
 }
 
 impl<T, I> Flow<T, I> {
-    /// Whether to ask for a thread, which the caller then does.
+    /// Returns whether the caller is to ask for a thread.
     fn begin(&mut self) -> bool {
         let begins = !self.is_started && self.end.is_none();
         self.is_started |= begins;
         begins
     }
 
-    /// What was stopped goes on at the next occasion.
+    /// Resumes what was stopped.
     fn put_back(&mut self, value: Option<Box<T>>, queue: VecDeque<I>) {
         self.value = value;
         self.queue = queue;
         self.is_started = false;
     }
 
-    /// A thread leaves the value.
+    /// A thread returns the value.
     fn rest(&mut self, value: &mut Option<Box<T>>, end: Option<End>) {
         self.value = value.take();
         self.in_flight = 0;
@@ -240,8 +241,8 @@ impl<T, I> Pipe<T, I> {
         (self.start)(self).inspect_err(|_| self.flow.update(|flow| flow.is_started = false))
     }
 
-    /// What a thread does that fills the queue: `make` puts something aside, or says that there is nothing more,
-    /// and `put` puts it into the queue, under the lock.
+    /// The work of a thread that fills the queue: `make` produces something, or reports the end;
+    /// `put` moves it into the queue, under the lock.
     fn fill<S>(
         &self,
         mut state: S,
@@ -250,7 +251,7 @@ impl<T, I> Pipe<T, I> {
     ) {
         let mut value = self.flow.update(|flow| flow.value.take());
         if value.is_none() {
-            return; // It was taken back before a thread had come.
+            return; // It was taken back before a thread came.
         }
         loop {
             let room = self.flow.update_and_wake(|flow| {
@@ -279,16 +280,16 @@ impl<T, I> Pipe<T, I> {
         }
     }
 
-    /// Takes something from the queue; what came instead of it, if it has ended.
+    /// Takes something from the queue; at the end, returns what came last.
     fn poll_take<R>(
         self: &Arc<Self>,
         cx: &Context<'_>,
         mut take: impl FnMut(&mut VecDeque<I>) -> R,
     ) -> Poll<Result<R, Option<io::Error>>> {
         loop {
-            // What was taken, and whether a thread has something to do again.
+            // What was taken, and whether there is work for a thread again.
             let (taken, begins) = ready!(self.flow.poll(cx, |flow| {
-                // Whoever wanted the value back has given that up.
+                // The future that wanted the value back was dropped.
                 flow.is_stopping = false;
                 if flow.queue.is_empty() {
                     let begins = flow.begin();
@@ -304,7 +305,7 @@ impl<T, I> Pipe<T, I> {
                 false => Ok(()),
             };
             match (taken, started) {
-                // If no thread could be started, this is told when nothing is left.
+                // If no thread can be started, that is reported when nothing is left.
                 (Some(taken), _) => return Poll::Ready(Ok(taken)),
                 (None, Err(error)) => return Poll::Ready(Err(Some(error))),
                 (None, Ok(())) if begins => {}
@@ -313,7 +314,8 @@ impl<T, I> Pipe<T, I> {
         }
     }
 
-    /// Stops a thread that fills the queue; gives the value, what had not been taken, and what came last.
+    /// Stops a thread that fills the queue. Returns the value, what was not taken, and what came
+    /// last.
     fn poll_stop_filling(&self, cx: &Context<'_>) -> Poll<(Box<T>, VecDeque<I>, Option<End>)> {
         self.flow.poll(cx, |flow| {
             flow.is_stopping = true;
@@ -322,7 +324,7 @@ impl<T, I> Pipe<T, I> {
         })
     }
 
-    /// Has everything written and flushed; gives the value, and how it ended.
+    /// Waits until everything is written and flushed. Returns the value and the result.
     fn poll_stop_writing(self: &Arc<Self>, cx: &Context<'_>) -> Poll<io::Result<(Box<T>, End)>> {
         loop {
             let stopped = ready!(self.flow.poll(cx, |flow| {
@@ -345,17 +347,17 @@ impl<T, I> Pipe<T, I> {
         }
     }
 
-    /// Nobody wants anything of it any more.
+    /// The `Unblock` is dropped.
     fn abandon_filling(&self) {
         self.flow.clear_waker();
-        // Dropped here, if no thread has it, and not whenever one comes.
+        // Dropped here if no thread has it, not when one comes.
         drop(self.flow.update(|flow| {
             flow.is_stopping = true;
             flow.value.take()
         }));
     }
 
-    /// What has been written goes where it should, and is flushed.
+    /// What is in the queue is written and flushed.
     fn abandon_writing(self: &Arc<Self>) {
         self.flow.clear_waker();
         let begins = self.flow.update(|flow| {
@@ -363,13 +365,13 @@ impl<T, I> Pipe<T, I> {
             flow.begin()
         });
         if begins {
-            // Otherwise nothing is lost but a flush: a thread has written the rest before it went.
+            // Otherwise only a flush is lost: a thread has written the rest before it returned.
             let _ = self.start();
         }
     }
 }
 
-/// What a step of a thread has made.
+/// The outcome of one step of a thread.
 enum Made {
     Something,
     /// But there will be more.
@@ -389,7 +391,7 @@ fn read_ahead<T: Read>(pipe: &Pipe<T, u8>) {
                     *length = read.min(most);
                     Ok(Made::Something)
                 }
-                // Another look whether it is still wanted, and again.
+                // Check whether it is still wanted, then again.
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(Made::Nothing),
                 Err(error) => Err(error),
             }
@@ -441,7 +443,7 @@ fn write_behind<T: Write>(pipe: &Pipe<T, u8>) {
     }
 }
 
-/// A pipe that an iterator fills.
+/// A pipe filled by an iterator.
 trait Stop<T>: Send + Sync {
     fn poll_stop(&self, cx: &Context<'_>) -> Poll<(Box<T>, Option<End>)>;
     fn abandon(&self);
@@ -452,7 +454,7 @@ impl<T: Send + 'static, I: Send + 'static> Stop<T> for Pipe<T, I> {
     fn poll_stop(&self, cx: &Context<'_>) -> Poll<(Box<T>, Option<End>)> {
         let stopped = self.poll_stop_filling(cx);
         stopped.map(|(value, items, end)| {
-            // Anybody's destructors, which must not cost us the value.
+            // Foreign destructors, which must not cost us the value.
             contain(|| drop(items));
             (value, end)
         })
@@ -468,7 +470,7 @@ impl<T: Send + 'static, I: Send + 'static> Stop<T> for Pipe<T, I> {
 }
 
 impl<T> Unblock<T> {
-    /// Of this value.
+    /// Wraps a value.
     ///
     /// ```
     /// use polder::io::Unblock;
@@ -483,8 +485,8 @@ impl<T> Unblock<T> {
         }
     }
 
-    /// With a buffer of so many bytes, or, for an iterator, items. By default these are 8 MiB, and 8,192. Less
-    /// than 1 counts as 1.
+    /// Wraps a value, with a buffer of `capacity` bytes, or for an iterator, items. The defaults
+    /// are 8 MiB and 8,192. A capacity of 0 counts as 1.
     ///
     /// ```
     /// use polder::io::Unblock;
@@ -497,8 +499,8 @@ impl<T> Unblock<T> {
         this
     }
 
-    /// The value, once no thread has it. What has been written is flushed before, and what has been read ahead
-    /// is lost.
+    /// Returns the value, once no thread has it. What was written is flushed before; what was read
+    /// ahead is lost.
     ///
     /// ```
     /// use polder::io::Unblock;
@@ -511,17 +513,18 @@ impl<T> Unblock<T> {
     /// # std::io::Result::Ok(())
     /// ```
     ///
-    /// An error of what was written is told by the next write, flush or close, or by a read or seek before it.
+    /// An error of what was written is reported by the next write, flush, close, read or seek.
     ///
     /// # Panics
     ///
-    /// If it has been closed; or if a thread is wanted and none can be started.
+    /// If it has been closed, or if a thread is needed and none can be started.
     pub async fn get_mut(&mut self) -> &mut T {
         self.settle().await;
         self.idle().as_mut().expect(CLOSED)
     }
 
-    /// Calls `operation` with the value, on the blocking pool. Otherwise as [`get_mut`](Self::get_mut).
+    /// Calls `operation` with the value, on the blocking pool. Otherwise as
+    /// [`get_mut`](Self::get_mut).
     ///
     /// ```
     /// use polder::io::Unblock;
@@ -562,8 +565,8 @@ impl<T> Unblock<T> {
         output.expect("the operation has returned")
     }
 
-    /// The value. Otherwise as [`get_mut`](Self::get_mut), but for an error of what was written, of which
-    /// nobody hears: flush before.
+    /// Returns the value, as [`get_mut`](Self::get_mut) does. An error of what was written is lost:
+    /// flush before.
     ///
     /// ```
     /// use polder::io::{AsyncWriteExt, Unblock};
@@ -585,7 +588,7 @@ impl<T> Unblock<T> {
         *self.idle().take().expect(CLOSED)
     }
 
-    /// The value's place, where nothing is under way.
+    /// The value's slot, if no operation is under way.
     fn idle(&mut self) -> &mut Option<Box<T>> {
         match &mut self.state {
             State::Idle(value) => value,
@@ -593,13 +596,13 @@ impl<T> Unblock<T> {
         }
     }
 
-    /// Has what is under way stopped, and keeps an error for the next write.
+    /// Stops what is under way, and keeps an error for the next write.
     async fn settle(&mut self) {
         let stopped = poll_fn(|cx| self.poll_stop(cx)).await;
         self.keep_failure(stopped);
     }
 
-    /// For what has no errors itself.
+    /// For operations without errors of their own.
     fn keep_failure(&mut self, stopped: io::Result<()>) {
         match stopped {
             Err(error) if !matches!(self.state, State::Idle(_)) => panic!("{error}"),
@@ -608,7 +611,7 @@ impl<T> Unblock<T> {
         }
     }
 
-    /// Has `f` called with the value by a thread. Where there is none the value is here again.
+    /// Calls `f` with the value on a thread. If there is none, the value is idle again.
     fn call<R, F>(&mut self, value: Box<T>, f: F) -> io::Result<Called<T, R>>
     where
         F: FnOnce(&mut T) -> R + Send + 'static,
@@ -633,8 +636,9 @@ impl<T> Unblock<T> {
         }
     }
 
-    /// Has what is under way stopped: it is idle then. An error of what was written comes from here; one of
-    /// what was read ahead concerns nobody. If it is not idle after an error, no thread could be started.
+    /// Stops what is under way, so that the value is idle. Returns an error of what was written;
+    /// one of what was read ahead is ignored. If it is not idle after an error, no thread could be
+    /// started.
     fn poll_stop(&mut self, cx: &Context<'_>) -> Poll<io::Result<()>> {
         let (value, result) = match &self.state {
             State::Idle(_) => return Poll::Ready(Ok(())),
@@ -665,7 +669,7 @@ impl<T> Unblock<T> {
         Poll::Ready(result.result())
     }
 
-    /// The value, where it has to be for another kind of operation.
+    /// The idle value, for another kind of operation.
     fn poll_value(&mut self, cx: &Context<'_>) -> Poll<io::Result<Box<T>>> {
         ready!(self.poll_stop(cx))?;
         let closed = || io::Error::new(io::ErrorKind::BrokenPipe, CLOSED);
@@ -675,7 +679,7 @@ impl<T> Unblock<T> {
 
 const CLOSED: &str = "this Unblock has been closed";
 
-/// Of what was not asked for, only a panic is told.
+/// Of results that nobody asked for, only a panic is reported.
 fn without_error(end: Option<End>) -> End {
     match end {
         Some(End::Panicked(panic)) => End::Panicked(panic),
@@ -694,7 +698,7 @@ impl<T> Drop for Unblock<T> {
     }
 }
 
-/// Without what is inside, while a thread has it.
+/// Does not show the value while a thread has it.
 impl<T: fmt::Debug> fmt::Debug for Unblock<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.state {
@@ -705,8 +709,8 @@ impl<T: fmt::Debug> fmt::Debug for Unblock<T> {
     }
 }
 
-/// Counts an operation against the budget of the task, as those of sockets are: what is read ahead may always be
-/// ready.
+/// Counts an operation against the task's budget, as those of sockets: what is read ahead may
+/// always be ready.
 fn poll_within_budget<R>(
     cx: &mut Context<'_>,
     poll: impl FnOnce(&mut Context<'_>) -> Poll<R>,
@@ -752,7 +756,7 @@ where
 
 /// # Panics
 ///
-/// Beside the iterator's own: no thread can be started, and there is none.
+/// The iterator's own; if there is no thread and none can be started.
 impl<T: Iterator + Send + 'static> Stream for Unblock<T>
 where
     T::Item: Send + 'static,
@@ -825,7 +829,7 @@ impl<T: Write + Send + 'static> Unblock<T> {
                         let undone = |_: &_| pipe.flow.update(|flow| flow.queue.clear());
                         return Poll::Ready(started.inspect_err(undone).map(|()| length));
                     }
-                    // It has failed, or a flush was given up.
+                    // It has failed, or the future of a flush was dropped.
                     None => ready!(self.poll_stop(cx))?,
                 }
             }
@@ -875,7 +879,7 @@ impl<T: Seek + Send + 'static> AsyncSeek for Unblock<T> {
     ) -> Poll<io::Result<u64>> {
         loop {
             if let State::Seeking(place, call, sought) = &self.state {
-                // A seek that was given up, if it was another.
+                // A seek whose future was dropped, if it was another.
                 let is_this = *sought == position;
                 let result = ready!(call.poll(cx)).expect("it catches panics");
                 let value = place.lock().take();
@@ -909,7 +913,7 @@ impl<T: Seek + Send + 'static> AsyncSeek for Unblock<T> {
                 Ok(called) => called,
                 Err(error) => {
                     if let (State::Reading(pipe), State::Idle(value)) = (&state, &mut self.state) {
-                        // As it was before.
+                        // As it was.
                         pipe.flow.update(|flow| flow.put_back(value.take(), bytes));
                         self.state = state;
                     }
@@ -921,7 +925,7 @@ impl<T: Seek + Send + 'static> AsyncSeek for Unblock<T> {
     }
 }
 
-/// What may go where, checked at compile time.
+/// Auto traits, checked at compile time.
 const _: () = {
     const fn send<T: Send>() {}
     const fn sync<T: Sync>() {}

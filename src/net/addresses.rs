@@ -1,4 +1,4 @@
-//! From what a user writes to socket addresses: what is no address is a name, for the resolver.
+//! What a user writes for a socket address; a name goes to the resolver.
 
 use std::future::Future;
 use std::io;
@@ -9,12 +9,12 @@ use super::resolver::look_up;
 use crate::reactor::now;
 use crate::time::timeout;
 
-/// What can be turned into socket addresses: addresses, pairs of host and port, and text of the
-/// form `"host:port"`.
+/// Types that convert to socket addresses: addresses, pairs of host and port, and text of the form
+/// `"host:port"`.
 ///
-/// Only names that are no addresses are looked up, on threads of their own, so that the loop goes on.
+/// Only names are looked up, on threads of the pool, so that the worker is not blocked.
 ///
-/// This trait is sealed: it is implemented for what `std::net::ToSocketAddrs` is.
+/// Sealed. It is implemented for the types that implement `std::net::ToSocketAddrs`.
 ///
 /// ```
 /// use polder::net::{AsyncToSocketAddrs, Ipv4Addr, TcpListener, resolve};
@@ -40,8 +40,8 @@ pub(super) mod sealed {
     use super::*;
 
     pub trait Sealed {
-        /// Whether it can be a name. A program that gives nothing of that kind carries nothing
-        /// of the resolver, since this is known when it is compiled.
+        /// Whether it can be a name. It is a constant, so that a program that uses no names is
+        /// linked without the resolver.
         #[doc(hidden)]
         const NAMES: bool;
 
@@ -61,7 +61,7 @@ pub(super) mod sealed {
 
 use sealed::{Parsed, Sealed};
 
-/// Looks up the addresses of `host`, or passes on what is an address already.
+/// Looks up the addresses of `host`. Addresses are returned as they are.
 ///
 /// # Examples
 ///
@@ -76,12 +76,12 @@ use sealed::{Parsed, Sealed};
 ///
 /// # Errors
 ///
-/// [`InvalidInput`](io::ErrorKind::InvalidInput) for text that is not `host:port`, and what the
-/// resolver says, with the name that it was asked for.
+/// [`InvalidInput`](io::ErrorKind::InvalidInput) for text that is not `host:port`; the resolver's
+/// error, with the name.
 ///
 /// # Cancel safety
 ///
-/// Giving up leaves a thread busy until the resolver answers, if it has been asked; nothing else.
+/// Cancel safe. A lookup that has begun keeps its thread busy until the resolver answers.
 pub async fn resolve(host: impl AsyncToSocketAddrs) -> io::Result<Vec<SocketAddr>> {
     Ok(match lookup(&host).await? {
         Addresses::One(address) => vec![address],
@@ -95,24 +95,24 @@ pub(super) enum Addresses {
     Many(Vec<SocketAddr>),
 }
 
-/// What a host's name has at most (RFC 1035, 2.3.4): no resolver need be asked for more.
+/// The longest host name (RFC 1035, 2.3.4).
 const LONGEST_NAME: usize = 255;
 
 async fn lookup<A: AsyncToSocketAddrs>(host: &A) -> io::Result<Addresses> {
     Ok(match host.parse()? {
         Parsed::One(address) => Addresses::One(address),
         Parsed::Many(addresses) => Addresses::Many(addresses),
-        // Windows' resolver takes it for this machine.
+        // Windows' resolver takes the empty name for this machine.
         Parsed::Name(host, _) if host.is_empty() => {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                "cannot resolve \"\": a host has a name",
+                "cannot resolve \"\": the host name is empty",
             ));
         }
         Parsed::Name(host, _) if host.len() > LONGEST_NAME => {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                "cannot resolve a host's name of more than 255 bytes",
+                "cannot resolve a host name of more than 255 bytes",
             ));
         }
         Parsed::Name(..) if !A::NAMES => unreachable!("an address is no name"),
@@ -142,7 +142,7 @@ where
     Err(last.unwrap_or_else(no_addresses))
 }
 
-/// The same within `limit`, of which each address gets an equal share of what is left.
+/// The same within `limit`. Each address gets an equal share of the time that is left.
 pub(super) async fn first_that_works_within<T, F>(
     limit: Duration,
     host: impl AsyncToSocketAddrs,
@@ -252,7 +252,7 @@ impl ParseText for str {
             Some((host, port)) if !host.is_empty() => Ok(host_and_port(host, port)),
             _ => Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                format!("{self:?} is no address: it should be HOST:PORT"),
+                format!("{self:?} is not an address: expected HOST:PORT"),
             )),
         }
     }

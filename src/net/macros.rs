@@ -1,9 +1,9 @@
-//! What the public sockets have in common, each said once: reading and writing, and coming from and
-//! going into the standard library's sockets and bare descriptors.
+//! What the public sockets have in common, each written once: the I/O traits, and conversions from
+//! and to the standard library's sockets and bare descriptors.
 
 use super::socket::Socket;
 
-/// A stream is a socket.
+/// A stream socket.
 ///
 /// Sealed: appears in a public trait but cannot be named outside the crate.
 pub trait Stream: Clone {
@@ -41,11 +41,10 @@ macro_rules! reads {
 }
 pub(super) use reads;
 
-/// The same for [`AsyncWrite`](futures_lite::AsyncWrite). Nothing is buffered, so flushing is done at
-/// once.
+/// The same for [`AsyncWrite`](futures_lite::AsyncWrite).
 macro_rules! writes {
     ([$($generics:tt)*] $type:ty, |$it:ident| $socket:expr) => {
-        /// Nothing is buffered, so flushing is done at once. Closing ends writing.
+        /// Nothing is buffered, so flushing does nothing. Closing ends writing.
         impl<$($generics)*> futures_lite::AsyncWrite for $type {
             #[inline]
             fn poll_write(
@@ -85,10 +84,11 @@ macro_rules! writes {
 }
 pub(super) use writes;
 
-/// `converts!(type, standard library's type, sort)`, for a type that is `type(Socket)`.
-macro_rules! converts {
-    ($type:ident, $std:ty, $sort:expr) => {
-        /// The standard library's socket, taken over, and made non-blocking.
+/// `socket!(type, standard library's type, SocketType, [methods that `Debug` calls])`, for a type
+/// that is `type(Socket)`: conversions, lending, and `Debug`.
+macro_rules! socket {
+    ($type:ident, $std:ty, $socket_type:expr, [$($field:ident),*]) => {
+        /// Adopts a socket of the standard library, and makes it non-blocking.
         impl TryFrom<$std> for $type {
             type Error = std::io::Error;
 
@@ -97,19 +97,20 @@ macro_rules! converts {
             }
         }
 
-        /// A descriptor from elsewhere, socket activation for instance, made non-blocking. An error of
-        /// kind [`InvalidInput`](std::io::ErrorKind::InvalidInput) unless it is a socket of this sort;
-        /// a listener has to listen, as far as the platform tells (Apple's systems and Windows do not).
+        /// Adopts a descriptor, from socket activation for instance, and makes it non-blocking. The
+        /// error is [`InvalidInput`](std::io::ErrorKind::InvalidInput) unless it is a socket of
+        /// this type. A listener must be listening already, as far as the platform tells (Apple's
+        /// systems and Windows do not).
         impl TryFrom<crate::sys::OwnedDescriptor> for $type {
             type Error = std::io::Error;
 
             fn try_from(descriptor: crate::sys::OwnedDescriptor) -> std::io::Result<$type> {
-                Ok($type(crate::net::socket::Socket::adopt(descriptor, $sort)?))
+                Ok($type(crate::net::socket::Socket::adopt(descriptor, $socket_type)?))
             }
         }
 
-        /// The standard library's socket, which stays non-blocking: `set_nonblocking(false)` if it is
-        /// to block. Clones that are left share it.
+        /// Returns a socket of the standard library, which stays non-blocking until
+        /// `set_nonblocking(false)`. Remaining clones share it.
         impl TryFrom<$type> for $std {
             type Error = std::io::Error;
 
@@ -118,7 +119,7 @@ macro_rules! converts {
             }
         }
 
-        /// The descriptor, which stays non-blocking. Clones that are left share it.
+        /// Returns the descriptor, which stays non-blocking. Remaining clones share it.
         impl TryFrom<$type> for crate::sys::OwnedDescriptor {
             type Error = std::io::Error;
 
@@ -128,6 +129,33 @@ macro_rules! converts {
         }
 
         crate::sys::lend_descriptor!([] $type, |socket| socket.0.descriptor());
+
+        impl std::fmt::Debug for $type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                let mut fields = f.debug_struct(stringify!($type));
+                $(fields.field(stringify!($field), &self.$field().ok());)*
+                fields.finish()
+            }
+        }
     };
 }
-pub(super) use converts;
+pub(super) use socket;
+
+/// `stream!(type)`, for a type that is `type(Socket)`: [`Stream`], reading and writing.
+macro_rules! stream {
+    ($type:ident) => {
+        impl crate::net::macros::Stream for $type {
+            fn from_socket(socket: crate::net::socket::Socket) -> $type {
+                $type(socket)
+            }
+
+            fn socket(&self) -> &crate::net::socket::Socket {
+                &self.0
+            }
+        }
+
+        crate::net::macros::reads!([] $type, |it| it.0);
+        crate::net::macros::writes!([] $type, |it| it.0);
+    };
+}
+pub(super) use stream;

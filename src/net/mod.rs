@@ -4,17 +4,17 @@
 //! ([`AsyncRead`](crate::io::AsyncRead) and [`AsyncWrite`](crate::io::AsyncWrite)), so the
 //! combinators of [`crate::io`] and the ecosystem's TLS, WebSocket and HTTP crates work on them.
 //!
-//! A socket can be made, used and dropped on any thread, inside a runtime or not. It belongs to
-//! none: whichever worker waits for it watches it.
+//! A socket can be made, used and dropped on any thread, inside a runtime or not. It is not bound
+//! to a runtime: it is registered with the worker that waits for it.
 //!
-//! # Options before anything is bound or connected
+//! # Options before binding and connecting
 //!
-//! A socket made elsewhere, with the crate [socket2](https://docs.rs/socket2) for instance, can be
-//! given any option there is, and is then handed over: to `bind_with` or `connect_with`, or, bound
-//! and connected by the caller, by `try_from`, as an `OwnedFd` (Windows: an `OwnedSocket`) or as
-//! the standard library's socket. Any version of socket2 will do, since none of its types is part
-//! of this interface. To set an option later, `socket2::SockRef::from` takes a reference to any
-//! socket.
+//! Any option can be set on a socket made elsewhere, with the crate
+//! [socket2](https://docs.rs/socket2) for instance. It is then passed to `bind_with` or
+//! `connect_with`, or, once it is bound or connected, converted with `try_from`, as an `OwnedFd`
+//! (Windows: an `OwnedSocket`) or as the standard library's socket. Any version of socket2 will do,
+//! since none of its types is part of this interface. To set an option later, use
+//! `socket2::SockRef::from` with a reference to any socket.
 //!
 //! ```
 //! use polder::net::{SocketAddr, TcpListener, TcpStream};
@@ -47,6 +47,9 @@
 //! ```
 
 mod addresses;
+#[cfg(feature = "compat")]
+mod compat;
+mod listener;
 mod macros;
 mod resolver;
 mod serve;
@@ -58,7 +61,8 @@ mod udp;
 pub mod unix;
 
 pub use addresses::{AsyncToSocketAddrs, resolve};
-pub use serve::{Listener, Serve, Summary, serve};
+pub use listener::Listener;
+pub use serve::{Serve, Summary, serve};
 pub use split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, WriteHalf};
 pub use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, SocketAddrV4, SocketAddrV6};
 pub use tcp::{Incoming, TcpListener, TcpStream};

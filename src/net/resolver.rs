@@ -1,5 +1,5 @@
-//! Looking up names: the system's resolver blocks, so it is asked by threads of the [pool](crate::pool),
-//! which keeps some for this alone.
+//! Name lookups. The system's resolver blocks, so it is called on threads of the
+//! [pool](crate::pool), some of which are reserved for this.
 
 use std::future::poll_fn;
 use std::io;
@@ -7,11 +7,12 @@ use std::net::{SocketAddr, ToSocketAddrs};
 
 use crate::pool::{Class, POOL};
 
-/// Asks the system's resolver. Given up before a thread has begun, the lookup is never made.
+/// Asks the system's resolver. If the future is dropped before a thread has begun, the lookup is
+/// never made.
 pub(super) async fn look_up(host: String, port: u16) -> io::Result<Vec<SocketAddr>> {
     let call = POOL.call(Class::Lookup, move || ask(&host, port))?;
     let answer = poll_fn(|cx| call.poll(cx)).await;
-    answer.unwrap_or_else(|| Err(io::Error::other("the lookup of a name panicked")))
+    answer.unwrap_or_else(|| Err(io::Error::other("the name lookup panicked")))
 }
 
 fn ask(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
@@ -29,7 +30,7 @@ mod tests {
     use super::*;
     use futures_lite::future::block_on;
 
-    /// Many at once, more than there may be threads, some of which are given up.
+    /// More lookups at once than there may be threads, some of which are cancelled.
     #[test]
     fn every_lookup_is_answered() {
         let lookups: Vec<_> = (0..256)

@@ -1,215 +1,55 @@
-//! [`serve`]: the loop that accepts connections, and what it takes to do that for a long time.
+//! [`serve`]: a loop that accepts connections, and survives the errors that accepting brings.
 //!
-//! In each round the loop looks, in this order, whether it is to stop, whether a connection has ended,
+//! Each round checks, in this order, whether the loop is to stop, whether a connection has ended,
 //! and whether another one can be accepted. A listener's `accept` may take several steps, with a
-//! connection half accepted between them: so its future is kept over as many rounds as it takes, and
-//! is dropped before it is done only where the loop ends. It is begun only while there are fewer
-//! connections than the limit, and then cannot meet it, since nothing else adds to them.
+//! connection half accepted between them. So its future is kept across rounds, and is dropped
+//! unfinished only when the loop ends. It is started only below the limit of connections, and
+//! cannot exceed it, since nothing else adds connections.
 //!
-//! What an error of `accept` means for the next attempt is one of three things
-//! (`sys::after_accept_error`):
+//! An error of `accept` is of one of three kinds (`sys::after_accept_error`):
 //!
-//! * it was about one connection (accept(2) lists them for Linux): the next is tried at once, unless
-//!   too many in a row were like that;
-//! * something has run out, descriptors mostly: the loop rests, a little longer each time. Time wakes it,
-//!   and not an event: readiness was never used up, so there may be none. An own connection that ends
-//!   ends the rest too, since it most likely has given back what was missing;
-//! * the listener is none: the loop ends.
+//! * It concerns one connection (accept(2) lists these for Linux): the next attempt follows at
+//!   once, unless there were too many of these in a row.
+//! * A resource is exhausted, mostly descriptors: the loop pauses, a little longer each time. A
+//!   timer ends the pause, since readiness was never used up and there may be no event. So does the
+//!   end of one of its connections, which most likely frees what was missing.
+//! * The socket does not listen: the loop ends.
 //!
-//! The connections are tasks of a [`TaskSet`], so nobody is left when the loop ends or is dropped, and
-//! a connection's end is told when its descriptor is free again.
+//! The connections are tasks of a [`TaskSet`], so none is left when the loop ends or is dropped,
+//! and a connection counts as ended when its descriptor is closed.
 
 use std::fmt;
 use std::future::{Future, IntoFuture, Pending, pending, poll_fn};
 use std::io;
-use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::task::{Poll, ready};
 use std::thread;
 use std::time::Duration;
 
-use super::tcp::TcpListener;
-use super::tcp::TcpStream;
-#[cfg(unix)]
-use super::unix::{self, UnixListener, UnixStream};
+use super::listener::Listener;
 use crate::runtime::TaskSet;
 use crate::sys::{AfterAcceptError, after_accept_error};
 use crate::time::{Timer, timeout};
 
-/// How long the loop rests at first when something has run out, and at most. It serves again that soon
-/// after there is some again; 20 attempts a second cost nothing.
+/// The first and the longest pause when a resource is exhausted. It is also how late the loop may
+/// notice that there is some again; 20 attempts a second cost nothing.
 const SHORTEST_REST: Duration = Duration::from_millis(1);
 const LONGEST_REST: Duration = Duration::from_millis(50);
 
-/// So many errors in a row, each about one connection, are followed at once by another attempt.
+/// After this many errors in a row, each about one connection, the loop pauses too.
 const AT_ONCE: u32 = 16;
 
-/// What [`serve`] accepts connections from.
-///
-/// It can be implemented for a listener that wraps another one.
-///
-/// ```
-/// use polder::event::Latch;
-/// use polder::net::{Listener, SocketAddr, TcpListener, TcpStream, serve};
-/// use std::io;
-/// use std::time::Duration;
-///
-/// polder::block_on(async {
-///     /// Its connections send small messages at once.
-///     struct Prompt(TcpListener);
-///
-///     impl Listener for Prompt {
-///         type Stream = TcpStream;
-///         type Address = SocketAddr;
-///
-///         async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
-///             let (stream, address) = self.0.accept().await?;
-///             let _ = stream.set_nodelay(true); // One that has ended by now is no error of ours.
-///             Ok((stream, address))
-///         }
-///     }
-///
-///     let listener = Prompt(TcpListener::bind("127.0.0.1:0").await?);
-///     let _client = TcpStream::connect(listener.0.local_addr()?).await?;
-///     let stop = Latch::new();
-///     let summary = serve(listener, |stream, _peer| {
-///         assert!(stream.nodelay().unwrap());
-///         stop.set();
-///         async {}
-///     })
-///     .until(stop.wait())
-///     .grace(Duration::from_secs(5))
-///     .await?;
-///     assert_eq!(summary.finished, 1);
-///     std::io::Result::Ok(())
-/// })?;
-/// # std::io::Result::Ok(())
-/// ```
-pub trait Listener: Send + Sync {
-    /// A connection.
-    ///
-    /// ```
-    /// use polder::io::AsyncWriteExt;
-    /// use polder::net::{Listener, TcpListener, TcpStream};
-    ///
-    /// /// For connections of every listener whose connections can be written to.
-    /// async fn refuse<L: Listener<Stream: AsyncWriteExt + Unpin>>(mut stream: L::Stream) {
-    ///     let _ = stream.write_all(b"not today").await;
-    /// }
-    ///
-    /// # polder::block_on(async {
-    /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
-    /// let mut client = TcpStream::connect(listener.local_addr()?).await?;
-    /// refuse::<TcpListener>(listener.accept().await?.0).await;
-    /// let mut text = String::new();
-    /// polder::io::AsyncReadExt::read_to_string(&mut client, &mut text).await?;
-    /// assert_eq!(text, "not today");
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
-    /// ```
-    type Stream: Send + 'static;
-    /// What is known of whoever has connected.
-    ///
-    /// ```
-    /// use polder::net::{Listener, TcpListener, TcpStream};
-    /// use std::fmt::Debug;
-    ///
-    /// /// A line for the log.
-    /// fn line<L: Listener<Address: Debug>>(address: &L::Address) -> String {
-    ///     format!("from {address:?}")
-    /// }
-    ///
-    /// # polder::block_on(async {
-    /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
-    /// let client = TcpStream::connect(listener.local_addr()?).await?;
-    /// let (_server, address) = listener.accept().await?;
-    /// assert_eq!(line::<TcpListener>(&address), format!("from {}", client.local_addr()?));
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
-    /// ```
-    type Address: Send + 'static;
-
-    /// Waits for a connection.
-    ///
-    /// `serve` keeps the future until it is done, and drops it before that only when it stops or is
-    /// dropped itself. So this may take several steps: accept, and then shake hands. But there is only
-    /// one at a time, and a peer that is slow to shake hands keeps the others waiting; in the handler
-    /// it keeps nobody.
-    ///
-    /// `serve` goes on after an error, unless the system's code says that this is no listening socket; an
-    /// error that may come again at once should be one of the system's, or take its time.
-    ///
-    /// ```
-    /// use polder::net::{Listener, TcpListener, TcpStream};
-    /// use std::io;
-    ///
-    /// /// Whatever can be listened to.
-    /// async fn first<L: Listener>(listener: &L) -> io::Result<L::Stream> {
-    ///     Ok(listener.accept().await?.0)
-    /// }
-    ///
-    /// polder::block_on(async {
-    ///     let listener = TcpListener::bind("127.0.0.1:0").await?;
-    ///     let client = TcpStream::connect(listener.local_addr()?).await?;
-    ///     assert_eq!(first(&listener).await?.peer_addr()?, client.local_addr()?);
-    ///     io::Result::Ok(())
-    /// })?;
-    /// # std::io::Result::Ok(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// What the system says, or what the listener adds to it.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future, which `serve` does at its end, loses at most the connection that it has begun
-    /// to shake hands with.
-    fn accept(&self)
-    -> impl Future<Output = io::Result<(Self::Stream, Self::Address)>> + Send + '_;
-}
-
-impl Listener for TcpListener {
-    type Stream = TcpStream;
-    type Address = SocketAddr;
-
-    async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
-        TcpListener::accept(self).await
-    }
-}
-
-#[cfg(unix)]
-impl Listener for UnixListener {
-    type Stream = UnixStream;
-    type Address = unix::SocketAddr;
-
-    async fn accept(&self) -> io::Result<(UnixStream, unix::SocketAddr)> {
-        UnixListener::accept(self).await
-    }
-}
-
-impl<L: Listener + ?Sized> Listener for &L {
-    type Stream = L::Stream;
-    type Address = L::Address;
-
-    async fn accept(&self) -> io::Result<(L::Stream, L::Address)> {
-        L::accept(self).await
-    }
-}
-
-/// Accepts connections, for as long as it is awaited, and runs `handler`'s future for each in a task
+/// Accepts connections for as long as it is awaited, and runs `handler`'s future for each in a task
 /// of its own.
 ///
-/// It goes on when there are no descriptors left, when a connection was given up before it was accepted,
-/// and when a handler panics. A [`limit`](Serve::limit), an [end](Serve::until) and
-/// a [grace period](Serve::grace) can be set before it is awaited.
+/// It goes on when no descriptor is left, when a connection was aborted before it was accepted, and
+/// when a handler panics. A [`limit`](Serve::limit), an [end](Serve::until) and a [grace
+/// period](Serve::grace) can be set before it is awaited.
 ///
 /// # Examples
 ///
-/// An echo server, which stops when it is told to:
+/// An echo server that can be stopped:
 ///
 /// ```
 /// use polder::event::Latch;
@@ -250,18 +90,18 @@ impl<L: Listener + ?Sized> Listener for &L {
 ///
 /// # Errors
 ///
-/// When awaited: what `accept` said, if the listener can accept no connection any more, or never could;
-/// connections that were accepted before have had their grace period by then.
+/// When awaited: the error of `accept` if the listener cannot accept connections. Connections that
+/// were accepted before have had their grace period by then.
 /// [`InvalidInput`](io::ErrorKind::InvalidInput) for a limit of 0.
 ///
 /// # Panics
 ///
-/// As [`polder::spawn`](crate::spawn). A panic of the handler, or of a future of its, costs its own
+/// As [`polder::spawn`](crate::spawn). A panic of the handler, or of its future, ends that
 /// connection only.
 ///
 /// # Cancel safety
 ///
-/// Dropping it cancels its connections, and closes the listener.
+/// Dropping it cancels its connections and closes the listener.
 pub fn serve<'a, L, H, F>(listener: L, handler: H) -> Serve<'a, L, H>
 where
     L: Listener + 'a,
@@ -278,12 +118,11 @@ where
     }
 }
 
-/// What [`serve`] gives: to be awaited.
+/// A server to be configured and awaited: see [`serve`].
 ///
-/// It is not a future yet, so that it can be set up first: `.await` makes it one, and so does
-/// [`into_future`](IntoFuture::into_future), for what takes a future and awaits it later, as
+/// It is a builder, which `.await` turns into a future. For functions that take a future, such as
 /// [`zip`](crate::future::zip), [`spawn`](crate::spawn), [`timeout`](crate::time::timeout) and
-/// [`TaskSet`] do.
+/// those of [`TaskSet`], call [`into_future`](IntoFuture::into_future).
 ///
 /// ```
 /// use polder::event::Latch;
@@ -306,7 +145,7 @@ where
 ///
 /// # Cancel safety
 ///
-/// Dropping it, or its future, cancels its connections, and closes the listener.
+/// Dropping it, or its future, cancels its connections and closes the listener.
 #[must_use = "nothing is served unless this is awaited"]
 pub struct Serve<'a, L, H, U = Pending<()>> {
     listener: L,
@@ -318,8 +157,8 @@ pub struct Serve<'a, L, H, U = Pending<()>> {
 }
 
 impl<'a, L, H, U> Serve<'a, L, H, U> {
-    /// Serves at most so many connections at once. Others wait in the listener's queue meanwhile, and
-    /// none of them is lost.
+    /// Limits the connections that are served at once. Further ones wait in the listener's queue;
+    /// none is lost.
     ///
     /// ```
     /// use polder::net::{TcpListener, serve};
@@ -337,8 +176,8 @@ impl<'a, L, H, U> Serve<'a, L, H, U> {
         self
     }
 
-    /// Stops when `end` is done: closes the listener, gives the connections their
-    /// [grace period](Self::grace), and is done.
+    /// Stops when `end` completes: closes the listener, gives the connections their
+    /// [grace period](Self::grace), and completes.
     ///
     /// Connections that nobody has accepted by then are reset by the system. A clone of the
     /// listener keeps them waiting.
@@ -372,8 +211,8 @@ impl<'a, L, H, U> Serve<'a, L, H, U> {
         }
     }
 
-    /// How long the connections that are left at the end may go on. Those that are left after that
-    /// are cancelled. None, unless this is said; [`Duration::MAX`] is for as long as they like.
+    /// Sets how long connections may go on after the server has stopped. Those that are left after
+    /// that are cancelled. The default is zero; [`Duration::MAX`] means without limit.
     ///
     /// ```
     /// use polder::io::AsyncWriteExt;
@@ -401,8 +240,8 @@ impl<'a, L, H, U> Serve<'a, L, H, U> {
         self
     }
 
-    /// Is told when a connection cannot be accepted: once, and not for each attempt, as long as the
-    /// reason is the same and none was accepted in between.
+    /// Calls `on_error` when a connection cannot be accepted: once and not for each attempt, as
+    /// long as the error is the same and no connection was accepted in between.
     ///
     /// ```
     /// use polder::net::{TcpListener, serve};
@@ -448,7 +287,7 @@ where
     }
 }
 
-/// What [`serve`] has done.
+/// What a server has done: the output of [`serve`].
 ///
 /// ```
 /// use polder::net::{TcpListener, TcpStream, serve};
@@ -473,15 +312,15 @@ where
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[non_exhaustive]
 pub struct Summary {
-    /// Connections accepted: the sum of the next three.
+    /// Connections accepted: the sum of `finished`, `panicked` and `cancelled`.
     pub accepted: u64,
-    /// Those whose handler was done.
+    /// Connections whose handler completed.
     pub finished: u64,
-    /// Those whose handler panicked.
+    /// Connections whose handler panicked.
     pub panicked: u64,
-    /// Those that were cancelled when the grace period was over.
+    /// Connections that were cancelled at the end of the grace period.
     pub cancelled: u64,
-    /// How many there were at once, at most.
+    /// The largest number of connections at once.
     pub most_at_once: usize,
     /// How often accepting failed.
     pub errors: u64,
@@ -502,7 +341,7 @@ impl Summary {
     }
 }
 
-/// The connections that there are, and what has become of the others.
+/// The live connections, and the counts of those that have ended.
 #[derive(Default)]
 struct Connections {
     tasks: TaskSet<()>,
@@ -529,7 +368,7 @@ impl Connections {
         }
     }
 
-    /// Lets those that are left go on for the grace period, and cancels the rest.
+    /// Waits out the grace period, then cancels what is left.
     async fn end(mut self, grace: Duration) -> Summary {
         // Also where there is no grace, for the sake of those that are done.
         if timeout(grace, self.join_all()).await.is_err() {
@@ -540,7 +379,7 @@ impl Connections {
     }
 }
 
-/// What a round of the loop brings.
+/// The outcome of one round of the loop.
 enum Turn<C> {
     Stop,
     Ended(thread::Result<()>),
@@ -561,7 +400,7 @@ where
         if self.limit == 0 {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                "serve: with a limit of 0 connections nobody is ever served",
+                "serve: the limit of connections must be at least 1",
             ));
         }
         let mut connections = Connections::default();
@@ -624,13 +463,13 @@ where
     }
 }
 
-/// Errors in a row, without a connection in between.
+/// Errors of `accept` in a row, without a connection in between.
 #[derive(Default)]
 struct Trouble {
     count: u32,
-    /// What the last one was.
+    /// The code of the last one.
     last: Option<(io::ErrorKind, Option<i32>)>,
-    /// To be waited for before the next attempt.
+    /// A pause before the next attempt.
     rest: Option<Timer>,
     next_rest: Duration,
 }

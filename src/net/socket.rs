@@ -1,37 +1,37 @@
-//! What a socket asks of the world: bind, connect, accept, try to read, try to write, wait until it is
-//! worth another try, and its addresses and options. Every socket in `net` asks here, and nothing else
-//! there asks the kernel but the resolver (`addresses`); this is the place where another world than
-//! the kernel's would answer.
+//! [`Socket`]: the seam between the public socket types and the kernel.
 //!
-//! Every operation has one shape ([`Socket::poll`]): it is tried while readiness is not known to be
-//! clear; when it would block, readiness is cleared, unless an event came meanwhile, and the waker
-//! is left with the source. Who succeeds 128 times within one poll of a task lets others run first.
+//! Every socket in `net` binds, connects, accepts, reads, writes and sets options through this
+//! file. Nothing above it sees the kernel's socket but through `AsFd` (`AsSocket`), and nothing
+//! beside it asks the kernel but `resolver.rs`. A simulated network would take its place.
+//!
+//! Every operation goes through the loop of `io/operation.rs`. What is said here is how far a
+//! socket of ours trusts its events ([`Trust`]), and when a short read shows
+//! that it is drained.
 
 use std::future::Future;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::net::{Ipv4Addr, Shutdown, SocketAddr};
-use std::pin::Pin;
+use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockAddr, SockRef, Type};
 
-use crate::reactor::{Direction, Io, Snapshot, Source, SourceKind, WaiterId};
-use crate::runtime::context;
-use crate::scheduler::budget;
-use crate::sys::{self, OwnedDescriptor};
+use crate::io::operation::{self, Operation, Trust};
+use crate::reactor::{Direction, Io, Snapshot, Source, SourceKind};
+use crate::sys::{self, BorrowedDescriptor, OwnedDescriptor};
 use crate::time::{Timer, timeout};
 
-/// How many connections may wait to be accepted. The system's own limit is below or at this (Linux:
-/// 4,096 since 5.4), and cuts it; where the queue is full, clients try again after a second.
+/// The length of a listener's queue. The system caps it at a limit of its own (Linux: 4,096 since
+/// 5.4). When the queue is full, clients retry after a second.
 const BACKLOG: i32 = 4_096;
 
-/// How long a Unix connect waits when the listener's queue is full, at first and at most.
+/// The first and the longest pause between attempts where no event tells that one is worth making:
+/// a Unix connect to a listener whose queue is full, a Unix datagram to a receiver whose queue is.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(32));
 
-/// The sockets that there are.
+/// Which public type a socket belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum SocketType {
     TcpStream,
@@ -46,7 +46,7 @@ pub(super) enum SocketType {
 }
 
 impl SocketType {
-    /// How it is waited for; `plain`: its short reads can be trusted.
+    /// How it is waited for. `plain`: its short reads can be trusted.
     fn kind(self, plain: bool) -> SourceKind {
         match self {
             SocketType::TcpStream if plain => SourceKind::TcpStream,
@@ -56,7 +56,7 @@ impl SocketType {
         }
     }
 
-    /// What it accepts, if it is a listener; else itself.
+    /// The type that a listener accepts; for others the type itself.
     fn accepted(self) -> SocketType {
         match self {
             SocketType::TcpListener => SocketType::TcpStream,
@@ -105,132 +105,201 @@ impl SocketType {
     }
 }
 
-/// Public only in name: nobody outside can say it. (It is what [`Stream`](super::macros::Stream) has.)
+/// An option, and the value that it is set to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Opt {
+    Broadcast(bool),
+    MulticastLoopV4(bool),
+    MulticastLoopV6(bool),
+    MulticastTtlV4(u32),
+    Nodelay(bool),
+    Ttl(u32),
+}
+
+/// A multicast group, and the interface on which it is joined: by address, or by index.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Group {
+    V4(Ipv4Addr, Ipv4Addr),
+    V6(Ipv6Addr, u32),
+}
+
+/// Sealed: it appears in the public trait [`Stream`](super::macros::Stream), and cannot be named
+/// outside the crate.
 #[derive(Clone, Debug)]
 pub struct Socket {
     io: Io,
-    sort: SocketType,
-    /// Of a TCP socket: that it is TCP and nothing else; of what a listener accepts too. Else it is taken
-    /// for a stream whose short reads prove nothing. Asked when a socket that others made is taken over:
-    /// what they put above TCP (kTLS) they do before.
+    socket_type: SocketType,
+    /// Whether a TCP socket, or what a listener accepts, is TCP and nothing else. If not, its short
+    /// reads prove nothing. This is asked when a foreign socket is adopted: whatever stands above
+    /// TCP (kTLS) was put there before.
     plain: bool,
 }
 
 impl Socket {
-    /// Takes over a socket that [`create`] made, or one like it.
-    fn new(descriptor: OwnedDescriptor, sort: SocketType) -> Socket {
-        Socket::of(descriptor, sort, true)
+    /// Wraps a socket that [`create`] made, or one like it.
+    fn new(descriptor: OwnedDescriptor, socket_type: SocketType) -> Socket {
+        Socket::of(descriptor, socket_type, true)
     }
 
-    /// Takes over a socket that others made, which is non-blocking already.
-    fn foreign(descriptor: OwnedDescriptor, sort: SocketType) -> Socket {
-        let plain = match sort {
+    /// Wraps a foreign socket, which is non-blocking already.
+    fn foreign(descriptor: OwnedDescriptor, socket_type: SocketType) -> Socket {
+        let plain = match socket_type {
             SocketType::TcpStream | SocketType::TcpListener => sys::is_plain_tcp(&descriptor),
             _ => true,
         };
-        Socket::of(descriptor, sort, plain)
+        Socket::of(descriptor, socket_type, plain)
     }
 
-    fn of(descriptor: OwnedDescriptor, sort: SocketType, plain: bool) -> Socket {
+    fn of(descriptor: OwnedDescriptor, socket_type: SocketType, plain: bool) -> Socket {
         Socket {
-            io: Io::new(descriptor, sort.kind(plain)),
-            sort,
+            io: Io::new(descriptor, socket_type.kind(plain)),
+            socket_type,
             plain,
         }
     }
 
-    /// Takes over a socket as the standard library or somebody else made it. What is not of this sort
-    /// is refused: how a socket is waited for depends on what it is.
-    pub(super) fn adopt(descriptor: OwnedDescriptor, sort: SocketType) -> io::Result<Socket> {
+    /// Adopts a foreign socket. One of another type is refused, since the type decides how it is
+    /// waited for.
+    pub(super) fn adopt(
+        descriptor: OwnedDescriptor,
+        socket_type: SocketType,
+    ) -> io::Result<Socket> {
         let socket = SockRef::from(&descriptor);
-        prepare(&socket, sort)?;
-        // Of a datagram socket some systems cannot be asked that.
-        if sort.r#type() == Type::STREAM
-            && sys::is_listening(&descriptor).is_some_and(|listens| listens != sort.is_listener())
+        prepare(&socket, socket_type)?;
+        // Some systems cannot answer this for a datagram socket.
+        if socket_type.r#type() == Type::STREAM
+            && sys::is_listening(&descriptor)
+                .is_some_and(|listens| listens != socket_type.is_listener())
         {
-            return Err(invalid(format!("the socket is not {}", sort.name())));
+            return Err(invalid(format!("the socket is not {}", socket_type.name())));
         }
-        Ok(Socket::foreign(descriptor, sort))
+        Ok(Socket::foreign(descriptor, socket_type))
     }
 
-    /// Listens at one address; or, a datagram socket, receives there.
-    pub(super) fn bind(sort: SocketType, address: &SockAddr) -> io::Result<Socket> {
-        let socket = create(sort, address.domain())?;
-        // On Unix this lets a server start again at once; on Windows it would let another program
-        // take the address away.
-        #[cfg(unix)]
-        if sort == SocketType::TcpListener {
+    /// Binds to one address; a listener also listens.
+    pub(super) fn bind(socket_type: SocketType, address: &SockAddr) -> io::Result<Socket> {
+        let socket = create(socket_type, address.domain())?;
+        if sys::REUSES_ADDRESS && socket_type == SocketType::TcpListener {
             socket.set_reuse_address(true)?;
         }
-        start(&socket, sort, address)?;
-        Ok(Socket::new(socket.into(), sort))
+        start(&socket, socket_type, address)?;
+        Ok(Socket::new(socket.into(), socket_type))
     }
 
-    /// The same for a socket that somebody else made, and gave its options.
+    /// [`bind`](Self::bind) for a foreign socket, whose options were set before.
     pub(super) fn bind_with(
         socket: OwnedDescriptor,
-        sort: SocketType,
+        socket_type: SocketType,
         address: &SockAddr,
     ) -> io::Result<Socket> {
         let socket = socket2::Socket::from(socket);
-        prepare(&SockRef::from(&socket), sort)?;
-        start(&socket, sort, address)?;
-        Ok(Socket::foreign(socket.into(), sort))
+        prepare(&SockRef::from(&socket), socket_type)?;
+        start(&socket, socket_type, address)?;
+        Ok(Socket::foreign(socket.into(), socket_type))
     }
 
-    /// A socket without a name.
+    /// A Unix socket without an address.
     #[cfg(unix)]
-    pub(super) fn unbound(sort: SocketType) -> io::Result<Socket> {
-        Ok(Socket::new(create(sort, Domain::UNIX)?.into(), sort))
+    pub(super) fn unbound(socket_type: SocketType) -> io::Result<Socket> {
+        Ok(Socket::new(
+            create(socket_type, Domain::UNIX)?.into(),
+            socket_type,
+        ))
     }
 
-    /// Two Unix sockets that are connected with each other.
+    /// Two connected Unix sockets.
     #[cfg(unix)]
-    pub(super) fn pair(sort: SocketType) -> io::Result<(Socket, Socket)> {
-        let (a, b) = socket2::Socket::pair(Domain::UNIX, sort.r#type(), None)?;
+    pub(super) fn pair(socket_type: SocketType) -> io::Result<(Socket, Socket)> {
+        let (a, b) = socket2::Socket::pair(Domain::UNIX, socket_type.r#type(), None)?;
         a.set_nonblocking(true)?;
         b.set_nonblocking(true)?;
-        Ok((Socket::new(a.into(), sort), Socket::new(b.into(), sort)))
+        Ok((
+            Socket::new(a.into(), socket_type),
+            Socket::new(b.into(), socket_type),
+        ))
     }
 
-    /// Gives the socket back, non-blocking; a duplicate of it where clones share it.
+    /// Returns the descriptor, which stays non-blocking; a duplicate of it if clones share it.
     pub(super) fn into_descriptor(self) -> io::Result<OwnedDescriptor> {
         self.io.into_descriptor()
     }
 
-    pub(super) fn descriptor(&self) -> &OwnedDescriptor {
+    pub(super) fn descriptor(&self) -> BorrowedDescriptor<'_> {
         self.io.source().descriptor()
     }
 
-    /// Reads or sets an option.
-    pub(super) fn option<T>(
-        &self,
-        option: impl FnOnce(&SockRef<'_>) -> io::Result<T>,
-    ) -> io::Result<T> {
-        option(&self.options())
+    pub(super) fn set(&self, option: Opt) -> io::Result<()> {
+        let socket = self.kernel();
+        match option {
+            Opt::Broadcast(on) => socket.set_broadcast(on),
+            Opt::MulticastLoopV4(on) => socket.set_multicast_loop_v4(on),
+            Opt::MulticastLoopV6(on) => socket.set_multicast_loop_v6(on),
+            Opt::MulticastTtlV4(hops) => socket.set_multicast_ttl_v4(hops),
+            Opt::Nodelay(on) => socket.set_tcp_nodelay(on),
+            Opt::Ttl(hops) => socket.set_ttl_v4(hops),
+        }
     }
 
-    /// Who is at the other end of a Unix socket: user, group, and process where the system tells.
+    pub(super) fn broadcast(&self) -> io::Result<bool> {
+        self.kernel().broadcast()
+    }
+
+    pub(super) fn multicast_loop_v4(&self) -> io::Result<bool> {
+        self.kernel().multicast_loop_v4()
+    }
+
+    pub(super) fn multicast_loop_v6(&self) -> io::Result<bool> {
+        self.kernel().multicast_loop_v6()
+    }
+
+    pub(super) fn multicast_ttl_v4(&self) -> io::Result<u32> {
+        self.kernel().multicast_ttl_v4()
+    }
+
+    pub(super) fn nodelay(&self) -> io::Result<bool> {
+        self.kernel().tcp_nodelay()
+    }
+
+    pub(super) fn ttl(&self) -> io::Result<u32> {
+        self.kernel().ttl_v4()
+    }
+
+    pub(super) fn join(&self, group: Group) -> io::Result<()> {
+        match group {
+            Group::V4(group, interface) => self.kernel().join_multicast_v4(&group, &interface),
+            Group::V6(group, interface) => self.kernel().join_multicast_v6(&group, interface),
+        }
+    }
+
+    pub(super) fn leave(&self, group: Group) -> io::Result<()> {
+        match group {
+            Group::V4(group, interface) => self.kernel().leave_multicast_v4(&group, &interface),
+            Group::V6(group, interface) => self.kernel().leave_multicast_v6(&group, interface),
+        }
+    }
+
+    /// The user and group of a Unix socket's peer, and its process where the system tells.
     #[cfg(unix)]
     pub(super) fn peer_cred(&self) -> io::Result<(u32, u32, Option<i32>)> {
-        sys::peer_cred(self.descriptor())
+        sys::peer_cred(self)
     }
 
-    fn options(&self) -> SockRef<'_> {
-        SockRef::from(self.descriptor())
+    /// The kernel's socket: not to be handed out of this file.
+    fn kernel(&self) -> SockRef<'_> {
+        SockRef::from(self)
     }
 
     pub(super) fn local_addr(&self) -> io::Result<SockAddr> {
-        self.options().local_addr()
+        self.kernel().local_addr()
     }
 
     pub(super) fn peer_addr(&self) -> io::Result<SockAddr> {
-        self.options().peer_addr()
+        self.kernel().peer_addr()
     }
 
     pub(super) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
-        self.options().shutdown(how)?;
-        // Not every kernel tells those who wait: completion ports under wine do not.
+        self.kernel().shutdown(how)?;
+        // Not every kernel reports it to waiters: completion ports under wine do not.
         self.io.source().wake(how != Shutdown::Write);
         Ok(())
     }
@@ -240,47 +309,47 @@ impl Socket {
     }
 
     /// Connects a stream to one address.
-    pub(super) async fn connect(sort: SocketType, address: &SockAddr) -> io::Result<Socket> {
-        let socket = create(sort, address.domain())?;
-        Socket::connect_created(socket, sort, address, Socket::new).await
+    pub(super) async fn connect(socket_type: SocketType, address: &SockAddr) -> io::Result<Socket> {
+        let socket = create(socket_type, address.domain())?;
+        Socket::connect_created(socket, socket_type, address, Socket::new).await
     }
 
-    /// The same for a socket that somebody else made, and gave its options.
+    /// [`connect`](Self::connect) for a foreign socket, whose options were set before.
     pub(super) async fn connect_with(
         socket: OwnedDescriptor,
-        sort: SocketType,
+        socket_type: SocketType,
         address: &SockAddr,
     ) -> io::Result<Socket> {
         let socket = socket2::Socket::from(socket);
-        prepare(&SockRef::from(&socket), sort)?;
-        Socket::connect_created(socket, sort, address, Socket::foreign).await
+        prepare(&SockRef::from(&socket), socket_type)?;
+        Socket::connect_created(socket, socket_type, address, Socket::foreign).await
     }
 
     async fn connect_created(
         socket: socket2::Socket,
-        sort: SocketType,
+        socket_type: SocketType,
         address: &SockAddr,
         take: fn(OwnedDescriptor, SocketType) -> Socket,
     ) -> io::Result<Socket> {
         let (mut pause, longest) = PAUSES;
         let result = loop {
             match socket.connect(address) {
-                // The queue of a Unix listener is full, and no event tells when it no longer is.
-                Err(error) if !sort.is_internet() && is_would_block(&error) => {
+                // The queue of a Unix listener is full, and no event tells when there is room.
+                Err(error) if !socket_type.is_internet() && is_would_block(&error) => {
                     Timer::after(pause).await;
                     pause = (pause * 2).min(longest);
                 }
                 other => break other,
             }
         };
-        let socket = take(socket.into(), sort);
+        let socket = take(socket.into(), socket_type);
         match result {
             Ok(()) => return Ok(socket),
             Err(error) if !sys::is_in_progress(&error) => return Err(error),
             Err(_) => {}
         }
-        // Writable, or so we hope; then what the socket says; then whether there is a peer, since
-        // the first two can be had from a socket that is not connected yet.
+        // A socket that is not connected yet may be reported writable, and may have no pending
+        // error. So the peer's address is asked last: it exists only once the socket is connected.
         socket
             .run(Direction::Write, |socket, _| {
                 if let Some(error) = socket.take_error()? {
@@ -291,7 +360,7 @@ impl Socket {
                         Err(io::ErrorKind::WouldBlock.into())
                     }
                     Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
-                        // What macOS says of a connection that was reset since.
+                        // macOS: the connection was established and has been reset since.
                         Err(io::ErrorKind::ConnectionReset.into())
                     }
                     other => other.map(drop),
@@ -301,30 +370,30 @@ impl Socket {
         Ok(socket)
     }
 
-    /// Waits for a connection. One that was given up by its peer in the queue is passed over.
+    /// Waits for a connection. Skips those that their peers aborted while they were in the queue.
     pub(super) async fn accept(&self) -> io::Result<(Socket, SockAddr)> {
         let (descriptor, peer) = self
             .run(Direction::Read, |_, _| {
                 loop {
-                    match sys::accept(self.descriptor()) {
+                    match sys::accept(self) {
                         Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                         other => return other,
                     }
                 }
             })
             .await?;
-        let sort = self.sort.accepted();
-        Ok((Socket::of(descriptor, sort, self.plain), peer))
+        let socket_type = self.socket_type.accepted();
+        Ok((Socket::of(descriptor, socket_type, self.plain), peer))
     }
 
-    /// Says where what is sent from now on goes, and from where alone it comes: for datagrams.
+    /// Sets the peer of a datagram socket.
     pub(super) fn connect_to(&self, address: &SockAddr) -> io::Result<()> {
-        self.options().connect(address)
+        self.kernel().connect(address)
     }
 
-    /// Reads without taking.
+    /// Reads, and leaves the bytes in the socket.
     pub(super) async fn peek(&self, bytes: &mut [u8]) -> io::Result<usize> {
-        if bytes.is_empty() && self.sort.is_stream() {
+        if bytes.is_empty() && self.socket_type.is_stream() {
             return Ok(0);
         }
         self.run(Direction::Read, |socket, seen| {
@@ -334,16 +403,16 @@ impl Socket {
         .await
     }
 
-    /// [`peek`](Self::peek), and who sent it.
+    /// [`peek`](Self::peek), with the sender's address.
     pub(super) async fn peek_from(&self, bytes: &mut [u8]) -> io::Result<(usize, SockAddr)> {
         self.run(Direction::Read, |socket, seen| {
             let peeked = socket.peek_from(to_fill(bytes));
-            self.or_ended(peeked, seen, || Ok((0, nobody(self.sort)?)))
+            self.or_ended(peeked, seen, || Ok((0, no_peer(self.socket_type)?)))
         })
         .await
     }
 
-    /// Takes one datagram.
+    /// Receives one datagram.
     pub(super) async fn recv(&self, bytes: &mut [u8]) -> io::Result<usize> {
         self.run(Direction::Read, |socket, seen| {
             let received = socket.recv(to_fill(bytes));
@@ -352,17 +421,17 @@ impl Socket {
         .await
     }
 
-    /// [`recv`](Self::recv), and who sent it.
+    /// [`recv`](Self::recv), with the sender's address.
     pub(super) async fn recv_from(&self, bytes: &mut [u8]) -> io::Result<(usize, SockAddr)> {
         self.run(Direction::Read, |socket, seen| {
             let received = socket.recv_from(to_fill(bytes));
-            self.or_ended(received, seen, || Ok((0, nobody(self.sort)?)))
+            self.or_ended(received, seen, || Ok((0, no_peer(self.socket_type)?)))
         })
         .await
     }
 
-    /// Linux says of a datagram socket whose receiving was shut down that it would block, and of the same
-    /// that it is readable, for ever. It has ended.
+    /// After `shutdown` Linux reports a datagram socket as readable for ever, and each receive
+    /// would block. Such a receive has ended: it returns `nothing`.
     fn or_ended<T>(
         &self,
         received: io::Result<T>,
@@ -372,9 +441,9 @@ impl Socket {
         match received {
             Err(error)
                 if is_would_block(&error)
-                    && self.sort.r#type() == Type::DGRAM
+                    && self.socket_type.r#type() == Type::DGRAM
                     && seen.has_sticky_flags()
-                    && sys::has_ended(self.descriptor()) =>
+                    && sys::has_ended(self) =>
             {
                 nothing()
             }
@@ -382,7 +451,7 @@ impl Socket {
         }
     }
 
-    /// Sends one datagram to whom it is connected to.
+    /// Sends one datagram to the peer.
     pub(super) async fn send(&self, bytes: &[u8]) -> io::Result<usize> {
         self.run(Direction::Write, |socket, _| {
             socket.send_with_flags(bytes, sys::SEND_FLAGS)
@@ -392,13 +461,13 @@ impl Socket {
 
     /// Sends one datagram to an address.
     ///
-    /// A Unix socket may find its own buffer full, of which an event tells when it no longer is, or the
-    /// receiver's queue, of which none tells unless the two are connected (`unix_dgram_poll` in Linux):
-    /// there the timer does.
+    /// A Unix datagram would block when the sender's buffer is full, or the receiver's queue. An
+    /// event tells when the buffer has room; for the queue there is none unless the two are
+    /// connected (`unix_dgram_poll` in Linux), so a timer repeats the attempt.
     pub(super) async fn send_to(&self, bytes: &[u8], address: &SockAddr) -> io::Result<usize> {
         let attempt =
             |socket: &SockRef<'_>| socket.send_to_with_flags(bytes, address, sys::SEND_FLAGS);
-        if self.sort.is_internet() {
+        if self.socket_type.is_internet() {
             return self
                 .run(Direction::Write, |socket, _| attempt(socket))
                 .await;
@@ -406,9 +475,7 @@ impl Socket {
         let (mut pause, longest) = PAUSES;
         loop {
             let send = self.run(Direction::Write, |socket, _| match attempt(socket) {
-                Err(error) if is_would_block(&error) && sys::has_room(self.descriptor()) => {
-                    Ok(None)
-                }
+                Err(error) if is_would_block(&error) && sys::has_room(self) => Ok(None),
                 result => result.map(Some),
             });
             match timeout(pause, send).await {
@@ -418,8 +485,8 @@ impl Socket {
                         Timer::after(pause).await;
                     }
                 },
-                // What is known may be about another receiver, whom this is connected to.
-                Err(_) => match self.option(attempt) {
+                // The readiness may be about another receiver, which this socket is connected to.
+                Err(_) => match attempt(&self.kernel()) {
                     Err(error) if is_would_block(&error) => {}
                     result => return result,
                 },
@@ -434,15 +501,15 @@ impl Socket {
         cx: &mut Context<'_>,
         bytes: &mut [u8],
     ) -> Poll<io::Result<usize>> {
-        if !self.sort.is_internet() {
+        if !self.socket_type.is_internet() {
             return self.poll_read_vectored(cx, &mut [IoSliceMut::new(bytes)]);
         }
         let wanted = bytes.len();
         if wanted == 0 {
             return Poll::Ready(Ok(0));
         }
-        self.poll(cx, Direction::Read, self.io.id(), |socket, seen| {
-            let read = sys::receive(socket, bytes)?;
+        self.poll(cx, Direction::Read, |socket, seen| {
+            let read = sys::receive(&socket, bytes)?;
             self.was_short(seen, read, wanted);
             Ok(read)
         })
@@ -453,17 +520,17 @@ impl Socket {
         cx: &mut Context<'_>,
         buffers: &mut [IoSliceMut<'_>],
     ) -> Poll<io::Result<usize>> {
-        // First the limit, then the sum: a read that was not offered all must not count as short.
+        // The limit is applied before the sum: a read that was not offered all is not short.
         let most = buffers.len().min(sys::MAX_SLICES);
         let buffers = &mut buffers[..most];
         let wanted = buffers.iter().map(|buffer| buffer.len()).sum();
         if wanted == 0 {
-            return Poll::Ready(Ok(0)); // Nothing is asked for, so nothing is waited for.
+            return Poll::Ready(Ok(0)); // A read without room does not wait.
         }
-        self.poll(cx, Direction::Read, self.io.id(), |socket, seen| {
-            let (read, alone) = match self.sort.is_internet() {
-                true => (sys::receive_vectored(socket, buffers)?, true),
-                false => sys::receive_alone(socket, buffers)?,
+        self.poll(cx, Direction::Read, |socket, seen| {
+            let (read, alone) = match self.socket_type.is_internet() {
+                true => (sys::receive_vectored(&socket, buffers)?, true),
+                false => sys::receive_alone(&socket, buffers)?,
             };
             if alone {
                 self.was_short(seen, read, wanted);
@@ -472,7 +539,8 @@ impl Socket {
         })
     }
 
-    /// A read that got less than it asked for, but not the end, has most likely drained the socket.
+    /// A read that filled less than it was offered, and was not the end, has most likely drained
+    /// the socket.
     #[inline]
     fn was_short(&self, seen: Snapshot, read: usize, wanted: usize) {
         if 0 < read && read < wanted {
@@ -482,9 +550,7 @@ impl Socket {
 
     #[inline]
     pub(super) fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.poll(cx, Direction::Write, self.io.id(), |socket, _| {
-            sys::send(socket, bytes)
-        })
+        self.poll(cx, Direction::Write, |socket, _| sys::send(&socket, bytes))
     }
 
     pub(super) fn poll_write_vectored(
@@ -493,13 +559,13 @@ impl Socket {
         buffers: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let buffers = &buffers[..buffers.len().min(sys::MAX_SLICES)];
-        self.poll(cx, Direction::Write, self.io.id(), |socket, _| {
-            SockRef::from(socket).send_vectored_with_flags(buffers, sys::SEND_FLAGS)
+        self.poll(cx, Direction::Write, |socket, _| {
+            SockRef::from(&socket).send_vectored_with_flags(buffers, sys::SEND_FLAGS)
         })
     }
 
-    /// What closing a writer means: the other end sees the end of file. That it may have gone is no
-    /// failure.
+    /// Closing a writer ends writing: the peer sees the end of file. That the peer has gone already
+    /// is no error.
     pub(super) fn poll_close(&self) -> Poll<io::Result<()>> {
         match self.shutdown(Shutdown::Write) {
             Err(error) if error.kind() == io::ErrorKind::NotConnected => Poll::Ready(Ok(())),
@@ -507,62 +573,62 @@ impl Socket {
         }
     }
 
-    /// Runs an operation for one waiter: tries it whenever that is worth it, until it does not
-    /// block.
+    /// Runs an operation for the holder of this handle: see [`operation::poll`].
     #[inline]
     fn poll<T>(
         &self,
         cx: &mut Context<'_>,
         direction: Direction,
-        id: WaiterId,
-        mut operation: impl FnMut(&OwnedDescriptor, Snapshot) -> io::Result<T>,
+        mut attempt: impl FnMut(BorrowedDescriptor<'_>, Snapshot) -> io::Result<T>,
     ) -> Poll<io::Result<T>> {
-        let source = self.io.source();
-        loop {
-            let seen = source.snapshot(direction);
-            if seen.is_ready() {
-                ready!(budget::consume(cx));
-                match operation(source.descriptor(), seen) {
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                        budget::restore();
-                        if self.sort == SocketType::TcpStream
-                            && direction == Direction::Read
-                            && seen.has_sticky_flags()
-                            && sys::is_readable_after_all(source.descriptor())
-                        {
-                            continue;
-                        }
-                        source.clear(direction, seen);
-                    }
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => budget::restore(),
-                    result => return Poll::Ready(result),
-                }
-                continue;
-            }
-            let waits = match source.wait_again(direction, id, cx.waker()) {
-                Some(waits) => waits,
-                None => register(source, direction, id, cx.waker()),
-            };
-            match waits {
-                Ok(true) => return Poll::Pending,
-                Ok(false) => {}
-                Err(error) => return Poll::Ready(Err(error)),
-            }
-        }
+        // What only waiting needs is read only then.
+        let register =
+            || operation::register(self.io.source(), direction, self.io.id(), cx.waker());
+        operation::poll(
+            cx,
+            self.io.source(),
+            direction,
+            self,
+            register,
+            |source, seen| attempt(source.descriptor(), seen),
+        )
     }
 
-    /// An operation as a future of its own: any number of them may wait on one socket, and one
-    /// that is dropped leaves nothing behind.
-    fn run<T, F>(&self, direction: Direction, operation: F) -> Run<'_, F>
-    where
-        F: FnMut(&SockRef<'_>, Snapshot) -> io::Result<T>,
-    {
-        Run {
-            socket: self,
-            direction,
-            id: None,
-            operation,
+    /// An operation as a future of its own. Any number of them may wait for one socket.
+    fn run<T>(
+        &self,
+        direction: Direction,
+        mut attempt: impl FnMut(&SockRef<'_>, Snapshot) -> io::Result<T>,
+    ) -> impl Future<Output = io::Result<T>> {
+        Operation::new(&self.io, direction, self, move |source, seen| {
+            attempt(&SockRef::from(&source.descriptor()), seen)
+        })
+    }
+}
+
+sys::lend_descriptor!([] Socket, |it| it.descriptor());
+
+/// Nobody but polder operates on these sockets, so what events have told holds until an attempt
+/// would block. (Whoever operates on a socket through `AsFd` takes what events have told of.)
+///
+/// The exception is TCP's urgent mark, where Linux may say that a read would block although bytes
+/// lie behind the mark: see `sys::is_readable_after_all`.
+impl Trust for &Socket {
+    #[inline]
+    fn should_try(self, seen: Snapshot) -> bool {
+        seen.is_ready()
+    }
+
+    #[inline]
+    fn is_used_up(self, source: &Source, direction: Direction, seen: Snapshot) -> io::Result<bool> {
+        let is_readable_after_all = self.socket_type == SocketType::TcpStream
+            && direction == Direction::Read
+            && seen.has_sticky_flags()
+            && sys::is_readable_after_all(&source.descriptor());
+        if !is_readable_after_all {
+            source.clear(direction, seen);
         }
+        Ok(!is_readable_after_all)
     }
 }
 
@@ -570,52 +636,51 @@ pub(super) fn internet(address: SockAddr) -> io::Result<SocketAddr> {
     address.as_socket().ok_or_else(|| {
         io::Error::new(
             io::ErrorKind::InvalidData,
-            "the socket has no internet address",
+            "the socket's address is not an IP address",
         )
     })
 }
 
-/// Makes a socket that is non-blocking and close-on-exec.
-fn create(sort: SocketType, domain: Domain) -> io::Result<socket2::Socket> {
-    let protocol = match sort {
+/// Creates a socket that is non-blocking and close-on-exec.
+fn create(socket_type: SocketType, domain: Domain) -> io::Result<socket2::Socket> {
+    let protocol = match socket_type {
         SocketType::TcpStream | SocketType::TcpListener => Some(Protocol::TCP),
         SocketType::UdpSocket => Some(Protocol::UDP),
         #[cfg(unix)]
         _ => None,
     };
-    let socket = socket2::Socket::new(domain, sort.r#type(), protocol)?;
+    let socket = socket2::Socket::new(domain, socket_type.r#type(), protocol)?;
     socket.set_nonblocking(true)?;
     Ok(socket)
 }
 
-/// Gives a socket its address, and lets it listen if it is a listener.
-fn start(socket: &socket2::Socket, sort: SocketType, address: &SockAddr) -> io::Result<()> {
+/// Binds a socket, and listens if it is a listener.
+fn start(socket: &socket2::Socket, socket_type: SocketType, address: &SockAddr) -> io::Result<()> {
     socket.bind(address)?;
-    match sort.is_listener() {
+    match socket_type.is_listener() {
         true => socket.listen(BACKLOG),
         false => Ok(()),
     }
 }
 
-/// Makes a socket that others made as [`create`] would, or refuses it.
-fn prepare(socket: &SockRef<'_>, sort: SocketType) -> io::Result<()> {
+/// Prepares a foreign socket to be as [`create`] makes one; refuses one of another type.
+fn prepare(socket: &SockRef<'_>, socket_type: SocketType) -> io::Result<()> {
     let fits = match socket.local_addr().map(|address| address.domain()) {
-        Ok(domain) if sort.is_internet() => domain == Domain::IPV4 || domain == Domain::IPV6,
+        Ok(domain) if socket_type.is_internet() => domain == Domain::IPV4 || domain == Domain::IPV6,
         Ok(domain) => domain == Domain::UNIX,
-        // Windows says so of a socket that is not bound yet.
-        Err(error) if cfg!(windows) && error.kind() == io::ErrorKind::InvalidInput => true,
+        Err(error) if sys::is_unbound(&error) => true,
         Err(error) => return Err(error),
     };
-    if !fits || socket.r#type()? != sort.r#type() {
-        return Err(invalid(format!("the socket is not {}", sort.name())));
+    if !fits || socket.r#type()? != socket_type.r#type() {
+        return Err(invalid(format!("the socket is not {}", socket_type.name())));
     }
     socket.set_nonblocking(true)?;
     sys::prepare(socket)
 }
 
-/// The sender of nothing.
-fn nobody(sort: SocketType) -> io::Result<SockAddr> {
-    match sort.is_internet() {
+/// Placeholder peer address after shutdown.
+fn no_peer(socket_type: SocketType) -> io::Result<SockAddr> {
+    match socket_type.is_internet() {
         true => Ok(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)).into()),
         false => SockAddr::unix(""),
     }
@@ -623,8 +688,8 @@ fn nobody(sort: SocketType) -> io::Result<SockAddr> {
 
 /// A buffer as socket2 takes it.
 fn to_fill(bytes: &mut [u8]) -> &mut [MaybeUninit<u8>] {
-    // SAFETY: `MaybeUninit<u8>` has the layout of `u8`, and the methods that this is for promise to
-    // write nothing that is not initialised.
+    // SAFETY: `MaybeUninit<u8>` has the layout of `u8`, and the methods of socket2 that take the
+    // result promise to write initialised bytes only.
     unsafe { &mut *(std::ptr::from_mut(bytes) as *mut [MaybeUninit<u8>]) }
 }
 
@@ -634,54 +699,6 @@ fn invalid(words: String) -> io::Error {
 
 fn is_would_block(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::WouldBlock
-}
-
-/// Waits where the source is not registered yet, or with other workers' reactors only.
-#[cold]
-fn register(
-    source: &Arc<Source>,
-    direction: Direction,
-    id: WaiterId,
-    waker: &Waker,
-) -> io::Result<bool> {
-    context::with_reactor(|reactor| source.wait(reactor, direction, id, waker))?
-}
-
-/// See [`Socket::run`].
-struct Run<'a, F> {
-    socket: &'a Socket,
-    direction: Direction,
-    /// From the first poll on.
-    id: Option<WaiterId>,
-    operation: F,
-}
-
-/// Nothing in it is pinned.
-impl<F> Unpin for Run<'_, F> {}
-
-impl<T, F: FnMut(&SockRef<'_>, Snapshot) -> io::Result<T>> Future for Run<'_, F> {
-    type Output = io::Result<T>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
-        let Run {
-            socket,
-            direction,
-            id,
-            operation,
-        } = &mut *self;
-        let id = *id.get_or_insert_with(|| socket.io.new_id());
-        socket.poll(cx, *direction, id, |socket, seen| {
-            operation(&SockRef::from(socket), seen)
-        })
-    }
-}
-
-impl<F> Drop for Run<'_, F> {
-    fn drop(&mut self) {
-        if let Some(id) = self.id {
-            self.socket.io.forget(id);
-        }
-    }
 }
 
 #[cfg(all(test, target_os = "linux"))]
@@ -697,7 +714,8 @@ mod tests {
         Raw::new(Domain::IPV4, Type::STREAM, Some(protocol))
     }
 
-    /// A listener, whom it connects to, and what it accepts: are they trusted?
+    /// Whether the short reads of a listener's streams, a client and an accepted stream are
+    /// trusted.
     fn trusted(protocol: Protocol) -> [bool; 3] {
         let made = || make(protocol).unwrap();
         let listener = Socket::bind_with(made().into(), SocketType::TcpListener, &local()).unwrap();

@@ -1,4 +1,7 @@
-//! The two directions of a stream, apart: borrowed for one task, owned for two.
+//! The two halves of a stream: borrowed for one task, owned for two.
+//!
+//! The methods that split a [`TcpStream`] are here and not with it, so that streams know nothing of
+//! halves.
 
 use std::error::Error;
 use std::fmt;
@@ -8,7 +11,58 @@ use super::tcp::TcpStream;
 use crate::net::macros::{Stream, reads, writes};
 use crate::sys::lend_descriptor;
 
-/// The reading direction of a stream, borrowed: see [`TcpStream::split`].
+impl TcpStream {
+    /// Splits the stream into borrowed halves, for one task that reads and writes at once.
+    ///
+    /// ```
+    /// use polder::io::copy;
+    /// use polder::net::{TcpListener, TcpStream};
+    ///
+    /// # polder::block_on(async {
+    /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// # let near = TcpStream::connect(listener.local_addr()?).await?;
+    /// let (mut stream, _) = listener.accept().await?;
+    /// # drop(near);
+    /// let (reader, writer) = stream.split();
+    /// copy(reader, writer).await?; // an echo
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn split(&mut self) -> (ReadHalf<'_>, WriteHalf<'_>) {
+        ReadHalf::pair(self)
+    }
+
+    /// Splits the stream into owned halves, for two tasks. Dropping the write half ends writing.
+    ///
+    /// ```
+    /// use polder::io::{AsyncReadExt, AsyncWriteExt};
+    ///
+    /// # use polder::net::{TcpListener, TcpStream};
+    /// # polder::block_on(async {
+    /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// # let near = TcpStream::connect(listener.local_addr()?).await?;
+    /// # let (mut far, _) = listener.accept().await?;
+    /// let (mut reader, mut writer) = near.into_split();
+    /// let sender = polder::spawn(async move { writer.write_all(b"ping").await });
+    /// far.write_all(b"pong").await?;
+    /// let mut bytes = [0; 4];
+    /// reader.read_exact(&mut bytes).await?;
+    /// assert_eq!(&bytes, b"pong");
+    /// sender.await?; // Its half is dropped: the other end sees the end after these bytes.
+    /// let mut all = Vec::new();
+    /// far.read_to_end(&mut all).await?;
+    /// assert_eq!(all, b"ping");
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn into_split(self) -> (OwnedReadHalf, OwnedWriteHalf) {
+        OwnedReadHalf::pair(self)
+    }
+}
+
+/// The read half of a stream, borrowed: see [`TcpStream::split`].
 ///
 /// ```
 /// use polder::io::{AsyncReadExt, AsyncWriteExt};
@@ -31,11 +85,11 @@ use crate::sys::lend_descriptor;
 ///
 /// # Cancel safety
 ///
-/// As the stream's: a single `read` that is given up has read nothing.
+/// Cancel safe, as the stream is: a single `read` that is dropped has read nothing.
 #[derive(Debug)]
 pub struct ReadHalf<'a, S: Stream = TcpStream>(&'a S);
 
-/// The writing direction of a stream, borrowed: see [`TcpStream::split`].
+/// The write half of a stream, borrowed: see [`TcpStream::split`].
 ///
 /// ```
 /// use polder::io::{AsyncReadExt, AsyncWriteExt};
@@ -58,18 +112,18 @@ pub struct ReadHalf<'a, S: Stream = TcpStream>(&'a S);
 ///
 /// # Cancel safety
 ///
-/// As the stream's: a single `write` that is given up has written nothing.
+/// Cancel safe, as the stream is: a single `write` that is dropped has written nothing.
 #[derive(Debug)]
 pub struct WriteHalf<'a, S: Stream = TcpStream>(&'a S);
 
 impl<'a, S: Stream> ReadHalf<'a, S> {
-    /// Takes the stream for itself, so that there is one reader and one writer of it.
+    /// Borrows the stream mutably, so that there is one reader and one writer.
     pub(super) fn pair(stream: &'a mut S) -> (ReadHalf<'a, S>, WriteHalf<'a, S>) {
         (ReadHalf(stream), WriteHalf(stream))
     }
 }
 
-/// The reading direction of a stream, owned: see [`TcpStream::into_split`].
+/// The read half of a stream, owned: see [`TcpStream::into_split`].
 ///
 /// ```
 /// use polder::io::{AsyncReadExt, AsyncWriteExt};
@@ -93,11 +147,11 @@ impl<'a, S: Stream> ReadHalf<'a, S> {
 ///
 /// # Cancel safety
 ///
-/// As the stream's: a single `read` that is given up has read nothing.
+/// Cancel safe, as the stream is: a single `read` that is dropped has read nothing.
 #[derive(Debug)]
 pub struct OwnedReadHalf<S: Stream = TcpStream>(S);
 
-/// The writing direction of a stream, owned: see [`TcpStream::into_split`].
+/// The write half of a stream, owned: see [`TcpStream::into_split`].
 ///
 /// **Dropping it ends writing**: the other end sees the end of file, even if the reading half
 /// lives on.
@@ -123,11 +177,11 @@ pub struct OwnedReadHalf<S: Stream = TcpStream>(S);
 ///
 /// # Cancel safety
 ///
-/// As the stream's: a single `write` that is given up has written nothing.
+/// Cancel safe, as the stream is: a single `write` that is dropped has written nothing.
 #[derive(Debug)]
 pub struct OwnedWriteHalf<S: Stream = TcpStream> {
     stream: S,
-    /// Cleared when the halves are reunited.
+    /// Whether dropping ends writing; cleared when the halves are reunited.
     ends: bool,
 }
 
@@ -140,7 +194,7 @@ impl<S: Stream> OwnedReadHalf<S> {
         (OwnedReadHalf(stream), writer)
     }
 
-    /// Makes one stream of the two halves again.
+    /// Puts the two halves back together.
     ///
     /// ```
     /// use polder::net::{TcpListener, TcpStream};
@@ -158,7 +212,7 @@ impl<S: Stream> OwnedReadHalf<S> {
     ///
     /// # Errors
     ///
-    /// Gives both back where they are not halves of the same stream.
+    /// Returns both if they are not halves of the same stream.
     pub fn reunite(self, mut writer: OwnedWriteHalf<S>) -> Result<S, ReuniteError<S>> {
         if !self.0.socket().shares_with(writer.stream.socket()) {
             return Err(ReuniteError(self, writer));
@@ -171,13 +225,13 @@ impl<S: Stream> OwnedReadHalf<S> {
 impl<S: Stream> Drop for OwnedWriteHalf<S> {
     fn drop(&mut self) {
         if self.ends {
-            // The connection may have ended already.
+            // An error: the connection has ended already.
             let _ = self.stream.socket().shutdown(Shutdown::Write);
         }
     }
 }
 
-/// The two halves, given back: they belong to different streams.
+/// Two halves that belong to different streams, returned.
 ///
 /// ```
 /// use polder::net::ReuniteError;
@@ -213,7 +267,7 @@ reads!([S: Stream + Unpin] OwnedReadHalf<S>, |it| it.0.socket());
 writes!(['a, S: Stream] WriteHalf<'a, S>, |it| it.0.socket());
 writes!([S: Stream + Unpin] OwnedWriteHalf<S>, |it| it.stream.socket());
 
-// The stream's, and so that of both directions.
+// The stream's descriptor, which both halves share.
 lend_descriptor!(['a, S: Stream] ReadHalf<'a, S>, |it| it.0.socket().descriptor());
 lend_descriptor!(['a, S: Stream] WriteHalf<'a, S>, |it| it.0.socket().descriptor());
 lend_descriptor!([S: Stream] OwnedReadHalf<S>, |it| it.0.socket().descriptor());

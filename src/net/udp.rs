@@ -1,18 +1,18 @@
 //! UDP.
 
-use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::addresses::{AsyncToSocketAddrs, first_that_works};
-use super::socket::{Socket, SocketType, internet};
-use crate::net::macros::converts;
+use super::socket::{Group, Opt, Socket, SocketType, internet};
+use crate::net::macros::socket;
 use crate::sys::OwnedDescriptor;
 
 /// A UDP socket.
 ///
-/// Everything takes `&self`, and any number of tasks may send and receive at once: each datagram goes to
-/// one of those who wait. Clones share the socket; it is closed when the last one is dropped.
+/// All methods take `&self`, and any number of tasks may send and receive at once: each datagram
+/// goes to one of the receivers. Clones share the socket; it is closed when the last one is
+/// dropped.
 ///
 /// # Examples
 ///
@@ -35,21 +35,21 @@ use crate::sys::OwnedDescriptor;
 ///
 /// # Cancel safety
 ///
-/// A receive that is given up has taken no datagram, and a send has sent none.
+/// Cancel safe: a receive that is dropped has taken no datagram, and a send has sent none.
 ///
 /// # Platform notes
 ///
-/// * A datagram that is longer than the buffer is cut; the rest is lost. On Windows that is an error
-///   (`WSAEMSGSIZE`) too, with the beginning in the buffer.
-/// * That nobody listened where a datagram went is an error of a later call: of a connected
-///   socket's on Unix ([refused](io::ErrorKind::ConnectionRefused)), of any socket's receive on Windows
-///   ([reset](io::ErrorKind::ConnectionReset)). A server that goes on after it is not harmed.
+/// * A datagram that is longer than the buffer is truncated. On Windows that is also an error
+///   (`WSAEMSGSIZE`), with the beginning in the buffer.
+/// * If nobody receives at a datagram's destination, a later call fails: on Unix that of a
+///   connected socket ([refused](io::ErrorKind::ConnectionRefused)), on Windows the receive of any
+///   socket ([reset](io::ErrorKind::ConnectionReset)). A server can ignore that error.
 #[derive(Clone)]
 pub struct UdpSocket(Socket);
 
 impl UdpSocket {
-    /// Receives at the first of `address`'s addresses that can be had. Port 0 asks the system for a free
-    /// one.
+    /// Binds to the first of `address`'s addresses that is available. Port 0 asks the system for a
+    /// free port.
     ///
     /// ```
     /// use polder::net::UdpSocket;
@@ -66,14 +66,14 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// What the system says of the last address tried, for instance that it is
-    /// [in use](io::ErrorKind::AddrInUse); [`InvalidInput`](io::ErrorKind::InvalidInput) for an
-    /// empty list and for text that is no address; what [`resolve`](super::resolve) says of a name.
+    /// The system's error for the last address tried, for instance that it is [in
+    /// use](io::ErrorKind::AddrInUse); [`InvalidInput`](io::ErrorKind::InvalidInput) for an empty
+    /// list and for text that is not an address; the errors of [`resolve`](super::resolve) says of
+    /// a name.
     ///
     /// # Cancel safety
     ///
-    /// Giving up leaves nothing behind, but, where a name is looked up, what
-    /// [`resolve`](super::resolve) does.
+    /// Cancel safe: dropping the future has no effect. For a name, see [`resolve`](super::resolve).
     pub async fn bind(address: impl AsyncToSocketAddrs) -> io::Result<UdpSocket> {
         first_that_works(address, |address| async move {
             Socket::bind(SocketType::UdpSocket, &address.into()).map(UdpSocket)
@@ -81,7 +81,7 @@ impl UdpSocket {
         .await
     }
 
-    /// [`bind`](Self::bind) for a socket that was given its options before.
+    /// [`bind`](Self::bind) for a socket whose options are set already.
     ///
     /// ```
     /// use polder::net::UdpSocket;
@@ -96,7 +96,8 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// What the system says; [`InvalidInput`](io::ErrorKind::InvalidInput) if it is not a UDP socket.
+    /// Any error of the system call; [`InvalidInput`](io::ErrorKind::InvalidInput) if it is not a
+    /// UDP socket.
     pub fn bind_with(
         socket: impl Into<OwnedDescriptor>,
         address: SocketAddr,
@@ -104,9 +105,9 @@ impl UdpSocket {
         Socket::bind_with(socket.into(), SocketType::UdpSocket, &address.into()).map(UdpSocket)
     }
 
-    /// Says to whom [`send`](Self::send) sends, and that only its datagrams are received: the first of
-    /// `address`'s addresses that the system takes. Nothing is sent. It can be changed by connecting
-    /// again.
+    /// Sets the peer that [`send`](Self::send) sends to, and whose datagrams alone are received:
+    /// the first of `address`'s addresses that the system accepts. Nothing is sent. Connecting
+    /// again changes the peer.
     ///
     /// ```
     /// use polder::net::UdpSocket;
@@ -127,12 +128,13 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// What the system says of the last address tried; [`InvalidInput`](io::ErrorKind::InvalidInput) for
-    /// an empty list and for text that is no address; what [`resolve`](super::resolve) says of a name.
+    /// The system's error for the last address tried; [`InvalidInput`](io::ErrorKind::InvalidInput)
+    /// for an empty list and for text that is not an address; for a name, the errors of
+    /// [`resolve`](super::resolve).
     ///
     /// # Cancel safety
     ///
-    /// Giving up leaves the socket as it was. For a name that is looked up, see
+    /// Cancel safe: dropping the future leaves the socket as it was. For a name, see
     /// [`resolve`](super::resolve).
     pub async fn connect(&self, address: impl AsyncToSocketAddrs) -> io::Result<()> {
         first_that_works(address, |address| async move {
@@ -141,7 +143,7 @@ impl UdpSocket {
         .await
     }
 
-    /// Waits for a datagram: how long it is, and who sent it.
+    /// Receives a datagram. Returns its length and its sender's address.
     ///
     /// ```
     /// use polder::net::UdpSocket;
@@ -162,17 +164,17 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// What the system says: see the platform notes above.
+    /// Any error of the system call: see the platform notes above.
     ///
     /// # Cancel safety
     ///
-    /// Giving up loses no datagram.
+    /// Cancel safe: dropping the future loses no datagram.
     pub async fn recv_from(&self, bytes: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         let (length, peer) = self.0.recv_from(bytes).await?;
         Ok((length, internet(peer)?))
     }
 
-    /// Waits for a datagram without taking it: the next receive gives the same one again.
+    /// Waits for a datagram without consuming it: the next receive returns the same one again.
     ///
     /// ```
     /// use polder::net::UdpSocket;
@@ -191,18 +193,18 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Any error of the system call.
     ///
     /// # Cancel safety
     ///
-    /// Giving up loses no datagram.
+    /// Cancel safe: dropping the future loses no datagram.
     pub async fn peek_from(&self, bytes: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         let (length, peer) = self.0.peek_from(bytes).await?;
         Ok((length, internet(peer)?))
     }
 
-    /// Sends a datagram to the first of `address`'s addresses that the system takes; waits while the
-    /// socket's buffer is full.
+    /// Sends a datagram to the first of `address`'s addresses that the system accepts; waits while
+    /// the socket's buffer is full.
     ///
     /// ```
     /// use polder::net::UdpSocket;
@@ -222,13 +224,14 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// What the system says of the last address tried, for instance that the datagram is too long;
-    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for an empty list and for text that is no address;
-    /// what [`resolve`](super::resolve) says of a name.
+    /// The system's error for the last address tried, for instance that the datagram is too long;
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for an empty list and for text that is not an
+    /// address; for a name, the errors of [`resolve`](super::resolve).
     ///
     /// # Cancel safety
     ///
-    /// Giving up sends nothing. For a name that is looked up, see [`resolve`](super::resolve).
+    /// Cancel safe: a future that is dropped has sent nothing. For a name, see
+    /// [`resolve`](super::resolve).
     pub async fn send_to(
         &self,
         bytes: &[u8],
@@ -240,8 +243,8 @@ impl UdpSocket {
         .await
     }
 
-    /// Waits for a datagram from the peer that this is [connected](Self::connect) to; from anyone if
-    /// it is not.
+    /// Receives a datagram from the [peer](Self::connect), or from anyone if there is none. Returns
+    /// its length.
     ///
     /// ```
     /// use polder::net::UdpSocket;
@@ -263,16 +266,16 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// What the system says: see the platform notes above.
+    /// Any error of the system call: see the platform notes above.
     ///
     /// # Cancel safety
     ///
-    /// Giving up loses no datagram.
+    /// Cancel safe: dropping the future loses no datagram.
     pub async fn recv(&self, bytes: &mut [u8]) -> io::Result<usize> {
         self.0.recv(bytes).await
     }
 
-    /// [`recv`](Self::recv) without taking the datagram.
+    /// [`recv`](Self::recv) without consuming the datagram.
     ///
     /// ```
     /// use polder::net::UdpSocket;
@@ -292,16 +295,16 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Any error of the system call.
     ///
     /// # Cancel safety
     ///
-    /// Giving up loses no datagram.
+    /// Cancel safe: dropping the future loses no datagram.
     pub async fn peek(&self, bytes: &mut [u8]) -> io::Result<usize> {
         self.0.peek(bytes).await
     }
 
-    /// Sends a datagram to the peer that this is [connected](Self::connect) to; waits while the socket's
+    /// Sends a datagram to the [peer](Self::connect); waits while the socket's
     /// buffer is full.
     ///
     /// ```
@@ -321,16 +324,17 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// What the system says: without a peer, that there is none.
+    /// Any error of the system call, for instance that there is no peer.
     ///
     /// # Cancel safety
     ///
-    /// Giving up sends nothing.
+    /// Cancel safe: a future that is dropped has sent nothing.
     pub async fn send(&self, bytes: &[u8]) -> io::Result<usize> {
         self.0.send(bytes).await
     }
 
-    /// The address that it receives at: with the real port, where port 0 was asked for.
+    /// The address that it is bound to, with the port that the system chose if port 0 was asked
+    /// for.
     ///
     /// ```
     /// use polder::net::UdpSocket;
@@ -345,12 +349,12 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Any error of the system call.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         internet(self.0.local_addr()?)
     }
 
-    /// The peer that it is [connected](Self::connect) to.
+    /// The address of the [peer](Self::connect).
     ///
     /// ```
     /// use polder::net::UdpSocket;
@@ -387,9 +391,9 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// What the system says, of this option as of those below.
+    /// Any error of the system call.
     pub fn broadcast(&self) -> io::Result<bool> {
-        self.0.option(|socket| socket.broadcast())
+        self.0.broadcast()
     }
 
     /// Sets [`broadcast`](Self::broadcast).
@@ -407,13 +411,13 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Any error of the system call.
     pub fn set_broadcast(&self, broadcast: bool) -> io::Result<()> {
-        self.0.option(|socket| socket.set_broadcast(broadcast))
+        self.0.set(Opt::Broadcast(broadcast))
     }
 
-    /// Whether multicast datagrams that are sent here come back to this machine (`IP_MULTICAST_LOOP`).
-    /// On Windows it is the receiver's option.
+    /// Whether multicast datagrams that are sent here come back to this machine
+    /// (`IP_MULTICAST_LOOP`). On Windows it is the receiver's option.
     ///
     /// ```
     /// # use polder::net::UdpSocket;
@@ -427,9 +431,9 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Any error of the system call.
     pub fn multicast_loop_v4(&self) -> io::Result<bool> {
-        self.0.option(|socket| socket.multicast_loop_v4())
+        self.0.multicast_loop_v4()
     }
 
     /// Sets [`multicast_loop_v4`](Self::multicast_loop_v4).
@@ -447,10 +451,9 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Any error of the system call.
     pub fn set_multicast_loop_v4(&self, come_back: bool) -> io::Result<()> {
-        self.0
-            .option(|socket| socket.set_multicast_loop_v4(come_back))
+        self.0.set(Opt::MulticastLoopV4(come_back))
     }
 
     /// How many hops multicast datagrams may take (`IP_MULTICAST_TTL`): 1, unless it was set.
@@ -467,9 +470,9 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Any error of the system call.
     pub fn multicast_ttl_v4(&self) -> io::Result<u32> {
-        self.0.option(|socket| socket.multicast_ttl_v4())
+        self.0.multicast_ttl_v4()
     }
 
     /// Sets [`multicast_ttl_v4`](Self::multicast_ttl_v4).
@@ -487,9 +490,9 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Any error of the system call.
     pub fn set_multicast_ttl_v4(&self, ttl: u32) -> io::Result<()> {
-        self.0.option(|socket| socket.set_multicast_ttl_v4(ttl))
+        self.0.set(Opt::MulticastTtlV4(ttl))
     }
 
     /// Whether multicast datagrams that are sent here come back to this machine
@@ -508,9 +511,9 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Any error of the system call.
     pub fn multicast_loop_v6(&self) -> io::Result<bool> {
-        self.0.option(|socket| socket.multicast_loop_v6())
+        self.0.multicast_loop_v6()
     }
 
     /// Sets [`multicast_loop_v6`](Self::multicast_loop_v6).
@@ -529,16 +532,15 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Any error of the system call.
     pub fn set_multicast_loop_v6(&self, come_back: bool) -> io::Result<()> {
-        self.0
-            .option(|socket| socket.set_multicast_loop_v6(come_back))
+        self.0.set(Opt::MulticastLoopV6(come_back))
     }
 
     /// How many hops datagrams may take (`IP_TTL`).
     ///
-    /// What an IPv6 socket makes of that is the system's: Linux takes it, for the IPv4 packets that such a
-    /// socket may send. The hops of IPv6 packets are set through `socket2::SockRef::from`.
+    /// For an IPv6 socket it depends on the system: Linux accepts it, for the IPv4 packets that
+    /// such a socket may send. To set the hop limit of IPv6 packets, use `socket2::SockRef::from`.
     ///
     /// ```
     /// # use polder::net::UdpSocket;
@@ -552,9 +554,9 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Any error of the system call.
     pub fn ttl(&self) -> io::Result<u32> {
-        self.0.option(|socket| socket.ttl_v4())
+        self.0.ttl()
     }
 
     /// Sets [`ttl`](Self::ttl).
@@ -572,9 +574,9 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Any error of the system call.
     pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
-        self.0.option(|socket| socket.set_ttl_v4(ttl))
+        self.0.set(Opt::Ttl(ttl))
     }
 
     /// Receives what is sent to the group `multiaddr` on the interface that has the address
@@ -595,10 +597,9 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// What the system says, for instance that the address is no group's.
+    /// Any error of the system call, for instance that it is not a multicast address.
     pub fn join_multicast_v4(&self, multiaddr: Ipv4Addr, interface: Ipv4Addr) -> io::Result<()> {
-        self.0
-            .option(|socket| socket.join_multicast_v4(&multiaddr, &interface))
+        self.0.join(Group::V4(multiaddr, interface))
     }
 
     /// Leaves a group that was [joined](Self::join_multicast_v4).
@@ -619,14 +620,13 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// What the system says, for instance that it was not joined.
+    /// Any error of the system call, for instance that the group was not joined.
     pub fn leave_multicast_v4(&self, multiaddr: Ipv4Addr, interface: Ipv4Addr) -> io::Result<()> {
-        self.0
-            .option(|socket| socket.leave_multicast_v4(&multiaddr, &interface))
+        self.0.leave(Group::V4(multiaddr, interface))
     }
 
-    /// Receives what is sent to the group `multiaddr` on the interface with the index `interface`, or on
-    /// one that the system chooses if that is 0.
+    /// Receives what is sent to the group `multiaddr` on the interface with the index `interface`,
+    /// or on one that the system chooses if that is 0.
     ///
     /// ```
     /// use polder::net::Ipv6Addr;
@@ -648,10 +648,9 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// What the system says, for instance that the address is no group's.
+    /// Any error of the system call, for instance that it is not a multicast address.
     pub fn join_multicast_v6(&self, multiaddr: &Ipv6Addr, interface: u32) -> io::Result<()> {
-        self.0
-            .option(|socket| socket.join_multicast_v6(multiaddr, interface))
+        self.0.join(Group::V6(*multiaddr, interface))
     }
 
     /// Leaves a group that was [joined](Self::join_multicast_v6).
@@ -672,20 +671,15 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// What the system says, for instance that it was not joined.
+    /// Any error of the system call, for instance that the group was not joined.
     pub fn leave_multicast_v6(&self, multiaddr: &Ipv6Addr, interface: u32) -> io::Result<()> {
-        self.0
-            .option(|socket| socket.leave_multicast_v6(multiaddr, interface))
+        self.0.leave(Group::V6(*multiaddr, interface))
     }
 }
 
-converts!(UdpSocket, std::net::UdpSocket, SocketType::UdpSocket);
-
-impl fmt::Debug for UdpSocket {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("UdpSocket")
-            .field("local_addr", &self.local_addr().ok())
-            .field("peer_addr", &self.peer_addr().ok())
-            .finish()
-    }
-}
+socket!(
+    UdpSocket,
+    std::net::UdpSocket,
+    SocketType::UdpSocket,
+    [local_addr, peer_addr]
+);

@@ -35,7 +35,6 @@
 //! waker is called and dropped under none of them.
 
 use std::io;
-use std::mem::ManuallyDrop;
 use std::sync::{Arc, Weak};
 use std::task::{Wake, Waker};
 use std::time::Duration;
@@ -46,7 +45,7 @@ use super::{Reactor, Token};
 use crate::poller::{Interest, Mode, Ready};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use crate::sync::{Spare, drop_all, wake_all};
-use crate::sys::{self, AsDescriptor, BorrowedDescriptor, OwnedDescriptor};
+use crate::sys::{self, AsDescriptor, BorrowedDescriptor, LentDescriptor, OwnedDescriptor};
 
 /// What a source is, as far as waiting for it differs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,11 +73,12 @@ pub(crate) struct Source {
     is_fruitful: AtomicBool,
 }
 
-/// A descriptor, to be closed or not. Both lie in the same place, so that looking at it asks nothing.
+/// A descriptor: to be closed with its source, or its owner's. Both lie in the same place, so that
+/// borrowing it takes no branch.
 #[derive(Debug)]
 enum Held {
     Owned(OwnedDescriptor),
-    Lent(ManuallyDrop<OwnedDescriptor>),
+    Lent(LentDescriptor),
 }
 
 /// Where a source is registered: almost always nowhere or in one place.
@@ -227,10 +227,10 @@ impl Source {
     }
 
     #[inline]
-    pub(crate) fn descriptor(&self) -> &OwnedDescriptor {
+    pub(crate) fn descriptor(&self) -> BorrowedDescriptor<'_> {
         match &self.descriptor {
-            Held::Owned(descriptor) => descriptor,
-            Held::Lent(descriptor) => descriptor,
+            Held::Owned(descriptor) => descriptor.as_descriptor(),
+            Held::Lent(descriptor) => descriptor.as_descriptor(),
         }
     }
 
@@ -334,7 +334,7 @@ impl Source {
             Some(_) => Ok(false),
             None => reactor
                 .poller()
-                .register_socket(self.descriptor().as_descriptor(), token, interest, mode)
+                .register_socket(self.descriptor(), token, interest, mode)
                 .map(|()| true),
         };
         if let Ok(true) = result {
@@ -365,7 +365,7 @@ impl Source {
     fn deregister(&self, homes: Registrations) -> Registrations {
         for home in homes.all() {
             // It can only fail if somebody has closed our descriptor: then it is not there either.
-            let _ = (home.reactor.poller()).deregister(self.descriptor().as_descriptor());
+            let _ = (home.reactor.poller()).deregister(self.descriptor());
         }
         homes
     }
@@ -389,7 +389,7 @@ impl Source {
     }
 
     fn ask(&self, home: &mut Registration, interest: Interest) -> io::Result<()> {
-        let (reactor, socket) = (&home.reactor, self.descriptor().as_descriptor());
+        let (reactor, socket) = (&home.reactor, self.descriptor());
         (reactor.poller()).modify_socket(socket, home.token, interest, reactor.mode())?;
         home.interest = interest;
         Ok(())
@@ -480,7 +480,7 @@ impl Source {
     #[cold]
     fn rest(self: &Arc<Self>, home: &mut Registration, told: Interest) -> Interest {
         // What cannot be asked is believed.
-        let (read, write) = sys::is_only_an_error(self.descriptor()).unwrap_or_default();
+        let (read, write) = sys::is_only_an_error(&self.descriptor()).unwrap_or_default();
         let mut vain = Interest::NONE;
         if read {
             vain |= interest(Direction::Read);
@@ -619,9 +619,9 @@ impl Io {
     /// It must stay open until the last handle is dropped.
     #[cfg(not(loom))]
     pub(crate) unsafe fn lent(descriptor: BorrowedDescriptor<'_>) -> Io {
-        // SAFETY: the caller's promise; from here it is never closed.
-        let descriptor = unsafe { sys::take_as_owned(descriptor) };
-        Io::with(Held::Lent(ManuallyDrop::new(descriptor)), SourceKind::Lent)
+        // SAFETY: the caller promises it.
+        let descriptor = unsafe { LentDescriptor::new(descriptor) };
+        Io::with(Held::Lent(descriptor), SourceKind::Lent)
     }
 
     fn with(descriptor: Held, kind: SourceKind) -> Io {
@@ -673,8 +673,8 @@ impl Io {
                 descriptor: Held::Owned(descriptor),
                 ..
             }) => Ok(descriptor),
-            Ok(source) => source.descriptor().try_clone(),
-            Err(source) => source.descriptor().try_clone(),
+            Ok(source) => source.descriptor().try_clone_to_owned(),
+            Err(source) => source.descriptor().try_clone_to_owned(),
         }
     }
 }

@@ -1,5 +1,10 @@
-//! What a descriptor is called on this platform: the one switch between Unix and Windows for
-//! everything above the pollers.
+//! All that differs between Unix and Windows above the pollers: what a descriptor is called and how
+//! it is lent, whether it is ready now, how a socket sends, receives and accepts, what the errors
+//! of `accept` mean, and the coarse clock.
+//!
+//! `unix` and `windows` have the same items, but for those of Unix sockets. What differs among Unix
+//! systems is decided within `unix`, where the system call is made. What only sockets need is in
+//! `net` below each of the two.
 
 #[cfg(unix)]
 mod unix;
@@ -11,13 +16,29 @@ mod windows;
 #[cfg(windows)]
 pub(crate) use windows::*;
 
-/// What an error of `accept` says of the next attempt.
+/// A descriptor that is somebody else's, without the lifetime of a borrow.
+#[derive(Debug)]
+pub(crate) struct LentDescriptor(BorrowedDescriptor<'static>);
+
+impl LentDescriptor {
+    /// # Safety
+    ///
+    /// The descriptor must stay open for as long as this is used.
+    pub(crate) unsafe fn new(descriptor: BorrowedDescriptor<'_>) -> LentDescriptor {
+        // SAFETY: the caller promises it; the borrow is lent for no longer than this lives.
+        LentDescriptor(unsafe { BorrowedDescriptor::borrow_raw(descriptor.as_raw_descriptor()) })
+    }
+}
+
+lend_descriptor!([] LentDescriptor, |it| it.0);
+
+/// What an error of `accept` means for the next attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum AfterAcceptError {
-    /// It was about one connection.
+    /// It concerns one connection.
     Again,
-    /// Something has run out: it will not do at once.
+    /// A resource is exhausted: the next attempt should wait.
     Rest,
-    /// It is not a listening socket, and never will be.
+    /// The socket does not listen.
     End,
 }

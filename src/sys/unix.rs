@@ -1,4 +1,4 @@
-//! Unix: a socket is a file descriptor.
+//! Unix: a descriptor is a file descriptor.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -38,29 +38,31 @@ impl<T: AsRawFd> AsRawDescriptor for T {
     }
 }
 
-/// `lend_descriptor!([generics] type, |it| descriptor)`: the platform's traits for a public type that has
-/// a descriptor.
+/// `lend_descriptor!([generics] type, |it| descriptor)`: the platform's traits for a type that
+/// lends a [`BorrowedDescriptor`].
 macro_rules! lend_descriptor {
     ([$($generics:tt)*] $type:ty, |$it:ident| $descriptor:expr) => {
         impl<$($generics)*> std::os::fd::AsFd for $type {
+            #[inline]
             fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
                 let $it = self;
-                std::os::fd::AsFd::as_fd($descriptor)
+                $descriptor
             }
         }
 
         impl<$($generics)*> std::os::fd::AsRawFd for $type {
+            #[inline]
             fn as_raw_fd(&self) -> std::os::fd::RawFd {
                 let $it = self;
-                std::os::fd::AsRawFd::as_raw_fd($descriptor)
+                std::os::fd::AsRawFd::as_raw_fd(&$descriptor)
             }
         }
     };
 }
 pub(crate) use lend_descriptor;
 
-/// A timeout as the kernel takes it. Where the platform's call takes milliseconds or microseconds only,
-/// rustix rounds up.
+/// A timeout as the kernel takes it. Where the platform's call takes milliseconds or microseconds
+/// only, rustix rounds up.
 pub(crate) fn timespec(duration: Duration) -> Timespec {
     Timespec {
         tv_sec: duration.as_secs() as _,
@@ -68,17 +70,17 @@ pub(crate) fn timespec(duration: Duration) -> Timespec {
     }
 }
 
-/// How far behind the coarse clock is at most, and as much again: it goes on with the kernel's tick,
-/// of which there are 100 a second at least (`CONFIG_HZ`).
+/// Twice the most that the coarse clock lags: it advances with the kernel's tick, of which there
+/// are at least 100 a second (`CONFIG_HZ`).
 pub(crate) const COARSENESS: Duration = Duration::from_millis(20);
 
-/// The clock that an `Instant` is a moment of, where there is a coarse one beside it: Linux, where that
-/// takes a fifth of the time to read. (A preload library that replaces the one may make anything of the
-/// other: libfaketime does, with a clock that runs faster or slower.)
+/// The clock of `Instant`, where there is a coarse one beside it: on Linux that takes a fifth of
+/// the time to read. (A preload library that replaces one clock may do anything to the other:
+/// libfaketime does, with a clock that runs faster or slower.)
 pub(crate) fn precise_time() -> Option<Duration> {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     {
-        // More than once, since this thread may lose the core between the two.
+        // More than once, since the thread may be preempted between the two.
         (0..3).find_map(|_| {
             let coarse = clock(libc::CLOCK_MONOTONIC_COARSE)?;
             let precise = clock(libc::CLOCK_MONOTONIC)?;
@@ -118,23 +120,11 @@ fn clock(id: libc::clockid_t) -> Option<Duration> {
     }
 }
 
-/// What a public interface asks of whoever has a descriptor.
+/// The bound by which a public function takes a type with a descriptor.
 pub(crate) use std::os::fd::AsFd as HasDescriptor;
 
-/// The same descriptor once more, as if it had a second owner.
-///
-/// # Safety
-///
-/// What this gives must never be dropped, and not be used once the descriptor is closed.
-pub(crate) unsafe fn take_as_owned(descriptor: BorrowedDescriptor<'_>) -> OwnedDescriptor {
-    use std::os::fd::FromRawFd;
-
-    // SAFETY: the descriptor is open, and the caller sees to it that only its owner closes it.
-    unsafe { OwnedDescriptor::from_raw_fd(descriptor.as_raw_fd()) }
-}
-
-/// Whether a read, or a write, would not block right now: the level, whatever edges were told. An
-/// error and a hang-up count, since the operation tells of them at once.
+/// Whether a read, or a write, would not block right now: the level, whatever events have told. An
+/// error and a hang-up count, since the operation would report them at once.
 pub(crate) fn is_ready(descriptor: &impl AsFd, to_write: bool) -> io::Result<bool> {
     let wanted = match to_write {
         true => PollFlags::OUT,
@@ -149,8 +139,8 @@ pub(crate) fn is_ready(descriptor: &impl AsFd, to_write: bool) -> io::Result<boo
     }
 }
 
-/// What `select(2)` says at once. Apple's `poll` is a kqueue inside, and calls invalid what a kqueue
-/// cannot watch, `/dev/tty` for one (xnu, `poll_nocancel`).
+/// The same by `select(2)`. Apple's `poll` is a kqueue inside, and reports what a kqueue cannot
+/// watch as invalid, `/dev/tty` for one (xnu, `poll_nocancel`).
 #[cfg(any(target_vendor = "apple", all(test, target_os = "linux")))]
 fn select_now(descriptor: &impl AsFd, to_write: bool) -> io::Result<bool> {
     use rustix::event::{FdSetElement, fd_set_insert, fd_set_num_elements, select};
@@ -177,7 +167,7 @@ fn select_now(descriptor: &impl AsFd, to_write: bool) -> io::Result<bool> {
     Ok(count > 0)
 }
 
-/// What `poll(2)` says at once. Even a poll that does not wait is interrupted.
+/// Calls `poll(2)` with a timeout of zero. Even that may be interrupted.
 pub(crate) fn poll_now(descriptor: &impl AsFd, wanted: PollFlags) -> io::Result<PollFlags> {
     let mut asked = [PollFd::new(descriptor, wanted)];
     let at_once = timespec(Duration::ZERO);
@@ -185,13 +175,13 @@ pub(crate) fn poll_now(descriptor: &impl AsFd, wanted: PollFlags) -> io::Result<
     Ok(asked[0].revents())
 }
 
-/// Whether it says that the process, or the system, has as many descriptors as it may.
+/// Whether the limit of descriptors, of the process or the system, is reached.
 pub(crate) fn is_out_of_descriptors(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
 
-/// Whether reading, and writing, are called possible because of an error alone. Most often the next
-/// operation takes that; an error queue stays until somebody reads it.
+/// Whether the descriptor is reported readable, and writable, because of an error alone. Most often
+/// the next operation clears the error; an error queue stays until it is read.
 pub(crate) fn is_only_an_error(descriptor: &impl AsFd) -> io::Result<(bool, bool)> {
     let told = poll_now(descriptor, PollFlags::IN | PollFlags::OUT)?;
     let ended = told.intersects(PollFlags::HUP | PollFlags::NVAL);
@@ -202,11 +192,11 @@ pub(crate) fn is_only_an_error(descriptor: &impl AsFd) -> io::Result<(bool, bool
     ))
 }
 
-/// Whether it is of a kind that can never be waited for, since it is always ready.
+/// Whether it is a file, which is always ready and so cannot be waited for.
 pub(crate) fn is_file(descriptor: &impl AsFd) -> io::Result<bool> {
     use rustix::fs::FileType;
 
-    // A disk is one too: neither Linux's block devices nor the BSDs' have a way to wait.
+    // Disks count: neither Linux's block devices nor the BSDs' can be waited for.
     let kind = FileType::from_raw_mode(rustix::fs::fstat(descriptor)?.st_mode);
     Ok(matches!(
         kind,
@@ -224,8 +214,7 @@ pub(crate) fn set_nonblocking(descriptor: &impl AsFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Which of these can be read and written right now, as [`is_ready`] says of one. Those that are not asked
-/// about are not ready.
+/// [`is_ready`] for several descriptors, each with the directions to ask about.
 #[cfg(all(feature = "async-io", not(loom)))]
 pub(crate) fn ready_now<'a>(
     asked: impl Iterator<Item = (BorrowedDescriptor<'a>, bool, bool)>,
@@ -257,7 +246,7 @@ mod tests {
 
     use super::*;
 
-    /// What only Apple's systems use is tried here.
+    /// Only Apple's systems use `select_now`; it is tested here.
     #[test]
     fn select_and_poll_say_the_same_of_what_both_can_watch() {
         let (mut near, mut far) = UnixStream::pair().unwrap();

@@ -1,4 +1,4 @@
-//! Windows: a socket is a handle of its own kind.
+//! Windows: a descriptor is a socket.
 
 use std::io;
 use std::os::windows::io::{AsRawSocket, AsSocket};
@@ -36,44 +36,34 @@ impl<T: AsRawSocket> AsRawDescriptor for T {
     }
 }
 
-/// `lend_descriptor!([generics] type, |it| descriptor)`: the platform's traits for a public type that has
-/// a descriptor.
+/// `lend_descriptor!([generics] type, |it| descriptor)`: the platform's traits for a type that
+/// lends a [`BorrowedDescriptor`].
 macro_rules! lend_descriptor {
     ([$($generics:tt)*] $type:ty, |$it:ident| $descriptor:expr) => {
         impl<$($generics)*> std::os::windows::io::AsSocket for $type {
+            #[inline]
             fn as_socket(&self) -> std::os::windows::io::BorrowedSocket<'_> {
                 let $it = self;
-                std::os::windows::io::AsSocket::as_socket($descriptor)
+                $descriptor
             }
         }
 
         impl<$($generics)*> std::os::windows::io::AsRawSocket for $type {
+            #[inline]
             fn as_raw_socket(&self) -> std::os::windows::io::RawSocket {
                 let $it = self;
-                std::os::windows::io::AsRawSocket::as_raw_socket($descriptor)
+                std::os::windows::io::AsRawSocket::as_raw_socket(&$descriptor)
             }
         }
     };
 }
 pub(crate) use lend_descriptor;
 
-/// What a public interface asks of whoever has a descriptor.
+/// The bound by which a public function takes a type with a descriptor.
 pub(crate) use std::os::windows::io::AsSocket as HasDescriptor;
 
-/// The same socket once more, as if it had a second owner.
-///
-/// # Safety
-///
-/// What this gives must never be dropped, and not be used once the socket is closed.
-pub(crate) unsafe fn take_as_owned(socket: BorrowedDescriptor<'_>) -> OwnedDescriptor {
-    use std::os::windows::io::FromRawSocket;
-
-    // SAFETY: the socket is open, and the caller sees to it that only its owner closes it.
-    unsafe { OwnedDescriptor::from_raw_socket(socket.as_raw_socket()) }
-}
-
-/// Whether a read, or a write, would not block right now: the level, whatever edges were told. An
-/// error and a hang-up count, since the operation tells of them at once.
+/// Whether a read, or a write, would not block right now: the level, whatever events have told. An
+/// error and a hang-up count, since the operation would report them at once.
 pub(crate) fn is_ready(socket: &impl AsSocket, to_write: bool) -> io::Result<bool> {
     use windows_sys::Win32::Networking::WinSock::{
         POLLNVAL, POLLRDNORM, POLLWRNORM, SOCKET, WSAENOTSOCK, WSAPOLLFD, WSAPoll,
@@ -97,7 +87,7 @@ pub(crate) fn is_ready(socket: &impl AsSocket, to_write: bool) -> io::Result<boo
     }
 }
 
-/// As a Unix says it, whose numbers programs look for.
+/// Only Unix has numbers for it that programs look for.
 pub(crate) fn is_out_of_descriptors(_: &io::Error) -> bool {
     false
 }
@@ -107,7 +97,7 @@ pub(crate) fn is_only_an_error(_: &impl AsSocket) -> io::Result<(bool, bool)> {
     Ok((false, false))
 }
 
-/// What can be borrowed as a socket is one.
+/// Only sockets can be borrowed as sockets.
 pub(crate) fn is_file(_: &impl AsSocket) -> io::Result<bool> {
     Ok(false)
 }
@@ -129,7 +119,7 @@ pub(crate) fn set_nonblocking(socket: &impl AsSocket) -> io::Result<()> {
     }
 }
 
-/// See the other platforms' one.
+/// See `unix`.
 pub(crate) const COARSENESS: Duration = Duration::ZERO;
 
 /// There is no coarse clock beside the precise one.
@@ -142,8 +132,7 @@ pub(crate) fn coarse_time() -> Option<Duration> {
     None
 }
 
-/// Which of these can be read and written right now, as [`is_ready`] says of one. Those that are not asked
-/// about are not ready.
+/// [`is_ready`] for several descriptors, each with the directions to ask about.
 #[cfg(all(feature = "async-io", not(loom)))]
 pub(crate) fn ready_now<'a>(
     asked: impl Iterator<Item = (BorrowedDescriptor<'a>, bool, bool)>,

@@ -3,7 +3,7 @@
 use std::future::{Future, poll_fn};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use polder::future::{poll_once, zip};
 use polder::io::{AsyncReadExt, AsyncWriteExt};
-use polder::stream::StreamExt;
 use polder::{Async, Timer};
 
 use crate::support::{in_every_runtime, on_every_backend, on_every_backend_alone, runtime};
@@ -623,108 +622,4 @@ mod unix {
             });
         }
     }
-}
-
-#[test]
-fn std_sockets_in_async_have_the_functions_of_async_io() {
-    in_every_runtime(|_| async {
-        let listener = Async::<TcpListener>::bind(([127, 0, 0, 1], 0)).expect("a port");
-        let address = listener.get_ref().local_addr().expect("it has one");
-        let taken = Async::<TcpListener>::bind(address).expect_err("the port is in use");
-        assert_eq!(taken.kind(), ErrorKind::AddrInUse);
-
-        let connect = || Async::<TcpStream>::connect(address);
-        let (client, accepted) = zip(connect(), listener.accept()).await;
-        let (mut client, (mut server, from)) = (client.unwrap(), accepted.unwrap());
-        assert_eq!(from, client.get_ref().local_addr().unwrap());
-        client.write_all(b"hello").await.unwrap();
-        let mut bytes = [0; 5];
-        assert!(server.peek(&mut bytes).await.unwrap() > 0);
-        server.read_exact(&mut bytes).await.unwrap();
-        assert_eq!(&bytes, b"hello");
-
-        let mut incoming = pin!(listener.incoming());
-        let (client, next) = zip(connect(), incoming.next()).await;
-        let next = next.expect("it has no end").unwrap();
-        assert_eq!(
-            client.unwrap().get_ref().local_addr().unwrap(),
-            next.get_ref().peer_addr().unwrap()
-        );
-    });
-}
-
-#[test]
-fn std_datagram_sockets_in_async_send_peek_and_receive() {
-    in_every_runtime(|_| async {
-        let bind = || Async::<UdpSocket>::bind(([127, 0, 0, 1], 0)).expect("a port");
-        let (near, far) = (bind(), bind());
-        let address = |it: &Async<UdpSocket>| it.get_ref().local_addr().expect("it has one");
-        near.send_to(b"hello", address(&far)).await.unwrap();
-        let mut bytes = [0; 8];
-        let sent = (5, address(&near));
-        assert_eq!(far.peek_from(&mut bytes).await.unwrap(), sent);
-        assert_eq!(far.recv_from(&mut bytes).await.unwrap(), sent);
-
-        far.get_ref().connect(address(&near)).unwrap();
-        near.get_ref().connect(address(&far)).unwrap();
-        near.send(b"again").await.unwrap();
-        assert_eq!(far.peek(&mut bytes).await.unwrap(), 5);
-        assert_eq!(far.recv(&mut bytes).await.unwrap(), 5);
-        assert_eq!(&bytes[..5], b"again");
-    });
-}
-
-#[cfg(unix)]
-#[test]
-fn std_unix_sockets_in_async_have_the_functions_of_async_io() {
-    use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
-
-    in_every_runtime(|backend| async move {
-        let place = |name| {
-            let name = format!("polder-{}-{backend}-{name}", std::process::id());
-            std::env::temp_dir().join(name)
-        };
-        let (path, mailbox) = (place("stream"), place("datagram"));
-        let _ = (std::fs::remove_file(&path), std::fs::remove_file(&mailbox));
-
-        let listener = Async::<UnixListener>::bind(&path).expect("a place");
-        let connect = || Async::<UnixStream>::connect(&path);
-        let (client, accepted) = zip(connect(), listener.accept()).await;
-        let (mut client, (mut server, _)) = (client.unwrap(), accepted.unwrap());
-        client.write_all(b"hello").await.unwrap();
-        let mut bytes = [0; 5];
-        server.read_exact(&mut bytes).await.unwrap();
-        let mut incoming = pin!(listener.incoming());
-        let (client, next) = zip(connect(), incoming.next()).await;
-        assert!(client.is_ok() && next.is_some_and(|next| next.is_ok()));
-
-        let (mut one, mut other) = Async::<UnixStream>::pair().unwrap();
-        one.write_all(b"hello").await.unwrap();
-        other.read_exact(&mut bytes).await.unwrap();
-
-        let far = Async::<UnixDatagram>::bind(&mailbox).expect("a place");
-        let near = Async::<UnixDatagram>::unbound().unwrap();
-        near.send_to(b"hello", &mailbox).await.unwrap();
-        assert_eq!(far.recv_from(&mut bytes).await.unwrap().0, 5);
-        let (one, other) = Async::<UnixDatagram>::pair().unwrap();
-        one.send(b"again").await.unwrap();
-        assert_eq!(other.recv(&mut bytes).await.unwrap(), 5);
-        assert_eq!(&bytes, b"again");
-
-        let _ = (std::fs::remove_file(&path), std::fs::remove_file(&mailbox));
-        let long = "x".repeat(200);
-        assert_eq!(
-            Async::<UnixListener>::bind(&long)
-                .expect_err("too long")
-                .kind(),
-            ErrorKind::InvalidInput
-        );
-        assert_eq!(
-            Async::<UnixStream>::connect(&long)
-                .await
-                .expect_err("too long")
-                .kind(),
-            ErrorKind::InvalidInput
-        );
-    });
 }

@@ -7,6 +7,8 @@
 
 mod async_io;
 mod child;
+#[cfg(feature = "compat")]
+mod compat;
 mod connecting;
 mod descriptor;
 mod endings;

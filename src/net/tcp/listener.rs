@@ -12,14 +12,14 @@ use socket2::SockAddr;
 
 use super::stream::TcpStream;
 use crate::net::addresses::{AsyncToSocketAddrs, first_that_works};
-use crate::net::macros::{Stream, converts};
-use crate::net::socket::{Socket, SocketType, internet};
+use crate::net::macros::{Stream, socket};
+use crate::net::socket::{Opt, Socket, SocketType, internet};
 use crate::sys::OwnedDescriptor;
 
 /// A socket that listens for TCP connections.
 ///
-/// Clones share the socket; it is closed when the last one is dropped. Connections that are still
-/// in its queue then are reset.
+/// Clones share the socket; it is closed when the last one is dropped, and connections that are
+/// still in its queue are reset.
 ///
 /// # Examples
 ///
@@ -47,8 +47,9 @@ use crate::sys::OwnedDescriptor;
 pub struct TcpListener(Socket);
 
 impl TcpListener {
-    /// Listens at the first of `address`'s addresses that can be had. Port 0 asks the system for
-    /// a free one. On Unix the address can be used again at once after an earlier listener.
+    /// Listens at the first of `address`'s addresses that is available. Port 0 asks the system for
+    /// a free port. On Unix the address of an earlier listener can be reused at once
+    /// (`SO_REUSEADDR`).
     ///
     /// ```
     /// use polder::net::TcpListener;
@@ -65,14 +66,15 @@ impl TcpListener {
     ///
     /// # Errors
     ///
-    /// What the system says of the last address tried, for instance that it is
-    /// [in use](io::ErrorKind::AddrInUse); [`InvalidInput`](io::ErrorKind::InvalidInput) for an
-    /// empty list and for text that is no address; what [`resolve`](crate::net::resolve) says of a name.
+    /// The system's error for the last address tried, for instance that it is [in
+    /// use](io::ErrorKind::AddrInUse); [`InvalidInput`](io::ErrorKind::InvalidInput) for an empty
+    /// list and for text that is not an address; the errors of [`resolve`](crate::net::resolve)
+    /// says of a name.
     ///
     /// # Cancel safety
     ///
-    /// Giving up leaves nothing behind, but, where a name is looked up, what
-    /// [`resolve`](crate::net::resolve) does.
+    /// Cancel safe: dropping the future has no effect. For a name, see
+    /// [`resolve`](crate::net::resolve).
     pub async fn bind(address: impl AsyncToSocketAddrs) -> io::Result<TcpListener> {
         first_that_works(address, |address| async move {
             Socket::bind(SocketType::TcpListener, &address.into()).map(TcpListener)
@@ -80,7 +82,7 @@ impl TcpListener {
         .await
     }
 
-    /// [`bind`](Self::bind) for a socket that was given its options before: see [the
+    /// [`bind`](Self::bind) for a socket whose options are set already: see [the
     /// module](crate::net).
     ///
     /// ```
@@ -96,7 +98,8 @@ impl TcpListener {
     ///
     /// # Errors
     ///
-    /// What the system says; [`InvalidInput`](io::ErrorKind::InvalidInput) if it is not a TCP socket.
+    /// Any error of the system call; [`InvalidInput`](io::ErrorKind::InvalidInput) if it is not a
+    /// TCP socket.
     pub fn bind_with(
         socket: impl Into<OwnedDescriptor>,
         address: SocketAddr,
@@ -107,7 +110,7 @@ impl TcpListener {
     /// Waits for a connection.
     ///
     /// Any number of tasks may wait at once; each connection goes to one of them. A connection
-    /// that its peer gave up in the queue is passed over.
+    /// that its peer aborted in the queue is skipped.
     ///
     /// ```
     /// use polder::net::{TcpListener, TcpStream};
@@ -124,19 +127,19 @@ impl TcpListener {
     ///
     /// # Errors
     ///
-    /// What the system says, for instance that there are no descriptors left: the connection
-    /// then stays in the queue.
+    /// Any error of the system call, for instance that no descriptor is left; the connection then
+    /// stays in the queue.
     ///
     /// # Cancel safety
     ///
-    /// Giving up loses no connection.
+    /// Cancel safe: dropping the future loses no connection.
     pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         let (socket, peer) = self.0.accept().await?;
         Ok((Stream::from_socket(socket), internet(peer)?))
     }
 
-    /// The connections as they come, without end. An error is an item; the next one may be a
-    /// connection again.
+    /// A stream of connections, without end. An error is an item; the next item may be a connection
+    /// again.
     ///
     /// ```
     /// use polder::net::{TcpListener, TcpStream};
@@ -155,12 +158,12 @@ impl TcpListener {
     ///
     /// # Cancel safety
     ///
-    /// As [`Incoming`]: giving up loses no connection.
+    /// As [`Incoming`]: no connection is lost.
     pub fn incoming(&self) -> Incoming<'_> {
         Incoming::new(&self.0)
     }
 
-    /// The address that it listens at: with the real port, where port 0 was asked for.
+    /// The address that it listens at, with the port that the system chose if port 0 was asked for.
     ///
     /// ```
     /// use polder::net::{IpAddr, Ipv4Addr, TcpListener};
@@ -177,15 +180,15 @@ impl TcpListener {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Any error of the system call.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         internet(self.0.local_addr()?)
     }
 
     /// How many hops the packets of connections that are accepted may take (`IP_TTL`).
     ///
-    /// What an IPv6 socket makes of that is the system's: Linux takes it, for the IPv4 packets that such a
-    /// socket may send. The hops of IPv6 packets are set through `socket2::SockRef::from`.
+    /// For an IPv6 socket it depends on the system: Linux accepts it, for the IPv4 packets that
+    /// such a socket may send. To set the hop limit of IPv6 packets, use `socket2::SockRef::from`.
     ///
     /// ```
     /// use polder::net::TcpListener;
@@ -200,9 +203,9 @@ impl TcpListener {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Any error of the system call.
     pub fn ttl(&self) -> io::Result<u32> {
-        self.0.option(|socket| socket.ttl_v4())
+        self.0.ttl()
     }
 
     /// Sets [`ttl`](Self::ttl).
@@ -221,21 +224,18 @@ impl TcpListener {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Any error of the system call.
     pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
-        self.0.option(|socket| socket.set_ttl_v4(ttl))
+        self.0.set(Opt::Ttl(ttl))
     }
 }
 
-converts!(TcpListener, std::net::TcpListener, SocketType::TcpListener);
-
-impl fmt::Debug for TcpListener {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TcpListener")
-            .field("local_addr", &self.local_addr().ok())
-            .finish()
-    }
-}
+socket!(
+    TcpListener,
+    std::net::TcpListener,
+    SocketType::TcpListener,
+    [local_addr]
+);
 
 /// The connections of a listener as they come: see [`TcpListener::incoming`].
 ///
@@ -257,7 +257,7 @@ impl fmt::Debug for TcpListener {
 ///
 /// # Cancel safety
 ///
-/// Giving up a wait, or dropping the stream, loses no connection.
+/// Cancel safe: dropping the stream, or the future of an item, loses no connection.
 #[must_use = "streams do nothing unless they are polled"]
 pub struct Incoming<'a, S = TcpStream> {
     listener: &'a Socket,

@@ -1,14 +1,12 @@
 //! TCP connections.
 
-use std::fmt;
 use std::io;
 use std::net::{Shutdown, SocketAddr};
 use std::time::Duration;
 
 use crate::net::addresses::{AsyncToSocketAddrs, first_that_works, first_that_works_within};
-use crate::net::macros::{Stream, converts, reads, writes};
-use crate::net::socket::{Socket, SocketType, internet};
-use crate::net::split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
+use crate::net::macros::{socket, stream};
+use crate::net::socket::{Opt, Socket, SocketType, internet};
 use crate::sys::OwnedDescriptor;
 
 /// A TCP connection.
@@ -39,8 +37,8 @@ use crate::sys::OwnedDescriptor;
 ///
 /// # Cancel safety
 ///
-/// A single `read` or `write` that is given up has read or written nothing. Combinators that do
-/// several of them (`read_exact`, `write_all`) have done part of their work.
+/// Cancel safe: a single `read` or `write` that is dropped has read or written nothing. Combinators
+/// of several (`read_exact`, `write_all`) may have done part of their work.
 #[derive(Clone)]
 pub struct TcpStream(Socket);
 
@@ -65,14 +63,15 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// What the system says of the last address tried: [refused](io::ErrorKind::ConnectionRefused),
-    /// [timed out](io::ErrorKind::TimedOut) and so on; [`InvalidInput`](io::ErrorKind::InvalidInput)
-    /// for an empty list and for text that is no address; what [`resolve`](crate::net::resolve) says of a
-    /// name.
+    /// The system's error for the last address tried: [refused](io::ErrorKind::ConnectionRefused),
+    /// [timed out](io::ErrorKind::TimedOut) and so on;
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for an empty list and for text that is not an
+    /// address; for a name, the errors of [`resolve`](crate::net::resolve).
     ///
     /// # Cancel safety
     ///
-    /// Giving up closes the socket. For a name that is looked up, see [`resolve`](crate::net::resolve).
+    /// Cancel safe: dropping the future closes the socket. For a name, see
+    /// [`resolve`](crate::net::resolve).
     pub async fn connect(address: impl AsyncToSocketAddrs) -> io::Result<TcpStream> {
         first_that_works(address, |address| async move {
             Socket::connect(SocketType::TcpStream, &address.into()).await
@@ -81,9 +80,9 @@ impl TcpStream {
         .map(TcpStream)
     }
 
-    /// Connects to the first of `address`'s addresses that answers, and gives up after `duration`, in
-    /// which names are resolved too. Each address is given an equal share of the time that is left, so
-    /// that one that does not answer leaves some to the others.
+    /// Connects to the first of `address`'s addresses that answers within `duration`, which
+    /// includes the time to resolve a name. Each address gets an equal share of the time that is
+    /// left, so that one that does not answer leaves time for the others.
     ///
     /// ```
     /// use polder::net::{TcpListener, TcpStream};
@@ -101,12 +100,13 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// As for [`connect`](Self::connect); [`TimedOut`](io::ErrorKind::TimedOut) if the last address had
-    /// not answered, or the name was not resolved in time.
+    /// As for [`connect`](Self::connect); [`TimedOut`](io::ErrorKind::TimedOut) if the last address
+    /// did not answer, or the name was not resolved, in time.
     ///
     /// # Cancel safety
     ///
-    /// Giving up closes the socket. For a name that is looked up, see [`resolve`](crate::net::resolve).
+    /// Cancel safe: dropping the future closes the socket. For a name, see
+    /// [`resolve`](crate::net::resolve).
     pub async fn connect_timeout(
         address: impl AsyncToSocketAddrs,
         duration: Duration,
@@ -118,7 +118,7 @@ impl TcpStream {
         .map(TcpStream)
     }
 
-    /// Connects a socket that was given its options before, and perhaps an address of its own: see [the
+    /// Connects a socket whose options are set already, and which may be bound: see [the
     /// module](crate::net).
     ///
     /// ```
@@ -138,11 +138,12 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// What the system says; [`InvalidInput`](io::ErrorKind::InvalidInput) if it is not a TCP socket.
+    /// Any error of the system call; [`InvalidInput`](io::ErrorKind::InvalidInput) if it is not a
+    /// TCP socket.
     ///
     /// # Cancel safety
     ///
-    /// Giving up closes the socket.
+    /// Cancel safe: dropping the future closes the socket.
     pub async fn connect_with(
         socket: impl Into<OwnedDescriptor>,
         address: SocketAddr,
@@ -152,7 +153,7 @@ impl TcpStream {
             .map(TcpStream)
     }
 
-    /// This end's address.
+    /// The local address.
     ///
     /// ```
     /// # use polder::net::{TcpListener, TcpStream};
@@ -169,12 +170,12 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Any error of the system call.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         internet(self.0.local_addr()?)
     }
 
-    /// The other end's address.
+    /// The peer's address.
     ///
     /// ```
     /// # use polder::net::{TcpListener, TcpStream};
@@ -191,13 +192,13 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// [`NotConnected`](io::ErrorKind::NotConnected) once the connection was reset, or has ended in both
-    /// directions, on some platforms (Linux among them).
+    /// [`NotConnected`](io::ErrorKind::NotConnected) once the connection was reset, or has ended in
+    /// both directions, on some platforms (Linux among them).
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         internet(self.0.peer_addr()?)
     }
 
-    /// Reads without taking: the next read gives the same bytes again.
+    /// Reads without consuming: the next read returns the same bytes again.
     ///
     /// ```
     /// use polder::io::{AsyncReadExt, AsyncWriteExt};
@@ -221,16 +222,17 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Any error of the system call.
     ///
     /// # Cancel safety
     ///
-    /// Giving up loses nothing.
+    /// Cancel safe: dropping the future has no effect.
     pub async fn peek(&self, bytes: &mut [u8]) -> io::Result<usize> {
         self.0.peek(bytes).await
     }
 
-    /// Ends reading, writing, or both. The other end sees the end of file once writing has ended.
+    /// Shuts down reading, writing, or both. After writing is shut down the peer sees the end of
+    /// file.
     ///
     /// ```
     /// use polder::io::AsyncReadExt;
@@ -257,7 +259,7 @@ impl TcpStream {
         self.0.shutdown(how)
     }
 
-    /// Whether small writes are sent at once (`TCP_NODELAY`).
+    /// Whether small writes are sent at once (`TCP_NODELAY`), without Nagle's algorithm.
     ///
     /// ```
     /// # use polder::net::{TcpListener, TcpStream};
@@ -273,9 +275,9 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Any error of the system call.
     pub fn nodelay(&self) -> io::Result<bool> {
-        self.0.option(|socket| socket.tcp_nodelay())
+        self.0.nodelay()
     }
 
     /// Sets [`nodelay`](Self::nodelay).
@@ -295,15 +297,15 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Any error of the system call.
     pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
-        self.0.option(|socket| socket.set_tcp_nodelay(nodelay))
+        self.0.set(Opt::Nodelay(nodelay))
     }
 
-    /// How many hops packets may take (`IP_TTL`).
+    /// The time to live of packets, in hops (`IP_TTL`).
     ///
-    /// What an IPv6 socket makes of that is the system's: Linux takes it, for the IPv4 packets that such a
-    /// socket may send. The hops of IPv6 packets are set through `socket2::SockRef::from`.
+    /// For an IPv6 socket it depends on the system: Linux accepts it, for the IPv4 packets that
+    /// such a socket may send. To set the hop limit of IPv6 packets, use `socket2::SockRef::from`.
     ///
     /// ```
     /// # use polder::net::{TcpListener, TcpStream};
@@ -319,9 +321,9 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Any error of the system call.
     pub fn ttl(&self) -> io::Result<u32> {
-        self.0.option(|socket| socket.ttl_v4())
+        self.0.ttl()
     }
 
     /// Sets [`ttl`](Self::ttl).
@@ -341,80 +343,16 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Any error of the system call.
     pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
-        self.0.option(|socket| socket.set_ttl_v4(ttl))
-    }
-
-    /// Both directions, borrowed: for one task that reads and writes at once.
-    ///
-    /// ```
-    /// use polder::io::copy;
-    /// use polder::net::{TcpListener, TcpStream};
-    ///
-    /// # polder::block_on(async {
-    /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
-    /// # let near = TcpStream::connect(listener.local_addr()?).await?;
-    /// let (mut stream, _) = listener.accept().await?;
-    /// # drop(near);
-    /// let (reader, writer) = stream.split();
-    /// copy(reader, writer).await?; // an echo
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
-    /// ```
-    pub fn split(&mut self) -> (ReadHalf<'_>, WriteHalf<'_>) {
-        ReadHalf::pair(self)
-    }
-
-    /// Both directions, owned: for two tasks. Dropping the writing half ends writing.
-    ///
-    /// ```
-    /// use polder::io::{AsyncReadExt, AsyncWriteExt};
-    ///
-    /// # use polder::net::{TcpListener, TcpStream};
-    /// # polder::block_on(async {
-    /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
-    /// # let near = TcpStream::connect(listener.local_addr()?).await?;
-    /// # let (mut far, _) = listener.accept().await?;
-    /// let (mut reader, mut writer) = near.into_split();
-    /// let sender = polder::spawn(async move { writer.write_all(b"ping").await });
-    /// far.write_all(b"pong").await?;
-    /// let mut bytes = [0; 4];
-    /// reader.read_exact(&mut bytes).await?;
-    /// assert_eq!(&bytes, b"pong");
-    /// sender.await?; // Its half is dropped: the other end sees the end after these bytes.
-    /// let mut all = Vec::new();
-    /// far.read_to_end(&mut all).await?;
-    /// assert_eq!(all, b"ping");
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
-    /// ```
-    pub fn into_split(self) -> (OwnedReadHalf, OwnedWriteHalf) {
-        OwnedReadHalf::pair(self)
+        self.0.set(Opt::Ttl(ttl))
     }
 }
 
-impl Stream for TcpStream {
-    fn from_socket(socket: Socket) -> TcpStream {
-        TcpStream(socket)
-    }
-
-    fn socket(&self) -> &Socket {
-        &self.0
-    }
-}
-
-reads!([] TcpStream, |it| it.0);
-writes!([] TcpStream, |it| it.0);
-converts!(TcpStream, std::net::TcpStream, SocketType::TcpStream);
-
-impl fmt::Debug for TcpStream {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TcpStream")
-            .field("local_addr", &self.local_addr().ok())
-            .field("peer_addr", &self.peer_addr().ok())
-            .finish()
-    }
-}
+stream!(TcpStream);
+socket!(
+    TcpStream,
+    std::net::TcpStream,
+    SocketType::TcpStream,
+    [local_addr, peer_addr]
+);

@@ -1,40 +1,32 @@
-//! From paths and the standard library's addresses to the kernel's and back, and who a peer is.
+//! Conversions of paths and the standard library's addresses to the kernel's and back, and
+//! [`UCred`].
 
-#[cfg(any(target_os = "linux", target_os = "android"))]
-use std::ffi::OsStr;
 use std::io;
-#[cfg(any(target_os = "linux", target_os = "android"))]
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::SocketAddr;
 use std::path::Path;
 
 use socket2::SockAddr;
 
 use crate::net::socket::Socket;
+use crate::sys;
 
-#[cfg(target_os = "android")]
-use std::os::android::net::SocketAddrExt;
-#[cfg(target_os = "linux")]
-use std::os::linux::net::SocketAddrExt;
-
-/// The address that a path is. The standard library finds what is wrong with one; but the empty path it
-/// takes for the address of a socket without a name.
+/// The address of a path. The standard library finds what is wrong with one, but takes the empty
+/// path for the address of an unbound socket.
 pub(super) fn from_path(path: &Path) -> io::Result<SockAddr> {
     match SocketAddr::from_pathname(path) {
         Ok(address) if address.is_unnamed() => Err(nameless()),
         Ok(_) => SockAddr::unix(path),
         Err(error) => Err(io::Error::new(
             error.kind(),
-            format!("{path:?} cannot be a Unix socket's: {error}"),
+            format!("{path:?} cannot be a Unix socket's address: {error}"),
         )),
     }
 }
 
-/// To the kernel's form.
+/// The standard library's address in the kernel's form.
 pub(super) fn to_kernel(address: &SocketAddr) -> io::Result<SockAddr> {
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    if let Some(name) = address.as_abstract_name() {
-        return SockAddr::unix(OsStr::from_bytes(&[&[0], name].concat()));
+    if let Some(result) = sys::abstract_to_kernel(address) {
+        return result;
     }
     match address.as_pathname() {
         Some(path) => SockAddr::unix(path),
@@ -42,28 +34,28 @@ pub(super) fn to_kernel(address: &SocketAddr) -> io::Result<SockAddr> {
     }
 }
 
-/// Nobody can be reached there. Linux would take it where a socket is bound, and make up an abstract name
-/// (unix(7), "Autobind feature"); elsewhere it is an error, of one kind or another.
+/// Such an address cannot be reached. Linux's bind would accept it and choose an abstract name
+/// (unix(7), "Autobind feature"); elsewhere it is an error of one kind or another.
 fn nameless() -> io::Error {
     io::Error::new(
         io::ErrorKind::InvalidInput,
-        "an empty path, or an address without a name, cannot be a Unix socket's",
+        "an empty path or an unnamed address cannot be a Unix socket's address",
     )
 }
 
-/// And back.
+/// The kernel's address in the standard library's form.
 pub(super) fn from_kernel(address: SockAddr) -> io::Result<SocketAddr> {
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    if let Some(name) = address.as_abstract_namespace() {
-        return SocketAddr::from_abstract_name(name);
+    if let Some(result) = sys::abstract_from_kernel(&address) {
+        return result;
     }
-    // The empty path is the address of a socket that has no name. A path without a NUL at its end fits
-    // the kernel's form, and not what the standard library makes: no reason to lose what came from it.
+    // The empty path is the address of a socket that has no name. A path without a NUL at its end
+    // fits the kernel's form, and not what the standard library makes: no reason to lose what came
+    // from it.
     let path = address.as_pathname().unwrap_or(Path::new(""));
     SocketAddr::from_pathname(path).or_else(|_| SocketAddr::from_pathname(""))
 }
 
-/// Who is at the other end: see [`UnixStream::peer_cred`](super::UnixStream::peer_cred).
+/// The credentials of a peer: see [`UnixStream::peer_cred`](super::UnixStream::peer_cred).
 ///
 /// ```
 /// use polder::net::unix::UnixStream;
@@ -87,7 +79,7 @@ impl UCred {
         Ok(UCred { uid, gid, pid })
     }
 
-    /// The user.
+    /// The user ID.
     ///
     /// ```
     /// # #[cfg(target_os = "linux")] {
@@ -104,7 +96,7 @@ impl UCred {
         self.uid
     }
 
-    /// The user's group.
+    /// The group ID.
     ///
     /// ```
     /// # #[cfg(target_os = "linux")] {
@@ -120,7 +112,8 @@ impl UCred {
         self.gid
     }
 
-    /// The process, where the system tells: Linux does, unless it is one of another PID namespace.
+    /// The process ID, if the system tells. Linux does, unless the process is of another PID
+    /// namespace.
     ///
     /// ```
     /// # #[cfg(not(any(target_os = "illumos", target_os = "solaris")))] {

@@ -1,6 +1,5 @@
 //! Unix datagrams.
 
-use std::fmt;
 use std::io;
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
@@ -8,14 +7,14 @@ use std::os::unix::net::SocketAddr;
 use std::path::Path;
 
 use super::address::{UCred, from_kernel, from_path, to_kernel};
-use crate::net::macros::converts;
+use crate::net::macros::socket;
 use crate::net::socket::{Socket, SocketType};
 
 /// A Unix datagram socket: messages between processes of one machine, neither lost nor reordered.
 ///
-/// Everything takes `&self`, and any number of tasks may send and receive at once: each datagram goes to
-/// one of those who wait. Clones share the socket; it is closed when the last one is dropped. **The
-/// file at its path stays**, as the standard library leaves it.
+/// All methods take `&self`, and any number of tasks may send and receive at once: each datagram
+/// goes to one of the receivers. Clones share the socket; it is closed when the last one is
+/// dropped. **The file at its path stays**, as with the standard library.
 ///
 /// # Examples
 ///
@@ -35,21 +34,21 @@ use crate::net::socket::{Socket, SocketType};
 ///
 /// # Cancel safety
 ///
-/// A receive that is given up has taken no datagram, and a send has sent none.
+/// Cancel safe: a receive that is dropped has taken no datagram, and a send has sent none.
 ///
 /// # Platform notes
 ///
-/// A datagram that is longer than the buffer is cut; the rest is lost. Where the receiver's queue is full,
-/// a send waits on Linux (a socket that is not connected to the receiver tries again every few
-/// milliseconds), and is an error (`ENOBUFS`) on the BSDs and Apple's systems.
+/// A datagram that is longer than the buffer is truncated. When the receiver's queue is full, a
+/// send waits on Linux (retrying every few milliseconds unless the socket is connected to the
+/// receiver), and fails with `ENOBUFS` on the BSDs and Apple's systems.
 ///
-/// That the peer has gone, Linux tells the next send ([refused](io::ErrorKind::ConnectionRefused)), and
-/// not whoever waits for a datagram.
+/// When the peer has gone, Linux fails the next send ([refused](io::ErrorKind::ConnectionRefused));
+/// a pending receive goes on waiting.
 #[derive(Clone)]
 pub struct UnixDatagram(Socket);
 
 impl UnixDatagram {
-    /// Receives at `path`, where it makes a file.
+    /// Binds to `path`, and creates a file there.
     ///
     /// ```
     /// # let path = std::env::temp_dir().join(format!("polder-datagram-bind-{}", std::process::id()));
@@ -66,15 +65,15 @@ impl UnixDatagram {
     ///
     /// # Errors
     ///
-    /// What the system says: [in use](io::ErrorKind::AddrInUse) where the file is there already;
-    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for a path that is empty, too long (about 100 bytes)
-    /// or has a NUL in it.
+    /// Any error of the system call: [in use](io::ErrorKind::AddrInUse) if the file exists;
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for a path that is empty, too long (about 100
+    /// bytes) or has a NUL in it.
     pub fn bind(path: impl AsRef<Path>) -> io::Result<UnixDatagram> {
         let address = from_path(path.as_ref())?;
         Socket::bind(SocketType::UnixDatagram, &address).map(UnixDatagram)
     }
 
-    /// Receives at `address`, abstract ones included.
+    /// Binds to `address`, which may be an abstract one.
     ///
     /// ```
     /// # #[cfg(target_os = "linux")] {
@@ -97,7 +96,7 @@ impl UnixDatagram {
         Socket::bind(SocketType::UnixDatagram, &address).map(UnixDatagram)
     }
 
-    /// [`bind_addr`](Self::bind_addr) for a socket that was given its options before.
+    /// [`bind_addr`](Self::bind_addr) for a socket whose options are set already.
     ///
     /// ```
     /// # let path = std::env::temp_dir().join(format!("polder-datagram-with-{}", std::process::id()));
@@ -115,14 +114,14 @@ impl UnixDatagram {
     ///
     /// # Errors
     ///
-    /// As for [`bind`](Self::bind); [`InvalidInput`](io::ErrorKind::InvalidInput) if it is not such a
-    /// socket.
+    /// As for [`bind`](Self::bind); [`InvalidInput`](io::ErrorKind::InvalidInput) if it is not such
+    /// a socket.
     pub fn bind_with(socket: impl Into<OwnedFd>, address: &SocketAddr) -> io::Result<UnixDatagram> {
         let address = to_kernel(address)?;
         Socket::bind_with(socket.into(), SocketType::UnixDatagram, &address).map(UnixDatagram)
     }
 
-    /// A socket without a name: it can send, and nobody can answer.
+    /// A socket without an address: it can send, and nobody can answer.
     ///
     /// ```
     /// # let path = std::env::temp_dir().join(format!("polder-unbound-{}", std::process::id()));
@@ -144,12 +143,12 @@ impl UnixDatagram {
     ///
     /// # Errors
     ///
-    /// What the system says, for instance that there are no descriptors left.
+    /// Any error of the system call, for instance that no descriptor is left.
     pub fn unbound() -> io::Result<UnixDatagram> {
         Socket::unbound(SocketType::UnixDatagram).map(UnixDatagram)
     }
 
-    /// Two sockets that are connected with each other and have no name.
+    /// Two connected sockets without addresses.
     ///
     /// ```
     /// use polder::net::unix::UnixDatagram;
@@ -166,13 +165,13 @@ impl UnixDatagram {
     ///
     /// # Errors
     ///
-    /// What the system says, for instance that there are no descriptors left.
+    /// Any error of the system call, for instance that no descriptor is left.
     pub fn pair() -> io::Result<(UnixDatagram, UnixDatagram)> {
         let (a, b) = Socket::pair(SocketType::UnixDatagram)?;
         Ok((UnixDatagram(a), UnixDatagram(b)))
     }
 
-    /// Says to whom [`send`](Self::send) sends, and that only its datagrams are received.
+    /// Sets the peer that [`send`](Self::send) sends to, and whose datagrams alone are received.
     ///
     /// ```
     /// # let path = std::env::temp_dir().join(format!("polder-datagram-connect-{}", std::process::id()));
@@ -193,7 +192,7 @@ impl UnixDatagram {
     ///
     /// # Errors
     ///
-    /// What the system says: [not found](io::ErrorKind::NotFound),
+    /// Any error of the system call: [not found](io::ErrorKind::NotFound),
     /// [refused](io::ErrorKind::ConnectionRefused) where the receiver is gone, and so on;
     /// [`InvalidInput`](io::ErrorKind::InvalidInput) as for [`bind`](Self::bind).
     pub fn connect(&self, path: impl AsRef<Path>) -> io::Result<()> {
@@ -226,7 +225,7 @@ impl UnixDatagram {
         self.0.connect_to(&to_kernel(address)?)
     }
 
-    /// Waits for a datagram: how long it is, and who sent it.
+    /// Receives a datagram. Returns its length and its sender's address.
     ///
     /// ```
     /// # let path = std::env::temp_dir().join(format!("polder-datagram-from-{}", std::process::id()));
@@ -248,17 +247,17 @@ impl UnixDatagram {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Any error of the system call.
     ///
     /// # Cancel safety
     ///
-    /// Giving up loses no datagram.
+    /// Cancel safe: dropping the future loses no datagram.
     pub async fn recv_from(&self, bytes: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         let (length, peer) = self.0.recv_from(bytes).await?;
         Ok((length, from_kernel(peer)?))
     }
 
-    /// Waits for a datagram.
+    /// Receives a datagram. Returns its length.
     ///
     /// ```
     /// use polder::net::unix::UnixDatagram;
@@ -276,16 +275,16 @@ impl UnixDatagram {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Any error of the system call.
     ///
     /// # Cancel safety
     ///
-    /// Giving up loses no datagram.
+    /// Cancel safe: dropping the future loses no datagram.
     pub async fn recv(&self, bytes: &mut [u8]) -> io::Result<usize> {
         self.0.recv(bytes).await
     }
 
-    /// Sends a datagram to the socket at `path`; waits while there is no room for it.
+    /// Sends a datagram to the socket at `path`; waits until there is room for it.
     ///
     /// ```
     /// # let path = std::env::temp_dir().join(format!("polder-datagram-to-{}", std::process::id()));
@@ -307,12 +306,12 @@ impl UnixDatagram {
     ///
     /// # Errors
     ///
-    /// What the system says, for instance that the datagram is too long, or as for
+    /// Any error of the system call, for instance that the datagram is too long; those of
     /// [`connect`](Self::connect).
     ///
     /// # Cancel safety
     ///
-    /// Giving up sends nothing.
+    /// Cancel safe: a future that is dropped has sent nothing.
     pub async fn send_to(&self, bytes: &[u8], path: impl AsRef<Path>) -> io::Result<usize> {
         let address = from_path(path.as_ref())?;
         self.0.send_to(bytes, &address).await
@@ -342,14 +341,14 @@ impl UnixDatagram {
     ///
     /// # Cancel safety
     ///
-    /// Giving up sends nothing.
+    /// Cancel safe: a future that is dropped has sent nothing.
     pub async fn send_to_addr(&self, bytes: &[u8], address: &SocketAddr) -> io::Result<usize> {
         let address = to_kernel(address)?;
         self.0.send_to(bytes, &address).await
     }
 
-    /// Sends a datagram to the peer that this is [connected](Self::connect) to; waits while there is no
-    /// room for it.
+    /// Sends a datagram to the [peer](Self::connect); waits until there is room for
+    /// it.
     ///
     /// ```
     /// use polder::net::unix::UnixDatagram;
@@ -368,16 +367,16 @@ impl UnixDatagram {
     ///
     /// # Errors
     ///
-    /// What the system says: without a peer, that there is none.
+    /// Any error of the system call, for instance that there is no peer.
     ///
     /// # Cancel safety
     ///
-    /// Giving up sends nothing.
+    /// Cancel safe: a future that is dropped has sent nothing.
     pub async fn send(&self, bytes: &[u8]) -> io::Result<usize> {
         self.0.send(bytes).await
     }
 
-    /// The address that it receives at.
+    /// The address that it is bound to.
     ///
     /// ```
     /// # let path = std::env::temp_dir().join(format!("polder-datagram-local-{}", std::process::id()));
@@ -393,12 +392,12 @@ impl UnixDatagram {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Any error of the system call.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         from_kernel(self.0.local_addr()?)
     }
 
-    /// The peer that it is [connected](Self::connect) to.
+    /// The address of the [peer](Self::connect).
     ///
     /// ```
     /// # let path = std::env::temp_dir().join(format!("polder-datagram-peer-{}", std::process::id()));
@@ -421,7 +420,7 @@ impl UnixDatagram {
         from_kernel(self.0.peer_addr()?)
     }
 
-    /// Who made the [pair](Self::pair) that this belongs to: see
+    /// The credentials of the process that made this [pair](Self::pair): see
     /// [`UnixStream::peer_cred`](super::UnixStream::peer_cred).
     ///
     /// ```
@@ -436,13 +435,14 @@ impl UnixDatagram {
     ///
     /// # Errors
     ///
-    /// What the system says, [`NotConnected`](io::ErrorKind::NotConnected) on Linux of a socket that is not
-    /// of a pair; [`Unsupported`](io::ErrorKind::Unsupported) where it does not tell.
+    /// Any error of the system call; on Linux [`NotConnected`](io::ErrorKind::NotConnected) for a
+    /// socket that is not of a pair; [`Unsupported`](io::ErrorKind::Unsupported) on systems that do
+    /// not tell.
     pub fn peer_cred(&self) -> io::Result<UCred> {
         UCred::of(&self.0)
     }
 
-    /// Ends receiving, sending, or both. Whoever waits is woken.
+    /// Shuts down receiving, sending, or both. Tasks that wait are woken.
     ///
     /// ```
     /// use polder::net::Shutdown;
@@ -469,17 +469,9 @@ impl UnixDatagram {
     }
 }
 
-converts!(
+socket!(
     UnixDatagram,
     std::os::unix::net::UnixDatagram,
-    SocketType::UnixDatagram
+    SocketType::UnixDatagram,
+    [local_addr, peer_addr]
 );
-
-impl fmt::Debug for UnixDatagram {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("UnixDatagram")
-            .field("local_addr", &self.local_addr().ok())
-            .field("peer_addr", &self.peer_addr().ok())
-            .finish()
-    }
-}

@@ -1,21 +1,20 @@
 //! Listening for Unix connections.
 
-use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::SocketAddr;
 use std::path::Path;
 
 use super::address::{from_kernel, from_path, to_kernel};
-use super::{Incoming, UnixStream};
-use crate::net::macros::{Stream, converts};
+use super::stream::UnixStream;
+use crate::net::macros::{Stream, socket};
 use crate::net::socket::{Socket, SocketType};
 
 /// A socket that listens for Unix connections.
 ///
-/// Clones share the socket; it is closed when the last one is dropped. **The file at its path stays**,
-/// as the standard library leaves it: remove it then, or before the next `bind`, which finds the address
-/// in use otherwise.
+/// Clones share the socket; it is closed when the last one is dropped. **The file at its path
+/// stays**, as with the standard library: unless it is removed, the next `bind` fails because the
+/// address is in use.
 ///
 /// # Examples
 ///
@@ -43,7 +42,7 @@ use crate::net::socket::{Socket, SocketType};
 pub struct UnixListener(Socket);
 
 impl UnixListener {
-    /// Listens at `path`, where it makes a file.
+    /// Listens at `path`, and creates a file there.
     ///
     /// ```
     /// # let path = std::env::temp_dir().join(format!("polder-listener-bind-{}", std::process::id()));
@@ -63,21 +62,20 @@ impl UnixListener {
     ///
     /// # Errors
     ///
-    /// What the system says: [in use](io::ErrorKind::AddrInUse) where the file is there already, even if
-    /// nobody listens; [`InvalidInput`](io::ErrorKind::InvalidInput) for a path that is empty, too long
-    /// (about 100 bytes) or has a NUL in it.
+    /// Any error of the system call: [in use](io::ErrorKind::AddrInUse) if the file exists, even if
+    /// nobody listens; [`InvalidInput`](io::ErrorKind::InvalidInput) for a path that is empty, too
+    /// long (about 100 bytes) or has a NUL in it.
     ///
     /// # Platform notes
     ///
-    /// For an empty path Linux would make up an abstract name. Who wants that binds a socket of
-    /// socket2's, lets it listen, and hands it over with `try_from`, as
-    /// an `OwnedFd`.
+    /// Linux would choose an abstract name for an empty path. To get that, bind a socket made with
+    /// socket2, listen, and convert it with `try_from`, as an `OwnedFd`.
     pub fn bind(path: impl AsRef<Path>) -> io::Result<UnixListener> {
         let address = from_path(path.as_ref())?;
         Socket::bind(SocketType::UnixListener, &address).map(UnixListener)
     }
 
-    /// Listens at `address`, abstract ones included: see [`UnixStream::connect_addr`].
+    /// Listens at `address`, which may be an abstract one: see [`UnixStream::connect_addr`].
     ///
     /// ```
     /// # #[cfg(target_os = "linux")] {
@@ -100,7 +98,7 @@ impl UnixListener {
         Socket::bind(SocketType::UnixListener, &address).map(UnixListener)
     }
 
-    /// [`bind_addr`](Self::bind_addr) for a socket that was given its options before.
+    /// [`bind_addr`](Self::bind_addr) for a socket whose options are set already.
     ///
     /// ```
     /// # let path = std::env::temp_dir().join(format!("polder-listener-with-{}", std::process::id()));
@@ -122,8 +120,8 @@ impl UnixListener {
     ///
     /// # Errors
     ///
-    /// As for [`bind`](Self::bind); [`InvalidInput`](io::ErrorKind::InvalidInput) if it is not such a
-    /// socket.
+    /// As for [`bind`](Self::bind); [`InvalidInput`](io::ErrorKind::InvalidInput) if it is not such
+    /// a socket.
     pub fn bind_with(socket: impl Into<OwnedFd>, address: &SocketAddr) -> io::Result<UnixListener> {
         let address = to_kernel(address)?;
         Socket::bind_with(socket.into(), SocketType::UnixListener, &address).map(UnixListener)
@@ -152,19 +150,19 @@ impl UnixListener {
     ///
     /// # Errors
     ///
-    /// What the system says, for instance that there are no descriptors left: the connection
-    /// then stays in the queue.
+    /// Any error of the system call, for instance that no descriptor is left; the connection then
+    /// stays in the queue.
     ///
     /// # Cancel safety
     ///
-    /// Giving up loses no connection.
+    /// Cancel safe: dropping the future loses no connection.
     pub async fn accept(&self) -> io::Result<(UnixStream, SocketAddr)> {
         let (socket, peer) = self.0.accept().await?;
         Ok((Stream::from_socket(socket), from_kernel(peer)?))
     }
 
-    /// The connections as they come, without end. An error is an item; the next one may be a
-    /// connection again.
+    /// A stream of connections, without end. An error is an item; the next item may be a connection
+    /// again.
     ///
     /// ```
     /// # let path = std::env::temp_dir().join(format!("polder-incoming-{}", std::process::id()));
@@ -184,7 +182,7 @@ impl UnixListener {
     ///
     /// # Cancel safety
     ///
-    /// As [`Incoming`](crate::net::Incoming): giving up loses no connection.
+    /// As [`Incoming`](crate::net::Incoming): no connection is lost.
     pub fn incoming(&self) -> Incoming<'_> {
         Incoming::new(&self.0)
     }
@@ -206,22 +204,36 @@ impl UnixListener {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Any error of the system call.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         from_kernel(self.0.local_addr()?)
     }
 }
 
-converts!(
+socket!(
     UnixListener,
     std::os::unix::net::UnixListener,
-    SocketType::UnixListener
+    SocketType::UnixListener,
+    [local_addr]
 );
 
-impl fmt::Debug for UnixListener {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("UnixListener")
-            .field("local_addr", &self.local_addr().ok())
-            .finish()
-    }
-}
+/// The connections of a [`UnixListener`] as they come: see [`UnixListener::incoming`].
+///
+/// ```
+/// # let path = std::env::temp_dir().join(format!("polder-unix-incoming-{}", std::process::id()));
+/// # let _ = std::fs::remove_file(&path);
+/// use polder::net::unix::{Incoming, UnixListener, UnixStream};
+/// use polder::stream::StreamExt;
+///
+/// polder::block_on(async {
+///     let listener = UnixListener::bind(&path)?;
+///     let _clients = [UnixStream::connect(&path).await?, UnixStream::connect(&path).await?];
+///     let incoming: Incoming<'_> = listener.incoming();
+///     let streams: Vec<_> = incoming.take(2).collect().await;
+///     assert!(streams.iter().all(Result::is_ok));
+///     std::io::Result::Ok(())
+/// })?;
+/// # std::fs::remove_file(&path)?;
+/// # std::io::Result::Ok(())
+/// ```
+pub type Incoming<'a> = crate::net::Incoming<'a, UnixStream>;

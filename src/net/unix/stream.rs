@@ -1,6 +1,5 @@
 //! Unix streams.
 
-use std::fmt;
 use std::io;
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
@@ -8,18 +7,17 @@ use std::os::unix::net::SocketAddr;
 use std::path::Path;
 
 use super::address::{UCred, from_kernel, from_path, to_kernel};
-use super::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
-use crate::net::macros::{Stream, converts, reads, writes};
+use crate::net::macros::{socket, stream};
 use crate::net::socket::{Socket, SocketType};
 
 /// A connection between two processes of one machine, or within one.
 ///
 /// Reading and writing come with [`AsyncRead`](crate::io::AsyncRead) and
-/// [`AsyncWrite`](crate::io::AsyncWrite). Clones share the connection, so that one task can read while
-/// another one writes; it is closed when the last one is dropped.
+/// [`AsyncWrite`](crate::io::AsyncWrite). Clones share the connection, so that one task can read
+/// while another one writes; it is closed when the last one is dropped.
 ///
-/// Descriptors that the other end sends along are closed by the reading; to get them, call `recvmsg` on
-/// the descriptor.
+/// Reading closes descriptors that the peer sends along; to receive them, call `recvmsg` on the
+/// descriptor.
 ///
 /// # Examples
 ///
@@ -40,8 +38,8 @@ use crate::net::socket::{Socket, SocketType};
 ///
 /// # Cancel safety
 ///
-/// A single `read` or `write` that is given up has read or written nothing. Combinators that do
-/// several of them (`read_exact`, `write_all`) have done part of their work.
+/// Cancel safe: a single `read` or `write` that is dropped has read or written nothing. Combinators
+/// of several (`read_exact`, `write_all`) may have done part of their work.
 #[derive(Clone)]
 pub struct UnixStream(Socket);
 
@@ -69,19 +67,19 @@ impl UnixStream {
     ///
     /// # Errors
     ///
-    /// What the system says: [not found](io::ErrorKind::NotFound),
+    /// Any error of the system call: [not found](io::ErrorKind::NotFound),
     /// [refused](io::ErrorKind::ConnectionRefused) where nobody listens any more, and so on;
-    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for a path that is empty, too long (about 100 bytes)
-    /// or has a NUL in it.
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for a path that is empty, too long (about 100
+    /// bytes) or has a NUL in it.
     ///
     /// # Platform notes
     ///
-    /// Where the listener's queue is full, Linux says so and never tells when it no longer is: this
-    /// tries again every few milliseconds until it connects. Other systems refuse.
+    /// When the listener's queue is full, Linux reports that and never tells when there is room, so
+    /// this retries every few milliseconds until it connects. Other systems refuse.
     ///
     /// # Cancel safety
     ///
-    /// Giving up closes the socket.
+    /// Cancel safe: dropping the future closes the socket.
     pub async fn connect(path: impl AsRef<Path>) -> io::Result<UnixStream> {
         let address = from_path(path.as_ref())?;
         Socket::connect(SocketType::UnixStream, &address)
@@ -89,7 +87,7 @@ impl UnixStream {
             .map(UnixStream)
     }
 
-    /// Connects to the listener at `address`, abstract ones included.
+    /// Connects to the listener at `address`, which may be an abstract one.
     ///
     /// ```
     /// # #[cfg(target_os = "linux")] {
@@ -115,7 +113,7 @@ impl UnixStream {
     ///
     /// # Cancel safety
     ///
-    /// Giving up closes the socket.
+    /// Cancel safe: dropping the future closes the socket.
     pub async fn connect_addr(address: &SocketAddr) -> io::Result<UnixStream> {
         let address = to_kernel(address)?;
         Socket::connect(SocketType::UnixStream, &address)
@@ -123,7 +121,7 @@ impl UnixStream {
             .map(UnixStream)
     }
 
-    /// Connects a socket that was given its options before, and perhaps an address of its own.
+    /// Connects a socket whose options are set already, and which may be bound.
     ///
     /// ```
     /// # let path = std::env::temp_dir().join(format!("polder-stream-with-{}", std::process::id()));
@@ -145,12 +143,12 @@ impl UnixStream {
     ///
     /// # Errors
     ///
-    /// As for [`connect`](Self::connect); [`InvalidInput`](io::ErrorKind::InvalidInput) if it is not a
-    /// Unix stream's socket.
+    /// As for [`connect`](Self::connect); [`InvalidInput`](io::ErrorKind::InvalidInput) if it is
+    /// not a Unix stream's socket.
     ///
     /// # Cancel safety
     ///
-    /// Giving up closes the socket.
+    /// Cancel safe: dropping the future closes the socket.
     pub async fn connect_with(
         socket: impl Into<OwnedFd>,
         address: &SocketAddr,
@@ -161,7 +159,7 @@ impl UnixStream {
             .map(UnixStream)
     }
 
-    /// Two streams that are connected with each other and have no name.
+    /// Two connected streams without addresses.
     ///
     /// ```
     /// use polder::io::{AsyncReadExt, AsyncWriteExt};
@@ -180,13 +178,13 @@ impl UnixStream {
     ///
     /// # Errors
     ///
-    /// What the system says, for instance that there are no descriptors left.
+    /// Any error of the system call, for instance that no descriptor is left.
     pub fn pair() -> io::Result<(UnixStream, UnixStream)> {
         let (a, b) = Socket::pair(SocketType::UnixStream)?;
         Ok((UnixStream(a), UnixStream(b)))
     }
 
-    /// This end's address: one that connects mostly has none.
+    /// The local address; the connecting end mostly has none.
     ///
     /// ```
     /// # let path = std::env::temp_dir().join(format!("polder-stream-local-{}", std::process::id()));
@@ -207,12 +205,12 @@ impl UnixStream {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Any error of the system call.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         from_kernel(self.0.local_addr()?)
     }
 
-    /// The other end's address.
+    /// The peer's address.
     ///
     /// ```
     /// # let path = std::env::temp_dir().join(format!("polder-stream-peer-{}", std::process::id()));
@@ -233,13 +231,13 @@ impl UnixStream {
     ///
     /// # Errors
     ///
-    /// [`NotConnected`](io::ErrorKind::NotConnected) once the other end has gone, on some platforms.
+    /// [`NotConnected`](io::ErrorKind::NotConnected) once the peer has gone, on some platforms.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         from_kernel(self.0.peer_addr()?)
     }
 
-    /// Who was at the other end when the connection was made: who connected, or who listened, or who
-    /// made the pair.
+    /// The credentials of the peer when the connection was made: of the process that connected,
+    /// listened, or made the pair.
     ///
     /// ```
     /// # #[cfg(target_os = "linux")] {
@@ -253,7 +251,8 @@ impl UnixStream {
     ///
     /// # Errors
     ///
-    /// What the system says; [`Unsupported`](io::ErrorKind::Unsupported) where it does not tell.
+    /// Any error of the system call; [`Unsupported`](io::ErrorKind::Unsupported) on systems that do
+    /// not tell.
     ///
     /// # Platform notes
     ///
@@ -262,7 +261,7 @@ impl UnixStream {
         UCred::of(&self.0)
     }
 
-    /// Reads without taking: the next read gives the same bytes again.
+    /// Reads without consuming: the next read returns the same bytes again.
     ///
     /// ```
     /// use polder::io::{AsyncReadExt, AsyncWriteExt};
@@ -281,16 +280,17 @@ impl UnixStream {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Any error of the system call.
     ///
     /// # Cancel safety
     ///
-    /// Giving up loses nothing.
+    /// Cancel safe: dropping the future has no effect.
     pub async fn peek(&self, bytes: &mut [u8]) -> io::Result<usize> {
         self.0.peek(bytes).await
     }
 
-    /// Ends reading, writing, or both. The other end sees the end of file once writing has ended.
+    /// Shuts down reading, writing, or both. After writing is shut down the peer sees the end of
+    /// file.
     ///
     /// ```
     /// use polder::io::AsyncReadExt;
@@ -313,75 +313,12 @@ impl UnixStream {
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         self.0.shutdown(how)
     }
-
-    /// Both directions, borrowed: for one task that reads and writes at once.
-    ///
-    /// ```
-    /// use polder::io::copy;
-    /// use polder::net::unix::UnixStream;
-    ///
-    /// # polder::block_on(async {
-    /// let (near, mut far) = UnixStream::pair()?;
-    /// # drop(near);
-    /// let (reader, writer) = far.split();
-    /// copy(reader, writer).await?; // an echo
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
-    /// ```
-    pub fn split(&mut self) -> (ReadHalf<'_>, WriteHalf<'_>) {
-        ReadHalf::pair(self)
-    }
-
-    /// Both directions, owned: for two tasks. Dropping the writing half ends writing.
-    ///
-    /// ```
-    /// use polder::io::{AsyncReadExt, AsyncWriteExt};
-    /// use polder::net::unix::UnixStream;
-    ///
-    /// polder::block_on(async {
-    ///     let (near, mut far) = UnixStream::pair()?;
-    ///     let (mut reader, mut writer) = near.into_split();
-    ///     let sender = polder::spawn(async move { writer.write_all(b"ping").await });
-    ///     far.write_all(b"pong").await?;
-    ///     let mut bytes = [0; 4];
-    ///     reader.read_exact(&mut bytes).await?;
-    ///     sender.await?; // Its half is dropped: the other end sees the end after these bytes.
-    ///     let mut all = Vec::new();
-    ///     far.read_to_end(&mut all).await?;
-    ///     assert_eq!((&bytes, &all[..]), (b"pong", &b"ping"[..]));
-    ///     std::io::Result::Ok(())
-    /// })?;
-    /// # std::io::Result::Ok(())
-    /// ```
-    pub fn into_split(self) -> (OwnedReadHalf, OwnedWriteHalf) {
-        OwnedReadHalf::pair(self)
-    }
 }
 
-impl Stream for UnixStream {
-    fn from_socket(socket: Socket) -> UnixStream {
-        UnixStream(socket)
-    }
-
-    fn socket(&self) -> &Socket {
-        &self.0
-    }
-}
-
-reads!([] UnixStream, |it| it.0);
-writes!([] UnixStream, |it| it.0);
-converts!(
+stream!(UnixStream);
+socket!(
     UnixStream,
     std::os::unix::net::UnixStream,
-    SocketType::UnixStream
+    SocketType::UnixStream,
+    [local_addr, peer_addr]
 );
-
-impl fmt::Debug for UnixStream {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("UnixStream")
-            .field("local_addr", &self.local_addr().ok())
-            .field("peer_addr", &self.peer_addr().ok())
-            .finish()
-    }
-}

@@ -35,7 +35,6 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::future::Future;
 use std::io;
-use std::mem::ManuallyDrop;
 use std::panic::catch_unwind;
 use std::pin::Pin;
 use std::sync::{Arc, LazyLock};
@@ -51,7 +50,9 @@ use crate::poller::{
 };
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sys::{self, AsDescriptor, AsRawDescriptor, OwnedDescriptor, RawDescriptor};
+use crate::sys::{
+    self, AsDescriptor, AsRawDescriptor, LentDescriptor, OwnedDescriptor, RawDescriptor,
+};
 
 /// Opens the backend.
 pub(in crate::poller) fn open() -> io::Result<Box<dyn Selector>> {
@@ -299,7 +300,7 @@ impl Source {
 /// What async-io watches. It asks for something that has a descriptor, and may not let go of that.
 enum Watched {
     /// The caller's own, and in [`LENT`].
-    Lent(ManuallyDrop<OwnedDescriptor>),
+    Lent(LentDescriptor),
     Duplicate(OwnedDescriptor),
 }
 
@@ -311,10 +312,10 @@ impl Watched {
     fn lend(descriptor: BorrowedDescriptor<'_>) -> Option<Watched> {
         LENT.lock()
             .insert(descriptor.as_raw_descriptor())
-            // SAFETY: it is never dropped, and not used once the descriptor is closed: whoever
-            // registers with us deregisters before, and then this goes. See "Why `register` is unsafe"
-            // in the module above.
-            .then(|| Watched::Lent(ManuallyDrop::new(unsafe { sys::take_as_owned(descriptor) })))
+            // SAFETY: it is not used once the descriptor is closed: whoever registers with us
+            // deregisters before, and then this is dropped. See "Why `register` is unsafe" in the
+            // module above.
+            .then(|| Watched::Lent(unsafe { LentDescriptor::new(descriptor) }))
     }
 
     fn watch(descriptor: BorrowedDescriptor<'_>) -> io::Result<Async<Watched>> {
@@ -340,8 +341,8 @@ impl Drop for Watched {
 }
 
 sys::lend_descriptor!([] Watched, |it| match it {
-    Watched::Lent(descriptor) => &**descriptor,
-    Watched::Duplicate(descriptor) => descriptor,
+    Watched::Lent(descriptor) => descriptor.as_descriptor(),
+    Watched::Duplicate(descriptor) => descriptor.as_descriptor(),
 });
 
 /// Opens async-io's reactor, and starts its thread, unless that was done. It panics where there are no

@@ -1,7 +1,18 @@
-//! What only sockets need.
+//! What only sockets need: the feature `net`.
 
+#[cfg(any(target_os = "linux", target_os = "android"))]
+use std::ffi::OsStr;
 use std::io::{self, IoSliceMut, Read};
+#[cfg(target_os = "android")]
+use std::os::android::net::SocketAddrExt;
 use std::os::fd::AsFd;
+#[cfg(target_os = "linux")]
+use std::os::linux::net::SocketAddrExt;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::SocketAddr;
+#[cfg(feature = "compat")]
+use std::path::Path;
 
 use rustix::event::PollFlags;
 use socket2::{SockAddr, SockRef};
@@ -9,12 +20,12 @@ use socket2::{SockAddr, SockRef};
 use super::super::AfterAcceptError;
 use super::OwnedDescriptor;
 
-/// For every vectored send: a peer that is gone is an error, never a signal.
+/// Flags of every send: a peer that has gone is an error, never a signal.
 pub(crate) const SEND_FLAGS: libc::c_int = libc::MSG_NOSIGNAL;
 
-/// What every small message goes through. On Linux these are the system calls themselves, in line:
-/// libc's functions are calls through the dynamic linker's table, look at whether the thread can be
-/// cancelled, and hand errors over in a thread-local.
+/// The hot path of small messages. On Linux rustix makes the system call in line; libc's function
+/// is a call through the dynamic linker's table, checks for thread cancellation, and passes errors
+/// in a thread-local.
 #[inline]
 pub(crate) fn receive(socket: &impl AsFd, bytes: &mut [u8]) -> io::Result<usize> {
     Ok(rustix::net::recv(socket, bytes, rustix::net::RecvFlags::empty())?.0)
@@ -31,13 +42,13 @@ pub(crate) fn send(socket: &impl AsFd, bytes: &[u8]) -> io::Result<usize> {
     Ok(rustix::net::send(socket, bytes, flags)?)
 }
 
-/// Receives from a Unix stream; also whether that was all of it, if it was less than there is room for.
+/// Receives from a Unix stream. Also returns whether a short read shows that the stream is drained.
 ///
-/// Linux ends a read behind a message that carried descriptors (`unix_stream_read_generic`), and with
-/// credentials on, between two writers. Both show as `MSG_CTRUNC` where there is no room for what came
-/// along. (The descriptors are closed.) Asking so costs half of the attempt that it spares: 82 ns beside
-/// 178 on Linux 6.18; asking with FIONREAD costs 154. Other systems end the read elsewhere, or do not say
-/// so.
+/// Linux ends a read behind a message that carried descriptors (`unix_stream_read_generic`), and
+/// with credentials enabled, between two writers. Both set `MSG_CTRUNC` if there is no room for the
+/// control message. (The descriptors are closed.) `recvmsg` costs half of the attempt that it
+/// saves: 82 ns beside 178 on Linux 6.18; FIONREAD would cost 154. Other systems end reads
+/// elsewhere, or do not report it.
 ///
 /// This is the system call itself, since rustix would ask for the peer's address too.
 #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -52,8 +63,8 @@ pub(crate) fn receive_alone(
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = buffers.as_mut_ptr().cast();
     message.msg_iovlen = buffers.len() as _;
-    // SAFETY: the descriptor is open while it is lent; an `IoSliceMut` has the layout of an `iovec`, by
-    // its documentation, and what the kernel writes goes to the bytes that these lend.
+    // SAFETY: the descriptor is open while it is lent; an `IoSliceMut` has the layout of an
+    // `iovec`, by its documentation, and what the kernel writes goes to the bytes that these lend.
     let read = unsafe { libc::recvmsg(socket.as_fd().as_raw_fd(), &mut message, 0) };
     match usize::try_from(read) {
         Ok(read) => Ok((read, message.msg_flags & libc::MSG_CTRUNC == 0)),
@@ -61,7 +72,7 @@ pub(crate) fn receive_alone(
     }
 }
 
-/// See above: what is left is not known here.
+/// See above: these systems do not tell whether anything is left.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub(crate) fn receive_alone(
     socket: &impl AsFd,
@@ -77,21 +88,21 @@ pub(crate) fn receive_vectored(
     (&mut &*SockRef::from(socket)).read_vectored(buffers)
 }
 
-/// Whether there is something to read although a read has said that it would block. Linux says so
-/// at TCP's urgent mark while a signal is pending (`tcp_recvmsg`), whatever lies behind the mark, and
-/// no edge tells of it again. Poll looks at the bytes.
+/// Whether there is something to read although a read would block. At TCP's urgent mark, while a
+/// signal is pending, Linux returns that it would block whatever lies behind the mark
+/// (`tcp_recvmsg`), and no further edge comes. `poll` looks at the bytes.
 #[cold]
 pub(crate) fn is_readable_after_all(socket: &impl AsFd) -> bool {
     cfg!(any(target_os = "linux", target_os = "android")) && is_now(socket, PollFlags::IN)
 }
 
-/// Whether a socket's own buffer has room, although a send has said that it would block.
+/// Whether a socket's own buffer has room, although a send would block.
 #[cold]
 pub(crate) fn has_room(socket: &impl AsFd) -> bool {
     is_now(socket, PollFlags::OUT)
 }
 
-/// Whether receiving was shut down, although a receive has said that it would block: Linux, datagrams.
+/// Whether receiving was shut down, although a receive would block: datagrams on Linux.
 #[cold]
 pub(crate) fn has_ended(socket: &impl AsFd) -> bool {
     #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -107,7 +118,7 @@ fn is_now(socket: &impl AsFd, what: PollFlags) -> bool {
     super::poll_now(socket, what).is_ok_and(|told| told.contains(what))
 }
 
-/// What an error of `accept` says of the next attempt.
+/// What an error of `accept` means for the next attempt.
 pub(crate) fn after_accept_error(error: &io::Error) -> AfterAcceptError {
     match error.raw_os_error() {
         Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => AfterAcceptError::Rest,
@@ -116,14 +127,14 @@ pub(crate) fn after_accept_error(error: &io::Error) -> AfterAcceptError {
     }
 }
 
-/// How many slices one vectored call may have: `IOV_MAX` where there is one (it is 1,024 on all of
-/// Linux, Apple's systems, the BSDs and illumos). More is an error, so the rest waits its turn.
+/// The most slices of one vectored call: `IOV_MAX`, if there is one (1,024 on Linux, Apple's
+/// systems, the BSDs and illumos). More is an error, so the rest is left to the next call.
 pub(crate) const MAX_SLICES: usize = 1_024;
 
 /// Accepts one connection, non-blocking and close-on-exec.
 ///
-/// By hand: a path that fills `sun_path` to its last byte comes from Linux with a length beyond the
-/// structure (`unix_mkname_bsd`), and rustix 1.1.6 panics at it.
+/// Through libc: for a path that fills `sun_path` to its last byte, Linux returns a length beyond
+/// the structure (`unix_mkname_bsd`), at which rustix 1.1.6 panics.
 #[cfg(not(target_vendor = "apple"))]
 pub(crate) fn accept(listener: &impl AsFd) -> io::Result<(OwnedDescriptor, SockAddr)> {
     use std::os::fd::{AsRawFd, FromRawFd};
@@ -132,8 +143,8 @@ pub(crate) fn accept(listener: &impl AsFd) -> io::Result<(OwnedDescriptor, SockA
         listener.as_fd().as_raw_fd(),
         libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK,
     );
-    // SAFETY: the descriptor is open while it is lent; the kernel writes the address and its length,
-    // no more than there is room for; what it gives is a descriptor that is nobody's yet.
+    // SAFETY: the descriptor is open while it is lent; the kernel writes the address and its
+    // length, no more than there is room for; what it gives is a descriptor that is nobody's yet.
     unsafe {
         SockAddr::try_init(|address, length| {
             match libc::accept4(listener, address.cast(), length, flags) {
@@ -144,12 +155,64 @@ pub(crate) fn accept(listener: &impl AsFd) -> io::Result<(OwnedDescriptor, SockA
     }
 }
 
-/// Apple's systems have no `accept4`, and a socket says for itself that it raises no signal.
+/// Apple's systems have no `accept4`; socket2 also sets `SO_NOSIGPIPE`.
 #[cfg(target_vendor = "apple")]
 pub(crate) fn accept(listener: &impl AsFd) -> io::Result<(OwnedDescriptor, SockAddr)> {
     let (socket, address) = SockRef::from(listener).accept()?;
     socket.set_nonblocking(true)?;
     Ok((socket.into(), address))
+}
+
+/// `SO_REUSEADDR` lets a server that starts again listen at once, while connections of the last one
+/// are in TIME_WAIT.
+pub(crate) const REUSES_ADDRESS: bool = true;
+
+/// Whether an error of `getsockname` says that the socket is not bound yet: that is no error here.
+pub(crate) fn is_unbound(_: &io::Error) -> bool {
+    false
+}
+
+/// The kernel's form of an abstract address; `None` if it is none, or there are none on this
+/// system.
+pub(crate) fn abstract_to_kernel(address: &SocketAddr) -> Option<io::Result<SockAddr>> {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    return address.as_abstract_name().map(|name| {
+        let path = [&[0], name].concat();
+        SockAddr::unix(OsStr::from_bytes(&path))
+    });
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    return {
+        let _ = address;
+        None
+    };
+}
+
+/// The abstract address that the kernel's form is, likewise.
+pub(crate) fn abstract_from_kernel(address: &SockAddr) -> Option<io::Result<SocketAddr>> {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    return address
+        .as_abstract_namespace()
+        .map(SocketAddr::from_abstract_name);
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    return {
+        let _ = address;
+        None
+    };
+}
+
+/// The abstract address that a path with a NUL byte at its beginning means, likewise.
+#[cfg(feature = "compat")]
+pub(crate) fn abstract_from_path(path: &Path) -> Option<io::Result<SocketAddr>> {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    return {
+        let name = path.as_os_str().as_bytes().strip_prefix(&[0])?;
+        Some(SocketAddr::from_abstract_name(name))
+    };
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    return {
+        let _ = path;
+        None
+    };
 }
 
 /// Whether a socket listens, where the platform says so: Apple's systems do not.
@@ -163,7 +226,7 @@ pub(crate) fn is_listening(socket: &impl AsFd) -> Option<bool> {
     };
 }
 
-/// Who is at the other end of a Unix stream: user, group, and process where the system tells.
+/// The user and group of a Unix socket's peer, and its process where the system tells.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) fn peer_cred(socket: &impl AsFd) -> io::Result<(u32, u32, Option<i32>)> {
     use std::os::fd::AsRawFd;
@@ -174,10 +237,11 @@ pub(crate) fn peer_cred(socket: &impl AsFd) -> io::Result<(u32, u32, Option<i32>
         gid: 0,
     };
     let mut length = size_of_val(&it) as libc::socklen_t;
-    // By hand, since rustix's process is never 0: the kernel's is, for one of another namespace.
+    // Through libc, since rustix's process ID is never 0: the kernel's is 0 for a process of
+    // another PID namespace.
     //
-    // SAFETY: the descriptor is open while it is lent; the kernel writes at most `length` bytes, and any
-    // bytes are a valid `ucred`.
+    // SAFETY: the descriptor is open while it is lent; the kernel writes at most `length` bytes,
+    // and any bytes are a valid `ucred`.
     let result = unsafe {
         libc::getsockopt(
             socket.as_fd().as_raw_fd(),
@@ -188,7 +252,7 @@ pub(crate) fn peer_cred(socket: &impl AsFd) -> io::Result<(u32, u32, Option<i32>
         )
     };
     match result {
-        // What Linux says of a socket that has no other end.
+        // Linux: the socket has no peer.
         0 if it.uid == u32::MAX => Err(io::ErrorKind::NotConnected.into()),
         0 => Ok((it.uid, it.gid, Some(it.pid).filter(|pid| *pid != 0))),
         _ => Err(io::Error::last_os_error()),
@@ -227,11 +291,11 @@ pub(crate) fn peer_cred(socket: &impl AsFd) -> io::Result<(u32, u32, Option<i32>
 pub(crate) fn peer_cred(_: &impl AsFd) -> io::Result<(u32, u32, Option<i32>)> {
     Err(io::Error::new(
         io::ErrorKind::Unsupported,
-        "this system does not tell who is at the other end of a Unix socket",
+        "this system does not report the credentials of a peer",
     ))
 }
 
-/// What a socket needs that others made, besides being non-blocking.
+/// What a foreign socket needs besides being non-blocking.
 pub(crate) fn prepare(socket: &SockRef<'_>) -> io::Result<()> {
     #[cfg(target_vendor = "apple")]
     socket.set_nosigpipe(true)?;
@@ -239,9 +303,9 @@ pub(crate) fn prepare(socket: &SockRef<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether a stream over IP is TCP and nothing else, so that a short read of it has drained it. Of MPTCP,
-/// SCTP and SMC, and of TCP with an upper-layer protocol (kTLS ends a read at the end of a record), that
-/// is not known.
+/// Whether a stream over IP is TCP and nothing else, so that a short read has drained it. That is
+/// not known of MPTCP, SCTP and SMC, nor of TCP with an upper-layer protocol (kTLS ends a read at
+/// the end of a record).
 #[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd"))]
 pub(crate) fn is_plain_tcp(socket: &impl AsFd) -> bool {
     let protocol = SockRef::from(socket).protocol().ok().flatten();
@@ -254,7 +318,7 @@ pub(crate) fn is_plain_tcp(_: &impl AsFd) -> bool {
     true
 }
 
-/// The decision: what is not known for certain is not trusted.
+/// The decision. What is not known is not trusted.
 #[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd"))]
 fn is_plain(protocol: Option<i32>, has_upper_layer: impl FnOnce() -> io::Result<bool>) -> bool {
     protocol == Some(libc::IPPROTO_TCP) && has_upper_layer().is_ok_and(|has_one| !has_one)
@@ -266,8 +330,8 @@ fn has_upper_layer(_: &impl AsFd) -> io::Result<bool> {
     Ok(false)
 }
 
-/// Whether something stands between the socket and TCP (`TCP_ULP`). Without one Linux gives an empty name
-/// (`do_tcp_getsockopt`); before 4.13 there is no such option, and nothing that it would tell of.
+/// Whether the socket has an upper-layer protocol (`TCP_ULP`). If not, Linux returns an empty name
+/// (`do_tcp_getsockopt`). Before 4.13 there is neither the option nor such a protocol.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn has_upper_layer(socket: &impl AsFd) -> io::Result<bool> {
     use std::os::fd::AsRawFd;
@@ -293,7 +357,7 @@ fn has_upper_layer(socket: &impl AsFd) -> io::Result<bool> {
     }
 }
 
-/// Whether an error says that a non-blocking connect has begun.
+/// Whether a non-blocking connect is in progress.
 pub(crate) fn is_in_progress(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINPROGRESS | libc::EINTR))
 }

@@ -1,4 +1,4 @@
-//! What only sockets need.
+//! What only sockets need: the feature `net`.
 
 use std::io::{self, IoSliceMut, Read};
 use std::os::windows::io::AsSocket;
@@ -8,7 +8,7 @@ use socket2::{SockAddr, SockRef};
 use super::super::AfterAcceptError;
 use super::OwnedDescriptor;
 
-/// There are no signals for a peer that is gone.
+/// A peer that has gone raises no signal.
 pub(crate) const SEND_FLAGS: i32 = 0;
 
 pub(crate) fn receive(socket: &impl AsSocket, bytes: &mut [u8]) -> io::Result<usize> {
@@ -22,7 +22,7 @@ pub(crate) fn receive_vectored(
     (&mut &*SockRef::from(socket)).read_vectored(buffers)
 }
 
-/// For Unix streams, of which there are none.
+/// For Unix streams only, which do not exist here.
 pub(crate) fn receive_alone(
     socket: &impl AsSocket,
     buffers: &mut [IoSliceMut<'_>],
@@ -34,22 +34,22 @@ pub(crate) fn send(socket: &impl AsSocket, bytes: &[u8]) -> io::Result<usize> {
     SockRef::from(socket).send(bytes)
 }
 
-/// What a read says of an empty socket is true.
+/// A read that would block has found the socket empty.
 pub(crate) fn is_readable_after_all(_: &impl AsSocket) -> bool {
     false
 }
 
-/// For Unix sockets, of which there are none.
+/// For Unix sockets only, which do not exist here.
 pub(crate) fn has_room(_: &impl AsSocket) -> bool {
     false
 }
 
-/// What a receive says of an empty socket is true.
+/// A receive that would block has not ended.
 pub(crate) fn has_ended(_: &impl AsSocket) -> bool {
     false
 }
 
-/// What an error of `accept` says of the next attempt.
+/// What an error of `accept` means for the next attempt.
 pub(crate) fn after_accept_error(error: &io::Error) -> AfterAcceptError {
     use windows_sys::Win32::Networking::WinSock::{
         WSA_NOT_ENOUGH_MEMORY, WSAEBADF, WSAEFAULT, WSAEINVAL, WSAEMFILE, WSAENOBUFS, WSAENOTSOCK,
@@ -65,8 +65,8 @@ pub(crate) fn after_accept_error(error: &io::Error) -> AfterAcceptError {
     }
 }
 
-/// How many slices one vectored call may have: `IOV_MAX` where there is one (it is 1,024 on all of
-/// Linux, Apple's systems, the BSDs and illumos). More is an error, so the rest waits its turn.
+/// The most slices of one vectored call: `IOV_MAX`, if there is one (1,024 on Linux, Apple's
+/// systems, the BSDs and illumos). More is an error, so the rest is left to the next call.
 pub(crate) const MAX_SLICES: usize = 1_024;
 
 /// Accepts one connection, non-blocking and not inherited by children.
@@ -76,23 +76,31 @@ pub(crate) fn accept(listener: &impl AsSocket) -> io::Result<(OwnedDescriptor, S
     Ok((socket.into(), address))
 }
 
-/// Whether a socket listens: this is found out when it is used.
+/// `SO_REUSEADDR` would let another program take the address away.
+pub(crate) const REUSES_ADDRESS: bool = false;
+
+/// Whether an error of `getsockname` says that the socket is not bound yet.
+pub(crate) fn is_unbound(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::InvalidInput
+}
+
+/// Whether a socket listens: not known before it is used.
 pub(crate) fn is_listening(_: &impl AsSocket) -> Option<bool> {
     None
 }
 
-/// Whether a short read of a stream has drained it: here interest is armed again for each wait, which asks
-/// the system.
+/// Whether a short read has drained a stream: here interest is armed again for each wait, which
+/// asks the system.
 pub(crate) fn is_plain_tcp(_: &impl AsSocket) -> bool {
     true
 }
 
-/// What a socket needs that others made, besides being non-blocking: nothing.
+/// What a foreign socket needs besides being non-blocking: nothing.
 pub(crate) fn prepare(_: &SockRef<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether an error says that a non-blocking connect has begun.
+/// Whether a non-blocking connect is in progress.
 pub(crate) fn is_in_progress(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::WouldBlock
 }

@@ -1,5 +1,6 @@
-//! The standard library's sockets in [`Async`], with the functions that async-io has for them: for
-//! programs that come from there. [`crate::net`] has sockets of our own, which do more and cost less.
+//! The standard library's sockets in [`Async`], with the functions that async-io has for them. They
+//! are for programs that come from there, and so behind the feature `compat`: the sockets of
+//! [`net`](super) do more and cost less.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -11,11 +12,12 @@ use std::path::Path;
 use futures_lite::Stream;
 use futures_lite::stream;
 
-use super::Async;
-use super::async_fd::or_nothing;
+use crate::io::{Async, or_nothing};
+#[cfg(unix)]
+use crate::sys;
 
 impl Async<TcpListener> {
-    /// Listens at `address`; port 0 asks the system for a free one.
+    /// Listens at `address`; port 0 asks the system for a free port.
     ///
     /// ```
     /// use polder::Async;
@@ -39,12 +41,13 @@ impl Async<TcpListener> {
     ///
     /// # Errors
     ///
-    /// What the system says: an address in use, or one that is not of this machine.
+    /// Any error of the system call, for instance that the address is in use or not of this
+    /// machine.
     pub fn bind(address: impl Into<SocketAddr>) -> io::Result<Async<TcpListener>> {
         Async::new(TcpListener::bind(address.into())?)
     }
 
-    /// The next connection, and where it comes from.
+    /// Accepts a connection. Returns it with the peer's address.
     ///
     /// ```
     /// use polder::Async;
@@ -67,13 +70,13 @@ impl Async<TcpListener> {
     ///
     /// # Cancel safety
     ///
-    /// A connection is taken or not: none is lost.
+    /// Cancel safe: dropping the future loses no connection.
     pub async fn accept(&self) -> io::Result<(Async<TcpStream>, SocketAddr)> {
         let (stream, address) = self.read_with(TcpListener::accept).await?;
         Ok((Async::new(stream)?, address))
     }
 
-    /// Connections, one after the other, without end.
+    /// A stream of connections, without end.
     ///
     /// ```
     /// use polder::Async;
@@ -94,7 +97,7 @@ impl Async<TcpListener> {
     ///
     /// # Cancel safety
     ///
-    /// Giving up a wait, or dropping the stream, loses no connection.
+    /// Cancel safe: dropping the stream, or the future of an item, loses no connection.
     pub fn incoming(&self) -> impl Stream<Item = io::Result<Async<TcpStream>>> + Send + '_ {
         stream::unfold(self, |listener| async move {
             Some((listener.accept().await.map(|(it, _)| it), listener))
@@ -130,7 +133,7 @@ impl Async<TcpStream> {
     ///
     /// # Cancel safety
     ///
-    /// Giving up closes the socket.
+    /// Cancel safe: dropping the future closes the socket.
     pub async fn connect(address: impl Into<SocketAddr>) -> io::Result<Async<TcpStream>> {
         let stream = crate::net::TcpStream::connect(address.into()).await?;
         Async::new_nonblocking(stream.try_into()?)
@@ -160,7 +163,7 @@ impl Async<TcpStream> {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Any error of the system call.
     ///
     /// # Cancel safety
     ///
@@ -189,12 +192,13 @@ impl Async<UdpSocket> {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Any error of the system call.
     pub fn bind(address: impl Into<SocketAddr>) -> io::Result<Async<UdpSocket>> {
         Async::new(UdpSocket::bind(address.into())?)
     }
 
-    /// Receives one datagram, and who sent it; what `bytes` has no room for is lost.
+    /// Receives one datagram. Returns its length and its sender's address; what does not fit into
+    /// `bytes` is lost.
     ///
     /// ```
     /// use polder::Async;
@@ -215,11 +219,11 @@ impl Async<UdpSocket> {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Any error of the system call.
     ///
     /// # Cancel safety
     ///
-    /// A datagram is taken or not.
+    /// Cancel safe: dropping the future loses no datagram.
     pub async fn recv_from(&self, bytes: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         self.read_with(|socket| socket.recv_from(bytes)).await
     }
@@ -244,7 +248,7 @@ impl Async<UdpSocket> {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Any error of the system call.
     ///
     /// # Cancel safety
     ///
@@ -272,17 +276,17 @@ impl Async<UdpSocket> {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Any error of the system call.
     ///
     /// # Cancel safety
     ///
-    /// It is sent or not.
+    /// Cancel safe: a future that is dropped has sent nothing.
     pub async fn send_to(&self, bytes: &[u8], to: impl Into<SocketAddr>) -> io::Result<usize> {
         let to = to.into();
         self.write_with(|socket| socket.send_to(bytes, to)).await
     }
 
-    /// Receives one datagram from where the socket is connected to.
+    /// Receives one datagram from the peer.
     ///
     /// ```
     /// use polder::Async;
@@ -303,11 +307,11 @@ impl Async<UdpSocket> {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Any error of the system call.
     ///
     /// # Cancel safety
     ///
-    /// A datagram is taken or not.
+    /// Cancel safe: dropping the future loses no datagram.
     pub async fn recv(&self, bytes: &mut [u8]) -> io::Result<usize> {
         self.read_with(|socket| socket.recv(bytes)).await
     }
@@ -333,7 +337,7 @@ impl Async<UdpSocket> {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Any error of the system call.
     ///
     /// # Cancel safety
     ///
@@ -342,7 +346,7 @@ impl Async<UdpSocket> {
         self.read_with(|socket| socket.peek(bytes)).await
     }
 
-    /// Sends one datagram to where the socket is connected to.
+    /// Sends one datagram to the peer.
     ///
     /// ```
     /// use polder::Async;
@@ -362,11 +366,11 @@ impl Async<UdpSocket> {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Any error of the system call.
     ///
     /// # Cancel safety
     ///
-    /// It is sent or not.
+    /// Cancel safe: a future that is dropped has sent nothing.
     pub async fn send(&self, bytes: &[u8]) -> io::Result<usize> {
         self.write_with(|socket| socket.send(bytes)).await
     }
@@ -401,7 +405,7 @@ impl Async<unix::UnixListener> {
         Async::new_nonblocking(listener.try_into()?)
     }
 
-    /// The next connection, and where it comes from.
+    /// Accepts a connection. Returns it with the peer's address.
     ///
     /// ```
     /// # let path = std::env::temp_dir().join(format!("polder-async-accept-{}", std::process::id()));
@@ -426,13 +430,13 @@ impl Async<unix::UnixListener> {
     ///
     /// # Cancel safety
     ///
-    /// A connection is taken or not: none is lost.
+    /// Cancel safe: dropping the future loses no connection.
     pub async fn accept(&self) -> io::Result<(Async<unix::UnixStream>, unix::SocketAddr)> {
         let (stream, address) = self.read_with(unix::UnixListener::accept).await?;
         Ok((Async::new(stream)?, address))
     }
 
-    /// Connections, one after the other, without end.
+    /// A stream of connections, without end.
     ///
     /// ```
     /// # let path = std::env::temp_dir().join(format!("polder-async-incoming-{}", std::process::id()));
@@ -456,7 +460,7 @@ impl Async<unix::UnixListener> {
     ///
     /// # Cancel safety
     ///
-    /// Giving up a wait, or dropping the stream, loses no connection.
+    /// Cancel safe: dropping the stream, or the future of an item, loses no connection.
     pub fn incoming(&self) -> impl Stream<Item = io::Result<Async<unix::UnixStream>>> + Send + '_ {
         stream::unfold(self, |listener| async move {
             Some((listener.accept().await.map(|(it, _)| it), listener))
@@ -511,19 +515,19 @@ impl Async<unix::UnixStream> {
     ///
     /// # Cancel safety
     ///
-    /// Giving up closes the socket.
+    /// Cancel safe: dropping the future closes the socket.
     pub async fn connect(path: impl AsRef<Path>) -> io::Result<Async<unix::UnixStream>> {
         use crate::net::unix::UnixStream;
 
         let path = path.as_ref();
-        let stream = match abstract_name(path) {
+        let stream = match sys::abstract_from_path(path) {
             Some(address) => UnixStream::connect_addr(&address?).await?,
             None => UnixStream::connect(path).await?,
         };
         Async::new_nonblocking(stream.try_into()?)
     }
 
-    /// Two streams, connected with each other.
+    /// Two connected streams.
     ///
     /// ```
     /// use polder::Async;
@@ -543,7 +547,7 @@ impl Async<unix::UnixStream> {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Any error of the system call.
     pub fn pair() -> io::Result<(Async<unix::UnixStream>, Async<unix::UnixStream>)> {
         let (one, other) = unix::UnixStream::pair()?;
         Ok((Async::new(one)?, Async::new(other)?))
@@ -578,7 +582,7 @@ impl Async<unix::UnixDatagram> {
         Async::new_nonblocking(socket.try_into()?)
     }
 
-    /// A socket that is bound to nothing.
+    /// A socket without an address.
     ///
     /// ```
     /// # let path = std::env::temp_dir().join(format!("polder-async-unbound-{}", std::process::id()));
@@ -600,12 +604,12 @@ impl Async<unix::UnixDatagram> {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Any error of the system call.
     pub fn unbound() -> io::Result<Async<unix::UnixDatagram>> {
         Async::new(unix::UnixDatagram::unbound()?)
     }
 
-    /// Two sockets, connected with each other.
+    /// Two connected sockets.
     ///
     /// ```
     /// use polder::Async;
@@ -625,13 +629,14 @@ impl Async<unix::UnixDatagram> {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Any error of the system call.
     pub fn pair() -> io::Result<(Async<unix::UnixDatagram>, Async<unix::UnixDatagram>)> {
         let (one, other) = unix::UnixDatagram::pair()?;
         Ok((Async::new(one)?, Async::new(other)?))
     }
 
-    /// Receives one datagram, and who sent it; what `bytes` has no room for is lost.
+    /// Receives one datagram. Returns its length and its sender's address; what does not fit into
+    /// `bytes` is lost.
     ///
     /// ```
     /// # let path = std::env::temp_dir().join(format!("polder-async-recv-from-{}", std::process::id()));
@@ -652,11 +657,11 @@ impl Async<unix::UnixDatagram> {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Any error of the system call.
     ///
     /// # Cancel safety
     ///
-    /// A datagram is taken or not.
+    /// Cancel safe: dropping the future loses no datagram.
     pub async fn recv_from(&self, bytes: &mut [u8]) -> io::Result<(usize, unix::SocketAddr)> {
         self.read_with(|socket| socket.recv_from(bytes)).await
     }
@@ -683,17 +688,17 @@ impl Async<unix::UnixDatagram> {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Any error of the system call.
     ///
     /// # Cancel safety
     ///
-    /// It is sent or not.
+    /// Cancel safe: a future that is dropped has sent nothing.
     pub async fn send_to(&self, bytes: &[u8], path: impl AsRef<Path>) -> io::Result<usize> {
         self.write_with(|socket| socket.send_to(bytes, path.as_ref()))
             .await
     }
 
-    /// Receives one datagram from where the socket is connected to.
+    /// Receives one datagram from the peer.
     ///
     /// ```
     /// use polder::Async;
@@ -712,16 +717,16 @@ impl Async<unix::UnixDatagram> {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Any error of the system call.
     ///
     /// # Cancel safety
     ///
-    /// A datagram is taken or not.
+    /// Cancel safe: dropping the future loses no datagram.
     pub async fn recv(&self, bytes: &mut [u8]) -> io::Result<usize> {
         self.read_with(|socket| socket.recv(bytes)).await
     }
 
-    /// Sends one datagram to where the socket is connected to.
+    /// Sends one datagram to the peer.
     ///
     /// ```
     /// use polder::Async;
@@ -740,31 +745,12 @@ impl Async<unix::UnixDatagram> {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Any error of the system call.
     ///
     /// # Cancel safety
     ///
-    /// It is sent or not.
+    /// Cancel safe: a future that is dropped has sent nothing.
     pub async fn send(&self, bytes: &[u8]) -> io::Result<usize> {
         self.write_with(|socket| socket.send(bytes)).await
     }
-}
-
-/// The address that a path means which begins with a NUL byte, where there are abstract names.
-#[cfg(any(target_os = "linux", target_os = "android"))]
-fn abstract_name(path: &Path) -> Option<io::Result<unix::SocketAddr>> {
-    #[cfg(target_os = "android")]
-    use std::os::android::net::SocketAddrExt;
-    #[cfg(target_os = "linux")]
-    use std::os::linux::net::SocketAddrExt;
-    use std::os::unix::ffi::OsStrExt;
-
-    let name = path.as_os_str().as_bytes().strip_prefix(&[0])?;
-    Some(unix::SocketAddr::from_abstract_name(name))
-}
-
-/// See above.
-#[cfg(all(unix, not(any(target_os = "linux", target_os = "android"))))]
-fn abstract_name(_: &Path) -> Option<io::Result<unix::SocketAddr>> {
-    None
 }

@@ -1,0 +1,202 @@
+//! The one loop that every operation on a descriptor goes through: budget, attempt, clear,
+//! register.
+//!
+//! ```text
+//! loop {
+//!     snapshot of the readiness
+//!     worth an attempt? ── take one unit of the task's budget, try
+//!         succeeded, failed ────────────────────► ready
+//!         would block ── used up? ── no ────────► try again
+//!                                    yes: it has been cleared; give the unit back
+//!     register the waker ── an event came ──────► try again
+//!                           registered ─────────► pending
+//! }
+//! ```
+//!
+//! Two decisions are left to a [`Trust`]: whether an attempt is worth its system call, and whether
+//! an attempt that would block has used the readiness up. The sockets of `net` believe what events
+//! have told, since nobody but polder operates on them. A descriptor in an [`Async`](super::Async)
+//! is its user's, who may operate on it unseen: there the kernel is asked.
+//!
+//! **Why no edge is lost.** The snapshot that is cleared was taken before the attempt, or before
+//! the question to the kernel, and registering looks again under the lock under which events are
+//! counted: see `reactor/readiness.rs`.
+//!
+//! **Budget.** An attempt that does not block costs a unit. So does one that is repeated at once,
+//! because it was interrupted or because the descriptor is ready all the same: a task cannot loop
+//! here for ever.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
+
+use crate::reactor::{Direction, Io, Snapshot, Source, WaiterId};
+use crate::runtime::context;
+use crate::scheduler::budget;
+
+/// How far an operation believes what events have told of its source.
+pub(crate) trait Trust: Copy {
+    /// Whether an attempt is worth its system call, given what events have told.
+    fn should_try(self, seen: Snapshot) -> bool;
+
+    /// Decides what an attempt that would block, and began after `seen` was taken, says of the
+    /// source. Returns whether its readiness is used up; then it has been cleared, and the
+    /// operation waits for an event. Otherwise the attempt is repeated.
+    fn is_used_up(self, source: &Source, direction: Direction, seen: Snapshot) -> io::Result<bool>;
+}
+
+/// Runs one operation until it does not block. `register` leaves the task's waker for the next
+/// event, and returns `false` if one has come since the readiness was cleared; usually it is
+/// [`register`].
+#[inline]
+pub(crate) fn poll<T>(
+    cx: &Context<'_>,
+    source: &Source,
+    direction: Direction,
+    trust: impl Trust,
+    register: impl Fn() -> io::Result<bool>,
+    mut attempt: impl FnMut(&Source, Snapshot) -> io::Result<T>,
+) -> Poll<io::Result<T>> {
+    loop {
+        let seen = source.snapshot(direction);
+        if trust.should_try(seen) {
+            ready!(budget::consume(cx));
+            match attempt(source, seen) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if !trust.is_used_up(source, direction, seen)? {
+                        continue;
+                    }
+                    budget::restore();
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                result => return Poll::Ready(result),
+            }
+        }
+        match register() {
+            Ok(true) => return Poll::Pending,
+            Ok(false) => {}
+            Err(error) => return Poll::Ready(Err(error)),
+        }
+    }
+}
+
+/// Leaves `waker` for the next event; returns `false` if one has come since readiness was cleared.
+///
+/// Always inlined: every read of a request waits. A call costs 5 instructions of a TCP round trip's
+/// 1,406.
+#[inline(always)]
+pub(crate) fn register(
+    source: &Arc<Source>,
+    direction: Direction,
+    id: WaiterId,
+    waker: &Waker,
+) -> io::Result<bool> {
+    match source.wait_again(direction, id, waker) {
+        Some(result) => result,
+        None => register_here(source, direction, id, waker),
+    }
+}
+
+/// Where the source is registered nowhere yet, or with other workers' reactors only.
+#[cold]
+fn register_here(
+    source: &Arc<Source>,
+    direction: Direction,
+    id: WaiterId,
+    waker: &Waker,
+) -> io::Result<bool> {
+    context::with_reactor(|reactor| source.wait(reactor, direction, id, waker))?
+}
+
+/// Whatever holds a handle to a source, borrowed or shared.
+pub(crate) trait HasIo {
+    fn io(&self) -> &Io;
+}
+
+impl HasIo for &Io {
+    #[inline]
+    fn io(&self) -> &Io {
+        self
+    }
+}
+
+/// One future's place among those who wait for a source: an identity from its first poll on, which
+/// is forgotten when the future is dropped.
+pub(crate) struct Waiter<H: HasIo> {
+    handle: H,
+    pub(crate) direction: Direction,
+    id: Option<WaiterId>,
+}
+
+impl<H: HasIo> Waiter<H> {
+    pub(crate) fn new(handle: H, direction: Direction) -> Waiter<H> {
+        Waiter {
+            handle,
+            direction,
+            id: None,
+        }
+    }
+
+    /// See [`poll`].
+    #[inline]
+    pub(crate) fn poll<T>(
+        &mut self,
+        cx: &Context<'_>,
+        trust: impl Trust,
+        attempt: impl FnMut(&Source, Snapshot) -> io::Result<T>,
+    ) -> Poll<io::Result<T>> {
+        let io = self.handle.io();
+        let (source, direction) = (io.source(), self.direction);
+        let id = *self.id.get_or_insert_with(|| io.new_id());
+        let register = || register(source, direction, id, cx.waker());
+        poll(cx, source, direction, trust, register, attempt)
+    }
+}
+
+impl<H: HasIo> Drop for Waiter<H> {
+    fn drop(&mut self) {
+        if let Some(id) = self.id {
+            self.handle.io().forget(id);
+        }
+    }
+}
+
+/// An operation as a future of its own. Any number of them may wait for one source.
+///
+/// Cancel safe: dropping it has no effect, but for what its attempts have done.
+pub(crate) struct Operation<'a, P, F> {
+    waiter: Waiter<&'a Io>,
+    trust: P,
+    attempt: F,
+}
+
+impl<'a, P: Trust, F> Operation<'a, P, F> {
+    pub(crate) fn new<T>(io: &'a Io, direction: Direction, trust: P, attempt: F) -> Self
+    where
+        F: FnMut(&Source, Snapshot) -> io::Result<T>,
+    {
+        Operation {
+            waiter: Waiter::new(io, direction),
+            trust,
+            attempt,
+        }
+    }
+}
+
+/// Nothing in it is pinned.
+impl<P, F> Unpin for Operation<'_, P, F> {}
+
+impl<T, P: Trust, F: FnMut(&Source, Snapshot) -> io::Result<T>> Future for Operation<'_, P, F> {
+    type Output = io::Result<T>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
+        let Operation {
+            waiter,
+            trust,
+            attempt,
+        } = &mut *self;
+        waiter.poll(cx, *trust, attempt)
+    }
+}

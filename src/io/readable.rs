@@ -1,0 +1,131 @@
+//! The futures that wait until an [`Async`] is readable or writable.
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use super::Async;
+use super::operation::Waiter;
+use super::watch::poll_ready;
+
+/// The future of [`Async::readable`].
+///
+/// ```
+/// use polder::{Async, future};
+/// use std::net::UdpSocket;
+///
+/// let (near, far) = (UdpSocket::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?);
+/// let near = Async::new(near)?;
+/// polder::block_on(async {
+///     let mut readable = near.readable();
+///     assert!(future::poll_once(&mut readable).await.is_none()); // It waits,
+///     far.send_to(b"hello", near.get_ref().local_addr()?)?;
+///     readable.await // and completes when there is something.
+/// })?;
+/// # std::io::Result::Ok(())
+/// ```
+///
+/// # Cancel safety
+///
+/// Cancel safe: dropping the future has no effect.
+#[must_use = "futures do nothing unless they are polled"]
+pub struct Readable<'a, T>(pub(super) Waiter<&'a Async<T>>);
+
+/// The future of [`Async::writable`].
+///
+/// ```
+/// use polder::{Async, future};
+/// use std::net::UdpSocket;
+///
+/// let socket = Async::new(UdpSocket::bind("127.0.0.1:0")?)?;
+/// let room = polder::block_on(future::poll_once(socket.writable()));
+/// assert!(matches!(room, Some(Ok(())))); // At once: its buffer is empty.
+/// # std::io::Result::Ok(())
+/// ```
+///
+/// # Cancel safety
+///
+/// Cancel safe: dropping the future has no effect.
+#[must_use = "futures do nothing unless they are polled"]
+pub struct Writable<'a, T>(pub(super) Waiter<&'a Async<T>>);
+
+/// The future of [`Async::readable_owned`].
+///
+/// ```
+/// use polder::Async;
+/// use polder::io::ReadableOwned;
+/// use std::net::UdpSocket;
+/// use std::sync::Arc;
+///
+/// // Can be kept beside what it waits for.
+/// struct Mailbox {
+///     socket: Arc<Async<UdpSocket>>,
+///     mail: ReadableOwned<UdpSocket>,
+/// }
+///
+/// let socket = Arc::new(Async::new(UdpSocket::bind("127.0.0.1:0")?)?);
+/// let mailbox = Mailbox { mail: socket.clone().readable_owned(), socket };
+/// let socket = mailbox.socket.get_ref();
+/// socket.send_to(b"hello", socket.local_addr()?)?;
+/// polder::block_on(mailbox.mail)?;
+/// assert_eq!(socket.recv(&mut [0; 8])?, 5);
+/// # std::io::Result::Ok(())
+/// ```
+///
+/// # Cancel safety
+///
+/// Cancel safe: dropping the future has no effect.
+#[must_use = "futures do nothing unless they are polled"]
+pub struct ReadableOwned<T>(pub(super) Waiter<Arc<Async<T>>>);
+
+/// The future of [`Async::writable_owned`].
+///
+/// ```
+/// use polder::Async;
+/// use polder::io::WritableOwned;
+/// use std::net::UdpSocket;
+/// use std::sync::Arc;
+///
+/// let socket = Arc::new(Async::new(UdpSocket::bind("127.0.0.1:0")?)?);
+/// let room: WritableOwned<UdpSocket> = socket.writable_owned();
+/// let thread = std::thread::spawn(|| polder::block_on(room)); // It borrows nothing.
+/// thread.join().unwrap()?;
+/// # std::io::Result::Ok(())
+/// ```
+///
+/// # Cancel safety
+///
+/// Cancel safe: dropping the future has no effect.
+#[must_use = "futures do nothing unless they are polled"]
+pub struct WritableOwned<T>(pub(super) Waiter<Arc<Async<T>>>);
+
+macro_rules! waiting {
+    ($($name:literal: $future:ty, <$($parameter:tt),*>;)*) => {$(
+        impl<$($parameter),*> Future for $future {
+            type Output = io::Result<()>;
+
+            fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+                poll_ready(&mut self.0, cx)
+            }
+        }
+
+        /// Nothing in it is pinned.
+        impl<$($parameter),*> Unpin for $future {}
+
+        impl<$($parameter),*> fmt::Debug for $future {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_struct($name).finish_non_exhaustive()
+            }
+        }
+    )*};
+}
+
+waiting! {
+    "Readable": Readable<'_, T>, <T>;
+    "Writable": Writable<'_, T>, <T>;
+    "ReadableOwned": ReadableOwned<T>, <T>;
+    "WritableOwned": WritableOwned<T>, <T>;
+}

@@ -1,0 +1,269 @@
+//! [`Watch`]: a descriptor that is lent to polder, and everyone who waits for it.
+//!
+//! **The level decides.** The operations on a lent descriptor are the user's. He may read through
+//! [`Async::get_ref`](super::Async::get_ref) unseen, take one of several datagrams and return
+//! `WouldBlock` because it was not his, or wait for readability twice without reading in between.
+//! So no event is trusted: before each wait the kernel is asked whether the descriptor is ready
+//! *now* (one `poll(2)` with a timeout of zero). The snapshot of the readiness is taken before that
+//! question and cleared by it. An edge that comes in between is counted beyond the snapshot, so
+//! none is lost; an edge that tells of what was taken meanwhile leads to one more question, so
+//! nobody spins.
+//!
+//! **Who waits.** A future has an identity among the source's waiters, as everywhere. A `poll_*`
+//! function has only the waker of the task that called it. So each waker that comes that way gets
+//! an identity, a [`PollingTask`], and keeps it for as long as it waits. Any number of tasks may
+//! poll: none displaces another and takes its wake, and none wakes another by displacing it, which
+//! could go on for ever.
+
+use std::io;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+
+use super::operation::{self, HasIo, Trust, Waiter};
+use crate::reactor::{Direction, Io, Snapshot, Source, WaiterId};
+use crate::sync::atomic::{AtomicU8, Ordering};
+use crate::sync::{Mutex, contain};
+use crate::sys;
+
+/// A lent descriptor.
+pub(super) struct Watch {
+    io: Io,
+    /// Who waits through a `poll_*` function, by direction.
+    tasks: [Mutex<PollingTasks>; 2],
+}
+
+impl Watch {
+    pub(super) fn new(io: Io) -> Watch {
+        Watch {
+            io,
+            tasks: [Mutex::default(), Mutex::default()],
+        }
+    }
+
+    pub(super) fn io(&self) -> &Io {
+        &self.io
+    }
+
+    /// Runs an operation of the user's for the task that polls, until it does not block.
+    pub(super) fn poll_operation<R>(
+        &self,
+        cx: &Context<'_>,
+        direction: Direction,
+        mut operation: impl FnMut() -> io::Result<R>,
+    ) -> Poll<io::Result<R>> {
+        self.poll_as_task(cx, direction, AskKernel, |_, _| operation())
+    }
+
+    /// Ready when the descriptor is.
+    pub(super) fn poll_ready(
+        &self,
+        cx: &Context<'_>,
+        direction: Direction,
+    ) -> Poll<io::Result<()>> {
+        self.poll_as_task(cx, direction, AskedKernel, |source, _| {
+            check_level(source, direction)
+        })
+    }
+
+    /// Runs an operation of the user's until it does not block. As in async-io, `Interrupted` is
+    /// passed on like every other error.
+    pub(super) async fn run<R>(
+        &self,
+        direction: Direction,
+        mut operation: impl FnMut() -> io::Result<R>,
+    ) -> io::Result<R> {
+        let attempt = |_: &Source, _| match operation() {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(error),
+            result => Ok(result),
+        };
+        operation::Operation::new(&self.io, direction, AskKernel, attempt).await?
+    }
+
+    fn poll_as_task<R>(
+        &self,
+        cx: &Context<'_>,
+        direction: Direction,
+        trust: impl Trust,
+        attempt: impl FnMut(&Source, Snapshot) -> io::Result<R>,
+    ) -> Poll<io::Result<R>> {
+        let source = self.io.source();
+        let register = || {
+            let task = self.task(cx.waker(), direction);
+            let waker = Waker::from(task.clone());
+            let registered = operation::register(source, direction, task.id, &waker);
+            if !matches!(registered, Ok(true)) {
+                task.state.store(IDLE, Ordering::Release);
+            }
+            registered
+        };
+        operation::poll(cx, source, direction, trust, register, attempt)
+    }
+
+    /// Returns the entry of this waker, and drops those of tasks that no longer wait.
+    ///
+    /// A task that stops waiting does not say so. So when there are many, all tasks are woken,
+    /// and those that have not polled again by the next time are dropped.
+    fn task(&self, waker: &Waker, direction: Direction) -> Arc<PollingTask> {
+        let mut gone = Vec::new(); // Dropped outside the lock, as wakers are cloned outside it.
+        let mut new = None;
+        let (task, is_full) = loop {
+            let mut tasks = self.tasks[direction as usize].lock();
+            if let Some(task) = tasks.find(waker, &mut gone) {
+                break (task, false);
+            }
+            if let Some(task) = new.take() {
+                let is_full = tasks.make_room(&mut gone);
+                tasks.list.push(Arc::clone(&task));
+                break (task, is_full);
+            }
+            drop(tasks);
+            new = Some(Arc::new(PollingTask {
+                id: self.io.new_handle_id(),
+                waker: waker.clone(),
+                state: AtomicU8::new(WAITING),
+            }));
+        };
+        for task in gone.into_iter().chain(new) {
+            contain(|| drop(task));
+        }
+        if is_full {
+            self.io.source().wake(false);
+        }
+        task
+    }
+}
+
+/// Waits until the descriptor is ready, in a future that has an identity of its own.
+pub(super) fn poll_ready<H: HasIo>(
+    waiter: &mut Waiter<H>,
+    cx: &Context<'_>,
+) -> Poll<io::Result<()>> {
+    let direction = waiter.direction;
+    waiter.poll(cx, AskedKernel, |source, _| check_level(source, direction))
+}
+
+/// `WouldBlock` unless the descriptor is ready now. An end of file and an error count as ready.
+fn check_level(source: &Source, direction: Direction) -> io::Result<()> {
+    match sys::is_ready(&source.descriptor(), direction == Direction::Write)? {
+        true => Ok(()),
+        false => Err(io::ErrorKind::WouldBlock.into()),
+    }
+}
+
+/// Operations of the user's: each wait asks the kernel first.
+///
+/// `poll(2)` reports a socket whose error queue nobody reads as ready for ever. So after an attempt
+/// in vain an error alone does not count, unless an event came since the attempt began: an error
+/// that the kernel learns of later is reported later.
+#[derive(Clone, Copy)]
+struct AskKernel;
+
+impl Trust for AskKernel {
+    fn should_try(self, _: Snapshot) -> bool {
+        true
+    }
+
+    fn is_used_up(self, source: &Source, direction: Direction, seen: Snapshot) -> io::Result<bool> {
+        let is_to_write = direction == Direction::Write;
+        let has_event = !seen.is_as_old_as(source.snapshot(direction));
+        let is_only_an_error = || {
+            let (read, write) = sys::is_only_an_error(&source.descriptor())?;
+            io::Result::Ok(if is_to_write { write } else { read })
+        };
+        let is_ready = source.look(direction, || {
+            io::Result::Ok(
+                sys::is_ready(&source.descriptor(), is_to_write)?
+                    && (has_event || !is_only_an_error()?),
+            )
+        })?;
+        Ok(!is_ready)
+    }
+}
+
+/// The attempt itself has asked the kernel: [`check_level`].
+#[derive(Clone, Copy)]
+struct AskedKernel;
+
+impl Trust for AskedKernel {
+    fn should_try(self, _: Snapshot) -> bool {
+        true
+    }
+
+    fn is_used_up(self, source: &Source, direction: Direction, seen: Snapshot) -> io::Result<bool> {
+        source.clear(direction, seen);
+        Ok(true)
+    }
+}
+
+/// States of a [`PollingTask`]: its waker is registered; it is not, until the task polls again; the
+/// task was woken to find out whether it still waits.
+const WAITING: u8 = 0;
+const IDLE: u8 = 1;
+const PROBED: u8 = 2;
+
+/// Entries below which nobody is probed.
+const PROBE_FROM: usize = 128;
+
+/// A task that waits through a `poll_*` function: see the head of this file.
+struct PollingTask {
+    id: WaiterId,
+    waker: Waker,
+    state: AtomicU8,
+}
+
+impl Wake for PollingTask {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let _ = (self.state).compare_exchange(WAITING, IDLE, Ordering::AcqRel, Ordering::Acquire);
+        self.waker.wake_by_ref();
+    }
+}
+
+#[derive(Default)]
+struct PollingTasks {
+    list: Vec<Arc<PollingTask>>,
+    /// With this many entries, all are probed.
+    limit: usize,
+}
+
+impl PollingTasks {
+    /// Returns the entry of this waker. Entries of tasks that no longer wait are moved to `gone`.
+    fn find(
+        &mut self,
+        waker: &Waker,
+        gone: &mut Vec<Arc<PollingTask>>,
+    ) -> Option<Arc<PollingTask>> {
+        let mut index = 0;
+        let mut found = None;
+        while let Some(task) = self.list.get(index) {
+            if task.waker.will_wake(waker) {
+                // Within the lock, so that no other call takes it for an idle one.
+                task.state.store(WAITING, Ordering::Release);
+                found = Some(task.clone());
+            } else if task.state.load(Ordering::Acquire) == IDLE {
+                gone.push(self.list.swap_remove(index));
+                continue;
+            }
+            index += 1;
+        }
+        found
+    }
+
+    /// Returns whether there are so many entries that all tasks are to be woken. Those that were
+    /// probed before and have not polled since are then moved to `gone`.
+    fn make_room(&mut self, gone: &mut Vec<Arc<PollingTask>>) -> bool {
+        let is_full = self.list.len() >= self.limit.max(PROBE_FROM);
+        if is_full {
+            let all = std::mem::take(&mut self.list).into_iter();
+            let (probed, left): (Vec<_>, Vec<_>) =
+                all.partition(|task| task.state.swap(PROBED, Ordering::AcqRel) == PROBED);
+            gone.extend(probed);
+            self.limit = left.len() + (left.len() / 2).max(PROBE_FROM);
+            self.list = left;
+        }
+        is_full
+    }
+}
