@@ -16,7 +16,7 @@ trap 'rm -r "$work"' EXIT
 find src -name '*.rs' | LC_ALL=C sort | xargs awk -v errors="$work/errors" '
     function reason(text) {
         if (text ~ /spawn_local_on|new_at|spawn_unchecked|Runnable/) return "task"
-        if (text ~ /borrow_raw|take_as_owned|from_raw_fd|from_raw_socket|IoSafe|Io::lent|\.add_with_mode/) return "io"
+        if (text ~ /borrow_raw|LentDescriptor|Io::lent|from_raw_fd|from_raw_socket|IoSafe|\.add_with_mode/) return "io"
         if (text ~ /libc::|WSA|ioctlsocket|select\(|zeroed|MaybeUninit|rustix|impl S(end|ync) for Buffer|low_level::register/) return "kernel"
         return ""
     }

@@ -34,8 +34,8 @@ mod watch;
 pub use async_fd::Async;
 #[cfg(feature = "compat")]
 pub(crate) use async_fd::or_nothing;
-// By name, and not all: futures-lite's next name must not shadow one of the user's. Left out are the
-// types that only combinators return, and `BlockOn`, which drives no sockets.
+// By name, and not all: futures-lite's next name must not shadow one of the user's. Left out are
+// the types that only combinators return, and `BlockOn`, which drives no sockets.
 pub use futures_lite::io::{
     AsyncBufRead, AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncSeek, AsyncSeekExt, AsyncWrite,
     AsyncWriteExt, BufReader, BufWriter, Chain, Cursor, Error, ErrorKind, Lines, ReadHalf, Result,

@@ -48,8 +48,9 @@ pub(super) fn exists(number: i32) -> bool {
 
 pub(super) fn register(wake: &Thread, number: usize) -> io::Result<()> {
     let (count, wake) = (&COUNTS[number], wake.clone());
-    // SAFETY: the handler does an atomic addition and makes one system call, `write` or `send`, both
-    // of which are async-signal-safe (signal-safety(7)). It allocates nothing and takes no lock.
+    // SAFETY: the handler does an atomic addition and makes one system call, `write` or `send`,
+    // both of which are async-signal-safe (signal-safety(7)). It allocates nothing and takes no
+    // lock.
     unsafe {
         low_level::register(number as i32, move || {
             count.fetch_add(1, Ordering::SeqCst);
