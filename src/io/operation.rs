@@ -93,21 +93,7 @@ pub(crate) fn register(
     id: WaiterId,
     waker: &Waker,
 ) -> io::Result<bool> {
-    match source.wait_again(direction, id, waker) {
-        Some(result) => result,
-        None => register_here(source, direction, id, waker),
-    }
-}
-
-/// Where the source is registered nowhere yet, or with other workers' reactors only.
-#[cold]
-fn register_here(
-    source: &Arc<Source>,
-    direction: Direction,
-    id: WaiterId,
-    waker: &Waker,
-) -> io::Result<bool> {
-    context::with_reactor(|reactor| source.wait(reactor, direction, id, waker))?
+    context::with_reactor(|reactor, _| source.register_waker(reactor, direction, id, waker))?
 }
 
 /// Whatever holds a handle to a source, borrowed or shared.

@@ -1,7 +1,7 @@
 //! The half of a reactor that is the thread's that drives it.
 //!
 //! A [`Driver`] waits and wakes, and holds what therefore needs no lock: the worker's *own* timers.
-//! While a thread drives a worker, its driver is that thread's current one.
+//! Which one a thread drives, the scheduler knows, and tells where that matters.
 //!
 //! **Own timers.** A timer that has to wait on the thread that drives a reactor lies in that driver's
 //! heap. Setting it, pushing it back and dropping it there costs no lock and no atomic, and that is
@@ -16,8 +16,6 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::io;
-use std::mem::ManuallyDrop;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -28,8 +26,6 @@ use crate::poller::Events;
 use crate::sync::{drop_all, wake_all};
 
 pub(crate) struct Driver {
-    /// The reactor's, nearer at hand.
-    id: u64,
     reactor: Arc<Reactor>,
     deadlines: RefCell<TimerHeap>,
     /// Wakers of timers that were dropped elsewhere: to be dropped where anybody's code may run.
@@ -100,54 +96,36 @@ impl TimerOps {
     }
 }
 
-thread_local! {
-    /// `ManuallyDrop` for the same reasons as the current worker's: see `task::queue`.
-    static CURRENT: RefCell<ManuallyDrop<Option<Rc<Driver>>>> =
-        const { RefCell::new(ManuallyDrop::new(None)) };
-
-    /// Where the reactor lies that this thread drives, for comparing only; null if there is none.
-    static DRIVEN: Cell<*const Reactor> = const { Cell::new(std::ptr::null()) };
-}
-
-/// Makes a driver the current one, and gives the one before.
-pub(crate) fn replace(driver: Option<Rc<Driver>>) -> Option<Rc<Driver>> {
-    DRIVEN.set(match &driver {
-        Some(driver) => Arc::as_ptr(&driver.reactor),
-        None => std::ptr::null(),
-    });
-    let before = CURRENT.with(|current| current.replace(ManuallyDrop::new(driver)));
-    ManuallyDrop::into_inner(before)
-}
-
-/// Whether this thread drives `reactor`: then its worker is awake.
-#[inline]
-pub(super) fn drives(reactor: &Reactor) -> bool {
-    std::ptr::eq(DRIVEN.get(), reactor)
-}
-
-/// Calls `f` with the own timers of the reactor called `id`, if this thread drives that. What was said
-/// of them from elsewhere before is done before.
-#[inline]
-pub(super) fn with_own<R>(id: u64, f: impl FnOnce(&mut TimerHeap) -> R) -> Option<R> {
-    CURRENT.with(|current| {
-        let current = current.borrow();
-        let driver = current
-            .as_ref()
-            .filter(|driver| driver.id == id && !driver.reactor.is_closed())?;
-        driver.read_strays();
-        Some(f(&mut driver.deadlines.borrow_mut()))
-    })
-}
-
 impl Driver {
     pub(crate) fn new(reactor: Arc<Reactor>) -> Driver {
         Driver {
-            id: reactor.id,
             reactor,
             deadlines: RefCell::new(TimerHeap::new()),
             gone: RefCell::default(),
             scratch: Cell::default(),
         }
+    }
+
+    #[inline]
+    pub(crate) fn reactor(&self) -> &Arc<Reactor> {
+        &self.reactor
+    }
+
+    /// Whether it is `reactor`'s.
+    #[inline]
+    pub(crate) fn drives(&self, reactor: &Reactor) -> bool {
+        std::ptr::eq(&*self.reactor, reactor)
+    }
+
+    /// Calls `f` with its own timers, if it is the driver of the reactor called `id`, and that has not
+    /// closed. What was said of them from elsewhere before is done before.
+    #[inline]
+    pub(super) fn with_own<R>(&self, id: u64, f: impl FnOnce(&mut TimerHeap) -> R) -> Option<R> {
+        if self.reactor.id != id || self.reactor.is_closed() {
+            return None;
+        }
+        self.read_strays();
+        Some(f(&mut self.deadlines.borrow_mut()))
     }
 
     /// How long the worker may sleep for its timers' sake. `None`: for ever. Reads the clock only
@@ -189,7 +167,7 @@ impl Driver {
         let mut scratch = self.scratch.take().unwrap_or_default();
         let result = self
             .reactor
-            .wait(&mut scratch.events, timeout, &mut scratch.wakers);
+            .wait(self, &mut scratch.events, timeout, &mut scratch.wakers);
         awake(!scratch.wakers.is_empty());
         let any = wake(&mut scratch.wakers);
         self.scratch.set(Some(scratch));

@@ -38,7 +38,7 @@ use table::SourceTable;
 use timer_heap::{Key, TimerHeap};
 
 pub(crate) use clock::{is_surely_before, now};
-pub(crate) use driver::{BATCH, Driver, replace as replace_driver};
+pub(crate) use driver::{BATCH, Driver};
 pub(crate) use readiness::{Direction, Snapshot, WaiterId};
 pub(crate) use source::{Io, Source, SourceKind};
 pub(crate) use timer::{TimerHandle, TimerState};
@@ -64,12 +64,6 @@ pub(crate) struct Reactor {
 }
 
 impl Reactor {
-    /// Whether this thread drives it: then its worker is awake.
-    #[inline]
-    pub(crate) fn is_driven_here(&self) -> bool {
-        driver::drives(self)
-    }
-
     pub(crate) fn new(poller: Poller) -> Arc<Reactor> {
         let can = poller.capabilities();
         let reactor = Arc::new(Reactor {
@@ -111,18 +105,15 @@ impl Reactor {
 
     // Sleeping and waking: see the head of `parking`.
 
-    /// There is something for the worker where it looks before it sleeps: wakes it if it sleeps.
-    ///
-    /// On the thread that drives the reactor that costs a look at its own state: a worker that is
-    /// awake looks everywhere before it sleeps.
+    /// There is something for the worker where it looks before it sleeps: wakes it if it sleeps. Returns
+    /// whether it did.
     #[inline]
-    pub(crate) fn unpark(&self) {
-        if self.is_driven_here() && self.parking.is_running() {
-            return;
-        }
-        if self.parking.unpark() {
+    pub(crate) fn unpark(&self) -> bool {
+        let asleep = self.parking.unpark();
+        if asleep {
             self.notify();
         }
+        asleep
     }
 
     /// [`unpark`](Self::unpark) where many are to be told, and one that cannot be must not keep it from the
@@ -139,13 +130,10 @@ impl Reactor {
         self.parking.is_parked()
     }
 
-    /// Wakes the worker if it sleeps; false if it does not.
-    pub(crate) fn try_unpark(&self) -> bool {
-        let asleep = self.parking.unpark();
-        if asleep {
-            self.notify();
-        }
-        asleep
+    /// Whether the worker is awake, and looks everywhere before it sleeps. Exact on the thread that drives it.
+    #[inline]
+    pub(crate) fn is_running(&self) -> bool {
+        self.parking.is_running()
     }
 
     /// Wakes the current or the next wait in any case.
@@ -182,6 +170,7 @@ impl Reactor {
     #[inline]
     fn wait(
         &self,
+        driver: &Driver,
         events: &mut Events,
         timeout: Option<Duration>,
         wakers: &mut Vec<Waker>,
@@ -192,7 +181,7 @@ impl Reactor {
         let table = self.sources.lock();
         for event in &*events {
             if let Some(source) = table.get(event.token()) {
-                source.deliver(self, event.token(), event.ready(), wakers);
+                source.deliver(driver, event.token(), event.ready(), wakers);
             }
         }
         Ok(())

@@ -41,10 +41,10 @@ use std::time::Duration;
 
 use super::readiness::{Direction, Left, Readiness, Slots, Snapshot, WaiterId};
 use super::timer::TimerHandle;
-use super::{Reactor, Token};
+use super::{Driver, Reactor, Token};
 use crate::poller::{Interest, Mode, Ready};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use crate::sync::{Spare, drop_all, wake_all};
+use crate::sync::{MutexGuard, drop_all, wake_all};
 use crate::sys::{self, AsDescriptor, BorrowedDescriptor, LentDescriptor, OwnedDescriptor};
 
 /// What a source is, as far as waiting for it differs.
@@ -119,7 +119,14 @@ struct Rest {
     directions: Interest,
     length: Duration,
     /// Held for its place; it wakes an [`End`].
-    _alarm: TimerHandle,
+    alarm: TimerHandle,
+}
+
+/// Removes the timer of a rest that is over.
+fn remove_timer(rest: Option<Box<Rest>>, driver: &Driver) {
+    if let Some(mut rest) = rest {
+        rest.alarm.remove(Some(driver));
+    }
 }
 
 /// The end of a rest.
@@ -150,7 +157,10 @@ impl Registrations {
 
     #[inline]
     fn with(&mut self, reactor: &Reactor) -> Option<&mut Registration> {
-        self.all_mut().find(|home| home.is_with(reactor))
+        match &mut self.first {
+            Some(home) if home.is_with(reactor) => Some(home),
+            _ => (self.more.as_mut()?.iter_mut()).find(|home| home.is_with(reactor)),
+        }
     }
 
     fn add(&mut self, registration: Registration) {
@@ -250,65 +260,57 @@ impl Source {
         }
     }
 
-    /// Leaves `waker` for the next event of `direction`, registering the source where that is
-    /// needed; false if the direction is ready by now and the operation is to be tried again.
-    pub(crate) fn wait(
+    /// Registers `waker` for the next event of `direction`, and the source with `reactor` where that is
+    /// needed. Returns `false` if the direction is ready by now: then the operation is to be tried again.
+    #[inline]
+    pub(crate) fn register_waker(
         self: &Arc<Self>,
         reactor: &Arc<Reactor>,
         direction: Direction,
         id: WaiterId,
         waker: &Waker,
     ) -> io::Result<bool> {
-        let mut spare = Spare::clone_of(waker);
-        let mut slots = self.readiness.lock();
-        while slots.homes.with(reactor).is_none() {
-            let left = match slots.is_waited_by_others(direction, id) {
-                true => Registrations::default(),
-                false => self.deregister(slots.homes.remove_all()),
-            };
-            drop(slots);
-            left.give_up_places();
-            self.attach(reactor, direction)?;
-            slots = self.readiness.lock();
-        }
-        let left = (self.readiness).wait(&mut slots, direction, id, waker, &mut spare);
-        if let (Left::Waits, Some(home)) = (left, slots.homes.with(reactor)) {
-            self.arm(home, interest(direction))?;
-        }
-        Ok(left == Left::Waits)
-    }
-
-    /// [`wait`](Self::wait), if the source is registered with the reactor that this thread drives:
-    /// what nearly every wait finds. `None` if it is not.
-    #[inline]
-    pub(crate) fn wait_again(
-        &self,
-        direction: Direction,
-        id: WaiterId,
-        waker: &Waker,
-    ) -> Option<io::Result<bool>> {
         let mut spare = self.readiness.spare(waker);
         loop {
             let mut slots = self.readiness.lock();
-            if !slots.homes.first.as_ref()?.reactor.is_driven_here() {
-                return None;
+            if slots.homes.with(reactor).is_none() {
+                self.move_to(reactor, slots, direction, id)?;
+                continue;
             }
             let left = (self.readiness).wait(&mut slots, direction, id, waker, &mut spare);
-            let armed = match (left, &mut slots.homes.first) {
+            match (left, slots.homes.with(reactor)) {
                 (Left::NeedsClone, _) => {
                     drop(slots);
                     spare.fill(waker);
-                    continue;
                 }
-                (Left::Waits, Some(home)) => self.arm(home, interest(direction)),
-                _ => Ok(()),
-            };
-            return Some(armed.map(|()| left == Left::Waits));
+                (Left::Waits, Some(home)) => {
+                    self.arm(home, interest(direction))?;
+                    return Ok(true);
+                }
+                _ => return Ok(false),
+            }
         }
     }
 
-    /// Registers with `reactor`, unless somebody has done that meanwhile.
+    /// Registers with `reactor`, and no longer with others unless somebody waits there.
     #[cold]
+    fn move_to(
+        self: &Arc<Self>,
+        reactor: &Arc<Reactor>,
+        mut slots: MutexGuard<'_, Slots<Registrations>>,
+        direction: Direction,
+        id: WaiterId,
+    ) -> io::Result<()> {
+        let left = match slots.is_waited_by_others(direction, id) {
+            true => Registrations::default(),
+            false => self.deregister(slots.homes.remove_all()),
+        };
+        drop(slots);
+        left.give_up_places();
+        self.attach(reactor, direction)
+    }
+
+    /// Registers with `reactor`, unless somebody has done that meanwhile.
     fn attach(self: &Arc<Self>, reactor: &Arc<Reactor>, direction: Direction) -> io::Result<()> {
         // The table's lock comes before the slots', so the place is taken first, on approval.
         let token = reactor.insert(self.clone())?;
@@ -395,15 +397,16 @@ impl Source {
         Ok(())
     }
 
-    /// An event of `reactor` for the token that this source has there.
+    /// An event of `driver`'s reactor for the token that this source has there.
     #[inline]
     pub(super) fn deliver(
         self: &Arc<Self>,
-        reactor: &Reactor,
+        driver: &Driver,
         token: Token,
         ready: Ready,
         wakers: &mut Vec<Waker>,
     ) {
+        let reactor = &**driver.reactor();
         let mut slots = self.readiness.lock();
         if reactor.mode() == Mode::Edge
             && (self.kind == SourceKind::TcpStream
@@ -426,7 +429,7 @@ impl Source {
                     // again and again.
                     Mode::Level => {
                         let wanted = home.interest.without(told(ready).without(before));
-                        wanted.without(self.vain(home, ready))
+                        wanted.without(self.vain(driver, home, ready))
                     }
                     // The event has spent the interest. Who still waits is armed again.
                     _ => {
@@ -451,7 +454,7 @@ impl Source {
 
     /// What was told in vain, and is to rest.
     #[inline]
-    fn vain(self: &Arc<Self>, home: &mut Registration, ready: Ready) -> Interest {
+    fn vain(self: &Arc<Self>, driver: &Driver, home: &mut Registration, ready: Ready) -> Interest {
         // Where errors are told as such, there is one. Where they are not, there may be, unless reading
         // brings something.
         let may_be = match home.reactor.poller().capabilities().hints {
@@ -465,7 +468,7 @@ impl Source {
         home.told += 1;
         match home.told < CHECK {
             true => Interest::NONE,
-            false => self.rest(home, told(ready)),
+            false => self.rest(driver, home, told(ready)),
         }
     }
 
@@ -478,7 +481,12 @@ impl Source {
     }
 
     #[cold]
-    fn rest(self: &Arc<Self>, home: &mut Registration, told: Interest) -> Interest {
+    fn rest(
+        self: &Arc<Self>,
+        driver: &Driver,
+        home: &mut Registration,
+        told: Interest,
+    ) -> Interest {
         // What cannot be asked is believed.
         let (read, write) = sys::is_only_an_error(&self.descriptor()).unwrap_or_default();
         let mut vain = Interest::NONE;
@@ -493,7 +501,8 @@ impl Source {
         if vain.is_empty() {
             home.told = 0;
             if resting.is_empty() {
-                home.rest = None; // The next one begins with the shortest.
+                // The next one begins with the shortest.
+                remove_timer(home.rest.take(), driver);
             }
             return vain;
         }
@@ -507,14 +516,16 @@ impl Source {
             source: Arc::downgrade(self),
             token: home.token,
         }));
-        let Some(alarm) = TimerHandle::set(&home.reactor, super::now() + length, &end) else {
+        let when = super::now() + length;
+        let Some(alarm) = TimerHandle::set(&home.reactor, Some(driver), when, &end) else {
             return Interest::NONE; // The reactor has closed, and sends the source elsewhere.
         };
-        home.rest = Some(Box::new(Rest {
+        let before = home.rest.replace(Box::new(Rest {
             directions: vain | resting,
             length,
-            _alarm: alarm,
+            alarm,
         }));
+        remove_timer(before, driver);
         vain
     }
 

@@ -10,8 +10,8 @@ use std::task::Waker;
 use std::time::Instant;
 
 use super::Reactor;
-use super::driver::{self, TimerOp};
-use super::timer_heap::{Fired, Key};
+use super::driver::{Driver, TimerOp};
+use super::timer_heap::{Fired, Key, TimerHeap};
 use crate::sync::{Spare, drop_all};
 
 /// A timer's place, given up when dropped.
@@ -28,6 +28,8 @@ enum Home {
     Own(u64),
     /// In a reactor's heap for visitors.
     Visitor(Arc<Reactor>),
+    /// Given up.
+    Removed,
 }
 
 /// What an alarm looks like from a thread.
@@ -43,14 +45,20 @@ pub(crate) enum TimerState {
     Elsewhere,
 }
 
+/// `here` is the driver that this thread drives, if any: always its own timers', and of others' it leaves
+/// word.
 impl TimerHandle {
     /// Wakes `waker` at `when`. `None` if the reactor has closed.
     #[inline]
-    pub(crate) fn set(reactor: &Arc<Reactor>, when: Instant, waker: &Waker) -> Option<TimerHandle> {
+    pub(crate) fn set(
+        reactor: &Arc<Reactor>,
+        here: Option<&Driver>,
+        when: Instant,
+        waker: &Waker,
+    ) -> Option<TimerHandle> {
         let waker = waker.clone();
-        if reactor.is_driven_here() {
-            let inserted = driver::with_own(reactor.id, |own| own.insert(when, waker));
-            let (key, _) = inserted?;
+        if let Some(driver) = here.filter(|driver| driver.drives(reactor)) {
+            let (key, _) = driver.with_own(reactor.id, |own| own.insert(when, waker))?;
             let home = Home::Own(reactor.id);
             return Some(TimerHandle { key, home });
         }
@@ -61,11 +69,11 @@ impl TimerHandle {
 
     /// How it stands. While it is pending, `waker` is the one to be woken.
     #[inline]
-    pub(crate) fn look(&self, waker: &Waker) -> TimerState {
+    pub(crate) fn state(&self, here: Option<&Driver>, waker: &Waker) -> TimerState {
         match &self.home {
-            Home::Own(id) => match driver::with_own(*id, |own| own.wakes(self.key, waker)) {
+            Home::Own(id) => match with_own(here, *id, |own| own.wakes(self.key, waker)) {
                 Some(Ok(true)) => TimerState::Pending,
-                Some(Ok(false)) => self.renew(*id, waker),
+                Some(Ok(false)) => self.renew(here, *id, waker),
                 Some(Err(Fired)) => TimerState::Fired,
                 None => TimerState::Elsewhere,
             },
@@ -78,13 +86,14 @@ impl TimerHandle {
                     Err(Fired) => TimerState::Fired,
                 }
             }
+            Home::Removed => TimerState::Elsewhere,
         }
     }
 
     /// Another waker for an own one. What cloning it did may have changed everything.
-    fn renew(&self, id: u64, waker: &Waker) -> TimerState {
+    fn renew(&self, here: Option<&Driver>, id: u64, waker: &Waker) -> TimerState {
         let mut spare = Spare::clone_of(waker);
-        match driver::with_own(id, |own| own.set_waker(self.key, &mut spare)) {
+        match with_own(here, id, |own| own.set_waker(self.key, &mut spare)) {
             Some(Ok(())) => TimerState::Pending,
             Some(Err(Fired)) => TimerState::Fired,
             None => TimerState::Elsewhere,
@@ -108,27 +117,43 @@ impl TimerHandle {
 
     /// Moves it, pending or not. One that had fired has no waker until somebody looks.
     #[inline]
-    pub(crate) fn reset(&self, when: Instant) {
+    pub(crate) fn reset(&self, here: Option<&Driver>, when: Instant) {
         match &self.home {
             Home::Own(id) => {
                 // Whether it is now the earliest does not matter: the worker is awake.
-                if driver::with_own(*id, |own| own.reset(self.key, when)).is_none() {
+                if with_own(here, *id, |own| own.reset(self.key, when)).is_none() {
                     send_op(*id, self.key, TimerOp::Reset(when));
                 }
             }
             Home::Visitor(reactor) => reactor.reset_visitor(self.key, when),
+            Home::Removed => {}
         }
     }
 
     /// Makes it fire never, until it is reset. Whoever is to be woken stays.
-    pub(crate) fn suspend(&self) {
+    pub(crate) fn suspend(&self, here: Option<&Driver>) {
         match &self.home {
             Home::Own(id) => {
-                if driver::with_own(*id, |own| own.suspend(self.key)).is_none() {
+                if with_own(here, *id, |own| own.suspend(self.key)).is_none() {
                     send_op(*id, self.key, TimerOp::Suspend);
                 }
             }
             Home::Visitor(reactor) => reactor.visitors().suspend(self.key),
+            Home::Removed => {}
+        }
+    }
+
+    /// Gives up its place. Its drop does the same, as from elsewhere.
+    #[inline]
+    pub(crate) fn remove(&mut self, here: Option<&Driver>) {
+        // The waker is dropped outside all locks and borrows.
+        match std::mem::replace(&mut self.home, Home::Removed) {
+            Home::Own(id) => match with_own(here, id, |own| own.remove(self.key)) {
+                Some(waker) => drop_all(waker),
+                None => send_op(id, self.key, TimerOp::Remove),
+            },
+            Home::Visitor(reactor) => drop_all(reactor.remove_visitor(self.key)),
+            Home::Removed => {}
         }
     }
 }
@@ -136,15 +161,14 @@ impl TimerHandle {
 impl Drop for TimerHandle {
     #[inline]
     fn drop(&mut self) {
-        match &self.home {
-            // The waker is dropped outside all locks and borrows.
-            Home::Own(id) => match driver::with_own(*id, |own| own.remove(self.key)) {
-                Some(waker) => drop_all(waker),
-                None => send_op(*id, self.key, TimerOp::Remove),
-            },
-            Home::Visitor(reactor) => drop_all(reactor.remove_visitor(self.key)),
-        }
+        self.remove(None);
     }
+}
+
+/// See [`Driver::with_own`].
+#[inline]
+fn with_own<R>(here: Option<&Driver>, id: u64, f: impl FnOnce(&mut TimerHeap) -> R) -> Option<R> {
+    here?.with_own(id, f)
 }
 
 /// Leaves word for the thread that drives the reactor called `id`, if it has not closed.

@@ -7,25 +7,26 @@ use std::io;
 use std::sync::Arc;
 
 use super::background;
-use crate::reactor::Reactor;
+use crate::reactor::{Driver, Reactor};
 use crate::scheduler;
 
-/// Calls `f` with the reactor that this thread waits on.
+/// Calls `f` with the reactor that this thread waits on, and with its driver if this thread drives
+/// it.
 ///
 /// # Errors
 ///
 /// If the background runtime is needed and cannot be started.
 #[inline]
-pub(crate) fn with_reactor<R>(f: impl FnOnce(&Arc<Reactor>) -> R) -> io::Result<R> {
-    // A clone, so that nothing is borrowed while `f` runs: it may drop wakers, which is foreign
-    // code.
-    let local = scheduler::current();
-    let reactor = match &local {
-        Some(local) if !local.remote().reactor.is_closed() => &local.remote().reactor,
+pub(crate) fn with_reactor<R>(
+    f: impl FnOnce(&Arc<Reactor>, Option<&Driver>) -> R,
+) -> io::Result<R> {
+    // A clone, so that nothing is borrowed while `f` runs: it may clone and drop wakers, which is
+    // foreign code.
+    match scheduler::driver() {
+        Some(driver) if !driver.reactor().is_closed() => Ok(f(driver.reactor(), Some(&driver))),
         _ => {
             let shared = background::shared()?;
-            &shared.main().reactor
+            Ok(f(&shared.main().reactor, None))
         }
-    };
-    Ok(f(reactor))
+    }
 }

@@ -7,8 +7,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::mem::ManuallyDrop;
-use std::rc::Rc;
 use std::sync::Arc;
 
 use super::balance::{Balance, InjectedAction};
@@ -16,7 +14,6 @@ use super::budget::Budget;
 use super::owned::OwnedTasks;
 use super::shared::{Remote, Shared};
 use super::{Meta, Runnable};
-use crate::reactor::{Driver, replace_driver};
 
 /// Capacity of the run queues, allocated with the worker, so that no wake of a small program
 /// allocates. Larger queues grow once.
@@ -166,54 +163,4 @@ impl Local {
     pub(super) fn renew_budget(&self) {
         self.budget.renew();
     }
-}
-
-thread_local! {
-    /// `ManuallyDrop`, so that it needs no destructor, and with that no check at each access, and
-    /// works in the destructors of other thread-locals too. Nothing leaks: whoever enters leaves.
-    pub(super) static CURRENT: RefCell<ManuallyDrop<Option<Rc<Local>>>> =
-        const { RefCell::new(ManuallyDrop::new(None)) };
-}
-
-/// Calls `f` with the worker that this thread drives; `None` if it drives none.
-#[inline]
-pub(crate) fn with_current<R>(f: impl FnOnce(&Rc<Local>) -> R) -> Option<R> {
-    CURRENT.with(|current| current.borrow().as_ref().map(f))
-}
-
-/// The worker that this thread drives.
-#[inline]
-pub(crate) fn current() -> Option<Rc<Local>> {
-    with_current(Rc::clone)
-}
-
-/// Makes a worker the current one until it is dropped; then the one before is again.
-pub(crate) struct Entered {
-    before: Option<Rc<Local>>,
-    driver_before: Option<Rc<Driver>>,
-}
-
-pub(crate) fn enter(local: &Rc<Local>, driver: &Rc<Driver>) -> Entered {
-    // Within a task of a pool worker: that one will not return soon to run what it has spawned.
-    with_current(|outer| {
-        if outer.is_pool_worker && outer.has_spawned.take() {
-            outer.shared.wake_one();
-        }
-    });
-    Entered {
-        before: exchange(Some(local.clone())),
-        driver_before: replace_driver(Some(driver.clone())),
-    }
-}
-
-impl Drop for Entered {
-    fn drop(&mut self) {
-        drop(replace_driver(self.driver_before.take()));
-        drop(exchange(self.before.take()));
-    }
-}
-
-fn exchange(current: Option<Rc<Local>>) -> Option<Rc<Local>> {
-    let before = CURRENT.with(|slot| slot.replace(ManuallyDrop::new(current)));
-    ManuallyDrop::into_inner(before)
 }

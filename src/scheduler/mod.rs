@@ -19,6 +19,7 @@
 mod balance;
 pub(crate) mod budget;
 mod busy;
+mod current;
 mod idle;
 mod inbox;
 mod local;
@@ -34,8 +35,9 @@ use async_task::ScheduleInfo;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 
 pub(crate) use busy::BusyPollConfig;
-use local::CURRENT;
-pub(crate) use local::{Local, current, with_current};
+use current::Current;
+pub(crate) use current::{current, driver, with_current};
+pub(crate) use local::Local;
 pub(crate) use owned::{OwnedKey, bind, task_ended};
 pub(crate) use shared::Shared;
 use shared::UNASSIGNED;
@@ -90,8 +92,8 @@ pub(crate) type Runnable = async_task::Runnable<Meta>;
 /// The schedule function of every task, called for a wake on any thread, and for a new task.
 /// `async-task` does not call it again until the task has run.
 pub(crate) fn schedule(runnable: Runnable, info: ScheduleInfo) {
-    let remote = CURRENT.with(|current| match &**current.borrow() {
-        Some(local) if local.owns(runnable.metadata()) => {
+    let remote = current::with_slot(|current| match current {
+        Some(Current { local, .. }) if local.owns(runnable.metadata()) => {
             match info.woken_while_running {
                 true => local.yielded.borrow_mut().push_back(runnable),
                 false => local.push(runnable),
@@ -111,8 +113,8 @@ fn schedule_remote(runnable: Runnable) {
     // worker's reference serves as well, if it is of the same runtime, and spares counting on a
     // cache line that all workers use. Nothing here runs foreign code, so the worker may stay
     // borrowed.
-    CURRENT.with(|current| match &**current.borrow() {
-        Some(local) if Arc::ptr_eq(&local.shared, &runnable.metadata().shared) => {
+    current::with_slot(|current| match current {
+        Some(Current { local, .. }) if Arc::ptr_eq(&local.shared, &runnable.metadata().shared) => {
             let is_injected = push_remote(&local.shared, runnable);
             // The first task that a pool worker's task spawns: see "Waking" in `shared`.
             if is_injected && (!local.is_pool_worker || local.has_spawned.replace(true)) {

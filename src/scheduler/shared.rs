@@ -370,6 +370,6 @@ impl IdleWorkers for Shared {
     }
 
     fn wake(&self, index: usize) -> bool {
-        self.remotes[index].reactor.try_unpark()
+        self.remotes[index].reactor.unpark()
     }
 }

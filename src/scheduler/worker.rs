@@ -46,7 +46,8 @@ use std::time::{Duration, Instant};
 use super::Runnable;
 use super::balance::{DEFER_TIMEOUT, InjectedAction};
 use super::busy::{BusyPoll, BusyPollConfig};
-use super::local::{self, Local};
+use super::current::{self, Entered};
+use super::local::Local;
 use super::shared::{Remote, Shared};
 use crate::reactor::{BATCH, Driver, Reactor, now};
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
@@ -516,7 +517,7 @@ impl Worker {
         self.drives.set(self.drives.get() + 1);
         Driving {
             worker: self,
-            _entered: local::enter(&self.local, &self.driver),
+            _entered: current::enter(&self.local, &self.driver),
         }
     }
 
@@ -602,7 +603,7 @@ impl Worker {
 /// While it exists, this thread drives the worker.
 struct Driving<'a> {
     worker: &'a Worker,
-    _entered: local::Entered,
+    _entered: Entered,
 }
 
 impl Drop for Driving<'_> {
@@ -635,6 +636,6 @@ impl Wake for MainWaker {
     fn wake_by_ref(self: &Arc<Self>) {
         // The flag is written before the fence in `unpark`: see `reactor::parking`.
         self.woken.store(true, Ordering::Release);
-        self.reactor.unpark();
+        current::unpark(&self.reactor);
     }
 }

@@ -9,7 +9,7 @@ use futures_lite::Stream;
 
 use crate::reactor::{TimerHandle, TimerState, is_surely_before, now};
 use crate::runtime::context;
-use crate::scheduler::budget;
+use crate::scheduler::{self, budget};
 use crate::sync::wake_all;
 
 /// A deadline, or a series of them: a future that gives the [`Instant`] when it fires, and a stream
@@ -80,6 +80,16 @@ enum State {
     Idle(Option<Waker>),
     /// It is in some worker's heap, with `when` as its deadline, or suspended there without one.
     Set(TimerHandle),
+}
+
+impl Drop for State {
+    /// Here, since the handle does not know which worker this thread drives.
+    #[inline]
+    fn drop(&mut self) {
+        if let State::Set(handle) = self {
+            handle.remove(scheduler::driver().as_deref());
+        }
+    }
 }
 
 impl Timer {
@@ -295,8 +305,8 @@ impl Timer {
         self.when = when;
         self.moved = true;
         match (&self.state, when) {
-            (State::Set(alarm), Some(when)) => alarm.reset(when),
-            (State::Set(alarm), None) => alarm.suspend(),
+            (State::Set(handle), Some(when)) => handle.reset(scheduler::driver().as_deref(), when),
+            (State::Set(handle), None) => handle.suspend(scheduler::driver().as_deref()),
             (State::Idle(_), _) => {}
         }
     }
@@ -311,17 +321,17 @@ impl Timer {
             return Poll::Ready(when);
         }
         loop {
-            let look = match &self.state {
-                State::Set(alarm) => {
-                    let look = alarm.look(cx.waker());
-                    let stays = match look {
+            let state = match &self.state {
+                State::Set(handle) => {
+                    let state = handle.state(scheduler::driver().as_deref(), cx.waker());
+                    let stays = match state {
                         TimerState::Visiting => {
-                            context::with_reactor(|reactor| alarm.visits(reactor))
+                            context::with_reactor(|reactor, _| handle.visits(reactor))
                         }
-                        _ => Ok(look != TimerState::Elsewhere),
+                        _ => Ok(state != TimerState::Elsewhere),
                     };
                     match stays {
-                        Ok(true) | Err(_) => look,
+                        Ok(true) | Err(_) => state,
                         // It follows its user to another worker, or its own has gone.
                         Ok(false) => {
                             self.state = State::Idle(None);
@@ -333,10 +343,11 @@ impl Timer {
                     // Nearly always there is time left, which a cheaper look shows.
                     Some(when) if !is_surely_before(when) && now() >= when => TimerState::Fired,
                     Some(when) => {
-                        let set = |reactor: &_| TimerHandle::set(reactor, when, cx.waker());
-                        match context::with_reactor(set) {
-                            Ok(Some(alarm)) => {
-                                self.state = State::Set(alarm);
+                        match context::with_reactor(|reactor, here| {
+                            TimerHandle::set(reactor, here, when, cx.waker())
+                        }) {
+                            Ok(Some(handle)) => {
+                                self.state = State::Set(handle);
                                 self.moved = false;
                                 return Poll::Pending;
                             }
@@ -362,7 +373,7 @@ impl Timer {
             };
             // One that was moved may be due though it has not fired yet.
             let is_due =
-                look == TimerState::Fired || (std::mem::take(&mut self.moved) && now() >= when);
+                state == TimerState::Fired || (std::mem::take(&mut self.moved) && now() >= when);
             return match is_due {
                 true => Poll::Ready(self.fired(when)),
                 false => Poll::Pending,

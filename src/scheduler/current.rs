@@ -1,0 +1,101 @@
+//! Which worker does this thread drive? The one thread-local of the scheduler and the reactor.
+//!
+//! While a thread drives a worker, [`Current`] holds the two halves of it that belong to that thread:
+//! its [`Local`] (tasks) and its [`Driver`] (events and timers). A worker may be driven within a task of
+//! another one, so [`enter`] remembers which was current before, and [`Entered`] restores it.
+//!
+//! The reactor room below has no thread-local: whatever depends on who drives a reactor is given the
+//! thread's `Driver` as an argument.
+//!
+//! **Foreign code.** [`with_current`] borrows the slot: no waker may be cloned, called or dropped within it,
+//! since that may enter another worker. Where wakers are involved, take a clone ([`current`], [`driver`]).
+
+use std::cell::RefCell;
+use std::mem::ManuallyDrop;
+use std::rc::Rc;
+
+use super::Local;
+use crate::reactor::{Driver, Reactor};
+
+/// A worker, as the thread sees it that drives it.
+pub(super) struct Current {
+    pub(super) local: Rc<Local>,
+    driver: Rc<Driver>,
+}
+
+thread_local! {
+    /// `ManuallyDrop`: without a destructor it costs no check at each access, and works in the destructors
+    /// of other thread-locals too. Nothing leaks, since each `enter` is undone by the drop of its `Entered`.
+    static CURRENT: RefCell<ManuallyDrop<Option<Current>>> =
+        const { RefCell::new(ManuallyDrop::new(None)) };
+}
+
+/// Calls `f` with the worker that this thread drives, if any. Runs no foreign code: see above.
+#[inline]
+pub(super) fn with_slot<R>(f: impl FnOnce(Option<&Current>) -> R) -> R {
+    CURRENT.with(|current| f(current.borrow().as_ref()))
+}
+
+/// Calls `f` with the worker that this thread drives; `None` if it drives none. `f` runs no foreign
+/// code: see above.
+#[inline]
+pub(crate) fn with_current<R>(f: impl FnOnce(&Rc<Local>) -> R) -> Option<R> {
+    with_slot(|current| current.map(|current| f(&current.local)))
+}
+
+/// The worker that this thread drives.
+#[inline]
+pub(crate) fn current() -> Option<Rc<Local>> {
+    with_current(Rc::clone)
+}
+
+/// The driver of the worker that this thread drives.
+#[inline]
+pub(crate) fn driver() -> Option<Rc<Driver>> {
+    with_slot(|current| current.map(|current| current.driver.clone()))
+}
+
+/// Unparks the worker of `reactor`. Costs no atomic operation where this thread drives that worker and
+/// it is awake: then it looks everywhere before it sleeps.
+#[inline]
+pub(super) fn unpark(reactor: &Reactor) {
+    let is_awake_here = with_slot(|current| {
+        current.is_some_and(|current| current.driver.drives(reactor) && reactor.is_running())
+    });
+    if !is_awake_here {
+        reactor.unpark();
+    }
+}
+
+/// Makes a worker this thread's current one until the result is dropped.
+pub(super) fn enter(local: &Rc<Local>, driver: &Rc<Driver>) -> Entered {
+    // Within a task of a pool worker: that worker will not return soon to run what the task has spawned.
+    with_current(|outer| {
+        if outer.is_pool_worker && outer.has_spawned.take() {
+            outer.shared.wake_one();
+        }
+    });
+    Entered {
+        before: replace(Some(Current {
+            local: local.clone(),
+            driver: driver.clone(),
+        })),
+    }
+}
+
+/// Restores the worker that was current before.
+pub(super) struct Entered {
+    before: Option<Current>,
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        // The last reference to the worker may go here, and foreign code with it: not under the borrow.
+        drop(replace(self.before.take()));
+    }
+}
+
+fn replace(current: Option<Current>) -> Option<Current> {
+    let before = CURRENT.with(|slot| slot.replace(ManuallyDrop::new(current)));
+    ManuallyDrop::into_inner(before)
+}
