@@ -201,6 +201,76 @@ fn setting_a_timer_anew_allocates_nothing() {
     });
 }
 
+/// The backends that are ours. What the crates `polling` (on Linux it arms its notifier
+/// and its timerfd for each wait) and async-io spend is not ours to promise.
+#[cfg(target_os = "linux")]
+fn ours() -> Vec<Backend> {
+    let mut ours = Backend::available();
+    ours.retain(|backend| !matches!(backend, Backend::Polling | Backend::AsyncIo));
+    ours
+}
+
+/// Readings of the clock, counted where the C library would answer.
+#[cfg(all(
+    target_os = "linux",
+    target_env = "gnu",
+    target_pointer_width = "64",
+    not(miri)
+))]
+mod clock {
+    use super::*;
+
+    thread_local! {
+        static READS: Cell<usize> = const { Cell::new(0) };
+    }
+
+    /// Takes the place of the C library's, whichever clock is asked for.
+    ///
+    /// # Safety
+    ///
+    /// As the C library's.
+    // SAFETY: it does what the function of this name does.
+    #[unsafe(no_mangle)]
+    unsafe extern "C" fn clock_gettime(
+        id: libc::clockid_t,
+        time: *mut libc::timespec,
+    ) -> libc::c_int {
+        READS.set(READS.get() + 1);
+        // SAFETY: the caller's promise.
+        unsafe { libc::syscall(libc::SYS_clock_gettime, id, time) as libc::c_int }
+    }
+
+    /// Of several, since a wait that a signal interrupts reads the clock once more.
+    fn fewest_reads_of_a_sleep(backend: Backend, duration: Duration) -> usize {
+        let runtime = Runtime::builder().backend(backend).build().unwrap();
+        runtime.block_on(async {
+            // The first makes what is made once.
+            time::sleep(duration).await;
+            let mut fewest = usize::MAX;
+            for _ in 0..20 {
+                let before = READS.get();
+                time::sleep(duration).await;
+                fewest = fewest.min(READS.get() - before);
+            }
+            fewest
+        })
+    }
+
+    #[test]
+    fn a_sleep_reads_the_clock_when_it_is_made_and_when_its_worker_goes_to_sleep() {
+        for backend in ours() {
+            for micros in [300, 2_000, 20_000] {
+                let duration = Duration::from_micros(micros);
+                let reads = fewest_reads_of_a_sleep(backend, duration);
+                assert!(
+                    (1..=2).contains(&reads),
+                    "{reads} for {duration:?} on {backend}"
+                );
+            }
+        }
+    }
+}
+
 #[test]
 fn a_spawn_allocates_once() {
     // (Where workers share what has not started, that queue takes memory for 31 tasks at once.)
@@ -385,14 +455,6 @@ mod system_calls {
             libc::SYS_clock_gettime => "clock",
             _ => "other",
         }
-    }
-
-    /// The backends that are ours. What the crates `polling` (on Linux it arms its notifier
-    /// and its timerfd for each wait) and async-io spend is not ours to promise.
-    fn ours() -> Vec<Backend> {
-        let mut ours = Backend::available();
-        ours.retain(|backend| !matches!(backend, Backend::Polling | Backend::AsyncIo));
-        ours
     }
 
     #[test]

@@ -85,6 +85,7 @@ mod backends;
 mod capabilities;
 mod error;
 mod event;
+mod selector;
 
 use std::fmt;
 use std::io;
@@ -92,68 +93,14 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::{Duration, Instant};
 
 use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sys::{AsDescriptor, BorrowedDescriptor, HasDescriptor};
+use crate::sys::{self, AsDescriptor, BorrowedDescriptor, HasDescriptor};
 
 pub use backend::Backend;
 pub use capabilities::Capabilities;
 use error::{busy, unsupported};
 pub(crate) use event::Ready;
 pub use event::{Event, Events, Interest, Mode, Token};
-
-/// What a backend implements: the contract above, without its arguments' checks.
-///
-/// `register` takes a borrow and keeps the number: see "Why `register` is unsafe".
-pub(crate) trait Selector: Send + Sync {
-    fn capabilities(&self) -> Capabilities;
-
-    fn register(
-        &self,
-        descriptor: BorrowedDescriptor<'_>,
-        token: Token,
-        interest: Interest,
-        mode: Mode,
-    ) -> io::Result<()>;
-
-    fn modify(
-        &self,
-        descriptor: BorrowedDescriptor<'_>,
-        token: Token,
-        interest: Interest,
-        mode: Mode,
-    ) -> io::Result<()>;
-
-    fn deregister(&self, descriptor: BorrowedDescriptor<'_>) -> io::Result<()>;
-
-    /// One wait; never two at once. `events` is empty and stays within its limit. `Interrupted` means that there is
-    /// nothing to tell, and that the timeout may not be over: the caller knows how much of it is left.
-    fn wait(&self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()>;
-
-    /// [`wait`](Self::wait) for a timeout, not zero, that is over at `end`: for who would otherwise have to
-    /// read the clock again.
-    fn wait_until(&self, events: &mut Events, timeout: Duration, end: Instant) -> io::Result<()> {
-        let _ = end;
-        self.wait(events, Some(timeout))
-    }
-
-    fn notify(&self) -> io::Result<()>;
-
-    /// The descriptor that is readable while a wait would return at once.
-    fn descriptor(&self) -> Option<BorrowedDescriptor<'_>> {
-        None
-    }
-
-    /// Makes the descriptor readable after `timeout` as well; `None` takes that back. Only called
-    /// where there is a descriptor, and never while a thread waits.
-    fn arm(&self, _timeout: Option<Duration>) -> io::Result<()> {
-        Err(unsupported("a deadline in the kernel"))
-    }
-
-    /// Whether registering a regular file would succeed and then never wait for anything, so that
-    /// one has to look first. epoll refuses such files by itself.
-    fn takes_files(&self) -> bool {
-        false
-    }
-}
+pub(crate) use selector::{Selector, Until};
 
 /// One backend, opened. See the [module](self) for the contract.
 ///
@@ -304,7 +251,7 @@ impl Poller {
     ) -> io::Result<()> {
         let descriptor = descriptor.as_descriptor();
         self.check(token, mode)?;
-        if self.selector.takes_files() {
+        if self.selector.accepts_files() {
             refuse_files(descriptor)?;
         }
         self.selector.register(descriptor, token, interest, mode)
@@ -432,39 +379,40 @@ impl Poller {
             }
         }
         let _done = Done(&self.waiting);
-        self.wait_alone(events, timeout)
+        self.wait_alone(events, Until::after(timeout, Instant::now), Instant::now)?;
+        Ok(events.len())
     }
 
     /// [`wait`](Self::wait) for a caller that knows itself to be the only one that ever waits: the
-    /// thread that drives the reactor whose poller this is.
+    /// thread that drives the reactor whose poller this is. Reads `clock` only if the wait was interrupted.
+    ///
+    /// Returns a time that the clock has reached by now, if it is known without reading it: the deadline, where
+    /// the kernel said that it has passed, or what `until` itself says.
     #[inline]
     pub(crate) fn wait_alone(
         &self,
         events: &mut Events,
-        timeout: Option<Duration>,
-    ) -> io::Result<usize> {
+        mut until: Until,
+        clock: fn() -> Instant,
+    ) -> io::Result<Option<Instant>> {
         events.clear();
-        // For how much time is left when a signal, or the backend, ends a call early.
-        let deadline = match timeout {
-            Some(timeout) if !timeout.is_zero() => Instant::now().checked_add(timeout),
-            _ => None,
-        };
-        let mut left = timeout;
         loop {
-            let result = match (left, deadline) {
-                (Some(left), Some(end)) if !left.is_zero() => {
-                    self.selector.wait_until(events, left, end)
-                }
-                _ => self.selector.wait(events, left),
+            let (asked, reached) = match until {
+                Until::Deadline { deadline, now } if deadline <= now => (Until::Now, Some(now)),
+                _ => (until, None),
             };
-            match result {
-                Ok(()) => return Ok(events.len()),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {
-                    if let Some(deadline) = deadline {
-                        left = Some(deadline.saturating_duration_since(Instant::now()));
+            match (self.selector.wait(events, asked), until) {
+                // The kernel timed it by its own clock, from a moment after `now` on.
+                (Ok(true), Until::Deadline { deadline, .. }) if sys::has_kernel_clock() => {
+                    return Ok(Some(deadline));
+                }
+                (Ok(_), _) => return Ok(reached),
+                (Err(error), _) if error.kind() == io::ErrorKind::Interrupted => {
+                    if let Until::Deadline { now, .. } = &mut until {
+                        *now = clock();
                     }
                 }
-                Err(error) => return Err(self.backend.with_name(error)),
+                (Err(error), _) => return Err(self.backend.with_name(error)),
             }
         }
     }
@@ -524,8 +472,8 @@ impl Poller {
     }
 
     /// See [`Selector::arm`].
-    pub(crate) fn arm(&self, timeout: Option<Duration>) -> io::Result<()> {
-        (self.selector.arm(timeout)).map_err(|error| self.backend.with_name(error))
+    pub(crate) fn arm(&self, until: Until) -> io::Result<()> {
+        (self.selector.arm(until)).map_err(|error| self.backend.with_name(error))
     }
 
     fn check(&self, token: Token, mode: Mode) -> io::Result<()> {

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use super::timer_heap::{Key, TimerHeap};
 use super::{Reactor, now};
-use crate::poller::Events;
+use crate::poller::{Events, Until};
 use crate::sync::{drop_all, wake_all};
 
 pub(crate) struct Driver {
@@ -30,6 +30,8 @@ pub(crate) struct Driver {
     deadlines: RefCell<TimerHeap>,
     /// Wakers of timers that were dropped elsewhere: to be dropped where anybody's code may run.
     gone: RefCell<Vec<Waker>>,
+    /// A time that the clock has reached, known from the last wait: spares reading it.
+    reached: Cell<Option<Instant>>,
     /// Taken for the length of a wait. A turn within a turn makes its own.
     scratch: Cell<Option<Box<Scratch>>>,
 }
@@ -40,6 +42,10 @@ pub(crate) struct Driver {
 /// From 32 to 64 a look costs nothing that can be measured beside them (Linux 6.18), and none of them waits
 /// for long.
 pub(crate) const BATCH: usize = 64;
+
+/// A wait that the kernel ended at a deadline ended little later: a thread that is woken runs within about so
+/// long. Timers that are due within it are looked at by the clock.
+const NEAR: Duration = Duration::from_millis(1);
 
 /// Memory that is used again in each turn.
 #[derive(Debug)]
@@ -102,6 +108,7 @@ impl Driver {
             reactor,
             deadlines: RefCell::new(TimerHeap::new()),
             gone: RefCell::default(),
+            reached: Cell::default(),
             scratch: Cell::default(),
         }
     }
@@ -128,18 +135,23 @@ impl Driver {
         Some(f(&mut self.deadlines.borrow_mut()))
     }
 
-    /// How long the worker may sleep for its timers' sake. `None`: for ever. Reads the clock only
-    /// where a timer is pending.
+    /// Until when the worker may sleep: for `timeout` at most, and not beyond its earliest timer. Reads the
+    /// clock only where there is either.
     #[inline]
-    pub(crate) fn next_timeout(&self) -> Option<Duration> {
+    pub(crate) fn until(&self, timeout: Option<Duration>) -> Until {
         self.read_strays();
         if !self.gone.borrow().is_empty() {
-            return Some(Duration::ZERO);
+            return Until::Now;
         }
         match self.has_timers() {
-            true => self.time_left(),
-            false => None,
+            true => self.until_earliest(timeout),
+            false => Until::after(timeout, now),
         }
+    }
+
+    /// How long the worker may sleep for its timers' sake. `None`: for ever.
+    pub(crate) fn next_timeout(&self) -> Option<Duration> {
+        self.until(None).timeout()
     }
 
     #[inline]
@@ -147,11 +159,19 @@ impl Driver {
         !self.deadlines.borrow().is_empty() || self.reactor.has_visitors()
     }
 
-    fn time_left(&self) -> Option<Duration> {
+    fn earliest(&self) -> Option<Instant> {
         let own = self.deadlines.borrow_mut().earliest();
         let visiting = self.reactor.earliest_visitor();
-        let earliest = own.into_iter().chain(visiting).min()?;
-        Some(earliest.saturating_duration_since(now()))
+        own.into_iter().chain(visiting).min()
+    }
+
+    fn until_earliest(&self, timeout: Option<Duration>) -> Until {
+        let now = now();
+        let end = timeout.and_then(|timeout| now.checked_add(timeout));
+        match self.earliest().into_iter().chain(end).min() {
+            Some(deadline) => Until::Deadline { deadline, now },
+            None => Until::Never,
+        }
     }
 
     /// Waits once and wakes those whose sources are ready. True if any was.
@@ -159,19 +179,15 @@ impl Driver {
     /// In between it calls `awake`, with whether there is anyone to wake: the worker is to resume there,
     /// before anybody else's code runs. See "Foreign code" at the head of `parking`.
     #[inline]
-    pub(crate) fn wait(
-        &self,
-        timeout: Option<Duration>,
-        awake: impl FnOnce(bool),
-    ) -> io::Result<bool> {
+    pub(crate) fn wait(&self, until: Until, awake: impl FnOnce(bool)) -> io::Result<bool> {
         let mut scratch = self.scratch.take().unwrap_or_default();
-        let result = self
-            .reactor
-            .wait(self, &mut scratch.events, timeout, &mut scratch.wakers);
+        let Scratch { events, wakers } = &mut *scratch;
+        let result = self.reactor.wait(self, events, until, wakers);
+        self.reached.set(*result.as_ref().unwrap_or(&None));
         awake(!scratch.wakers.is_empty());
         let any = wake(&mut scratch.wakers);
         self.scratch.set(Some(scratch));
-        result.map(|()| any)
+        result.map(|_| any)
     }
 
     /// Wakes those whose timers are due. True if any was. `before` is called before anybody else's code
@@ -179,7 +195,8 @@ impl Driver {
     #[inline]
     pub(crate) fn fire(&self, before: impl Fn()) -> bool {
         self.let_go(&before);
-        self.has_timers() && self.fire_at(now(), before)
+        let reached = self.reached.take();
+        self.has_timers() && self.fire_due(reached, before)
     }
 
     /// Drops the wakers of timers that were dropped elsewhere. Anybody's code may run, so not between
@@ -193,10 +210,19 @@ impl Driver {
         }
     }
 
-    fn fire_at(&self, now: Instant, before: impl Fn()) -> bool {
+    fn fire_due(&self, reached: Option<Instant>, before: impl Fn()) -> bool {
         let mut scratch = self.scratch.take().unwrap_or_default();
-        self.deadlines.borrow_mut().fire(now, &mut scratch.wakers);
-        self.reactor.fire_visitors(now, &mut scratch.wakers);
+        let mut fire = |now| {
+            self.deadlines.borrow_mut().fire(now, &mut scratch.wakers);
+            self.reactor.fire_visitors(now, &mut scratch.wakers);
+        };
+        if let Some(reached) = reached {
+            fire(reached);
+        }
+        // Without a reading, or where the next timer is so near that it may be due by now.
+        if reached.is_none_or(|reached| self.earliest().is_some_and(|it| it < reached + NEAR)) {
+            fire(now());
+        }
         if !scratch.wakers.is_empty() {
             before();
         }
@@ -205,9 +231,9 @@ impl Driver {
         any
     }
 
-    /// Makes the poller's descriptor readable when the earliest timer is due.
-    pub(crate) fn arm(&self) -> io::Result<()> {
-        self.reactor.poller().arm(self.next_timeout())
+    /// Makes the poller's descriptor readable when the earliest timer is due, or `timeout` has elapsed.
+    pub(crate) fn arm(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.reactor.poller().arm(self.until(timeout))
     }
 
     /// Closes the reactor: nothing is registered with it from here on, and whatever is, is sent

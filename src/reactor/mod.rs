@@ -26,9 +26,9 @@ mod timer_heap;
 use std::io;
 use std::sync::Arc;
 use std::task::Waker;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use crate::poller::{Events, Mode, Poller, Token};
+use crate::poller::{Events, Mode, Poller, Token, Until};
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sync::{Mutex, MutexGuard};
 use crate::sys::BorrowedDescriptor;
@@ -37,7 +37,7 @@ use parking::Parking;
 use table::SourceTable;
 use timer_heap::{Key, TimerHeap};
 
-pub(crate) use clock::{is_surely_before, now};
+pub(crate) use clock::now;
 pub(crate) use driver::{BATCH, Driver};
 pub(crate) use readiness::{Direction, Snapshot, WaiterId};
 pub(crate) use source::{Io, Source, SourceKind};
@@ -166,17 +166,19 @@ impl Reactor {
         self.source_count.load(Ordering::Relaxed) > 0
     }
 
-    /// Waits once, and collects those whose sources are ready. For the driver only.
+    /// Waits once, and collects the wakers of sources that are ready. Returns as [`Poller::wait_alone`]. For the
+    /// driver only.
     #[inline]
     fn wait(
         &self,
         driver: &Driver,
         events: &mut Events,
-        timeout: Option<Duration>,
+        until: Until,
         wakers: &mut Vec<Waker>,
-    ) -> io::Result<()> {
-        if self.poller.wait_alone(events, timeout)? == 0 {
-            return Ok(());
+    ) -> io::Result<Option<Instant>> {
+        let reached = self.poller.wait_alone(events, until, now)?;
+        if events.is_empty() {
+            return Ok(reached);
         }
         let table = self.sources.lock();
         for event in &*events {
@@ -184,7 +186,7 @@ impl Reactor {
                 source.deliver(driver, event.token(), event.ready(), wakers);
             }
         }
-        Ok(())
+        Ok(reached)
     }
 
     /// Registers nothing from here on, and gives up all that is registered. For the driver only.

@@ -49,6 +49,7 @@ use super::busy::{BusyPoll, BusyPollConfig};
 use super::current::{self, Entered};
 use super::local::Local;
 use super::shared::{Remote, Shared};
+use crate::poller::Until;
 use crate::reactor::{BATCH, Driver, Reactor, now};
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
 use crate::sys::BorrowedDescriptor;
@@ -245,7 +246,7 @@ impl Worker {
                 false => self.sleep(timeout, stay_awake, &mut any),
             };
         if !slept && (reactor.has_sources() || self.embedded.get()) {
-            any |= self.wait(Some(Duration::ZERO));
+            any |= self.wait(Until::Now);
         }
         self.resume();
         any |= self.driver.fire(|| self.before_foreign_code());
@@ -306,26 +307,25 @@ impl Worker {
         let reactor = self.reactor();
         reactor.park();
         // After parking, looks everywhere where another thread may have put something: the inbox,
-        // what `stay_awake` reads, the inject queue, and, in `next_timeout`, the timers.
+        // what `stay_awake` reads, the inject queue, and, in `Driver::until`, the timers.
         if local.remote().has_inbox() || stay_awake() {
             return false;
         }
-        let earliest = |a: Option<Duration>, b| a.into_iter().chain(b).min();
-        let timeout = earliest(timeout, self.driver.next_timeout());
         if !local.is_pool_worker() {
-            *any |= self.wait(timeout);
+            *any |= self.wait(self.driver.until(timeout));
             return true;
         }
         match local.injected_action() {
             InjectedAction::Take => return false,
             InjectedAction::None => {
                 local.shared.notify_watchers();
-                *any |= self.wait(timeout);
+                *any |= self.wait(self.driver.until(timeout));
             }
             InjectedAction::Defer => {
                 local.remote().set_deferring(true);
                 local.shared.wake_one();
-                *any |= self.wait(earliest(timeout, Some(DEFER_TIMEOUT)));
+                let timeout = timeout.map_or(DEFER_TIMEOUT, |it| it.min(DEFER_TIMEOUT));
+                *any |= self.wait(self.driver.until(Some(timeout)));
                 local.remote().set_deferring(false);
             }
         }
@@ -368,7 +368,7 @@ impl Worker {
             local.shared.notify_watchers();
         }
         loop {
-            if reactor.has_sources() && self.wait(Some(Duration::ZERO)) {
+            if reactor.has_sources() && self.wait(Until::Now) {
                 *any = true;
                 return true;
             }
@@ -398,9 +398,9 @@ impl Worker {
 
     /// Waits on the reactor once. Returns whether anything was woken.
     #[inline]
-    fn wait(&self, timeout: Option<Duration>) -> bool {
+    fn wait(&self, until: Until) -> bool {
         if self.is_broken.get() {
-            return self.sleep_briefly(timeout);
+            return self.sleep_briefly(until);
         }
         let awake = |is_followed_by_wakers| {
             self.resume();
@@ -408,7 +408,7 @@ impl Worker {
                 self.before_foreign_code();
             }
         };
-        match self.driver.wait(timeout, awake) {
+        match self.driver.wait(until, awake) {
             Ok(any) => any,
             // The kernel is out of memory: poll and select allocate in each call. Some systems
             // report that as EAGAIN.
@@ -418,9 +418,9 @@ impl Worker {
                     io::ErrorKind::OutOfMemory | io::ErrorKind::WouldBlock
                 ) =>
             {
-                self.sleep_briefly(timeout)
+                self.sleep_briefly(until)
             }
-            Err(error) => self.fail(timeout, &error),
+            Err(error) => self.fail(until, &error),
         }
     }
 
@@ -428,11 +428,11 @@ impl Worker {
     /// no longer poll as many. No event or notification would ever be reported again, so the
     /// runtime closes.
     #[cold]
-    fn fail(&self, timeout: Option<Duration>, error: &io::Error) -> bool {
+    fn fail(&self, until: Until, error: &io::Error) -> bool {
         self.is_broken.set(true);
         let shared = self.shared();
         if shared.is_closing() {
-            return self.sleep_briefly(timeout);
+            return self.sleep_briefly(until);
         }
         let backend = self.reactor().poller().backend();
         shared.fail(format!(
@@ -448,8 +448,9 @@ impl Worker {
 
     /// Instead of a wait that is not possible. What others send meanwhile is found afterwards.
     #[cold]
-    fn sleep_briefly(&self, timeout: Option<Duration>) -> bool {
+    fn sleep_briefly(&self, until: Until) -> bool {
         self.resume();
+        let timeout = until.timeout();
         std::thread::sleep(timeout.map_or(RETRY_DELAY, |timeout| timeout.min(RETRY_DELAY)));
         false
     }
@@ -502,9 +503,7 @@ impl Worker {
         let descriptor = self.reactor().descriptor()?;
         if !self.embedded.get() {
             // Allocates what arming needs, here where an error can be returned.
-            self.reactor()
-                .poller()
-                .arm(Some(Duration::from_secs(3_600)))?;
+            self.driver.arm(Some(Duration::from_secs(3_600)))?;
             self.embedded.set(true);
             self.arm_descriptor();
         }
@@ -542,7 +541,7 @@ impl Worker {
         if self.local.has_work() || self.remote().has_inbox() || self.has_failed() {
             reactor.notify();
         }
-        if self.driver.arm().is_err() && self.driver.next_timeout().is_some() {
+        if self.driver.arm(None).is_err() && self.driver.next_timeout().is_some() {
             // The deadline cannot be armed: the foreign loop turns again and again until it is due.
             reactor.notify();
         }

@@ -70,54 +70,39 @@ pub(crate) fn timespec(duration: Duration) -> Timespec {
     }
 }
 
-/// Twice the most that the coarse clock lags: it advances with the kernel's tick, of which there
-/// are at least 100 a second (`CONFIG_HZ`).
-pub(crate) const COARSENESS: Duration = Duration::from_millis(20);
-
-/// The clock of `Instant`, where there is a coarse one beside it: on Linux that takes a fifth of
-/// the time to read. (A preload library that replaces one clock may do anything to the other:
-/// libfaketime does, with a clock that runs faster or slower.)
-pub(crate) fn precise_time() -> Option<Duration> {
+/// Whether `Instant` tells the kernel's own time, so that a deadline has passed once the kernel says that a
+/// timeout has that was reckoned from it. A preload library (libfaketime) may replace the clock of the C
+/// library, which `Instant` reads; rustix asks the kernel (the vDSO). Asked once; `false` where unknown.
+pub(crate) fn has_kernel_clock() -> bool {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     {
-        // More than once, since the thread may be preempted between the two.
-        (0..3).find_map(|_| {
-            let coarse = clock(libc::CLOCK_MONOTONIC_COARSE)?;
-            let precise = clock(libc::CLOCK_MONOTONIC)?;
-            (coarse..=coarse + COARSENESS)
-                .contains(&precise)
-                .then_some(precise)
+        use rustix::time::{ClockId, clock_gettime};
+        use std::sync::OnceLock;
+
+        static IS_KERNELS: OnceLock<bool> = OnceLock::new();
+        *IS_KERNELS.get_or_init(|| {
+            let kernel = || {
+                let time = clock_gettime(ClockId::Monotonic);
+                (time.tv_sec as _, time.tv_nsec as _)
+            };
+            let (before, process, after) = (kernel(), process_clock(), kernel());
+            (before..=after).contains(&process)
         })
     }
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
-    None
+    false
 }
 
-/// The same clock as it was at the last tick.
-#[inline]
-pub(crate) fn coarse_time() -> Option<Duration> {
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    return clock(libc::CLOCK_MONOTONIC_COARSE);
-    #[cfg(not(any(target_os = "linux", target_os = "android")))]
-    None
-}
-
+/// What the C library says is the monotonic time.
 #[cfg(any(target_os = "linux", target_os = "android"))]
-#[inline]
-fn clock(id: libc::clockid_t) -> Option<Duration> {
+fn process_clock() -> (i64, i64) {
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: the kernel writes one `timespec`.
-    match unsafe { libc::clock_gettime(id, &mut time) } {
-        0 => Some(Duration::new(
-            // A preload library may have shifted it to before its origin.
-            time.tv_sec.try_into().ok()?,
-            time.tv_nsec as u32,
-        )),
-        _ => None,
-    }
+    // SAFETY: one `timespec` is written.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
+    (time.tv_sec as _, time.tv_nsec as _)
 }
 
 /// The bound by which a public function takes a type with a descriptor.

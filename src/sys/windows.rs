@@ -119,17 +119,9 @@ pub(crate) fn set_nonblocking(socket: &impl AsSocket) -> io::Result<()> {
     }
 }
 
-/// See `unix`.
-pub(crate) const COARSENESS: Duration = Duration::ZERO;
-
-/// There is no coarse clock beside the precise one.
-pub(crate) fn precise_time() -> Option<Duration> {
-    None
-}
-
-/// Likewise.
-pub(crate) fn coarse_time() -> Option<Duration> {
-    None
+/// Whether `Instant` tells the time that the kernel's timeouts are measured by: unknown.
+pub(crate) fn has_kernel_clock() -> bool {
+    false
 }
 
 /// [`is_ready`] for several descriptors, each with the directions to ask about.

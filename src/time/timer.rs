@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use futures_lite::Stream;
 
-use crate::reactor::{TimerHandle, TimerState, is_surely_before, now};
+use crate::reactor::{TimerHandle, TimerState, now};
 use crate::runtime::context;
 use crate::scheduler::{self, budget};
 use crate::sync::wake_all;
@@ -67,8 +67,9 @@ pub struct Timer {
     state: State,
     /// It has fired, and has no period: ready until it is set.
     done: bool,
-    /// It was given another deadline since it was polled, one that may have come already.
-    moved: bool,
+    /// The deadline may have come before it was polled with it: the next poll reads the clock. Not so where the
+    /// deadline was reckoned from the current time.
+    may_be_due: bool,
     /// It was polled when its task had had its share of the loop: the next poll is free, or a future
     /// before it that always takes the whole share would keep it from firing for ever.
     deferred: bool,
@@ -99,7 +100,7 @@ impl Timer {
             period,
             state: State::Idle(None),
             done: false,
-            moved: false,
+            may_be_due: true,
             deferred: false,
         }
     }
@@ -137,7 +138,9 @@ impl Timer {
     /// });
     /// ```
     pub fn after(duration: Duration) -> Timer {
-        Timer::new(now().checked_add(duration), None)
+        let mut timer = Timer::never();
+        timer.set_after(duration);
+        timer
     }
 
     /// Fires once, at `instant`.
@@ -169,7 +172,9 @@ impl Timer {
     /// });
     /// ```
     pub fn interval(period: Duration) -> Timer {
-        Timer::new(now().checked_add(period), Some(period))
+        let mut timer = Timer::never();
+        timer.set_interval(period);
+        timer
     }
 
     /// Fires every `period`, for the first time at `start`.
@@ -218,6 +223,7 @@ impl Timer {
     /// ```
     pub fn set_after(&mut self, duration: Duration) {
         self.set(now().checked_add(duration), None);
+        self.may_be_due = duration.is_zero();
     }
 
     /// Sets it to fire once, at `instant`.
@@ -252,6 +258,7 @@ impl Timer {
     /// ```
     pub fn set_interval(&mut self, period: Duration) {
         self.set(now().checked_add(period), Some(period));
+        self.may_be_due = period.is_zero();
     }
 
     /// Sets it to fire every `period`, for the first time at `start`.
@@ -303,7 +310,7 @@ impl Timer {
     #[inline]
     fn move_to(&mut self, when: Option<Instant>) {
         self.when = when;
-        self.moved = true;
+        self.may_be_due = true;
         match (&self.state, when) {
             (State::Set(handle), Some(when)) => handle.reset(scheduler::driver().as_deref(), when),
             (State::Set(handle), None) => handle.suspend(scheduler::driver().as_deref()),
@@ -335,20 +342,21 @@ impl Timer {
                         // It follows its user to another worker, or its own has gone.
                         Ok(false) => {
                             self.state = State::Idle(None);
+                            self.may_be_due = true;
                             continue;
                         }
                     }
                 }
                 State::Idle(_) => match self.when {
-                    // Nearly always there is time left, which a cheaper look shows.
-                    Some(when) if !is_surely_before(when) && now() >= when => TimerState::Fired,
+                    Some(when) if std::mem::take(&mut self.may_be_due) && now() >= when => {
+                        TimerState::Fired
+                    }
                     Some(when) => {
                         match context::with_reactor(|reactor, here| {
                             TimerHandle::set(reactor, here, when, cx.waker())
                         }) {
                             Ok(Some(handle)) => {
                                 self.state = State::Set(handle);
-                                self.moved = false;
                                 return Poll::Pending;
                             }
                             // It has closed since it was found; the next look finds another.
@@ -372,8 +380,8 @@ impl Timer {
                 return Poll::Pending;
             };
             // One that was moved may be due though it has not fired yet.
-            let is_due =
-                state == TimerState::Fired || (std::mem::take(&mut self.moved) && now() >= when);
+            let is_due = state == TimerState::Fired
+                || (std::mem::take(&mut self.may_be_due) && now() >= when);
             return match is_due {
                 true => Poll::Ready(self.fired(when)),
                 false => Poll::Pending,

@@ -46,7 +46,7 @@ use async_io::{Async, Timer};
 use crate::poller::error::failed;
 use crate::poller::{
     Backend, BorrowedDescriptor, Capabilities, Event, Events, Interest, Mode, Ready, Selector,
-    Token,
+    Token, Until,
 };
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -538,19 +538,19 @@ impl Selector for AsyncIo {
         source.io.into_inner().map(drop)
     }
 
-    fn wait(&self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
+    fn wait(&self, events: &mut Events, until: Until) -> io::Result<bool> {
         self.arm_again(events);
-        let at_once = timeout == Some(Duration::ZERO);
+        let at_once = until == Until::Now;
         if at_once {
             self.look();
         }
         if self.collect(events) || at_once || !events.is_empty() {
-            return Ok(());
+            return Ok(false);
         }
-        self.parker.wait(events, timeout)?;
-        match self.collect(events) || !events.is_empty() {
-            true => Ok(()),
-            // The timeout is over, or a signal was taken back meanwhile: the caller knows.
+        let passed = self.parker.wait(events, until)?;
+        match self.collect(events) || passed || !events.is_empty() {
+            true => Ok(passed),
+            // A signal was taken back meanwhile, or the parker cannot tell that the deadline has passed.
             false => Err(io::ErrorKind::Interrupted.into()),
         }
     }
@@ -560,7 +560,7 @@ impl Selector for AsyncIo {
         self.parker.notify()
     }
 
-    fn takes_files(&self) -> bool {
+    fn accepts_files(&self) -> bool {
         true // kqueue does.
     }
 }

@@ -41,7 +41,7 @@ use rustix::time::{
 
 use super::notifier::Notifier;
 use crate::poller::{
-    BorrowedDescriptor, Capabilities, Event, Events, Interest, Mode, Ready, Selector, Token,
+    BorrowedDescriptor, Capabilities, Event, Events, Interest, Mode, Ready, Selector, Token, Until,
 };
 use crate::sync::Mutex;
 use crate::sys::timespec;
@@ -67,8 +67,6 @@ pub(super) struct Epoll {
     epoll: OwnedFd,
     notifier: Notifier,
     timer: Mutex<Timer>,
-    /// A multiple of the [`GRID`].
-    origin: Instant,
 }
 
 /// Where the kernel writes events.
@@ -93,6 +91,8 @@ impl std::fmt::Debug for Buffer {
 #[derive(Default)]
 struct Timer {
     descriptor: Option<OwnedFd>,
+    /// The first moment that it was armed at: a multiple of the [`GRID`].
+    origin: Option<Instant>,
     /// When it fires, by the process's clock.
     armed: Option<Instant>,
     /// It was armed [`LONG`] before that or earlier: for a foreign loop. Then a wait arms it again, so that a
@@ -128,21 +128,21 @@ impl Epoll {
             epoll,
             notifier,
             timer: Mutex::new(Timer::default()),
-            origin: Instant::now(),
         })
     }
 
-    /// Makes the timerfd fire when `timeout` is over, which is at `end`, or a little later, on the grid. Costs a
-    /// system call only where that is news.
-    fn set_timer(&self, timeout: Duration, end: Instant) -> io::Result<()> {
-        let target = on_grid(self.origin, end);
+    /// Makes the timerfd fire at `deadline`, or a little later, on the grid. Costs a system call only where it
+    /// is not armed for that already.
+    fn set_timer(&self, deadline: Instant, now: Instant) -> io::Result<()> {
+        let timeout = deadline.saturating_duration_since(now);
         let mut timer = self.timer.lock();
+        let target = on_grid(*timer.origin.get_or_insert(now), deadline);
         let is_far = timeout >= LONG;
         if timer.armed == Some(target) && (is_far || !timer.from_afar) {
             return Ok(());
         }
         // All zero would disarm it.
-        let left = timeout.saturating_add(target - end);
+        let left = timeout.saturating_add(target - deadline);
         self.arm_timer(&mut timer, left.clamp(Duration::from_nanos(1), LONGEST))?;
         (timer.armed, timer.from_afar) = (Some(target), is_far);
         Ok(())
@@ -178,7 +178,7 @@ impl Epoll {
     }
 
     /// One call, of so long at most.
-    fn call(&self, events: &mut Events, timeout: Option<Duration>, end: End) -> io::Result<()> {
+    fn call(&self, events: &mut Events, timeout: Option<Duration>, end: End) -> io::Result<bool> {
         let limit = events.limit();
         let Events { list, kernel, .. } = events;
         let buffer = &mut kernel.0;
@@ -214,7 +214,7 @@ impl Epoll {
             self.notifier.end_round();
         }
         match is_over || notified || !list.is_empty() {
-            true => Ok(()),
+            true => Ok(is_over && !matches!(end, End::Now)),
             // A timer that was left over, or the call's own timeout, which was not all of it.
             false => Err(Errno::INTR.into()),
         }
@@ -264,22 +264,17 @@ impl Selector for Epoll {
         epoll::delete(&self.epoll, descriptor).map_err(unknown)
     }
 
-    fn wait(&self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
-        match timeout {
-            None => self.call(events, None, End::Never),
-            Some(Duration::ZERO) => self.call(events, timeout, End::Now),
-            Some(timeout) => match Instant::now().checked_add(timeout) {
-                Some(end) => self.wait_until(events, timeout, end),
-                None => self.call(events, None, End::Never),
-            },
-        }
-    }
-
-    fn wait_until(&self, events: &mut Events, timeout: Duration, end: Instant) -> io::Result<()> {
+    fn wait(&self, events: &mut Events, until: Until) -> io::Result<bool> {
+        let (deadline, now) = match until {
+            Until::Never => return self.call(events, None, End::Never),
+            Until::Now => return self.call(events, Some(Duration::ZERO), End::Now),
+            Until::Deadline { deadline, now } => (deadline, now),
+        };
+        let timeout = deadline.saturating_duration_since(now);
         if timeout >= LONG {
             return self.call(events, Some(nearly(timeout)), End::Never);
         }
-        match self.set_timer(timeout, end) {
+        match self.set_timer(deadline, now) {
             Ok(()) => self.call(events, None, End::Timer),
             // If there is no descriptor for the timer, whole milliseconds have to do.
             Err(_) => self.call(events, Some(in_millis(timeout)), End::Call),
@@ -294,15 +289,16 @@ impl Selector for Epoll {
         Some(self.epoll.as_fd())
     }
 
-    fn arm(&self, timeout: Option<Duration>) -> io::Result<()> {
-        let end = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        if let (Some(timeout), Some(end)) = (timeout, end) {
-            return self.set_timer(timeout, end);
-        }
+    fn arm(&self, until: Until) -> io::Result<()> {
+        let left = match until {
+            Until::Deadline { deadline, now } => return self.set_timer(deadline, now),
+            Until::Now => Duration::from_nanos(1),
+            Until::Never => Duration::ZERO, // Disarms it.
+        };
         let mut timer = self.timer.lock();
-        match timer.armed.take() {
-            Some(_) => self.arm_timer(&mut timer, Duration::ZERO),
-            None => Ok(()),
+        match (timer.armed.take(), until) {
+            (None, Until::Never) => Ok(()),
+            _ => self.arm_timer(&mut timer, left),
         }
     }
 }
@@ -461,10 +457,18 @@ mod tests {
             for micros in [1, 3_000, 700, 20_000, 700, 700] {
                 let timeout = Duration::from_micros(micros);
                 let start = Instant::now();
-                let result = epoll.wait_until(&mut events, timeout, clock + timeout);
+                let deadline = clock + timeout;
+                let until = Until::Deadline {
+                    deadline,
+                    now: clock,
+                };
+                let result = epoll.wait(&mut events, until);
                 let took = start.elapsed();
                 match result {
-                    Ok(()) => assert!(took >= timeout, "early for {timeout:?}: {took:?}"),
+                    Ok(passed) => {
+                        assert!(passed, "nothing else ends it");
+                        assert!(took >= timeout, "early for {timeout:?}: {took:?}");
+                    }
                     Err(error) => assert_eq!(error.kind(), io::ErrorKind::Interrupted),
                 }
                 assert!(took < Duration::from_secs(30), "{timeout:?} took {took:?}");
@@ -481,9 +485,13 @@ mod tests {
         for jump in [3600, 7200, 0, 1800].map(Duration::from_secs) {
             let end = now + jump + timeout;
             // Armed when that moment was far away, as for a foreign loop.
-            epoll.set_timer(jump + timeout, end).unwrap();
+            epoll.set_timer(end, now).unwrap();
             let start = Instant::now();
-            while epoll.wait_until(&mut events, timeout, end).is_err() {}
+            let until = Until::Deadline {
+                deadline: end,
+                now: now + jump,
+            };
+            while epoll.wait(&mut events, until).is_err() {}
             assert!(start.elapsed() >= timeout);
             assert!(start.elapsed() < Duration::from_secs(30));
         }
@@ -509,8 +517,9 @@ mod tests {
     fn asking_again_for_the_same_moment_arms_the_timer_once() {
         let epoll = Epoll::new().unwrap();
         let second = Duration::from_secs(1);
-        let end = Instant::now() + second;
-        epoll.set_timer(second, end).unwrap();
+        let now = Instant::now();
+        let end = now + second;
+        epoll.set_timer(end, now).unwrap();
         let timer = epoll.timer.lock().descriptor.as_ref().unwrap().try_clone();
         let timer = timer.unwrap();
         // As the kernel tells it: disarmed behind our back, it stays so.
@@ -519,10 +528,10 @@ mod tests {
             it_value: timespec(Duration::ZERO),
         };
         timerfd_settime(&timer, TimerfdTimerFlags::empty(), &never).unwrap();
-        epoll.set_timer(second, end).unwrap();
+        epoll.set_timer(end, now).unwrap();
         let left = rustix::time::timerfd_gettime(&timer).unwrap().it_value;
         assert_eq!((left.tv_sec, left.tv_nsec), (0, 0), "armed a second time");
-        epoll.set_timer(second, end + GRID).unwrap();
+        epoll.set_timer(end + GRID, now + GRID).unwrap();
         let left = rustix::time::timerfd_gettime(&timer).unwrap().it_value;
         assert!((left.tv_sec, left.tv_nsec) > (0, 0), "not armed");
     }

@@ -20,7 +20,7 @@ use std::time::Duration;
 use polling::{Event as Report, PollMode};
 
 use crate::poller::{
-    BorrowedDescriptor, Capabilities, Event, Events, Interest, Mode, Ready, Selector, Token,
+    BorrowedDescriptor, Capabilities, Event, Events, Interest, Mode, Ready, Selector, Token, Until,
 };
 use crate::sync::Mutex;
 use crate::sys::{AsRawDescriptor, RawDescriptor};
@@ -155,7 +155,7 @@ impl Selector for Polling {
         self.poller.delete(descriptor)
     }
 
-    fn wait(&self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
+    fn wait(&self, events: &mut Events, until: Until) -> io::Result<bool> {
         let mut buffer = self.buffer.lock();
         if buffer.limit != events.limit() {
             let limit = NonZeroUsize::new(events.limit()).expect("a limit is at least one");
@@ -167,7 +167,7 @@ impl Selector for Polling {
             let mut table = self.table.lock();
             table.waiting = true;
         }
-        let result = self.poller.wait(&mut buffer.events, timeout);
+        let result = self.poller.wait(&mut buffer.events, until.timeout());
         let mut table = self.table.lock();
         for event in buffer.events.iter() {
             if let Some(Some(token)) = table.tokens.get(event.key) {
@@ -177,14 +177,14 @@ impl Selector for Polling {
         table.waiting = false;
         let table = &mut *table;
         table.free.append(&mut table.resting);
-        result.map(drop)
+        result.map(|_| false)
     }
 
     fn notify(&self) -> io::Result<()> {
         self.poller.notify()
     }
 
-    fn takes_files(&self) -> bool {
+    fn accepts_files(&self) -> bool {
         true // kqueue does.
     }
 }
@@ -264,7 +264,7 @@ mod tests {
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| {
                 let mut events = Events::new();
-                platform.wait(&mut events, None).unwrap();
+                platform.wait(&mut events, Until::Never).unwrap();
                 events.len()
             });
             let start = Instant::now();

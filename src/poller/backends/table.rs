@@ -30,7 +30,7 @@ use rustix::io::Errno;
 use super::long_wait::{self, LongWait, Part};
 use super::notifier::{Imp, Notifier, Wire};
 use crate::poller::{
-    BorrowedDescriptor, Capabilities, Event, Events, Interest, Mode, Ready, Selector, Token,
+    BorrowedDescriptor, Capabilities, Event, Events, Interest, Mode, Ready, Selector, Token, Until,
 };
 use crate::sync::Mutex;
 
@@ -164,7 +164,7 @@ impl<W: Wire> TablePoller<W> {
         Ok(())
     }
 
-    fn wait_once(&self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
+    fn wait_once(&self, events: &mut Events, timeout: Option<Duration>) -> io::Result<bool> {
         let mut asking = self.list.lock();
         let Asking { list, long } = &mut *asking;
         let list = &mut **list;
@@ -203,9 +203,9 @@ impl<W: Wire> TablePoller<W> {
         }
         long.end(part, &result);
         result?;
-        match notified || !events.is_empty() || timeout == Some(Duration::ZERO) {
-            true => Ok(()),
-            false if over && cut == timeout => Ok(()),
+        let passed = over && cut == timeout && timeout != Some(Duration::ZERO);
+        match passed || notified || !events.is_empty() || timeout == Some(Duration::ZERO) {
+            true => Ok(passed),
             // Woken by a change of another thread, or about one that has changed meanwhile; or this
             // was not all of the timeout.
             false => Err(Errno::INTR.into()),
@@ -314,15 +314,15 @@ impl Selector for TablePoller {
         })
     }
 
-    fn wait(&self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
-        self.wait_once(events, timeout)
+    fn wait(&self, events: &mut Events, until: Until) -> io::Result<bool> {
+        self.wait_once(events, until.timeout())
     }
 
     fn notify(&self) -> io::Result<()> {
         self.notifier.notify()
     }
 
-    fn takes_files(&self) -> bool {
+    fn accepts_files(&self) -> bool {
         true
     }
 }

@@ -1,0 +1,101 @@
+//! What a backend implements.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use super::error::unsupported;
+use super::{Capabilities, Events, Interest, Mode, Token};
+use crate::sys::BorrowedDescriptor;
+
+/// The [contract](super), without the checks of its arguments.
+///
+/// `register` takes a borrow and keeps the number: see "Why `register` is unsafe".
+pub(crate) trait Selector: Send + Sync {
+    fn capabilities(&self) -> Capabilities;
+
+    fn register(
+        &self,
+        descriptor: BorrowedDescriptor<'_>,
+        token: Token,
+        interest: Interest,
+        mode: Mode,
+    ) -> io::Result<()>;
+
+    fn modify(
+        &self,
+        descriptor: BorrowedDescriptor<'_>,
+        token: Token,
+        interest: Interest,
+        mode: Mode,
+    ) -> io::Result<()>;
+
+    fn deregister(&self, descriptor: BorrowedDescriptor<'_>) -> io::Result<()>;
+
+    /// Waits once; never called by two threads at once. `events` is empty, and stays within its limit.
+    /// Returns whether the kernel said that the deadline has passed; `false` says nothing about the time.
+    ///
+    /// `Interrupted` means that there is nothing to report and that the deadline may not have passed: the
+    /// caller reads the clock and waits again.
+    fn wait(&self, events: &mut Events, until: Until) -> io::Result<bool>;
+
+    fn notify(&self) -> io::Result<()>;
+
+    /// The descriptor that is readable while a wait would return at once.
+    fn descriptor(&self) -> Option<BorrowedDescriptor<'_>> {
+        None
+    }
+
+    /// Makes the descriptor readable at the end of `until` as well. Only called where there is a
+    /// descriptor, and never while a thread waits.
+    fn arm(&self, _until: Until) -> io::Result<()> {
+        Err(unsupported("a deadline in the kernel"))
+    }
+
+    /// Whether registering a regular file would succeed and then never wait for anything, so that the
+    /// caller has to refuse it. epoll refuses such files by itself.
+    fn accepts_files(&self) -> bool {
+        false
+    }
+}
+
+/// When a wait for which nothing comes ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Until {
+    /// At once.
+    Now,
+    /// At `deadline`, by a clock that was last read at `now`. A backend is only given deadlines that lie
+    /// ahead. It tells the kernel the difference, never the deadline: the process's clock need not be the
+    /// kernel's.
+    Deadline {
+        deadline: Instant,
+        now: Instant,
+    },
+    Never,
+}
+
+impl Until {
+    /// The end of a wait for `timeout` (`None`: forever) that begins now. Reads the clock only where it has to.
+    pub(crate) fn after(timeout: Option<Duration>, clock: fn() -> Instant) -> Until {
+        match timeout {
+            None => Until::Never,
+            Some(Duration::ZERO) => Until::Now,
+            Some(timeout) => {
+                let now = clock();
+                match now.checked_add(timeout) {
+                    Some(deadline) => Until::Deadline { deadline, now },
+                    None => Until::Never,
+                }
+            }
+        }
+    }
+
+    /// How long that is; `None`: forever.
+    #[inline]
+    pub(crate) fn timeout(self) -> Option<Duration> {
+        match self {
+            Until::Now => Some(Duration::ZERO),
+            Until::Deadline { deadline, now } => Some(deadline.saturating_duration_since(now)),
+            Until::Never => None,
+        }
+    }
+}
