@@ -135,7 +135,7 @@ impl<H: HasIo> Waiter<H> {
     ) -> Poll<io::Result<T>> {
         let io = self.handle.io();
         let (source, direction) = (io.source(), self.direction);
-        let id = *self.id.get_or_insert_with(|| io.new_id());
+        let id = *self.id.get_or_insert_with(|| io.new_future_id());
         let register = || register(source, direction, id, cx.waker());
         poll(cx, source, direction, trust, register, attempt)
     }
@@ -144,7 +144,7 @@ impl<H: HasIo> Waiter<H> {
 impl<H: HasIo> Drop for Waiter<H> {
     fn drop(&mut self) {
         if let Some(id) = self.id {
-            self.handle.io().forget(id);
+            self.handle.io().remove_waiter(id);
         }
     }
 }

@@ -170,7 +170,7 @@ impl Trust for AskKernel {
             let (read, write) = sys::is_only_an_error(&source.descriptor())?;
             io::Result::Ok(if is_to_write { write } else { read })
         };
-        let is_ready = source.look(direction, || {
+        let is_ready = source.refresh(direction, || {
             io::Result::Ok(
                 sys::is_ready(&source.descriptor(), is_to_write)?
                     && (has_event || !is_only_an_error()?),

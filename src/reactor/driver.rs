@@ -1,17 +1,18 @@
-//! The half of a reactor that is the thread's that drives it.
+//! The half of a reactor that belongs to the thread that drives it.
 //!
-//! A [`Driver`] waits and wakes, and holds what therefore needs no lock: the worker's *own* timers.
-//! Which one a thread drives, the scheduler knows, and tells where that matters.
+//! A [`Driver`] waits and wakes, and holds what therefore needs no lock: the worker's *local* timers. The
+//! scheduler knows which driver a thread has, and passes it where that matters.
 //!
-//! **Own timers.** A timer that has to wait on the thread that drives a reactor lies in that driver's
-//! heap. Setting it, pushing it back and dropping it there costs no lock and no atomic, and that is
-//! where nearly all timers spend their lives. An own timer that is touched from elsewhere (by another
-//! thread, or by this one while it drives another runtime, or none) leaves word in the reactor, a
-//! [`TimerOp`], and unparks the worker, which does what it says before it does anything else to the heap.
-//! Word is left like mail, and not lost for the same reason: see the head of `parking`.
+//! **Local timers.** A timer that is first polled on the thread that drives a reactor is in that driver's
+//! heap. Setting, resetting and dropping it there costs no lock and no atomic, and that is where nearly all
+//! timers spend their lives. A local timer that is reset or dropped elsewhere (by another thread, or by this
+//! one while it drives another runtime, or none) queues a [`TimerOp`] with the reactor and unparks the worker,
+//! which applies it before it does anything else to the heap. The head of `parking` says why none is lost.
 //!
-//! **Visitors** are the timers of threads that drive nothing. They lie in the background runtime's
-//! reactor, in a second heap, behind a lock.
+//! **Remote timers** are those of threads that drive nothing. They are in the background runtime's
+//! reactor, in a second heap, behind a lock: such a thread has to learn at each poll whether the timer has
+//! fired, and to exchange its waker, which a queue of operations cannot answer. A local timer that is touched
+//! elsewhere needs no answer, and there a lock would be paid for by every timer.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -27,27 +28,26 @@ use crate::sync::{drop_all, wake_all};
 
 pub(crate) struct Driver {
     reactor: Arc<Reactor>,
-    deadlines: RefCell<TimerHeap>,
-    /// Wakers of timers that were dropped elsewhere: to be dropped where anybody's code may run.
-    gone: RefCell<Vec<Waker>>,
+    timers: RefCell<TimerHeap>,
+    /// Wakers of timers that were dropped elsewhere: to be dropped where foreign code may run.
+    dropped_wakers: RefCell<Vec<Waker>>,
     /// A time that the clock has reached, known from the last wait: spares reading it.
     reached: Cell<Option<Instant>>,
-    /// Taken for the length of a wait. A turn within a turn makes its own.
+    /// Taken during a wait. A turn within a turn allocates its own.
     scratch: Cell<Option<Box<Scratch>>>,
 }
 
-/// Events taken from the kernel at once, and tasks run between two looks at it. As many of one as of the
-/// other: so the queue of ready tasks stays short, and what was touched when an event was delivered is
-/// still in the nearest cache when its task runs; and those that wait are served in the kernel's order.
-/// From 32 to 64 a look costs nothing that can be measured beside them (Linux 6.18), and none of them waits
-/// for long.
+/// Events taken from the kernel at once, and tasks run between two polls of it. As many of one as of the
+/// other: so the queue of ready tasks stays short, what was touched when an event was delivered is still in
+/// the nearest cache when its task runs, and tasks are served in the kernel's order. With 32 to 64 the cost of
+/// a poll cannot be measured beside them (Linux 6.18), and none of them waits for long.
 pub(crate) const BATCH: usize = 64;
 
-/// A wait that the kernel ended at a deadline ended little later: a thread that is woken runs within about so
-/// long. Timers that are due within it are looked at by the clock.
+/// After a wait that ended at a deadline the clock is read only if another timer is due within this of it:
+/// then that may be due as well, since it takes a while until a thread that is woken runs.
 const NEAR: Duration = Duration::from_millis(1);
 
-/// Memory that is used again in each turn.
+/// Memory that is reused in each turn.
 #[derive(Debug)]
 struct Scratch {
     events: Events,
@@ -63,7 +63,7 @@ impl Default for Scratch {
     }
 }
 
-/// What is to be done to an own timer, said from elsewhere.
+/// What is to be done to a local timer, requested elsewhere.
 #[derive(Clone, Debug)]
 pub(super) enum TimerOp {
     Remove,
@@ -71,34 +71,31 @@ pub(super) enum TimerOp {
     Suspend,
 }
 
-/// Word left for the driver: for each timer what was said last, which makes up for whatever was said
-/// before. So there are never more words than timers, however long nobody drives the worker. (No timer
-/// takes the place of one that is to be removed before the driver has done that.)
+/// Operations for the driver: for each timer the last one, which replaces those before it. So there are
+/// never more of them than timers, however long nobody drives the worker. (The key of a timer that is to be
+/// removed is not used again before the driver has done that.)
 #[derive(Debug, Default)]
 pub(super) struct TimerOps {
-    /// With the order in which they were said, which is that among equal deadlines.
-    words: BTreeMap<Key, (u64, TimerOp)>,
+    /// With the order in which they were requested, which is that of equal deadlines.
+    ops: BTreeMap<Key, (u64, TimerOp)>,
     count: u64,
 }
 
 impl TimerOps {
     pub(super) fn len(&self) -> usize {
-        self.words.len()
+        self.ops.len()
     }
 
-    pub(super) fn add(&mut self, key: Key, stray: TimerOp) {
+    pub(super) fn push(&mut self, key: Key, op: TimerOp) {
         self.count += 1;
-        self.words.insert(key, (self.count, stray));
+        self.ops.insert(key, (self.count, op));
     }
 
-    /// All of them, in their order.
+    /// Takes all of them, in their order.
     pub(super) fn take(&mut self) -> Vec<(Key, TimerOp)> {
-        let mut words: Vec<_> = std::mem::take(&mut self.words).into_iter().collect();
-        words.sort_unstable_by_key(|(_, (order, _))| *order);
-        words
-            .into_iter()
-            .map(|(key, (_, stray))| (key, stray))
-            .collect()
+        let mut ops: Vec<_> = std::mem::take(&mut self.ops).into_iter().collect();
+        ops.sort_unstable_by_key(|(_, (order, _))| *order);
+        ops.into_iter().map(|(key, (_, op))| (key, op)).collect()
     }
 }
 
@@ -106,8 +103,8 @@ impl Driver {
     pub(crate) fn new(reactor: Arc<Reactor>) -> Driver {
         Driver {
             reactor,
-            deadlines: RefCell::new(TimerHeap::new()),
-            gone: RefCell::default(),
+            timers: RefCell::new(TimerHeap::new()),
+            dropped_wakers: RefCell::default(),
             reached: Cell::default(),
             scratch: Cell::default(),
         }
@@ -124,23 +121,23 @@ impl Driver {
         std::ptr::eq(&*self.reactor, reactor)
     }
 
-    /// Calls `f` with its own timers, if it is the driver of the reactor called `id`, and that has not
-    /// closed. What was said of them from elsewhere before is done before.
+    /// Calls `f` with the local timers, if this is the driver of the reactor `id`, and that has not closed.
+    /// Operations that were requested elsewhere before are applied first.
     #[inline]
-    pub(super) fn with_own<R>(&self, id: u64, f: impl FnOnce(&mut TimerHeap) -> R) -> Option<R> {
+    pub(super) fn with_timers<R>(&self, id: u64, f: impl FnOnce(&mut TimerHeap) -> R) -> Option<R> {
         if self.reactor.id != id || self.reactor.is_closed() {
             return None;
         }
-        self.read_strays();
-        Some(f(&mut self.deadlines.borrow_mut()))
+        self.apply_timer_ops();
+        Some(f(&mut self.timers.borrow_mut()))
     }
 
     /// Until when the worker may sleep: for `timeout` at most, and not beyond its earliest timer. Reads the
-    /// clock only where there is either.
+    /// clock only if there is either.
     #[inline]
     pub(crate) fn until(&self, timeout: Option<Duration>) -> Until {
-        self.read_strays();
-        if !self.gone.borrow().is_empty() {
+        self.apply_timer_ops();
+        if !self.dropped_wakers.borrow().is_empty() {
             return Until::Now;
         }
         match self.has_timers() {
@@ -149,20 +146,20 @@ impl Driver {
         }
     }
 
-    /// How long the worker may sleep for its timers' sake. `None`: for ever.
+    /// How long the worker may sleep, as far as timers are concerned. `None`: forever.
     pub(crate) fn next_timeout(&self) -> Option<Duration> {
         self.until(None).timeout()
     }
 
     #[inline]
     fn has_timers(&self) -> bool {
-        !self.deadlines.borrow().is_empty() || self.reactor.has_visitors()
+        !self.timers.borrow().is_empty() || self.reactor.has_remote_timers()
     }
 
     fn earliest(&self) -> Option<Instant> {
-        let own = self.deadlines.borrow_mut().earliest();
-        let visiting = self.reactor.earliest_visitor();
-        own.into_iter().chain(visiting).min()
+        let local = self.timers.borrow_mut().earliest();
+        let remote = self.reactor.earliest_remote_timer();
+        local.into_iter().chain(remote).min()
     }
 
     fn until_earliest(&self, timeout: Option<Duration>) -> Until {
@@ -174,10 +171,10 @@ impl Driver {
         }
     }
 
-    /// Waits once and wakes those whose sources are ready. True if any was.
+    /// Waits once and wakes the tasks whose sources are ready. Returns whether there was any.
     ///
     /// In between it calls `awake`, with whether there is anyone to wake: the worker is to resume there,
-    /// before anybody else's code runs. See "Foreign code" at the head of `parking`.
+    /// before foreign code runs. See "Foreign code" at the head of `parking`.
     #[inline]
     pub(crate) fn wait(&self, until: Until, awake: impl FnOnce(bool)) -> io::Result<bool> {
         let mut scratch = self.scratch.take().unwrap_or_default();
@@ -190,36 +187,35 @@ impl Driver {
         result.map(|_| any)
     }
 
-    /// Wakes those whose timers are due. True if any was. `before` is called before anybody else's code
-    /// runs, if any does.
+    /// Wakes the tasks whose timers are due. Returns whether there was any. `before` is called before foreign
+    /// code runs, if any does.
     #[inline]
     pub(crate) fn fire(&self, before: impl Fn()) -> bool {
-        self.let_go(&before);
+        self.drop_wakers(&before);
         let reached = self.reached.take();
         self.has_timers() && self.fire_due(reached, before)
     }
 
-    /// Drops the wakers of timers that were dropped elsewhere. Anybody's code may run, so not between
-    /// `park` and `resume`.
+    /// Drops the wakers of timers that were dropped elsewhere. Runs foreign code, so not between `park` and
+    /// `resume`.
     #[inline]
-    pub(crate) fn let_go(&self, before: impl Fn()) {
-        self.read_strays();
-        if !self.gone.borrow().is_empty() {
+    pub(crate) fn drop_wakers(&self, before: impl Fn()) {
+        self.apply_timer_ops();
+        if !self.dropped_wakers.borrow().is_empty() {
             before();
-            drop_all(self.gone.take());
+            drop_all(self.dropped_wakers.take());
         }
     }
 
     fn fire_due(&self, reached: Option<Instant>, before: impl Fn()) -> bool {
         let mut scratch = self.scratch.take().unwrap_or_default();
         let mut fire = |now| {
-            self.deadlines.borrow_mut().fire(now, &mut scratch.wakers);
-            self.reactor.fire_visitors(now, &mut scratch.wakers);
+            self.timers.borrow_mut().fire(now, &mut scratch.wakers);
+            self.reactor.fire_remote_timers(now, &mut scratch.wakers);
         };
         if let Some(reached) = reached {
             fire(reached);
         }
-        // Without a reading, or where the next timer is so near that it may be due by now.
         if reached.is_none_or(|reached| self.earliest().is_some_and(|it| it < reached + NEAR)) {
             fire(now());
         }
@@ -236,42 +232,42 @@ impl Driver {
         self.reactor.poller().arm(self.until(timeout))
     }
 
-    /// Closes the reactor: nothing is registered with it from here on, and whatever is, is sent
-    /// elsewhere. Waiters are woken, and those that still want something register with the reactor
-    /// that they find then; timers look at the clock.
+    /// Closes the reactor: nothing is registered with it from here on, and all that is registered is given
+    /// up. Waiters are woken, and those that still want something register with the reactor that they find
+    /// then; timers read the clock.
     pub(crate) fn close(&self) {
         let mut wakers = Vec::new();
         self.reactor.close(&mut wakers);
-        self.deadlines.borrow_mut().abandon(&mut wakers);
+        self.timers.borrow_mut().fire_all(&mut wakers);
         wake(&mut wakers);
-        drop_all(self.gone.take());
+        drop_all(self.dropped_wakers.take());
     }
 
-    /// Does what was said from elsewhere.
+    /// Applies the operations that were requested elsewhere.
     #[inline]
-    fn read_strays(&self) {
-        if self.reactor.has_strays() {
-            self.read_strays_now();
+    fn apply_timer_ops(&self) {
+        if self.reactor.has_timer_ops() {
+            self.apply_timer_ops_now();
         }
     }
 
     #[cold]
-    fn read_strays_now(&self) {
-        let strays = self.reactor.take_strays();
-        let mut deadlines = self.deadlines.borrow_mut();
-        for (key, stray) in strays {
-            match stray {
-                TimerOp::Remove => self.gone.borrow_mut().extend(deadlines.remove(key)),
+    fn apply_timer_ops_now(&self) {
+        let ops = self.reactor.take_timer_ops();
+        let mut timers = self.timers.borrow_mut();
+        for (key, op) in ops {
+            match op {
+                TimerOp::Remove => (self.dropped_wakers.borrow_mut()).extend(timers.remove(key)),
                 TimerOp::Reset(when) => {
-                    deadlines.reset(key, when);
+                    timers.reset(key, when);
                 }
-                TimerOp::Suspend => deadlines.suspend(key),
+                TimerOp::Suspend => timers.suspend(key),
             }
         }
     }
 }
 
-/// True if there is anyone to wake.
+/// Wakes all of them. Returns whether there was any.
 #[inline]
 fn wake(wakers: &mut Vec<Waker>) -> bool {
     let any = !wakers.is_empty();
@@ -286,18 +282,18 @@ mod loom_tests {
 
     const FAR: Duration = Duration::from_secs(3_600);
 
-    /// A reactor and its driver as they are; what is left out is the wait itself: that a notification ends
-    /// it is the poller's promise. So a worker that sleeps too long is one that looked in vain *and* was not
-    /// notified. Left out too: who finds the reactor by its name, and foreign code.
+    /// A reactor and its driver as they are. Left out is the wait itself: that a notification ends it is the
+    /// poller's promise. So a worker that sleeps too long is one that found nothing *and* was not notified.
+    /// Left out too: the registry of reactors, and foreign code.
     fn check(
         first: TimerOp,
         second: Option<TimerOp>,
         judge: impl Fn(&Driver) + Send + Sync + 'static,
     ) {
-        let words = std::sync::Mutex::new((first, second));
-        let words = move || {
-            let words = words.lock().unwrap();
-            (words.0.clone(), words.1.clone())
+        let ops = std::sync::Mutex::new((first, second));
+        let ops = move || {
+            let ops = ops.lock().unwrap();
+            (ops.0.clone(), ops.1.clone())
         };
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(3);
@@ -305,15 +301,15 @@ mod loom_tests {
             let poller = Poller::new(Backend::default()).unwrap();
             let reactor = Reactor::new(poller);
             let driver = Driver::new(reactor.clone());
-            let insert = |when| (driver.deadlines.borrow_mut()).insert(when, Waker::noop().clone());
+            let insert = |when| (driver.timers.borrow_mut()).insert(when, Waker::noop().clone());
             let (key, _) = insert(now() + FAR);
-            let (first, second) = words();
+            let (first, second) = ops();
             let remote = {
                 let reactor = reactor.clone();
                 loom::thread::spawn(move || {
-                    reactor.send_op(key, first);
+                    reactor.push_timer_op(key, first);
                     if let Some(second) = second {
-                        reactor.send_op(key, second);
+                        reactor.push_timer_op(key, second);
                     }
                 })
             };
@@ -323,7 +319,7 @@ mod loom_tests {
             let notified = reactor.resume();
             let after = driver.next_timeout();
             let changed = |timeout: Option<Duration>| timeout.is_none_or(|it| it < FAR / 2);
-            assert!(changed(after), "what was said is lost: {after:?}");
+            assert!(changed(after), "an operation is lost: {after:?}");
             assert!(
                 notified || changed(before),
                 "the worker sleeps for {before:?}"
@@ -342,8 +338,8 @@ mod loom_tests {
     #[test]
     fn a_timer_that_is_set_and_then_dropped_elsewhere_is_gone_and_its_waker_let_go() {
         check(TimerOp::Reset(now()), Some(TimerOp::Remove), |driver| {
-            assert_eq!(driver.deadlines.borrow().len(), 0, "it is there yet");
-            assert_eq!(driver.gone.borrow().len(), 1, "its waker is lost");
+            assert_eq!(driver.timers.borrow().len(), 0, "it is there yet");
+            assert_eq!(driver.dropped_wakers.borrow().len(), 1, "its waker is lost");
         });
     }
 
@@ -367,33 +363,31 @@ mod tests {
     }
 
     #[test]
-    fn there_are_never_more_words_than_timers() {
+    fn there_are_never_more_operations_than_timers() {
         let (one, other, when) = two();
-        let mut strays = TimerOps::default();
+        let mut ops = TimerOps::default();
         for i in 0..1_000 {
             let later = when + Duration::from_millis(i);
-            strays.add(one, TimerOp::Reset(later));
-            strays.add(other, TimerOp::Reset(later));
-            strays.add(one, TimerOp::Suspend);
+            ops.push(one, TimerOp::Reset(later));
+            ops.push(other, TimerOp::Reset(later));
+            ops.push(one, TimerOp::Suspend);
         }
-        assert_eq!(strays.len(), 2);
+        assert_eq!(ops.len(), 2);
     }
 
     /// Equal deadlines fire in the order in which they were set, wherever that was.
     #[test]
-    fn the_last_word_of_each_timer_counts_in_the_order_in_which_they_were_said() {
+    fn the_last_operation_of_each_timer_counts_in_the_order_of_requests() {
         let (one, other, when) = two();
-        let mut strays = TimerOps::default();
-        strays.add(one, TimerOp::Reset(when));
-        strays.add(other, TimerOp::Reset(when));
-        strays.add(one, TimerOp::Suspend);
-        strays.add(one, TimerOp::Reset(when));
-        let said = strays.take();
-        assert_eq!(strays.len(), 0);
-        let resets = said
-            .iter()
-            .all(|(_, stray)| matches!(stray, TimerOp::Reset(_)));
-        let keys: Vec<Key> = said.iter().map(|(key, _)| *key).collect();
-        assert!(resets && keys == [other, one], "{said:?}");
+        let mut ops = TimerOps::default();
+        ops.push(one, TimerOp::Reset(when));
+        ops.push(other, TimerOp::Reset(when));
+        ops.push(one, TimerOp::Suspend);
+        ops.push(one, TimerOp::Reset(when));
+        let taken = ops.take();
+        assert_eq!(ops.len(), 0);
+        let resets = (taken.iter()).all(|(_, op)| matches!(op, TimerOp::Reset(_)));
+        let keys: Vec<Key> = taken.iter().map(|(key, _)| *key).collect();
+        assert!(resets && keys == [other, one], "{taken:?}");
     }
 }

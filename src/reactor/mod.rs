@@ -1,27 +1,28 @@
-//! Poller, sources and deadlines of one worker: what turns kernel events into wakes.
+//! Events and timers become wakes: the poller, the sources and the timers of one worker.
 //!
 //! A [`Reactor`] is shared (`Arc`): every thread may register sources and timers with it. Its other
-//! half, the [`Driver`], is its worker's own: it waits, fires, and holds that worker's timers. What of
-//! the reactor can be reached from elsewhere is behind locks, held for moments: the table of sources,
-//! the heap of visiting timers, and word left for the driver. Wakers are collected under them and
+//! half, the [`Driver`], belongs to the worker's thread: it waits, fires, and holds that worker's timers. What
+//! other threads reach of the reactor is behind locks, held for moments: the table of sources, the heap of
+//! remote timers, and the operations that are queued for the driver. Wakers are collected under them and
 //! called after.
 //!
-//! **Sleeping.** The worker goes to sleep by [`park`](parking): it declares itself parked, *then*
-//! looks at its inbox, at what word was left, and at the earliest deadline, and then waits. Who sets an
-//! earlier deadline from elsewhere does so under a lock and unparks afterwards: it comes before the
-//! worker's look, and is seen, or after, and then the worker is parked already and is notified.
+//! **Sleeping.** The worker goes to sleep by [`park`](parking): it declares itself parked, *then* checks its
+//! inbox, the queued operations and the earliest deadline, and then waits. Whoever sets an earlier deadline
+//! elsewhere does so under a lock and unparks afterwards: that comes before the worker's check, and is seen,
+//! or after, and then the worker is parked already and is notified.
 //!
-//! **Tokens** name a place in the table and the generation of its occupant. They are never used
-//! twice (a place whose generations run out is retired), so an event that comes late finds nobody.
+//! **Tokens**: see [`table`].
 
 mod clock;
 mod driver;
 pub(crate) mod parking;
 mod readiness;
+mod registration;
 mod source;
 mod table;
 mod timer;
 mod timer_heap;
+mod waiters;
 
 use std::io;
 use std::sync::Arc;
@@ -39,26 +40,26 @@ use timer_heap::{Key, TimerHeap};
 
 pub(crate) use clock::now;
 pub(crate) use driver::{BATCH, Driver};
-pub(crate) use readiness::{Direction, Snapshot, WaiterId};
+pub(crate) use readiness::{Direction, Snapshot};
 pub(crate) use source::{Io, Source, SourceKind};
 pub(crate) use timer::{TimerHandle, TimerState};
+pub(crate) use waiters::WaiterId;
 
 #[derive(Debug)]
 pub(crate) struct Reactor {
-    /// What it is called, for timers that do not hold it.
+    /// Names it for timers that do not hold it.
     id: u64,
     poller: Poller,
     mode: Mode,
     parking: Parking,
     sources: Mutex<SourceTable>,
-    visitors: Mutex<TimerHeap>,
-    strays: Mutex<TimerOps>,
-    /// How many sources, visiting timers and words there are, for a glance without the locks: what
-    /// is seen here may be old, but never is for the thread that drives the reactor and made the change
-    /// itself. Each is written under its lock only.
+    remote_timers: Mutex<TimerHeap>,
+    timer_ops: Mutex<TimerOps>,
+    /// The lengths of the three, to be read without the locks: what is seen here may be old, but never is for
+    /// the thread that drives the reactor and made the change itself. Each is written under its lock only.
     source_count: AtomicUsize,
-    visitor_count: AtomicUsize,
-    stray_count: AtomicUsize,
+    remote_timer_count: AtomicUsize,
+    timer_op_count: AtomicUsize,
     /// Set once, before the table is emptied: nothing is registered any more.
     closed: AtomicBool,
 }
@@ -76,11 +77,11 @@ impl Reactor {
             },
             parking: Parking::new(),
             sources: Mutex::new(SourceTable::default()),
-            visitors: Mutex::new(TimerHeap::new()),
-            strays: Mutex::new(TimerOps::default()),
+            remote_timers: Mutex::new(TimerHeap::new()),
+            timer_ops: Mutex::new(TimerOps::default()),
             source_count: AtomicUsize::new(0),
-            visitor_count: AtomicUsize::new(0),
-            stray_count: AtomicUsize::new(0),
+            remote_timer_count: AtomicUsize::new(0),
+            timer_op_count: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
         });
         timer::register(&reactor);
@@ -105,8 +106,8 @@ impl Reactor {
 
     // Sleeping and waking: see the head of `parking`.
 
-    /// There is something for the worker where it looks before it sleeps: wakes it if it sleeps. Returns
-    /// whether it did.
+    /// Wakes the worker if it sleeps: to be called after something was put where it looks before it sleeps.
+    /// Returns whether it slept.
     #[inline]
     pub(crate) fn unpark(&self) -> bool {
         let asleep = self.parking.unpark();
@@ -116,8 +117,8 @@ impl Reactor {
         asleep
     }
 
-    /// [`unpark`](Self::unpark) where many are to be told, and one that cannot be must not keep it from the
-    /// others.
+    /// [`unpark`](Self::unpark) where several workers are woken, and one that cannot be must not keep the
+    /// others asleep.
     pub(crate) fn try_to_unpark(&self) {
         if self.parking.unpark() {
             let _ = self.poller.notify();
@@ -139,20 +140,20 @@ impl Reactor {
     /// Wakes the current or the next wait in any case.
     #[cold]
     pub(crate) fn notify(&self) {
-        // A notification that failed would be a hang somewhere else; there is no known reason for
-        // it to fail, and no way to go on if it does.
+        // A notification that failed would be a hang somewhere else. No reason is known why it should fail,
+        // and there is no way to go on if it does.
         self.poller
             .notify()
             .expect("the poller takes a notification");
     }
 
-    /// Declares the worker parked. To be followed by its last look around.
+    /// Declares the worker parked. It checks everything once more afterwards.
     #[inline]
     pub(crate) fn park(&self) {
         self.parking.park();
     }
 
-    /// The worker is awake. True if somebody has woken it.
+    /// Declares the worker awake. Returns whether somebody has woken it.
     #[inline]
     pub(crate) fn resume(&self) -> bool {
         self.parking.resume()
@@ -160,7 +161,7 @@ impl Reactor {
 
     // Driving.
 
-    /// Whether the poller may have something to tell.
+    /// Whether the poller may have something to report.
     #[inline]
     pub(crate) fn has_sources(&self) -> bool {
         self.source_count.load(Ordering::Relaxed) > 0
@@ -189,11 +190,11 @@ impl Reactor {
         Ok(reached)
     }
 
-    /// Registers nothing from here on, and gives up all that is registered. For the driver only.
+    /// Refuses registrations from here on, and gives up all that is registered. For the driver only.
     fn close(&self, wakers: &mut Vec<Waker>) {
         self.closed.store(true, Ordering::Release);
         timer::deregister(self.id);
-        self.visitors().abandon(wakers);
+        self.remote_timers().fire_all(wakers);
         let sources = std::mem::take(&mut *self.sources.lock()).into_sources();
         for source in sources {
             source.orphan(self, wakers);
@@ -205,94 +206,92 @@ impl Reactor {
         self.poller.descriptor()
     }
 
-    // Word left for the driver.
+    // Operations on the driver's timers.
 
     #[inline]
-    fn has_strays(&self) -> bool {
-        self.stray_count.load(Ordering::Relaxed) > 0
+    fn has_timer_ops(&self) -> bool {
+        self.timer_op_count.load(Ordering::Relaxed) > 0
     }
 
-    fn take_strays(&self) -> Vec<(Key, TimerOp)> {
-        let mut strays = self.strays.lock();
-        self.stray_count.store(0, Ordering::Relaxed);
-        strays.take()
+    fn take_timer_ops(&self) -> Vec<(Key, TimerOp)> {
+        let mut ops = self.timer_ops.lock();
+        self.timer_op_count.store(0, Ordering::Relaxed);
+        ops.take()
     }
 
-    fn send_op(&self, key: Key, stray: TimerOp) {
-        let mut strays = self.strays.lock();
+    fn push_timer_op(&self, key: Key, op: TimerOp) {
+        let mut ops = self.timer_ops.lock();
         if self.is_closed() {
             return;
         }
-        strays.add(key, stray);
-        self.stray_count.store(strays.len(), Ordering::Relaxed);
-        drop(strays);
+        ops.push(key, op);
+        self.timer_op_count.store(ops.len(), Ordering::Relaxed);
+        drop(ops);
         self.unpark();
     }
 
-    // Visiting timers: for `alarm` and `driver` only.
+    // Remote timers: for `timer` and `driver` only.
 
-    fn visitors(&self) -> MutexGuard<'_, TimerHeap> {
-        self.visitors.lock()
+    fn remote_timers(&self) -> MutexGuard<'_, TimerHeap> {
+        self.remote_timers.lock()
     }
 
     #[inline]
-    fn has_visitors(&self) -> bool {
-        self.visitor_count.load(Ordering::Relaxed) > 0
+    fn has_remote_timers(&self) -> bool {
+        self.remote_timer_count.load(Ordering::Relaxed) > 0
     }
 
-    /// When the first of them is due.
     #[inline]
-    fn earliest_visitor(&self) -> Option<Instant> {
-        match self.has_visitors() {
-            true => self.visitors().earliest(),
+    fn earliest_remote_timer(&self) -> Option<Instant> {
+        match self.has_remote_timers() {
+            true => self.remote_timers().earliest(),
             false => None,
         }
     }
 
-    /// Collects those that are due.
     #[inline]
-    fn fire_visitors(&self, now: Instant, wakers: &mut Vec<Waker>) {
-        if self.has_visitors() {
-            self.visitors().fire(now, wakers);
+    fn fire_remote_timers(&self, now: Instant, wakers: &mut Vec<Waker>) {
+        if self.has_remote_timers() {
+            self.remote_timers().fire(now, wakers);
         }
     }
 
     /// `None` if the reactor has closed.
-    fn insert_visitor(&self, when: Instant, waker: Waker) -> Option<Key> {
-        let mut visitors = self.visitors();
+    fn insert_remote_timer(&self, when: Instant, waker: Waker) -> Option<Key> {
+        let mut timers = self.remote_timers();
         if self.is_closed() {
-            drop(visitors);
+            drop(timers);
             drop(waker);
             return None;
         }
-        let (key, earliest) = visitors.insert(when, waker);
-        let count = visitors.len();
-        self.visitor_count.store(count, Ordering::Relaxed);
-        drop(visitors);
+        let (key, earliest) = timers.insert(when, waker);
+        let count = timers.len();
+        self.remote_timer_count.store(count, Ordering::Relaxed);
+        drop(timers);
         if earliest {
             self.unpark();
         }
         Some(key)
     }
 
-    fn reset_visitor(&self, key: Key, when: Instant) {
-        let mut visitors = self.visitors();
+    fn reset_remote_timer(&self, key: Key, when: Instant) {
+        let mut timers = self.remote_timers();
         if self.is_closed() {
             return;
         }
-        let earliest = visitors.reset(key, when);
-        drop(visitors);
+        let earliest = timers.reset(key, when);
+        drop(timers);
         if earliest {
             self.unpark();
         }
     }
 
     /// What is returned is to be dropped outside all locks.
-    fn remove_visitor(&self, key: Key) -> Option<Waker> {
-        let mut visitors = self.visitors();
-        let waker = visitors.remove(key);
-        let count = visitors.len();
-        self.visitor_count.store(count, Ordering::Relaxed);
+    fn remove_remote_timer(&self, key: Key) -> Option<Waker> {
+        let mut timers = self.remote_timers();
+        let waker = timers.remove(key);
+        let count = timers.len();
+        self.remote_timer_count.store(count, Ordering::Relaxed);
         waker
     }
 
@@ -323,10 +322,10 @@ impl Drop for Reactor {
     }
 }
 
-/// What registering with a reactor that has closed says. Callers ask for another reactor.
+/// The error of registering with a reactor that has closed since it was looked up.
 fn closed() -> io::Error {
     io::Error::new(
         io::ErrorKind::NotConnected,
-        "the runtime that this was to be registered with has ended",
+        "the runtime that was to drive this has ended",
     )
 }

@@ -18,18 +18,18 @@
 //! finds the thing and does not sleep, or the other side finds `PARKED` and notifies; and a
 //! notification is kept by the poller until a wait consumes it. `loom` checks this below.
 //!
-//! **Foreign code.** Wakers are anybody's: one may spawn, set a timer, wake this worker, drive a
+//! **Foreign code.** A waker may be of any executor: it may spawn, set a timer, wake this worker, drive a
 //! runtime, block until another worker has done something, or panic. So
 //!
 //! * none runs between `park` and `resume`: the kernel's answer is collected, the worker resumes, and
 //!   only then are the wakers called (`Driver::wait`). Until `resume` others take it for a sleeper, and
 //!   would leave to it what it cannot do while it is in a waker;
-//! * a worker that was woken to do something for its team gives that back before it calls a waker
-//!   (`Worker::before_foreign_code`): else nobody would do it for as long as the waker blocks;
+//! * a worker that was woken to search for tasks ends its search before it calls a waker
+//!   (`Worker::before_wakers`): else nobody would search for as long as the waker blocks;
 //! * a wake is not dropped because the thread that makes it drives the worker: where the worker is
-//!   not `RUNNING`, it notifies (`Reactor::unpark`). `RUNNING`, it looks everywhere before it sleeps.
+//!   not `RUNNING`, it notifies (`scheduler::current::unpark`). `RUNNING`, it looks everywhere before it sleeps.
 //!
-//! What a waker leaves at its own worker is found at the end of the turn, as from a task.
+//! What a waker queues for its own worker is found at the end of the turn, as from a task.
 
 use std::sync::atomic::compiler_fence;
 

@@ -1,17 +1,17 @@
-//! What is known of one source, and who waits for more.
+//! What is known about one source's readiness, and who waits for it.
 //!
 //! Each direction has two counters: `events` counts what was reported, `spent` says up to which event
-//! the readiness was used up. They differ: an operation is worth a try. `slots`, behind a lock, holds
-//! the wakers, and for its owner whatever has to change together with them.
+//! the readiness was used up. While they differ, an operation is worth a try. `slots`, behind a lock, holds
+//! the [waiters](Waiters), and for the owner whatever has to change together with them.
 //!
 //! **The protocol.**
 //!
 //! * An operation first takes a [`Snapshot`]. If that is ready it tries; if that would block it calls
 //!   [`clear`](Readiness::clear) with the snapshot, which spends the events counted *before* the
 //!   attempt.
-//! * Whoever finds its direction not ready takes the lock and calls [`Readiness::wait`], which
-//!   looks once more under the lock: ready, it refuses, and the operation is tried again; not ready,
-//!   it leaves the waker.
+//! * Whoever finds its direction not ready takes the lock and calls [`Readiness::register_waker`], which
+//!   checks once more under the lock: if the direction is ready, it refuses, and the operation is tried
+//!   again; if not, it stores the waker.
 //! * An event, [`deliver`](Readiness::deliver), is counted, and its wakers are taken out, under the
 //!   lock, which is what makes counting a plain load and store.
 //!
@@ -23,26 +23,14 @@
 //!
 //! A direction starts ready: nothing is known, so the first operation tries.
 //!
-//! Each waiter has an identity, [`WaiterId`]: a handle to the socket, or a future of ours. A waiter
-//! that comes again replaces its waker instead of adding one, and one that goes takes it along.
-//! Nearly always there is one at most, who has a place of its own. Several are in ordered maps, so that
-//! leaving a waker and taking it along costs O(log n) steps; only an event visits all who wait for it.
-//!
-//! **In which order they are woken.** All who wait are woken by an event, and the first to try takes what
-//! there is. A future waits for one operation, and keeps its identity until that is done: futures are
-//! woken in the order of their identities, which is that of their first polls, so whoever tried in vain
-//! is before whoever came later. A handle comes again for each operation, and whether the last one was in
-//! vain is not known: handles are woken behind the futures, in the order in which they came, but for the
-//! first, which is last. It will be the first to wait again, and would leave nothing to the others.
-//!
-//! **Wakers are cloned under no lock**, since that may run anybody's code. Most waits come after an event
+//! **Wakers are cloned under no lock**, since that may run foreign code. Most waits come after an event
 //! has taken the waker out, and so need a clone: where nobody waits, it is made before the lock is taken
-//! ([`spare`](Readiness::spare)). Where somebody does, it is likely the same waker again: that is looked
-//! at first, and if it is another one the lock is given back for the clone.
+//! ([`spare`](Readiness::spare)). Where somebody does, it is probably the same waker again: that is checked
+//! first, and if it is another one the lock is given back for the clone.
 
-use std::collections::BTreeMap;
 use std::task::Waker;
 
+use super::waiters::{WaiterId, Waiters};
 use crate::poller::Ready;
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use crate::sync::{Mutex, MutexGuard, NeedsClone, Spare};
@@ -64,40 +52,12 @@ impl Direction {
     }
 }
 
-/// Who waits: unique among the waiters of one source. (After 2^31 waiters of one source a number
-/// comes again; only if its first owner still waits in the same direction does one of the two go
-/// unwoken.)
-///
-/// Futures and handles have numbers of their own, so that futures come first: see the head of this file.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct WaiterId(u32);
-
-impl WaiterId {
-    const HANDLE: u32 = 1 << 31;
-
-    /// A future, which waits for one operation, and is [forgotten](Readiness::forget) when that is done.
-    #[inline]
-    pub(crate) fn future(count: u32) -> WaiterId {
-        WaiterId(count & !WaiterId::HANDLE)
-    }
-
-    /// A handle, which comes again and again.
-    #[inline]
-    pub(crate) fn handle(count: u32) -> WaiterId {
-        WaiterId(count | WaiterId::HANDLE)
-    }
-
-    fn is_handle(self) -> bool {
-        self.0 & WaiterId::HANDLE != 0
-    }
-}
-
 /// What was known of a direction before an attempt.
 #[derive(Clone, Copy)]
 pub(crate) struct Snapshot {
     events: u32,
     spent: u32,
-    news: u8,
+    sticky: u8,
 }
 
 impl Snapshot {
@@ -116,159 +76,85 @@ impl Snapshot {
     /// then a read that fills less than was asked for says nothing about the next one.
     #[inline]
     pub(crate) fn has_sticky_flags(self) -> bool {
-        self.news != 0
+        self.sticky != 0
     }
 }
 
-/// What is remembered for good.
+/// The flags that are never cleared.
 const STICKY: u8 = Ready::CLOSED.0 | Ready::ERROR.0 | Ready::PRIORITY.0 | Ready::UNKNOWN.0;
 
-/// What came of leaving a waker.
+/// The result of [`Readiness::register_waker`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Left {
-    Waits,
-    /// Refused: the operation is to be tried again.
-    ReadyByNow,
-    /// Give the lock back, clone, and come again.
+pub(super) enum Registered {
+    /// The waker is registered.
+    Pending,
+    /// Refused: the direction is ready, and the operation is to be tried again.
+    Ready,
+    /// Refused: give the lock back, fill the spare, and call again.
     NeedsClone,
 }
 
 #[derive(Debug)]
-pub(crate) struct Readiness<R> {
+pub(super) struct Readiness<R> {
     /// By direction. Written under the lock.
     events: [AtomicU32; 2],
     /// By direction. Written by whoever has tried.
     spent: [AtomicU32; 2],
-    /// What of [`STICKY`] was ever reported. Written under the lock.
-    news: AtomicU8,
-    /// Whether anybody may wait, for a guess without the lock. Written under it.
-    waited: AtomicBool,
+    /// The [`STICKY`] flags that were ever reported. Written under the lock.
+    sticky: AtomicU8,
+    /// Whether there may be a waiter, for a guess without the lock. Written under it.
+    has_waiters: AtomicBool,
     slots: Mutex<Slots<R>>,
 }
 
-/// What the lock protects. `homes` is the owner's.
+/// What the lock protects. `registrations` is the owner's.
 #[derive(Debug)]
-pub(crate) struct Slots<R> {
-    /// The waiter, as long as there is no second one.
-    only: Option<Waiter>,
-    /// Since there were two at once: all of them, unless there is only one. Boxed, since nearly every
-    /// source goes without.
-    several: Option<Box<[Queue; 2]>>,
-    pub(crate) homes: R,
-}
-
-#[derive(Debug)]
-struct Waiter {
-    waker: Waker,
-    id: WaiterId,
-    direction: Direction,
-}
-
-impl Waiter {
-    #[inline]
-    fn is(&self, direction: Direction, id: WaiterId) -> bool {
-        self.direction == direction && self.id == id
-    }
-}
-
-/// Those who wait for one direction. (The maps keep a node when they are empty: one reader and one writer
-/// who wait by turns allocate nothing.)
-#[derive(Debug, Default)]
-struct Queue {
-    /// By id.
-    futures: BTreeMap<u32, Waker>,
-    /// By arrival.
-    handles: BTreeMap<u64, Waker>,
-    /// When each handle has arrived, by id.
-    arrivals: BTreeMap<u32, u64>,
-    arrived: u64,
-}
-
-impl Queue {
-    fn get(&mut self, id: WaiterId) -> Option<&mut Waker> {
-        match id.is_handle() {
-            true => self.handles.get_mut(self.arrivals.get(&id.0)?),
-            false => self.futures.get_mut(&id.0),
-        }
-    }
-
-    fn add(&mut self, id: WaiterId, waker: Waker) {
-        if id.is_handle() {
-            self.arrived += 1;
-            self.arrivals.insert(id.0, self.arrived);
-            self.handles.insert(self.arrived, waker);
-        } else {
-            self.futures.insert(id.0, waker);
-        }
-    }
-
-    fn remove(&mut self, id: WaiterId) -> Option<Waker> {
-        match id.is_handle() {
-            true => self.handles.remove(&self.arrivals.remove(&id.0)?),
-            false => self.futures.remove(&id.0),
-        }
-    }
-
-    fn len(&self) -> usize {
-        self.futures.len() + self.handles.len()
-    }
-
-    /// Takes out everyone, in the order in which they are to be woken.
-    fn take(&mut self, wakers: &mut Vec<Waker>) {
-        while let Some((_, waker)) = self.futures.pop_first() {
-            wakers.push(waker);
-        }
-        while self.arrivals.pop_first().is_some() {}
-        let first = self.handles.pop_first();
-        while let Some((_, waker)) = self.handles.pop_first() {
-            wakers.push(waker);
-        }
-        wakers.extend(first.map(|(_, waker)| waker));
-    }
+pub(super) struct Slots<R> {
+    pub(super) waiters: Waiters,
+    pub(super) registrations: R,
 }
 
 impl<R> Readiness<R> {
-    pub(crate) fn new(homes: R) -> Readiness<R> {
+    pub(super) fn new(registrations: R) -> Readiness<R> {
         Readiness {
             events: [AtomicU32::new(1), AtomicU32::new(1)],
             spent: [AtomicU32::new(0), AtomicU32::new(0)],
-            news: AtomicU8::new(0),
-            waited: AtomicBool::new(false),
+            sticky: AtomicU8::new(0),
+            has_waiters: AtomicBool::new(false),
             slots: Mutex::new(Slots {
-                only: None,
-                several: None,
-                homes,
+                waiters: Waiters::default(),
+                registrations,
             }),
         }
     }
 
     #[inline]
-    pub(crate) fn snapshot(&self, direction: Direction) -> Snapshot {
+    pub(super) fn snapshot(&self, direction: Direction) -> Snapshot {
         // The count first: an event that comes in between makes the rest newer, not older.
         let events = self.events[direction as usize].load(Ordering::Acquire);
         Snapshot {
             events,
             spent: self.spent[direction as usize].load(Ordering::Relaxed),
-            news: self.news.load(Ordering::Relaxed),
+            sticky: self.sticky.load(Ordering::Relaxed),
         }
     }
 
     /// The direction was seen not to be ready, in an attempt that began after `seen` was taken.
     #[inline]
-    pub(crate) fn clear(&self, direction: Direction, seen: Snapshot) {
+    pub(super) fn clear(&self, direction: Direction, seen: Snapshot) {
         self.spent[direction as usize].store(seen.events, Ordering::Relaxed);
     }
 
-    /// Asks `look` whether the direction is ready *now*, and clears it where it is not. (What came before
-    /// the question is answered by it; an event that comes after it is counted beyond what is cleared.)
+    /// Asks `query` whether the direction is ready *now*, and clears it if not. (The answer covers every event
+    /// that came before the question; one that comes after it is counted beyond what is cleared.)
     #[inline]
-    pub(crate) fn look<E>(
+    pub(super) fn refresh<E>(
         &self,
         direction: Direction,
-        look: impl FnOnce() -> Result<bool, E>,
+        query: impl FnOnce() -> Result<bool, E>,
     ) -> Result<bool, E> {
         let seen = self.snapshot(direction);
-        let is_ready = look()?;
+        let is_ready = query()?;
         if !is_ready {
             self.clear(direction, seen);
         }
@@ -276,173 +162,76 @@ impl<R> Readiness<R> {
     }
 
     #[inline]
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Slots<R>> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Slots<R>> {
         self.slots.lock()
     }
 
-    /// To be had before the lock is taken: a clone of the waker that is to be left, where none will be
-    /// there. It may be a clone in vain, or be missing, if others come or go meanwhile.
+    /// A clone of the waker, if it will be needed: to be called before the lock is taken. The guess may be wrong
+    /// where waiters come or go meanwhile.
     #[inline]
-    pub(crate) fn spare(&self, waker: &Waker) -> Spare {
-        match self.waited.load(Ordering::Relaxed) {
+    pub(super) fn spare(&self, waker: &Waker) -> Spare {
+        match self.has_waiters.load(Ordering::Relaxed) {
             true => Spare::default(),
             false => Spare::clone_of(waker),
         }
     }
 
-    /// Leaves a waker for the next event of `direction`, unless it is ready by now. What it replaces is
-    /// in `spare` afterwards, to be dropped outside the lock.
+    /// Registers a waker for the next event of `direction`, unless that is ready by now. The waker that it
+    /// replaces is in `spare` afterwards, to be dropped outside the lock.
     #[inline]
-    pub(crate) fn wait(
+    pub(super) fn register_waker(
         &self,
         slots: &mut Slots<R>,
         direction: Direction,
         id: WaiterId,
         waker: &Waker,
         spare: &mut Spare,
-    ) -> Left {
+    ) -> Registered {
         if self.snapshot(direction).is_ready() {
-            return Left::ReadyByNow;
+            return Registered::Ready;
         }
-        match slots.leave(direction, id, waker, spare) {
+        match slots.waiters.register(direction, id, waker, spare) {
             Ok(()) => {
-                self.waited.store(true, Ordering::Relaxed);
-                Left::Waits
+                self.has_waiters.store(true, Ordering::Relaxed);
+                Registered::Pending
             }
-            Err(NeedsClone) => Left::NeedsClone,
+            Err(NeedsClone) => Registered::NeedsClone,
         }
     }
 
     /// An event, or something that is treated as one, while the lock is held: counts it, and moves
     /// the wakers of its directions to `wakers`.
     #[inline]
-    pub(crate) fn deliver(&self, slots: &mut Slots<R>, ready: Ready, wakers: &mut Vec<Waker>) {
-        self.remember(slots, ready);
+    pub(super) fn deliver(&self, slots: &mut Slots<R>, ready: Ready, wakers: &mut Vec<Waker>) {
+        self.set_sticky_flags(slots, ready);
         for direction in [Direction::Read, Direction::Write] {
             if ready.intersects(direction.ready()) {
                 let events = &self.events[direction as usize];
                 let count = events.load(Ordering::Relaxed).wrapping_add(1);
                 events.store(count, Ordering::Release);
-                slots.take(direction, wakers);
+                slots.waiters.take(direction, wakers);
             }
         }
-        self.waited.store(slots.len() > 0, Ordering::Relaxed);
+        self.has_waiters
+            .store(!slots.waiters.is_empty(), Ordering::Relaxed);
     }
 
-    /// Notes whatever of `ready` is remembered for good, while the lock is held.
+    /// Sets those of `ready` that are sticky, while the lock is held.
     #[inline]
-    pub(crate) fn remember(&self, _: &mut Slots<R>, ready: Ready) {
+    pub(super) fn set_sticky_flags(&self, _: &mut Slots<R>, ready: Ready) {
         if ready.0 & STICKY != 0 {
-            let news = self.news.load(Ordering::Relaxed) | (ready.0 & STICKY);
-            self.news.store(news, Ordering::Relaxed);
+            let sticky = self.sticky.load(Ordering::Relaxed) | (ready.0 & STICKY);
+            self.sticky.store(sticky, Ordering::Relaxed);
         }
     }
 
-    /// The waiter goes: its wakers are handed back, to be dropped outside the lock.
-    pub(crate) fn forget(&self, id: WaiterId) -> [Option<Waker>; 2] {
+    /// Removes a waiter. Returns its wakers, to be dropped outside the lock.
+    pub(super) fn remove_waiter(&self, id: WaiterId) -> [Option<Waker>; 2] {
         let mut slots = self.lock();
-        let wakers = [Direction::Read, Direction::Write].map(|it| slots.remove(it, id));
-        self.waited.store(slots.len() > 0, Ordering::Relaxed);
+        let wakers = [Direction::Read, Direction::Write].map(|it| slots.waiters.remove(it, id));
+        self.has_waiters
+            .store(!slots.waiters.is_empty(), Ordering::Relaxed);
         wakers
-    }
-}
-
-impl<R> Slots<R> {
-    #[inline]
-    fn len(&self) -> usize {
-        match (&self.only, &self.several) {
-            (Some(_), _) => 1,
-            (None, None) => 0,
-            (None, Some(queues)) => queues.iter().map(Queue::len).sum(),
-        }
-    }
-
-    #[inline]
-    fn leave(
-        &mut self,
-        direction: Direction,
-        id: WaiterId,
-        waker: &Waker,
-        spare: &mut Spare,
-    ) -> Result<(), NeedsClone> {
-        match &mut self.only {
-            Some(only) if only.is(direction, id) => spare.renew(&mut only.waker, waker),
-            None if self.several.is_none() => {
-                let waker = spare.take()?;
-                self.only = Some(Waiter {
-                    waker,
-                    id,
-                    direction,
-                });
-                Ok(())
-            }
-            _ => self.leave_among_others(direction, id, waker, spare),
-        }
-    }
-
-    #[cold]
-    fn leave_among_others(
-        &mut self,
-        direction: Direction,
-        id: WaiterId,
-        waker: &Waker,
-        spare: &mut Spare,
-    ) -> Result<(), NeedsClone> {
-        let queues = self.several.get_or_insert_default();
-        if let Some(old) = queues[direction as usize].get(id) {
-            return spare.renew(old, waker);
-        }
-        let waker = spare.take()?;
-        if let Some(only) = self.only.take() {
-            queues[only.direction as usize].add(only.id, only.waker);
-        } else if queues.iter().all(|queue| queue.len() == 0) {
-            self.only = Some(Waiter {
-                waker,
-                id,
-                direction,
-            });
-            return Ok(());
-        }
-        queues[direction as usize].add(id, waker);
-        Ok(())
-    }
-
-    fn remove(&mut self, direction: Direction, id: WaiterId) -> Option<Waker> {
-        match self.only.take_if(|only| only.is(direction, id)) {
-            Some(only) => Some(only.waker),
-            None => self.several.as_mut()?[direction as usize].remove(id),
-        }
-    }
-
-    /// Takes out the wakers of `direction`, in the order in which they are to be woken.
-    #[inline]
-    pub(super) fn take(&mut self, direction: Direction, wakers: &mut Vec<Waker>) {
-        if let Some(only) = self.only.take_if(|only| only.direction == direction) {
-            wakers.push(only.waker);
-        } else if let Some(queues) = &mut self.several {
-            queues[direction as usize].take(wakers);
-        }
-    }
-
-    /// Whether anybody waits for `direction`.
-    #[inline]
-    pub(crate) fn is_waited(&self, direction: Direction) -> bool {
-        match (&self.only, &self.several) {
-            (Some(only), _) => only.direction == direction,
-            (None, None) => false,
-            (None, Some(queues)) => queues[direction as usize].len() > 0,
-        }
-    }
-
-    /// Whether anybody waits but `id` in `direction`. (In the other direction a handle may have
-    /// another user.)
-    pub(crate) fn is_waited_by_others(&mut self, direction: Direction, id: WaiterId) -> bool {
-        let own = match (&self.only, &mut self.several) {
-            (Some(only), _) => only.is(direction, id),
-            (None, None) => false,
-            (None, Some(queues)) => queues[direction as usize].get(id).is_some(),
-        };
-        self.len() > usize::from(own)
     }
 }
 
@@ -512,21 +301,27 @@ mod loom_tests {
                     }
                     continue;
                 }
-                if self.leave(id, &waker) {
+                if self.register_waker(id, &waker) {
                     return None;
                 }
             }
         }
 
         /// As a source does: false if it is to be tried again.
-        fn leave(&self, id: WaiterId, waker: &Waker) -> bool {
+        fn register_waker(&self, id: WaiterId, waker: &Waker) -> bool {
             let mut spare = self.readiness.spare(waker);
             loop {
                 let mut slots = self.readiness.lock();
-                match (self.readiness).wait(&mut slots, Direction::Read, id, waker, &mut spare) {
-                    Left::Waits => return true,
-                    Left::ReadyByNow => return false,
-                    Left::NeedsClone => {
+                match (self.readiness).register_waker(
+                    &mut slots,
+                    Direction::Read,
+                    id,
+                    waker,
+                    &mut spare,
+                ) {
+                    Registered::Pending => return true,
+                    Registered::Ready => return false,
+                    Registered::NeedsClone => {
                         drop(slots);
                         spare.fill(waker);
                     }
@@ -539,10 +334,10 @@ mod loom_tests {
             let waker = Waker::from(self.woken.clone());
             loop {
                 let look = || Ok::<_, std::convert::Infallible>(self.bytes.load(O::Acquire) > 0);
-                if self.readiness.look(Direction::Read, look).unwrap() {
+                if self.readiness.refresh(Direction::Read, look).unwrap() {
                     return true;
                 }
-                if self.leave(WaiterId::future(1), &waker) {
+                if self.register_waker(WaiterId::future(1), &waker) {
                     return false;
                 }
             }
@@ -682,8 +477,9 @@ mod tests {
     fn wait_as(readiness: &Readiness<()>, direction: Direction, id: WaiterId, waker: &Waker) {
         readiness.clear(direction, readiness.snapshot(direction));
         let mut spare = Spare::clone_of(waker);
-        let left = readiness.wait(&mut readiness.lock(), direction, id, waker, &mut spare);
-        assert_eq!(left, Left::Waits);
+        let left =
+            readiness.register_waker(&mut readiness.lock(), direction, id, waker, &mut spare);
+        assert_eq!(left, Registered::Pending);
     }
 
     #[test]
@@ -714,14 +510,15 @@ mod tests {
             wait(&readiness, Direction::Write, id, &waker);
         }
         for id in [2, 1, 3] {
-            assert!(readiness.lock().is_waited(Direction::Write));
-            assert_eq!(readiness.forget(WaiterId::handle(id)).len(), 2);
+            assert!(readiness.lock().waiters.contains(Direction::Write));
+            assert_eq!(readiness.remove_waiter(WaiterId::handle(id)).len(), 2);
         }
         assert_eq!(Arc::strong_count(&nobody), 2);
         assert!(
             !readiness
                 .lock()
-                .is_waited_by_others(Direction::Read, WaiterId::handle(9))
+                .waiters
+                .contains_others(Direction::Read, WaiterId::handle(9))
         );
     }
 
@@ -766,7 +563,7 @@ mod tests {
         // One that is alone, then not, then alone again.
         handle(3);
         handle(4);
-        drop(readiness.forget(WaiterId::handle(3)));
+        drop(readiness.remove_waiter(WaiterId::handle(3)));
         assert_eq!(order(&readiness, &names), ["y"]);
         handle(5);
         assert_eq!(order(&readiness, &names), ["z"]);
@@ -776,7 +573,7 @@ mod tests {
     #[test]
     fn an_event_between_the_look_at_the_level_and_its_answer_is_seen() {
         let readiness = Readiness::new(());
-        let is_ready = readiness.look(Direction::Read, || {
+        let is_ready = readiness.refresh(Direction::Read, || {
             let mut slots = readiness.lock();
             readiness.deliver(&mut slots, Ready::READABLE, &mut Vec::new());
             Ok::<_, ()>(false) // Asked just before.
@@ -785,8 +582,8 @@ mod tests {
         let (_nobody, waker) = waker();
         let (id, mut spare) = (WaiterId::future(1), Spare::clone_of(&waker));
         let mut slots = readiness.lock();
-        let left = readiness.wait(&mut slots, Direction::Read, id, &waker, &mut spare);
-        assert_eq!(left, Left::ReadyByNow, "the event is lost");
+        let left = readiness.register_waker(&mut slots, Direction::Read, id, &waker, &mut spare);
+        assert_eq!(left, Registered::Ready, "the event is lost");
     }
 
     /// A waker that is there already is not cloned, and one that is not is cloned before the lock is taken.
@@ -796,10 +593,10 @@ mod tests {
     fn a_waker_is_cloned_before_the_lock_is_taken_and_not_in_vain() {
         let readiness = Readiness::new(());
         let (nobody, first) = waker();
-        let leave = |waker: &Waker, spare: &mut Spare| {
+        let register = |waker: &Waker, spare: &mut Spare| {
             readiness.clear(Direction::Read, readiness.snapshot(Direction::Read));
             let mut slots = readiness.lock();
-            readiness.wait(
+            readiness.register_waker(
                 &mut slots,
                 Direction::Read,
                 WaiterId::handle(0),
@@ -809,15 +606,15 @@ mod tests {
         };
         let mut spare = readiness.spare(&first);
         assert_eq!(Arc::strong_count(&nobody), 3);
-        assert_eq!(leave(&first, &mut spare), Left::Waits);
+        assert_eq!(register(&first, &mut spare), Registered::Pending);
         let mut spare = readiness.spare(&first);
-        assert_eq!(leave(&first, &mut spare), Left::Waits);
+        assert_eq!(register(&first, &mut spare), Registered::Pending);
         assert_eq!(Arc::strong_count(&nobody), 3, "cloned in vain");
         let (_, second) = waker();
         let mut spare = readiness.spare(&second);
-        assert_eq!(leave(&second, &mut spare), Left::NeedsClone);
+        assert_eq!(register(&second, &mut spare), Registered::NeedsClone);
         spare.fill(&second);
-        assert_eq!(leave(&second, &mut spare), Left::Waits);
+        assert_eq!(register(&second, &mut spare), Registered::Pending);
         drop(spare);
         assert_eq!(Arc::strong_count(&nobody), 2, "the waker before is left");
     }
@@ -831,7 +628,9 @@ mod tests {
         let mut wakers = Vec::new();
         let mut slots = readiness.lock();
         readiness.deliver(&mut slots, Ready::WRITABLE, &mut wakers);
-        assert!(slots.is_waited(Direction::Read) && !slots.is_waited(Direction::Write));
+        assert!(
+            slots.waiters.contains(Direction::Read) && !slots.waiters.contains(Direction::Write)
+        );
         assert_eq!(wakers.len(), 1);
     }
 }

@@ -24,23 +24,23 @@
 //! kernel is asked again; an event for which nobody waited disarms it. Where there is only one-shot,
 //! each event has spent the interest, and waiting arms again.
 //!
-//! **Told in vain.** An error queue that nobody reads (`IP_RECVERR`, `SO_TIMESTAMPING`) makes poll(2) and
-//! select(2) call a socket ready for ever, though every read would block: whoever waits would be told, try
-//! and wait again without an end. With levels, [`CHECK`] events in a row that tell of an error, or may, make us
-//! ask poll(2) whether there is anything else. If not, the direction [rests](Rest): it is armed again after
-//! a while, which grows as long as nothing else is found. Whoever waits meanwhile is told then. (With edges such an
-//! error is told once.)
+//! **Spurious events.** An error queue that nobody reads (`IP_RECVERR`, `SO_TIMESTAMPING`) makes poll(2) and
+//! select(2) call a socket ready for ever, though every read would block: whoever waits would be woken, try
+//! and wait again without an end. With levels, [`MOST_SUSPECT_EVENTS`] events in a row that are about an error,
+//! or may be, make us ask poll(2) whether there is anything else. If not, we [back off](Registration::back_off):
+//! the direction is armed again after a delay, which grows as long as nothing else is found. Whoever waits
+//! meanwhile is woken then. (With edges such an error is reported once.)
 //!
 //! **Locks.** A reactor's table of sources, then a source's slots, then whatever the poller has; a
 //! waker is called and dropped under none of them.
 
 use std::io;
-use std::sync::{Arc, Weak};
-use std::task::{Wake, Waker};
-use std::time::Duration;
+use std::sync::Arc;
+use std::task::Waker;
 
-use super::readiness::{Direction, Left, Readiness, Slots, Snapshot, WaiterId};
-use super::timer::TimerHandle;
+use super::readiness::{Direction, Readiness, Registered, Slots, Snapshot};
+use super::registration::{Registration, Registrations};
+use super::waiters::WaiterId;
 use super::{Driver, Reactor, Token};
 use crate::poller::{Interest, Mode, Ready};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -69,8 +69,8 @@ pub(crate) struct Source {
     /// [`Io`] handles.
     handles: AtomicUsize,
     next_id: AtomicU32,
-    /// A read has brought something since the last event with levels.
-    is_fruitful: AtomicBool,
+    /// With levels: a short read has brought something since the last event.
+    has_read: AtomicBool,
 }
 
 /// A descriptor: to be closed with its source, or its owner's. Both lie in the same place, so that
@@ -81,138 +81,9 @@ enum Held {
     Lent(LentDescriptor),
 }
 
-/// Where a source is registered: almost always nowhere or in one place.
-#[derive(Debug, Default)]
-pub(crate) struct Registrations {
-    first: Option<Registration>,
-    #[expect(
-        clippy::box_collection,
-        reason = "one word instead of three in every source"
-    )]
-    more: Option<Box<Vec<Registration>>>,
-}
-
-/// With which reactor, by which name there, and for what.
-#[derive(Debug)]
-struct Registration {
-    reactor: Arc<Reactor>,
-    token: Token,
-    /// Without edges, what is armed.
-    interest: Interest,
-    /// With levels: how many events in a row may have been in vain, since that was last asked.
-    told: u8,
-    rest: Option<Box<Rest>>,
-}
-
-/// So many events that may be in vain are believed before poll(2) is asked what they are about: few enough for
-/// what is told in vain to cost little, and enough for the question to cost nothing beside them.
-const CHECK: u8 = 32;
-
-/// How long a direction rests first; then twice as long each time, up to the longest. That is also by how much
-/// a datagram may come late to a socket whose error queue nobody reads.
-const FIRST_REST: Duration = Duration::from_millis(1);
-const LONGEST_REST: Duration = Duration::from_millis(10);
-
-/// What was told in vain is not armed until the alarm goes off.
-#[derive(Debug)]
-struct Rest {
-    directions: Interest,
-    length: Duration,
-    /// Held for its place; it wakes an [`End`].
-    alarm: TimerHandle,
-}
-
-/// Removes the timer of a rest that is over.
-fn remove_timer(rest: Option<Box<Rest>>, driver: &Driver) {
-    if let Some(mut rest) = rest {
-        rest.alarm.remove(Some(driver));
-    }
-}
-
-/// The end of a rest.
-struct End {
-    source: Weak<Source>,
-    token: Token,
-}
-
-impl Wake for End {
-    fn wake(self: Arc<End>) {
-        if let Some(source) = self.source.upgrade() {
-            source.end_rest(self.token);
-        }
-    }
-}
-
-impl Registrations {
-    #[inline]
-    fn all(&self) -> impl Iterator<Item = &Registration> {
-        let more = self.more.iter().flat_map(|more| &**more);
-        self.first.iter().chain(more)
-    }
-
-    fn all_mut(&mut self) -> impl Iterator<Item = &mut Registration> {
-        let more = self.more.iter_mut().flat_map(|more| &mut **more);
-        self.first.iter_mut().chain(more)
-    }
-
-    #[inline]
-    fn with(&mut self, reactor: &Reactor) -> Option<&mut Registration> {
-        match &mut self.first {
-            Some(home) if home.is_with(reactor) => Some(home),
-            _ => (self.more.as_mut()?.iter_mut()).find(|home| home.is_with(reactor)),
-        }
-    }
-
-    fn add(&mut self, registration: Registration) {
-        match self.first {
-            None => self.first = Some(registration),
-            Some(_) => self.more.get_or_insert_default().push(registration),
-        }
-    }
-
-    fn remove(&mut self, reactor: &Reactor) -> Registrations {
-        let mut removed = self.first.take_if(|home| home.is_with(reactor));
-        if let Some(more) = &mut self.more {
-            match removed {
-                Some(_) => self.first = more.pop(),
-                None => {
-                    let found = more.iter().position(|home| home.is_with(reactor));
-                    removed = found.map(|index| more.swap_remove(index));
-                }
-            }
-        }
-        Registrations {
-            first: removed,
-            more: None,
-        }
-    }
-
-    fn remove_all(&mut self) -> Registrations {
-        std::mem::take(self)
-    }
-
-    /// Takes the source out of the reactors' tables, whose locks come before the slots'.
-    fn give_up_places(self) {
-        for home in self.all() {
-            drop(home.reactor.remove(home.token));
-        }
-    }
-}
-
-impl Registration {
-    /// What must not be armed yet.
-    fn resting(&self) -> Interest {
-        match &self.rest {
-            Some(rest) => rest.directions,
-            None => Interest::NONE,
-        }
-    }
-
-    #[inline]
-    fn is_with(&self, reactor: &Reactor) -> bool {
-        std::ptr::eq(&*self.reactor, reactor)
-    }
-}
+/// So many events that may be spurious are believed before poll(2) is asked what they are about: few enough for
+/// spurious ones to cost little, and enough for the question to cost nothing beside them.
+const MOST_SUSPECT_EVENTS: u8 = 32;
 
 impl Source {
     #[inline]
@@ -226,14 +97,14 @@ impl Source {
         self.readiness.clear(direction, seen);
     }
 
-    /// See [`Readiness::look`].
+    /// See [`Readiness::refresh`].
     #[inline]
-    pub(crate) fn look<E>(
+    pub(crate) fn refresh<E>(
         &self,
         direction: Direction,
-        look: impl FnOnce() -> Result<bool, E>,
+        query: impl FnOnce() -> Result<bool, E>,
     ) -> Result<bool, E> {
-        self.readiness.look(direction, look)
+        self.readiness.refresh(direction, query)
     }
 
     #[inline]
@@ -256,7 +127,7 @@ impl Source {
         let is_stream = matches!(self.kind, SourceKind::TcpStream | SourceKind::UnixStream);
         if is_stream && !seen.has_sticky_flags() {
             self.clear(Direction::Read, seen);
-            self.is_fruitful.store(true, Ordering::Relaxed);
+            self.has_read.store(true, Ordering::Relaxed);
         }
     }
 
@@ -273,18 +144,19 @@ impl Source {
         let mut spare = self.readiness.spare(waker);
         loop {
             let mut slots = self.readiness.lock();
-            if slots.homes.with(reactor).is_none() {
+            if slots.registrations.with(reactor).is_none() {
                 self.move_to(reactor, slots, direction, id)?;
                 continue;
             }
-            let left = (self.readiness).wait(&mut slots, direction, id, waker, &mut spare);
-            match (left, slots.homes.with(reactor)) {
-                (Left::NeedsClone, _) => {
+            let registered =
+                (self.readiness).register_waker(&mut slots, direction, id, waker, &mut spare);
+            match (registered, slots.registrations.with(reactor)) {
+                (Registered::NeedsClone, _) => {
                     drop(slots);
                     spare.fill(waker);
                 }
-                (Left::Waits, Some(home)) => {
-                    self.arm(home, interest(direction))?;
+                (Registered::Pending, Some(registration)) => {
+                    self.add_interest(registration, interest(direction))?;
                     return Ok(true);
                 }
                 _ => return Ok(false),
@@ -301,26 +173,26 @@ impl Source {
         direction: Direction,
         id: WaiterId,
     ) -> io::Result<()> {
-        let left = match slots.is_waited_by_others(direction, id) {
+        let left = match slots.waiters.contains_others(direction, id) {
             true => Registrations::default(),
-            false => self.deregister(slots.homes.remove_all()),
+            false => self.deregister(slots.registrations.remove_all()),
         };
         drop(slots);
-        left.give_up_places();
-        self.attach(reactor, direction)
+        left.free_tokens();
+        self.register(reactor, direction)
     }
 
     /// Registers with `reactor`, unless somebody has done that meanwhile.
-    fn attach(self: &Arc<Self>, reactor: &Arc<Reactor>, direction: Direction) -> io::Result<()> {
-        // The table's lock comes before the slots', so the place is taken first, on approval.
+    fn register(self: &Arc<Self>, reactor: &Arc<Reactor>, direction: Direction) -> io::Result<()> {
+        // The table's lock comes before the slots', so the token is taken first, on approval.
         let token = reactor.insert(self.clone())?;
         let mut slots = self.readiness.lock();
         let mut interest = interest(direction);
         let mode = reactor.mode();
-        let untold = !reactor.poller().capabilities().hints;
+        let has_no_hints = !reactor.poller().capabilities().hints;
         // Where interest is armed again, a stream need not know: see `drained_by_short_read`.
-        if untold && (mode == Mode::Edge || self.kind == SourceKind::Other) {
-            self.readiness.remember(&mut slots, Ready::UNKNOWN);
+        if has_no_hints && (mode == Mode::Edge || self.kind == SourceKind::Other) {
+            (self.readiness).set_sticky_flags(&mut slots, Ready::UNKNOWN);
         }
         if mode == Mode::Edge {
             interest |= match self.kind {
@@ -332,7 +204,7 @@ impl Source {
                 SourceKind::Lent => Interest::NONE,
             };
         }
-        let result = match slots.homes.with(reactor) {
+        let result = match slots.registrations.with(reactor) {
             Some(_) => Ok(false),
             None => reactor
                 .poller()
@@ -340,21 +212,15 @@ impl Source {
                 .map(|()| true),
         };
         if let Ok(true) = result {
-            slots.homes.add(Registration {
-                reactor: reactor.clone(),
-                token,
-                interest,
-                told: 0,
-                rest: None,
-            });
+            (slots.registrations).add(Registration::new(reactor.clone(), token, interest));
             // A reactor that closes marks itself first and then visits what is in its table: it
             // comes to this source after this critical section, or is seen here.
             if !reactor.is_closed() {
                 return Ok(());
             }
-            let left = self.deregister(slots.homes.remove(reactor));
+            let left = self.deregister(slots.registrations.remove(reactor));
             drop(slots);
-            left.give_up_places();
+            left.free_tokens();
             return Err(super::closed());
         }
         drop(slots);
@@ -364,36 +230,40 @@ impl Source {
 
     /// Ends registrations that were taken out of the slots, under their lock still, like registering:
     /// what the slots say and what the pollers know is the same.
-    fn deregister(&self, homes: Registrations) -> Registrations {
-        for home in homes.all() {
+    fn deregister(&self, registrations: Registrations) -> Registrations {
+        for registration in registrations.iter() {
+            let poller = registration.reactor().poller();
             // It can only fail if somebody has closed our descriptor: then it is not there either.
-            let _ = (home.reactor.poller()).deregister(self.descriptor());
+            let _ = poller.deregister(self.descriptor());
         }
-        homes
+        registrations
     }
 
-    /// Sees to it that an event for `wanted` is reported there, and for what was asked before.
+    /// Arms `wanted` there as well, unless it is backed off: then that is done later.
     #[inline]
-    fn arm(&self, home: &mut Registration, wanted: Interest) -> io::Result<()> {
-        match home.interest.contains(wanted) {
+    fn add_interest(&self, registration: &mut Registration, wanted: Interest) -> io::Result<()> {
+        match registration.interest.contains(wanted) {
             true => Ok(()),
-            false => self.arm_rested(home, wanted),
+            false => self.add_missing_interest(registration, wanted),
         }
     }
 
-    /// What rests is armed later.
-    fn arm_rested(&self, home: &mut Registration, wanted: Interest) -> io::Result<()> {
-        let wanted = wanted.without(home.resting());
-        match home.interest.contains(wanted) {
+    fn add_missing_interest(
+        &self,
+        registration: &mut Registration,
+        wanted: Interest,
+    ) -> io::Result<()> {
+        let wanted = wanted.without(registration.backed_off());
+        match registration.interest.contains(wanted) {
             true => Ok(()),
-            false => self.ask(home, home.interest | wanted),
+            false => self.set_interest(registration, registration.interest | wanted),
         }
     }
 
-    fn ask(&self, home: &mut Registration, interest: Interest) -> io::Result<()> {
-        let (reactor, socket) = (&home.reactor, self.descriptor());
-        (reactor.poller()).modify_socket(socket, home.token, interest, reactor.mode())?;
-        home.interest = interest;
+    fn set_interest(&self, registration: &mut Registration, interest: Interest) -> io::Result<()> {
+        let (reactor, socket) = (registration.reactor(), self.descriptor());
+        (reactor.poller()).modify_socket(socket, registration.token(), interest, reactor.mode())?;
+        registration.interest = interest;
         Ok(())
     }
 
@@ -411,139 +281,128 @@ impl Source {
         if reactor.mode() == Mode::Edge
             && (self.kind == SourceKind::TcpStream
                 || !ready.intersects(Ready::WRITABLE)
-                || slots.is_waited(Direction::Write))
+                || slots.waiters.contains(Direction::Write))
         {
             self.readiness.deliver(&mut slots, ready, wakers);
             return;
         }
-        let before = waited(&slots);
+        let before = awaited(&slots);
         self.readiness.deliver(&mut slots, ready, wakers);
-        // Delivering takes the waiters of what was told, and nobody else.
-        let after = before.without(told(ready));
-        let asked = match slots.homes.with(reactor) {
-            Some(home) if home.token == token => {
+        // Delivering takes the waiters of the reported directions, and nobody else.
+        let after = before.without(interest_of(ready));
+        let result = match slots.registrations.with(reactor) {
+            Some(registration) if registration.token() == token => {
                 let wanted = match reactor.mode() {
-                    // Room that nobody waited for: it is told with each message that drains.
-                    Mode::Edge => home.interest.without(Interest::WRITABLE),
-                    // Whoever was woken most likely comes again; what nobody waited for is told
-                    // again and again.
+                    // Room that nobody waited for: it is reported with each message that drains.
+                    Mode::Edge => registration.interest.without(Interest::WRITABLE),
+                    // Whoever was woken most likely comes again; what nobody waited for would be
+                    // reported again and again.
                     Mode::Level => {
-                        let wanted = home.interest.without(told(ready).without(before));
-                        wanted.without(self.vain(driver, home, ready))
+                        let unawaited = interest_of(ready).without(before);
+                        let wanted = registration.interest.without(unawaited);
+                        wanted.without(self.spurious(driver, registration, ready))
                     }
                     // The event has spent the interest. Who still waits is armed again.
                     _ => {
-                        home.interest = Interest::NONE;
+                        registration.interest = Interest::NONE;
                         after
                     }
                 };
-                match home.interest == wanted {
+                match registration.interest == wanted {
                     true => Ok(()),
-                    false => self.ask(home, wanted),
+                    false => self.set_interest(registration, wanted),
                 }
             }
             // It has left, and perhaps come back since.
             _ => Ok(()),
         };
-        if asked.is_err() {
+        if result.is_err() {
             // It cannot be waited for any more: let the operation find out why.
             self.readiness
                 .deliver(&mut slots, Ready::READABLE | Ready::WRITABLE, wakers);
         }
     }
 
-    /// What was told in vain, and is to rest.
+    /// The directions that were reported without a cause, and are backed off from.
     #[inline]
-    fn vain(self: &Arc<Self>, driver: &Driver, home: &mut Registration, ready: Ready) -> Interest {
-        // Where errors are told as such, there is one. Where they are not, there may be, unless reading
-        // brings something.
-        let may_be = match home.reactor.poller().capabilities().hints {
-            true => ready.intersects(Ready::ERROR),
-            false => !self.has_been_fruitful(),
-        };
-        if !may_be {
-            home.told = 0;
-            return Interest::NONE;
-        }
-        home.told += 1;
-        match home.told < CHECK {
-            true => Interest::NONE,
-            false => self.rest(driver, home, told(ready)),
-        }
-    }
-
-    fn has_been_fruitful(&self) -> bool {
-        let fruitful = self.is_fruitful.load(Ordering::Relaxed);
-        if fruitful {
-            self.is_fruitful.store(false, Ordering::Relaxed);
-        }
-        fruitful
-    }
-
-    #[cold]
-    fn rest(
+    fn spurious(
         self: &Arc<Self>,
         driver: &Driver,
-        home: &mut Registration,
-        told: Interest,
+        registration: &mut Registration,
+        ready: Ready,
+    ) -> Interest {
+        // Where errors are reported as such, there is one. Where they are not, there may be, unless reading
+        // brings something.
+        let is_suspect = match registration.reactor().poller().capabilities().hints {
+            true => ready.intersects(Ready::ERROR),
+            false => !self.take_has_read(),
+        };
+        if !is_suspect {
+            registration.suspect_events = 0;
+            return Interest::NONE;
+        }
+        registration.suspect_events += 1;
+        match registration.suspect_events < MOST_SUSPECT_EVENTS {
+            true => Interest::NONE,
+            false => self.check_suspect(driver, registration, interest_of(ready)),
+        }
+    }
+
+    fn take_has_read(&self) -> bool {
+        let has_read = self.has_read.load(Ordering::Relaxed);
+        if has_read {
+            self.has_read.store(false, Ordering::Relaxed);
+        }
+        has_read
+    }
+
+    /// Asks poll(2) which of the `reported` directions are ready for an error only, and backs off from those.
+    #[cold]
+    fn check_suspect(
+        self: &Arc<Self>,
+        driver: &Driver,
+        registration: &mut Registration,
+        reported: Interest,
     ) -> Interest {
         // What cannot be asked is believed.
         let (read, write) = sys::is_only_an_error(&self.descriptor()).unwrap_or_default();
-        let mut vain = Interest::NONE;
+        let mut spurious = Interest::NONE;
         if read {
-            vain |= interest(Direction::Read);
+            spurious |= interest(Direction::Read);
         }
         if write {
-            vain |= interest(Direction::Write);
+            spurious |= interest(Direction::Write);
         }
-        let vain = told.without(told.without(vain));
-        let resting = home.resting();
-        if vain.is_empty() {
-            home.told = 0;
-            if resting.is_empty() {
-                // The next one begins with the shortest.
-                remove_timer(home.rest.take(), driver);
+        let spurious = intersection(reported, spurious);
+        if spurious.is_empty() {
+            registration.suspect_events = 0;
+            if registration.backed_off().is_empty() {
+                registration.reset_back_off(driver);
             }
-            return vain;
+            return spurious;
         }
         // The next event is asked about at once.
-        home.told = CHECK - 1;
-        let length = match &home.rest {
-            Some(rest) => (rest.length * 2).min(LONGEST_REST),
-            None => FIRST_REST,
-        };
-        let end = Waker::from(Arc::new(End {
-            source: Arc::downgrade(self),
-            token: home.token,
-        }));
-        let when = super::now() + length;
-        let Some(alarm) = TimerHandle::set(&home.reactor, Some(driver), when, &end) else {
-            return Interest::NONE; // The reactor has closed, and sends the source elsewhere.
-        };
-        let before = home.rest.replace(Box::new(Rest {
-            directions: vain | resting,
-            length,
-            alarm,
-        }));
-        remove_timer(before, driver);
-        vain
+        registration.suspect_events = MOST_SUSPECT_EVENTS - 1;
+        match registration.back_off(driver, self, spurious) {
+            true => spurious,
+            false => Interest::NONE,
+        }
     }
 
-    /// What has rested is armed again, if somebody waits for it.
-    fn end_rest(&self, token: Token) {
+    /// A back-off is over: what somebody waits for of it is armed again. `take` gives what it was about.
+    pub(super) fn end_back_off(&self, token: Token, take: fn(&mut Registration) -> Interest) {
         let mut wakers = Vec::new();
         let mut slots = self.readiness.lock();
-        let waited = waited(&slots);
-        let mut armed = Ok(());
-        // (Another reactor may have the same token for it: then its rest is shorter.)
-        for home in slots.homes.all_mut().filter(|home| home.token == token) {
-            if let Some(rest) = &mut home.rest {
-                let rested = std::mem::take(&mut rest.directions);
-                let wanted = waited.without(waited.without(rested));
-                armed = armed.and(self.arm(home, wanted));
+        let awaited = awaited(&slots);
+        let mut result = Ok(());
+        // (Another reactor may have the same token for it: then its back-off is shorter.)
+        for registration in slots.registrations.iter_mut() {
+            if registration.token() == token {
+                let wanted = intersection(awaited, take(registration));
+                result = result.and(self.add_interest(registration, wanted));
             }
         }
-        if armed.is_err() {
+        if result.is_err() {
             self.readiness
                 .deliver(&mut slots, Ready::READABLE | Ready::WRITABLE, &mut wakers);
         }
@@ -565,8 +424,8 @@ impl Source {
     /// The reactor goes: whoever waits is woken, tries, and registers elsewhere.
     pub(super) fn orphan(&self, reactor: &Reactor, wakers: &mut Vec<Waker>) {
         let mut slots = self.readiness.lock();
-        let left = self.deregister(slots.homes.remove(reactor));
-        if left.first.is_some() {
+        let left = self.deregister(slots.registrations.remove(reactor));
+        if !left.is_empty() {
             self.readiness
                 .deliver(&mut slots, Ready::READABLE | Ready::WRITABLE, wakers);
         }
@@ -579,27 +438,31 @@ impl Source {
 
 /// The directions that somebody waits for.
 #[inline]
-fn waited(slots: &Slots<Registrations>) -> Interest {
-    let mut waited = Interest::NONE;
+fn awaited(slots: &Slots<Registrations>) -> Interest {
+    let mut awaited = Interest::NONE;
     for direction in [Direction::Read, Direction::Write] {
-        if slots.is_waited(direction) {
-            waited |= interest(direction);
+        if slots.waiters.contains(direction) {
+            awaited |= interest(direction);
         }
     }
-    waited
+    awaited
+}
+
+fn intersection(a: Interest, b: Interest) -> Interest {
+    a.without(a.without(b))
 }
 
 /// The directions that an event is about.
 #[inline]
-fn told(ready: Ready) -> Interest {
-    let mut told = Interest::NONE;
+fn interest_of(ready: Ready) -> Interest {
+    let mut interest = Interest::NONE;
     if ready.intersects(Ready::READABLE) {
-        told |= Interest::READABLE;
+        interest |= Interest::READABLE;
     }
     if ready.intersects(Ready::WRITABLE) {
-        told |= Interest::WRITABLE;
+        interest |= Interest::WRITABLE;
     }
-    told
+    interest
 }
 
 #[inline]
@@ -643,7 +506,7 @@ impl Io {
                 kind,
                 handles: AtomicUsize::new(1),
                 next_id: AtomicU32::new(1),
-                is_fruitful: AtomicBool::new(false),
+                has_read: AtomicBool::new(false),
             }),
             id: WaiterId::handle(0),
         }
@@ -654,25 +517,32 @@ impl Io {
         &self.source
     }
 
-    /// What this handle is called among those who wait.
+    /// This handle's identity as a waiter.
     #[inline]
     pub(crate) fn id(&self) -> WaiterId {
         self.id
     }
 
-    /// A name for a future, which waits for one operation and [`forget`](Self::forget)s itself.
-    pub(crate) fn new_id(&self) -> WaiterId {
+    /// The identity of a future, which waits for one operation and is then
+    /// [removed](Self::remove_waiter).
+    pub(crate) fn new_future_id(&self) -> WaiterId {
         WaiterId::future(self.source.next_id())
     }
 
-    /// A name for whoever comes again and again.
+    /// The identity of a waiter that comes again and again.
     pub(crate) fn new_handle_id(&self) -> WaiterId {
         WaiterId::handle(self.source.next_id())
     }
 
-    /// A waiter that goes takes its wakers along.
-    pub(crate) fn forget(&self, id: WaiterId) {
-        drop_all(self.source.readiness.forget(id).into_iter().flatten());
+    /// Drops the wakers of a waiter that waits no more.
+    pub(crate) fn remove_waiter(&self, id: WaiterId) {
+        drop_all(
+            self.source
+                .readiness
+                .remove_waiter(id)
+                .into_iter()
+                .flatten(),
+        );
     }
 
     /// The descriptor itself, deregistered; a duplicate of it where other handles share it.
@@ -704,18 +574,18 @@ impl Drop for Io {
     fn drop(&mut self) {
         let source = &self.source;
         if source.handles.fetch_sub(1, Ordering::AcqRel) > 1 {
-            return self.forget(self.id);
+            return self.remove_waiter(self.id);
         }
         // The last handle: nobody can wait any more, and the reactor lets go of the source, so
         // that the descriptor closes here and now.
         let mut wakers = Vec::new();
-        let homes = {
+        let left = {
             let mut slots = source.readiness.lock();
-            slots.take(Direction::Read, &mut wakers);
-            slots.take(Direction::Write, &mut wakers);
-            source.deregister(slots.homes.remove_all())
+            slots.waiters.take(Direction::Read, &mut wakers);
+            slots.waiters.take(Direction::Write, &mut wakers);
+            source.deregister(slots.registrations.remove_all())
         };
-        homes.give_up_places();
+        left.free_tokens();
         drop_all(wakers);
     }
 }
@@ -757,7 +627,7 @@ mod loom_tests {
 
     fn is_with(io: &Io, reactor: &Reactor) -> bool {
         let mut slots = io.source().readiness.lock();
-        slots.homes.with(reactor).is_some()
+        slots.registrations.with(reactor).is_some()
     }
 
     #[test]
@@ -774,7 +644,7 @@ mod loom_tests {
                 })
             };
             let waker = Waker::from(count.clone());
-            let waits = (io.source()).wait(&reactor, Direction::Read, io.id(), &waker);
+            let waits = (io.source()).register_waker(&reactor, Direction::Read, io.id(), &waker);
             closer.join().unwrap();
             if matches!(waits, Ok(true)) {
                 assert_eq!(count.0.load(Ordering::Acquire), 1, "it waits for ever");
@@ -794,8 +664,8 @@ mod loom_tests {
             let reactors = [reactor(), reactor()];
             let wait = |reactor: Arc<Reactor>, io: Arc<Io>| {
                 move || {
-                    let (id, waker) = (io.new_id(), Waker::noop());
-                    let waits = (io.source()).wait(&reactor, Direction::Read, id, waker);
+                    let (id, waker) = (io.new_future_id(), Waker::noop());
+                    let waits = (io.source()).register_waker(&reactor, Direction::Read, id, waker);
                     assert!(waits.unwrap(), "nothing has happened");
                 }
             };
@@ -819,17 +689,17 @@ mod loom_tests {
             let (io, _far) = io();
             let io = Arc::new(io);
             let (first, second) = (reactor(), reactor());
-            let id = io.new_id();
-            let wait = (io.source()).wait(&first, Direction::Read, id, Waker::noop());
+            let id = io.new_future_id();
+            let wait = (io.source()).register_waker(&first, Direction::Read, id, Waker::noop());
             assert!(wait.unwrap());
-            io.forget(id);
+            io.remove_waiter(id);
             // Meanwhile the reactor that it leaves closes.
             let closer = {
                 let first = first.clone();
                 loom::thread::spawn(move || first.close(&mut Vec::new()))
             };
-            let id = io.new_id();
-            let wait = (io.source()).wait(&second, Direction::Read, id, Waker::noop());
+            let id = io.new_future_id();
+            let wait = (io.source()).register_waker(&second, Direction::Read, id, Waker::noop());
             closer.join().unwrap();
             let waits = wait.unwrap();
             assert!(

@@ -1,7 +1,10 @@
-//! A pending timer's place in a heap, whichever that is.
+//! A handle to a pending timer, in whichever heap that is.
 //!
-//! Timers follow their users: the owner drops its alarm and sets another one when it is polled on
-//! another worker, which [`TimerState::Elsewhere`] tells.
+//! Timers follow their users: the owner drops its handle and sets another timer when it is polled on
+//! another worker, which [`TimerState::Unknown`] tells.
+//!
+//! The functions of a [`TimerHandle`] take `here`, the driver of the worker that this thread drives, if any: on
+//! a local timer of that driver they act at once; on another driver's they queue an operation.
 
 // The registry is a static, which loom's own cannot be.
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,39 +17,35 @@ use super::driver::{Driver, TimerOp};
 use super::timer_heap::{Fired, Key, TimerHeap};
 use crate::sync::{Spare, drop_all};
 
-/// A timer's place, given up when dropped.
+/// A pending timer, removed when dropped.
 #[derive(Debug)]
 pub(crate) struct TimerHandle {
     key: Key,
-    home: Home,
+    heap: Heap,
 }
 
+/// The heap that it is in.
 #[derive(Debug)]
-enum Home {
-    /// In the heap of the driver of the reactor so called. Not by reference, since counting those
-    /// would cost more than all the rest.
-    Own(u64),
-    /// In a reactor's heap for visitors.
-    Visitor(Arc<Reactor>),
-    /// Given up.
+enum Heap {
+    /// The driver's; the reactor is named by id, which avoids reference counting.
+    Local(u64),
+    /// The reactor's, of remote timers.
+    Remote(Arc<Reactor>),
     Removed,
 }
 
-/// What an alarm looks like from a thread.
+/// The state of a timer, as far as a thread can tell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum TimerState {
-    /// It has fired.
     Fired,
-    /// It is pending, and this thread drives it.
+    /// Pending with the driver of this thread.
     Pending,
-    /// It is pending with a reactor that another thread drives.
-    Visiting,
-    /// Another thread has it, or nobody any more: whether it has fired cannot be told.
-    Elsewhere,
+    /// Pending with a reactor that another thread drives.
+    PendingRemote,
+    /// Another thread's driver has it, or its reactor has closed.
+    Unknown,
 }
 
-/// `here` is the driver that this thread drives, if any: always its own timers', and of others' it leaves
-/// word.
 impl TimerHandle {
     /// Wakes `waker` at `when`. `None` if the reactor has closed.
     #[inline]
@@ -58,102 +57,104 @@ impl TimerHandle {
     ) -> Option<TimerHandle> {
         let waker = waker.clone();
         if let Some(driver) = here.filter(|driver| driver.drives(reactor)) {
-            let (key, _) = driver.with_own(reactor.id, |own| own.insert(when, waker))?;
-            let home = Home::Own(reactor.id);
-            return Some(TimerHandle { key, home });
+            let (key, _) = driver.with_timers(reactor.id, |timers| timers.insert(when, waker))?;
+            let heap = Heap::Local(reactor.id);
+            return Some(TimerHandle { key, heap });
         }
-        let key = reactor.insert_visitor(when, waker)?;
-        let home = Home::Visitor(reactor.clone());
-        Some(TimerHandle { key, home })
+        let key = reactor.insert_remote_timer(when, waker)?;
+        let heap = Heap::Remote(reactor.clone());
+        Some(TimerHandle { key, heap })
     }
 
-    /// How it stands. While it is pending, `waker` is the one to be woken.
+    /// Its state. While it is pending, `waker` is the one to be woken.
     #[inline]
     pub(crate) fn state(&self, here: Option<&Driver>, waker: &Waker) -> TimerState {
-        match &self.home {
-            Home::Own(id) => match with_own(here, *id, |own| own.wakes(self.key, waker)) {
-                Some(Ok(true)) => TimerState::Pending,
-                Some(Ok(false)) => self.renew(here, *id, waker),
-                Some(Err(Fired)) => TimerState::Fired,
-                None => TimerState::Elsewhere,
-            },
-            Home::Visitor(reactor) if reactor.is_closed() => TimerState::Elsewhere,
-            Home::Visitor(reactor) => {
-                let wakes = reactor.visitors().wakes(self.key, waker);
+        match &self.heap {
+            Heap::Local(id) => {
+                match with_timers(here, *id, |timers| timers.will_wake(self.key, waker)) {
+                    Some(Ok(true)) => TimerState::Pending,
+                    Some(Ok(false)) => self.set_waker(here, *id, waker),
+                    Some(Err(Fired)) => TimerState::Fired,
+                    None => TimerState::Unknown,
+                }
+            }
+            Heap::Remote(reactor) if reactor.is_closed() => TimerState::Unknown,
+            Heap::Remote(reactor) => {
+                let wakes = reactor.remote_timers().will_wake(self.key, waker);
                 match wakes {
-                    Ok(true) => TimerState::Visiting,
-                    Ok(false) => self.renew_visitor(reactor, waker),
+                    Ok(true) => TimerState::PendingRemote,
+                    Ok(false) => self.set_remote_waker(reactor, waker),
                     Err(Fired) => TimerState::Fired,
                 }
             }
-            Home::Removed => TimerState::Elsewhere,
+            Heap::Removed => TimerState::Unknown,
         }
     }
 
-    /// Another waker for an own one. What cloning it did may have changed everything.
-    fn renew(&self, here: Option<&Driver>, id: u64, waker: &Waker) -> TimerState {
+    /// Replaces the waker of a local timer. Cloning it may have changed everything.
+    fn set_waker(&self, here: Option<&Driver>, id: u64, waker: &Waker) -> TimerState {
         let mut spare = Spare::clone_of(waker);
-        match with_own(here, id, |own| own.set_waker(self.key, &mut spare)) {
+        match with_timers(here, id, |timers| timers.set_waker(self.key, &mut spare)) {
             Some(Ok(())) => TimerState::Pending,
             Some(Err(Fired)) => TimerState::Fired,
-            None => TimerState::Elsewhere,
+            None => TimerState::Unknown,
         }
     }
 
-    /// The same for a visitor.
-    fn renew_visitor(&self, reactor: &Reactor, waker: &Waker) -> TimerState {
+    /// Replaces the waker of a remote timer.
+    fn set_remote_waker(&self, reactor: &Reactor, waker: &Waker) -> TimerState {
         let mut spare = Spare::clone_of(waker);
-        let result = reactor.visitors().set_waker(self.key, &mut spare);
+        let result = reactor.remote_timers().set_waker(self.key, &mut spare);
         match result {
-            Ok(()) => TimerState::Visiting,
+            Ok(()) => TimerState::PendingRemote,
             Err(Fired) => TimerState::Fired,
         }
     }
 
-    /// Whether it visits `reactor`.
-    pub(crate) fn visits(&self, reactor: &Arc<Reactor>) -> bool {
-        matches!(&self.home, Home::Visitor(home) if Arc::ptr_eq(home, reactor))
+    /// Whether it is a remote timer of `reactor`.
+    pub(crate) fn is_remote_of(&self, reactor: &Arc<Reactor>) -> bool {
+        matches!(&self.heap, Heap::Remote(other) if Arc::ptr_eq(other, reactor))
     }
 
-    /// Moves it, pending or not. One that had fired has no waker until somebody looks.
+    /// Gives it another deadline, pending or not. One that had fired has no waker until it is polled.
     #[inline]
     pub(crate) fn reset(&self, here: Option<&Driver>, when: Instant) {
-        match &self.home {
-            Home::Own(id) => {
+        match &self.heap {
+            Heap::Local(id) => {
                 // Whether it is now the earliest does not matter: the worker is awake.
-                if with_own(here, *id, |own| own.reset(self.key, when)).is_none() {
-                    send_op(*id, self.key, TimerOp::Reset(when));
+                if with_timers(here, *id, |timers| timers.reset(self.key, when)).is_none() {
+                    push_timer_op(*id, self.key, TimerOp::Reset(when));
                 }
             }
-            Home::Visitor(reactor) => reactor.reset_visitor(self.key, when),
-            Home::Removed => {}
+            Heap::Remote(reactor) => reactor.reset_remote_timer(self.key, when),
+            Heap::Removed => {}
         }
     }
 
-    /// Makes it fire never, until it is reset. Whoever is to be woken stays.
+    /// Makes it fire never, until it is reset. Keeps the waker.
     pub(crate) fn suspend(&self, here: Option<&Driver>) {
-        match &self.home {
-            Home::Own(id) => {
-                if with_own(here, *id, |own| own.suspend(self.key)).is_none() {
-                    send_op(*id, self.key, TimerOp::Suspend);
+        match &self.heap {
+            Heap::Local(id) => {
+                if with_timers(here, *id, |timers| timers.suspend(self.key)).is_none() {
+                    push_timer_op(*id, self.key, TimerOp::Suspend);
                 }
             }
-            Home::Visitor(reactor) => reactor.visitors().suspend(self.key),
-            Home::Removed => {}
+            Heap::Remote(reactor) => reactor.remote_timers().suspend(self.key),
+            Heap::Removed => {}
         }
     }
 
-    /// Gives up its place. Its drop does the same, as from elsewhere.
+    /// Removes it. Dropping it does the same without a driver.
     #[inline]
     pub(crate) fn remove(&mut self, here: Option<&Driver>) {
         // The waker is dropped outside all locks and borrows.
-        match std::mem::replace(&mut self.home, Home::Removed) {
-            Home::Own(id) => match with_own(here, id, |own| own.remove(self.key)) {
+        match std::mem::replace(&mut self.heap, Heap::Removed) {
+            Heap::Local(id) => match with_timers(here, id, |timers| timers.remove(self.key)) {
                 Some(waker) => drop_all(waker),
-                None => send_op(id, self.key, TimerOp::Remove),
+                None => push_timer_op(id, self.key, TimerOp::Remove),
             },
-            Home::Visitor(reactor) => drop_all(reactor.remove_visitor(self.key)),
-            Home::Removed => {}
+            Heap::Remote(reactor) => drop_all(reactor.remove_remote_timer(self.key)),
+            Heap::Removed => {}
         }
     }
 }
@@ -165,45 +166,49 @@ impl Drop for TimerHandle {
     }
 }
 
-/// See [`Driver::with_own`].
+/// See [`Driver::with_timers`].
 #[inline]
-fn with_own<R>(here: Option<&Driver>, id: u64, f: impl FnOnce(&mut TimerHeap) -> R) -> Option<R> {
-    here?.with_own(id, f)
+fn with_timers<R>(
+    here: Option<&Driver>,
+    id: u64,
+    f: impl FnOnce(&mut TimerHeap) -> R,
+) -> Option<R> {
+    here?.with_timers(id, f)
 }
 
-/// Leaves word for the thread that drives the reactor called `id`, if it has not closed.
+/// Queues an operation for the driver of the reactor `id`, if that has not closed.
 #[cold]
-fn send_op(id: u64, key: Key, stray: TimerOp) {
+fn push_timer_op(id: u64, key: Key, op: TimerOp) {
     let reactor = {
         let registry = registry();
-        let place = registry.iter().position(|(other, _)| *other == id);
-        place.and_then(|place| registry[place].1.upgrade())
+        let index = registry.iter().position(|(other, _)| *other == id);
+        index.and_then(|index| registry[index].1.upgrade())
     };
     if let Some(reactor) = reactor {
-        reactor.send_op(key, stray);
+        reactor.push_timer_op(key, op);
     }
 }
 
-/// The reactors that have not closed, by what they are called. There are about as many as threads that
-/// drive one, and they are asked for seldom.
+/// The reactors that have not closed, by id. There are about as many as threads that drive one, and they
+/// are looked up seldom.
 static REGISTRY: Mutex<Vec<(u64, Weak<Reactor>)>> = Mutex::new(Vec::new());
 
 fn registry() -> MutexGuard<'static, Vec<(u64, Weak<Reactor>)>> {
     REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a new reactor is called: no other one ever was or will be.
+/// The id of a new reactor. None is used twice.
 pub(super) fn new_id() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// From here on word can be left for it.
+/// Adds the reactor to the registry.
 pub(super) fn register(reactor: &Arc<Reactor>) {
     registry().push((reactor.id, Arc::downgrade(reactor)));
 }
 
-/// No longer.
+/// Removes the reactor from the registry.
 pub(super) fn deregister(id: u64) {
     registry().retain(|(other, _)| *other != id);
 }

@@ -8,7 +8,7 @@
 //!
 //! Nearly every timeout is cancelled or pushed back. Pushing back costs nothing here: the entry
 //! notes the later deadline, its node stays where it is, too early, and is moved only if it comes
-//! to the top ([`settle`](TimerHeap::settle)). So a node's deadline is never later than its entry's.
+//! to the top ([`update_top`](TimerHeap::update_top)). So a node's deadline is never later than its entry's.
 //!
 //! Four children a node: half the levels of a binary heap, and siblings side by side in memory.
 //!
@@ -48,8 +48,7 @@ struct Entry {
     waker: Option<Waker>,
 }
 
-/// A pending or fired timer's place. Its owner gives it up by [`remove`](TimerHeap::remove), and does
-/// not use it again.
+/// Names a pending or fired timer, until it is [removed](TimerHeap::remove).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key(u32);
 
@@ -57,7 +56,7 @@ const NONE: u32 = u32::MAX;
 const SUSPENDED: u32 = u32::MAX - 1;
 const CHILDREN: usize = 4;
 
-/// Up to this many places are kept when the last timer goes; beyond it the memory is given back.
+/// Memory for this many timers is kept when the last one goes; beyond it, it is given back.
 const KEPT: usize = 1_024;
 
 impl Node {
@@ -120,7 +119,7 @@ impl TimerHeap {
 
     /// Whether a pending timer wakes `waker` already; `Err` if it has fired.
     #[inline]
-    pub(crate) fn wakes(&self, key: Key, waker: &Waker) -> Result<bool, Fired> {
+    pub(crate) fn will_wake(&self, key: Key, waker: &Waker) -> Result<bool, Fired> {
         let entry = &self.entries[key.0 as usize];
         match &entry.waker {
             _ if entry.node == NONE => Err(Fired),
@@ -152,7 +151,7 @@ impl TimerHeap {
         self.entries[key.0 as usize].node = SUSPENDED;
     }
 
-    /// Sets a timer anew, pending or not; the waker stays. True if it is now the earliest.
+    /// Sets a timer anew, pending or not; the waker stays. Returns whether it is the earliest now.
     pub(crate) fn reset(&mut self, key: Key, when: Instant) -> bool {
         let order = self.next_order();
         let entry = &mut self.entries[key.0 as usize];
@@ -196,14 +195,14 @@ impl TimerHeap {
 
     /// When the earliest timer is due.
     pub(crate) fn earliest(&mut self) -> Option<Instant> {
-        self.settle();
+        self.update_top();
         self.nodes.first().map(|node| node.when)
     }
 
     /// Moves the wakers of all timers that are due at `now` to `wakers`, in their order.
     pub(crate) fn fire(&mut self, now: Instant, wakers: &mut Vec<Waker>) {
         loop {
-            self.settle();
+            self.update_top();
             match self.nodes.first() {
                 Some(node) if node.when <= now => {
                     let entry = node.entry as usize;
@@ -215,8 +214,8 @@ impl TimerHeap {
         }
     }
 
-    /// Takes all wakers; every pending timer counts as fired.
-    pub(crate) fn abandon(&mut self, wakers: &mut Vec<Waker>) {
+    /// Fires all pending timers, whenever they are due, and takes the wakers of suspended ones too.
+    pub(crate) fn fire_all(&mut self, wakers: &mut Vec<Waker>) {
         for node in self.nodes.drain(..) {
             self.entries[node.entry as usize].node = NONE;
         }
@@ -228,7 +227,7 @@ impl TimerHeap {
     }
 
     /// Moves the nodes on top whose timers were pushed back to where they belong.
-    fn settle(&mut self) {
+    fn update_top(&mut self) {
         while let Some(node) = self.nodes.first_mut() {
             let entry = &self.entries[node.entry as usize];
             if node.order == entry.order {
@@ -364,7 +363,7 @@ mod tests {
         expected.push(3);
         assert_eq!(bench.fire(4), []);
         assert_eq!(bench.fire(5), expected);
-        assert!(bench.deadlines.wakes(keys[0], Waker::noop()).is_err());
+        assert!(bench.deadlines.will_wake(keys[0], Waker::noop()).is_err());
     }
 
     #[test]

@@ -491,7 +491,7 @@ impl Worker {
 
     /// How long a foreign loop may sleep; `None`: until the worker is notified.
     pub(crate) fn next_timeout(&self) -> Option<Duration> {
-        self.driver.let_go(|| {});
+        self.driver.drop_wakers(|| {});
         match self.local.has_work() || self.remote().has_inbox() || self.has_failed() {
             true => Some(Duration::ZERO),
             false => self.driver.next_timeout(),

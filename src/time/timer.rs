@@ -332,10 +332,10 @@ impl Timer {
                 State::Set(handle) => {
                     let state = handle.state(scheduler::driver().as_deref(), cx.waker());
                     let stays = match state {
-                        TimerState::Visiting => {
-                            context::with_reactor(|reactor, _| handle.visits(reactor))
+                        TimerState::PendingRemote => {
+                            context::with_reactor(|reactor, _| handle.is_remote_of(reactor))
                         }
-                        _ => Ok(state != TimerState::Elsewhere),
+                        _ => Ok(state != TimerState::Unknown),
                     };
                     match stays {
                         Ok(true) | Err(_) => state,

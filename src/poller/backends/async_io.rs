@@ -73,7 +73,7 @@ pub(super) struct AsyncIo {
 struct Table {
     sources: HashMap<RawDescriptor, Source>,
     /// Reported, and to be armed again before the next wait.
-    again: Vec<RawDescriptor>,
+    to_rearm: Vec<RawDescriptor>,
 }
 
 struct Source {
@@ -117,10 +117,10 @@ enum Direction {
 }
 
 #[derive(Default)]
-struct Inbox(Mutex<Post>);
+struct Inbox(Mutex<InboxState>);
 
 #[derive(Default)]
-struct Post {
+struct InboxState {
     signals: VecDeque<Arc<Signal>>,
     /// How many of these are dead.
     dead: usize,
@@ -130,7 +130,7 @@ struct Post {
     parker: Option<Arc<dyn Selector>>,
 }
 
-impl Post {
+impl InboxState {
     fn raise(&mut self, signal: &Arc<Signal>) {
         if signal.dead.load(Ordering::Relaxed) {
             return;
@@ -148,9 +148,9 @@ impl Post {
         Some(signal)
     }
 
-    /// The signal's source goes. The dead are taken out when they are more than the living: so the inbox
+    /// The signal's source goes. The dead are removed when they are more than the living: so the inbox
     /// stays as short as the table, also while nobody waits.
-    fn bury(&mut self, signal: &Signal) {
+    fn mark_dead(&mut self, signal: &Signal) {
         signal.dead.store(true, Ordering::Relaxed);
         if !signal.queued.load(Ordering::Relaxed) {
             return;
@@ -178,12 +178,12 @@ impl Wake for Signal {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        let mut post = self.inbox.0.lock();
+        let mut state = self.inbox.0.lock();
         let is_owed = self.owed.swap(false, Ordering::Relaxed);
-        let is_news = !self.raised.load(Ordering::Relaxed);
-        self.doubtful.store(is_owed && is_news, Ordering::Relaxed);
-        post.raise(self);
-        if let Some(parker) = &post.parker {
+        let is_new = !self.raised.load(Ordering::Relaxed);
+        self.doubtful.store(is_owed && is_new, Ordering::Relaxed);
+        state.raise(self);
+        if let Some(parker) = &state.parker {
             // A failure cannot be told to async-io, and leaves the signal where the next wait finds it.
             let _ = parker.notify();
         }
@@ -239,9 +239,9 @@ impl Line {
             && sys::is_ready(io, self.signal.direction == Direction::Write).is_ok_and(|is| !is)
     }
 
-    /// Takes back what it has told and nobody has seen.
-    fn quash(&mut self) {
-        let _post = self.signal.inbox.0.lock();
+    /// Takes back what was raised and not yet reported.
+    fn retract(&mut self) {
+        let _state = self.signal.inbox.0.lock();
         if self.signal.raised.swap(false, Ordering::Relaxed) {
             self.armed = false;
         }
@@ -270,11 +270,11 @@ impl Source {
         Ok(())
     }
 
-    /// It leaves the table.
-    fn bury(&self, inbox: &Inbox) {
-        let mut post = inbox.0.lock();
+    /// Its signals count no more: it leaves the table.
+    fn mark_dead(&self, inbox: &Inbox) {
+        let mut state = inbox.0.lock();
         for line in self.lines() {
-            post.bury(&line.signal);
+            state.mark_dead(&line.signal);
         }
     }
 
@@ -345,19 +345,19 @@ sys::lend_descriptor!([] Watched, |it| match it {
     Watched::Duplicate(descriptor) => descriptor.as_descriptor(),
 });
 
-/// Opens async-io's reactor, and starts its thread, unless that was done. It panics where there are no
-/// descriptors left for it, so a reactor like it is opened first, which says so.
-fn begin() -> io::Result<()> {
-    static BEGUN: AtomicBool = AtomicBool::new(false);
-    if !BEGUN.load(Ordering::Relaxed) {
+/// Starts async-io's reactor and its thread, unless that was done. It panics where there are no
+/// descriptors left for it, so a reactor like it is opened first, which returns an error.
+fn start_reactor() -> io::Result<()> {
+    static STARTED: AtomicBool = AtomicBool::new(false);
+    if !STARTED.load(Ordering::Relaxed) {
         polling::Poller::new()?;
         // Setting a timer is what takes the least. It panics too where no thread can be started.
-        let begun = catch_unwind(|| {
+        let started = catch_unwind(|| {
             let mut timer = Timer::after(Duration::from_secs(3_600));
             let _pending = Pin::new(&mut timer).poll(&mut Context::from_waker(Waker::noop()));
         });
-        begun.map_err(|_| io::Error::other("async-io cannot start its reactor"))?;
-        BEGUN.store(true, Ordering::Relaxed);
+        started.map_err(|_| io::Error::other("async-io cannot start its reactor"))?;
+        STARTED.store(true, Ordering::Relaxed);
     }
     Ok(())
 }
@@ -366,7 +366,7 @@ impl AsyncIo {
     pub(super) fn new() -> io::Result<AsyncIo> {
         let parker = parker()?;
         // The last that can fail, since what it opens stays.
-        begin()?;
+        start_reactor()?;
         let inbox = Arc::<Inbox>::default();
         inbox.0.lock().parker = Some(parker.clone());
         Ok(AsyncIo {
@@ -376,11 +376,11 @@ impl AsyncIo {
         })
     }
 
-    /// Arms again what was told as a level, or in vain.
-    fn arm_again(&self, events: &mut Events) {
+    /// Arms again what was reported with levels, or turned out not to be ready.
+    fn rearm(&self, events: &mut Events) {
         let mut table = self.table.lock();
-        let Table { sources, again } = &mut *table;
-        again.retain(|descriptor| {
+        let Table { sources, to_rearm } = &mut *table;
+        to_rearm.retain(|descriptor| {
             let Some(source) = sources.get_mut(descriptor) else {
                 return false;
             };
@@ -391,7 +391,7 @@ impl AsyncIo {
                 // Closed behind our back: told once, and forgotten.
                 let end = Ready::READABLE | Ready::WRITABLE;
                 events.push(Event::new(source.token, end));
-                source.bury(&self.inbox);
+                source.mark_dead(&self.inbox);
                 sources.remove(descriptor);
             }
             false
@@ -401,10 +401,10 @@ impl AsyncIo {
     /// Turns signals into events. True if there was a notification.
     fn collect(&self, events: &mut Events) -> bool {
         let mut table = self.table.lock();
-        let Table { sources, again } = &mut *table;
-        let mut post = self.inbox.0.lock();
+        let Table { sources, to_rearm } = &mut *table;
+        let mut state = self.inbox.0.lock();
         while events.len() < events.limit() {
-            let Some(signal) = post.next() else {
+            let Some(signal) = state.next() else {
                 break;
             };
             let source = sources.get_mut(&signal.descriptor);
@@ -419,15 +419,15 @@ impl AsyncIo {
                 }
             }
             if !source.interest.is_empty() {
-                again.push(signal.descriptor);
+                to_rearm.push(signal.descriptor);
             }
         }
-        std::mem::take(&mut post.notified)
+        std::mem::take(&mut state.notified)
     }
 
-    /// Raises the signals of all that is ready now. (What async-io tells of the same afterwards is told
-    /// twice, which pollers may.)
-    fn look(&self) {
+    /// Raises the signals of all that is ready now. (What async-io reports of the same afterwards is reported
+    /// twice, which pollers may do.)
+    fn poll_now(&self) {
         let table = self.table.lock();
         let asked: Vec<_> = (table.sources.values())
             .filter(|source| !source.interest.is_empty())
@@ -444,7 +444,7 @@ impl AsyncIo {
         let Ok(ready) = sys::ready_now(wanted) else {
             return;
         };
-        let mut post = self.inbox.0.lock();
+        let mut state = self.inbox.0.lock();
         for (source, (reads, writes)) in asked.into_iter().zip(ready) {
             for (line, is_ready) in source.lines().into_iter().zip([reads, writes]) {
                 if is_ready {
@@ -453,7 +453,7 @@ impl AsyncIo {
                         line.signal.owed.store(line.armed, Ordering::Relaxed);
                     }
                     line.signal.doubtful.store(false, Ordering::Relaxed);
-                    post.raise(&line.signal);
+                    state.raise(&line.signal);
                 }
             }
         }
@@ -464,10 +464,10 @@ impl Drop for AsyncIo {
     /// Signals hold the inbox, and the inbox those that were raised.
     fn drop(&mut self) {
         for source in self.table.lock().sources.values() {
-            source.bury(&self.inbox);
+            source.mark_dead(&self.inbox);
         }
-        let post = std::mem::take(&mut *self.inbox.0.lock());
-        drop(post);
+        let state = std::mem::take(&mut *self.inbox.0.lock());
+        drop(state);
     }
 }
 
@@ -520,11 +520,11 @@ impl Selector for AsyncIo {
         let source =
             (table.sources.get_mut(&number)).ok_or_else(crate::poller::error::not_registered)?;
         (source.token, source.interest, source.mode) = (token, interest, mode);
-        source.readable.quash();
-        source.writable.quash();
+        source.readable.retract();
+        source.writable.retract();
         let result = source.arm();
         if result.is_err() {
-            source.bury(&self.inbox);
+            source.mark_dead(&self.inbox);
             table.sources.remove(&number);
         }
         result
@@ -534,15 +534,15 @@ impl Selector for AsyncIo {
         let mut table = self.table.lock();
         let source = (table.sources.remove(&descriptor.as_raw_descriptor()))
             .ok_or_else(crate::poller::error::not_registered)?;
-        source.bury(&self.inbox);
+        source.mark_dead(&self.inbox);
         source.io.into_inner().map(drop)
     }
 
     fn wait(&self, events: &mut Events, until: Until) -> io::Result<bool> {
-        self.arm_again(events);
+        self.rearm(events);
         let at_once = until == Until::Now;
         if at_once {
-            self.look();
+            self.poll_now();
         }
         if self.collect(events) || at_once || !events.is_empty() {
             return Ok(false);

@@ -12,17 +12,18 @@
 //! also what a foreign loop can see ([`arm`](Epoll::arm)).
 //!
 //! **Clocks.** The process's clock need not be the kernel's: a preload library (libfaketime) shifts it, lets
-//! it run faster or slower, or stops it. So the kernel is only ever told *how long* to wait, and a moment of
+//! it run faster or slower, or stops it. So the kernel is only ever told *how long* to wait, and a time of
 //! the process's clock only says whether the timerfd is armed for it already. Where the two clocks run alike
-//! a timer that was armed is right to the nanosecond. Where they do not, a wait may end before its time on
-//! the process's clock: whoever waits for a moment looks at the clock again, as the runtime does.
+//! a timer that was armed is right to the nanosecond, and its expiry says that the deadline has passed. Where
+//! they do not, a wait may end before its time on the process's clock: then whoever waits for a deadline reads
+//! the clock again, as the runtime does (`sys::has_kernel_clock`).
 //!
 //! The kernel writes to a buffer that comes with the caller's [`Events`], and its set is all the shared
 //! state there is: nothing here needs a lock but the timerfd.
 //!
-//! What is hidden here:
+//! Traps:
 //!
-//! * `epoll_ctl` tells a duplicate (`EEXIST`), an unknown descriptor (`ENOENT`) and one that cannot
+//! * `epoll_ctl` reports a duplicate (`EEXIST`), an unknown descriptor (`ENOENT`) and one that cannot
 //!   be waited for (`EPERM`) by itself.
 //! * A descriptor that is closed while a duplicate of it lives on stays in the set, and can no
 //!   longer be removed. Hence the contract's duty to deregister first.
@@ -55,7 +56,7 @@ const TIMER: u64 = u64::MAX - 1;
 /// much again (Linux 6.18).
 const GRID: Duration = Duration::from_micros(32);
 
-/// A timeout from here on is the call's own, but for its end.
+/// A timeout from here on is the call's own, except for its last part.
 const LONG: Duration = Duration::from_millis(50);
 
 /// Opens the backend.
@@ -257,11 +258,11 @@ impl Selector for Epoll {
         mode: Mode,
     ) -> io::Result<()> {
         let data = EventData::new_u64(token.0);
-        epoll::modify(&self.epoll, descriptor, data, flags(interest, mode)).map_err(unknown)
+        epoll::modify(&self.epoll, descriptor, data, flags(interest, mode)).map_err(not_in_set)
     }
 
     fn deregister(&self, descriptor: BorrowedDescriptor<'_>) -> io::Result<()> {
-        epoll::delete(&self.epoll, descriptor).map_err(unknown)
+        epoll::delete(&self.epoll, descriptor).map_err(not_in_set)
     }
 
     fn wait(&self, events: &mut Events, until: Until) -> io::Result<bool> {
@@ -349,17 +350,17 @@ fn ready(flags: EventFlags) -> Ready {
     ready
 }
 
-/// What changing or removing a descriptor that is not in the set says. Of a file that could not be
-/// in it the kernel says that it cannot (`EPERM`): then it is not.
-fn unknown(error: Errno) -> io::Error {
+/// The error of changing or removing a descriptor that is not in the set. For a file that could not be in it
+/// the kernel says `EPERM`.
+fn not_in_set(error: Errno) -> io::Error {
     match error {
         Errno::NOENT | Errno::PERM => crate::poller::error::not_registered(),
         other => other.into(),
     }
 }
 
-/// The longest time that the timerfd is told: what lies beyond is as good as never, and stays clear of what
-/// the kernel's arithmetic can hold.
+/// The longest time that the timerfd is armed for: as good as never, and clear of the limits of the kernel's
+/// arithmetic.
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// The first moment of the grid that is not before `end`. (A clock that was set back may be before `origin`.)
@@ -385,7 +386,7 @@ fn in_millis(timeout: Duration) -> Duration {
     whole_millis(timeout + Duration::from_nanos(999_999))
 }
 
-/// So many as there are, and an `int` holds.
+/// Truncates to whole milliseconds, saturating at `i32::MAX`.
 fn whole_millis(timeout: Duration) -> Duration {
     Duration::from_millis(timeout.as_millis().min(i32::MAX as u128) as u64)
 }

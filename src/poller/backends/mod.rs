@@ -9,7 +9,7 @@ pub(super) mod async_io;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(super) mod epoll;
 #[cfg(unix)]
-mod long_wait;
+mod long_timeout;
 #[cfg(unix)]
 mod notifier;
 #[cfg(unix)]

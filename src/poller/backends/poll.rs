@@ -1,4 +1,4 @@
-//! `poll(2)`: every Unix. Level and one-shot; see [`book`](super::table) for how it is kept.
+//! `poll(2)`: every Unix. Level and one-shot, by an [interest table](super::table).
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
 
-use super::table::{Answer, PollSet, TablePoller};
+use super::table::{PollSet, Report, TablePoller};
 use crate::poller::error::failed;
 use crate::poller::{Interest, Ready, Selector};
 use crate::sys::timespec;
@@ -22,9 +22,9 @@ pub(super) struct PollFds {
     fds: Vec<PollFd<'static>>,
     /// By descriptor number: where it stands in `fds`, or [`ABSENT`].
     places: Vec<u32>,
-    /// How many of `fds` the kernel has said something of.
-    answers: usize,
-    /// Where the next telling begins.
+    /// How many of `fds` the kernel has reported.
+    reported: usize,
+    /// Where the next round of reports begins.
     cursor: usize,
 }
 
@@ -71,11 +71,11 @@ impl PollSet for PollFds {
         }
     }
 
-    fn ask(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
-        self.answers = 0;
-        self.answers = rustix::event::poll(&mut self.fds, timeout.map(timespec).as_ref())
+    fn poll(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
+        self.reported = 0;
+        self.reported = rustix::event::poll(&mut self.fds, timeout.map(timespec).as_ref())
             .map_err(|error| failed("poll", error))?;
-        Ok(self.answers > 0)
+        Ok(self.reported > 0)
     }
 
     fn is_ready(&self, number: RawFd) -> bool {
@@ -83,21 +83,21 @@ impl PollSet for PollFds {
         !self.fds[place].revents().is_empty()
     }
 
-    fn tell(&mut self, tell: &mut dyn FnMut(RawFd, Answer) -> bool) {
+    fn for_each_ready(&mut self, f: &mut dyn FnMut(RawFd, Report) -> bool) {
         let all = self.fds.len();
         let start = self.cursor % all.max(1);
-        let mut left = self.answers;
+        let mut left = self.reported;
         for place in (start..all).chain(0..start) {
             if left == 0 {
                 break;
             }
             let fd = &self.fds[place];
-            let said = fd.revents();
-            if said.is_empty() {
+            let revents = fd.revents();
+            if revents.is_empty() {
                 continue;
             }
             left -= 1;
-            if !tell(fd.as_fd().as_raw_fd(), answer(said)) {
+            if !f(fd.as_fd().as_raw_fd(), report(revents)) {
                 self.cursor = place;
                 break;
             }
@@ -135,29 +135,29 @@ const READ_HANGUP: PollFlags = PollFlags::RDHUP;
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 const READ_HANGUP: PollFlags = PollFlags::empty();
 
-fn answer(said: PollFlags) -> Answer {
+fn report(revents: PollFlags) -> Report {
     let mut ready = Ready::default();
-    if said.intersects(PollFlags::IN) {
+    if revents.intersects(PollFlags::IN) {
         ready |= Ready::READABLE;
     }
-    if said.intersects(PollFlags::OUT) {
+    if revents.intersects(PollFlags::OUT) {
         ready |= Ready::WRITABLE;
     }
-    if said.intersects(READ_HANGUP) {
+    if revents.intersects(READ_HANGUP) {
         ready |= Ready::READABLE | Ready::CLOSED;
     }
-    if said.intersects(PollFlags::HUP) {
+    if revents.intersects(PollFlags::HUP) {
         ready |= Ready::READABLE | Ready::WRITABLE | Ready::CLOSED;
     }
-    if said.intersects(PollFlags::ERR | PollFlags::NVAL) {
+    if revents.intersects(PollFlags::ERR | PollFlags::NVAL) {
         ready |= Ready::READABLE | Ready::WRITABLE | Ready::ERROR;
     }
-    if said.intersects(PollFlags::PRI) {
+    if revents.intersects(PollFlags::PRI) {
         ready |= Ready::READABLE | Ready::PRIORITY;
     }
-    Answer {
+    Report {
         ready,
-        gone: said.intersects(PollFlags::NVAL),
+        is_closed: revents.intersects(PollFlags::NVAL),
     }
 }
 
@@ -168,7 +168,7 @@ mod tests {
     /// A thousand idle sources must cost the kernel nothing, and a change of one not touch the
     /// others.
     #[test]
-    fn the_list_holds_only_what_is_armed() {
+    fn the_poll_set_holds_only_what_is_armed() {
         let mut list = PollFds::default();
         let numbers = |list: &PollFds| -> Vec<_> {
             list.fds.iter().map(|fd| fd.as_fd().as_raw_fd()).collect()

@@ -1,15 +1,15 @@
 //! The platform's own interface through the `polling` crate: kqueue, event ports and I/O completion
 //! ports; on Linux, polling's epoll, so that this adapter is executed there too.
 //!
-//! `polling` is the well-kept, well-tested choice for these kernels. What it does differently from
-//! the contract is put right here:
+//! `polling` is the well-kept, well-tested choice for these kernels. Where it differs from the contract:
 //!
 //! * Its keys are `usize`, and may be smaller than our tokens. So a key is a place in a table of
 //!   ours, which also tells duplicates (kqueue would take them) and unknown descriptors.
-//! * **No stale event:** a key that is given up while a thread waits is not used again before that
+//! * **No stale event:** a key that is freed while a thread waits is not used again before that
 //!   wait is over, so an event that comes late finds an empty place.
-//! * It tells neither hang-up nor error on every system, and for edges not the end of file that came
+//! * It does not report hang-up and error on every system, nor, with edges, the end of file that came
 //!   with the data: so no hints.
+//! * It does not say whether a wait ended because its timeout elapsed.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, DefaultHasher};
@@ -33,13 +33,13 @@ struct Polling {
 
 #[derive(Default)]
 struct Table {
-    /// Not at random: it is the kernel that chooses descriptors, and nobody else.
+    /// Fixed hasher: keys are descriptors chosen by the kernel, so HashDoS is no concern.
     keys: HashMap<RawDescriptor, usize, BuildHasherDefault<DefaultHasher>>,
     /// By key.
     tokens: Vec<Option<Token>>,
     free: Vec<usize>,
-    /// Given up while a thread waited.
-    resting: Vec<usize>,
+    /// Freed while a thread waited, and not to be reused before its wait is over.
+    retired: Vec<usize>,
     waiting: bool,
 }
 
@@ -49,6 +49,7 @@ struct Buffer {
     limit: usize,
 }
 
+/// Opens the backend.
 pub(in crate::poller) fn open() -> io::Result<Box<dyn Selector>> {
     Ok(Box::new(Polling::new()?))
 }
@@ -88,7 +89,7 @@ impl Table {
             .ok_or_else(crate::poller::error::not_registered)?;
         self.tokens[key] = None;
         match self.waiting {
-            true => self.resting.push(key),
+            true => self.retired.push(key),
             false => self.free.push(key),
         }
         Ok(())
@@ -176,7 +177,7 @@ impl Selector for Polling {
         }
         table.waiting = false;
         let table = &mut *table;
-        table.free.append(&mut table.resting);
+        table.free.append(&mut table.retired);
         result.map(|_| false)
     }
 

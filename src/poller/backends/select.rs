@@ -1,12 +1,12 @@
 //! `select(2)`: every Unix but illumos and Solaris, whose `select` ends at `FD_SETSIZE` whatever one
-//! does. Level and one-shot; see [`book`](super::table) for how it is kept.
+//! does. Level and one-shot, by an [interest table](super::table).
 //!
-//! What is hidden here:
+//! Traps:
 //!
-//! * The sets are as long as they have to be: the kernels of Linux, Apple and the BSDs take more
-//!   than libc's `FD_SETSIZE` (rustix calls Apple's function that does).
-//! * One descriptor that is closed makes the whole call fail with `EBADF`. Then each is asked for
-//!   by itself, and the culprits are told as gone.
+//! * `FD_SETSIZE` is libc's limit, not the kernel's: those of Linux, Apple and the BSDs take longer sets
+//!   (rustix calls Apple's function that does), so the sets are as long as they have to be.
+//! * One descriptor that is closed makes the whole call fail with `EBADF`. Then each is checked by
+//!   itself, and those that are not open are reported as closed.
 //! * The third set means urgent data (and on some systems more): a hint. There is none for hang-up
 //!   or error; both show as readable and writable.
 //! * But on Linux a hang-up shows as readable only (`POLLIN_SET` and `POLLOUT_SET` in fs/select.c), so whoever
@@ -22,7 +22,7 @@ use std::time::Duration;
 use rustix::event::{FdSetElement, FdSetIter, PollFd, PollFlags, fd_set_insert, fd_set_remove};
 use rustix::io::Errno;
 
-use super::table::{Answer, PollSet, TablePoller};
+use super::table::{PollSet, Report, TablePoller};
 use crate::poller::error::failed;
 use crate::poller::{Interest, Ready, Selector};
 use crate::sys::timespec;
@@ -32,23 +32,23 @@ pub(in crate::poller) fn open() -> io::Result<Box<dyn Selector>> {
     Ok(Box::new(TablePoller::new(Box::<FdSets>::default())?))
 }
 
-/// Three sets of bits, and as many for the answer.
+/// Three sets of bits, and as many for the result.
 #[derive(Default)]
 pub(super) struct FdSets {
     /// Readable, writable, priority. Among the readable are the [`hidden`](Self::hidden).
-    asked: [Vec<FdSetElement>; 3],
+    interest: [Vec<FdSetElement>; 3],
     /// Asked for writing and not for reading, and yet put among the readable.
     hidden: Vec<FdSetElement>,
     /// How many are asked for writing.
     writers: usize,
     /// Those of the hidden that have shown as readable, and have not hung up.
     unread: Vec<RawFd>,
-    said: [Vec<FdSetElement>; 3],
+    result: [Vec<FdSetElement>; 3],
     /// Those found closed, when a call has failed for it.
-    gone: Vec<RawFd>,
+    closed: Vec<RawFd>,
     /// One more than the highest descriptor that is asked for.
     bound: RawFd,
-    /// The descriptor that the next telling begins with.
+    /// The descriptor that the next round of reports begins with.
     cursor: RawFd,
 }
 
@@ -66,74 +66,74 @@ const PARTS: [(Interest, Ready); 3] = [
 
 impl FdSets {
     /// The descriptors that are asked for, in any way.
-    fn members(&self) -> Vec<RawFd> {
-        let is_asked_for = |number: &RawFd| self.asked.iter().any(|set| contains(set, *number));
+    fn descriptors(&self) -> Vec<RawFd> {
+        let is_asked_for = |number: &RawFd| self.interest.iter().any(|set| contains(set, *number));
         (0..self.bound).filter(is_asked_for).collect()
     }
 
-    /// What `select` has said of writers as readers: puts right who hung up, and who has not. False if nothing
-    /// is left of it.
-    fn unmask(&mut self) -> io::Result<bool> {
-        let [readable, writable, _] = &self.said;
-        let asked = &self.asked[1];
+    /// Corrects what `select` has reported of writers as readers: who has hung up is writable. Returns `false`
+    /// if nothing is left of the result.
+    fn correct_hang_ups(&mut self) -> io::Result<bool> {
+        let [readable, writable, _] = &self.result;
+        let asked = &self.interest[1];
         let doubtful: Vec<RawFd> = FdSetIter::new(readable)
             .filter(|number| contains(asked, *number) && !contains(writable, *number))
             .collect();
         for number in doubtful {
-            // SAFETY: as in `ask`.
+            // SAFETY: as in `poll`.
             let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
-            let told = crate::sys::poll_now(&descriptor, PollFlags::empty())
+            let revents = crate::sys::poll_now(&descriptor, PollFlags::empty())
                 .map_err(|error| failed("poll", error))?;
-            if !told.is_empty() {
-                fd_set_insert(&mut self.said[1], number);
+            if !revents.is_empty() {
+                fd_set_insert(&mut self.result[1], number);
             } else if contains(&self.hidden, number) {
-                fd_set_remove(&mut self.said[0], number);
+                fd_set_remove(&mut self.result[0], number);
                 self.unread.push(number);
             }
         }
-        let mut said = self.said.iter();
+        let mut said = self.result.iter();
         Ok(said.any(|said| FdSetIter::new(said).next().is_some()))
     }
 
-    /// [`ask`](PollSet::ask), by poll(2).
-    fn ask_poll(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
-        for said in &mut self.said {
+    /// [`poll`](PollSet::poll), by poll(2).
+    fn poll_by_poll(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
+        for said in &mut self.result {
             said.fill(FdSetElement::default());
         }
-        let members = self.members();
-        let mut fds: Vec<PollFd<'_>> = (members.iter())
+        let descriptors = self.descriptors();
+        let mut fds: Vec<PollFd<'_>> = (descriptors.iter())
             .map(|number| {
                 let mut flags = PollFlags::empty();
                 let flag_of = [PollFlags::IN, PollFlags::OUT, PollFlags::PRI];
-                for (asked, flag) in self.asked.iter().zip(flag_of) {
+                for (asked, flag) in self.interest.iter().zip(flag_of) {
                     flags.set(flag, contains(asked, *number));
                 }
                 if contains(&self.hidden, *number) {
                     flags.remove(PollFlags::IN);
                 }
-                // SAFETY: as in `ask`.
+                // SAFETY: as in `poll`.
                 PollFd::from_borrowed_fd(unsafe { BorrowedFd::borrow_raw(*number) }, flags)
             })
             .collect();
-        let answers = rustix::event::poll(&mut fds, timeout.map(timespec).as_ref())
+        let reported = rustix::event::poll(&mut fds, timeout.map(timespec).as_ref())
             .map_err(|error| failed("poll", error))?;
-        for (number, told) in members.iter().zip(fds.iter().map(PollFd::revents)) {
-            let ended = told.intersects(PollFlags::HUP | PollFlags::ERR);
+        for (number, revents) in descriptors.iter().zip(fds.iter().map(PollFd::revents)) {
+            let ended = revents.intersects(PollFlags::HUP | PollFlags::ERR);
             let shows =
-                [PollFlags::IN, PollFlags::OUT, PollFlags::PRI].map(|flag| told.contains(flag));
+                [PollFlags::IN, PollFlags::OUT, PollFlags::PRI].map(|flag| revents.contains(flag));
             let [readable, writable, priority] = shows;
-            if told.contains(PollFlags::NVAL) {
-                self.gone.push(*number);
+            if revents.contains(PollFlags::NVAL) {
+                self.closed.push(*number);
                 continue;
             }
             let shows = [readable || ended, writable || ended, priority];
-            for (said, shows) in self.said.iter_mut().zip(shows) {
+            for (said, shows) in self.result.iter_mut().zip(shows) {
                 if shows {
                     fd_set_insert(said, *number);
                 }
             }
         }
-        Ok(answers > 0)
+        Ok(reported > 0)
     }
 }
 
@@ -178,7 +178,7 @@ impl PollSet for FdSets {
     fn set(&mut self, number: RawFd, interest: Interest) {
         let (mut put_in, mut hidden) = (interest, Interest::NONE);
         if HIDES_HANG_UPS {
-            let before = contains(&self.asked[1], number);
+            let before = contains(&self.interest[1], number);
             let writes = interest.contains(Interest::WRITABLE);
             self.writers = self.writers + usize::from(writes) - usize::from(before);
             if writes && !interest.contains(Interest::READABLE) {
@@ -187,29 +187,29 @@ impl PollSet for FdSets {
             put(&mut self.hidden, number, hidden, Interest::READABLE);
             self.unread.retain(|unread| *unread != number);
         }
-        for (set, (part, _)) in self.asked.iter_mut().zip(PARTS) {
+        for (set, (part, _)) in self.interest.iter_mut().zip(PARTS) {
             put(set, number, put_in, part);
         }
         if !interest.is_empty() {
             self.bound = self.bound.max(number + 1);
         } else if number + 1 == self.bound {
-            self.bound = (self.asked.iter())
+            self.bound = (self.interest.iter())
                 .map(|set| rustix::event::fd_set_bound(set))
                 .max()
                 .unwrap_or(0);
         }
     }
 
-    fn ask(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
-        self.gone.clear();
-        for (said, asked) in self.said.iter_mut().zip(&self.asked) {
+    fn poll(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
+        self.closed.clear();
+        for (said, asked) in self.result.iter_mut().zip(&self.interest) {
             said.clone_from(asked);
         }
         if !self.unread.is_empty() {
-            return self.ask_poll(timeout);
+            return self.poll_by_poll(timeout);
         }
         let timeout = timeout.map(timespec);
-        let [read, write, priority] = &mut self.said;
+        let [read, write, priority] = &mut self.result;
         // SAFETY: the sets hold the descriptors that were registered; that they are open, or that
         // asking about them is allowed, is the duty of whoever did that: "Why `register` is unsafe"
         // in the module above.
@@ -224,23 +224,23 @@ impl PollSet for FdSets {
         };
         match result {
             Ok(0) => Ok(false),
-            Ok(_) if HIDES_HANG_UPS && self.writers > 0 => match self.unmask()? {
+            Ok(_) if HIDES_HANG_UPS && self.writers > 0 => match self.correct_hang_ups()? {
                 true => Ok(true),
                 false => Err(Errno::INTR.into()),
             },
             Ok(_) => Ok(true),
             Err(Errno::BADF) => {
-                let closed = |number: &RawFd| {
+                let is_closed = |number: &RawFd| {
                     // SAFETY: as above; it is only asked whether it is open.
                     let descriptor = unsafe { BorrowedFd::borrow_raw(*number) };
                     rustix::io::fcntl_getfd(descriptor) == Err(Errno::BADF)
                 };
-                self.gone = self.members();
-                self.gone.retain(closed);
-                for said in &mut self.said {
+                self.closed = self.descriptors();
+                self.closed.retain(is_closed);
+                for said in &mut self.result {
                     said.fill(FdSetElement::default());
                 }
-                match self.gone.is_empty() {
+                match self.closed.is_empty() {
                     // It was closed and opened again meanwhile, or is not asked for any more.
                     true => Err(Errno::INTR.into()),
                     false => Ok(true),
@@ -251,16 +251,16 @@ impl PollSet for FdSets {
     }
 
     fn is_ready(&self, number: RawFd) -> bool {
-        self.said.iter().any(|set| contains(set, number))
+        self.result.iter().any(|set| contains(set, number))
     }
 
-    fn tell(&mut self, tell: &mut dyn FnMut(RawFd, Answer) -> bool) {
-        for number in &self.gone {
-            let answer = Answer {
+    fn for_each_ready(&mut self, f: &mut dyn FnMut(RawFd, Report) -> bool) {
+        for number in &self.closed {
+            let report = Report {
                 ready: Ready::READABLE | Ready::WRITABLE | Ready::ERROR,
-                gone: true,
+                is_closed: true,
             };
-            if !tell(*number, answer) {
+            if !f(*number, report) {
                 return; // The next call fails for the same reason.
             }
         }
@@ -281,7 +281,7 @@ impl PollSet for FdSets {
             };
             let mut ready = [Ready::default(); 64];
             let mut any = false;
-            for (said, (_, part)) in self.said.iter().zip(PARTS) {
+            for (said, (_, part)) in self.result.iter().zip(PARTS) {
                 for bit in FdSetIter::new(said.get(element..element + 1).unwrap_or_default()) {
                     ready[bit as usize] |= part;
                     any = true;
@@ -293,7 +293,8 @@ impl PollSet for FdSets {
             for bit in wanted {
                 let number = (element * bits + bit) as RawFd;
                 let ready = ready[bit];
-                if ready != Ready::default() && !tell(number, Answer { ready, gone: false }) {
+                let is_closed = false;
+                if ready != Ready::default() && !f(number, Report { ready, is_closed }) {
                     self.cursor = number;
                     return;
                 }

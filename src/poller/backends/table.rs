@@ -1,25 +1,26 @@
-//! What `poll(2)` and `select(2)` share: the kernel remembers nothing, so we keep the book.
+//! What `poll(2)` and `select(2)` share: the kernel remembers nothing, so the poller does.
 //!
 //! Two halves, each with its lock:
 //!
-//! * the **book** ([`InterestTable`]): what callers asked for, by descriptor number. Held for moments.
-//! * the **list** (a [`PollSet`]): what the kernel is handed. Held by the waiting thread, of which there
+//! * the **interest table** ([`InterestTable`]): what callers asked for, by descriptor number. Locked for
+//!   moments.
+//! * the **poll set** (a [`PollSet`]): what the kernel is handed. Locked by the waiting thread, of which there
 //!   is one, for the length of its wait. It holds only what is armed: a source that nobody waits for
 //!   costs the kernel nothing, and its hang-up, which poll reports unasked, cannot end a wait.
 //!
-//! To register, modify and deregister is to write into the book: no system call. A descriptor that
-//! was written about is put among the book's `changed`; the waiter carries changes over to the list
-//! before it asks the kernel. **Why no change is lost:** the waiter does that, and sets `waiting`,
-//! under the book's lock, so a change comes either before, and is carried over, or after, and sees
-//! `waiting`: then it writes to the notifier, which is in the list, and the waiter comes round.
+//! To register, modify and deregister is to write to the table: no system call. The descriptor is added to
+//! the table's `changed`, and the waiter copies changes to the poll set before it calls the kernel.
+//! **Why no change is lost:** the waiter does that, and sets `waiting`, under the table's lock, so a change
+//! comes either before, and is copied, or after, and sees `waiting`: then it writes to the notifier, which is
+//! in the poll set, and the waiter comes round.
 //! **Why no stale event is reported:** after the wait, again under the lock, what the kernel said of
-//! a descriptor counts only if its line in the book has not changed since it was carried over; if it
-//! has, the next round asks again, and nothing is lost, since the kernel tells levels.
+//! a descriptor counts only if its line in the table has not changed since it was copied; if it
+//! has, the next round asks again, and nothing is lost, since the kernel reports levels.
 //!
 //! **Why a descriptor closes when its owner closes it.** A thread within `poll` or `select` holds a reference
-//! to each file that it waits for. Deregistering is a change: the waiter comes round, and lets go.
+//! to each file that it waits for. Deregistering is a change: the waiter comes round, and drops it.
 //!
-//! Lock order: list, then book.
+//! Lock order: poll set, then table.
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -27,7 +28,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use super::long_wait::{self, LongWait, Part};
+use super::long_timeout::{self, LongTimeout, Part};
 use super::notifier::{Imp, Notifier, Wire};
 use crate::poller::{
     BorrowedDescriptor, Capabilities, Event, Events, Interest, Mode, Ready, Selector, Token, Until,
@@ -42,26 +43,26 @@ pub(super) trait PollSet: Send {
     /// Whether it tells hang-up and error apart from readable and writable.
     fn hints(&self) -> bool;
 
-    /// Asks for `interest` in a descriptor from now on; for nothing, if that is empty.
+    /// Polls a descriptor for `interest` from now on; not at all if that is empty.
     fn set(&mut self, number: RawFd, interest: Interest);
 
-    /// Asks the kernel: true if it says something of any descriptor, false if the time is over.
-    fn ask(&mut self, timeout: Option<Duration>) -> io::Result<bool>;
+    /// Calls the kernel. Returns `false` if the timeout has elapsed and nothing is ready.
+    fn poll(&mut self, timeout: Option<Duration>) -> io::Result<bool>;
 
-    /// Whether it said anything of this one.
+    /// Whether the last call reported this descriptor.
     fn is_ready(&self, number: RawFd) -> bool;
 
-    /// Calls `tell` with whatever it said, until that returns false. Where that left some untold,
-    /// the next round begins with them, so that those at the end have their turn.
-    fn tell(&mut self, tell: &mut dyn FnMut(RawFd, Answer) -> bool);
+    /// Calls `f` for each descriptor that the last call reported, until that returns `false`. Then the next
+    /// round begins with that one, so that those at the end have their turn.
+    fn for_each_ready(&mut self, f: &mut dyn FnMut(RawFd, Report) -> bool);
 }
 
-/// What the kernel says of one descriptor.
+/// What the kernel reports of one descriptor.
 #[derive(Clone, Copy)]
-pub(super) struct Answer {
+pub(super) struct Report {
     pub(super) ready: Ready,
-    /// It is not open: somebody has closed it behind our back.
-    pub(super) gone: bool,
+    /// It is not open: somebody has closed it without deregistering it.
+    pub(super) is_closed: bool,
 }
 
 /// A poller for a kernel that remembers nothing.
@@ -70,14 +71,14 @@ pub(super) struct TablePoller<W = Imp> {
     notifier: Notifier<W>,
     /// The notifier's descriptor.
     notified: RawFd,
-    book: Mutex<InterestTable>,
-    list: Mutex<Asking>,
+    table: Mutex<InterestTable>,
+    waiter: Mutex<Waiter>,
 }
 
 /// What belongs to the waiting thread.
-struct Asking {
-    list: Box<dyn PollSet>,
-    long: LongWait,
+struct Waiter {
+    poll_set: Box<dyn PollSet>,
+    long_timeout: LongTimeout,
 }
 
 #[derive(Default)]
@@ -86,7 +87,7 @@ struct InterestTable {
     lines: Vec<Line>,
     /// The numbers of the lines whose `changed` is set, each once.
     changed: Vec<RawFd>,
-    /// A thread is between carrying over and looking at the result.
+    /// A thread is between copying changes and reading the result.
     waiting: bool,
 }
 
@@ -99,7 +100,7 @@ struct Line {
     changed: bool,
 }
 
-const BLANK: Line = Line {
+const UNREGISTERED: Line = Line {
     token: Token(0),
     interest: Interest::NONE,
     mode: Mode::OneShot,
@@ -112,96 +113,103 @@ const BLANK: Line = Line {
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
 impl TablePoller {
-    pub(super) fn new(list: Box<dyn PollSet>) -> io::Result<TablePoller> {
+    pub(super) fn new(poll_set: Box<dyn PollSet>) -> io::Result<TablePoller> {
         let notifier = Notifier::new()?;
         let notified = notifier.descriptor().as_raw_fd();
-        Ok(TablePoller::with(notifier, notified, list))
+        Ok(TablePoller::with(notifier, notified, poll_set))
     }
 }
 
 impl<W: Wire> TablePoller<W> {
-    fn with(notifier: Notifier<W>, notified: RawFd, mut list: Box<dyn PollSet>) -> TablePoller<W> {
-        list.set(notified, Interest::READABLE);
+    fn with(
+        notifier: Notifier<W>,
+        notified: RawFd,
+        mut poll_set: Box<dyn PollSet>,
+    ) -> TablePoller<W> {
+        poll_set.set(notified, Interest::READABLE);
         TablePoller {
             capabilities: Capabilities {
                 level: true,
                 one_shot: true,
                 edge: false,
-                hints: list.hints(),
+                hints: poll_set.hints(),
                 descriptor: false,
-                granularity: list.granularity(),
+                granularity: poll_set.granularity(),
             },
             notifier,
             notified,
-            book: Mutex::new(InterestTable::default()),
-            list: Mutex::new(Asking {
-                list,
-                long: LongWait::default(),
+            table: Mutex::new(InterestTable::default()),
+            waiter: Mutex::new(Waiter {
+                poll_set,
+                long_timeout: LongTimeout::default(),
             }),
         }
     }
 
-    /// Changes a descriptor's line, and sees to it that a thread that waits takes notice.
+    /// Changes a descriptor's line, and wakes a thread that waits, so that it copies the change.
     fn change(
         &self,
         number: RawFd,
         change: &dyn Fn(&mut Line) -> io::Result<()>,
     ) -> io::Result<()> {
-        let mut book = self.book.lock();
+        let mut table = self.table.lock();
         let index = number as usize;
-        if index >= book.lines.len() {
-            book.lines.resize(index + 1, BLANK);
+        if index >= table.lines.len() {
+            table.lines.resize(index + 1, UNREGISTERED);
         }
-        let mut line = book.lines[index];
+        let mut line = table.lines[index];
         change(&mut line)?;
-        if book.waiting && book.changed.is_empty() {
+        if table.waiting && table.changed.is_empty() {
             // Under the lock, so that the waiter cannot have left that wait yet, nor see the change before
             // it is there. If it is refused, nothing has changed.
             self.notifier.kick()?;
         }
-        book.lines[index] = line;
-        book.note(number);
+        table.lines[index] = line;
+        table.mark_changed(number);
         Ok(())
     }
 
     fn wait_once(&self, events: &mut Events, timeout: Option<Duration>) -> io::Result<bool> {
-        let mut asking = self.list.lock();
-        let Asking { list, long } = &mut *asking;
-        let list = &mut **list;
+        let mut waiter = self.waiter.lock();
+        let Waiter {
+            poll_set,
+            long_timeout,
+        } = &mut *waiter;
+        let poll_set = &mut **poll_set;
         let cut = timeout.map(|timeout| timeout.min(LONGEST));
-        let part = long.part(cut);
+        let part = long_timeout.part(cut);
         let call = match part {
             Part::Whole => cut,
-            Part::First => Some(long_wait::SHORT),
+            Part::First => Some(long_timeout::SHORT),
             Part::Timer(_) => None,
         };
         {
-            let mut book = self.book.lock();
-            book.carry_over(list);
+            let mut table = self.table.lock();
+            table.sync(poll_set);
             if let Part::Timer(timer) = part {
                 // Last: it may have the number of one that was just deregistered, and closed.
-                list.set(timer, Interest::READABLE);
+                poll_set.set(timer, Interest::READABLE);
             }
-            book.waiting = true;
+            table.waiting = true;
         }
-        let result = list.ask(call);
-        let mut book = self.book.lock();
-        book.waiting = false;
+        let result = poll_set.poll(call);
+        let mut table = self.table.lock();
+        table.waiting = false;
         let (mut notified, mut over) = (false, false);
         match result {
             Ok(true) => {
-                notified = list.is_ready(self.notified) && self.notifier.consume();
-                over = matches!(part, Part::Timer(timer) if list.is_ready(timer));
-                book.collect(list, self.notified, part, events);
+                notified = poll_set.is_ready(self.notified) && self.notifier.consume();
+                over = matches!(part, Part::Timer(timer) if poll_set.is_ready(timer));
+                table.collect(poll_set, self.notified, part, events);
             }
             Ok(false) => over = part == Part::Whole,
             Err(_) => {}
         }
-        drop(book);
+        drop(table);
         if let Part::Timer(timer) = part {
-            list.set(timer, Interest::NONE);
+            poll_set.set(timer, Interest::NONE);
         }
-        long.end(part, &result);
+        long_timeout.end(part, &result);
         result?;
         let passed = over && cut == timeout && timeout != Some(Duration::ZERO);
         match passed || notified || !events.is_empty() || timeout == Some(Duration::ZERO) {
@@ -214,7 +222,7 @@ impl<W: Wire> TablePoller<W> {
 }
 
 impl InterestTable {
-    fn note(&mut self, number: RawFd) {
+    fn mark_changed(&mut self, number: RawFd) {
         let line = &mut self.lines[number as usize];
         if !line.changed {
             line.changed = true;
@@ -222,24 +230,24 @@ impl InterestTable {
         }
     }
 
-    /// Carries over to the list what has changed.
-    fn carry_over(&mut self, list: &mut dyn PollSet) {
+    /// Copies the changes to the poll set.
+    fn sync(&mut self, poll_set: &mut dyn PollSet) {
         for number in self.changed.drain(..) {
             let line = &mut self.lines[number as usize];
             line.changed = false;
-            list.set(number, line.interest);
+            poll_set.set(number, line.interest);
         }
     }
 
-    /// Turns what the kernel said into events.
+    /// Turns what the kernel reported into events.
     fn collect(
         &mut self,
-        list: &mut dyn PollSet,
+        poll_set: &mut dyn PollSet,
         notified: RawFd,
         part: Part,
         events: &mut Events,
     ) {
-        list.tell(&mut |number, answer| {
+        poll_set.for_each_ready(&mut |number, report| {
             if number == notified || part == Part::Timer(number) {
                 return true;
             }
@@ -250,15 +258,15 @@ impl InterestTable {
             if line.changed {
                 return true;
             }
-            events.push(Event::new(line.token, answer.ready));
-            if answer.gone {
-                // Closed behind our back: told once, in every mode, since nothing could make it
-                // any different; and forgotten, so that the number's next owner may come.
+            events.push(Event::new(line.token, report.ready));
+            if report.is_closed {
+                // Reported once, in every mode, since nothing could change it; and deregistered, so that
+                // the number's next owner may register.
                 line.registered = false;
             }
-            if line.mode == Mode::OneShot || answer.gone {
+            if line.mode == Mode::OneShot || report.is_closed {
                 line.interest = Interest::NONE;
-                self.note(number);
+                self.mark_changed(number);
             }
             true
         });
@@ -327,9 +335,9 @@ impl Selector for TablePoller {
     }
 }
 
-/// The book and its kick, with a kernel of three descriptors, of which the first is the notifier's. Left out:
-/// timeouts, errors, descriptors closed behind the book's back, and who calls `wait` again where it was
-/// interrupted, which is the model's loop. That a byte is there is one lock here, as in the kernel.
+/// The table and the notifier, with a kernel of three descriptors, of which the first is the notifier's. Left
+/// out: timeouts, errors, descriptors closed without being deregistered, and who calls `wait` again where it
+/// was interrupted, which is the model's loop. That a byte is there is one lock here, as in the kernel.
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
@@ -340,13 +348,13 @@ mod loom_tests {
 
     struct Kernel {
         readable: Mutex<[bool; 3]>,
-        news: loom::sync::Condvar,
+        changed: loom::sync::Condvar,
     }
 
     impl Kernel {
         fn set(&self, number: RawFd, readable: bool) {
             self.readable.lock()[number as usize] = readable;
-            self.news.notify_one();
+            self.changed.notify_one();
         }
     }
 
@@ -370,7 +378,7 @@ mod loom_tests {
     struct Level {
         kernel: Arc<Kernel>,
         asked: [bool; 3],
-        said: [bool; 3],
+        reported: [bool; 3],
     }
 
     impl PollSet for Level {
@@ -387,56 +395,56 @@ mod loom_tests {
         }
 
         /// Loom fails the model where this is for ever.
-        fn ask(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
+        fn poll(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
             let mut readable = self.kernel.readable.lock();
             loop {
-                for (number, said) in self.said.iter_mut().enumerate() {
-                    *said = self.asked[number] && readable[number];
+                for (number, reported) in self.reported.iter_mut().enumerate() {
+                    *reported = self.asked[number] && readable[number];
                 }
-                if self.said.contains(&true) || timeout.is_some() {
-                    return Ok(self.said.contains(&true));
+                if self.reported.contains(&true) || timeout.is_some() {
+                    return Ok(self.reported.contains(&true));
                 }
-                readable = self.kernel.news.wait(readable).unwrap();
+                readable = self.kernel.changed.wait(readable).unwrap();
             }
         }
 
         fn is_ready(&self, number: RawFd) -> bool {
-            self.said[number as usize]
+            self.reported[number as usize]
         }
 
-        fn tell(&mut self, tell: &mut dyn FnMut(RawFd, Answer) -> bool) {
-            for number in (0..3).filter(|number| self.said[*number as usize]) {
-                let (ready, gone) = (Ready::READABLE, false);
-                tell(number, Answer { ready, gone });
+        fn for_each_ready(&mut self, f: &mut dyn FnMut(RawFd, Report) -> bool) {
+            for number in (0..3).filter(|number| self.reported[*number as usize]) {
+                let (ready, is_closed) = (Ready::READABLE, false);
+                f(number, Report { ready, is_closed });
             }
         }
     }
 
     struct World {
         kernel: Arc<Kernel>,
-        booked: TablePoller<Fake>,
+        poller: TablePoller<Fake>,
     }
 
     impl World {
         fn new() -> Arc<World> {
             let kernel = Arc::new(Kernel {
                 readable: Mutex::new([false; 3]),
-                news: loom::sync::Condvar::new(),
+                changed: loom::sync::Condvar::new(),
             });
-            let list = Box::new(Level {
+            let poll_set = Box::new(Level {
                 kernel: kernel.clone(),
                 asked: [false; 3],
-                said: [false; 3],
+                reported: [false; 3],
             });
             let notifier = Notifier::with(Fake(kernel.clone()));
             Arc::new(World {
-                booked: TablePoller::with(notifier, NOTIFIED, list),
+                poller: TablePoller::with(notifier, NOTIFIED, poll_set),
                 kernel,
             })
         }
 
         fn register(&self, number: RawFd, interest: Interest) {
-            let change = self.booked.change(number, &|line| {
+            let change = self.poller.change(number, &|line| {
                 line.registered = true;
                 line.token = Token(number as u64);
                 (line.interest, line.mode) = (interest, Mode::OneShot);
@@ -446,7 +454,7 @@ mod loom_tests {
         }
 
         fn deregister(&self, number: RawFd) {
-            let change = self.booked.change(number, &|line| {
+            let change = self.poller.change(number, &|line| {
                 (line.registered, line.interest) = (false, Interest::NONE);
                 Ok(())
             });
@@ -456,7 +464,7 @@ mod loom_tests {
         /// Waits once, until it is told something or is notified.
         fn wait(&self) -> Vec<u64> {
             let mut events = Events::with_capacity(3);
-            while let Err(error) = self.booked.wait_once(&mut events, None) {
+            while let Err(error) = self.poller.wait_once(&mut events, None) {
                 assert_eq!(error.kind(), io::ErrorKind::Interrupted);
             }
             events.iter().map(|event| event.token().0).collect()
@@ -523,15 +531,15 @@ mod loom_tests {
                     world.deregister(1);
                     gone.store(true, O::SeqCst);
                     world.kernel.set(1, true);
-                    world.booked.notifier.notify().unwrap();
+                    world.poller.notifier.notify().unwrap();
                 })
             };
             // It was not ready before it was deregistered.
             assert!(world.wait().is_empty());
             assert!(gone.load(O::SeqCst));
-            // Whoever waited holds no reference to it any more: it is in no list.
+            // Whoever waited holds no reference to it any more: it is in no poll set.
             let mut events = Events::with_capacity(3);
-            let _ = world.booked.wait_once(&mut events, Some(Duration::ZERO));
+            let _ = world.poller.wait_once(&mut events, Some(Duration::ZERO));
             assert!(events.is_empty());
             changer.join().unwrap();
         });

@@ -1,4 +1,4 @@
-//! The end of a long wait, where the kernel's own call does not keep it.
+//! The end of a long wait, where the call's own timeout is not reliable.
 //!
 //! Linux's `ppoll` and `pselect6` begin anew when the process was stopped (SIGSTOP, a debugger) and goes on,
 //! with what was left of their timeout when it was stopped (`poll_select_finish` in fs/select.c): they are
@@ -10,11 +10,11 @@ use std::io;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
-/// By so much a wait may be late after a stop. Shorter ones are not worth three more system calls.
+/// A wait may be late by so much after a stop. Shorter ones are not worth three more system calls.
 pub(super) const SHORT: Duration = Duration::from_millis(50);
 
 #[derive(Default)]
-pub(super) struct LongWait {
+pub(super) struct LongTimeout {
     /// The first call of a wait has ended, and nothing had come.
     is_idle: bool,
     timer: imp::Timer,
@@ -31,7 +31,7 @@ pub(super) enum Part {
     Timer(RawFd),
 }
 
-impl LongWait {
+impl LongTimeout {
     pub(super) fn part(&mut self, timeout: Option<Duration>) -> Part {
         match timeout {
             Some(timeout) if imp::NEEDED && timeout > SHORT => match self.is_idle {

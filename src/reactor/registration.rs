@@ -1,0 +1,199 @@
+//! The reactors that a source is registered with: almost always none or one.
+
+use std::sync::Arc;
+use std::task::{Wake, Waker};
+use std::time::Duration;
+
+use super::source::Source;
+use super::timer::TimerHandle;
+use super::{Driver, Reactor, Token, now};
+use crate::poller::Interest;
+
+#[derive(Debug, Default)]
+pub(super) struct Registrations {
+    first: Option<Registration>,
+    #[expect(
+        clippy::box_collection,
+        reason = "one word instead of three in every source"
+    )]
+    more: Option<Box<Vec<Registration>>>,
+}
+
+/// With which reactor, under which token, and for what.
+#[derive(Debug)]
+pub(super) struct Registration {
+    reactor: Arc<Reactor>,
+    token: Token,
+    /// Without edges, what is armed.
+    pub(super) interest: Interest,
+    /// With levels: how many events in a row may have been spurious, since that was last checked.
+    pub(super) suspect_events: u8,
+    back_off: Option<Box<BackOff>>,
+}
+
+/// What is not armed until a timer fires.
+#[derive(Debug)]
+struct BackOff {
+    directions: Interest,
+    length: Duration,
+    timer: TimerHandle,
+}
+
+/// How long a direction is not armed first; then twice as long each time, up to the longest. That is also by
+/// how much a datagram may come late to a socket whose error queue nobody reads.
+const SHORTEST_BACK_OFF: Duration = Duration::from_millis(1);
+const LONGEST_BACK_OFF: Duration = Duration::from_millis(10);
+
+impl Registrations {
+    pub(super) fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Registration> {
+        let more = self.more.iter().flat_map(|more| &**more);
+        self.first.iter().chain(more)
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Registration> {
+        let more = self.more.iter_mut().flat_map(|more| &mut **more);
+        self.first.iter_mut().chain(more)
+    }
+
+    #[inline]
+    pub(super) fn with(&mut self, reactor: &Reactor) -> Option<&mut Registration> {
+        match &mut self.first {
+            Some(registration) if registration.is_with(reactor) => Some(registration),
+            _ => (self.more.as_mut()?.iter_mut()).find(|it| it.is_with(reactor)),
+        }
+    }
+
+    pub(super) fn add(&mut self, registration: Registration) {
+        match self.first {
+            None => self.first = Some(registration),
+            Some(_) => self.more.get_or_insert_default().push(registration),
+        }
+    }
+
+    pub(super) fn remove(&mut self, reactor: &Reactor) -> Registrations {
+        let mut removed = self.first.take_if(|it| it.is_with(reactor));
+        if let Some(more) = &mut self.more {
+            match removed {
+                Some(_) => self.first = more.pop(),
+                None => {
+                    let found = more.iter().position(|it| it.is_with(reactor));
+                    removed = found.map(|index| more.swap_remove(index));
+                }
+            }
+        }
+        Registrations {
+            first: removed,
+            more: None,
+        }
+    }
+
+    pub(super) fn remove_all(&mut self) -> Registrations {
+        std::mem::take(self)
+    }
+
+    /// Takes the source out of the reactors' tables. Not under the lock of the slots, which comes after
+    /// theirs.
+    pub(super) fn free_tokens(self) {
+        for registration in self.iter() {
+            drop(registration.reactor.remove(registration.token));
+        }
+    }
+}
+
+impl Registration {
+    pub(super) fn new(reactor: Arc<Reactor>, token: Token, interest: Interest) -> Registration {
+        Registration {
+            reactor,
+            token,
+            interest,
+            suspect_events: 0,
+            back_off: None,
+        }
+    }
+
+    #[inline]
+    pub(super) fn reactor(&self) -> &Reactor {
+        &self.reactor
+    }
+
+    #[inline]
+    pub(super) fn token(&self) -> Token {
+        self.token
+    }
+
+    #[inline]
+    fn is_with(&self, reactor: &Reactor) -> bool {
+        std::ptr::eq(&*self.reactor, reactor)
+    }
+
+    /// The directions that must not be armed yet.
+    pub(super) fn backed_off(&self) -> Interest {
+        match &self.back_off {
+            Some(back_off) => back_off.directions,
+            None => Interest::NONE,
+        }
+    }
+
+    /// Backs off from `directions`, twice as long as the last time; `source` is told when that is over. Returns
+    /// `false` if the reactor has closed: then the source is about to be sent elsewhere.
+    pub(super) fn back_off(
+        &mut self,
+        driver: &Driver,
+        source: &Arc<Source>,
+        directions: Interest,
+    ) -> bool {
+        let length = match &self.back_off {
+            Some(back_off) => (back_off.length * 2).min(LONGEST_BACK_OFF),
+            None => SHORTEST_BACK_OFF,
+        };
+        let end = Waker::from(Arc::new(BackOffEnd {
+            source: Arc::downgrade(source),
+            token: self.token,
+        }));
+        let timer = TimerHandle::set(&self.reactor, Some(driver), now() + length, &end);
+        let Some(timer) = timer else {
+            return false;
+        };
+        let directions = directions | self.backed_off();
+        self.reset_back_off(driver);
+        self.back_off = Some(Box::new(BackOff {
+            directions,
+            length,
+            timer,
+        }));
+        true
+    }
+
+    /// The next back-off begins with the shortest.
+    pub(super) fn reset_back_off(&mut self, driver: &Driver) {
+        if let Some(mut back_off) = self.back_off.take() {
+            back_off.timer.remove(Some(driver));
+        }
+    }
+
+    /// The back-off is over: returns what it was about. Its length is kept for the next one.
+    fn take_backed_off(&mut self) -> Interest {
+        match &mut self.back_off {
+            Some(back_off) => std::mem::take(&mut back_off.directions),
+            None => Interest::NONE,
+        }
+    }
+}
+
+/// What the timer of a [`BackOff`] wakes.
+struct BackOffEnd {
+    source: std::sync::Weak<Source>,
+    token: Token,
+}
+
+impl Wake for BackOffEnd {
+    fn wake(self: Arc<BackOffEnd>) {
+        if let Some(source) = self.source.upgrade() {
+            source.end_back_off(self.token, Registration::take_backed_off);
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Who waits for one source.
+//!
+//! Each waiter has an identity, [`WaiterId`]: a handle to the socket, or a future of ours. A waiter
+//! that comes again replaces its waker instead of adding one, and one that goes takes it along.
+//! Nearly always there is one at most, which has a place of its own. Several are in ordered maps, so that
+//! registering a waker and removing it costs O(log n) steps; only an event visits all who wait for it.
+//!
+//! **The order of wakes.** An event wakes everyone who waits, and the first to try takes what there is. A
+//! future waits for one operation, and keeps its identity until that is done: futures are woken in the order
+//! of their identities, which is that of their first polls, so whoever tried in vain is before whoever came
+//! later. A handle comes again for each operation, and whether the last one was in vain is not known: handles
+//! are woken behind the futures, in the order in which they came, but for the first, which is last. It will
+//! be the first to wait again, and would leave nothing to the others.
+
+use std::collections::BTreeMap;
+use std::task::Waker;
+
+use super::readiness::Direction;
+use crate::sync::{NeedsClone, Spare};
+
+/// Who waits: unique among the waiters of one source. (After 2^31 waiters of one source a number
+/// comes again; only if its first owner still waits in the same direction does one of the two go
+/// unwoken.)
+///
+/// Futures and handles have numbers of their own, so that futures come first: see the head.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct WaiterId(u32);
+
+impl WaiterId {
+    const HANDLE: u32 = 1 << 31;
+
+    /// A future, which waits for one operation, and is removed when that is done.
+    #[inline]
+    pub(crate) fn future(count: u32) -> WaiterId {
+        WaiterId(count & !WaiterId::HANDLE)
+    }
+
+    /// A handle, which comes again and again.
+    #[inline]
+    pub(crate) fn handle(count: u32) -> WaiterId {
+        WaiterId(count | WaiterId::HANDLE)
+    }
+
+    fn is_handle(self) -> bool {
+        self.0 & WaiterId::HANDLE != 0
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Waiters {
+    /// The waiter, as long as there is no second one.
+    only: Option<Waiter>,
+    /// Since there were two at once: all of them, unless there is only one. Boxed, since nearly every
+    /// source goes without.
+    several: Option<Box<[Queue; 2]>>,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    waker: Waker,
+    id: WaiterId,
+    direction: Direction,
+}
+
+impl Waiter {
+    #[inline]
+    fn is(&self, direction: Direction, id: WaiterId) -> bool {
+        self.direction == direction && self.id == id
+    }
+}
+
+/// Those who wait for one direction. (The maps keep a node when they are empty: one reader and one writer
+/// who wait by turns allocate nothing.)
+#[derive(Debug, Default)]
+struct Queue {
+    /// By id.
+    futures: BTreeMap<u32, Waker>,
+    /// By arrival.
+    handles: BTreeMap<u64, Waker>,
+    /// When each handle has arrived, by id.
+    arrivals: BTreeMap<u32, u64>,
+    arrived: u64,
+}
+
+impl Queue {
+    fn get(&mut self, id: WaiterId) -> Option<&mut Waker> {
+        match id.is_handle() {
+            true => self.handles.get_mut(self.arrivals.get(&id.0)?),
+            false => self.futures.get_mut(&id.0),
+        }
+    }
+
+    fn add(&mut self, id: WaiterId, waker: Waker) {
+        if id.is_handle() {
+            self.arrived += 1;
+            self.arrivals.insert(id.0, self.arrived);
+            self.handles.insert(self.arrived, waker);
+        } else {
+            self.futures.insert(id.0, waker);
+        }
+    }
+
+    fn remove(&mut self, id: WaiterId) -> Option<Waker> {
+        match id.is_handle() {
+            true => self.handles.remove(&self.arrivals.remove(&id.0)?),
+            false => self.futures.remove(&id.0),
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.futures.len() + self.handles.len()
+    }
+
+    /// Takes out everyone, in the order in which they are to be woken.
+    fn take(&mut self, wakers: &mut Vec<Waker>) {
+        while let Some((_, waker)) = self.futures.pop_first() {
+            wakers.push(waker);
+        }
+        while self.arrivals.pop_first().is_some() {}
+        let first = self.handles.pop_first();
+        while let Some((_, waker)) = self.handles.pop_first() {
+            wakers.push(waker);
+        }
+        wakers.extend(first.map(|(_, waker)| waker));
+    }
+}
+
+impl Waiters {
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    #[inline]
+    fn len(&self) -> usize {
+        match (&self.only, &self.several) {
+            (Some(_), _) => 1,
+            (None, None) => 0,
+            (None, Some(queues)) => queues.iter().map(Queue::len).sum(),
+        }
+    }
+
+    #[inline]
+    pub(super) fn register(
+        &mut self,
+        direction: Direction,
+        id: WaiterId,
+        waker: &Waker,
+        spare: &mut Spare,
+    ) -> Result<(), NeedsClone> {
+        match &mut self.only {
+            Some(only) if only.is(direction, id) => spare.renew(&mut only.waker, waker),
+            None if self.several.is_none() => {
+                let waker = spare.take()?;
+                self.only = Some(Waiter {
+                    waker,
+                    id,
+                    direction,
+                });
+                Ok(())
+            }
+            _ => self.register_among_others(direction, id, waker, spare),
+        }
+    }
+
+    #[cold]
+    fn register_among_others(
+        &mut self,
+        direction: Direction,
+        id: WaiterId,
+        waker: &Waker,
+        spare: &mut Spare,
+    ) -> Result<(), NeedsClone> {
+        let queues = self.several.get_or_insert_default();
+        if let Some(old) = queues[direction as usize].get(id) {
+            return spare.renew(old, waker);
+        }
+        let waker = spare.take()?;
+        if let Some(only) = self.only.take() {
+            queues[only.direction as usize].add(only.id, only.waker);
+        } else if queues.iter().all(|queue| queue.len() == 0) {
+            self.only = Some(Waiter {
+                waker,
+                id,
+                direction,
+            });
+            return Ok(());
+        }
+        queues[direction as usize].add(id, waker);
+        Ok(())
+    }
+
+    pub(super) fn remove(&mut self, direction: Direction, id: WaiterId) -> Option<Waker> {
+        match self.only.take_if(|only| only.is(direction, id)) {
+            Some(only) => Some(only.waker),
+            None => self.several.as_mut()?[direction as usize].remove(id),
+        }
+    }
+
+    /// Takes out the wakers of `direction`, in the order in which they are to be woken.
+    #[inline]
+    pub(super) fn take(&mut self, direction: Direction, wakers: &mut Vec<Waker>) {
+        if let Some(only) = self.only.take_if(|only| only.direction == direction) {
+            wakers.push(only.waker);
+        } else if let Some(queues) = &mut self.several {
+            queues[direction as usize].take(wakers);
+        }
+    }
+
+    /// Whether anybody waits for `direction`.
+    #[inline]
+    pub(super) fn contains(&self, direction: Direction) -> bool {
+        match (&self.only, &self.several) {
+            (Some(only), _) => only.direction == direction,
+            (None, None) => false,
+            (None, Some(queues)) => queues[direction as usize].len() > 0,
+        }
+    }
+
+    /// Whether anybody waits but `id` in `direction`. (In the other direction a handle may have
+    /// another user.)
+    pub(super) fn contains_others(&mut self, direction: Direction, id: WaiterId) -> bool {
+        let own = match (&self.only, &mut self.several) {
+            (Some(only), _) => only.is(direction, id),
+            (None, None) => false,
+            (None, Some(queues)) => queues[direction as usize].get(id).is_some(),
+        };
+        self.len() > usize::from(own)
+    }
+}
