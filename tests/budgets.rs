@@ -89,10 +89,10 @@ fn reading_writing_and_local_wakes_allocate_nothing() {
             return;
         }
         let (mut near, mut far) = pair().await;
-        // The first read waits for certain, since nobody writes yet. Else each answer might come before it
-        // is read for, until the counting has begun: where the kernel gives the processor to the task that
-        // answers as soon as something is sent to it, and there is no other processor free. Only a wait
-        // registers the stream, and that allocates.
+        // The first read waits for certain, since nobody writes yet. Else each answer might come
+        // before it is read for, until the counting has begun: where the kernel gives the processor
+        // to the task that answers as soon as something is sent to it, and there is no other
+        // processor free. Only a wait registers the stream, and that allocates.
         let mut bytes = [0; 64];
         let mut greeting = near.read_exact(&mut bytes);
         assert!(future::poll_once(&mut greeting).await.is_none());

@@ -10,7 +10,8 @@ use super::backends;
 /// A kernel interface that waits. A value, chosen at run time.
 ///
 /// Every backend has a name on every platform; [`available`](Self::available) lists those that can
-/// be opened here. One that belongs to a feature which is off is not available, and no list names it.
+/// be opened here. One that belongs to a feature which is off is not available, and no list names
+/// it.
 ///
 /// # Examples
 ///
@@ -38,18 +39,18 @@ pub enum Backend {
     Poll,
     /// `select(2)`: every Unix but illumos and Solaris.
     Select,
-    /// What the `polling` crate makes of epoll: Linux and Android, where polder's feature `polling` is
-    /// on. Slower than [`Epoll`](Self::Epoll); it is there so that the adapter that serves kqueue,
-    /// event ports and completion ports is tested on Linux too.
+    /// What the `polling` crate makes of epoll: Linux and Android, where polder's feature `polling`
+    /// is on. Slower than [`Epoll`](Self::Epoll); it is there so that the adapter that serves
+    /// kqueue, event ports and completion ports is tested on Linux too.
     Polling,
-    /// The reactor of the `async-io` crate: every platform, where polder's feature `async-io` is on.
-    /// For processes that use async-process, zbus, async-net or others of that family as well, so that
-    /// they have one reactor and not two.
+    /// The reactor of the `async-io` crate: every platform, where polder's feature `async-io` is
+    /// on. For processes that use async-process, zbus, async-net or others of that family as well,
+    /// so that they have one reactor and not two.
     ///
-    /// Slower than the platform's own, since async-io asks the kernel for one event at a time, and has
-    /// a helper thread that drives its reactor when nobody else does; often that is the one that hears
-    /// of an event. [`Capabilities`](super::Capabilities) say what else is missing: there are no edges,
-    /// no hints and no descriptor.
+    /// Slower than the platform's own, since async-io asks the kernel for one event at a time, and
+    /// has a helper thread that drives its reactor when nobody else does; often that is the one
+    /// that hears of an event. [`Capabilities`](super::Capabilities) say what else is missing:
+    /// there are no edges, no hints and no descriptor.
     AsyncIo,
 }
 
@@ -139,8 +140,8 @@ impl Backend {
     }
 
     /// What a runtime uses that was not told: the backend that the environment variable
-    /// `POLDER_BACKEND` names, else the [default](Self::default). A variable that is empty counts as none, as
-    /// scripts leave one that they have nothing to say with.
+    /// `POLDER_BACKEND` names, else the [default](Self::default). A variable that is empty counts
+    /// as none, as scripts leave one that they have nothing to say with.
     ///
     /// ```
     /// use polder::{Backend, Runtime};

@@ -50,8 +50,9 @@ impl std::error::Error for Failed {
     }
 }
 
-/// An error of `call`, of the same kind. Those that are no failure of the call's, and that callers tell by their
-/// number, stay as they are: [`Interrupted`](io::ErrorKind::Interrupted), and that there are no descriptors left.
+/// An error of `call`, of the same kind. Those that are no failure of the call's, and that callers
+/// tell by their number, stay as they are: [`Interrupted`](io::ErrorKind::Interrupted), and that
+/// there are no descriptors left.
 #[cold]
 pub(in crate::poller) fn failed(call: &'static str, cause: impl Into<io::Error>) -> io::Error {
     let cause = cause.into();

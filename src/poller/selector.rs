@@ -31,11 +31,12 @@ pub(crate) trait Selector: Send + Sync {
 
     fn deregister(&self, descriptor: BorrowedDescriptor<'_>) -> io::Result<()>;
 
-    /// Waits once; never called by two threads at once. `events` is empty, and stays within its limit.
-    /// Returns whether the kernel said that the deadline has passed; `false` says nothing about the time.
+    /// Waits once; never called by two threads at once. `events` is empty, and stays within its
+    /// limit. Returns whether the kernel said that the deadline has passed; `false` says nothing
+    /// about the time.
     ///
-    /// `Interrupted` means that there is nothing to report and that the deadline may not have passed: the
-    /// caller reads the clock and waits again.
+    /// `Interrupted` means that there is nothing to report and that the deadline may not have
+    /// passed: the caller reads the clock and waits again.
     fn wait(&self, events: &mut Events, until: Until) -> io::Result<bool>;
 
     fn notify(&self) -> io::Result<()>;
@@ -51,8 +52,8 @@ pub(crate) trait Selector: Send + Sync {
         Err(unsupported("a deadline in the kernel"))
     }
 
-    /// Whether registering a regular file would succeed and then never wait for anything, so that the
-    /// caller has to refuse it. epoll refuses such files by itself.
+    /// Whether registering a regular file would succeed and then never wait for anything, so that
+    /// the caller has to refuse it. epoll refuses such files by itself.
     fn accepts_files(&self) -> bool {
         false
     }
@@ -63,9 +64,9 @@ pub(crate) trait Selector: Send + Sync {
 pub(crate) enum Until {
     /// At once.
     Now,
-    /// At `deadline`, by a clock that was last read at `now`. A backend is only given deadlines that lie
-    /// ahead. It tells the kernel the difference, never the deadline: the process's clock need not be the
-    /// kernel's.
+    /// At `deadline`, by a clock that was last read at `now`. A backend is only given deadlines
+    /// that lie ahead. It tells the kernel the difference, never the deadline: the process's clock
+    /// need not be the kernel's.
     Deadline {
         deadline: Instant,
         now: Instant,
@@ -74,7 +75,8 @@ pub(crate) enum Until {
 }
 
 impl Until {
-    /// The end of a wait for `timeout` (`None`: forever) that begins now. Reads the clock only where it has to.
+    /// The end of a wait for `timeout` (`None`: forever) that begins now. Reads the clock only
+    /// where it has to.
     pub(crate) fn after(timeout: Option<Duration>, clock: fn() -> Instant) -> Until {
         match timeout {
             None => Until::Never,

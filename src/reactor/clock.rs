@@ -1,5 +1,5 @@
-//! The clock of the runtime. Everything above the pollers reads the time here, so that another clock can
-//! answer; the poller is handed [`now`].
+//! The clock of the runtime. Everything above the pollers reads the time here, so that another
+//! clock can answer; the poller is handed [`now`].
 
 use std::time::Instant;
 

@@ -1,18 +1,20 @@
 //! The half of a reactor that belongs to the thread that drives it.
 //!
-//! A [`Driver`] waits and wakes, and holds what therefore needs no lock: the worker's *local* timers. The
-//! scheduler knows which driver a thread has, and passes it where that matters.
+//! A [`Driver`] waits and wakes, and holds what therefore needs no lock: the worker's *local*
+//! timers. The scheduler knows which driver a thread has, and passes it where that matters.
 //!
-//! **Local timers.** A timer that is first polled on the thread that drives a reactor is in that driver's
-//! heap. Setting, resetting and dropping it there costs no lock and no atomic, and that is where nearly all
-//! timers spend their lives. A local timer that is reset or dropped elsewhere (by another thread, or by this
-//! one while it drives another runtime, or none) queues a [`TimerOp`] with the reactor and unparks the worker,
-//! which applies it before it does anything else to the heap. The head of `parking` says why none is lost.
+//! **Local timers.** A timer that is first polled on the thread that drives a reactor is in that
+//! driver's heap. Setting, resetting and dropping it there costs no lock and no atomic, and that is
+//! where nearly all timers spend their lives. A local timer that is reset or dropped elsewhere (by
+//! another thread, or by this one while it drives another runtime, or none) queues a [`TimerOp`]
+//! with the reactor and unparks the worker, which applies it before it does anything else to the
+//! heap. The head of `parking` says why none is lost.
 //!
 //! **Remote timers** are those of threads that drive nothing. They are in the background runtime's
-//! reactor, in a second heap, behind a lock: such a thread has to learn at each poll whether the timer has
-//! fired, and to exchange its waker, which a queue of operations cannot answer. A local timer that is touched
-//! elsewhere needs no answer, and there a lock would be paid for by every timer.
+//! reactor, in a second heap, behind a lock: such a thread has to learn at each poll whether the
+//! timer has fired, and to exchange its waker, which a queue of operations cannot answer. A local
+//! timer that is touched elsewhere needs no answer, and there a lock would be paid for by every
+//! timer.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -37,14 +39,15 @@ pub(crate) struct Driver {
     scratch: Cell<Option<Box<Scratch>>>,
 }
 
-/// Events taken from the kernel at once, and tasks run between two polls of it. As many of one as of the
-/// other: so the queue of ready tasks stays short, what was touched when an event was delivered is still in
-/// the nearest cache when its task runs, and tasks are served in the kernel's order. With 32 to 64 the cost of
-/// a poll cannot be measured beside them (Linux 6.18), and none of them waits for long.
+/// Events taken from the kernel at once, and tasks run between two polls of it. As many of one as
+/// of the other: so the queue of ready tasks stays short, what was touched when an event was
+/// delivered is still in the nearest cache when its task runs, and tasks are served in the kernel's
+/// order. With 32 to 64 the cost of a poll cannot be measured beside them (Linux 6.18), and none of
+/// them waits for long.
 pub(crate) const BATCH: usize = 64;
 
-/// After a wait that ended at a deadline the clock is read only if another timer is due within this of it:
-/// then that may be due as well, since it takes a while until a thread that is woken runs.
+/// After a wait that ended at a deadline the clock is read only if another timer is due within this
+/// of it: then that may be due as well, since it takes a while until a thread that is woken runs.
 const NEAR: Duration = Duration::from_millis(1);
 
 /// Memory that is reused in each turn.
@@ -71,9 +74,9 @@ pub(super) enum TimerOp {
     Suspend,
 }
 
-/// Operations for the driver: for each timer the last one, which replaces those before it. So there are
-/// never more of them than timers, however long nobody drives the worker. (The key of a timer that is to be
-/// removed is not used again before the driver has done that.)
+/// Operations for the driver: for each timer the last one, which replaces those before it. So there
+/// are never more of them than timers, however long nobody drives the worker. (The key of a timer
+/// that is to be removed is not used again before the driver has done that.)
 #[derive(Debug, Default)]
 pub(super) struct TimerOps {
     /// With the order in which they were requested, which is that of equal deadlines.
@@ -121,8 +124,8 @@ impl Driver {
         std::ptr::eq(&*self.reactor, reactor)
     }
 
-    /// Calls `f` with the local timers, if this is the driver of the reactor `id`, and that has not closed.
-    /// Operations that were requested elsewhere before are applied first.
+    /// Calls `f` with the local timers, if this is the driver of the reactor `id`, and that has not
+    /// closed. Operations that were requested elsewhere before are applied first.
     #[inline]
     pub(super) fn with_timers<R>(&self, id: u64, f: impl FnOnce(&mut TimerHeap) -> R) -> Option<R> {
         if self.reactor.id != id || self.reactor.is_closed() {
@@ -132,8 +135,8 @@ impl Driver {
         Some(f(&mut self.timers.borrow_mut()))
     }
 
-    /// Until when the worker may sleep: for `timeout` at most, and not beyond its earliest timer. Reads the
-    /// clock only if there is either.
+    /// Until when the worker may sleep: for `timeout` at most, and not beyond its earliest timer.
+    /// Reads the clock only if there is either.
     #[inline]
     pub(crate) fn until(&self, timeout: Option<Duration>) -> Until {
         self.apply_timer_ops();
@@ -173,8 +176,8 @@ impl Driver {
 
     /// Waits once and wakes the tasks whose sources are ready. Returns whether there was any.
     ///
-    /// In between it calls `awake`, with whether there is anyone to wake: the worker is to resume there,
-    /// before foreign code runs. See "Foreign code" at the head of `parking`.
+    /// In between it calls `awake`, with whether there is anyone to wake: the worker is to resume
+    /// there, before foreign code runs. See "Foreign code" at the head of `parking`.
     #[inline]
     pub(crate) fn wait(&self, until: Until, awake: impl FnOnce(bool)) -> io::Result<bool> {
         let mut scratch = self.scratch.take().unwrap_or_default();
@@ -187,8 +190,8 @@ impl Driver {
         result.map(|_| any)
     }
 
-    /// Wakes the tasks whose timers are due. Returns whether there was any. `before` is called before foreign
-    /// code runs, if any does.
+    /// Wakes the tasks whose timers are due. Returns whether there was any. `before` is called
+    /// before foreign code runs, if any does.
     #[inline]
     pub(crate) fn fire(&self, before: impl Fn()) -> bool {
         self.drop_wakers(&before);
@@ -196,8 +199,8 @@ impl Driver {
         self.has_timers() && self.fire_due(reached, before)
     }
 
-    /// Drops the wakers of timers that were dropped elsewhere. Runs foreign code, so not between `park` and
-    /// `resume`.
+    /// Drops the wakers of timers that were dropped elsewhere. Runs foreign code, so not between
+    /// `park` and `resume`.
     #[inline]
     pub(crate) fn drop_wakers(&self, before: impl Fn()) {
         self.apply_timer_ops();
@@ -227,14 +230,15 @@ impl Driver {
         any
     }
 
-    /// Makes the poller's descriptor readable when the earliest timer is due, or `timeout` has elapsed.
+    /// Makes the poller's descriptor readable when the earliest timer is due, or `timeout` has
+    /// elapsed.
     pub(crate) fn arm(&self, timeout: Option<Duration>) -> io::Result<()> {
         self.reactor.poller().arm(self.until(timeout))
     }
 
-    /// Closes the reactor: nothing is registered with it from here on, and all that is registered is given
-    /// up. Waiters are woken, and those that still want something register with the reactor that they find
-    /// then; timers read the clock.
+    /// Closes the reactor: nothing is registered with it from here on, and all that is registered
+    /// is given up. Waiters are woken, and those that still want something register with the
+    /// reactor that they find then; timers read the clock.
     pub(crate) fn close(&self) {
         let mut wakers = Vec::new();
         self.reactor.close(&mut wakers);
@@ -282,9 +286,9 @@ mod loom_tests {
 
     const FAR: Duration = Duration::from_secs(3_600);
 
-    /// A reactor and its driver as they are. Left out is the wait itself: that a notification ends it is the
-    /// poller's promise. So a worker that sleeps too long is one that found nothing *and* was not notified.
-    /// Left out too: the registry of reactors, and foreign code.
+    /// A reactor and its driver as they are. Left out is the wait itself: that a notification ends
+    /// it is the poller's promise. So a worker that sleeps too long is one that found nothing *and*
+    /// was not notified. Left out too: the registry of reactors, and foreign code.
     fn check(
         first: TimerOp,
         second: Option<TimerOp>,

@@ -1,15 +1,15 @@
 //! Events and timers become wakes: the poller, the sources and the timers of one worker.
 //!
 //! A [`Reactor`] is shared (`Arc`): every thread may register sources and timers with it. Its other
-//! half, the [`Driver`], belongs to the worker's thread: it waits, fires, and holds that worker's timers. What
-//! other threads reach of the reactor is behind locks, held for moments: the table of sources, the heap of
-//! remote timers, and the operations that are queued for the driver. Wakers are collected under them and
-//! called after.
+//! half, the [`Driver`], belongs to the worker's thread: it waits, fires, and holds that worker's
+//! timers. What other threads reach of the reactor is behind locks, held for moments: the table of
+//! sources, the heap of remote timers, and the operations that are queued for the driver. Wakers
+//! are collected under them and called after.
 //!
-//! **Sleeping.** The worker goes to sleep by [`park`](parking): it declares itself parked, *then* checks its
-//! inbox, the queued operations and the earliest deadline, and then waits. Whoever sets an earlier deadline
-//! elsewhere does so under a lock and unparks afterwards: that comes before the worker's check, and is seen,
-//! or after, and then the worker is parked already and is notified.
+//! **Sleeping.** The worker goes to sleep by [`park`](parking): it declares itself parked, *then*
+//! checks its inbox, the queued operations and the earliest deadline, and then waits. Whoever sets
+//! an earlier deadline elsewhere does so under a lock and unparks afterwards: that comes before the
+//! worker's check, and is seen, or after, and then the worker is parked already and is notified.
 //!
 //! **Tokens**: see [`table`].
 
@@ -55,8 +55,9 @@ pub(crate) struct Reactor {
     sources: Mutex<SourceTable>,
     remote_timers: Mutex<TimerHeap>,
     timer_ops: Mutex<TimerOps>,
-    /// The lengths of the three, to be read without the locks: what is seen here may be old, but never is for
-    /// the thread that drives the reactor and made the change itself. Each is written under its lock only.
+    /// The lengths of the three, to be read without the locks: what is seen here may be old, but
+    /// never is for the thread that drives the reactor and made the change itself. Each is written
+    /// under its lock only.
     source_count: AtomicUsize,
     remote_timer_count: AtomicUsize,
     timer_op_count: AtomicUsize,
@@ -106,8 +107,8 @@ impl Reactor {
 
     // Sleeping and waking: see the head of `parking`.
 
-    /// Wakes the worker if it sleeps: to be called after something was put where it looks before it sleeps.
-    /// Returns whether it slept.
+    /// Wakes the worker if it sleeps: to be called after something was put where it looks before it
+    /// sleeps. Returns whether it slept.
     #[inline]
     pub(crate) fn unpark(&self) -> bool {
         let asleep = self.parking.unpark();
@@ -117,8 +118,8 @@ impl Reactor {
         asleep
     }
 
-    /// [`unpark`](Self::unpark) where several workers are woken, and one that cannot be must not keep the
-    /// others asleep.
+    /// [`unpark`](Self::unpark) where several workers are woken, and one that cannot be must not
+    /// keep the others asleep.
     pub(crate) fn try_to_unpark(&self) {
         if self.parking.unpark() {
             let _ = self.poller.notify();
@@ -131,7 +132,8 @@ impl Reactor {
         self.parking.is_parked()
     }
 
-    /// Whether the worker is awake, and looks everywhere before it sleeps. Exact on the thread that drives it.
+    /// Whether the worker is awake, and looks everywhere before it sleeps. Exact on the thread that
+    /// drives it.
     #[inline]
     pub(crate) fn is_running(&self) -> bool {
         self.parking.is_running()
@@ -140,8 +142,8 @@ impl Reactor {
     /// Wakes the current or the next wait in any case.
     #[cold]
     pub(crate) fn notify(&self) {
-        // A notification that failed would be a hang somewhere else. No reason is known why it should fail,
-        // and there is no way to go on if it does.
+        // A notification that failed would be a hang somewhere else. No reason is known why it
+        // should fail, and there is no way to go on if it does.
         self.poller
             .notify()
             .expect("the poller takes a notification");
@@ -167,8 +169,8 @@ impl Reactor {
         self.source_count.load(Ordering::Relaxed) > 0
     }
 
-    /// Waits once, and collects the wakers of sources that are ready. Returns as [`Poller::wait_alone`]. For the
-    /// driver only.
+    /// Waits once, and collects the wakers of sources that are ready. Returns as
+    /// [`Poller::wait_alone`]. For the driver only.
     #[inline]
     fn wait(
         &self,
@@ -190,7 +192,8 @@ impl Reactor {
         Ok(reached)
     }
 
-    /// Refuses registrations from here on, and gives up all that is registered. For the driver only.
+    /// Refuses registrations from here on, and gives up all that is registered. For the driver
+    /// only.
     fn close(&self, wakers: &mut Vec<Waker>) {
         self.closed.store(true, Ordering::Release);
         timer::deregister(self.id);

@@ -6,28 +6,29 @@
 //! | state | means | set by |
 //! |---|---|---|
 //! | `RUNNING` | the worker looks at its inbox before it sleeps | the worker, when it wakes |
-//! | `PARKED` | the worker sleeps in the poller, or is about to | the worker, in [`park`](Parking::park) |
-//! | `NOTIFIED` | somebody has taken it on to call the poller's `notify` | [`unpark`](Parking::unpark), from `PARKED` |
+//! | `PARKED` | the worker sleeps in the poller, or is about to | [`park`](Parking::park) |
+//! | `NOTIFIED` | somebody has taken it on to notify the poller | [`unpark`](Parking::unpark) |
 //!
 //! **The protocol.** Who has something for the worker first puts it where the worker will look
 //! (inbox, deadlines, a flag), and then calls `unpark`; if that returns true, it calls `notify`.
 //! The worker first calls `park`, then looks everywhere once more, and only then sleeps.
 //!
-//! **Why no wake is lost.** Both sides write one place and then read the other's, with a sequentially
-//! consistent fence between. So at least one of them sees what the other wrote: either the worker
-//! finds the thing and does not sleep, or the other side finds `PARKED` and notifies; and a
-//! notification is kept by the poller until a wait consumes it. `loom` checks this below.
+//! **Why no wake is lost.** Both sides write one place and then read the other's, with a
+//! sequentially consistent fence between. So at least one of them sees what the other wrote: either
+//! the worker finds the thing and does not sleep, or the other side finds `PARKED` and notifies;
+//! and a notification is kept by the poller until a wait consumes it. `loom` checks this below.
 //!
-//! **Foreign code.** A waker may be of any executor: it may spawn, set a timer, wake this worker, drive a
-//! runtime, block until another worker has done something, or panic. So
+//! **Foreign code.** A waker may be of any executor: it may spawn, set a timer, wake this worker,
+//! drive a runtime, block until another worker has done something, or panic. So
 //!
-//! * none runs between `park` and `resume`: the kernel's answer is collected, the worker resumes, and
-//!   only then are the wakers called (`Driver::wait`). Until `resume` others take it for a sleeper, and
-//!   would leave to it what it cannot do while it is in a waker;
+//! * none runs between `park` and `resume`: the kernel's answer is collected, the worker resumes,
+//!   and only then are the wakers called (`Driver::wait`). Until `resume` others take it for a
+//!   sleeper, and would leave to it what it cannot do while it is in a waker;
 //! * a worker that was woken to search for tasks ends its search before it calls a waker
 //!   (`Worker::before_wakers`): else nobody would search for as long as the waker blocks;
 //! * a wake is not dropped because the thread that makes it drives the worker: where the worker is
-//!   not `RUNNING`, it notifies (`scheduler::current::unpark`). `RUNNING`, it looks everywhere before it sleeps.
+//!   not `RUNNING`, it notifies (`scheduler::current::unpark`). `RUNNING`, it looks everywhere
+//!   before it sleeps.
 //!
 //! What a waker queues for its own worker is found at the end of the turn, as from a task.
 
@@ -54,12 +55,12 @@ impl Parking {
     /// called before the last look.
     #[inline]
     pub(crate) fn park(&self) {
-        // On x86 a locked exchange is a full fence, at a third of the price of `mfence`. That rests on
-        // the hardware, and not on the memory model: there an exchange of one place, however strong,
-        // orders no later load of another. (Intel's manual, volume 3, on memory ordering: "Loads and
-        // stores are not reordered with locked instructions".) The second line
-        // holds the compiler. Loom and Miri, which know the model only, are given what it asks for;
-        // with the exchange Miri finds a lost wake.
+        // On x86 a locked exchange is a full fence, at a third of the price of `mfence`. That rests
+        // on the hardware, and not on the memory model: there an exchange of one place, however
+        // strong, orders no later load of another. (Intel's manual, volume 3, on memory ordering:
+        // "Loads and stores are not reordered with locked instructions".) The second line holds the
+        // compiler. Loom and Miri, which know the model only, are given what it asks for; with the
+        // exchange Miri finds a lost wake.
         if cfg!(all(
             any(target_arch = "x86", target_arch = "x86_64"),
             not(any(loom, miri))
@@ -72,13 +73,13 @@ impl Parking {
         }
     }
 
-    /// The worker is awake, or has found something and does not sleep. True if somebody had taken it on
-    /// to notify it: then what that one wrote before is seen from here on, and whoever comes later
-    /// fails to.
+    /// The worker is awake, or has found something and does not sleep. True if somebody had taken
+    /// it on to notify it: then what that one wrote before is seen from here on, and whoever comes
+    /// later fails to.
     #[inline]
     pub(crate) fn resume(&self) -> bool {
-        // Nobody but the worker leaves this state. A `NOTIFIED` that is overwritten is a notification
-        // that the poller keeps: at worst the next wait returns at once.
+        // Nobody but the worker leaves this state. A `NOTIFIED` that is overwritten is a
+        // notification that the poller keeps: at worst the next wait returns at once.
         self.0.load(Ordering::Relaxed) != RUNNING
             && self.0.swap(RUNNING, Ordering::Acquire) == NOTIFIED
     }

@@ -1,32 +1,33 @@
 //! What is known about one source's readiness, and who waits for it.
 //!
-//! Each direction has two counters: `events` counts what was reported, `spent` says up to which event
-//! the readiness was used up. While they differ, an operation is worth a try. `slots`, behind a lock, holds
-//! the [waiters](Waiters), and for the owner whatever has to change together with them.
+//! Each direction has two counters: `events` counts what was reported, `spent` says up to which
+//! event the readiness was used up. While they differ, an operation is worth a try. `slots`, behind
+//! a lock, holds the [waiters](Waiters), and for the owner whatever has to change together with
+//! them.
 //!
 //! **The protocol.**
 //!
-//! * An operation first takes a [`Snapshot`]. If that is ready it tries; if that would block it calls
-//!   [`clear`](Readiness::clear) with the snapshot, which spends the events counted *before* the
-//!   attempt.
-//! * Whoever finds its direction not ready takes the lock and calls [`Readiness::register_waker`], which
-//!   checks once more under the lock: if the direction is ready, it refuses, and the operation is tried
-//!   again; if not, it stores the waker.
+//! * An operation first takes a [`Snapshot`]. If that is ready it tries; if that would block it
+//!   calls [`clear`](Readiness::clear) with the snapshot, which spends the events counted *before*
+//!   the attempt.
+//! * Whoever finds its direction not ready takes the lock and calls [`Readiness::register_waker`],
+//!   which checks once more under the lock: if the direction is ready, it refuses, and the
+//!   operation is tried again; if not, it stores the waker.
 //! * An event, [`deliver`](Readiness::deliver), is counted, and its wakers are taken out, under the
 //!   lock, which is what makes counting a plain load and store.
 //!
 //! **Why no edge is lost.** An event between an attempt and its clearing is counted beyond what the
-//! clearing spends, so the direction stays ready. (Two attempts at once may spend in the wrong order;
-//! then the direction is ready without need, which costs one more attempt.) **Why no waiter is
-//! lost.** The event's critical section comes before the waiter's, and then the waiter sees the
+//! clearing spends, so the direction stays ready. (Two attempts at once may spend in the wrong
+//! order; then the direction is ready without need, which costs one more attempt.) **Why no waiter
+//! is lost.** The event's critical section comes before the waiter's, and then the waiter sees the
 //! count, or after, and then the event finds the waker. `loom` checks both below.
 //!
 //! A direction starts ready: nothing is known, so the first operation tries.
 //!
-//! **Wakers are cloned under no lock**, since that may run foreign code. Most waits come after an event
-//! has taken the waker out, and so need a clone: where nobody waits, it is made before the lock is taken
-//! ([`spare`](Readiness::spare)). Where somebody does, it is probably the same waker again: that is checked
-//! first, and if it is another one the lock is given back for the clone.
+//! **Wakers are cloned under no lock**, since that may run foreign code. Most waits come after an
+//! event has taken the waker out, and so need a clone: where nobody waits, it is made before the
+//! lock is taken ([`spare`](Readiness::spare)). Where somebody does, it is probably the same waker
+//! again: that is checked first, and if it is another one the lock is given back for the clone.
 
 use std::task::Waker;
 
@@ -145,8 +146,9 @@ impl<R> Readiness<R> {
         self.spent[direction as usize].store(seen.events, Ordering::Relaxed);
     }
 
-    /// Asks `query` whether the direction is ready *now*, and clears it if not. (The answer covers every event
-    /// that came before the question; one that comes after it is counted beyond what is cleared.)
+    /// Asks `query` whether the direction is ready *now*, and clears it if not. (The answer covers
+    /// every event that came before the question; one that comes after it is counted beyond what is
+    /// cleared.)
     #[inline]
     pub(super) fn refresh<E>(
         &self,
@@ -166,8 +168,8 @@ impl<R> Readiness<R> {
         self.slots.lock()
     }
 
-    /// A clone of the waker, if it will be needed: to be called before the lock is taken. The guess may be wrong
-    /// where waiters come or go meanwhile.
+    /// A clone of the waker, if it will be needed: to be called before the lock is taken. The guess
+    /// may be wrong where waiters come or go meanwhile.
     #[inline]
     pub(super) fn spare(&self, waker: &Waker) -> Spare {
         match self.has_waiters.load(Ordering::Relaxed) {
@@ -176,8 +178,8 @@ impl<R> Readiness<R> {
         }
     }
 
-    /// Registers a waker for the next event of `direction`, unless that is ready by now. The waker that it
-    /// replaces is in `spare` afterwards, to be dropped outside the lock.
+    /// Registers a waker for the next event of `direction`, unless that is ready by now. The waker
+    /// that it replaces is in `spare` afterwards, to be dropped outside the lock.
     #[inline]
     pub(super) fn register_waker(
         &self,
@@ -361,8 +363,8 @@ mod loom_tests {
         }
     }
 
-    /// What `Async` does. The snapshot belongs before the question: taken after it, an event in between
-    /// would be cleared unseen. Left out: what the poller does to be told again.
+    /// What `Async` does. The snapshot belongs before the question: taken after it, an event in
+    /// between would be cleared unseen. Left out: what the poller does to be told again.
     #[test]
     fn an_edge_between_the_look_at_the_level_and_waiting_is_never_lost() {
         loom::model(|| {
@@ -378,7 +380,8 @@ mod loom_tests {
         });
     }
 
-    /// A source that is registered with two reactors. Left out: how it came to be, which is in `source`.
+    /// A source that is registered with two reactors. Left out: how it came to be, which is in
+    /// `source`.
     #[test]
     fn two_that_deliver_at_once_lose_neither_event_nor_waiter() {
         let mut model = loom::model::Builder::new();
@@ -531,9 +534,10 @@ mod tests {
         wakers.iter().map(name).collect()
     }
 
-    /// Who waits for one operation keeps its turn until it is served. A handle that comes again may have
-    /// been served, so the first one goes last, or the others would never be.
-    // Not under Miri, for which two clones of a waker need not have the same table (`Waker::will_wake`).
+    /// Who waits for one operation keeps its turn until it is served. A handle that comes again may
+    /// have been served, so the first one goes last, or the others would never be.
+    // Not under Miri, for which two clones of a waker need not have the same table
+    // (`Waker::will_wake`).
     #[cfg(not(miri))]
     #[test]
     fn those_who_wait_are_woken_in_their_order() {
@@ -586,8 +590,10 @@ mod tests {
         assert_eq!(left, Registered::Ready, "the event is lost");
     }
 
-    /// A waker that is there already is not cloned, and one that is not is cloned before the lock is taken.
-    // Not under Miri, for which two clones of a waker need not have the same table (`Waker::will_wake`).
+    /// A waker that is there already is not cloned, and one that is not is cloned before the lock
+    /// is taken.
+    // Not under Miri, for which two clones of a waker need not have the same table
+    // (`Waker::will_wake`).
     #[cfg(not(miri))]
     #[test]
     fn a_waker_is_cloned_before_the_lock_is_taken_and_not_in_vain() {

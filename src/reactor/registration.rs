@@ -39,8 +39,8 @@ struct BackOff {
     timer: TimerHandle,
 }
 
-/// How long a direction is not armed first; then twice as long each time, up to the longest. That is also by
-/// how much a datagram may come late to a socket whose error queue nobody reads.
+/// How long a direction is not armed first; then twice as long each time, up to the longest. That
+/// is also by how much a datagram may come late to a socket whose error queue nobody reads.
 const SHORTEST_BACK_OFF: Duration = Duration::from_millis(1);
 const LONGEST_BACK_OFF: Duration = Duration::from_millis(10);
 
@@ -95,8 +95,8 @@ impl Registrations {
         std::mem::take(self)
     }
 
-    /// Takes the source out of the reactors' tables. Not under the lock of the slots, which comes after
-    /// theirs.
+    /// Takes the source out of the reactors' tables. Not under the lock of the slots, which comes
+    /// after theirs.
     pub(super) fn free_tokens(self) {
         for registration in self.iter() {
             drop(registration.reactor.remove(registration.token));
@@ -138,8 +138,9 @@ impl Registration {
         }
     }
 
-    /// Backs off from `directions`, twice as long as the last time; `source` is told when that is over. Returns
-    /// `false` if the reactor has closed: then the source is about to be sent elsewhere.
+    /// Backs off from `directions`, twice as long as the last time; `source` is told when that is
+    /// over. Returns `false` if the reactor has closed: then the source is about to be sent
+    /// elsewhere.
     pub(super) fn back_off(
         &mut self,
         driver: &Driver,

@@ -14,22 +14,23 @@
 //!
 //! **How it is registered.** With edges, a TCP stream for both directions and urgent data, at once
 //! and for good. Others for reading, and for writing while somebody waits to write: a Unix or UDP
-//! socket reports each message that drained as an edge, a wake-up for nobody. So a write that has to
-//! wait arms it, and the first event that nobody waited to write for disarms it. (Not the first event
-//! at all: who fills a buffer once fills it again, and pays one system call for that, not two a time.)
-//! What is lent, of which nothing is known, is registered for what was waited for only.
+//! socket reports each message that drained as an edge, a wake-up for nobody. So a write that has
+//! to wait arms it, and the first event that nobody waited to write for disarms it. (Not the first
+//! event at all: who fills a buffer once fills it again, and pays one system call for that, not two
+//! a time.) What is lent, of which nothing is known, is registered for what was waited for only.
 //!
 //! Without edges, for the directions that somebody waits for. Where there are levels, an event that
 //! wakes somebody leaves its direction armed, since most likely it is waited for again before the
-//! kernel is asked again; an event for which nobody waited disarms it. Where there is only one-shot,
-//! each event has spent the interest, and waiting arms again.
+//! kernel is asked again; an event for which nobody waited disarms it. Where there is only
+//! one-shot, each event has spent the interest, and waiting arms again.
 //!
-//! **Spurious events.** An error queue that nobody reads (`IP_RECVERR`, `SO_TIMESTAMPING`) makes poll(2) and
-//! select(2) call a socket ready for ever, though every read would block: whoever waits would be woken, try
-//! and wait again without an end. With levels, [`MOST_SUSPECT_EVENTS`] events in a row that are about an error,
-//! or may be, make us ask poll(2) whether there is anything else. If not, we [back off](Registration::back_off):
-//! the direction is armed again after a delay, which grows as long as nothing else is found. Whoever waits
-//! meanwhile is woken then. (With edges such an error is reported once.)
+//! **Spurious events.** An error queue that nobody reads (`IP_RECVERR`, `SO_TIMESTAMPING`) makes
+//! poll(2) and select(2) call a socket ready for ever, though every read would block: whoever waits
+//! would be woken, try and wait again without an end. With levels, [`MOST_SUSPECT_EVENTS`] events
+//! in a row that are about an error, or may be, make us ask poll(2) whether there is anything else.
+//! If not, we [back off](Registration::back_off): the direction is armed again after a delay, which
+//! grows as long as nothing else is found. Whoever waits meanwhile is woken then. (With edges such
+//! an error is reported once.)
 //!
 //! **Locks.** A reactor's table of sources, then a source's slots, then whatever the poller has; a
 //! waker is called and dropped under none of them.
@@ -81,8 +82,9 @@ enum Held {
     Lent(LentDescriptor),
 }
 
-/// So many events that may be spurious are believed before poll(2) is asked what they are about: few enough for
-/// spurious ones to cost little, and enough for the question to cost nothing beside them.
+/// So many events that may be spurious are believed before poll(2) is asked what they are about:
+/// few enough for spurious ones to cost little, and enough for the question to cost nothing beside
+/// them.
 const MOST_SUSPECT_EVENTS: u8 = 32;
 
 impl Source {
@@ -119,9 +121,10 @@ impl Source {
     /// is no more, clears readability, and so spares the attempt that would find out.
     ///
     /// It shows that for streams while neither an end nor urgent data was reported: with edges the
-    /// end of file makes no further one once it was reported together with the data, and a read stops
-    /// at the urgent mark. Where interest is armed again, arming looks again anyway. (A read of a Unix
-    /// stream also stops at a message that carried descriptors: such a read is not to be told here.)
+    /// end of file makes no further one once it was reported together with the data, and a read
+    /// stops at the urgent mark. Where interest is armed again, arming looks again anyway. (A read
+    /// of a Unix stream also stops at a message that carried descriptors: such a read is not to be
+    /// told here.)
     #[inline]
     pub(crate) fn drained_by_short_read(&self, seen: Snapshot) {
         let is_stream = matches!(self.kind, SourceKind::TcpStream | SourceKind::UnixStream);
@@ -131,8 +134,9 @@ impl Source {
         }
     }
 
-    /// Registers `waker` for the next event of `direction`, and the source with `reactor` where that is
-    /// needed. Returns `false` if the direction is ready by now: then the operation is to be tried again.
+    /// Registers `waker` for the next event of `direction`, and the source with `reactor` where
+    /// that is needed. Returns `false` if the direction is ready by now: then the operation is to
+    /// be tried again.
     #[inline]
     pub(crate) fn register_waker(
         self: &Arc<Self>,
@@ -228,8 +232,8 @@ impl Source {
         result.map(drop)
     }
 
-    /// Ends registrations that were taken out of the slots, under their lock still, like registering:
-    /// what the slots say and what the pollers know is the same.
+    /// Ends registrations that were taken out of the slots, under their lock still, like
+    /// registering: what the slots say and what the pollers know is the same.
     fn deregister(&self, registrations: Registrations) -> Registrations {
         for registration in registrations.iter() {
             let poller = registration.reactor().poller();
@@ -331,8 +335,8 @@ impl Source {
         registration: &mut Registration,
         ready: Ready,
     ) -> Interest {
-        // Where errors are reported as such, there is one. Where they are not, there may be, unless reading
-        // brings something.
+        // Where errors are reported as such, there is one. Where they are not, there may be, unless
+        // reading brings something.
         let is_suspect = match registration.reactor().poller().capabilities().hints {
             true => ready.intersects(Ready::ERROR),
             false => !self.take_has_read(),
@@ -356,7 +360,8 @@ impl Source {
         has_read
     }
 
-    /// Asks poll(2) which of the `reported` directions are ready for an error only, and backs off from those.
+    /// Asks poll(2) which of the `reported` directions are ready for an error only, and backs off
+    /// from those.
     #[cold]
     fn check_suspect(
         self: &Arc<Self>,
@@ -389,7 +394,8 @@ impl Source {
         }
     }
 
-    /// A back-off is over: what somebody waits for of it is armed again. `take` gives what it was about.
+    /// A back-off is over: what somebody waits for of it is armed again. `take` gives what it was
+    /// about.
     pub(super) fn end_back_off(&self, token: Token, take: fn(&mut Registration) -> Interest) {
         let mut wakers = Vec::new();
         let mut slots = self.readiness.lock();
@@ -590,8 +596,8 @@ impl Drop for Io {
     }
 }
 
-/// Sources and reactors as they are, on the kernel's own poller. Left out: the wait, and so events; and who
-/// finds a reactor (`context`), which after a refusal asks for another one.
+/// Sources and reactors as they are, on the kernel's own poller. Left out: the wait, and so events;
+/// and who finds a reactor (`context`), which after a refusal asks for another one.
 #[cfg(all(test, loom, unix))]
 mod loom_tests {
     use super::*;

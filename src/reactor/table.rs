@@ -82,8 +82,9 @@ mod tests {
         (Io::new(near.into(), SourceKind::Other), far)
     }
 
-    /// An event that was taken from the kernel before its source went finds nobody, and not whoever has
-    /// the place by then: that one would be woken for what happened to another descriptor, and believe it.
+    /// An event that was taken from the kernel before its source went finds nobody, and not whoever
+    /// has the place by then: that one would be woken for what happened to another descriptor, and
+    /// believe it.
     #[test]
     fn a_token_names_nobody_after_its_source_has_gone_also_when_its_place_is_taken() {
         let mut table = SourceTable::default();

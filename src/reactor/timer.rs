@@ -1,10 +1,11 @@
 //! A handle to a pending timer, in whichever heap that is.
 //!
-//! Timers follow their users: the owner drops its handle and sets another timer when it is polled on
-//! another worker, which [`TimerState::Unknown`] tells.
+//! Timers follow their users: the owner drops its handle and sets another timer when it is polled
+//! on another worker, which [`TimerState::Unknown`] tells.
 //!
-//! The functions of a [`TimerHandle`] take `here`, the driver of the worker that this thread drives, if any: on
-//! a local timer of that driver they act at once; on another driver's they queue an operation.
+//! The functions of a [`TimerHandle`] take `here`, the driver of the worker that this thread
+//! drives, if any: on a local timer of that driver they act at once; on another driver's they queue
+//! an operation.
 
 // The registry is a static, which loom's own cannot be.
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -116,7 +117,8 @@ impl TimerHandle {
         matches!(&self.heap, Heap::Remote(other) if Arc::ptr_eq(other, reactor))
     }
 
-    /// Gives it another deadline, pending or not. One that had fired has no waker until it is polled.
+    /// Gives it another deadline, pending or not. One that had fired has no waker until it is
+    /// polled.
     #[inline]
     pub(crate) fn reset(&self, here: Option<&Driver>, when: Instant) {
         match &self.heap {
@@ -189,8 +191,8 @@ fn push_timer_op(id: u64, key: Key, op: TimerOp) {
     }
 }
 
-/// The reactors that have not closed, by id. There are about as many as threads that drive one, and they
-/// are looked up seldom.
+/// The reactors that have not closed, by id. There are about as many as threads that drive one, and
+/// they are looked up seldom.
 static REGISTRY: Mutex<Vec<(u64, Weak<Reactor>)>> = Mutex::new(Vec::new());
 
 fn registry() -> MutexGuard<'static, Vec<(u64, Weak<Reactor>)>> {

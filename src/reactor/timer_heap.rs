@@ -1,19 +1,20 @@
 //! The pending timers of one worker: an indexed 4-ary min-heap.
 //!
 //! `nodes` is the heap, ordered by deadline and then by the order in which deadlines were set.
-//! `entries` holds, at a place that never moves, what belongs to each timer; each knows its node and
-//! each node its entry. A timer that is cancelled is taken out at once, so there are no dead nodes:
-//! the heap's memory stays within a few times what is pending. The entries' is given back when the
-//! last timer goes, since those that are left cannot move.
+//! `entries` holds, at a place that never moves, what belongs to each timer; each knows its node
+//! and each node its entry. A timer that is cancelled is taken out at once, so there are no dead
+//! nodes: the heap's memory stays within a few times what is pending. The entries' is given back
+//! when the last timer goes, since those that are left cannot move.
 //!
 //! Nearly every timeout is cancelled or pushed back. Pushing back costs nothing here: the entry
 //! notes the later deadline, its node stays where it is, too early, and is moved only if it comes
-//! to the top ([`update_top`](TimerHeap::update_top)). So a node's deadline is never later than its entry's.
+//! to the top ([`update_top`](TimerHeap::update_top)). So a node's deadline is never later than its
+//! entry's.
 //!
 //! Four children a node: half the levels of a binary heap, and siblings side by side in memory.
 //!
-//! Not synchronised: it belongs to one thread, or lies behind a lock. Wakers are handed out, never called nor
-//! dropped here.
+//! Not synchronised: it belongs to one thread, or lies behind a lock. Wakers are handed out, never
+//! called nor dropped here.
 
 use std::task::Waker;
 use std::time::Instant;
@@ -42,8 +43,8 @@ struct Node {
 struct Entry {
     when: Instant,
     order: u64,
-    /// Where its node is; [`NONE`] once it has fired, [`SUSPENDED`] if it is never to fire; the next
-    /// free entry if this one is free.
+    /// Where its node is; [`NONE`] once it has fired, [`SUSPENDED`] if it is never to fire; the
+    /// next free entry if this one is free.
     node: u32,
     waker: Option<Waker>,
 }
@@ -129,8 +130,8 @@ impl TimerHeap {
         }
     }
 
-    /// Gives a pending timer the waker in `spare`, where the one is then that it replaces; `Err` if it has
-    /// fired.
+    /// Gives a pending timer the waker in `spare`, where the one is then that it replaces; `Err` if
+    /// it has fired.
     pub(crate) fn set_waker(&mut self, key: Key, spare: &mut Spare) -> Result<(), Fired> {
         let entry = &mut self.entries[key.0 as usize];
         match entry.node {
@@ -164,8 +165,8 @@ impl TimerHeap {
                 entry: key.0,
             });
         }
-        // Its node is moved when it comes up. Mostly that need not be looked at, which spares a cache
-        // miss: it is never later than what the entry said.
+        // Its node is moved when it comes up. Mostly that need not be looked at, which spares a
+        // cache miss: it is never later than what the entry said.
         if when >= before || when >= self.nodes[node].when {
             return false;
         }

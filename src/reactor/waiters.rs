@@ -2,15 +2,17 @@
 //!
 //! Each waiter has an identity, [`WaiterId`]: a handle to the socket, or a future of ours. A waiter
 //! that comes again replaces its waker instead of adding one, and one that goes takes it along.
-//! Nearly always there is one at most, which has a place of its own. Several are in ordered maps, so that
-//! registering a waker and removing it costs O(log n) steps; only an event visits all who wait for it.
+//! Nearly always there is one at most, which has a place of its own. Several are in ordered maps,
+//! so that registering a waker and removing it costs O(log n) steps; only an event visits all who
+//! wait for it.
 //!
-//! **The order of wakes.** An event wakes everyone who waits, and the first to try takes what there is. A
-//! future waits for one operation, and keeps its identity until that is done: futures are woken in the order
-//! of their identities, which is that of their first polls, so whoever tried in vain is before whoever came
-//! later. A handle comes again for each operation, and whether the last one was in vain is not known: handles
-//! are woken behind the futures, in the order in which they came, but for the first, which is last. It will
-//! be the first to wait again, and would leave nothing to the others.
+//! **The order of wakes.** An event wakes everyone who waits, and the first to try takes what there
+//! is. A future waits for one operation, and keeps its identity until that is done: futures are
+//! woken in the order of their identities, which is that of their first polls, so whoever tried in
+//! vain is before whoever came later. A handle comes again for each operation, and whether the last
+//! one was in vain is not known: handles are woken behind the futures, in the order in which they
+//! came, but for the first, which is last. It will be the first to wait again, and would leave
+//! nothing to the others.
 
 use std::collections::BTreeMap;
 use std::task::Waker;
@@ -50,8 +52,8 @@ impl WaiterId {
 pub(super) struct Waiters {
     /// The waiter, as long as there is no second one.
     only: Option<Waiter>,
-    /// Since there were two at once: all of them, unless there is only one. Boxed, since nearly every
-    /// source goes without.
+    /// Since there were two at once: all of them, unless there is only one. Boxed, since nearly
+    /// every source goes without.
     several: Option<Box<[Queue; 2]>>,
 }
 
@@ -69,8 +71,8 @@ impl Waiter {
     }
 }
 
-/// Those who wait for one direction. (The maps keep a node when they are empty: one reader and one writer
-/// who wait by turns allocate nothing.)
+/// Those who wait for one direction. (The maps keep a node when they are empty: one reader and one
+/// writer who wait by turns allocate nothing.)
 #[derive(Debug, Default)]
 struct Queue {
     /// By id.

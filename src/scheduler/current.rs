@@ -1,14 +1,16 @@
 //! Which worker does this thread drive? The one thread-local of the scheduler and the reactor.
 //!
-//! While a thread drives a worker, [`Current`] holds the two halves of it that belong to that thread:
-//! its [`Local`] (tasks) and its [`Driver`] (events and timers). A worker may be driven within a task of
-//! another one, so [`enter`] remembers which was current before, and [`Entered`] restores it.
+//! While a thread drives a worker, [`Current`] holds the two halves of it that belong to that
+//! thread: its [`Local`] (tasks) and its [`Driver`] (events and timers). A worker may be driven
+//! within a task of another one, so [`enter`] remembers which was current before, and [`Entered`]
+//! restores it.
 //!
-//! The reactor room below has no thread-local: whatever depends on who drives a reactor is given the
-//! thread's `Driver` as an argument.
+//! The reactor room below has no thread-local: whatever depends on who drives a reactor is given
+//! the thread's `Driver` as an argument.
 //!
-//! **Foreign code.** [`with_current`] borrows the slot: no waker may be cloned, called or dropped within it,
-//! since that may enter another worker. Where wakers are involved, take a clone ([`current`], [`driver`]).
+//! **Foreign code.** [`with_current`] borrows the slot: no waker may be cloned, called or dropped
+//! within it, since that may enter another worker. Where wakers are involved, take a clone
+//! ([`current`], [`driver`]).
 
 use std::cell::RefCell;
 use std::mem::ManuallyDrop;
@@ -24,8 +26,9 @@ pub(super) struct Current {
 }
 
 thread_local! {
-    /// `ManuallyDrop`: without a destructor it costs no check at each access, and works in the destructors
-    /// of other thread-locals too. Nothing leaks, since each `enter` is undone by the drop of its `Entered`.
+    /// `ManuallyDrop`: without a destructor it costs no check at each access, and works in the
+    /// destructors of other thread-locals too. Nothing leaks, since each `enter` is undone by the
+    /// drop of its `Entered`.
     static CURRENT: RefCell<ManuallyDrop<Option<Current>>> =
         const { RefCell::new(ManuallyDrop::new(None)) };
 }
@@ -55,8 +58,8 @@ pub(crate) fn driver() -> Option<Rc<Driver>> {
     with_slot(|current| current.map(|current| current.driver.clone()))
 }
 
-/// Unparks the worker of `reactor`. Costs no atomic operation where this thread drives that worker and
-/// it is awake: then it looks everywhere before it sleeps.
+/// Unparks the worker of `reactor`. Costs no atomic operation where this thread drives that worker
+/// and it is awake: then it looks everywhere before it sleeps.
 #[inline]
 pub(super) fn unpark(reactor: &Reactor) {
     let is_awake_here = with_slot(|current| {
@@ -69,7 +72,8 @@ pub(super) fn unpark(reactor: &Reactor) {
 
 /// Makes a worker this thread's current one until the result is dropped.
 pub(super) fn enter(local: &Rc<Local>, driver: &Rc<Driver>) -> Entered {
-    // Within a task of a pool worker: that worker will not return soon to run what the task has spawned.
+    // Within a task of a pool worker: that worker will not return soon to run what the task has
+    // spawned.
     with_current(|outer| {
         if outer.is_pool_worker && outer.has_spawned.take() {
             outer.shared.wake_one();
@@ -90,7 +94,8 @@ pub(super) struct Entered {
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        // The last reference to the worker may go here, and foreign code with it: not under the borrow.
+        // The last reference to the worker may go here, and foreign code with it: not under the
+        // borrow.
         drop(replace(self.before.take()));
     }
 }

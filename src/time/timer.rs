@@ -15,10 +15,10 @@ use crate::sync::wake_all;
 /// A deadline, or a series of them: a future that gives the [`Instant`] when it fires, and a stream
 /// that gives one for each period.
 ///
-/// The interface is `async-io`'s. As a future it can be polled again after it has fired: with a period it
-/// waits for the next one; without one it is done, and gives its deadline again at once, until it is set
-/// anew. (async-io's never completes then.) As a stream, it ends then. What it gives is the deadline, not
-/// the time at which it was noticed.
+/// The interface is `async-io`'s. As a future it can be polled again after it has fired: with a
+/// period it waits for the next one; without one it is done, and gives its deadline again at once,
+/// until it is set anew. (async-io's never completes then.) As a stream, it ends then. What it
+/// gives is the deadline, not the time at which it was noticed.
 ///
 /// ```
 /// use polder::Timer;
@@ -51,8 +51,8 @@ use crate::sync::wake_all;
 ///
 /// # Cancel safety
 ///
-/// A timer that is dropped leaves nothing behind. One that is polled by reference and given up
-/// keeps its deadline.
+/// Cancel safe: dropping a timer has no effect. One that is polled by reference keeps its deadline
+/// when that future is dropped.
 ///
 /// # Panics
 ///
@@ -67,19 +67,19 @@ pub struct Timer {
     state: State,
     /// It has fired, and has no period: ready until it is set.
     done: bool,
-    /// The deadline may have come before it was polled with it: the next poll reads the clock. Not so where the
-    /// deadline was reckoned from the current time.
+    /// The deadline may have come before it was polled with it: the next poll reads the clock. Not
+    /// so where the deadline was reckoned from the current time.
     may_be_due: bool,
-    /// It was polled when its task had had its share of the loop: the next poll is free, or a future
-    /// before it that always takes the whole share would keep it from firing for ever.
+    /// It was polled when its task had used up its budget: the next poll is free, or a future
+    /// before it that always takes the whole budget would keep it from firing forever.
     deferred: bool,
 }
 
 #[derive(Debug)]
 enum State {
-    /// No worker knows of it. Whoever polled it while it was never to fire is remembered.
+    /// In no heap. Holds the waker of whoever polled it while it was never to fire.
     Idle(Option<Waker>),
-    /// It is in some worker's heap, with `when` as its deadline, or suspended there without one.
+    /// In a heap, with `when` as its deadline, or suspended there without one.
     Set(TimerHandle),
 }
 
@@ -297,8 +297,8 @@ impl Timer {
     fn set(&mut self, when: Option<Instant>, period: Option<Duration>) {
         self.period = period;
         self.done = false;
-        self.move_to(when);
-        // It was never to fire, and somebody waits all the same: now it is.
+        self.reset(when);
+        // It was never to fire, and somebody waits all the same: now it will.
         if let State::Idle(waker @ Some(_)) = &mut self.state {
             if when.is_some() {
                 wake_all(waker.take());
@@ -306,9 +306,9 @@ impl Timer {
         }
     }
 
-    /// Gives it another deadline, and keeps whoever waits.
+    /// Changes the deadline, and keeps the waker.
     #[inline]
-    fn move_to(&mut self, when: Option<Instant>) {
+    fn reset(&mut self, when: Option<Instant>) {
         self.when = when;
         self.may_be_due = true;
         match (&self.state, when) {
@@ -391,7 +391,7 @@ impl Timer {
 
     fn fired(&mut self, when: Instant) -> Instant {
         match self.period.map(|period| when.checked_add(period)) {
-            Some(next @ Some(_)) => self.move_to(next),
+            Some(next @ Some(_)) => self.reset(next),
             // The next one is too far away to be represented, or there is none.
             next => {
                 self.done = next.is_none();
@@ -446,7 +446,7 @@ impl Stream for Timer {
 ///
 /// # Cancel safety
 ///
-/// As [`Sleep`]: giving up leaves nothing behind.
+/// Cancel safe: dropping the future has no effect.
 pub fn sleep(duration: Duration) -> Sleep {
     Sleep(Timer::after(duration))
 }
@@ -467,7 +467,7 @@ pub fn sleep(duration: Duration) -> Sleep {
 ///
 /// # Cancel safety
 ///
-/// As [`Sleep`]: giving up leaves nothing behind.
+/// Cancel safe: dropping the future has no effect.
 pub fn sleep_until(deadline: Instant) -> Sleep {
     Sleep(Timer::at(deadline))
 }
@@ -492,7 +492,7 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
 ///
 /// # Cancel safety
 ///
-/// Dropping it leaves nothing behind; polled by reference, it keeps its deadline.
+/// Cancel safe: dropping it has no effect; polled by reference, it keeps its deadline.
 ///
 /// # Panics
 ///

@@ -1,34 +1,37 @@
 //! `async-io`'s reactor asks the kernel: one reactor in a process that also uses async-process,
 //! zbus or async-net, instead of two. Behind the feature `async-io`.
 //!
-//! That reactor is the process's, not ours: each descriptor is an [`async_io::Async`], whose interest
-//! is a waker of ours, a [`Signal`]. async-io's helper thread drives the reactor and calls it (or
-//! whichever thread is in `async_io::block_on`). The signal puts itself in the poller's **inbox** and
-//! ends the wait of the **parker**, which is all that a thread of ours sleeps in. That thread looks up
-//! what the signals are about in the **table**.
+//! That reactor is the process's, not ours: each descriptor is an [`async_io::Async`], whose
+//! interest is a waker of ours, a [`Signal`]. async-io's helper thread drives the reactor and calls
+//! it (or whichever thread is in `async_io::block_on`). The signal puts itself in the poller's
+//! **inbox** and ends the wait of the **parker**, which is all that a thread of ours sleeps in.
+//! That thread looks up what the signals are about in the **table**.
 //!
-//! **We never drive async-io's reactor.** Driving it calls everybody's wakers, in the middle of a wait of
-//! ours: they may spawn, set timers, drive this very runtime, or block. So the wait sleeps in a poller
-//! of the platform's in which nothing is registered, and async-io's own thread does the rest. The price
-//! is a switch of threads for each event.
+//! **We never drive async-io's reactor.** Driving it calls everybody's wakers, in the middle of a
+//! wait of ours: they may spawn, set timers, drive this very runtime, or block. So the wait sleeps
+//! in a poller of the platform's in which nothing is registered, and async-io's own thread does the
+//! rest. The price is a switch of threads for each event.
 //!
 //! **Why no signal is lost.** It is put in the inbox under the inbox's lock, and then the parker is
-//! notified, which ends its current or else its next wait. The waiter looks at the inbox after each.
+//! notified, which ends its current or else its next wait. The waiter looks at the inbox after
+//! each.
 //!
-//! * **What is armed.** async-io asks the kernel for one event at a time. So a report spends it, and
-//!   levels are made by arming what was reported again before the next wait. There are no edges: made
-//!   from this they would be levels, and spin.
-//! * **No stale event:** a signal counts only if the table still has that very signal and its direction
-//!   is still asked for; `modify` takes back what has not been reported yet, and arms it again.
-//! * **A zero timeout** must report what is ready, whatever async-io's thread is doing. So such a wait
-//!   first asks the kernel itself, by one `poll(2)` of all that is asked for.
+//! * **What is armed.** async-io asks the kernel for one event at a time. So a report spends it,
+//!   and levels are made by arming what was reported again before the next wait. There are no
+//!   edges: made from this they would be levels, and spin.
+//! * **No stale event:** a signal counts only if the table still has that very signal and its
+//!   direction is still asked for; `modify` takes back what has not been reported yet, and arms it
+//!   again.
+//! * **A zero timeout** must report what is ready, whatever async-io's thread is doing. So such a
+//!   wait first asks the kernel itself, by one `poll(2)` of all that is asked for.
 //! * **Order.** A signal is in the inbox at most once, and leaves it at the front: whoever is ready
 //!   again and again comes after all others, however few events a wait has room for.
 //! * **The end** of a source is told in the directions that are asked for. async-io tells no hints.
-//! * **Once per process:** a descriptor can be in async-io only once. If it is there already (by another
-//!   poller of ours, or somebody's `async_io::Async`), what is registered is a duplicate of it.
-//! * async-io opens its reactor on first use, and *panics* where there are no descriptors left for it.
-//!   So the first poller tries that first, with a reactor of its own.
+//! * **Once per process:** a descriptor can be in async-io only once. If it is there already (by
+//!   another poller of ours, or somebody's `async_io::Async`), what is registered is a duplicate of
+//!   it.
+//! * async-io opens its reactor on first use, and *panics* where there are no descriptors left for
+//!   it. So the first poller tries that first, with a reactor of its own.
 //!
 //! Lock order: table, then async-io's, then inbox. Foreign code runs under none of ours.
 
@@ -125,8 +128,8 @@ struct InboxState {
     /// How many of these are dead.
     dead: usize,
     notified: bool,
-    /// `None` once the poller is gone. Used under the lock only, so that its descriptors close with the
-    /// poller, whatever async-io's thread has in hand.
+    /// `None` once the poller is gone. Used under the lock only, so that its descriptors close with
+    /// the poller, whatever async-io's thread has in hand.
     parker: Option<Arc<dyn Selector>>,
 }
 
@@ -148,8 +151,8 @@ impl InboxState {
         Some(signal)
     }
 
-    /// The signal's source goes. The dead are removed when they are more than the living: so the inbox
-    /// stays as short as the table, also while nobody waits.
+    /// The signal's source goes. The dead are removed when they are more than the living: so the
+    /// inbox stays as short as the table, also while nobody waits.
     fn mark_dead(&mut self, signal: &Signal) {
         signal.dead.store(true, Ordering::Relaxed);
         if !signal.queued.load(Ordering::Relaxed) {
@@ -184,7 +187,8 @@ impl Wake for Signal {
         self.doubtful.store(is_owed && is_new, Ordering::Relaxed);
         state.raise(self);
         if let Some(parker) = &state.parker {
-            // A failure cannot be told to async-io, and leaves the signal where the next wait finds it.
+            // A failure cannot be told to async-io, and leaves the signal where the next wait finds
+            // it.
             let _ = parker.notify();
         }
     }
@@ -233,7 +237,8 @@ impl Line {
         Ok(())
     }
 
-    /// It was raised for what a look had told before, and is not so any more. (What cannot be asked counts.)
+    /// It was raised for what a look had told before, and is not so any more. (What cannot be asked
+    /// counts.)
     fn is_stale(&self, io: &Async<Watched>) -> bool {
         self.signal.doubtful.swap(false, Ordering::Relaxed)
             && sys::is_ready(io, self.signal.direction == Direction::Write).is_ok_and(|is| !is)
@@ -304,8 +309,8 @@ enum Watched {
     Duplicate(OwnedDescriptor),
 }
 
-/// What our pollers have lent to async-io. Some kernels refuse a second registration, and with others
-/// it would take the place of the first.
+/// What our pollers have lent to async-io. Some kernels refuse a second registration, and with
+/// others it would take the place of the first.
 static LENT: LazyLock<Mutex<HashSet<RawDescriptor>>> = LazyLock::new(Mutex::default);
 
 impl Watched {
@@ -425,8 +430,8 @@ impl AsyncIo {
         std::mem::take(&mut state.notified)
     }
 
-    /// Raises the signals of all that is ready now. (What async-io reports of the same afterwards is reported
-    /// twice, which pollers may do.)
+    /// Raises the signals of all that is ready now. (What async-io reports of the same afterwards
+    /// is reported twice, which pollers may do.)
     fn poll_now(&self) {
         let table = self.table.lock();
         let asked: Vec<_> = (table.sources.values())
@@ -550,7 +555,8 @@ impl Selector for AsyncIo {
         let passed = self.parker.wait(events, until)?;
         match self.collect(events) || passed || !events.is_empty() {
             true => Ok(passed),
-            // A signal was taken back meanwhile, or the parker cannot tell that the deadline has passed.
+            // A signal was taken back meanwhile, or the parker cannot tell that the deadline has
+            // passed.
             false => Err(io::ErrorKind::Interrupted.into()),
         }
     }

@@ -3,28 +3,29 @@
 //! Two descriptors of our own live in the set, both watched for edges, so that neither is ever
 //! read: an eventfd for notifications, and a timerfd, made on first need, for the end of a wait.
 //!
-//! **Timeouts.** What is given to the call (`epoll_wait`, and `epoll_pwait2` since 5.11) the kernel may
-//! overdraw by the thread's timer slack, 50 µs if nobody has said otherwise, or, if that is more, by a
-//! thousandth of its length, five in a process that was made nice, 100 ms at most (`select_estimate_accuracy`
-//! in Linux's fs/select.c); a timerfd it does not. So
-//! the call's own timeout is used for what is far away, where it costs no further call, since nearly every
-//! such deadline is given up or pushed back; and ends early enough for the timerfd to do the rest. That is
-//! also what a foreign loop can see ([`arm`](Epoll::arm)).
+//! **Timeouts.** What is given to the call (`epoll_wait`, and `epoll_pwait2` since 5.11) the kernel
+//! may overdraw by the thread's timer slack, 50 µs if nobody has said otherwise, or, if that is
+//! more, by a thousandth of its length, five in a process that was made nice, 100 ms at most
+//! (`select_estimate_accuracy` in Linux's fs/select.c); a timerfd it does not. So the call's own
+//! timeout is used for what is far away, where it costs no further call, since nearly every such
+//! deadline is given up or pushed back; and ends early enough for the timerfd to do the rest. That
+//! is also what a foreign loop can see ([`arm`](Epoll::arm)).
 //!
-//! **Clocks.** The process's clock need not be the kernel's: a preload library (libfaketime) shifts it, lets
-//! it run faster or slower, or stops it. So the kernel is only ever told *how long* to wait, and a time of
-//! the process's clock only says whether the timerfd is armed for it already. Where the two clocks run alike
-//! a timer that was armed is right to the nanosecond, and its expiry says that the deadline has passed. Where
-//! they do not, a wait may end before its time on the process's clock: then whoever waits for a deadline reads
-//! the clock again, as the runtime does (`sys::has_kernel_clock`).
+//! **Clocks.** The process's clock need not be the kernel's: a preload library (libfaketime) shifts
+//! it, lets it run faster or slower, or stops it. So the kernel is only ever told *how long* to
+//! wait, and a time of the process's clock only says whether the timerfd is armed for it already.
+//! Where the two clocks run alike a timer that was armed is right to the nanosecond, and its expiry
+//! says that the deadline has passed. Where they do not, a wait may end before its time on the
+//! process's clock: then whoever waits for a deadline reads the clock again, as the runtime does
+//! (`sys::has_kernel_clock`).
 //!
-//! The kernel writes to a buffer that comes with the caller's [`Events`], and its set is all the shared
-//! state there is: nothing here needs a lock but the timerfd.
+//! The kernel writes to a buffer that comes with the caller's [`Events`], and its set is all the
+//! shared state there is: nothing here needs a lock but the timerfd.
 //!
 //! Traps:
 //!
-//! * `epoll_ctl` reports a duplicate (`EEXIST`), an unknown descriptor (`ENOENT`) and one that cannot
-//!   be waited for (`EPERM`) by itself.
+//! * `epoll_ctl` reports a duplicate (`EEXIST`), an unknown descriptor (`ENOENT`) and one that
+//!   cannot be waited for (`EPERM`) by itself.
 //! * A descriptor that is closed while a duplicate of it lives on stays in the set, and can no
 //!   longer be removed. Hence the contract's duty to deregister first.
 //! * `EPOLLHUP` and `EPOLLERR` come unasked, again and again: see [`flags`].
@@ -50,10 +51,10 @@ use crate::sys::timespec;
 const NOTIFIER: u64 = u64::MAX;
 const TIMER: u64 = u64::MAX - 1;
 
-/// The timerfd fires at multiples of this, so that deadlines that are near each other share a wake-up, and
-/// one that is asked for twice, a reading of the clock later, is the same. Of 100,000 timers within 200 ms
-/// the median is 14 µs late so; with 20 µs it is 9, for a tenth more CPU time, without any grid 4, for half as
-/// much again (Linux 6.18).
+/// The timerfd fires at multiples of this, so that deadlines that are near each other share a
+/// wake-up, and one that is asked for twice, a reading of the clock later, is the same. Of 100,000
+/// timers within 200 ms the median is 14 µs late so; with 20 µs it is 9, for a tenth more CPU time,
+/// without any grid 4, for half as much again (Linux 6.18).
 const GRID: Duration = Duration::from_micros(32);
 
 /// A timeout from here on is the call's own, except for its last part.
@@ -96,8 +97,8 @@ struct Timer {
     origin: Option<Instant>,
     /// When it fires, by the process's clock.
     armed: Option<Instant>,
-    /// It was armed [`LONG`] before that or earlier: for a foreign loop. Then a wait arms it again, so that a
-    /// clock that jumped meanwhile makes no wait late by more than `LONG`.
+    /// It was armed [`LONG`] before that or earlier: for a foreign loop. Then a wait arms it again,
+    /// so that a clock that jumped meanwhile makes no wait late by more than `LONG`.
     from_afar: bool,
 }
 
@@ -132,8 +133,8 @@ impl Epoll {
         })
     }
 
-    /// Makes the timerfd fire at `deadline`, or a little later, on the grid. Costs a system call only where it
-    /// is not armed for that already.
+    /// Makes the timerfd fire at `deadline`, or a little later, on the grid. Costs a system call
+    /// only where it is not armed for that already.
     fn set_timer(&self, deadline: Instant, now: Instant) -> io::Result<()> {
         let timeout = deadline.saturating_duration_since(now);
         let mut timer = self.timer.lock();
@@ -210,8 +211,8 @@ impl Epoll {
             End::Call => nothing,
         };
         if is_full && (is_over || !list.is_empty()) {
-            // A notification that found no room came before this wait returns. Its edge comes with a
-            // later one, and is nobody's then.
+            // A notification that found no room came before this wait returns. Its edge comes with
+            // a later one, and is nobody's then.
             self.notifier.end_round();
         }
         match is_over || notified || !list.is_empty() {
@@ -350,8 +351,8 @@ fn ready(flags: EventFlags) -> Ready {
     ready
 }
 
-/// The error of changing or removing a descriptor that is not in the set. For a file that could not be in it
-/// the kernel says `EPERM`.
+/// The error of changing or removing a descriptor that is not in the set. For a file that could not
+/// be in it the kernel says `EPERM`.
 fn not_in_set(error: Errno) -> io::Error {
     match error {
         Errno::NOENT | Errno::PERM => crate::poller::error::not_registered(),
@@ -359,11 +360,12 @@ fn not_in_set(error: Errno) -> io::Error {
     }
 }
 
-/// The longest time that the timerfd is armed for: as good as never, and clear of the limits of the kernel's
-/// arithmetic.
+/// The longest time that the timerfd is armed for: as good as never, and clear of the limits of the
+/// kernel's arithmetic.
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// The first moment of the grid that is not before `end`. (A clock that was set back may be before `origin`.)
+/// The first moment of the grid that is not before `end`. (A clock that was set back may be before
+/// `origin`.)
 fn on_grid(origin: Instant, end: Instant) -> Instant {
     let past = |distance: Duration| distance.subsec_nanos() % GRID.subsec_nanos();
     let missing = match end.checked_duration_since(origin) {

@@ -1,10 +1,11 @@
 //! The end of a long wait, where the call's own timeout is not reliable.
 //!
-//! Linux's `ppoll` and `pselect6` begin anew when the process was stopped (SIGSTOP, a debugger) and goes on,
-//! with what was left of their timeout when it was stopped (`poll_select_finish` in fs/select.c): they are
-//! late by the pause. A timerfd goes on meanwhile. So a wait of more than [`SHORT`] is two calls: one of that
-//! length with a timeout of its own, and, if nothing came, one without, and with a timerfd beside the
-//! descriptors. A loop that is busy makes the first only; so the timerfd costs a thread that has nothing to do.
+//! Linux's `ppoll` and `pselect6` begin anew when the process was stopped (SIGSTOP, a debugger) and
+//! goes on, with what was left of their timeout when it was stopped (`poll_select_finish` in
+//! fs/select.c): they are late by the pause. A timerfd goes on meanwhile. So a wait of more than
+//! [`SHORT`] is two calls: one of that length with a timeout of its own, and, if nothing came, one
+//! without, and with a timerfd beside the descriptors. A loop that is busy makes the first only; so
+//! the timerfd costs a thread that has nothing to do.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -72,8 +73,8 @@ mod imp {
     pub(super) struct Timer(Option<OwnedFd>);
 
     impl Timer {
-        /// Becomes readable after `timeout`; not at all if that is zero. It is not readable before, whatever it
-        /// was. `None` where there is no such descriptor to be had.
+        /// Becomes readable after `timeout`; not at all if that is zero. It is not readable before,
+        /// whatever it was. `None` where there is no such descriptor to be had.
         pub(super) fn set(&mut self, timeout: Duration) -> Option<RawFd> {
             if self.0.is_none() {
                 let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;

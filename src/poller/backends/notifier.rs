@@ -18,18 +18,20 @@ pub(super) use imp::Imp;
 /// | `PENDING` | somebody has notified since the last round ended |
 /// | `WRITTEN` | and a byte is in the descriptor for it |
 ///
-/// A call sets `PENDING`. If both bits were on, it is done: the waiter that will turn them off has yet to
-/// see the byte, and returns after this call. Else the caller writes a byte *itself*, also where another is
-/// about to, since that one's write may fail; and then sets `WRITTEN`, if it is the same round still. Whoever
-/// set `PENDING` began the round; if the write fails, and nobody else's has succeeded, it ends the round too,
-/// so that the next call writes again. So where a round ended under a call's feet, the waiter has seen that
-/// call, if it began the round; if not, perhaps nobody has, and it begins anew.
+/// A call sets `PENDING`. If both bits were on, it is done: the waiter that will turn them off has
+/// yet to see the byte, and returns after this call. Else the caller writes a byte *itself*, also
+/// where another is about to, since that one's write may fail; and then sets `WRITTEN`, if it is
+/// the same round still. Whoever set `PENDING` began the round; if the write fails, and nobody
+/// else's has succeeded, it ends the round too, so that the next call writes again. So where a
+/// round ended under a call's feet, the waiter has seen that call, if it began the round; if not,
+/// perhaps nobody has, and it begins anew.
 ///
-/// The waiter ends the round when it saw the byte: by [`consume`](Notifier::consume) where the byte has to
-/// be taken out, which it does *before* it ends the round, so that it can never take out the byte of a
-/// later one; by [`acknowledge`](Notifier::acknowledge) where the descriptor is watched for edges. Ending the
-/// round (`AcqRel`) makes visible what the callers did before. A byte without `PENDING` is left over, or a
-/// [`kick`](Notifier::kick): the waiter comes round, and its wait goes on.
+/// The waiter ends the round when it saw the byte: by [`consume`](Notifier::consume) where the byte
+/// has to be taken out, which it does *before* it ends the round, so that it can never take out the
+/// byte of a later one; by [`acknowledge`](Notifier::acknowledge) where the descriptor is watched
+/// for edges. Ending the round (`AcqRel`) makes visible what the callers did before. A byte without
+/// `PENDING` is left over, or a [`kick`](Notifier::kick): the waiter comes round, and its wait goes
+/// on.
 pub(super) struct Notifier<W = Imp> {
     state: AtomicU32,
     imp: W,
@@ -48,8 +50,8 @@ pub(super) trait Wire {
     /// Empties it.
     fn drain(&self);
 
-    /// Whether it has to be emptied even where it is watched for edges, so that it cannot fill up: a write
-    /// to what is full is no edge.
+    /// Whether it has to be emptied even where it is watched for edges, so that it cannot fill up:
+    /// a write to what is full is no edge.
     #[cfg_attr(
         not(any(target_os = "linux", target_os = "android")),
         allow(dead_code, reason = "nothing there is watched for edges")
@@ -124,7 +126,8 @@ impl<W: Wire> Notifier<W> {
         self.end_round()
     }
 
-    /// Says whether there was a notification, and that a wait returns with it. The byte may be there still.
+    /// Says whether there was a notification, and that a wait returns with it. The byte may be
+    /// there still.
     pub(super) fn end_round(&self) -> bool {
         // Whoever saw the byte sees what its writer set before: the kernel has a lock for it.
         let mut now = self.state.load(Ordering::Acquire);
@@ -193,7 +196,8 @@ mod imp {
         fn drain(&self) {
             match self {
                 Imp::Eventfd(eventfd) => {
-                    // A read that failed otherwise leaves the byte, and the next wait comes round once more.
+                    // A read that failed otherwise leaves the byte, and the next wait comes round
+                    // once more.
                     let _ = rustix::io::retry_on_intr(|| rustix::io::read(eventfd, &mut [0; 8]));
                 }
                 Imp::Pair(pair) => pair.drain(),
@@ -267,8 +271,9 @@ mod pair {
     }
 }
 
-/// The eventfd or the socket pair is an atomic here; what it orders, the kernel's lock does. Left out: a write
-/// that finds it full (which it reports as done), and a waiter that watches edges, which is one that drains.
+/// The eventfd or the socket pair is an atomic here; what it orders, the kernel's lock does. Left
+/// out: a write that finds it full (which it reports as done), and a waiter that watches edges,
+/// which is one that drains.
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
@@ -329,8 +334,8 @@ mod loom_tests {
             while self.notifier.notify().is_err() {}
         }
 
-        /// One wait: until a notification, whatever wakes it for nothing. Loom fails the model where
-        /// it is for ever.
+        /// One wait: until a notification, whatever wakes it for nothing. Loom fails the model
+        /// where it is for ever.
         fn wait(&self) {
             loop {
                 let mut bytes = self.notifier.imp.bytes.lock();

@@ -1,19 +1,20 @@
-//! `select(2)`: every Unix but illumos and Solaris, whose `select` ends at `FD_SETSIZE` whatever one
-//! does. Level and one-shot, by an [interest table](super::table).
+//! `select(2)`: every Unix but illumos and Solaris, whose `select` ends at `FD_SETSIZE` whatever
+//! one does. Level and one-shot, by an [interest table](super::table).
 //!
 //! Traps:
 //!
-//! * `FD_SETSIZE` is libc's limit, not the kernel's: those of Linux, Apple and the BSDs take longer sets
-//!   (rustix calls Apple's function that does), so the sets are as long as they have to be.
+//! * `FD_SETSIZE` is libc's limit, not the kernel's: those of Linux, Apple and the BSDs take longer
+//!   sets (rustix calls Apple's function that does), so the sets are as long as they have to be.
 //! * One descriptor that is closed makes the whole call fail with `EBADF`. Then each is checked by
 //!   itself, and those that are not open are reported as closed.
 //! * The third set means urgent data (and on some systems more): a hint. There is none for hang-up
 //!   or error; both show as readable and writable.
-//! * But on Linux a hang-up shows as readable only (`POLLIN_SET` and `POLLOUT_SET` in fs/select.c), so whoever
-//!   waits to write to a peer that has shut down everything, and keeps its descriptor, would wait for ever.
-//!   So a writer is put among the readers as well; if it shows there, poll(2) says whether it hung up. If it has
-//!   not, there are bytes that nobody reads, and select would say so again and again: as long as such a
-//!   writer is among them, all of them are waited for by poll(2).
+//! * But on Linux a hang-up shows as readable only (`POLLIN_SET` and `POLLOUT_SET` in fs/select.c),
+//!   so whoever waits to write to a peer that has shut down everything, and keeps its descriptor,
+//!   would wait for ever. So a writer is put among the readers as well; if it shows there, poll(2)
+//!   says whether it hung up. If it has not, there are bytes that nobody reads, and select would
+//!   say so again and again: as long as such a writer is among them, all of them are waited for by
+//!   poll(2).
 
 use std::io;
 use std::os::fd::{BorrowedFd, RawFd};
@@ -71,8 +72,8 @@ impl FdSets {
         (0..self.bound).filter(is_asked_for).collect()
     }
 
-    /// Corrects what `select` has reported of writers as readers: who has hung up is writable. Returns `false`
-    /// if nothing is left of the result.
+    /// Corrects what `select` has reported of writers as readers: who has hung up is writable.
+    /// Returns `false` if nothing is left of the result.
     fn correct_hang_ups(&mut self) -> io::Result<bool> {
         let [readable, writable, _] = &self.result;
         let asked = &self.interest[1];
@@ -145,8 +146,8 @@ fn contains(set: &[FdSetElement], number: RawFd) -> bool {
         .is_some_and(|one| FdSetIter::new(one).any(|bit| bit as usize == number as usize % bits))
 }
 
-/// Puts a descriptor into the set for `part` of what it is asked for, or takes it out. The three sets grow
-/// alike: the kernel takes them to be of one length.
+/// Puts a descriptor into the set for `part` of what it is asked for, or takes it out. The three
+/// sets grow alike: the kernel takes them to be of one length.
 #[inline(never)] // Not three times over.
 fn put(set: &mut Vec<FdSetElement>, number: RawFd, interest: Interest, part: Interest) {
     let elements = rustix::event::fd_set_num_elements(1, number + 1);

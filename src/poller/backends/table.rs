@@ -2,23 +2,25 @@
 //!
 //! Two halves, each with its lock:
 //!
-//! * the **interest table** ([`InterestTable`]): what callers asked for, by descriptor number. Locked for
-//!   moments.
-//! * the **poll set** (a [`PollSet`]): what the kernel is handed. Locked by the waiting thread, of which there
-//!   is one, for the length of its wait. It holds only what is armed: a source that nobody waits for
-//!   costs the kernel nothing, and its hang-up, which poll reports unasked, cannot end a wait.
+//! * the **interest table** ([`InterestTable`]): what callers asked for, by descriptor number.
+//!   Locked for moments.
+//! * the **poll set** (a [`PollSet`]): what the kernel is handed. Locked by the waiting thread, of
+//!   which there is one, for the length of its wait. It holds only what is armed: a source that
+//!   nobody waits for costs the kernel nothing, and its hang-up, which poll reports unasked, cannot
+//!   end a wait.
 //!
-//! To register, modify and deregister is to write to the table: no system call. The descriptor is added to
-//! the table's `changed`, and the waiter copies changes to the poll set before it calls the kernel.
-//! **Why no change is lost:** the waiter does that, and sets `waiting`, under the table's lock, so a change
-//! comes either before, and is copied, or after, and sees `waiting`: then it writes to the notifier, which is
-//! in the poll set, and the waiter comes round.
-//! **Why no stale event is reported:** after the wait, again under the lock, what the kernel said of
-//! a descriptor counts only if its line in the table has not changed since it was copied; if it
-//! has, the next round asks again, and nothing is lost, since the kernel reports levels.
+//! To register, modify and deregister is to write to the table: no system call. The descriptor is
+//! added to the table's `changed`, and the waiter copies changes to the poll set before it calls
+//! the kernel. **Why no change is lost:** the waiter does that, and sets `waiting`, under the
+//! table's lock, so a change comes either before, and is copied, or after, and sees `waiting`: then
+//! it writes to the notifier, which is in the poll set, and the waiter comes round. **Why no stale
+//! event is reported:** after the wait, again under the lock, what the kernel said of a descriptor
+//! counts only if its line in the table has not changed since it was copied; if it has, the next
+//! round asks again, and nothing is lost, since the kernel reports levels.
 //!
-//! **Why a descriptor closes when its owner closes it.** A thread within `poll` or `select` holds a reference
-//! to each file that it waits for. Deregistering is a change: the waiter comes round, and drops it.
+//! **Why a descriptor closes when its owner closes it.** A thread within `poll` or `select` holds a
+//! reference to each file that it waits for. Deregistering is a change: the waiter comes round, and
+//! drops it.
 //!
 //! Lock order: poll set, then table.
 
@@ -52,8 +54,8 @@ pub(super) trait PollSet: Send {
     /// Whether the last call reported this descriptor.
     fn is_ready(&self, number: RawFd) -> bool;
 
-    /// Calls `f` for each descriptor that the last call reported, until that returns `false`. Then the next
-    /// round begins with that one, so that those at the end have their turn.
+    /// Calls `f` for each descriptor that the last call reported, until that returns `false`. Then
+    /// the next round begins with that one, so that those at the end have their turn.
     fn for_each_ready(&mut self, f: &mut dyn FnMut(RawFd, Report) -> bool);
 }
 
@@ -160,8 +162,8 @@ impl<W: Wire> TablePoller<W> {
         let mut line = table.lines[index];
         change(&mut line)?;
         if table.waiting && table.changed.is_empty() {
-            // Under the lock, so that the waiter cannot have left that wait yet, nor see the change before
-            // it is there. If it is refused, nothing has changed.
+            // Under the lock, so that the waiter cannot have left that wait yet, nor see the change
+            // before it is there. If it is refused, nothing has changed.
             self.notifier.kick()?;
         }
         table.lines[index] = line;
@@ -260,8 +262,8 @@ impl InterestTable {
             }
             events.push(Event::new(line.token, report.ready));
             if report.is_closed {
-                // Reported once, in every mode, since nothing could change it; and deregistered, so that
-                // the number's next owner may register.
+                // Reported once, in every mode, since nothing could change it; and deregistered, so
+                // that the number's next owner may register.
                 line.registered = false;
             }
             if line.mode == Mode::OneShot || report.is_closed {
@@ -335,9 +337,10 @@ impl Selector for TablePoller {
     }
 }
 
-/// The table and the notifier, with a kernel of three descriptors, of which the first is the notifier's. Left
-/// out: timeouts, errors, descriptors closed without being deregistered, and who calls `wait` again where it
-/// was interrupted, which is the model's loop. That a byte is there is one lock here, as in the kernel.
+/// The table and the notifier, with a kernel of three descriptors, of which the first is the
+/// notifier's. Left out: timeouts, errors, descriptors closed without being deregistered, and who
+/// calls `wait` again where it was interrupted, which is the model's loop. That a byte is there is
+/// one lock here, as in the kernel.
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
