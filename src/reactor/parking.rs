@@ -25,7 +25,7 @@
 //!   and only then are the wakers called (`Driver::wait`). Until `resume` others take it for a
 //!   sleeper, and would leave to it what it cannot do while it is in a waker;
 //! * a worker that was woken to search for tasks ends its search before it calls a waker
-//!   (`Worker::before_wakers`): else nobody would search for as long as the waker blocks;
+//!   (`Worker::before_foreign_code`): else nobody would search for as long as the waker blocks;
 //! * a wake is not dropped because the thread that makes it drives the worker: where the worker is
 //!   not `RUNNING`, it notifies (`scheduler::current::unpark`). `RUNNING`, it looks everywhere
 //!   before it sleeps.
