@@ -70,9 +70,10 @@ pub(crate) fn timespec(duration: Duration) -> Timespec {
     }
 }
 
-/// Whether `Instant` tells the kernel's own time, so that a deadline has passed once the kernel says that a
-/// timeout has that was reckoned from it. A preload library (libfaketime) may replace the clock of the C
-/// library, which `Instant` reads; rustix asks the kernel (the vDSO). Asked once; `false` where unknown.
+/// Whether `Instant` reads the kernel's own clock. Then a deadline has passed once the kernel says
+/// that a timeout has elapsed that was computed from it. Not so where a preload library
+/// (libfaketime) replaces the clock of the C library, which `Instant` reads; rustix reads the
+/// kernel's (the vDSO). Checked once; `false` where that is unknown.
 pub(crate) fn has_kernel_clock() -> bool {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     {

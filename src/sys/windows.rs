@@ -2,7 +2,6 @@
 
 use std::io;
 use std::os::windows::io::{AsRawSocket, AsSocket};
-use std::time::Duration;
 
 #[cfg(feature = "net")]
 mod net;
