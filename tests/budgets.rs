@@ -229,7 +229,6 @@ mod clock {
     /// # Safety
     ///
     /// As the C library's.
-    // SAFETY: it does what the function of this name does.
     #[unsafe(no_mangle)]
     unsafe extern "C" fn clock_gettime(
         id: libc::clockid_t,
