@@ -498,8 +498,11 @@ mod system_calls {
                 waits >= ROUNDS,
                 "on {backend}: {waits} waits for {ROUNDS} sleeps"
             );
+            // After the first wait the clock is compared with the kernel's, once: see
+            // `sys::has_kernel_clock`.
+            const ONCE: usize = 5;
             assert!(
-                counted.len() <= ROUNDS * 2,
+                counted.len() <= ROUNDS * 2 + ONCE,
                 "on {backend}: {} calls for {ROUNDS} sleeps: {counted:?}",
                 counted.len()
             );

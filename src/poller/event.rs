@@ -9,7 +9,7 @@ use std::ops::{BitAnd, BitAndAssign, BitOr, BitOrAssign, Sub, SubAssign};
 /// ```
 /// use polder::poller::Token;
 ///
-/// // Whatever names a source in your loop: a place in a table, a generation and a place, a pointer.
+/// // Whatever names a source in your loop: an index in a table, with a generation, or a pointer.
 /// let token = Token(7);
 /// assert!(token < Token::RESERVED);
 /// ```

@@ -322,7 +322,7 @@ impl Poller {
             }
         }
         let _done = Done(&self.waiting);
-        self.wait_alone(events, Until::after(timeout, Instant::now), Instant::now)?;
+        self.wait_alone(events, &Until::after(timeout, Instant::now), Instant::now)?;
         Ok(events.len())
     }
 
@@ -336,28 +336,49 @@ impl Poller {
     pub(crate) fn wait_alone(
         &self,
         events: &mut Events,
-        mut until: Until,
+        until: &Until,
         clock: fn() -> Instant,
     ) -> io::Result<Option<Instant>> {
         events.clear();
+        if let Until::Deadline { deadline, now } = *until {
+            return self.wait_for_deadline(events, deadline, now, clock);
+        }
+        while let Err(error) = self.selector.wait(events, until) {
+            self.unless_interrupted(error)?;
+        }
+        Ok(None)
+    }
+
+    fn wait_for_deadline(
+        &self,
+        events: &mut Events,
+        deadline: Instant,
+        mut now: Instant,
+        clock: fn() -> Instant,
+    ) -> io::Result<Option<Instant>> {
         loop {
-            let (asked, reached) = match until {
-                Until::Deadline { deadline, now } if deadline <= now => (Until::Now, Some(now)),
-                _ => (until, None),
+            let is_ahead = deadline > now;
+            let until = match is_ahead {
+                true => Until::Deadline { deadline, now },
+                false => Until::Now,
             };
-            match (self.selector.wait(events, asked), until) {
+            match self.selector.wait(events, &until) {
+                Ok(_) if !is_ahead => return Ok(Some(now)),
                 // The kernel timed it by its own clock, from a moment after `now` on.
-                (Ok(true), Until::Deadline { deadline, .. }) if sys::has_kernel_clock() => {
-                    return Ok(Some(deadline));
-                }
-                (Ok(_), _) => return Ok(reached),
-                (Err(error), _) if error.kind() == io::ErrorKind::Interrupted => {
-                    if let Until::Deadline { now, .. } = &mut until {
-                        *now = clock();
-                    }
-                }
-                (Err(error), _) => return Err(self.backend.with_name(error)),
+                Ok(true) if sys::has_kernel_clock() => return Ok(Some(deadline)),
+                Ok(_) => return Ok(None),
+                Err(error) => self.unless_interrupted(error)?,
             }
+            now = clock();
+        }
+    }
+
+    /// The error of a wait, unless the wait is to be made again.
+    #[cold]
+    fn unless_interrupted(&self, error: io::Error) -> io::Result<()> {
+        match error.kind() {
+            io::ErrorKind::Interrupted => Ok(()),
+            _ => Err(self.backend.with_name(error)),
         }
     }
 

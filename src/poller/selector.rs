@@ -37,7 +37,7 @@ pub(crate) trait Selector: Send + Sync {
     ///
     /// `Interrupted` means that there is nothing to report and that the deadline may not have
     /// passed: the caller reads the clock and waits again.
-    fn wait(&self, events: &mut Events, until: Until) -> io::Result<bool>;
+    fn wait(&self, events: &mut Events, until: &Until) -> io::Result<bool>;
 
     fn notify(&self) -> io::Result<()>;
 

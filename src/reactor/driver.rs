@@ -179,7 +179,7 @@ impl Driver {
     /// In between it calls `awake`, with whether there is anyone to wake: the worker is to resume
     /// there, before foreign code runs. See "Foreign code" at the head of `parking`.
     #[inline]
-    pub(crate) fn wait(&self, until: Until, awake: impl FnOnce(bool)) -> io::Result<bool> {
+    pub(crate) fn wait(&self, until: &Until, awake: impl FnOnce(bool)) -> io::Result<bool> {
         let mut scratch = self.scratch.take().unwrap_or_default();
         let Scratch { events, wakers } = &mut *scratch;
         let result = self.reactor.wait(self, events, until, wakers);

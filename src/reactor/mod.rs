@@ -176,7 +176,7 @@ impl Reactor {
         &self,
         driver: &Driver,
         events: &mut Events,
-        until: Until,
+        until: &Until,
         wakers: &mut Vec<Waker>,
     ) -> io::Result<Option<Instant>> {
         let reached = self.poller.wait_alone(events, until, now)?;

@@ -11,7 +11,7 @@ use crate::poller::Interest;
 
 #[derive(Debug, Default)]
 pub(super) struct Registrations {
-    first: Option<Registration>,
+    pub(super) first: Option<Registration>,
     #[expect(
         clippy::box_collection,
         reason = "one word instead of three in every source"

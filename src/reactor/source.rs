@@ -134,10 +134,41 @@ impl Source {
         }
     }
 
+    /// [`register_waker`](Self::register_waker) for a source that is registered with the reactor
+    /// that this thread drives: what nearly every wait finds. `None` if it is not.
+    #[inline]
+    pub(crate) fn register_waker_here(
+        &self,
+        is_driven_here: impl Fn(&Reactor) -> bool,
+        direction: Direction,
+        id: WaiterId,
+        waker: &Waker,
+    ) -> Option<io::Result<bool>> {
+        let mut spare = self.readiness.spare(waker);
+        loop {
+            let mut slots = self.readiness.lock();
+            if !is_driven_here(&slots.registrations.first.as_ref()?.reactor()) {
+                return None;
+            }
+            let registered =
+                (self.readiness).register_waker(&mut slots, direction, id, waker, &mut spare);
+            match (registered, &mut slots.registrations.first) {
+                (Registered::NeedsClone, _) => {
+                    drop(slots);
+                    spare.fill(waker);
+                }
+                (Registered::Pending, Some(registration)) => {
+                    let armed = self.add_interest(registration, interest(direction));
+                    return Some(armed.map(|()| true));
+                }
+                _ => return Some(Ok(false)),
+            }
+        }
+    }
+
     /// Registers `waker` for the next event of `direction`, and the source with `reactor` where
     /// that is needed. Returns `false` if the direction is ready by now: then the operation is to
     /// be tried again.
-    #[inline]
     pub(crate) fn register_waker(
         self: &Arc<Self>,
         reactor: &Arc<Reactor>,

@@ -58,6 +58,12 @@ pub(crate) fn driver() -> Option<Rc<Driver>> {
     with_slot(|current| current.map(|current| current.driver.clone()))
 }
 
+/// Whether this thread drives `reactor`.
+#[inline]
+pub(crate) fn drives(reactor: &Reactor) -> bool {
+    with_slot(|current| current.is_some_and(|current| current.driver.drives(reactor)))
+}
+
 /// Unparks the worker of `reactor`. Costs no atomic operation where this thread drives that worker
 /// and it is awake: then it looks everywhere before it sleeps.
 #[inline]

@@ -246,7 +246,7 @@ impl Worker {
                 false => self.sleep(timeout, stay_awake, &mut any),
             };
         if !slept && (reactor.has_sources() || self.embedded.get()) {
-            any |= self.wait(Until::Now);
+            any |= self.wait(&Until::Now);
         }
         self.resume();
         any |= self.driver.fire(|| self.before_foreign_code());
@@ -312,20 +312,20 @@ impl Worker {
             return false;
         }
         if !local.is_pool_worker() {
-            *any |= self.wait(self.driver.until(timeout));
+            *any |= self.wait(&self.driver.until(timeout));
             return true;
         }
         match local.injected_action() {
             InjectedAction::Take => return false,
             InjectedAction::None => {
                 local.shared.notify_watchers();
-                *any |= self.wait(self.driver.until(timeout));
+                *any |= self.wait(&self.driver.until(timeout));
             }
             InjectedAction::Defer => {
                 local.remote().set_deferring(true);
                 local.shared.wake_one();
                 let timeout = timeout.map_or(DEFER_TIMEOUT, |it| it.min(DEFER_TIMEOUT));
-                *any |= self.wait(self.driver.until(Some(timeout)));
+                *any |= self.wait(&self.driver.until(Some(timeout)));
                 local.remote().set_deferring(false);
             }
         }
@@ -368,7 +368,7 @@ impl Worker {
             local.shared.notify_watchers();
         }
         loop {
-            if reactor.has_sources() && self.wait(Until::Now) {
+            if reactor.has_sources() && self.wait(&Until::Now) {
                 *any = true;
                 return true;
             }
@@ -398,7 +398,7 @@ impl Worker {
 
     /// Waits on the reactor once. Returns whether anything was woken.
     #[inline]
-    fn wait(&self, until: Until) -> bool {
+    fn wait(&self, until: &Until) -> bool {
         if self.is_broken.get() {
             return self.sleep_briefly(until);
         }
@@ -428,7 +428,7 @@ impl Worker {
     /// no longer poll as many. No event or notification would ever be reported again, so the
     /// runtime closes.
     #[cold]
-    fn fail(&self, until: Until, error: &io::Error) -> bool {
+    fn fail(&self, until: &Until, error: &io::Error) -> bool {
         self.is_broken.set(true);
         let shared = self.shared();
         if shared.is_closing() {
@@ -448,7 +448,7 @@ impl Worker {
 
     /// Instead of a wait that is not possible. What others send meanwhile is found afterwards.
     #[cold]
-    fn sleep_briefly(&self, until: Until) -> bool {
+    fn sleep_briefly(&self, until: &Until) -> bool {
         self.resume();
         let timeout = until.timeout();
         std::thread::sleep(timeout.map_or(RETRY_DELAY, |timeout| timeout.min(RETRY_DELAY)));

@@ -72,38 +72,56 @@ pub(crate) fn timespec(duration: Duration) -> Timespec {
 
 /// Whether `Instant` reads the kernel's own clock. Then a deadline has passed once the kernel says
 /// that a timeout has elapsed that was computed from it. Not so where a preload library
-/// (libfaketime) replaces the clock of the C library, which `Instant` reads; rustix reads the
-/// kernel's (the vDSO). Checked once; `false` where that is unknown.
+/// (libfaketime) replaces the clock of the C library, which `Instant` reads. Checked once; `false`
+/// where that is unknown.
 pub(crate) fn has_kernel_clock() -> bool {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     {
-        use rustix::time::{ClockId, clock_gettime};
-        use std::sync::OnceLock;
-
-        static IS_KERNELS: OnceLock<bool> = OnceLock::new();
-        *IS_KERNELS.get_or_init(|| {
-            let kernel = || {
-                let time = clock_gettime(ClockId::Monotonic);
-                (time.tv_sec as _, time.tv_nsec as _)
-            };
-            let (before, process, after) = (kernel(), process_clock(), kernel());
-            (before..=after).contains(&process)
-        })
+        static IS_KERNELS: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+        // Miri knows no timerfd.
+        *IS_KERNELS.get_or_init(|| !cfg!(miri) && is_kernels_clock().unwrap_or(false))
     }
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
     false
 }
 
+/// Asks a timerfd how long it is until an absolute time, which only the kernel's clock decides.
+/// (Not rustix's `clock_gettime`: its way into the vDSO crashes under valgrind, which hides that.)
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn is_kernels_clock() -> rustix::io::Result<bool> {
+    use rustix::time::{
+        Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create,
+        timerfd_gettime, timerfd_settime,
+    };
+
+    /// Within what the kernel's 64 bits of nanoseconds hold (292 years), and after any uptime.
+    const FAR: Duration = Duration::from_secs(250 * 365 * 24 * 3_600);
+
+    let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?;
+    let far = Itimerspec {
+        it_interval: timespec(Duration::ZERO),
+        it_value: timespec(FAR),
+    };
+    timerfd_settime(&timer, TimerfdTimerFlags::ABSTIME, &far)?;
+    let kernel = || {
+        let left = timerfd_gettime(&timer)?.it_value;
+        let left = Duration::new(left.tv_sec as u64, left.tv_nsec as u32);
+        rustix::io::Result::Ok(FAR.saturating_sub(left))
+    };
+    let (before, process, after) = (kernel()?, process_clock(), kernel()?);
+    Ok((before..=after).contains(&process))
+}
+
 /// What the C library says is the monotonic time.
 #[cfg(any(target_os = "linux", target_os = "android"))]
-fn process_clock() -> (i64, i64) {
+fn process_clock() -> Duration {
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
     // SAFETY: one `timespec` is written.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
-    (time.tv_sec as _, time.tv_nsec as _)
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// The bound by which a public function takes a type with a descriptor.

@@ -246,7 +246,8 @@ socket!(
 /// polder::block_on(async {
 ///     let listener = TcpListener::bind("127.0.0.1:0").await?;
 ///     let address = listener.local_addr()?;
-///     let (_one, _other) = (TcpStream::connect(address).await?, TcpStream::connect(address).await?);
+///     let _one = TcpStream::connect(address).await?;
+///     let _other = TcpStream::connect(address).await?;
 ///     let incoming: Incoming<'_> = listener.incoming();
 ///     let streams: Vec<_> = incoming.take(2).collect().await;
 ///     assert!(streams.iter().all(Result::is_ok));

@@ -543,9 +543,9 @@ impl Selector for AsyncIo {
         source.io.into_inner().map(drop)
     }
 
-    fn wait(&self, events: &mut Events, until: Until) -> io::Result<bool> {
+    fn wait(&self, events: &mut Events, until: &Until) -> io::Result<bool> {
         self.rearm(events);
-        let at_once = until == Until::Now;
+        let at_once = *until == Until::Now;
         if at_once {
             self.poll_now();
         }

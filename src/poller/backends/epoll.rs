@@ -179,6 +179,25 @@ impl Epoll {
         Ok(())
     }
 
+    /// Apart, so that a wait without a deadline is no more than a call.
+    #[inline(never)]
+    fn wait_for_deadline(
+        &self,
+        events: &mut Events,
+        deadline: Instant,
+        now: Instant,
+    ) -> io::Result<bool> {
+        let timeout = deadline.saturating_duration_since(now);
+        if timeout >= LONG {
+            return self.call(events, Some(nearly(timeout)), End::Never);
+        }
+        match self.set_timer(deadline, now) {
+            Ok(()) => self.call(events, None, End::Timer),
+            // If there is no descriptor for the timer, whole milliseconds have to do.
+            Err(_) => self.call(events, Some(in_millis(timeout)), End::Call),
+        }
+    }
+
     /// One call, of so long at most.
     fn call(&self, events: &mut Events, timeout: Option<Duration>, end: End) -> io::Result<bool> {
         let limit = events.limit();
@@ -216,7 +235,7 @@ impl Epoll {
             self.notifier.end_round();
         }
         match is_over || notified || !list.is_empty() {
-            true => Ok(is_over && !matches!(end, End::Now)),
+            true => Ok(is_over),
             // A timer that was left over, or the call's own timeout, which was not all of it.
             false => Err(Errno::INTR.into()),
         }
@@ -266,20 +285,11 @@ impl Selector for Epoll {
         epoll::delete(&self.epoll, descriptor).map_err(not_in_set)
     }
 
-    fn wait(&self, events: &mut Events, until: Until) -> io::Result<bool> {
-        let (deadline, now) = match until {
-            Until::Never => return self.call(events, None, End::Never),
-            Until::Now => return self.call(events, Some(Duration::ZERO), End::Now),
-            Until::Deadline { deadline, now } => (deadline, now),
-        };
-        let timeout = deadline.saturating_duration_since(now);
-        if timeout >= LONG {
-            return self.call(events, Some(nearly(timeout)), End::Never);
-        }
-        match self.set_timer(deadline, now) {
-            Ok(()) => self.call(events, None, End::Timer),
-            // If there is no descriptor for the timer, whole milliseconds have to do.
-            Err(_) => self.call(events, Some(in_millis(timeout)), End::Call),
+    fn wait(&self, events: &mut Events, until: &Until) -> io::Result<bool> {
+        match *until {
+            Until::Never => self.call(events, None, End::Never),
+            Until::Now => self.call(events, Some(Duration::ZERO), End::Now),
+            Until::Deadline { deadline, now } => self.wait_for_deadline(events, deadline, now),
         }
     }
 
@@ -465,7 +475,7 @@ mod tests {
                     deadline,
                     now: clock,
                 };
-                let result = epoll.wait(&mut events, until);
+                let result = epoll.wait(&mut events, &until);
                 let took = start.elapsed();
                 match result {
                     Ok(passed) => {
@@ -494,7 +504,7 @@ mod tests {
                 deadline: end,
                 now: now + jump,
             };
-            while epoll.wait(&mut events, until).is_err() {}
+            while epoll.wait(&mut events, &until).is_err() {}
             assert!(start.elapsed() >= timeout);
             assert!(start.elapsed() < Duration::from_secs(30));
         }

@@ -157,7 +157,7 @@ impl Selector for Polling {
         self.poller.delete(descriptor)
     }
 
-    fn wait(&self, events: &mut Events, until: Until) -> io::Result<bool> {
+    fn wait(&self, events: &mut Events, until: &Until) -> io::Result<bool> {
         let mut buffer = self.buffer.lock();
         if buffer.limit != events.limit() {
             let limit = NonZeroUsize::new(events.limit()).expect("a limit is at least one");
@@ -266,7 +266,7 @@ mod tests {
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| {
                 let mut events = Events::new();
-                platform.wait(&mut events, Until::Never).unwrap();
+                platform.wait(&mut events, &Until::Never).unwrap();
                 events.len()
             });
             let start = Instant::now();

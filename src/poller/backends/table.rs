@@ -324,7 +324,7 @@ impl Selector for TablePoller {
         })
     }
 
-    fn wait(&self, events: &mut Events, until: Until) -> io::Result<bool> {
+    fn wait(&self, events: &mut Events, until: &Until) -> io::Result<bool> {
         self.wait_once(events, until.timeout())
     }
 
