@@ -162,7 +162,8 @@ impl TcpStream {
     /// # let near = TcpStream::connect(listener.local_addr()?).await?;
     /// # let (far, _) = listener.accept().await?;
     /// assert_eq!(near.local_addr()?, far.peer_addr()?);
-    /// assert_eq!(far.local_addr()?, listener.local_addr()?); // The accepted one keeps its listener's.
+    /// // The accepted socket keeps its listener's address.
+    /// assert_eq!(far.local_addr()?, listener.local_addr()?);
     /// # std::io::Result::Ok(())
     /// # })?;
     /// # std::io::Result::Ok(())
