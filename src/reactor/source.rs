@@ -147,7 +147,7 @@ impl Source {
         let mut spare = self.readiness.spare(waker);
         loop {
             let mut slots = self.readiness.lock();
-            if !is_driven_here(&slots.registrations.first.as_ref()?.reactor()) {
+            if !is_driven_here(slots.registrations.first.as_ref()?.reactor()) {
                 return None;
             }
             let registered =
