@@ -52,8 +52,8 @@ pub fn group() -> Group {
                 thread spawns a million tiny tasks; measured until all have run. *Channels*: pairs \
                 of tasks that ping-pong over `async-channel`. *Uneven*: tasks of which every 20th \
                 computes forty times as long as the others.\n\n\
-                What homes cost: a polder task stays on the worker that starts it, so of 64 pairs about \
-                half have two homes, and each of their messages is a wake-up across threads. Where that \
+                What it costs that tasks stay: a polder task stays on the worker that starts it, so of 64 pairs \
+                about half are on two workers, and each of their messages is a wake-up across threads. Where that \
                 matters, one task that does both costs nothing of it. And a worker that computes keeps its other tasks \
                 waiting: what computes for long belongs in `unblock`, and smaller tasks are \
                 spread better. (Tried: un-started tasks taken two at a time, so that neighbours stay together: \
