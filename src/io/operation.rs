@@ -44,7 +44,12 @@ pub(crate) trait Trust: Copy {
     /// Decides what an attempt that would block, and began after `seen` was taken, says of the
     /// source. Returns whether its readiness is used up; then it has been cleared, and the
     /// operation waits for an event. Otherwise the attempt is repeated.
-    fn is_used_up(self, source: &Source, direction: Direction, seen: Snapshot) -> io::Result<bool>;
+    fn clear_if_used_up(
+        self,
+        source: &Source,
+        direction: Direction,
+        seen: Snapshot,
+    ) -> io::Result<bool>;
 }
 
 /// Runs one operation until it does not block. `register` leaves the task's waker for the next
@@ -65,7 +70,7 @@ pub(crate) fn poll<T>(
             ready!(budget::consume(cx));
             match attempt(source, seen) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if !trust.is_used_up(source, direction, seen)? {
+                    if !trust.clear_if_used_up(source, direction, seen)? {
                         continue;
                     }
                     budget::restore();
@@ -94,13 +99,14 @@ pub(crate) fn register(
 ) -> io::Result<bool> {
     match source.register_waker_here(scheduler::drives, direction, id, waker) {
         Some(registered) => registered,
-        None => register_elsewhere(source, direction, id, waker),
+        None => register_and_move(source, direction, id, waker),
     }
 }
 
-/// The source is not registered yet, or with another worker's reactor.
+/// The slow path: registers the source with the reactor of this thread first. It is not registered
+/// yet, or with another worker's.
 #[cold]
-fn register_elsewhere(
+fn register_and_move(
     source: &Arc<Source>,
     direction: Direction,
     id: WaiterId,

@@ -163,7 +163,12 @@ impl Trust for AskKernel {
         true
     }
 
-    fn is_used_up(self, source: &Source, direction: Direction, seen: Snapshot) -> io::Result<bool> {
+    fn clear_if_used_up(
+        self,
+        source: &Source,
+        direction: Direction,
+        seen: Snapshot,
+    ) -> io::Result<bool> {
         let is_to_write = direction == Direction::Write;
         let has_event = !seen.is_as_old_as(source.snapshot(direction));
         let is_only_an_error = || {
@@ -189,7 +194,12 @@ impl Trust for AskedKernel {
         true
     }
 
-    fn is_used_up(self, source: &Source, direction: Direction, seen: Snapshot) -> io::Result<bool> {
+    fn clear_if_used_up(
+        self,
+        source: &Source,
+        direction: Direction,
+        seen: Snapshot,
+    ) -> io::Result<bool> {
         source.clear(direction, seen);
         Ok(true)
     }

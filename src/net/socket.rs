@@ -510,7 +510,7 @@ impl Socket {
         }
         self.poll(cx, Direction::Read, |socket, seen| {
             let read = sys::receive(&socket, bytes)?;
-            self.was_short(seen, read, wanted);
+            self.note_short_read(seen, read, wanted);
             Ok(read)
         })
     }
@@ -533,7 +533,7 @@ impl Socket {
                 false => sys::receive_alone(&socket, buffers)?,
             };
             if alone {
-                self.was_short(seen, read, wanted);
+                self.note_short_read(seen, read, wanted);
             }
             Ok(read)
         })
@@ -542,9 +542,9 @@ impl Socket {
     /// A read that filled less than it was offered, and was not the end, has most likely drained
     /// the socket.
     #[inline]
-    fn was_short(&self, seen: Snapshot, read: usize, wanted: usize) {
+    fn note_short_read(&self, seen: Snapshot, read: usize, wanted: usize) {
         if 0 < read && read < wanted {
-            self.io.source().drained_by_short_read(seen);
+            self.io.source().clear_after_short_read(seen);
         }
     }
 
@@ -620,7 +620,12 @@ impl Trust for &Socket {
     }
 
     #[inline]
-    fn is_used_up(self, source: &Source, direction: Direction, seen: Snapshot) -> io::Result<bool> {
+    fn clear_if_used_up(
+        self,
+        source: &Source,
+        direction: Direction,
+        seen: Snapshot,
+    ) -> io::Result<bool> {
         let is_readable_after_all = self.socket_type == SocketType::TcpStream
             && direction == Direction::Read
             && seen.has_sticky_flags()

@@ -225,10 +225,10 @@ impl Poller {
         self.selector.register(descriptor, token, interest, mode)
     }
 
-    /// [`register`](Self::register) for what is known to be a socket, and kept open while it is
-    /// registered (the reactor's table holds the source that owns it): spares the check of what it
-    /// is, a system call on some backends.
-    pub(crate) fn register_socket(
+    /// [`register`](Self::register) for a descriptor that is known to be no regular file, and that
+    /// its source, which the reactor's table holds, keeps open: saves the check, a system call on
+    /// some backends.
+    pub(crate) fn register_unchecked(
         &self,
         socket: BorrowedDescriptor<'_>,
         token: Token,
@@ -238,9 +238,10 @@ impl Poller {
         self.selector.register(socket, token, interest, mode)
     }
 
-    /// [`modify`](Self::modify) for what [`register_socket`](Self::register_socket) has registered.
+    /// [`modify`](Self::modify) for what [`register_unchecked`](Self::register_unchecked) has
+    /// registered.
     #[inline]
-    pub(crate) fn modify_socket(
+    pub(crate) fn modify_unchecked(
         &self,
         socket: BorrowedDescriptor<'_>,
         token: Token,

@@ -18,6 +18,7 @@ mod driver;
 pub(crate) mod parking;
 mod readiness;
 mod registration;
+mod registry;
 mod source;
 mod table;
 mod timer;
@@ -69,7 +70,7 @@ impl Reactor {
     pub(crate) fn new(poller: Poller) -> Arc<Reactor> {
         let can = poller.capabilities();
         let reactor = Arc::new(Reactor {
-            id: timer::new_id(),
+            id: registry::new_id(),
             poller,
             mode: match (can.edge, can.level) {
                 (true, _) => Mode::Edge,
@@ -85,7 +86,7 @@ impl Reactor {
             timer_op_count: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
         });
-        timer::register(&reactor);
+        registry::add(&reactor);
         reactor
     }
 
@@ -196,7 +197,7 @@ impl Reactor {
     /// only.
     fn close(&self, wakers: &mut Vec<Waker>) {
         self.closed.store(true, Ordering::Release);
-        timer::deregister(self.id);
+        registry::remove(self.id);
         self.remote_timers().fire_all(wakers);
         let sources = std::mem::take(&mut *self.sources.lock()).into_sources();
         for source in sources {
@@ -268,7 +269,7 @@ impl Reactor {
             return None;
         }
         let (key, earliest) = timers.insert(when, waker);
-        let count = timers.len();
+        let count = timers.entries();
         self.remote_timer_count.store(count, Ordering::Relaxed);
         drop(timers);
         if earliest {
@@ -293,7 +294,7 @@ impl Reactor {
     fn remove_remote_timer(&self, key: Key) -> Option<Waker> {
         let mut timers = self.remote_timers();
         let waker = timers.remove(key);
-        let count = timers.len();
+        let count = timers.entries();
         self.remote_timer_count.store(count, Ordering::Relaxed);
         waker
     }
@@ -321,7 +322,7 @@ impl Reactor {
 
 impl Drop for Reactor {
     fn drop(&mut self) {
-        timer::deregister(self.id);
+        registry::remove(self.id);
     }
 }
 

@@ -73,9 +73,9 @@ impl Parking {
         }
     }
 
-    /// The worker is awake, or has found something and does not sleep. True if somebody had taken
-    /// it on to notify it: then what that one wrote before is seen from here on, and whoever comes
-    /// later fails to.
+    /// The worker is awake, or has found something and does not sleep. Returns true if an `unpark`
+    /// came first: what its caller wrote is visible from here on. An `unpark` that comes later
+    /// returns false.
     #[inline]
     pub(crate) fn resume(&self) -> bool {
         // Nobody but the worker leaves this state. A `NOTIFIED` that is overwritten is a

@@ -155,7 +155,7 @@ impl Registration {
             source: Arc::downgrade(source),
             token: self.token,
         }));
-        let timer = TimerHandle::set(&self.reactor, Some(driver), now() + length, &end);
+        let timer = TimerHandle::insert(&self.reactor, Some(driver), now() + length, &end);
         let Some(timer) = timer else {
             return false;
         };

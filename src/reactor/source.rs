@@ -122,11 +122,11 @@ impl Source {
     ///
     /// It shows that for streams while neither an end nor urgent data was reported: with edges the
     /// end of file makes no further one once it was reported together with the data, and a read
-    /// stops at the urgent mark. Where interest is armed again, arming looks again anyway. (A read
+    /// stops at the urgent mark. Without edges, arming reports what is left. (A read
     /// of a Unix stream also stops at a message that carried descriptors: such a read is not to be
     /// told here.)
     #[inline]
-    pub(crate) fn drained_by_short_read(&self, seen: Snapshot) {
+    pub(crate) fn clear_after_short_read(&self, seen: Snapshot) {
         let is_stream = matches!(self.kind, SourceKind::TcpStream | SourceKind::UnixStream);
         if is_stream && !seen.has_sticky_flags() {
             self.clear(Direction::Read, seen);
@@ -199,7 +199,8 @@ impl Source {
         }
     }
 
-    /// Registers with `reactor`, and no longer with others unless somebody waits there.
+    /// Registers with `reactor`: instead of the others if nobody else waits for this source, and
+    /// otherwise as well.
     #[cold]
     fn move_to(
         self: &Arc<Self>,
@@ -225,7 +226,7 @@ impl Source {
         let mut interest = interest(direction);
         let mode = reactor.mode();
         let has_no_hints = !reactor.poller().capabilities().hints;
-        // Where interest is armed again, a stream need not know: see `drained_by_short_read`.
+        // Where interest is armed again, a stream need not know: see `clear_after_short_read`.
         if has_no_hints && (mode == Mode::Edge || self.kind == SourceKind::Other) {
             (self.readiness).set_sticky_flags(&mut slots, Ready::UNKNOWN);
         }
@@ -243,7 +244,7 @@ impl Source {
             Some(_) => Ok(false),
             None => reactor
                 .poller()
-                .register_socket(self.descriptor(), token, interest, mode)
+                .register_unchecked(self.descriptor(), token, interest, mode)
                 .map(|()| true),
         };
         if let Ok(true) = result {
@@ -297,7 +298,12 @@ impl Source {
 
     fn set_interest(&self, registration: &mut Registration, interest: Interest) -> io::Result<()> {
         let (reactor, socket) = (registration.reactor(), self.descriptor());
-        (reactor.poller()).modify_socket(socket, registration.token(), interest, reactor.mode())?;
+        (reactor.poller()).modify_unchecked(
+            socket,
+            registration.token(),
+            interest,
+            reactor.mode(),
+        )?;
         registration.interest = interest;
         Ok(())
     }
@@ -447,7 +453,7 @@ impl Source {
         wake_all(wakers);
     }
 
-    /// Everyone who waits tries again; `ended`: for it is known that reading has ended.
+    /// Treated as an event in both directions. `ended` says that reading was shut down.
     pub(crate) fn wake(&self, ended: bool) {
         let mut wakers = Vec::new();
         let mut ready = Ready::READABLE | Ready::WRITABLE;

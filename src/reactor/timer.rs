@@ -1,21 +1,19 @@
 //! A handle to a pending timer, in whichever heap that is.
 //!
 //! Timers follow their users: the owner drops its handle and sets another timer when it is polled
-//! on another worker, which [`TimerState::Unknown`] tells.
+//! on another worker, which [`TimerState::NotVisible`] tells.
 //!
 //! The functions of a [`TimerHandle`] take `here`, the driver of the worker that this thread
 //! drives, if any: on a local timer of that driver they act at once; on another driver's they queue
 //! an operation.
 
-// The registry is a static, which loom's own cannot be.
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::Arc;
 use std::task::Waker;
 use std::time::Instant;
 
-use super::Reactor;
 use super::driver::{Driver, TimerOp};
 use super::timer_heap::{Fired, Key, TimerHeap};
+use super::{Reactor, registry};
 use crate::sync::{Spare, drop_all};
 
 /// A pending timer, removed when dropped.
@@ -41,16 +39,16 @@ pub(crate) enum TimerState {
     Fired,
     /// Pending with the driver of this thread.
     Pending,
-    /// Pending with a reactor that another thread drives.
+    /// Pending in a reactor's locked heap, which every thread can look at.
     PendingRemote,
-    /// Another thread's driver has it, or its reactor has closed.
-    Unknown,
+    /// In the heap of a driver that is not this thread's, or its reactor has closed.
+    NotVisible,
 }
 
 impl TimerHandle {
     /// Wakes `waker` at `when`. `None` if the reactor has closed.
     #[inline]
-    pub(crate) fn set(
+    pub(crate) fn insert(
         reactor: &Arc<Reactor>,
         here: Option<&Driver>,
         when: Instant,
@@ -76,10 +74,10 @@ impl TimerHandle {
                     Some(Ok(true)) => TimerState::Pending,
                     Some(Ok(false)) => self.set_waker(here, *id, waker),
                     Some(Err(Fired)) => TimerState::Fired,
-                    None => TimerState::Unknown,
+                    None => TimerState::NotVisible,
                 }
             }
-            Heap::Remote(reactor) if reactor.is_closed() => TimerState::Unknown,
+            Heap::Remote(reactor) if reactor.is_closed() => TimerState::NotVisible,
             Heap::Remote(reactor) => {
                 let wakes = reactor.remote_timers().will_wake(self.key, waker);
                 match wakes {
@@ -88,7 +86,7 @@ impl TimerHandle {
                     Err(Fired) => TimerState::Fired,
                 }
             }
-            Heap::Removed => TimerState::Unknown,
+            Heap::Removed => TimerState::NotVisible,
         }
     }
 
@@ -98,7 +96,7 @@ impl TimerHandle {
         match with_timers(here, id, |timers| timers.set_waker(self.key, &mut spare)) {
             Some(Ok(())) => TimerState::Pending,
             Some(Err(Fired)) => TimerState::Fired,
-            None => TimerState::Unknown,
+            None => TimerState::NotVisible,
         }
     }
 
@@ -181,36 +179,7 @@ fn with_timers<R>(
 /// Queues an operation for the driver of the reactor `id`, if that has not closed.
 #[cold]
 fn push_timer_op(id: u64, key: Key, op: TimerOp) {
-    let reactor = {
-        let registry = registry();
-        let index = registry.iter().position(|(other, _)| *other == id);
-        index.and_then(|index| registry[index].1.upgrade())
-    };
-    if let Some(reactor) = reactor {
+    if let Some(reactor) = registry::find(id) {
         reactor.push_timer_op(key, op);
     }
-}
-
-/// The reactors that have not closed, by id. There are about as many as threads that drive one, and
-/// they are looked up seldom.
-static REGISTRY: Mutex<Vec<(u64, Weak<Reactor>)>> = Mutex::new(Vec::new());
-
-fn registry() -> MutexGuard<'static, Vec<(u64, Weak<Reactor>)>> {
-    REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The id of a new reactor. None is used twice.
-pub(super) fn new_id() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    NEXT.fetch_add(1, Ordering::Relaxed)
-}
-
-/// Adds the reactor to the registry.
-pub(super) fn register(reactor: &Arc<Reactor>) {
-    registry().push((reactor.id, Arc::downgrade(reactor)));
-}
-
-/// Removes the reactor from the registry.
-pub(super) fn deregister(id: u64) {
-    registry().retain(|(other, _)| *other != id);
 }

@@ -75,13 +75,13 @@ impl TimerHeap {
         }
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.nodes.is_empty()
+    pub(crate) fn has_pending(&self) -> bool {
+        !self.nodes.is_empty()
     }
 
     /// How many timers there are, fired ones included.
     #[inline]
-    pub(crate) fn len(&self) -> usize {
+    pub(crate) fn entries(&self) -> usize {
         self.used
     }
 
@@ -435,7 +435,7 @@ mod tests {
         for (key, _, _) in keys.into_iter().flatten() {
             bench.deadlines.remove(key);
         }
-        assert!(bench.deadlines.is_empty());
+        assert!(!bench.deadlines.has_pending());
         assert!(
             bench.deadlines.entries.capacity() <= KEPT,
             "the memory is given back"

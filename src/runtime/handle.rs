@@ -59,7 +59,7 @@ impl Handle {
     /// polder::block_on(async { assert!(polder::Handle::try_current().is_some()) });
     /// ```
     pub fn try_current() -> Option<Handle> {
-        scheduler::with_current(|local| Handle {
+        scheduler::with_local(|local| Handle {
             shared: local.shared.clone(),
         })
     }

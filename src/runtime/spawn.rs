@@ -34,7 +34,7 @@ where
     F::Output: Send + 'static,
 {
     let site = Location::caller();
-    match scheduler::current() {
+    match scheduler::current_local() {
         Some(local) => spawn_on(&local.shared, future, site),
         None => spawn_on(background::expect_shared(), future, site),
     }
@@ -71,7 +71,7 @@ where
     F: Future + 'static,
     F::Output: 'static,
 {
-    match scheduler::current() {
+    match scheduler::current_local() {
         // SAFETY: the current worker belongs to this thread.
         Some(local) => unsafe { spawn_local_on(&local, future, Location::caller()) },
         None => panic!(

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::task::{Context, Poll};
 
-use super::with_current;
+use super::with_local;
 
 /// Operations that may succeed in one poll of a task. Enough to drain what a turn brings, and few
 /// enough that others wait for microseconds: 128 receives of 64 KiB take about a millisecond.
@@ -34,7 +34,7 @@ impl Budget {
 /// gets a new one.
 #[inline]
 pub(crate) fn consume(cx: &Context<'_>) -> Poll<()> {
-    let refused = with_current(|local| {
+    let refused = with_local(|local| {
         let left = local.budget.0.get();
         local.budget.0.set(match left > -BUDGET {
             true => left - 1,
@@ -54,7 +54,7 @@ pub(crate) fn consume(cx: &Context<'_>) -> Poll<()> {
 /// Gives one operation back: it would block.
 #[inline]
 pub(crate) fn restore() {
-    with_current(|local| {
+    with_local(|local| {
         let budget = &local.budget.0;
         budget.set(budget.get().saturating_add(1).min(BUDGET));
     });

@@ -8,9 +8,9 @@
 //! The reactor room below has no thread-local: whatever depends on who drives a reactor is given
 //! the thread's `Driver` as an argument.
 //!
-//! **Foreign code.** [`with_current`] borrows the slot: no waker may be cloned, called or dropped
+//! **Foreign code.** [`with_local`] borrows the slot: no waker may be cloned, called or dropped
 //! within it, since that may enter another worker. Where wakers are involved, take a clone
-//! ([`current`], [`driver`]).
+//! ([`current_local`], [`driver`]).
 
 use std::cell::RefCell;
 use std::mem::ManuallyDrop;
@@ -35,40 +35,40 @@ thread_local! {
 
 /// Calls `f` with the worker that this thread drives, if any. Runs no foreign code: see above.
 #[inline]
-pub(super) fn with_slot<R>(f: impl FnOnce(Option<&Current>) -> R) -> R {
+pub(super) fn with_current<R>(f: impl FnOnce(Option<&Current>) -> R) -> R {
     CURRENT.with(|current| f(current.borrow().as_ref()))
 }
 
 /// Calls `f` with the worker that this thread drives; `None` if it drives none. `f` runs no foreign
 /// code: see above.
 #[inline]
-pub(crate) fn with_current<R>(f: impl FnOnce(&Rc<Local>) -> R) -> Option<R> {
-    with_slot(|current| current.map(|current| f(&current.local)))
+pub(crate) fn with_local<R>(f: impl FnOnce(&Rc<Local>) -> R) -> Option<R> {
+    with_current(|current| current.map(|current| f(&current.local)))
 }
 
 /// The worker that this thread drives.
 #[inline]
-pub(crate) fn current() -> Option<Rc<Local>> {
-    with_current(Rc::clone)
+pub(crate) fn current_local() -> Option<Rc<Local>> {
+    with_local(Rc::clone)
 }
 
 /// The driver of the worker that this thread drives.
 #[inline]
 pub(crate) fn driver() -> Option<Rc<Driver>> {
-    with_slot(|current| current.map(|current| current.driver.clone()))
+    with_current(|current| current.map(|current| current.driver.clone()))
 }
 
 /// Whether this thread drives `reactor`.
 #[inline]
 pub(crate) fn drives(reactor: &Reactor) -> bool {
-    with_slot(|current| current.is_some_and(|current| current.driver.drives(reactor)))
+    with_current(|current| current.is_some_and(|current| current.driver.drives(reactor)))
 }
 
 /// Unparks the worker of `reactor`. Costs no atomic operation where this thread drives that worker
 /// and it is awake: then it looks everywhere before it sleeps.
 #[inline]
 pub(super) fn unpark(reactor: &Reactor) {
-    let is_awake_here = with_slot(|current| {
+    let is_awake_here = with_current(|current| {
         current.is_some_and(|current| current.driver.drives(reactor) && reactor.is_running())
     });
     if !is_awake_here {
@@ -80,7 +80,7 @@ pub(super) fn unpark(reactor: &Reactor) {
 pub(super) fn enter(local: &Rc<Local>, driver: &Rc<Driver>) -> Entered {
     // Within a task of a pool worker: that worker will not return soon to run what the task has
     // spawned.
-    with_current(|outer| {
+    with_local(|outer| {
         if outer.is_pool_worker && outer.has_spawned.take() {
             outer.shared.wake_one();
         }

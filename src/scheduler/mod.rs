@@ -36,7 +36,7 @@ use crate::sync::atomic::{AtomicUsize, Ordering};
 
 pub(crate) use busy::BusyPollConfig;
 use current::Current;
-pub(crate) use current::{current, driver, drives, with_current};
+pub(crate) use current::{current_local, driver, drives, with_local};
 pub(crate) use local::Local;
 pub(crate) use owned::{OwnedKey, bind, task_ended};
 pub(crate) use shared::Shared;
@@ -61,7 +61,7 @@ impl Meta {
         index: usize,
         site: &'static Location<'static>,
     ) -> Meta {
-        let here = with_current(|local| Arc::ptr_eq(&local.shared, shared).then_some(local.index));
+        let here = with_local(|local| Arc::ptr_eq(&local.shared, shared).then_some(local.index));
         shared.task_spawned(here.flatten());
         Meta {
             shared: shared.clone(),
@@ -92,7 +92,7 @@ pub(crate) type Runnable = async_task::Runnable<Meta>;
 /// The schedule function of every task, called for a wake on any thread, and for a new task.
 /// `async-task` does not call it again until the task has run.
 pub(crate) fn schedule(runnable: Runnable, info: ScheduleInfo) {
-    let remote = current::with_slot(|current| match current {
+    let remote = current::with_current(|current| match current {
         Some(Current { local, .. }) if local.owns(runnable.metadata()) => {
             match info.woken_while_running {
                 true => local.yielded.borrow_mut().push_back(runnable),
@@ -113,7 +113,7 @@ fn schedule_remote(runnable: Runnable) {
     // worker's reference serves as well, if it is of the same runtime, and spares counting on a
     // cache line that all workers use. Nothing here runs foreign code, so the worker may stay
     // borrowed.
-    current::with_slot(|current| match current {
+    current::with_current(|current| match current {
         Some(Current { local, .. }) if Arc::ptr_eq(&local.shared, &runnable.metadata().shared) => {
             let is_injected = push_remote(&local.shared, runnable);
             // The first task that a pool worker's task spawns: see "Waking" in `shared`.

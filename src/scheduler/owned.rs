@@ -18,7 +18,7 @@ use std::task::Waker;
 
 use slab::Slab;
 
-use super::{Meta, with_current};
+use super::{Meta, with_local};
 
 /// Every task of a worker that was polled and still has its future, except one in its first poll.
 #[derive(Debug, Default)]
@@ -76,7 +76,7 @@ impl OwnedTasks {
 /// Binds a task, whose first poll has returned `Pending`, to the current worker, which has polled
 /// it.
 pub(crate) fn bind(meta: &Meta, waker: &Waker) -> Option<OwnedKey> {
-    with_current(|local| {
+    with_local(|local| {
         debug_assert!(local.owns(meta), "a task is polled by its own worker");
         let key = local.owned.insert(OwnedTask {
             waker: waker.clone(),
@@ -90,7 +90,7 @@ pub(crate) fn bind(meta: &Meta, waker: &Waker) -> Option<OwnedKey> {
 /// The future of a task has been dropped: removes the task, if it was bound, and counts its end. If
 /// it was bound, this is its worker's thread, otherwise it may be any.
 pub(crate) fn task_ended(meta: &Meta, key: Option<OwnedKey>) {
-    let index = with_current(|local| {
+    let index = with_local(|local| {
         if let (Some(key), true) = (key, local.owns(meta)) {
             local.owned.remove(key);
             local.publish_load();

@@ -138,7 +138,7 @@ impl Worker {
                 }
             }
             let timeout = yielded.then_some(Duration::ZERO);
-            self.pause(timeout, &|| {
+            self.poll_or_park(timeout, &|| {
                 main.woken.load(Ordering::Relaxed) || self.has_failed()
             });
             self.panic_if_failed();
@@ -150,7 +150,7 @@ impl Worker {
         let _driving = self.drive();
         loop {
             self.run_ready();
-            self.pause(None, &|| self.has_failed());
+            self.poll_or_park(None, &|| self.has_failed());
             self.panic_if_failed();
         }
     }
@@ -174,7 +174,7 @@ impl Worker {
             if shared.live_tasks() == 0 || remaining == Some(Duration::ZERO) {
                 return;
             }
-            self.pause(remaining, &|| shared.live_tasks() == 0 || self.has_failed());
+            self.poll_or_park(remaining, &|| shared.live_tasks() == 0 || self.has_failed());
             self.panic_if_failed();
         }
     }
@@ -182,7 +182,7 @@ impl Worker {
     /// Drives the worker for one turn. Returns whether there was anything to do.
     pub(crate) fn turn(&self, timeout: Option<Duration>) -> bool {
         let _driving = self.drive();
-        let any = self.pause(timeout, &|| self.has_failed());
+        let any = self.poll_or_park(timeout, &|| self.has_failed());
         self.panic_if_failed();
         any | self.run_ready()
     }
@@ -202,7 +202,7 @@ impl Worker {
         let served = catch_unwind(AssertUnwindSafe(|| {
             while !shared.is_closing() {
                 self.run_ready();
-                self.pause(None, &|| shared.is_closing());
+                self.poll_or_park(None, &|| shared.is_closing());
             }
         }));
         if let Err(panic) = served {
@@ -233,19 +233,20 @@ impl Worker {
         panic!("polder: {reason}");
     }
 
-    /// The pause of a turn. Sleeps unless there is something to do or `stay_awake` returns true.
-    /// Returns whether anything was woken.
-    fn pause(&self, timeout: Option<Duration>, stay_awake: &dyn Fn() -> bool) -> bool {
+    /// The other half of a turn: polls the kernel, or parks if there is nothing to do and
+    /// `stay_awake` returns false; then fires timers, and takes what came to the inbox. Returns
+    /// whether anything was woken.
+    fn poll_or_park(&self, timeout: Option<Duration>, stay_awake: &dyn Fn() -> bool) -> bool {
         let local = &*self.local;
         let reactor = self.reactor();
         let mut any = false;
         let may_sleep = timeout != Some(Duration::ZERO) && !local.has_work() && !stay_awake();
-        let slept = may_sleep
+        let has_waited = may_sleep
             && match self.busy_poll.is_enabled() {
                 true => self.poll_then_sleep(timeout, stay_awake, &mut any),
                 false => self.sleep(timeout, stay_awake, &mut any),
             };
-        if !slept && (reactor.has_sources() || self.embedded.get()) {
+        if !has_waited && (reactor.has_sources() || self.embedded.get()) {
             any |= self.wait(&Until::Now);
         }
         self.resume();
@@ -341,20 +342,20 @@ impl Worker {
         any: &mut bool,
     ) -> bool {
         let start = now();
-        let slept = (self.busy_poll.should_poll()
-            && self.busy_poll(start, timeout, stay_awake, any))
+        let has_waited = (self.busy_poll.should_poll()
+            && self.spin(start, timeout, stay_awake, any))
             || self.sleep(timeout, stay_awake, any);
         let idle = now() - start;
         // A short timeout that has elapsed says nothing about how soon something would have come.
         if timeout.is_none_or(|timeout| idle < timeout) || idle > self.busy_poll.limit() {
             self.busy_poll.record(idle);
         }
-        slept
+        has_waited
     }
 
     /// Polls again and again. Returns false if nothing came in time. The worker counts as awake
     /// meanwhile: it looks at what others send.
-    fn busy_poll(
+    fn spin(
         &self,
         start: Instant,
         timeout: Option<Duration>,
@@ -568,7 +569,7 @@ impl Worker {
                 break;
             }
             // A pool worker still runs a task, or a thread that spawns is about to see the mark.
-            self.pause(None, &|| shared.has_injected() || is_over());
+            self.poll_or_park(None, &|| shared.has_injected() || is_over());
         }
         for thread in threads {
             let _ = thread.join(); // Its loop has ended.
@@ -594,7 +595,7 @@ impl Worker {
                 return;
             }
             // Another thread is about to push a woken task to the inbox.
-            self.pause(None, &|| false);
+            self.poll_or_park(None, &|| false);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! All that differs between Unix and Windows above the pollers: what a descriptor is called and how
 //! it is lent, whether it is ready now, how a socket sends, receives and accepts, what the errors
-//! of `accept` mean, and the coarse clock.
+//! of `accept` mean, and whose clock it is.
 //!
 //! `unix` and `windows` have the same items, but for those of Unix sockets. What differs among Unix
 //! systems is decided within `unix`, where the system call is made. What only sockets need is in

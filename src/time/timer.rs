@@ -335,7 +335,7 @@ impl Timer {
                         TimerState::PendingRemote => {
                             context::with_reactor(|reactor, _| handle.is_remote_of(reactor))
                         }
-                        _ => Ok(state != TimerState::Unknown),
+                        _ => Ok(state != TimerState::NotVisible),
                     };
                     match stays {
                         Ok(true) | Err(_) => state,
@@ -353,7 +353,7 @@ impl Timer {
                     }
                     Some(when) => {
                         match context::with_reactor(|reactor, here| {
-                            TimerHandle::set(reactor, here, when, cx.waker())
+                            TimerHandle::insert(reactor, here, when, cx.waker())
                         }) {
                             Ok(Some(handle)) => {
                                 self.state = State::Set(handle);
@@ -379,7 +379,7 @@ impl Timer {
             let Some(when) = self.when else {
                 return Poll::Pending;
             };
-            // One that was moved may be due though it has not fired yet.
+            // One that was reset may be due before its heap has fired it.
             let is_due = state == TimerState::Fired
                 || (std::mem::take(&mut self.may_be_due) && now() >= when);
             return match is_due {

@@ -181,12 +181,7 @@ impl Epoll {
 
     /// Apart, so that a wait without a deadline is no more than a call.
     #[inline(never)]
-    fn wait_for_deadline(
-        &self,
-        events: &mut Events,
-        deadline: Instant,
-        now: Instant,
-    ) -> io::Result<bool> {
+    fn wait_timed(&self, events: &mut Events, deadline: Instant, now: Instant) -> io::Result<bool> {
         let timeout = deadline.saturating_duration_since(now);
         if timeout >= LONG {
             return self.call(events, Some(nearly(timeout)), End::Never);
@@ -289,7 +284,7 @@ impl Selector for Epoll {
         match *until {
             Until::Never => self.call(events, None, End::Never),
             Until::Now => self.call(events, Some(Duration::ZERO), End::Now),
-            Until::Deadline { deadline, now } => self.wait_for_deadline(events, deadline, now),
+            Until::Deadline { deadline, now } => self.wait_timed(events, deadline, now),
         }
     }
 
