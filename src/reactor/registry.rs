@@ -1,5 +1,5 @@
-//! The reactors of the process by id, for timers that do not hold theirs: what other threads do to a
-//! worker's own timer finds the reactor here.
+//! The reactors of the process by id, for timers that do not hold theirs: what other threads do to
+//! a worker's own timer finds the reactor here.
 
 // A static, which loom's types cannot be.
 use std::sync::atomic::{AtomicU64, Ordering};

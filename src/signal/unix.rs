@@ -60,13 +60,19 @@ pub(super) fn register(wake: &Thread, number: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// An eventfd: writing to it needs no memory, so a notification never fails.
+/// How often a handler tries to notify the thread, if it is interrupted or memory is short: there is
+/// no other way to reach it.
+const ATTEMPTS: usize = 8;
+
+/// An eventfd, since writing to it needs no memory.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod imp {
     use std::io;
     use std::os::fd::OwnedFd;
 
     use rustix::event::{EventfdFlags, eventfd};
+
+    use super::ATTEMPTS;
 
     #[derive(Debug)]
     pub(in crate::signal) struct Wake(OwnedFd);
@@ -83,7 +89,8 @@ mod imp {
 
         /// Called by handlers. (It would block at 2^64 - 1 notifications that nobody has read.)
         pub(super) fn notify(&self) {
-            let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+            let write = || rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+            (0..ATTEMPTS).find(|_| write().is_ok());
         }
     }
 }
@@ -93,6 +100,8 @@ mod imp {
 mod imp {
     use std::io::{self, Read};
     use std::os::unix::net::UnixStream;
+
+    use super::ATTEMPTS;
 
     #[derive(Debug)]
     pub(in crate::signal) struct Wake {
@@ -111,10 +120,8 @@ mod imp {
         }
 
         /// Called by handlers. If there is no room for the byte, the thread has others to read and
-        /// will check the counters. If the kernel is short of memory, a few more attempts are made:
-        /// there is no other way to reach the thread.
+        /// will check the counters.
         pub(super) fn notify(&self) {
-            const ATTEMPTS: usize = 8;
             (0..ATTEMPTS).find(|_| {
                 let sent = rustix::net::send(&self.writer, &[1], rustix::net::SendFlags::DONTWAIT);
                 matches!(sent, Ok(_) | Err(rustix::io::Errno::AGAIN))

@@ -72,17 +72,47 @@ pub(crate) fn timespec(duration: Duration) -> Timespec {
 
 /// Whether `Instant` reads the kernel's own clock. Then a deadline has passed once the kernel says
 /// that a timeout has elapsed that was computed from it. Not so where a preload library
-/// (libfaketime) replaces the clock of the C library, which `Instant` reads. Checked once; `false`
-/// where that is unknown.
+/// (libfaketime) replaces the clock of the C library, which `Instant` reads: it may agree with the
+/// kernel's for a while, and then no longer. Checked once; `false` where that is unknown.
 pub(crate) fn has_kernel_clock() -> bool {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     {
         static IS_KERNELS: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
         // Miri knows no timerfd.
-        *IS_KERNELS.get_or_init(|| !cfg!(miri) && is_kernels_clock().unwrap_or(false))
+        *IS_KERNELS.get_or_init(|| {
+            !cfg!(miri) && is_c_librarys_clock() && is_kernels_clock().unwrap_or(false)
+        })
     }
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
     false
+}
+
+/// Whether `clock_gettime` is the C library's, or this program's own: who answers does not change.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn is_c_librarys_clock() -> bool {
+    use std::ffi::CStr;
+
+    /// The object that has a function, and its file name.
+    fn object_of(function: *const libc::c_void) -> Option<(usize, String)> {
+        // SAFETY: null pointers are a valid `Dl_info`, which the call fills in.
+        let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
+        // SAFETY: the address is only looked up.
+        if unsafe { libc::dladdr(function, &mut info) } == 0 || info.dli_fname.is_null() {
+            return None;
+        }
+        // SAFETY: dladdr(3): a pathname, which stays as long as the object, which is not unloaded.
+        let path = unsafe { CStr::from_ptr(info.dli_fname) }.to_string_lossy();
+        let name = path.rsplit('/').next().unwrap_or_default().to_owned();
+        Some((info.dli_fbase as usize, name))
+    }
+
+    let ours = object_of(is_c_librarys_clock as *const libc::c_void);
+    let clocks = object_of(libc::clock_gettime as *const libc::c_void);
+    clocks.is_some_and(|(base, name)| {
+        let is_known = ["libc.", "libc-", "ld-musl", "linux-vdso"];
+        let is_known = is_known.iter().any(|known| name.starts_with(known));
+        is_known || ours.is_some_and(|(our_base, _)| our_base == base)
+    })
 }
 
 /// Asks a timerfd how long it is until an absolute time, which only the kernel's clock decides.

@@ -124,7 +124,8 @@ impl Timer {
 
     /// Fires once, `duration` from now.
     ///
-    /// One too long to be represented never fires.
+    /// One too long to be represented never fires. The first poll does not read the clock: a timer
+    /// that is first polled after its time fires one turn later.
     ///
     /// ```
     /// use polder::Timer;

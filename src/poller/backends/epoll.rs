@@ -46,7 +46,7 @@ use crate::poller::{
     BorrowedDescriptor, Capabilities, Event, Events, Interest, Mode, Ready, Selector, Token, Until,
 };
 use crate::sync::Mutex;
-use crate::sys::timespec;
+use crate::sys::{self, timespec};
 
 const NOTIFIER: u64 = u64::MAX;
 const TIMER: u64 = u64::MAX - 1;
@@ -134,13 +134,15 @@ impl Epoll {
     }
 
     /// Makes the timerfd fire at `deadline`, or a little later, on the grid. Costs a system call
-    /// only where it is not armed for that already.
+    /// only where it is not armed for that already, as far as that can be told: the time that has
+    /// passed since is the kernel's.
     fn set_timer(&self, deadline: Instant, now: Instant) -> io::Result<()> {
         let timeout = deadline.saturating_duration_since(now);
         let mut timer = self.timer.lock();
         let target = on_grid(*timer.origin.get_or_insert(now), deadline);
         let is_far = timeout >= LONG;
-        if timer.armed == Some(target) && (is_far || !timer.from_afar) {
+        let is_armed = timer.armed == Some(target) && (is_far || !timer.from_afar);
+        if is_armed && sys::has_kernel_clock() {
             return Ok(());
         }
         // All zero would disarm it.
