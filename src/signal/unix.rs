@@ -60,8 +60,8 @@ pub(super) fn register(wake: &Thread, number: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// How often a handler tries to notify the thread, if it is interrupted or memory is short: there is
-/// no other way to reach it.
+/// How often a handler tries to notify the thread, if it is interrupted or memory is short: there
+/// is no other way to reach it.
 const ATTEMPTS: usize = 8;
 
 /// An eventfd, since writing to it needs no memory.
