@@ -32,7 +32,7 @@ pub(crate) struct Driver {
     reactor: Arc<Reactor>,
     timers: RefCell<TimerHeap>,
     /// Wakers of timers that were dropped elsewhere: to be dropped where foreign code may run.
-    dropped_wakers: RefCell<Vec<Waker>>,
+    wakers_to_drop: RefCell<Vec<Waker>>,
     /// A time that the clock has reached, known from the last wait: spares reading it.
     reached: Cell<Option<Instant>>,
     /// Taken during a wait. A turn within a turn allocates its own.
@@ -107,7 +107,7 @@ impl Driver {
         Driver {
             reactor,
             timers: RefCell::new(TimerHeap::new()),
-            dropped_wakers: RefCell::default(),
+            wakers_to_drop: RefCell::default(),
             reached: Cell::default(),
             scratch: Cell::default(),
         }
@@ -140,7 +140,7 @@ impl Driver {
     #[inline]
     pub(crate) fn until(&self, timeout: Option<Duration>) -> Until {
         self.apply_timer_ops();
-        if !self.dropped_wakers.borrow().is_empty() {
+        if !self.wakers_to_drop.borrow().is_empty() {
             return Until::Now;
         }
         match self.has_timers() {
@@ -204,9 +204,9 @@ impl Driver {
     #[inline]
     pub(crate) fn drop_wakers(&self, before: impl Fn()) {
         self.apply_timer_ops();
-        if !self.dropped_wakers.borrow().is_empty() {
+        if !self.wakers_to_drop.borrow().is_empty() {
             before();
-            drop_all(self.dropped_wakers.take());
+            drop_all(self.wakers_to_drop.take());
         }
     }
 
@@ -244,7 +244,7 @@ impl Driver {
         self.reactor.close(&mut wakers);
         self.timers.borrow_mut().fire_all(&mut wakers);
         wake(&mut wakers);
-        drop_all(self.dropped_wakers.take());
+        drop_all(self.wakers_to_drop.take());
     }
 
     /// Applies the operations that were requested elsewhere.
@@ -261,7 +261,7 @@ impl Driver {
         let mut timers = self.timers.borrow_mut();
         for (key, op) in ops {
             match op {
-                TimerOp::Remove => (self.dropped_wakers.borrow_mut()).extend(timers.remove(key)),
+                TimerOp::Remove => (self.wakers_to_drop.borrow_mut()).extend(timers.remove(key)),
                 TimerOp::Reset(when) => {
                     timers.reset(key, when);
                 }
@@ -343,7 +343,7 @@ mod loom_tests {
     fn a_timer_that_is_set_and_then_dropped_elsewhere_is_gone_and_its_waker_let_go() {
         check(TimerOp::Reset(now()), Some(TimerOp::Remove), |driver| {
             assert_eq!(driver.timers.borrow().entries(), 0, "it is there yet");
-            assert_eq!(driver.dropped_wakers.borrow().len(), 1, "its waker is lost");
+            assert_eq!(driver.wakers_to_drop.borrow().len(), 1, "its waker is lost");
         });
     }
 

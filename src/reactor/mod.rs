@@ -119,8 +119,8 @@ impl Reactor {
         asleep
     }
 
-    /// [`unpark`](Self::unpark) where several workers are woken, and one that cannot be must not
-    /// keep the others asleep.
+    /// [`unpark`](Self::unpark), but a notification that fails is ignored, so that others are woken
+    /// all the same.
     pub(crate) fn try_to_unpark(&self) {
         if self.parking.unpark() {
             let _ = self.poller.notify();

@@ -24,7 +24,7 @@ pub(super) struct Registrations {
 pub(super) struct Registration {
     reactor: Arc<Reactor>,
     token: Token,
-    /// Without edges, what is armed.
+    /// What the poller was last asked for; with one-shot, what is still armed.
     pub(super) interest: Interest,
     /// With levels: how many events in a row may have been spurious, since that was last checked.
     pub(super) suspect_events: u8,

@@ -220,13 +220,15 @@ impl Source {
 
     /// Registers with `reactor`, unless somebody has done that meanwhile.
     fn register(self: &Arc<Self>, reactor: &Arc<Reactor>, direction: Direction) -> io::Result<()> {
-        // The table's lock comes before the slots', so the token is taken first, on approval.
+        // The table's lock comes before the slots', so the token is taken first, provisionally:
+        // it is given back below if another thread has registered meanwhile.
         let token = reactor.insert(self.clone())?;
         let mut slots = self.readiness.lock();
         let mut interest = interest(direction);
         let mode = reactor.mode();
         let has_no_hints = !reactor.poller().capabilities().hints;
-        // Where interest is armed again, a stream need not know: see `clear_after_short_read`.
+        // Without edges arming reports what a short read left, so that is safe without hints for a
+        // stream: see `clear_after_short_read`.
         if has_no_hints && (mode == Mode::Edge || self.kind == SourceKind::Other) {
             (self.readiness).set_sticky_flags(&mut slots, Ready::UNKNOWN);
         }

@@ -1,11 +1,11 @@
 //! Which worker does this thread drive? The one thread-local of the scheduler and the reactor.
 //!
-//! While a thread drives a worker, [`Current`] holds the two halves of it that belong to that
-//! thread: its [`Local`] (tasks) and its [`Driver`] (events and timers). A worker may be driven
+//! While a thread drives a worker, [`Current`] holds the two parts of it that only that thread
+//! reaches: its [`Local`] (tasks) and its [`Driver`] (events and timers). A worker may be driven
 //! within a task of another one, so [`enter`] remembers which was current before, and [`Entered`]
 //! restores it.
 //!
-//! The reactor room below has no thread-local: whatever depends on who drives a reactor is given
+//! The reactor below has no thread-local: whatever depends on who drives a reactor is given
 //! the thread's `Driver` as an argument.
 //!
 //! **Foreign code.** [`with_local`] borrows the slot: no waker may be cloned, called or dropped

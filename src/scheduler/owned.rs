@@ -1,10 +1,10 @@
 //! The tasks that a worker owns.
 //!
-//! A task is bound to its worker when its first poll returns `Pending` ([`bind`]), and removed when
-//! its future is dropped ([`task_ended`]). One that is done after its first poll is never in the
-//! list, which is what makes short tasks cheap. The list serves closing, which wakes every task in
-//! it so that its runnable is queued and can be dropped; `Debug` of the runtime; and the worker's
-//! load.
+//! A task enters its worker's list when its first poll returns `Pending` ([`bind`]), and leaves
+//! when its future is dropped ([`task_ended`]). One that is done after its first poll is never in
+//! the list, which is what makes short tasks cheap. The list serves closing, which wakes every task
+//! in it so that its runnable is queued and can be dropped; `Debug` of the runtime; and the
+//! worker's load.
 //!
 //! Touched by the worker's thread only. Wakers in the list are async-task's, so cloning one runs no
 //! foreign code; one is dropped or woken outside the borrow all the same, since it may be the
@@ -73,8 +73,8 @@ impl OwnedTasks {
     }
 }
 
-/// Binds a task, whose first poll has returned `Pending`, to the current worker, which has polled
-/// it.
+/// Enters a task, whose first poll has returned `Pending`, in the list of the current worker, which
+/// has polled it.
 pub(crate) fn bind(meta: &Meta, waker: &Waker) -> Option<OwnedKey> {
     with_local(|local| {
         debug_assert!(local.owns(meta), "a task is polled by its own worker");

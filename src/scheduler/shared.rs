@@ -28,16 +28,16 @@
 //! ([`notify_watchers`](Shared::notify_watchers)). One of the two sees what the other wrote.
 //!
 //! **Closing.** A thread that is no worker of the runtime counts the task that it spawns, and
-//! *then* reads whether the runtime is closing. The main worker sets that mark, and *then* waits
+//! *then* reads whether the runtime is closing. The main worker sets that flag, and *then* waits
 //! for the count to become zero. All of it is sequentially consistent: either the spawner sees the
-//! mark and drops the future itself, or the main worker sees the task and waits for its end. Empty
-//! queues would not do: the spawner may be about to push. It reads the mark again after it has
+//! flag and drops the future itself, or the main worker sees the task and waits for its end. Empty
+//! queues would not do: the spawner may be about to push. It reads the flag again after it has
 //! pushed, and unparks the main worker. Workers of the runtime need no such care, since the main
 //! worker reads the count after they have exited.
 //!
 //! **Failing.** A worker whose poller cannot wait any more closes the whole runtime
 //! ([`fail`](Shared::fail)), since nobody else may run its tasks. It stores the reason, sets the
-//! mark, and unparks all workers, which read the mark before they sleep. The pool workers drop
+//! flag, and unparks all workers, which read the flag before they sleep. The pool workers drop
 //! their tasks, on their own threads; the main worker panics with the reason in the call that
 //! drives it, or the next one.
 
@@ -240,8 +240,8 @@ impl Shared {
         sum(|tasks| &tasks.spawned).wrapping_sub(ended)
     }
 
-    /// From here on whoever ends the last task wakes the main worker. Call it before
-    /// [`live_tasks`](Self::live_tasks).
+    /// From here on a pool worker that goes to sleep and finds no task left wakes the main worker.
+    /// Call it before [`live_tasks`](Self::live_tasks).
     pub(crate) fn watch(&self) {
         self.watchers.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
@@ -278,7 +278,7 @@ impl Shared {
     /// A worker cannot go on: closes the runtime, and stores the reason. Of several the first one
     /// counts.
     pub(crate) fn fail(&self, reason: String) {
-        // Before the mark, so that whoever sees the mark sees the reason.
+        // Before the flag, so that whoever sees the flag sees the reason.
         let _ = self.failure.set(reason);
         self.start_closing();
         self.main().reactor.try_to_unpark();

@@ -1,20 +1,20 @@
 //! A worker's loop: run tasks, fire timers, wait for I/O.
 //!
-//! **A turn** is a run and a pause, in the order that the caller wants:
+//! **A turn** is a run and a wait, in the order that the caller wants:
 //!
 //! * [`run_ready`](Worker::run_ready) runs ready tasks, at most [`EVENT_INTERVAL`].
-//! * [`pause`](Worker::pause) takes what other threads sent. If there is nothing to run, it parks
-//!   and sleeps until the earliest deadline, the caller's timeout, an event or a notification;
-//!   otherwise it polls with a zero timeout. It wakes the waiters of ready sources and due timers.
-//!   Then the tasks that yielded are ready again, so a loop of yields cannot starve the poller.
+//! * [`poll_or_park`](Worker::poll_or_park) parks if there is nothing to run, and sleeps until the
+//!   earliest deadline, the caller's timeout, an event or a notification; otherwise it polls with a
+//!   zero timeout, if a source is registered. It wakes the waiters of ready sources, fires due
+//!   timers, and takes what other threads sent. Then the tasks that yielded are ready again, so a
+//!   loop of yields cannot starve the poller.
 //!
 //! A pool worker also takes tasks from the inject queue: when its own run queue is empty, and every
 //! [`INJECT_INTERVAL`] runs.
 //!
 //! Before it sleeps a worker may poll for a while: see [`busy`](super::busy).
 //!
-//! The clock is not read when no timer is pending. The kernel is not asked when there are tasks to
-//! run and no source is registered: it could have nothing to report.
+//! The clock is read for timers, timeouts, busy polling and deferral, and for nothing else.
 //!
 //! **Embedding.** After [`backend_fd`](Worker::backend_fd) was called, a foreign loop waits on that
 //! descriptor. Between two turns the worker counts as parked, also for wakes on its own thread,
@@ -23,7 +23,8 @@
 //!
 //! **Closing**, in phases:
 //!
-//! 1. Mark: tasks spawned from here on are cancelled at once, and pool workers leave their loop.
+//! 1. The flag `closing`: tasks spawned from here on are cancelled at once, and pool workers leave
+//!    their loop.
 //! 2. Each worker, on its own thread ([`drop_tasks`](Worker::drop_tasks)), drops every queued
 //!    runnable, and with it the future, and wakes every task that it owns, so that its runnable is
 //!    queued too; until it owns none. A wake under way on another thread arrives in the inbox. The
@@ -155,7 +156,7 @@ impl Worker {
         }
     }
 
-    /// Drives the worker until no task of its runtime is left, or `deadline` has elapsed.
+    /// Drives the worker until no task of its runtime is left, or `deadline` has passed.
     pub(crate) fn run(&self, deadline: Option<Instant>) {
         /// Ends with this function, also by a panic.
         struct Watch<'a>(&'a Shared);
@@ -353,8 +354,9 @@ impl Worker {
         has_waited
     }
 
-    /// Polls again and again. Returns false if nothing came in time. The worker counts as awake
-    /// meanwhile: it looks at what others send.
+    /// Polls again and again. Returns true if the wait is over: something came, or `timeout` has
+    /// elapsed; false if the worker should sleep now. It counts as awake meanwhile: it looks at
+    /// what others send.
     fn spin(
         &self,
         start: Instant,
@@ -568,7 +570,7 @@ impl Worker {
             if is_over() {
                 break;
             }
-            // A pool worker still runs a task, or a thread that spawns is about to see the mark.
+            // A pool worker still runs a task, or a thread that spawns is about to see the flag.
             self.poll_or_park(None, &|| shared.has_injected() || is_over());
         }
         for thread in threads {

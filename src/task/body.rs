@@ -1,8 +1,8 @@
 //! The future that a task runs: [`Body`], around the user's; and its result: [`Outcome`].
 //!
-//! A body binds the task to its worker if the first poll does not complete it, and reports the end
-//! of the task when the future is dropped. A panic of the future becomes the task's outcome. A
-//! panic of the future's destructor is contained.
+//! A body enters the task in its worker's list if the first poll does not complete it, and reports
+//! the end of the task when the future is dropped. A panic of the future becomes the task's
+//! outcome. A panic of the future's destructor is contained.
 
 use std::any::Any;
 use std::future::Future;

@@ -1,8 +1,8 @@
 //! Tasks: what `spawn` returns, and what runs inside.
 //!
 //! The task itself (its state, its waker, its one allocation) is `async_task`'s. Around the user's
-//! future lies a [`Body`], which binds the task to its worker, catches the future's panics, and
-//! counts the end of the task.
+//! future lies a [`Body`], which enters the task in its worker's list, catches the future's panics,
+//! and counts the end of the task.
 //!
 //! **Where a future is polled and dropped.** A task has a worker: that of [`new_at`], or the pool
 //! worker that takes it from the inject queue, before the first poll. Only that worker's thread

@@ -67,8 +67,8 @@ pub struct Timer {
     state: State,
     /// It has fired, and has no period: ready until it is set.
     done: bool,
-    /// The deadline may have come before it was polled with it: the next poll reads the clock. Not
-    /// so where the deadline was reckoned from the current time.
+    /// The deadline may have passed already, so the next poll reads the clock. False after
+    /// `set_after`, whose deadline lies ahead.
     may_be_due: bool,
     /// It was polled when its task had used up its budget: the next poll is free, or a future
     /// before it that always takes the whole budget would keep it from firing forever.

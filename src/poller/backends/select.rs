@@ -36,7 +36,7 @@ pub(in crate::poller) fn open() -> io::Result<Box<dyn Selector>> {
 /// Three sets of bits, and as many for the result.
 #[derive(Default)]
 pub(super) struct FdSets {
-    /// Readable, writable, priority. Among the readable are the [`hidden`](Self::hidden).
+    /// Readable, writable, priority. Among the readable are the `hidden`.
     interest: [Vec<FdSetElement>; 3],
     /// Asked for writing and not for reading, and yet put among the readable.
     hidden: Vec<FdSetElement>,
