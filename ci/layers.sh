@@ -22,9 +22,9 @@ poller
 pool sys sync
 '
 
-find src -name '*.rs' ! -path src/lib.rs | LC_ALL=C sort | xargs awk -v levels="$levels" -v edges="${1:-}" '
+find src -name '*.rs' ! -path src/lib.rs | LC_ALL=C sort | xargs env LEVELS="$levels" awk -v edges="${1:-}" '
     BEGIN {
-        lines = split(levels, line, "\n")
+        lines = split(ENVIRON["LEVELS"], line, "\n")
         for (i = 1; i <= lines; i++) {
             rooms = split(line[i], name, " ")
             if (rooms) depth++

@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-baseline=$(git tag --list 'v*' --sort=-version:refname --merged HEAD | head -1)
+baseline=$(git -c versionsort.suffix=- tag --list 'v*' --sort=-version:refname --merged HEAD | head -1)
 if [ -z "$baseline" ]; then
     echo "$0: there is no tag v* yet, and so no baseline"
     exit 0

@@ -26,6 +26,7 @@
 //! because it was interrupted or because the descriptor is ready all the same: a task cannot loop
 //! here for ever.
 
+use std::cell::Cell;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
@@ -127,8 +128,8 @@ impl HasIo for &Io {
     }
 }
 
-/// One future's place among those who wait for a source: an identity from its first poll on, which
-/// is forgotten when the future is dropped.
+/// One future's place among those who wait for a source: an identity from its first wait on, which
+/// is forgotten when the future is dropped. (An operation that never waits needs none.)
 pub(crate) struct Waiter<H: HasIo> {
     handle: H,
     pub(crate) direction: Direction,
@@ -154,9 +155,15 @@ impl<H: HasIo> Waiter<H> {
     ) -> Poll<io::Result<T>> {
         let io = self.handle.io();
         let (source, direction) = (io.source(), self.direction);
-        let id = *self.id.get_or_insert_with(|| io.new_future_id());
-        let register = || register(source, direction, id, cx.waker());
-        poll(cx, source, direction, trust, register, attempt)
+        let id = Cell::new(self.id);
+        let register = || {
+            let it = id.get().unwrap_or_else(|| io.new_future_id());
+            id.set(Some(it));
+            register(source, direction, it, cx.waker())
+        };
+        let result = poll(cx, source, direction, trust, register, attempt);
+        self.id = id.get();
+        result
     }
 }
 
