@@ -462,7 +462,7 @@ fn a_task_whose_socket_is_always_ready_does_not_hold_the_loop() {
             // The machine may be busy elsewhere for a while, but not most of the time.
             let median = late[late.len() / 2];
             assert!(
-                median < Duration::from_millis(50),
+                median < Duration::from_millis(500),
                 "half of {} ticks were more than {median:?} late",
                 late.len()
             );
