@@ -11,7 +11,6 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 seeds="${1:-2}"
-cache="${XDG_CACHE_HOME:-$HOME/.cache}/polder-ci"
 
 if ! command -v rustup >/dev/null; then
     echo "ci/miri.sh: SKIPPED: Miri comes with rustup's nightly toolchain, and there is no rustup here"
@@ -41,9 +40,10 @@ has_miri || {
     exit 1
 }
 
-# Flags of one's own mean a build of one's own. Miri knows the C library's functions, and not the system
-# calls that rustix makes by itself otherwise.
-export CARGO_TARGET_DIR="$cache/miri" RUSTFLAGS="--cfg rustix_use_libc"
+# Flags of one's own mean a build of one's own; in this directory, since what Miri keeps of a build names the
+# directory that it was made in. Miri knows the C library's functions, and not the system calls that rustix
+# makes by itself otherwise.
+export CARGO_TARGET_DIR="$PWD/target/miri" RUSTFLAGS="--cfg rustix_use_libc"
 # The clock and epoll are the system's, not Miri's own.
 common="-Zmiri-disable-isolation"
 miri=(rustup run nightly cargo miri test --no-default-features)
@@ -60,7 +60,7 @@ for aliasing in "" " -Zmiri-tree-borrows"; do
     echo "-- ${aliasing:- stacked borrows}"
     # What is pure computation runs under one schedule: it has no others.
     MIRIFLAGS="$common$aliasing" bounded 600 "${miri[@]}" --lib -- \
-        reactor:: task:: sync:: runtime::busy
+        reactor:: task:: sync:: scheduler::
     MIRIFLAGS="$common$aliasing -Zmiri-many-seeds=0..$seeds" bounded $((300 + 300 * seeds)) \
         "${miri[@]}" --test miri
 done
