@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Imports point down: a room of src/ names only rooms below it, or beside it.
+# Imports point down: a module of src/ names only modules below it, or beside it.
 #
 #     ci/layers.sh [--edges]
 #
-# Read are `crate::room` and what stands at the crate's root, in `use` and in the middle of code.
-# Tests (of loom too) and comments may name whom they like. With --edges it prints which room names
+# Read are `crate::module` and what stands at the crate's root, in `use` and in the middle of code.
+# Tests (of loom too) and comments may name whom they like. With --edges it prints which module names
 # which, and how often.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 # From the top down, a level a line. Those on one level may name each other, but for the last level,
-# whose rooms know nothing but themselves and what is right of them on the line.
+# whose modules know nothing but themselves and what is right of them on the line.
 # (The files of `event` and `signal` need no runtime; they stand with what a user awaits.)
 levels='
 net io time signal event
@@ -26,22 +26,22 @@ find src -name '*.rs' ! -path src/lib.rs | LC_ALL=C sort | xargs env LEVELS="$le
     BEGIN {
         lines = split(ENVIRON["LEVELS"], line, "\n")
         for (i = 1; i <= lines; i++) {
-            rooms = split(line[i], name, " ")
-            if (rooms) depth++
-            for (j = 1; j <= rooms; j++) {
+            modules = split(line[i], name, " ")
+            if (modules) depth++
+            for (j = 1; j <= modules; j++) {
                 level[name[j]] = depth
                 place[name[j]] = j
             }
         }
         # What is here again at the root.
         split("block_on spawn spawn_local Handle Runtime TaskSet future", root, " ")
-        for (i in root) room_of[root[i]] = "runtime"
+        for (i in root) module_of[root[i]] = "runtime"
         split("Task FallibleTask unblock", root2, " ")
-        for (i in root2) room_of[root2[i]] = "task"
-        room_of["Timer"] = "time"
-        room_of["Async"] = "io"
-        room_of["Backend"] = "poller"
-        room_of["stream"] = "-"
+        for (i in root2) module_of[root2[i]] = "task"
+        module_of["Timer"] = "time"
+        module_of["Async"] = "io"
+        module_of["Backend"] = "poller"
+        module_of["stream"] = "-"
     }
     FNR == 1 {
         split(FILENAME, part, "/")
@@ -49,7 +49,7 @@ find src -name '*.rs' ! -path src/lib.rs | LC_ALL=C sort | xargs env LEVELS="$le
         sub(/\.rs$/, "", from)
         skipping = test = 0
         if (!(from in level)) {
-            print FILENAME ": the room " from " has no level in ci/layers.sh"
+            print FILENAME ": the module " from " has no level in ci/layers.sh"
             bad++
         }
     }
@@ -67,7 +67,7 @@ find src -name '*.rs' ! -path src/lib.rs | LC_ALL=C sort | xargs env LEVELS="$le
     !/^ *#\[/ { test = 0 }
     # All names of `use crate::{a::…, b};` (rustfmt puts one that is too long on lines of its own).
     /crate::\{/ {
-        print FILENAME ":" FNR ": name one room in each `use`, so that this check can read it"
+        print FILENAME ":" FNR ": name one module in each `use`, so that this check can read it"
         bad++
     }
     {
@@ -78,7 +78,7 @@ find src -name '*.rs' ! -path src/lib.rs | LC_ALL=C sort | xargs env LEVELS="$le
             to = substr(rest, RSTART + 7, RLENGTH - 7)
             rest = substr(rest, RSTART + RLENGTH)
             if (before ~ /[A-Za-z_]/) continue
-            if (to in room_of) to = room_of[to]
+            if (to in module_of) to = module_of[to]
             if (to == "-" || to == from) continue
             count[from " -> " to]++
             if (!(to in level)) {

@@ -32,7 +32,7 @@ else
     cargo=(/usr/bin/cargo)
 fi
 
-# A report ends the process that it comes in. Threads that a failed test has left are no news, and
+# A report ends the process that it comes in. Threads that a failed test has left say nothing new, and
 # backtraces take half a minute each.
 export RUSTFLAGS="$flags" RUST_BACKTRACE=0
 export TSAN_OPTIONS="halt_on_error=1 report_thread_leaks=0 ${TSAN_OPTIONS:-}"

@@ -111,7 +111,7 @@
 #![warn(unreachable_pub)]
 #![deny(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 #![cfg_attr(loom, allow(dead_code, unreachable_pub, unused_imports, unused_macros))]
-// What only sockets need of the rooms below them stays, and is not used.
+// What only sockets need of the modules below them stays, and is not used.
 #![cfg_attr(not(feature = "net"), allow(dead_code, unused_imports, unused_macros))]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -179,7 +179,7 @@ pub mod stream {
 #[cfg(loom)]
 mod scheduler {
     mod idle;
-    mod inbox;
+    mod mutex_queue;
 }
 #[cfg(not(loom))]
 mod task;

@@ -1,5 +1,5 @@
 //! [`Async`]: any descriptor that the backend can wait for. How it is waited for, and what is
-//! believed of its readiness, is in `watch.rs`.
+//! believed of its readiness, is in `lent.rs`.
 //!
 //! **Who owns what.** The user's value owns the descriptor; the source has only its number. The
 //! order of the fields ensures that the source is deregistered before the value is dropped. While
@@ -18,9 +18,9 @@ use std::task::{Context, Poll};
 use futures_lite::{AsyncRead, AsyncWrite};
 
 use super::io_safe::IoSafe;
-use super::operation::{HasIo, Waiter};
+use super::lent::LentIo;
+use super::operation::{HasIo, WaiterGuard};
 use super::readable::{Readable, ReadableOwned, Writable, WritableOwned};
-use super::watch::Watch;
 use crate::reactor::{Direction, Io};
 use crate::sys::{self, AsDescriptor, HasDescriptor, OwnedDescriptor};
 
@@ -126,7 +126,7 @@ use crate::sys::{self, AsDescriptor, HasDescriptor, OwnedDescriptor};
 /// Cancel safe: dropping a future of its has no effect. An operation has either happened or not.
 pub struct Async<T> {
     /// Before `inner`, and so deregistered before that is dropped.
-    watch: Watch,
+    lent: LentIo,
     inner: T,
 }
 
@@ -190,7 +190,7 @@ impl<T: HasDescriptor + 'static> Async<T> {
         // promise not to close it, give more than `&inner`.
         let io = unsafe { Io::lent(inner.as_descriptor()) };
         Ok(Async {
-            watch: Watch::new(io),
+            lent: LentIo::new(io),
             inner,
         })
     }
@@ -256,8 +256,8 @@ impl<T> Async<T> {
     ///
     /// None at present; the type is async-io's.
     pub fn into_inner(self) -> io::Result<T> {
-        let Async { watch, inner } = self;
-        drop(watch);
+        let Async { lent, inner } = self;
+        drop(lent);
         Ok(inner)
     }
 
@@ -296,7 +296,7 @@ impl<T> Async<T> {
     ///
     /// Cancel safe: dropping the future has no effect.
     pub fn readable(&self) -> Readable<'_, T> {
-        Readable(Waiter::new(self, Direction::Read))
+        Readable(WaiterGuard::new(self, Direction::Read))
     }
 
     /// Waits until the descriptor is writable: until a write would not block, or would fail.
@@ -323,7 +323,7 @@ impl<T> Async<T> {
     ///
     /// Cancel safe: dropping the future has no effect.
     pub fn writable(&self) -> Writable<'_, T> {
-        Writable(Waiter::new(self, Direction::Write))
+        Writable(WaiterGuard::new(self, Direction::Write))
     }
 
     /// [`readable`](Self::readable), as a future that borrows nothing.
@@ -349,7 +349,7 @@ impl<T> Async<T> {
     ///
     /// Cancel safe: dropping the future has no effect.
     pub fn readable_owned(self: Arc<Self>) -> ReadableOwned<T> {
-        ReadableOwned(Waiter::new(self, Direction::Read))
+        ReadableOwned(WaiterGuard::new(self, Direction::Read))
     }
 
     /// [`writable`](Self::writable), as a future that borrows nothing.
@@ -374,7 +374,7 @@ impl<T> Async<T> {
     ///
     /// Cancel safe: dropping the future has no effect.
     pub fn writable_owned(self: Arc<Self>) -> WritableOwned<T> {
-        WritableOwned(Waiter::new(self, Direction::Write))
+        WritableOwned(WaiterGuard::new(self, Direction::Write))
     }
 
     /// [`readable`](Self::readable), for functions that poll: to be called after an operation that
@@ -399,7 +399,7 @@ impl<T> Async<T> {
     ///
     /// As [`readable`](Self::readable).
     pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.watch.poll_ready(cx, Direction::Read)
+        self.lent.poll_ready(cx, Direction::Read)
     }
 
     /// [`writable`](Self::writable), for functions that poll: see
@@ -422,7 +422,7 @@ impl<T> Async<T> {
     ///
     /// As [`readable`](Self::readable).
     pub fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.watch.poll_ready(cx, Direction::Write)
+        self.lent.poll_ready(cx, Direction::Write)
     }
 
     /// Calls `operation` whenever the descriptor is readable, until it returns something else than
@@ -527,8 +527,8 @@ impl<T> Async<T> {
         &mut self,
         mut operation: impl FnMut(&mut T) -> io::Result<R>,
     ) -> io::Result<R> {
-        let Async { watch, inner } = self;
-        watch.run(Direction::Read, || operation(inner)).await
+        let Async { lent, inner } = self;
+        lent.run(Direction::Read, || operation(inner)).await
     }
 
     /// [`write_with`](Self::write_with), for an operation that changes the value.
@@ -564,8 +564,8 @@ impl<T> Async<T> {
         &mut self,
         mut operation: impl FnMut(&mut T) -> io::Result<R>,
     ) -> io::Result<R> {
-        let Async { watch, inner } = self;
-        watch.run(Direction::Write, || operation(inner)).await
+        let Async { lent, inner } = self;
+        lent.run(Direction::Write, || operation(inner)).await
     }
 
     async fn run<R>(
@@ -573,19 +573,19 @@ impl<T> Async<T> {
         direction: Direction,
         operation: impl FnMut() -> io::Result<R>,
     ) -> io::Result<R> {
-        self.watch.run(direction, operation).await
+        self.lent.run(direction, operation).await
     }
 }
 
 impl<T> HasIo for &Async<T> {
     fn io(&self) -> &Io {
-        self.watch.io()
+        self.lent.io()
     }
 }
 
 impl<T> HasIo for Arc<Async<T>> {
     fn io(&self) -> &Io {
-        self.watch.io()
+        self.lent.io()
     }
 }
 
@@ -611,9 +611,9 @@ impl<T: IoSafe + Read> AsyncRead for Async<T> {
         cx: &mut Context<'_>,
         bytes: &mut [u8],
     ) -> Poll<io::Result<usize>> {
-        let Async { watch, inner } = &mut *self;
+        let Async { lent, inner } = &mut *self;
         let wanted = !bytes.is_empty();
-        watch.poll_operation(cx, Direction::Read, || {
+        lent.poll_operation(cx, Direction::Read, || {
             or_nothing(wanted, inner.read(bytes))
         })
     }
@@ -623,9 +623,9 @@ impl<T: IoSafe + Read> AsyncRead for Async<T> {
         cx: &mut Context<'_>,
         buffers: &mut [IoSliceMut<'_>],
     ) -> Poll<io::Result<usize>> {
-        let Async { watch, inner } = &mut *self;
+        let Async { lent, inner } = &mut *self;
         let wanted = has_room(buffers);
-        watch.poll_operation(cx, Direction::Read, || {
+        lent.poll_operation(cx, Direction::Read, || {
             or_nothing(wanted, inner.read_vectored(buffers))
         })
     }
@@ -641,7 +641,7 @@ where
         bytes: &mut [u8],
     ) -> Poll<io::Result<usize>> {
         let wanted = !bytes.is_empty();
-        self.watch.poll_operation(cx, Direction::Read, || {
+        self.lent.poll_operation(cx, Direction::Read, || {
             or_nothing(wanted, (&self.inner).read(bytes))
         })
     }
@@ -652,7 +652,7 @@ where
         buffers: &mut [IoSliceMut<'_>],
     ) -> Poll<io::Result<usize>> {
         let wanted = has_room(buffers);
-        self.watch.poll_operation(cx, Direction::Read, || {
+        self.lent.poll_operation(cx, Direction::Read, || {
             or_nothing(wanted, (&self.inner).read_vectored(buffers))
         })
     }
@@ -666,8 +666,8 @@ impl<T: IoSafe + Write> AsyncWrite for Async<T> {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let Async { watch, inner } = &mut *self;
-        watch.poll_operation(cx, Direction::Write, || inner.write(bytes))
+        let Async { lent, inner } = &mut *self;
+        lent.poll_operation(cx, Direction::Write, || inner.write(bytes))
     }
 
     fn poll_write_vectored(
@@ -675,13 +675,13 @@ impl<T: IoSafe + Write> AsyncWrite for Async<T> {
         cx: &mut Context<'_>,
         buffers: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let Async { watch, inner } = &mut *self;
-        watch.poll_operation(cx, Direction::Write, || inner.write_vectored(buffers))
+        let Async { lent, inner } = &mut *self;
+        lent.poll_operation(cx, Direction::Write, || inner.write_vectored(buffers))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let Async { watch, inner } = &mut *self;
-        watch.poll_operation(cx, Direction::Write, || inner.flush())
+        let Async { lent, inner } = &mut *self;
+        lent.poll_operation(cx, Direction::Write, || inner.flush())
     }
 
     fn poll_close(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -699,7 +699,7 @@ where
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.watch
+        self.lent
             .poll_operation(cx, Direction::Write, || (&self.inner).write(bytes))
     }
 
@@ -708,13 +708,13 @@ where
         cx: &mut Context<'_>,
         buffers: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.watch.poll_operation(cx, Direction::Write, || {
+        self.lent.poll_operation(cx, Direction::Write, || {
             (&self.inner).write_vectored(buffers)
         })
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.watch
+        self.lent
             .poll_operation(cx, Direction::Write, || (&self.inner).flush())
     }
 

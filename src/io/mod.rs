@@ -25,11 +25,11 @@
 
 mod async_fd;
 mod io_safe;
+mod lent;
 pub(crate) mod operation;
 mod readable;
 #[cfg(feature = "blocking")]
 mod unblock;
-mod watch;
 
 pub use async_fd::Async;
 #[cfg(feature = "compat")]

@@ -14,9 +14,9 @@
 //! ```
 //!
 //! Two decisions are left to a [`Trust`]: whether an attempt is worth its system call, and whether
-//! an attempt that would block has used the readiness up. The sockets of `net` believe what events
-//! have told, since nobody but polder operates on them. A descriptor in an [`Async`](super::Async)
-//! is its user's, who may operate on it unseen: there the kernel is asked.
+//! an attempt that would block has used the readiness up. The sockets of `net` believe what
+//! events have reported, since nobody but polder operates on them. A descriptor in an
+//! [`Async`](super::Async) is its user's, who may operate on it unseen: there the kernel is asked.
 //!
 //! **Why no edge is lost.** The snapshot that is cleared was taken before the attempt, or before
 //! the question to the kernel, and registering looks again under the lock under which events are
@@ -37,9 +37,9 @@ use crate::reactor::{Direction, Io, Snapshot, Source, WaiterId};
 use crate::runtime::context;
 use crate::scheduler::{self, budget};
 
-/// How far an operation believes what events have told of its source.
+/// How far an operation believes what events have reported of its source.
 pub(crate) trait Trust: Copy {
-    /// Whether an attempt is worth its system call, given what events have told.
+    /// Whether an attempt is worth its system call, given what events have reported.
     fn should_try(self, seen: Snapshot) -> bool;
 
     /// Decides what an attempt that would block, and began after `seen` was taken, says of the
@@ -53,7 +53,7 @@ pub(crate) trait Trust: Copy {
     ) -> io::Result<bool>;
 }
 
-/// Runs one operation until it does not block. `register` leaves the task's waker for the next
+/// Runs one operation until it does not block. `register` registers the task's waker for the next
 /// event, and returns `false` if one has come since the readiness was cleared; usually it is
 /// [`register`].
 #[inline]
@@ -88,7 +88,8 @@ pub(crate) fn poll<T>(
     }
 }
 
-/// Leaves `waker` for the next event; returns `false` if one has come since readiness was cleared.
+/// Registers `waker` for the next event; returns `false` if one has come since the readiness was
+/// cleared.
 ///
 /// Always inlined, since every read of a request waits.
 #[inline(always)]
@@ -130,15 +131,15 @@ impl HasIo for &Io {
 
 /// One future's place among those who wait for a source: an identity from its first wait on, which
 /// is forgotten when the future is dropped. (An operation that never waits needs none.)
-pub(crate) struct Waiter<H: HasIo> {
+pub(crate) struct WaiterGuard<H: HasIo> {
     handle: H,
     pub(crate) direction: Direction,
     id: Option<WaiterId>,
 }
 
-impl<H: HasIo> Waiter<H> {
-    pub(crate) fn new(handle: H, direction: Direction) -> Waiter<H> {
-        Waiter {
+impl<H: HasIo> WaiterGuard<H> {
+    pub(crate) fn new(handle: H, direction: Direction) -> WaiterGuard<H> {
+        WaiterGuard {
             handle,
             direction,
             id: None,
@@ -167,7 +168,7 @@ impl<H: HasIo> Waiter<H> {
     }
 }
 
-impl<H: HasIo> Drop for Waiter<H> {
+impl<H: HasIo> Drop for WaiterGuard<H> {
     fn drop(&mut self) {
         if let Some(id) = self.id {
             self.handle.io().remove_waiter(id);
@@ -179,7 +180,7 @@ impl<H: HasIo> Drop for Waiter<H> {
 ///
 /// Cancel safe: dropping it has no effect, but for what its attempts have done.
 pub(crate) struct Operation<'a, P, F> {
-    waiter: Waiter<&'a Io>,
+    waiter: WaiterGuard<&'a Io>,
     trust: P,
     attempt: F,
 }
@@ -190,7 +191,7 @@ impl<'a, P: Trust, F> Operation<'a, P, F> {
         F: FnMut(&Source, Snapshot) -> io::Result<T>,
     {
         Operation {
-            waiter: Waiter::new(io, direction),
+            waiter: WaiterGuard::new(io, direction),
             trust,
             attempt,
         }

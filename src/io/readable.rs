@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::Async;
-use super::operation::Waiter;
-use super::watch::poll_ready;
+use super::lent::poll_ready;
+use super::operation::WaiterGuard;
 
 /// The future of [`Async::readable`].
 ///
@@ -32,7 +32,7 @@ use super::watch::poll_ready;
 ///
 /// Cancel safe: dropping the future has no effect.
 #[must_use = "futures do nothing unless they are polled"]
-pub struct Readable<'a, T>(pub(super) Waiter<&'a Async<T>>);
+pub struct Readable<'a, T>(pub(super) WaiterGuard<&'a Async<T>>);
 
 /// The future of [`Async::writable`].
 ///
@@ -50,7 +50,7 @@ pub struct Readable<'a, T>(pub(super) Waiter<&'a Async<T>>);
 ///
 /// Cancel safe: dropping the future has no effect.
 #[must_use = "futures do nothing unless they are polled"]
-pub struct Writable<'a, T>(pub(super) Waiter<&'a Async<T>>);
+pub struct Writable<'a, T>(pub(super) WaiterGuard<&'a Async<T>>);
 
 /// The future of [`Async::readable_owned`].
 ///
@@ -79,7 +79,7 @@ pub struct Writable<'a, T>(pub(super) Waiter<&'a Async<T>>);
 ///
 /// Cancel safe: dropping the future has no effect.
 #[must_use = "futures do nothing unless they are polled"]
-pub struct ReadableOwned<T>(pub(super) Waiter<Arc<Async<T>>>);
+pub struct ReadableOwned<T>(pub(super) WaiterGuard<Arc<Async<T>>>);
 
 /// The future of [`Async::writable_owned`].
 ///
@@ -100,7 +100,7 @@ pub struct ReadableOwned<T>(pub(super) Waiter<Arc<Async<T>>>);
 ///
 /// Cancel safe: dropping the future has no effect.
 #[must_use = "futures do nothing unless they are polled"]
-pub struct WritableOwned<T>(pub(super) Waiter<Arc<Async<T>>>);
+pub struct WritableOwned<T>(pub(super) WaiterGuard<Arc<Async<T>>>);
 
 macro_rules! waiting {
     ($($name:literal: $future:ty, <$($parameter:tt),*>;)*) => {$(

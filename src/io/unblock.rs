@@ -519,7 +519,7 @@ impl<T> Unblock<T> {
     ///
     /// If it has been closed, or if a thread is needed and none can be started.
     pub async fn get_mut(&mut self) -> &mut T {
-        self.settle().await;
+        self.stop_and_keep_error().await;
         self.idle().as_mut().expect(CLOSED)
     }
 
@@ -547,7 +547,7 @@ impl<T> Unblock<T> {
         R: Send + 'static,
         T: Send + 'static,
     {
-        self.settle().await;
+        self.stop_and_keep_error().await;
         let value = self.idle().take().expect(CLOSED);
         let output = Arc::new(Mutex::new(None));
         let result = output.clone();
@@ -560,7 +560,7 @@ impl<T> Unblock<T> {
             Err(error) => panic!("{error}"),
         }
         // It resumes a panic.
-        self.settle().await;
+        self.stop_and_keep_error().await;
         let output = output.lock().take();
         output.expect("the operation has returned")
     }
@@ -584,7 +584,7 @@ impl<T> Unblock<T> {
     ///
     /// As [`get_mut`](Self::get_mut).
     pub async fn into_inner(mut self) -> T {
-        self.settle().await;
+        self.stop_and_keep_error().await;
         *self.idle().take().expect(CLOSED)
     }
 
@@ -597,7 +597,7 @@ impl<T> Unblock<T> {
     }
 
     /// Stops what is under way, and keeps an error for the next write.
-    async fn settle(&mut self) {
+    async fn stop_and_keep_error(&mut self) {
         let stopped = poll_fn(|cx| self.poll_stop(cx)).await;
         self.keep_failure(stopped);
     }

@@ -257,8 +257,8 @@ impl<'a, L, H, U> Serve<'a, L, H, U> {
     /// })?;
     /// # std::io::Result::Ok(())
     /// ```
-    pub fn on_error(mut self, tell: impl FnMut(&io::Error) + Send + 'a) -> Self {
-        self.on_error = Box::new(tell);
+    pub fn on_error(mut self, report: impl FnMut(&io::Error) + Send + 'a) -> Self {
+        self.on_error = Box::new(report);
         self
     }
 }
@@ -332,7 +332,7 @@ impl Summary {
             Ok(()) => self.finished += 1,
             Err(panic) => {
                 self.panicked += 1;
-                // The panic hook has told of it. Its destructor may panic too.
+                // The panic hook has reported it. Its destructor may panic too.
                 if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
                     std::mem::forget(again);
                 }

@@ -27,7 +27,7 @@ use crate::time::{Timer, timeout};
 /// 5.4). When the queue is full, clients retry after a second.
 const BACKLOG: i32 = 4_096;
 
-/// The first and the longest pause between attempts where no event tells that one is worth making:
+/// The first and the longest pause between attempts where no event says that one is worth making:
 /// a Unix connect to a listener whose queue is full, a Unix datagram to a receiver whose queue is.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(32));
 
@@ -182,7 +182,7 @@ impl Socket {
         if sys::REUSES_ADDRESS && socket_type == SocketType::TcpListener {
             socket.set_reuse_address(true)?;
         }
-        start(&socket, socket_type, address)?;
+        bind_and_listen(&socket, socket_type, address)?;
         Ok(Socket::new(socket.into(), socket_type))
     }
 
@@ -194,7 +194,7 @@ impl Socket {
     ) -> io::Result<Socket> {
         let socket = socket2::Socket::from(socket);
         prepare(&SockRef::from(&socket), socket_type)?;
-        start(&socket, socket_type, address)?;
+        bind_and_listen(&socket, socket_type, address)?;
         Ok(Socket::foreign(socket.into(), socket_type))
     }
 
@@ -278,7 +278,7 @@ impl Socket {
         }
     }
 
-    /// The user and group of a Unix socket's peer, and its process where the system tells.
+    /// The user and group of a Unix socket's peer, and its process where the system reports it.
     #[cfg(unix)]
     pub(super) fn peer_cred(&self) -> io::Result<(u32, u32, Option<i32>)> {
         sys::peer_cred(self)
@@ -334,7 +334,7 @@ impl Socket {
         let (mut pause, longest) = PAUSES;
         let result = loop {
             match socket.connect(address) {
-                // The queue of a Unix listener is full, and no event tells when there is room.
+                // The queue of a Unix listener is full, and no event says when there is room.
                 Err(error) if !socket_type.is_internet() && is_would_block(&error) => {
                     Timer::after(pause).await;
                     pause = (pause * 2).min(longest);
@@ -462,7 +462,7 @@ impl Socket {
     /// Sends one datagram to an address.
     ///
     /// A Unix datagram would block when the sender's buffer is full, or the receiver's queue. An
-    /// event tells when the buffer has room; for the queue there is none unless the two are
+    /// event says when the buffer has room; for the queue there is none unless the two are
     /// connected (`unix_dgram_poll` in Linux), so a timer repeats the attempt.
     pub(super) async fn send_to(&self, bytes: &[u8], address: &SockAddr) -> io::Result<usize> {
         let attempt =
@@ -608,8 +608,8 @@ impl Socket {
 
 sys::lend_descriptor!([] Socket, |it| it.descriptor());
 
-/// Nobody but polder operates on these sockets, so what events have told holds until an attempt
-/// would block. (Whoever operates on a socket through `AsFd` takes what events have told of.)
+/// Nobody but polder operates on these sockets, so what events have reported holds until an
+/// attempt would block. (Whoever operates on a socket through `AsFd` may use that up unseen.)
 ///
 /// The exception is TCP's urgent mark, where Linux may say that a read would block although bytes
 /// lie behind the mark: see `sys::is_readable_after_all`.
@@ -660,7 +660,11 @@ fn create(socket_type: SocketType, domain: Domain) -> io::Result<socket2::Socket
 }
 
 /// Binds a socket, and listens if it is a listener.
-fn start(socket: &socket2::Socket, socket_type: SocketType, address: &SockAddr) -> io::Result<()> {
+fn bind_and_listen(
+    socket: &socket2::Socket,
+    socket_type: SocketType,
+    address: &SockAddr,
+) -> io::Result<()> {
     socket.bind(address)?;
     match socket_type.is_listener() {
         true => socket.listen(BACKLOG),

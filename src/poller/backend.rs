@@ -139,14 +139,14 @@ impl Backend {
         }
     }
 
-    /// What a runtime uses that was not told: the backend that the environment variable
+    /// What a runtime uses if none was chosen: the backend that the environment variable
     /// `POLDER_BACKEND` names, else the [default](Self::default). A variable that is empty counts
     /// as none, as scripts leave one that they have nothing to say with.
     ///
     /// ```
     /// use polder::{Backend, Runtime};
     ///
-    /// let runtime = Runtime::new()?; // It was not told.
+    /// let runtime = Runtime::new()?; // None was chosen.
     /// assert_eq!(runtime.backend(), Backend::from_env()?);
     /// # std::io::Result::Ok(())
     /// ```

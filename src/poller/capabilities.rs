@@ -24,7 +24,7 @@ pub struct Capabilities {
     pub one_shot: bool,
     /// [`Mode::Edge`](super::Mode::Edge) is there.
     pub edge: bool,
-    /// Events carry the hints `closed`, `error` and `priority`, as far as the kernel tells them.
+    /// Events carry the hints `closed`, `error` and `priority`, as far as the kernel reports them.
     pub hints: bool,
     /// The poller has a descriptor that another poller can wait for.
     pub descriptor: bool,

@@ -1,4 +1,4 @@
-//! What is registered and what is told: [`Token`], [`Mode`], [`Interest`], and [`Event`] in
+//! What is registered and what is reported: [`Token`], [`Mode`], [`Interest`], and [`Event`] in
 //! [`Events`].
 
 use std::fmt;
@@ -254,7 +254,7 @@ impl Ready {
     pub(crate) const CLOSED: Ready = Ready(4);
     pub(crate) const ERROR: Ready = Ready(8);
     pub(crate) const PRIORITY: Ready = Ready(16);
-    /// Never in an event: the backend gives no hints, so an end may have come unsaid.
+    /// Never in an event: the backend gives no hints, so an end may have gone unreported.
     pub(crate) const UNKNOWN: Ready = Ready(32);
 
     #[inline]
@@ -299,8 +299,8 @@ impl BitOrAssign for Ready {
 /// unsafe { poller.register(&ours, Token(3), Interest::WRITABLE, Mode::OneShot)? };
 /// let mut events = Events::new();
 /// poller.wait(&mut events, None)?;
-/// let told: Vec<_> = events.iter().map(what).collect();
-/// assert_eq!(told, ["3: readable false, writable true"]);
+/// let reported: Vec<_> = events.iter().map(what).collect();
+/// assert_eq!(reported, ["3: readable false, writable true"]);
 /// poller.deregister(&ours)?;
 /// # }
 /// # std::io::Result::Ok(())
@@ -421,7 +421,7 @@ impl Event {
         self.ready.intersects(Ready::CLOSED)
     }
 
-    /// A hint: the source has an error to tell.
+    /// A hint: the source has an error to report.
     ///
     /// ```
     /// # #[cfg(target_os = "linux")] {

@@ -68,7 +68,7 @@
 //!
 //! [`Mode::Level`] reports as long as a source is ready, [`Mode::OneShot`] once, until it is armed
 //! again by [`modify`](Poller::modify), and [`Mode::Edge`] whenever something new arrives. Which
-//! of them a backend has, [`Capabilities`] tells; asking for another one is an
+//! of them a backend has, [`Capabilities`] says; asking for another one is an
 //! [`Unsupported`](io::ErrorKind::Unsupported) error.
 //!
 //! # Why `register` is unsafe
@@ -105,7 +105,7 @@ pub(crate) use selector::{Selector, Until};
 /// One backend, opened. See the [module](self) for the contract, and for an example.
 pub struct Poller {
     selector: Box<dyn Selector>,
-    /// On while a thread is in [`wait`](Poller::wait), so that a second one is told.
+    /// On while a thread is in [`wait`](Poller::wait), so that a second one is refused.
     waiting: AtomicBool,
     backend: Backend,
     capabilities: Capabilities,
@@ -490,8 +490,8 @@ fn refuse_files(descriptor: BorrowedDescriptor<'_>) -> io::Result<()> {
             "a regular file cannot be waited for: it is always ready",
         ));
     }
-    let told = crate::sys::poll_now(&descriptor, PollFlags::empty())?;
-    match told.contains(PollFlags::NVAL) {
+    let ready = crate::sys::poll_now(&descriptor, PollFlags::empty())?;
+    match ready.contains(PollFlags::NVAL) {
         true => Err(rustix::io::Errno::BADF.into()),
         false => Ok(()),
     }

@@ -121,7 +121,7 @@ impl Reactor {
 
     /// [`unpark`](Self::unpark), but a notification that fails is ignored, so that others are woken
     /// all the same.
-    pub(crate) fn try_to_unpark(&self) {
+    pub(crate) fn unpark_best_effort(&self) {
         if self.parking.unpark() {
             let _ = self.poller.notify();
         }

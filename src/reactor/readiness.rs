@@ -1,7 +1,7 @@
 //! What is known about one source's readiness, and who waits for it.
 //!
 //! Each direction has two counters: `events` counts what was reported, `spent` says up to which
-//! event the readiness was used up. While they differ, an operation is worth a try. `slots`, behind
+//! event the readiness was used up. While they differ, an operation is worth a try. `state`, behind
 //! a lock, holds the [waiters](Waiters), and for the owner whatever has to change together with
 //! them.
 //!
@@ -105,12 +105,12 @@ pub(super) struct Readiness<R> {
     sticky: AtomicU8,
     /// Whether there may be a waiter, for a guess without the lock. Written under it.
     has_waiters: AtomicBool,
-    slots: Mutex<Slots<R>>,
+    state: Mutex<State<R>>,
 }
 
 /// What the lock protects. `registrations` is the owner's.
 #[derive(Debug)]
-pub(super) struct Slots<R> {
+pub(super) struct State<R> {
     pub(super) waiters: Waiters,
     pub(super) registrations: R,
 }
@@ -122,7 +122,7 @@ impl<R> Readiness<R> {
             spent: [AtomicU32::new(0), AtomicU32::new(0)],
             sticky: AtomicU8::new(0),
             has_waiters: AtomicBool::new(false),
-            slots: Mutex::new(Slots {
+            state: Mutex::new(State {
                 waiters: Waiters::default(),
                 registrations,
             }),
@@ -164,8 +164,8 @@ impl<R> Readiness<R> {
     }
 
     #[inline]
-    pub(super) fn lock(&self) -> MutexGuard<'_, Slots<R>> {
-        self.slots.lock()
+    pub(super) fn lock(&self) -> MutexGuard<'_, State<R>> {
+        self.state.lock()
     }
 
     /// A clone of the waker, if it will be needed: to be called before the lock is taken. The guess
@@ -183,7 +183,7 @@ impl<R> Readiness<R> {
     #[inline]
     pub(super) fn register_waker(
         &self,
-        slots: &mut Slots<R>,
+        state: &mut State<R>,
         direction: Direction,
         id: WaiterId,
         waker: &Waker,
@@ -192,7 +192,7 @@ impl<R> Readiness<R> {
         if self.snapshot(direction).is_ready() {
             return Registered::Ready;
         }
-        match slots.waiters.register(direction, id, waker, spare) {
+        match state.waiters.register(direction, id, waker, spare) {
             Ok(()) => {
                 self.has_waiters.store(true, Ordering::Relaxed);
                 Registered::Pending
@@ -204,23 +204,23 @@ impl<R> Readiness<R> {
     /// An event, or something that is treated as one, while the lock is held: counts it, and moves
     /// the wakers of its directions to `wakers`.
     #[inline]
-    pub(super) fn deliver(&self, slots: &mut Slots<R>, ready: Ready, wakers: &mut Vec<Waker>) {
-        self.set_sticky_flags(slots, ready);
+    pub(super) fn deliver(&self, state: &mut State<R>, ready: Ready, wakers: &mut Vec<Waker>) {
+        self.set_sticky_flags(state, ready);
         for direction in [Direction::Read, Direction::Write] {
             if ready.intersects(direction.ready()) {
                 let events = &self.events[direction as usize];
                 let count = events.load(Ordering::Relaxed).wrapping_add(1);
                 events.store(count, Ordering::Release);
-                slots.waiters.take(direction, wakers);
+                state.waiters.take(direction, wakers);
             }
         }
         self.has_waiters
-            .store(!slots.waiters.is_empty(), Ordering::Relaxed);
+            .store(!state.waiters.is_empty(), Ordering::Relaxed);
     }
 
     /// Sets those of `ready` that are sticky, while the lock is held.
     #[inline]
-    pub(super) fn set_sticky_flags(&self, _: &mut Slots<R>, ready: Ready) {
+    pub(super) fn set_sticky_flags(&self, _: &mut State<R>, ready: Ready) {
         if ready.0 & STICKY != 0 {
             let sticky = self.sticky.load(Ordering::Relaxed) | (ready.0 & STICKY);
             self.sticky.store(sticky, Ordering::Relaxed);
@@ -229,10 +229,10 @@ impl<R> Readiness<R> {
 
     /// Removes a waiter. Returns its wakers, to be dropped outside the lock.
     pub(super) fn remove_waiter(&self, id: WaiterId) -> [Option<Waker>; 2] {
-        let mut slots = self.lock();
-        let wakers = [Direction::Read, Direction::Write].map(|it| slots.waiters.remove(it, id));
+        let mut state = self.lock();
+        let wakers = [Direction::Read, Direction::Write].map(|it| state.waiters.remove(it, id));
         self.has_waiters
-            .store(!slots.waiters.is_empty(), Ordering::Relaxed);
+            .store(!state.waiters.is_empty(), Ordering::Relaxed);
         wakers
     }
 }
@@ -313,9 +313,9 @@ mod loom_tests {
         fn register_waker(&self, id: WaiterId, waker: &Waker) -> bool {
             let mut spare = self.readiness.spare(waker);
             loop {
-                let mut slots = self.readiness.lock();
+                let mut state = self.readiness.lock();
                 match (self.readiness).register_waker(
-                    &mut slots,
+                    &mut state,
                     Direction::Read,
                     id,
                     waker,
@@ -324,7 +324,7 @@ mod loom_tests {
                     Registered::Pending => return true,
                     Registered::Ready => return false,
                     Registered::NeedsClone => {
-                        drop(slots);
+                        drop(state);
                         spare.fill(waker);
                     }
                 }
@@ -335,8 +335,8 @@ mod loom_tests {
         fn poll_level(&self) -> bool {
             let waker = Waker::from(self.woken.clone());
             loop {
-                let look = || Ok::<_, std::convert::Infallible>(self.bytes.load(O::Acquire) > 0);
-                if self.readiness.refresh(Direction::Read, look).unwrap() {
+                let query = || Ok::<_, std::convert::Infallible>(self.bytes.load(O::Acquire) > 0);
+                if self.readiness.refresh(Direction::Read, query).unwrap() {
                     return true;
                 }
                 if self.register_waker(WaiterId::future(1), &waker) {
@@ -578,15 +578,15 @@ mod tests {
     fn an_event_between_the_look_at_the_level_and_its_answer_is_seen() {
         let readiness = Readiness::new(());
         let is_ready = readiness.refresh(Direction::Read, || {
-            let mut slots = readiness.lock();
-            readiness.deliver(&mut slots, Ready::READABLE, &mut Vec::new());
+            let mut state = readiness.lock();
+            readiness.deliver(&mut state, Ready::READABLE, &mut Vec::new());
             Ok::<_, ()>(false) // Asked just before.
         });
         assert_eq!(is_ready, Ok(false));
         let (_nobody, waker) = waker();
         let (id, mut spare) = (WaiterId::future(1), Spare::clone_of(&waker));
-        let mut slots = readiness.lock();
-        let left = readiness.register_waker(&mut slots, Direction::Read, id, &waker, &mut spare);
+        let mut state = readiness.lock();
+        let left = readiness.register_waker(&mut state, Direction::Read, id, &waker, &mut spare);
         assert_eq!(left, Registered::Ready, "the event is lost");
     }
 
@@ -601,9 +601,9 @@ mod tests {
         let (nobody, first) = waker();
         let register = |waker: &Waker, spare: &mut Spare| {
             readiness.clear(Direction::Read, readiness.snapshot(Direction::Read));
-            let mut slots = readiness.lock();
+            let mut state = readiness.lock();
             readiness.register_waker(
-                &mut slots,
+                &mut state,
                 Direction::Read,
                 WaiterId::handle(0),
                 waker,
@@ -632,10 +632,10 @@ mod tests {
         wait(&readiness, Direction::Read, 1, &waker);
         wait(&readiness, Direction::Write, 1, &waker);
         let mut wakers = Vec::new();
-        let mut slots = readiness.lock();
-        readiness.deliver(&mut slots, Ready::WRITABLE, &mut wakers);
+        let mut state = readiness.lock();
+        readiness.deliver(&mut state, Ready::WRITABLE, &mut wakers);
         assert!(
-            slots.waiters.contains(Direction::Read) && !slots.waiters.contains(Direction::Write)
+            state.waiters.contains(Direction::Read) && !state.waiters.contains(Direction::Write)
         );
         assert_eq!(wakers.len(), 1);
     }

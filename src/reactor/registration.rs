@@ -95,7 +95,7 @@ impl Registrations {
         std::mem::take(self)
     }
 
-    /// Takes the source out of the reactors' tables. Not under the lock of the slots, which comes
+    /// Takes the source out of the reactors' tables. Not under the lock of the state, which comes
     /// after theirs.
     pub(super) fn free_tokens(self) {
         for registration in self.iter() {

@@ -32,14 +32,14 @@
 //! grows as long as nothing else is found. Whoever waits meanwhile is woken then. (With edges such
 //! an error is reported once.)
 //!
-//! **Locks.** A reactor's table of sources, then a source's slots, then whatever the poller has; a
+//! **Locks.** A reactor's table of sources, then a source's state, then whatever the poller has; a
 //! waker is called and dropped under none of them.
 
 use std::io;
 use std::sync::Arc;
 use std::task::Waker;
 
-use super::readiness::{Direction, Readiness, Registered, Slots, Snapshot};
+use super::readiness::{Direction, Readiness, Registered, Snapshot, State};
 use super::registration::{Registration, Registrations};
 use super::waiters::WaiterId;
 use super::{Driver, Reactor, Token};
@@ -146,15 +146,15 @@ impl Source {
     ) -> Option<io::Result<bool>> {
         let mut spare = self.readiness.spare(waker);
         loop {
-            let mut slots = self.readiness.lock();
-            if !is_driven_here(slots.registrations.first.as_ref()?.reactor()) {
+            let mut state = self.readiness.lock();
+            if !is_driven_here(state.registrations.first.as_ref()?.reactor()) {
                 return None;
             }
             let registered =
-                (self.readiness).register_waker(&mut slots, direction, id, waker, &mut spare);
-            match (registered, &mut slots.registrations.first) {
+                (self.readiness).register_waker(&mut state, direction, id, waker, &mut spare);
+            match (registered, &mut state.registrations.first) {
                 (Registered::NeedsClone, _) => {
-                    drop(slots);
+                    drop(state);
                     spare.fill(waker);
                 }
                 (Registered::Pending, Some(registration)) => {
@@ -178,16 +178,16 @@ impl Source {
     ) -> io::Result<bool> {
         let mut spare = self.readiness.spare(waker);
         loop {
-            let mut slots = self.readiness.lock();
-            if slots.registrations.with(reactor).is_none() {
-                self.move_to(reactor, slots, direction, id)?;
+            let mut state = self.readiness.lock();
+            if state.registrations.with(reactor).is_none() {
+                self.move_to(reactor, state, direction, id)?;
                 continue;
             }
             let registered =
-                (self.readiness).register_waker(&mut slots, direction, id, waker, &mut spare);
-            match (registered, slots.registrations.with(reactor)) {
+                (self.readiness).register_waker(&mut state, direction, id, waker, &mut spare);
+            match (registered, state.registrations.with(reactor)) {
                 (Registered::NeedsClone, _) => {
-                    drop(slots);
+                    drop(state);
                     spare.fill(waker);
                 }
                 (Registered::Pending, Some(registration)) => {
@@ -205,32 +205,32 @@ impl Source {
     fn move_to(
         self: &Arc<Self>,
         reactor: &Arc<Reactor>,
-        mut slots: MutexGuard<'_, Slots<Registrations>>,
+        mut state: MutexGuard<'_, State<Registrations>>,
         direction: Direction,
         id: WaiterId,
     ) -> io::Result<()> {
-        let left = match slots.waiters.contains_others(direction, id) {
+        let left = match state.waiters.contains_others(direction, id) {
             true => Registrations::default(),
-            false => self.deregister(slots.registrations.remove_all()),
+            false => self.deregister(state.registrations.remove_all()),
         };
-        drop(slots);
+        drop(state);
         left.free_tokens();
         self.register(reactor, direction)
     }
 
     /// Registers with `reactor`, unless somebody has done that meanwhile.
     fn register(self: &Arc<Self>, reactor: &Arc<Reactor>, direction: Direction) -> io::Result<()> {
-        // The table's lock comes before the slots', so the token is taken first, provisionally:
+        // The table's lock comes before the state's, so the token is taken first, provisionally:
         // it is given back below if another thread has registered meanwhile.
         let token = reactor.insert(self.clone())?;
-        let mut slots = self.readiness.lock();
+        let mut state = self.readiness.lock();
         let mut interest = interest(direction);
         let mode = reactor.mode();
         let has_no_hints = !reactor.poller().capabilities().hints;
         // Without edges arming reports what a short read left, so that is safe without hints for a
         // stream: see `clear_after_short_read`.
         if has_no_hints && (mode == Mode::Edge || self.kind == SourceKind::Other) {
-            (self.readiness).set_sticky_flags(&mut slots, Ready::UNKNOWN);
+            (self.readiness).set_sticky_flags(&mut state, Ready::UNKNOWN);
         }
         if mode == Mode::Edge {
             interest |= match self.kind {
@@ -242,7 +242,7 @@ impl Source {
                 SourceKind::Lent => Interest::NONE,
             };
         }
-        let result = match slots.registrations.with(reactor) {
+        let result = match state.registrations.with(reactor) {
             Some(_) => Ok(false),
             None => reactor
                 .poller()
@@ -250,24 +250,24 @@ impl Source {
                 .map(|()| true),
         };
         if let Ok(true) = result {
-            (slots.registrations).add(Registration::new(reactor.clone(), token, interest));
+            (state.registrations).add(Registration::new(reactor.clone(), token, interest));
             // A reactor that closes marks itself first and then visits what is in its table: it
             // comes to this source after this critical section, or is seen here.
             if !reactor.is_closed() {
                 return Ok(());
             }
-            let left = self.deregister(slots.registrations.remove(reactor));
-            drop(slots);
+            let left = self.deregister(state.registrations.remove(reactor));
+            drop(state);
             left.free_tokens();
             return Err(super::closed());
         }
-        drop(slots);
+        drop(state);
         drop(reactor.remove(token));
         result.map(drop)
     }
 
-    /// Ends registrations that were taken out of the slots, under their lock still, like
-    /// registering: what the slots say and what the pollers know is the same.
+    /// Ends registrations that were taken out of the state, still under its lock, like
+    /// registering: what the state says and what the pollers know is the same.
     fn deregister(&self, registrations: Registrations) -> Registrations {
         for registration in registrations.iter() {
             let poller = registration.reactor().poller();
@@ -320,20 +320,20 @@ impl Source {
         wakers: &mut Vec<Waker>,
     ) {
         let reactor = &**driver.reactor();
-        let mut slots = self.readiness.lock();
+        let mut state = self.readiness.lock();
         if reactor.mode() == Mode::Edge
             && (self.kind == SourceKind::TcpStream
                 || !ready.intersects(Ready::WRITABLE)
-                || slots.waiters.contains(Direction::Write))
+                || state.waiters.contains(Direction::Write))
         {
-            self.readiness.deliver(&mut slots, ready, wakers);
+            self.readiness.deliver(&mut state, ready, wakers);
             return;
         }
-        let before = awaited(&slots);
-        self.readiness.deliver(&mut slots, ready, wakers);
+        let before = awaited(&state);
+        self.readiness.deliver(&mut state, ready, wakers);
         // Delivering takes the waiters of the reported directions, and nobody else.
         let after = before.without(interest_of(ready));
-        let result = match slots.registrations.with(reactor) {
+        let result = match state.registrations.with(reactor) {
             Some(registration) if registration.token() == token => {
                 let wanted = match reactor.mode() {
                     // Room that nobody waited for: it is reported with each message that drains.
@@ -362,7 +362,7 @@ impl Source {
         if result.is_err() {
             // It cannot be waited for any more: let the operation find out why.
             self.readiness
-                .deliver(&mut slots, Ready::READABLE | Ready::WRITABLE, wakers);
+                .deliver(&mut state, Ready::READABLE | Ready::WRITABLE, wakers);
         }
     }
 
@@ -437,11 +437,11 @@ impl Source {
     /// about.
     pub(super) fn end_back_off(&self, token: Token, take: fn(&mut Registration) -> Interest) {
         let mut wakers = Vec::new();
-        let mut slots = self.readiness.lock();
-        let awaited = awaited(&slots);
+        let mut state = self.readiness.lock();
+        let awaited = awaited(&state);
         let mut result = Ok(());
         // (Another reactor may have the same token for it: then its back-off is shorter.)
-        for registration in slots.registrations.iter_mut() {
+        for registration in state.registrations.iter_mut() {
             if registration.token() == token {
                 let wanted = intersection(awaited, take(registration));
                 result = result.and(self.add_interest(registration, wanted));
@@ -449,9 +449,9 @@ impl Source {
         }
         if result.is_err() {
             self.readiness
-                .deliver(&mut slots, Ready::READABLE | Ready::WRITABLE, &mut wakers);
+                .deliver(&mut state, Ready::READABLE | Ready::WRITABLE, &mut wakers);
         }
-        drop(slots);
+        drop(state);
         wake_all(wakers);
     }
 
@@ -468,11 +468,11 @@ impl Source {
 
     /// The reactor goes: whoever waits is woken, tries, and registers elsewhere.
     pub(super) fn orphan(&self, reactor: &Reactor, wakers: &mut Vec<Waker>) {
-        let mut slots = self.readiness.lock();
-        let left = self.deregister(slots.registrations.remove(reactor));
+        let mut state = self.readiness.lock();
+        let left = self.deregister(state.registrations.remove(reactor));
         if !left.is_empty() {
             self.readiness
-                .deliver(&mut slots, Ready::READABLE | Ready::WRITABLE, wakers);
+                .deliver(&mut state, Ready::READABLE | Ready::WRITABLE, wakers);
         }
     }
 
@@ -483,10 +483,10 @@ impl Source {
 
 /// The directions that somebody waits for.
 #[inline]
-fn awaited(slots: &Slots<Registrations>) -> Interest {
+fn awaited(state: &State<Registrations>) -> Interest {
     let mut awaited = Interest::NONE;
     for direction in [Direction::Read, Direction::Write] {
-        if slots.waiters.contains(direction) {
+        if state.waiters.contains(direction) {
             awaited |= interest(direction);
         }
     }
@@ -625,10 +625,10 @@ impl Drop for Io {
         // that the descriptor closes here and now.
         let mut wakers = Vec::new();
         let left = {
-            let mut slots = source.readiness.lock();
-            slots.waiters.take(Direction::Read, &mut wakers);
-            slots.waiters.take(Direction::Write, &mut wakers);
-            source.deregister(slots.registrations.remove_all())
+            let mut state = source.readiness.lock();
+            state.waiters.take(Direction::Read, &mut wakers);
+            state.waiters.take(Direction::Write, &mut wakers);
+            source.deregister(state.registrations.remove_all())
         };
         left.free_tokens();
         drop_all(wakers);
@@ -671,8 +671,8 @@ mod loom_tests {
     }
 
     fn is_with(io: &Io, reactor: &Reactor) -> bool {
-        let mut slots = io.source().readiness.lock();
-        slots.registrations.with(reactor).is_some()
+        let mut state = io.source().readiness.lock();
+        state.registrations.with(reactor).is_some()
     }
 
     #[test]
@@ -751,7 +751,7 @@ mod loom_tests {
                 !is_with(&io, &first),
                 "it is registered with what it has left"
             );
-            // `false`: it was told to try again, and has not come back here.
+            // `false`: it was to try again, and has not come back here.
             assert!(
                 !waits || is_with(&io, &second),
                 "it waits, and is registered nowhere"

@@ -20,7 +20,7 @@ pub(super) struct BusyPoll {
     score: Cell<u8>,
 }
 
-/// What the builder was told; by default, not to poll.
+/// What the builder was set to; by default, not to poll.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct BusyPollConfig {
     limit: Duration,

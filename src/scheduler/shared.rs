@@ -45,7 +45,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::Runnable;
 use super::idle::{Idle, IdleWorkers};
-use super::inbox::Inbox;
+use super::mutex_queue::MutexQueue;
 use crate::reactor::Reactor;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 
@@ -54,7 +54,7 @@ use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 pub(crate) struct Shared {
     remotes: Box<[Arc<Remote>]>,
     /// Tasks that were never polled. Unused without pool workers.
-    inject_queue: Inbox<Runnable>,
+    inject_queue: MutexQueue<Runnable>,
     idle: Idle,
     /// Of threads that are no workers of this runtime.
     external: TaskCounters,
@@ -73,7 +73,7 @@ pub(crate) struct Shared {
 #[repr(align(128))]
 pub(crate) struct Remote {
     pub(crate) reactor: Arc<Reactor>,
-    pub(super) inbox: Inbox<Runnable>,
+    pub(super) inbox: MutexQueue<Runnable>,
     counters: TaskCounters,
     /// How many tasks the worker owns. Written by its thread.
     load: AtomicUsize,
@@ -100,7 +100,7 @@ impl Remote {
     fn new(reactor: Arc<Reactor>) -> Remote {
         Remote {
             reactor,
-            inbox: Inbox::new(),
+            inbox: MutexQueue::new(),
             counters: TaskCounters::default(),
             load: AtomicUsize::new(0),
             deferring: AtomicBool::new(false),
@@ -140,7 +140,7 @@ impl Shared {
         assert!(!remotes.is_empty(), "every runtime has a main worker");
         Shared {
             remotes,
-            inject_queue: Inbox::new(),
+            inject_queue: MutexQueue::new(),
             idle: Idle::new(),
             external: TaskCounters::default(),
             closing: AtomicBool::new(false),
@@ -271,7 +271,7 @@ impl Shared {
     pub(crate) fn start_closing(&self) {
         self.closing.store(true, Ordering::SeqCst);
         for remote in self.pool_workers() {
-            remote.reactor.try_to_unpark();
+            remote.reactor.unpark_best_effort();
         }
     }
 
@@ -281,7 +281,7 @@ impl Shared {
         // Before the flag, so that whoever sees the flag sees the reason.
         let _ = self.failure.set(reason);
         self.start_closing();
-        self.main().reactor.try_to_unpark();
+        self.main().reactor.unpark_best_effort();
     }
 
     /// Why the runtime has failed, if it has.
@@ -295,7 +295,7 @@ impl Shared {
     /// A pool worker exits.
     pub(crate) fn worker_exited(&self) {
         self.exited.fetch_add(1, Ordering::SeqCst);
-        self.main().reactor.try_to_unpark();
+        self.main().reactor.unpark_best_effort();
     }
 
     /// How many pool workers have exited.

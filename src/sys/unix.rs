@@ -157,7 +157,7 @@ fn process_clock() -> Duration {
 /// The bound by which a public function takes a type with a descriptor.
 pub(crate) use std::os::fd::AsFd as HasDescriptor;
 
-/// Whether a read, or a write, would not block right now: the level, whatever events have told. An
+/// Whether a read, or a write, would not block right now: the level, whatever events have said. An
 /// error and a hang-up count, since the operation would report them at once.
 pub(crate) fn is_ready(descriptor: &impl AsFd, to_write: bool) -> io::Result<bool> {
     let wanted = match to_write {
@@ -166,10 +166,10 @@ pub(crate) fn is_ready(descriptor: &impl AsFd, to_write: bool) -> io::Result<boo
     };
     match poll_now(descriptor, wanted)? {
         #[cfg(target_vendor = "apple")]
-        told if told.contains(PollFlags::NVAL) => select_now(descriptor, to_write),
+        ready if ready.contains(PollFlags::NVAL) => select_now(descriptor, to_write),
         #[cfg(not(target_vendor = "apple"))]
-        told if told.contains(PollFlags::NVAL) => Err(rustix::io::Errno::BADF.into()),
-        told => Ok(!told.is_empty()),
+        ready if ready.contains(PollFlags::NVAL) => Err(rustix::io::Errno::BADF.into()),
+        ready => Ok(!ready.is_empty()),
     }
 }
 

@@ -360,7 +360,7 @@ impl Timer {
                                 self.state = State::Set(handle);
                                 return Poll::Pending;
                             }
-                            // It has closed since it was found; the next look finds another.
+                            // It has closed since it was found; the next lookup finds another.
                             Ok(None) => continue,
                             Err(error) => {
                                 panic!("polder: the background runtime cannot be started: {error}")

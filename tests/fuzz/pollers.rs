@@ -324,22 +324,22 @@ impl World {
             .get_mut(&pair)
             .expect("it goes with the last source");
         let Some(far) = peer else { return };
-        let news = deed.does(far, rng.below(100_000) + 1);
+        let due = deed.does(far, rng.below(100_000) + 1);
         if deed == Deed::Close {
             *peer = None;
         }
-        self.has_news(pair, news);
+        self.mark_due(pair, due);
     }
 
     /// Edges are due for all that share the pair.
-    fn has_news(&mut self, pair: usize, news: Interest) {
+    fn mark_due(&mut self, pair: usize, due: Interest) {
         for source in self
             .sources
             .values_mut()
             .filter(|source| source.pair == pair)
         {
             if let Some(registered) = &mut source.registered {
-                registered.due |= news;
+                registered.due |= due;
             }
         }
     }
@@ -516,16 +516,16 @@ impl World {
         let deed = Deed::random(rng);
         let how = rng.below(5);
         let poller = &self.poller;
-        let (took, old, changed, news) = thread::scope(|scope| {
+        let (took, old, changed, due) = thread::scope(|scope| {
             let source = number.map(|number| &self.sources[&number]);
             let old = source.and_then(|source| Some(source.registered.as_ref()?.token));
             let far = source.and_then(|source| self.peers[&source.pair].as_ref());
-            // Gives what was changed, if anything, and what is news; and sees to it that the wait
+            // Gives what was changed, if anything, and what is due; and sees to it that the wait
             // ends.
             let other = scope.spawn(move || {
                 thread::sleep(pause);
                 let interest = both();
-                let (ends, changed, news) = match (how, source, far) {
+                let (ends, changed, due) = match (how, source, far) {
                     (0 | 1, Some(source), _) => {
                         let ends = !Truth::of(&source.near).answers(interest).is_empty();
                         let descriptor = source.near.as_fd();
@@ -538,7 +538,7 @@ impl World {
                         (ends, true, Interest::NONE)
                     }
                     (2 | 3, Some(source), Some(far)) if deed != Deed::Close => {
-                        let news = deed.does(far, 1_000);
+                        let due = deed.does(far, 1_000);
                         let is_armed = |registered: &Registered| {
                             registered.mode != Mode::Edge && !registered.reported
                         };
@@ -546,14 +546,14 @@ impl World {
                         let armed = registered.filter(|registered| is_armed(registered));
                         let truth = Truth::of(&source.near);
                         let ends = armed.is_some_and(|armed| !armed.owes(truth).is_empty());
-                        (ends, false, news)
+                        (ends, false, due)
                     }
                     _ => (false, false, Interest::NONE),
                 };
                 if !ends {
                     poller.notify().expect("it can be notified");
                 }
-                (changed.then_some(interest), news)
+                (changed.then_some(interest), due)
             });
             let start = Instant::now();
             let count = poller
@@ -561,8 +561,8 @@ impl World {
                 .expect("it can wait");
             assert_eq!(count, events.len());
             let took = start.elapsed();
-            let (changed, news) = other.join().expect("the other thread is done");
-            (took, old, changed, news)
+            let (changed, due) = other.join().expect("the other thread is done");
+            (took, old, changed, due)
         });
         assert!(
             took < PROMPT,
@@ -574,7 +574,7 @@ impl World {
                 source.registered = Some(Registered::new(token, interest, mode));
             }
             let pair = source.pair;
-            self.has_news(pair, news);
+            self.mark_due(pair, due);
         }
         // What the wait took before the change has the token from before.
         self.note(&events, old.filter(|_| changed.is_some()));
@@ -590,7 +590,7 @@ impl Registered {
             interest,
             mode,
             reported: false,
-            // Registering counts as news of whatever is so.
+            // Registering makes due whatever is ready.
             due: interest,
         }
     }

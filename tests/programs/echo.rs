@@ -32,14 +32,14 @@ fn echo_takes_the_backend_from_the_environment_unless_it_is_told() {
         let echo = Echo::greeted(Program::start(by_variable), backend);
         echo.stops_on_ctrl_c();
 
-        let mut told = command("echo");
-        told.env("POLDER_BACKEND", "fax");
-        told.args(["127.0.0.1:0", &format!("--backend={backend}")]);
-        let echo = Echo::greeted(Program::start(told), backend);
+        let mut chosen = command("echo");
+        chosen.env("POLDER_BACKEND", "fax");
+        chosen.args(["127.0.0.1:0", &format!("--backend={backend}")]);
+        let echo = Echo::greeted(Program::start(chosen), backend);
         echo.stops_on_ctrl_c();
     }
-    let untold = Program::start(with_arguments("echo", ["127.0.0.1:0"]));
-    Echo::greeted(untold, Backend::default()).stops_on_ctrl_c();
+    let unset = Program::start(with_arguments("echo", ["127.0.0.1:0"]));
+    Echo::greeted(unset, Backend::default()).stops_on_ctrl_c();
 }
 
 #[test]
@@ -90,16 +90,16 @@ fn echo_sends_back_every_byte_to_hundreds_of_clients_at_once() {
         let mut names: Vec<String> = clients.iter().map(name).collect();
         names.sort();
         // All are there at once before the first byte is sent.
-        let mut come: Vec<String> = (0..CLIENTS)
+        let mut connected: Vec<String> = (0..CLIENTS)
             .map(|_| {
                 let line = echo.line();
                 let name = line.strip_suffix(" connected");
-                name.unwrap_or_else(|| panic!("not a coming: {line:?}"))
+                name.unwrap_or_else(|| panic!("not a connection: {line:?}"))
                     .to_owned()
             })
             .collect();
-        come.sort();
-        assert_eq!(come, names, "each client's coming is told, once");
+        connected.sort();
+        assert_eq!(connected, names, "each connection is reported, once");
         for name in names {
             expected.insert(name, 1);
         }
@@ -382,7 +382,7 @@ fn echo_that_is_starved_of_descriptors_does_not_spin_and_serves_everyone_in_the_
         assert!(slowest < Duration::from_secs(5), "{slowest:?} on {backend}");
         served.into_iter().for_each(reset);
         echo.serves_a_client();
-        // Everyone's coming was told, once.
+        // Every connection was reported, once.
         let mut program = echo.program;
         program.interrupt();
         while program.next_line().is_some() {}

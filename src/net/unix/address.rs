@@ -112,7 +112,7 @@ impl UCred {
         self.gid
     }
 
-    /// The process ID, if the system tells. Linux does, unless the process is of another PID
+    /// The process ID, if the system reports it. Linux does, unless the process is of another PID
     /// namespace.
     ///
     /// ```
@@ -122,7 +122,7 @@ impl UCred {
     /// let (near, _far) = UnixStream::pair()?;
     /// match near.peer_cred()?.pid() {
     ///     Some(pid) => assert_eq!(pid, std::process::id() as i32),
-    ///     None => println!("this system does not tell"),
+    ///     None => println!("this system does not report it"),
     /// }
     /// # }
     /// # std::io::Result::Ok(())

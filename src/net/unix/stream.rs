@@ -74,7 +74,7 @@ impl UnixStream {
     ///
     /// # Platform notes
     ///
-    /// When the listener's queue is full, Linux reports that and never tells when there is room, so
+    /// When the listener's queue is full, Linux reports that and never says when there is room, so
     /// this retries every few milliseconds until it connects. Other systems refuse.
     ///
     /// # Cancel safety
@@ -256,7 +256,7 @@ impl UnixStream {
     ///
     /// # Platform notes
     ///
-    /// The process is known on Linux and Android only. illumos and Solaris tell nothing.
+    /// The process is known on Linux and Android only. illumos and Solaris report nothing.
     pub fn peer_cred(&self) -> io::Result<UCred> {
         UCred::of(&self.0)
     }

@@ -26,7 +26,7 @@
 //!   wait first asks the kernel itself, by one `poll(2)` of all that is asked for.
 //! * **Order.** A signal is in the inbox at most once, and leaves it at the front: whoever is ready
 //!   again and again comes after all others, however few events a wait has room for.
-//! * **The end** of a source is told in the directions that are asked for. async-io tells no hints.
+//! * **The end** of a source is reported in the directions asked for. async-io gives no hints.
 //! * **Once per process:** a descriptor can be in async-io only once. If it is there already (by
 //!   another poller of ours, or somebody's `async_io::Async`), what is registered is a duplicate of
 //!   it.
@@ -105,7 +105,7 @@ struct Signal {
     queued: AtomicBool,
     /// And it counts.
     raised: AtomicBool,
-    /// A look has told what async-io is still about to tell.
+    /// Asking the kernel has reported what async-io is still about to signal.
     owed: AtomicBool,
     /// It was raised for that, and nothing else.
     doubtful: AtomicBool,
@@ -187,8 +187,8 @@ impl Wake for Signal {
         self.doubtful.store(is_owed && is_new, Ordering::Relaxed);
         state.raise(self);
         if let Some(parker) = &state.parker {
-            // A failure cannot be told to async-io, and leaves the signal where the next wait finds
-            // it.
+            // A failure cannot be reported to async-io, and leaves the signal where the next wait
+            // finds it.
             let _ = parker.notify();
         }
     }
@@ -219,7 +219,7 @@ impl Line {
             return Ok(());
         }
         let context = &mut Context::from_waker(&self.waker);
-        // The first answer may be about the event that was told last.
+        // The first answer may be about the event that was reported last.
         for _ in 0..2 {
             let answer = match self.signal.direction {
                 Direction::Read => io.poll_readable(context),
@@ -237,8 +237,8 @@ impl Line {
         Ok(())
     }
 
-    /// It was raised for what a look had told before, and is not so any more. (What cannot be asked
-    /// counts.)
+    /// It was raised for what asking the kernel had reported before, and is not so any more. (What
+    /// cannot be asked counts.)
     fn is_stale(&self, io: &Async<Watched>) -> bool {
         self.signal.doubtful.swap(false, Ordering::Relaxed)
             && sys::is_ready(io, self.signal.direction == Direction::Write).is_ok_and(|is| !is)
@@ -286,15 +286,15 @@ impl Source {
     /// What it has to report: what was raised, of what is asked for. Under the inbox's lock.
     fn take(&mut self) -> Ready {
         let mut ready = Ready::default();
-        for (line, interest, told) in [
+        for (line, interest, reported) in [
             (&mut self.readable, Interest::READABLE, Ready::READABLE),
             (&mut self.writable, Interest::WRITABLE, Ready::WRITABLE),
         ] {
             if line.signal.raised.swap(false, Ordering::Relaxed) {
-                // What a look told stays armed, and is told by async-io too.
+                // What asking the kernel reported stays armed, and async-io signals it too.
                 line.armed = line.signal.owed.load(Ordering::Relaxed);
                 if self.interest.contains(interest) && !line.is_stale(&self.io) {
-                    ready |= told;
+                    ready |= reported;
                 }
             }
         }
@@ -393,7 +393,7 @@ impl AsyncIo {
                 return true;
             }
             if !source.interest.is_empty() && source.arm().is_err() {
-                // Closed behind our back: told once, and forgotten.
+                // Closed behind our back: reported once, and forgotten.
                 let end = Ready::READABLE | Ready::WRITABLE;
                 events.push(Event::new(source.token, end));
                 source.mark_dead(&self.inbox);
@@ -445,7 +445,7 @@ impl AsyncIo {
             let writes = source.interest.contains(Interest::WRITABLE);
             (source.io.as_descriptor(), reads, writes)
         });
-        // A kernel that is short of memory tells async-io later.
+        // A kernel that is short of memory makes async-io signal later.
         let Ok(ready) = sys::ready_now(wanted) else {
             return;
         };
@@ -453,7 +453,7 @@ impl AsyncIo {
         for (source, (reads, writes)) in asked.into_iter().zip(ready) {
             for (line, is_ready) in source.lines().into_iter().zip([reads, writes]) {
                 if is_ready {
-                    // Raised already, what async-io had to tell of it is told.
+                    // Raised already, what async-io had to report of it is reported.
                     if !line.signal.raised.load(Ordering::Relaxed) {
                         line.signal.owed.store(line.armed, Ordering::Relaxed);
                     }

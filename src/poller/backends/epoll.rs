@@ -532,7 +532,7 @@ mod tests {
         epoll.set_timer(end, now).unwrap();
         let timer = epoll.timer.lock().descriptor.as_ref().unwrap().try_clone();
         let timer = timer.unwrap();
-        // As the kernel tells it: disarmed behind our back, it stays so.
+        // As in the kernel: disarmed behind our back, it stays so.
         let never = Itimerspec {
             it_interval: timespec(Duration::ZERO),
             it_value: timespec(Duration::ZERO),

@@ -406,7 +406,7 @@ mod loom_tests {
             bringer.join().unwrap();
             // The second was one with the first, or has come since.
             let left = world.notifier.consume();
-            assert!(!world.notifier.consume(), "told twice, or three times");
+            assert!(!world.notifier.consume(), "reported twice, or three times");
             let _ = left;
         });
     }

@@ -5,7 +5,7 @@
 //! contract:
 //!
 //! * Its keys are `usize`, and may be smaller than our tokens. So a key is a place in a table of
-//!   ours, which also tells duplicates (kqueue would take them) and unknown descriptors.
+//!   ours, which also finds duplicates (kqueue would take them) and unknown descriptors.
 //! * **No stale event:** a key that is freed while a thread waits is not used again before that
 //!   wait is over, so an event that comes late finds an empty place.
 //! * It does not report hang-up and error on every system, nor, with edges, the end of file that
@@ -254,8 +254,8 @@ mod tests {
         }
     }
 
-    /// Else an event that the kernel has told the waiting thread of, and of which that thread has
-    /// not told yet, would come with the next owner's token.
+    /// Else an event that the kernel has given to the waiting thread, and that the thread has
+    /// not reported yet, would come with the next owner's token.
     #[test]
     fn a_key_given_up_while_a_thread_waits_is_not_used_again_before_that_wait_is_over() {
         let platform = Polling::new().unwrap();

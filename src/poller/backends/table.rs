@@ -42,7 +42,7 @@ pub(super) trait PollSet: Send {
     /// What timeouts are rounded up to.
     fn granularity(&self) -> Duration;
 
-    /// Whether it tells hang-up and error apart from readable and writable.
+    /// Whether it reports hang-up and error apart from readable and writable.
     fn hints(&self) -> bool;
 
     /// Polls a descriptor for `interest` from now on; not at all if that is empty.
@@ -464,7 +464,7 @@ mod loom_tests {
             change.unwrap();
         }
 
-        /// Waits once, until it is told something or is notified.
+        /// Waits once, until something is reported or it is notified.
         fn wait(&self) -> Vec<u64> {
             let mut events = Events::with_capacity(3);
             while let Err(error) = self.poller.wait_once(&mut events, None) {
@@ -510,12 +510,12 @@ mod loom_tests {
                     })
                 })
                 .into();
-            let mut told = Vec::new();
-            while told.len() < 2 {
-                told.append(&mut world.wait());
+            let mut reported = Vec::new();
+            while reported.len() < 2 {
+                reported.append(&mut world.wait());
             }
-            told.sort_unstable();
-            assert_eq!(told, [1, 2], "each once: they are one-shot");
+            reported.sort_unstable();
+            assert_eq!(reported, [1, 2], "each once: they are one-shot");
             for changer in changers {
                 changer.join().unwrap();
             }

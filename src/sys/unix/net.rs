@@ -72,7 +72,7 @@ pub(crate) fn receive_alone(
     }
 }
 
-/// See above: these systems do not tell whether anything is left.
+/// See above: these systems do not report whether anything is left.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub(crate) fn receive_alone(
     socket: &impl AsFd,
@@ -226,7 +226,7 @@ pub(crate) fn is_listening(socket: &impl AsFd) -> Option<bool> {
     };
 }
 
-/// The user and group of a Unix socket's peer, and its process where the system tells.
+/// The user and group of a Unix socket's peer, and its process where the system reports it.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) fn peer_cred(socket: &impl AsFd) -> io::Result<(u32, u32, Option<i32>)> {
     use std::os::fd::AsRawFd;

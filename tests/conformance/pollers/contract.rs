@@ -15,8 +15,8 @@ use polder::poller::{Event, Events, Interest, Mode, Token};
 use socket2::Socket;
 
 use super::{
-    NONE, READABLE, Random, Seen, Source, WRITABLE, drain, fails, in_every_mode, look, modes, open,
-    quiet, tokens, unix_pair, wait,
+    NONE, READABLE, Random, Seen, Source, WRITABLE, drain, fails, in_every_mode, modes, open,
+    poll_now, quiet, tokens, unix_pair, wait,
 };
 use crate::support::{on_every_backend, sized};
 
@@ -152,7 +152,7 @@ fn a_wait_reports_no_more_than_there_is_room_for_and_everybody_has_a_turn() {
             poller.notify().unwrap();
             poller.wait(&mut events, None).unwrap();
             drop(sources);
-            let _ = look(poller);
+            let _ = poll_now(poller);
         }
     });
 }
@@ -170,7 +170,7 @@ fn a_descriptor_can_be_in_two_pollers() {
         second.deregister().unwrap();
         drop(second);
         drop(other);
-        let _ = look(poller);
+        let _ = poll_now(poller);
     });
 }
 
@@ -190,7 +190,7 @@ fn a_pollers_descriptor_is_readable_while_a_wait_would_return() {
         let is_readable = || {
             // SAFETY: it is deregistered at once.
             unsafe { outer.register(inner, Token(1), READABLE, Mode::OneShot) }.unwrap();
-            let events = look(&outer);
+            let events = poll_now(&outer);
             outer.deregister(inner).unwrap();
             events.iter().any(Event::is_readable)
         };
@@ -209,7 +209,7 @@ fn a_pollers_descriptor_is_readable_while_a_wait_would_return() {
         assert!(is_readable(), "a source is ready");
         ours.next();
         assert_eq!((&ours.socket).read(&mut [0; 8]).unwrap(), 1);
-        let _ = look(poller);
+        let _ = poll_now(poller);
         assert!(!is_readable(), "all was told");
     });
 }
@@ -300,7 +300,7 @@ fn what_is_ready_is_reported_and_what_is_gone_is_not() {
                     }
                 }
             }
-            let events = look(poller);
+            let events = poll_now(poller);
             for slot in &mut slots {
                 let Some((token, interest)) = slot.registered else {
                     continue;
@@ -405,7 +405,7 @@ fn changes_by_many_threads_lose_no_event_and_leave_no_stale_one() {
             .flat_map(|thread| thread.join().expect("a thread that changes sources"))
             .collect();
         seen.finish(&poller, watcher, &gone);
-        let _ = look(&poller); // The notification that ended it may be left.
+        let _ = poll_now(&poller); // The notification that ended it may be left.
         quiet(&poller, "nothing is registered any more");
     });
 }

@@ -10,8 +10,8 @@ use polder::poller::{Poller, Token};
 use polder::{Backend, Runtime};
 
 use super::{
-    READABLE, Source, in_a_child, in_every_mode, look, modes, open, quiet, set_descriptor_limit,
-    tokens, unix_pair, wait,
+    READABLE, Source, in_a_child, in_every_mode, modes, open, poll_now, quiet,
+    set_descriptor_limit, tokens, unix_pair, wait,
 };
 use crate::support::{LIMIT, on_every_backend};
 
@@ -51,7 +51,7 @@ fn rule_23_all_descriptors_are_close_on_exec() {
             poller.notify().unwrap();
             wait(&poller, None);
             theirs.write_all(b"x").unwrap();
-            look(&poller);
+            poll_now(&poller);
 
             // And what stands on it: a descriptor with a deadline, a listener, a connection.
             let runtime = Runtime::builder().backend(backend).build().unwrap();

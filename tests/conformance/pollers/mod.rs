@@ -78,13 +78,13 @@ fn wait(poller: &Poller, timeout: Option<Duration>) -> Vec<Event> {
     assert_eq!(
         count,
         events.len(),
-        "a wait tells how many events there are"
+        "a wait returns how many events there are"
     );
     events.iter().copied().collect()
 }
 
 /// Returns what is ready now, without waiting.
-fn look(poller: &Poller) -> Vec<Event> {
+fn poll_now(poller: &Poller) -> Vec<Event> {
     wait(poller, Some(Duration::ZERO))
 }
 
@@ -110,7 +110,7 @@ fn quiet(poller: &Poller, when: &str) {
 
 /// Waits until nothing more is reported, and asserts that there are at most `limit` reports.
 #[track_caller]
-fn settles(poller: &Poller, limit: usize, when: &str) {
+fn reports_at_most(poller: &Poller, limit: usize, when: &str) {
     let mut reports = 0;
     loop {
         let events = wait(poller, Some(QUIET));
@@ -485,7 +485,7 @@ struct Seen {
     started: AtomicU64,
     /// By token: the number of the last wait that reported it.
     last: Mutex<HashMap<u64, u64>>,
-    news: Condvar,
+    changed: Condvar,
     over: AtomicBool,
 }
 
@@ -504,7 +504,7 @@ impl Seen {
                     for event in &events {
                         last.insert(event.token().0, number);
                     }
-                    seen.news.notify_all();
+                    seen.changed.notify_all();
                 }
             }
         });
@@ -515,7 +515,7 @@ impl Seen {
     fn expect(&self, token: u64) {
         let last = self.last.lock().unwrap();
         let (_last, timeout) = self
-            .news
+            .changed
             .wait_timeout_while(last, LIMIT / 2, |last| !last.contains_key(&token))
             .unwrap();
         assert!(!timeout.timed_out(), "token {token} is never reported");

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use polder::poller::{Events, Poller};
 
 use super::{
-    NONE, READABLE, Source, Storm, in_every_mode, look, open, quiet, unix_pair, wait, waiter,
+    NONE, READABLE, Source, Storm, in_every_mode, open, poll_now, quiet, unix_pair, wait, waiter,
 };
 use crate::support::{LIMIT, on_every_backend, sized};
 
@@ -65,7 +65,7 @@ fn rule_18_a_notification_comes_with_events_and_takes_none_away() {
         ours.next();
         assert_eq!((&ours.socket).read(&mut [0; 8]).unwrap(), 1);
         // It may have come apart from the event.
-        let _ = look(poller);
+        let _ = poll_now(poller);
         quiet(poller, "both were told");
     });
 }
@@ -151,7 +151,7 @@ fn rule_18_no_notification_is_lost_among_changes() {
         notifications_arrive(poller, 1_500, false);
         over.store(true, Ordering::Relaxed);
         changer.join().unwrap();
-        let _ = look(poller);
+        let _ = poll_now(poller);
         quiet(poller, "all is told");
     });
 }

@@ -10,8 +10,8 @@ use polder::poller::{Event, Interest, Mode, Poller};
 use socket2::Socket;
 
 use super::{
-    NONE, Pipe, QUIET, READABLE, Source, WRITABLE, drain, fails, fill, in_every_mode, look, pairs,
-    quiet, settles, tcp_pair, unix_pair, wait, waiter, would_block,
+    NONE, Pipe, QUIET, READABLE, Source, WRITABLE, drain, fails, fill, in_every_mode, pairs,
+    poll_now, quiet, reports_at_most, tcp_pair, unix_pair, wait, waiter, would_block,
 };
 use crate::support::eventually;
 
@@ -30,7 +30,7 @@ fn rule_01_spurious_readiness_is_followed_by_another_wake_up() {
                 drain(&mut thief, 1);
                 would_block((&ours.socket).read(&mut [0]), kind);
                 ours.rearm(READABLE);
-                settles(poller, 1, "nothing is there");
+                reports_at_most(poller, 1, "nothing is there");
                 // A false alarm has spent a one-shot interest.
                 ours.rearm(READABLE);
             }
@@ -150,7 +150,7 @@ fn rule_05_a_half_closed_peer_takes_writes_and_does_not_spin() {
             // The end was read and nobody waits for more.
             match mode {
                 Mode::Level => ours.set(NONE),
-                _ => settles(poller, 1, kind),
+                _ => reports_at_most(poller, 1, kind),
             }
             quiet(poller, &format!("{kind}: half closed and not waited for"));
 
@@ -204,7 +204,7 @@ fn rule_06_reading_goes_on_after_our_own_shutdown_of_writing() {
         for (kind, ours, mut theirs) in pairs() {
             let ours = Source::new(poller, ours, 1, READABLE, mode);
             ours.socket.shutdown(Shutdown::Write).unwrap();
-            settles(poller, 1, "nothing to read after our own shutdown");
+            reports_at_most(poller, 1, "nothing to read after our own shutdown");
             let mut bytes = [0; 8];
             eventually("the peer sees the end", || {
                 matches!(theirs.read(&mut bytes), Ok(0))
@@ -368,14 +368,14 @@ fn rule_10_an_end_that_nobody_waits_for_does_not_end_every_wait() {
             let ours = Source::new(poller, ours, 1, NONE, mode);
             quiet(poller, &format!("{kind}: registered for nothing"));
             hang_up();
-            settles(poller, once, &format!("{kind}: hung up"));
+            reports_at_most(poller, once, &format!("{kind}: hung up"));
             ours.set(NONE);
-            settles(poller, once, &format!("{kind}: set to nothing again"));
+            reports_at_most(poller, once, &format!("{kind}: set to nothing again"));
         }
         for (kind, ours, hang_up) in ends() {
             hang_up();
             let _ours = Source::new(poller, ours, 2, NONE, mode);
-            settles(poller, once, &format!("{kind}: had hung up before"));
+            reports_at_most(poller, once, &format!("{kind}: had hung up before"));
         }
     });
 }
@@ -392,10 +392,10 @@ fn rule_10_an_end_that_was_reported_does_not_end_every_wait() {
                 Mode::Level => {
                     ours.next();
                     ours.set(NONE);
-                    settles(poller, 1, kind);
+                    reports_at_most(poller, 1, kind);
                 }
                 Mode::OneShot => quiet(poller, &format!("{kind}: told, and not armed again")),
-                _ => settles(poller, 2, kind),
+                _ => reports_at_most(poller, 2, kind),
             }
             quiet(poller, &format!("{kind}: told"));
             // Once the interest is set again it is reported again.
@@ -467,7 +467,7 @@ fn rule_68_a_writer_beside_unread_bytes_is_told_of_room() {
                 quiet(poller, "there is no room");
             }
             let mut bytes = [0; 64 * 1024];
-            while !look(poller).iter().any(Event::is_writable) {
+            while !poll_now(poller).iter().any(Event::is_writable) {
                 while theirs.read(&mut bytes).is_ok() {}
             }
             assert!((&ours.socket).write(b"x").is_ok(), "{kind}");

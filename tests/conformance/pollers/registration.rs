@@ -15,8 +15,8 @@ use polder::poller::{Events, Mode, Poller, Token};
 use socket2::Socket;
 
 use super::{
-    NONE, READABLE, Seen, Source, WRITABLE, drain, fails, in_a_child, in_every_mode, is_busy, look,
-    next, open, pairs, quiet, settles, tcp_pair, tokens, unix_pair, wait, waiter,
+    NONE, READABLE, Seen, Source, WRITABLE, drain, fails, in_a_child, in_every_mode, is_busy, next,
+    open, pairs, poll_now, quiet, reports_at_most, tcp_pair, tokens, unix_pair, wait, waiter,
 };
 use crate::support::{LIMIT, eventually, on_every_backend, sized};
 
@@ -84,13 +84,13 @@ fn rule_11_a_descriptor_closed_behind_the_pollers_back_harms_nobody() {
                 victim.close();
                 healthy();
                 if mode != Mode::Level {
-                    settles(&poller, 1, when);
+                    reports_at_most(&poller, 1, when);
                 }
                 healthy();
                 drop(victim.peer);
                 healthy();
                 if mode != Mode::Level {
-                    settles(&poller, 1, when);
+                    reports_at_most(&poller, 1, when);
                 }
                 drop(dup);
             }
@@ -142,7 +142,7 @@ fn rule_11_the_next_owner_of_a_number_that_was_found_closed_can_use_it() {
             victim.close();
             // Whatever the poller can learn of it, it learns here.
             for _ in 0..3 {
-                look(poller);
+                poll_now(poller);
             }
             let heir = Source::new(poller, victim.reborn(&ours), 2, READABLE, mode);
             theirs.write_all(b"x").unwrap();
@@ -273,7 +273,7 @@ fn rule_16_a_second_waiter_is_an_error() {
         // And the poller is free again.
         ours.rearm(READABLE);
         assert_eq!((&ours.socket).read(&mut [0; 8]).unwrap(), 1);
-        settles(poller, 1, "read empty");
+        reports_at_most(poller, 1, "read empty");
     });
 }
 
@@ -335,7 +335,7 @@ fn rule_17_modifying_takes_effect_in_the_wait_under_way() {
 
         drain(&ours.socket, 1);
         ours.set(READABLE);
-        settles(poller, 1, "read empty");
+        reports_at_most(poller, 1, "read empty");
         ours.set(READABLE);
         let second = waiter(poller, None);
         ours.set(NONE);
@@ -409,7 +409,7 @@ fn rule_17_changes_that_report_nothing_neither_end_a_wait_nor_prolong_it() {
         for changer in changers {
             changer.join().unwrap();
         }
-        settles(poller, 0, "nothing is left of it");
+        reports_at_most(poller, 0, "nothing is left of it");
         quiet(poller, "nothing is left of it");
     });
 }

@@ -7,30 +7,30 @@ use std::thread::{self};
 use std::time::{Duration, Instant};
 
 use super::{
-    QUIET, READABLE, SIGNALS, Source, Storm, drain, in_every_mode, is_busy, look, modes, open,
-    settles, tokens, unix_pair, wait, waiter,
+    QUIET, READABLE, SIGNALS, Source, Storm, drain, in_every_mode, is_busy, modes, open, poll_now,
+    reports_at_most, tokens, unix_pair, wait, waiter,
 };
 use crate::support::{eventually, on_every_backend};
 
 #[test]
 fn rule_19_a_zero_timeout_reports_what_is_ready() {
     in_every_mode(|poller, mode| {
-        assert!(look(poller).is_empty());
+        assert!(poll_now(poller).is_empty());
         let (ours, mut theirs) = unix_pair();
         theirs.write_all(b"x").unwrap();
         let mut ours = Source::new(poller, ours, 1, READABLE, mode);
-        assert_eq!(tokens(&look(poller)), [1], "just registered");
+        assert_eq!(tokens(&poll_now(poller)), [1], "just registered");
         ours.token = 2;
         ours.set(READABLE);
-        assert_eq!(tokens(&look(poller)), [2], "just modified");
+        assert_eq!(tokens(&poll_now(poller)), [2], "just modified");
         ours.rearm(READABLE);
         theirs.write_all(b"y").unwrap();
-        assert_eq!(tokens(&look(poller)), [2], "just arrived");
+        assert_eq!(tokens(&poll_now(poller)), [2], "just arrived");
         drain(&ours.socket, 2);
         ours.rearm(READABLE);
-        settles(poller, 1, "read empty");
+        reports_at_most(poller, 1, "read empty");
         ours.deregister().unwrap();
-        assert!(look(poller).is_empty());
+        assert!(poll_now(poller).is_empty());
     });
 }
 

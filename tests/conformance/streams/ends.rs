@@ -37,7 +37,7 @@ fn turns_in_a_while(runtime: &Runtime) -> usize {
     }
 }
 
-/// News that is on its way may wake it a few times; what spins does so thousands of times.
+/// Events that are on their way may wake it a few times; what spins does so thousands of times.
 fn assert_idle(runtime: &Runtime, when: &str) {
     let turns = turns_in_a_while(runtime);
     assert!(turns < 20, "{when}: {turns} turns with nothing to do");

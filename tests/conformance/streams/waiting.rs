@@ -206,7 +206,7 @@ fn a_handle_that_goes_does_not_take_another_ones_wake() {
     });
 }
 
-/// The directions of one handle are apart: news for one is no news for the other.
+/// The directions of one handle are apart: an event of one is none of the other.
 #[test]
 fn a_reader_and_a_writer_of_one_handle_are_woken_each_by_its_own() {
     in_every_runtime(|_| async {

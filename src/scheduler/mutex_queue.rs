@@ -1,4 +1,4 @@
-//! A queue that many threads push to: the inbox of a worker, and the inject queue of a runtime.
+//! A queue that many threads push to: a worker's inbox, and a runtime's inject queue.
 //!
 //! A list behind a lock, which is held for a push, a pop or a swap of two lists. A lock-free queue
 //! does no better here: one whose `pop` spins until a concurrent `push` is complete lets a worker
@@ -16,7 +16,7 @@ use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 
 #[derive(Debug)]
-pub(super) struct Inbox<T> {
+pub(super) struct MutexQueue<T> {
     list: Mutex<VecDeque<T>>,
     count: AtomicUsize,
 }
@@ -25,9 +25,9 @@ pub(super) struct Inbox<T> {
 /// neither shrinks, so in the long run a wake does not allocate.
 const CAPACITY: usize = 256;
 
-impl<T> Inbox<T> {
-    pub(super) fn new() -> Inbox<T> {
-        Inbox {
+impl<T> MutexQueue<T> {
+    pub(super) fn new() -> MutexQueue<T> {
+        MutexQueue {
             list: Mutex::new(VecDeque::with_capacity(CAPACITY)),
             count: AtomicUsize::new(0),
         }
@@ -80,7 +80,7 @@ mod loom_tests {
     /// A worker with an inbox, and a poller reduced to its promise. Left out: what else a worker
     /// looks at before it sleeps.
     struct World {
-        inbox: Inbox<u8>,
+        inbox: MutexQueue<u8>,
         parking: Parking,
         notified: Mutex<bool>,
         woken: Condvar,
@@ -89,7 +89,7 @@ mod loom_tests {
     impl World {
         fn new() -> Arc<World> {
             Arc::new(World {
-                inbox: Inbox::new(),
+                inbox: MutexQueue::new(),
                 parking: Parking::new(),
                 notified: Mutex::new(false),
                 woken: Condvar::new(),

@@ -1,4 +1,4 @@
-//! [`Watch`]: a descriptor that is lent to polder, and everyone who waits for it.
+//! [`LentIo`]: a descriptor that is lent to polder, and everyone who waits for it.
 //!
 //! **The level decides.** The operations on a lent descriptor are the user's. He may read through
 //! [`Async::get_ref`](super::Async::get_ref) unseen, take one of several datagrams and return
@@ -6,7 +6,7 @@
 //! So no event is trusted: before each wait the kernel is asked whether the descriptor is ready
 //! *now* (one `poll(2)` with a timeout of zero). The snapshot of the readiness is taken before that
 //! question and cleared by it. An edge that comes in between is counted beyond the snapshot, so
-//! none is lost; an edge that tells of what was taken meanwhile leads to one more question, so
+//! none is lost; an edge that reports what was taken meanwhile leads to one more question, so
 //! nobody spins.
 //!
 //! **Who waits.** A future has an identity among the source's waiters, as everywhere. A `poll_*`
@@ -19,22 +19,22 @@ use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
-use super::operation::{self, HasIo, Trust, Waiter};
+use super::operation::{self, HasIo, Trust, WaiterGuard};
 use crate::reactor::{Direction, Io, Snapshot, Source, WaiterId};
 use crate::sync::atomic::{AtomicU8, Ordering};
 use crate::sync::{Mutex, contain};
 use crate::sys;
 
 /// A lent descriptor.
-pub(super) struct Watch {
+pub(super) struct LentIo {
     io: Io,
     /// Who waits through a `poll_*` function, by direction.
     tasks: [Mutex<PollingTasks>; 2],
 }
 
-impl Watch {
-    pub(super) fn new(io: Io) -> Watch {
-        Watch {
+impl LentIo {
+    pub(super) fn new(io: Io) -> LentIo {
+        LentIo {
             io,
             tasks: [Mutex::default(), Mutex::default()],
         }
@@ -135,7 +135,7 @@ impl Watch {
 
 /// Waits until the descriptor is ready, in a future that has an identity of its own.
 pub(super) fn poll_ready<H: HasIo>(
-    waiter: &mut Waiter<H>,
+    waiter: &mut WaiterGuard<H>,
     cx: &Context<'_>,
 ) -> Poll<io::Result<()>> {
     let direction = waiter.direction;
