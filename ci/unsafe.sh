@@ -28,42 +28,56 @@ find src -name '*.rs' | LC_ALL=C sort | xargs awk -v errors="$work/errors" '
         gsub(/\|/, "\\|", text)
         return text
     }
-    FNR == 1 { comment = ""; kept = "" }
-    /^ *\/\/[\/!]/ { if (comment == "") next }
-    /^ *\/\/ / {
-        words = $0
-        sub(/^ *\/\/ */, "", words)
-        comment = (words ~ /^SAFETY:/ || comment == "") ? words : comment " " words
-        next
-    }
-    comment ~ /SAFETY:/ { kept = comment; kept_at = FNR }
-    { comment = "" }
-    {
-        for (i = 2; i <= waiting; i++) pending_text[i] = pending_text[i] " " $0
-    }
-    /(^|[^a-z_])unsafe (fn|trait) / || /async unsafe fn / {
-        name = $0
-        sub(/.*unsafe (fn|trait) /, "", name)
-        sub(/[^A-Za-z_0-9].*/, "", name)
-        print "duty\t" FILENAME "\t`" name "`"
-        next
-    }
-    /(^|[^a-z_])unsafe (impl|\{)/ || /(^|[^a-z_])unsafe$/ {
-        if (kept == "" || FNR - kept_at > 4) {
-            print FILENAME ":" FNR ": no SAFETY comment is near" >errors
-            next
+    # All of one file, of which `line` has the lines.
+    function file(    i, j, code, comment, kept, kept_at, name, text, why, words) {
+        comment = kept = ""
+        for (i = 1; i <= lines; i++) {
+            if (line[i] ~ /^ *\/\/[\/!]/ && comment == "") continue
+            if (line[i] ~ /^ *\/\/ /) {
+                words = line[i]
+                sub(/^ *\/\/ */, "", words)
+                comment = (words ~ /^SAFETY:/ || comment == "") ? words : comment " " words
+                continue
+            }
+            if (comment ~ /SAFETY:/) { kept = comment; kept_at = i }
+            comment = ""
+            code = line[i]
+            sub(/^ *\/\/.*/, "", code)
+            sub(/ \/\/ .*/, "", code)
+            # One line may have several.
+            while (match(code, /(^|[^A-Za-z_0-9])unsafe([^A-Za-z_0-9]|$)/)) {
+                code = substr(code, RSTART + RLENGTH)
+                if (code ~ /^(fn|trait) /) {
+                    name = code
+                    sub(/^(fn|trait) /, "", name)
+                    sub(/[^A-Za-z_0-9].*/, "", name)
+                    print "duty\t" path "\t`" name "`"
+                    continue
+                }
+                if (code !~ /^(impl|\{|$)/) {
+                    print path ":" i ": what kind of `unsafe` is this?" >errors
+                    continue
+                }
+                if (kept == "" || i - kept_at > 4) {
+                    print path ":" i ": no SAFETY comment is near" >errors
+                    continue
+                }
+                # What the block does stands here and on the next lines, which are read again.
+                text = kept " " line[i]
+                for (j = i + 1; j <= i + 3 && j <= lines && line[j - 1] !~ /}/; j++)
+                    text = text " " line[j]
+                why = reason(text)
+                if (why == "") print path ":" i ": to which reason does this belong? " text >errors
+                print why "\t" path "\t" first(kept)
+            }
         }
-        # What the block does stands here and on the next lines.
-        text = kept " " $0
-        for (i = 0; i < 3 && $0 !~ /}/; i++) {
-            if ((getline) <= 0) break
-            text = text " " $0
-            if ($0 ~ /^ *}/) break
-        }
-        why = reason(text)
-        if (why == "") print FILENAME ":" FNR ": to which reason does this belong? " text >errors
-        print why "\t" FILENAME "\t" first(kept)
     }
+    FNR == 1 {
+        if (lines) file()
+        path = FILENAME
+    }
+    { line[lines = FNR] = $0 }
+    END { file() }
 ' >"$work/rows"
 if [ -s "$work/errors" ]; then
     cat "$work/errors" >&2
