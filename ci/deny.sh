@@ -12,5 +12,5 @@ cargo deny --all-features check bans licenses sources
 if [ "${TOOLS_REQUIRED:-0}" = 1 ] || within 30 git ls-remote -q https://github.com/rustsec/advisory-db HEAD >/dev/null 2>&1; then
     cargo deny --all-features check advisories
 else
-    echo "$0: not run: advisories, since GitHub cannot be reached" >&2
+    not_run "advisories, since GitHub cannot be reached"
 fi

@@ -13,7 +13,8 @@ cd "$(dirname "$0")/.."
 seeds="${1:-2}"
 
 if ! command -v rustup >/dev/null; then
-    echo "ci/miri.sh: SKIPPED: Miri comes with rustup's nightly toolchain, and there is no rustup here"
+    . ci/not_run.sh
+    not_run "Miri comes with rustup's nightly toolchain, and there is no rustup here"
     exit 0
 fi
 

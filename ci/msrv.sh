@@ -1,11 +1,31 @@
 #!/usr/bin/env bash
-# The oldest compiler that Cargo.toml promises (`rust-version`) builds everything and passes the
-# tests. It comes from rustup, or else, on Debian 12, from the packages of the same version,
-# unpacked into a folder of their own: nothing is installed. TOOLS=debian takes those in any case.
+# The oldest compilers that are promised (`rust-version`):
+#
+#     ci/msrv.sh [library | packages]
+#
+# `library`: that of Cargo.toml builds everything and passes the tests. It comes from rustup, or else, on
+# Debian 12, from the packages of the same version, unpacked into a folder of their own: nothing is
+# installed. TOOLS=debian takes those in any case.
+#
+# `packages`: interop and benches/compare state one of their own, which compiles them, if rustup has it.
+#
+# Without an argument, both.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. ci/not_run.sh
 
-version=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
+# stated FOLDER: the version that its Cargo.toml states.
+stated() {
+    local version
+    version=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' "$1/Cargo.toml")
+    if [ -z "$version" ]; then
+        echo "$0: $1/Cargo.toml states no rust-version" >&2
+        return 1
+    fi
+    echo "$version"
+}
+
+version=$(stated .)
 cache="${XDG_CACHE_HOME:-$HOME/.cache}/polder-ci"
 debian="$cache/debian-rustc-$version"
 
@@ -43,6 +63,39 @@ unpack() {
     rm -rf "$debian"
     mv "$debian.new" "$debian"
 }
+
+# A toolchain of that version that is installed, whatever its last number: `1.95` has no name of that
+# kind where `1.95.0` was installed.
+installed() {
+    rustup toolchain list 2>/dev/null | sed -n "s/^\(${1//./\\.}\(\.[0-9]*\)\{0,1\}-[^ ]*\).*/\1/p" | head -1
+}
+
+packages() {
+    local folder wanted toolchain
+    for folder in interop benches/compare; do
+        wanted=$(stated "$folder")
+        toolchain=$(installed "$wanted")
+        if [ -z "$toolchain" ]; then
+            not_run "$folder with Rust $wanted, which rustup has not installed"
+            continue
+        fi
+        echo "-- $folder: $toolchain"
+        (cd "$folder" && CARGO_TARGET_DIR="$cache/msrv-packages" rustup run "$toolchain" cargo check --all-targets)
+    done
+}
+
+case "${1:-}" in
+    packages)
+        packages
+        exit
+        ;;
+    library) ;;
+    '') packages ;;
+    *)
+        echo "usage: $0 [library | packages]" >&2
+        exit 2
+        ;;
+esac
 
 if with_rustup; then
     cargo=(rustup run "$version" cargo)

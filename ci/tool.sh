@@ -1,9 +1,9 @@
 # For the other scripts, which source it: `tool CRATE VERSION` has that version of a tool from
 # crates.io in PATH, and builds it where it is missing. Where it cannot be had (no network, or a machine
-# that is too slow for it), it says "not run", and the script ends well: such a machine has no verdict.
-# With TOOLS_REQUIRED=1, as CI's own workflow sets it, that is a failure.
+# that is too slow for it), that is `not_run`, and the script ends well: such a machine has no verdict.
 #
 # The build is a plain one: for a program that runs for seconds, minutes of optimising do not pay.
+. ci/not_run.sh
 cache="${XDG_CACHE_HOME:-$HOME/.cache}/polder-ci"
 export PATH="$cache/tools/bin:$PATH"
 
@@ -22,6 +22,6 @@ tool() {
         CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_OPT_LEVEL=1 \
         CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARGO_PROFILE_RELEASE_DEBUG=0 CARGO_NET_RETRY=5 \
         cargo install "$1" --version "$2" --locked --root "$cache/tools" && return
-    echo "$0: not run: $1 $2 can neither be found nor built here" >&2
-    exit "${TOOLS_REQUIRED:-0}"
+    not_run "$1 $2 can neither be found nor built here"
+    exit 0
 }
