@@ -170,15 +170,11 @@ impl Trust for AskKernel {
         seen: Snapshot,
     ) -> io::Result<bool> {
         let is_to_write = direction == Direction::Write;
-        // Asked within `refresh`, after it has taken its own snapshot: an event that came before
-        // that would be cleared with it, and one that comes later is beyond what is cleared.
-        let has_event = || !seen.is_as_old_as(source.snapshot(direction));
         let is_only_an_error = || {
             let (read, write) = sys::is_only_an_error(&source.descriptor())?;
             io::Result::Ok(if is_to_write { write } else { read })
         };
-        let is_ready = source.refresh(direction, || {
-            let has_event = has_event();
+        let is_ready = source.refresh(direction, seen, |has_event| {
             io::Result::Ok(
                 sys::is_ready(&source.descriptor(), is_to_write)?
                     && (has_event || !is_only_an_error()?),

@@ -104,9 +104,10 @@ impl Source {
     pub(crate) fn refresh<E>(
         &self,
         direction: Direction,
-        query: impl FnOnce() -> Result<bool, E>,
+        seen: Snapshot,
+        query: impl FnOnce(bool) -> Result<bool, E>,
     ) -> Result<bool, E> {
-        self.readiness.refresh(direction, query)
+        self.readiness.refresh(direction, seen, query)
     }
 
     #[inline]
