@@ -54,9 +54,9 @@ enum Lasts {
 #[derive(Clone, Copy, PartialEq)]
 enum Excuse {
     None,
-    /// A hang, on this backend or on all, or a panic that tells: what strace says is not so.
+    /// A hang, on this backend or on all, or a panic with a message: what strace injects is not so.
     Hang(Option<Backend>),
-    /// A panic that tells: what fails has no error to return. Where the poller cannot wait any more
+    /// A panic with a message: what fails has no error to return. Where the poller cannot wait any more
     /// that is `block_on`; where no thread can be started, `unblock`.
     Panic,
 }
@@ -75,18 +75,18 @@ const LIMITS: [&str; 3] = ["EMFILE", "ENFILE", "ENOMEM"];
 /// What a seccomp filter says, most likely.
 const DENIED: [&str; 2] = ["EPERM", "ENOSYS"];
 
-const EDGE: &str = "the kernel says it of a socket that is not ready, and tells when it is; here it is \
-                    ready, and no edge follows";
+const EDGE: &str = "the kernel refuses so where a socket is not ready, and reports when it is; here it \
+                    is ready, and no edge follows";
 const INTERRUPTED: &str = "non-blocking calls on sockets are not interrupted";
 const NO_CLOSE: &str = "the kernel closes the descriptor whatever it says; here it stays open";
 const NO_CONNECT: &str = "the kernel goes on connecting; here it never began";
 const GONE: &str = "the kernel removes the connection from the queue; here it stays";
-const EVENTFD: &str = "no write to an eventfd, which is what the wake of a worker is, says it, and a filter that refuses every \
-     write leaves no program working; here those fail";
+const EVENTFD: &str = "a worker is woken by a write to an eventfd, which never fails so, and under a filter that refuses every \
+     write no program works; here these writes fail";
 const FULL: &str =
-    "an eventfd says it when it cannot count any further, and is readable then; here it is not";
-const CONNECTED: &str = "the kernel says it before the connection stands, and tells when it does; here \
-                         it stands already";
+    "an eventfd fails so when it cannot count any further, and is readable then; here it is not";
+const CONNECTED: &str = "the kernel says so before the socket is connected, and reports when it is; \
+                         here it is connected already";
 
 /// All rows, call by call.
 fn rows() -> Vec<Row> {
@@ -753,21 +753,21 @@ pub fn write(page: &Path) -> ExitCode {
 const HEAD: &str = "\
 # Faults
 
-What comes of it when the kernel refuses a system call. `ci/faults.sh` writes this page: it runs a program
+What happens when the kernel refuses a system call. `ci/faults.sh` writes this page: it runs a program
 that does everything once (`tests/faults/subject.rs`: TCP, UDP, Unix sockets, pipes, timers, threads, workers,
 `serve`, signals, `unblock`, the resolver, a foreign loop), with exact expectations, under `strace -e inject`,
 again and again: each call fails with each errno, once, after 1, 2, 3, 5, 8 and 13 calls of a thread, and
-from the first and the fourth on; or, where an errno passes by itself, at every second call. The program is
-attached to when it has started, so the standard library's start is not met.
+from the first and the fourth on; or, where an errno passes by itself, at every second call. strace
+attaches to the program once it has started, so the standard library's start is left alone.
 
 | cell | means |
 |---|---|
 | right | every part came out right |
-| error | some part got an `io::Error` with words, listed below, and every other part came out right |
-| waits | `serve` found no room for a connection, and goes on trying |
+| error | some part got an `io::Error` with a message, listed below, and every other part came out right |
+| waits | `serve` could not accept a connection, and goes on trying |
 | panic, with words | what fails has no error to return: `block_on` of a runtime whose poller cannot wait any more, `unblock` without a thread |
 | – | the backend does not make that call |
-| **panic**, **hang**, **died**, **wrong** | what must not be; in brackets at which calls. Where it is not bold, strace says what no kernel does: see the note |
+| **panic**, **hang**, **died**, **wrong** | must not happen; in brackets, at which calls. Where it is not bold, strace injects what no kernel does: see the note |
 ";
 
 fn render(rows: &[Row], cells: &[[Cell; BACKENDS.len()]]) -> String {
@@ -804,7 +804,7 @@ fn render(rows: &[Row], cells: &[[Cell; BACKENDS.len()]]) -> String {
     }
     text.push('\n');
     for (place, note) in notes.iter().enumerate() {
-        writeln!(text, "[^{}]: No kernel: {note}.", place + 1).unwrap();
+        writeln!(text, "[^{}]: No kernel does this: {note}.", place + 1).unwrap();
     }
     text.push_str("\n## What was said\n\nBy part of the program; on all backends together.\n\n");
     for (row, cells) in rows.iter().zip(cells) {

@@ -312,26 +312,27 @@ A round trip is 2,610 user instructions with one pair and 1,590 with 50 (tokio: 
 the 20, 12 are async-task's (state, and the waker's count) and 8 the locks of the two sources; with one pair each of two turns has \
 five more, for parking and for the table of sources. No function stands out: reading, waiting, delivering, running and scheduling take \
 60 to 130 instructions each time. Tried: a lock whose release is a plain store (1 % with one pair, within the noise with 50); taking \
-fewer events at once (nothing with 500 pairs). Not done: sources whose waiters lie with the worker that they wait on, without any lock, \
-as timers do.";
+fewer events at once (nothing with 500 pairs). Not done: keeping a source's waiters with their worker, without any lock, as timers are \
+kept.";
 
 const UNIX: &str = "\
-As for TCP, beside a kernel that does half the work; and a read is a `recvmsg`, since only that tells that it ended \
-at descriptors that came along, behind which there may be more: 82 ns more than `recv`, twice a round trip, are 8 % of \
-the raw loop's 2,060. The raw loop takes every short read for the last one. Measured instead: `recv` and \
+As for TCP, beside a kernel that does half the work; and a read is a `recvmsg`, since only that reports that the \
+read ended at descriptors that came along, behind which there may be more bytes. It takes 82 ns more than `recv`, \
+twice a round trip: 8 % of the raw loop's 2,060. The raw loop takes every short read for the last one. Also measured: `recv` and \
 then FIONREAD (154 ns), or trying again (178).";
 
 const SPAWN: &str = "\
 One allocation and 1,050 instructions, spread over making, scheduling, running, awaiting and freeing the task. Two locked \
-instructions went when tasks began to hand their share of the runtime on (3 to 5 %).";
+instructions went when tasks began to pass on their reference to the runtime (3 to 5 %).";
 
 const CHANNEL: &str = "\
-2,490 instructions a round trip (tokio: 2,700), three fifths of them in async-channel and event-listener, which all share \
-here; tokio's own channel is in another row.";
+2,490 instructions a round trip (tokio: 2,700), three fifths of them in async-channel and event-listener, which all \
+programs share here; tokio's own channel is in another row.";
 
 const TIMER: &str = "\
-Of one that is made, polled and dropped the clock is a third of the time: an `Instant` at its making, and a cheaper, coarse \
-reading at its first poll, which has to tell whether the time has come. Counting the waker up and down is a sixth, the heap a fifth. \
+For a timer that is made, polled and dropped, a third of the time is the clock: an `Instant` when it is made, and a \
+cheaper, coarse reading at its first poll, which has to know whether the deadline has passed. \
+Counting the waker up and down is a sixth, the heap a fifth. \
 A reset is 206 instructions (tokio: 199): the clock, and a note in the timer's entry, which no longer looks at its node (8 %).";
 
 const TIMERS: &str = "\
@@ -340,19 +341,19 @@ median was 9 µs late at 1.09 × tokio's CPU time, without any 4 µs at 1.5 ×."
 
 const MEMORY: &str = "\
 Asked of malloc for each connection: 136 bytes for the source (168 before its waiters shared a place), 200 for the task, in which \
-the program's own future lies; then 16 in the reactor's table, 24 in the worker's list of live tasks, by which a runtime that ends \
-finds them, and malloc's own 8 for each of three allocations, rounded up to 16. No one of them is what is too much.";
+the program's own future lies; then 16 in the reactor's table, 24 in the worker's list of owned tasks, by which a runtime that \
+ends finds them, and malloc's own 8 for each of three allocations, rounded up to 16. None of them stands out.";
 
 const CONNECT: &str = "\
 1.4 µs a connection. One system call more than the raw loop: a source is deregistered before it is closed, since a duplicate of its \
 descriptor would keep it in the kernel's set. And a task and a source are made and freed.";
 
 const BUSY: &str = "\
-What polling gains is what parking costs, and that is the machine's: a loop written by hand that polls the same way gains as \
+Polling gains what parking costs, which depends on the machine: a loop written by hand that polls the same way gains as \
 much (`raw-busy` beside `raw`). Waking the core adds 4 µs to a round trip of 7 here; where the goal was set, it added 15 to 6.";
 
 const ECHO: &str = "\
-Each connection has a task and a source of its own, which the raw loop has not. Taking 64 events at a time instead of 256, as many as \
-tasks are run in a turn, took 12 % off the CPU time (11 rounds, from 0.85 to 0.93). Where the raw loop itself is less than 1.7 × \
+Each connection has a task and a source of its own, which the raw loop does without. Taking 64 events at a time instead of 256, \
+as many as tasks are run in a turn, took 12 % off the CPU time (11 rounds, from 0.85 to 0.93). Where the raw loop itself is less than 1.7 × \
 smol, that is out of reach. The p99 is the slowest of some 90 rounds of 1,000 answers in 300 ms, so that a single interruption \
 decides it: of nearly all programs it is anything from 1.0 to 3.8 times the p50.";
