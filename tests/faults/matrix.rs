@@ -56,8 +56,8 @@ enum Excuse {
     None,
     /// A hang, on this backend or on all, or a panic with a message: what strace injects is not so.
     Hang(Option<Backend>),
-    /// A panic with a message: what fails has no error to return. Where the poller cannot wait any more
-    /// that is `block_on`; where no thread can be started, `unblock`.
+    /// A panic with a message: what fails has no error to return. Where the poller cannot wait any
+    /// more that is `block_on`; where no thread can be started, `unblock`.
     Panic,
 }
 
