@@ -100,11 +100,12 @@ pub use capabilities::Capabilities;
 use error::{busy, unsupported};
 pub(crate) use event::Ready;
 pub use event::{Event, Events, Interest, Mode, Token};
+use selector::Opened;
 pub(crate) use selector::{Selector, Until};
 
 /// One backend, opened. See the [module](self) for the contract, and for an example.
 pub struct Poller {
-    selector: Box<dyn Selector>,
+    selector: Opened,
     /// On while a thread is in [`wait`](Poller::wait), so that a second one is refused.
     waiting: AtomicBool,
     backend: Backend,
@@ -141,7 +142,7 @@ impl Poller {
         Ok(Poller::with(backend, backend.open()?))
     }
 
-    fn with(backend: Backend, selector: Box<dyn Selector>) -> Poller {
+    fn with(backend: Backend, selector: Opened) -> Poller {
         Poller {
             capabilities: selector.capabilities(),
             selector,
@@ -348,6 +349,34 @@ impl Poller {
             self.unless_interrupted(error)?;
         }
         Ok(None)
+    }
+
+    /// Waits without a deadline, or, unless it `may_sleep`, looks once; and hands each event to `report`, straight from the kernel's
+    /// buffer where that can be. Returns as well if the wait was interrupted. For the same caller
+    /// as [`wait_alone`](Self::wait_alone).
+    #[inline]
+    pub(crate) fn wait_for_events(
+        &self,
+        events: &mut Events,
+        may_sleep: bool,
+        mut report: impl FnMut(Token, Ready),
+    ) -> io::Result<()> {
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        if let Opened::Epoll(epoll) = &self.selector {
+            return epoll.wait_for_events(events, may_sleep, report);
+        }
+        events.clear();
+        let until = match may_sleep {
+            true => Until::Never,
+            false => Until::Now,
+        };
+        if let Err(error) = self.selector.wait(events, &until) {
+            self.unless_interrupted(error)?;
+        }
+        for event in &*events {
+            report(event.token(), event.ready());
+        }
+        Ok(())
     }
 
     fn wait_for_deadline(

@@ -1,8 +1,11 @@
 //! What a backend implements.
 
 use std::io;
+use std::ops::Deref;
 use std::time::{Duration, Instant};
 
+#[cfg(any(target_os = "linux", target_os = "android"))]
+use super::backends::epoll::Epoll;
 use super::error::unsupported;
 use super::{Capabilities, Events, Interest, Mode, Token};
 use crate::sys::BorrowedDescriptor;
@@ -56,6 +59,27 @@ pub(crate) trait Selector: Send + Sync {
     /// the caller has to refuse it. epoll refuses such files by itself.
     fn accepts_files(&self) -> bool {
         false
+    }
+}
+
+/// An open backend. epoll's is no trait object, so that the wait of nearly every turn on Linux is
+/// compiled into the turn.
+pub(super) enum Opened {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    Epoll(Epoll),
+    Other(Box<dyn Selector>),
+}
+
+impl Deref for Opened {
+    type Target = dyn Selector;
+
+    #[inline]
+    fn deref(&self) -> &(dyn Selector + 'static) {
+        match self {
+            #[cfg(any(target_os = "linux", target_os = "android"))]
+            Opened::Epoll(epoll) => epoll,
+            Opened::Other(selector) => &**selector,
+        }
     }
 }
 

@@ -154,8 +154,9 @@ impl Driver {
         self.until(None).timeout()
     }
 
+    /// Whether any timer is set.
     #[inline]
-    fn has_timers(&self) -> bool {
+    pub(crate) fn has_timers(&self) -> bool {
         self.timers.borrow().has_pending() || self.reactor.has_remote_timers()
     }
 
@@ -188,6 +189,28 @@ impl Driver {
         let any = wake(&mut scratch.wakers);
         self.scratch.set(Some(scratch));
         result.map(|_| any)
+    }
+
+    /// [`wait`](Self::wait), until an event comes or the worker is notified; or, if it `may_sleep`
+    /// not, not at all.
+    #[inline]
+    pub(crate) fn wait_for_events(
+        &self,
+        may_sleep: bool,
+        awake: impl FnOnce(bool),
+    ) -> io::Result<()> {
+        let mut scratch = self.scratch.take().unwrap_or_default();
+        let Scratch { events, wakers } = &mut *scratch;
+        self.reached.set(None);
+        let result = self
+            .reactor
+            .wait_for_events(self, may_sleep, events, wakers);
+        awake(!scratch.wakers.is_empty());
+        if !scratch.wakers.is_empty() {
+            wake(&mut scratch.wakers);
+        }
+        self.scratch.set(Some(scratch));
+        result
     }
 
     /// Wakes the tasks whose timers are due. Returns whether there was any. `before` is called
@@ -320,7 +343,7 @@ mod loom_tests {
             reactor.park();
             let before = driver.next_timeout();
             remote.join().unwrap();
-            let notified = reactor.resume();
+            let notified = reactor.resume() == Since::Notified;
             let after = driver.next_timeout();
             let changed = |timeout: Option<Duration>| timeout.is_none_or(|it| it < FAR / 2);
             assert!(changed(after), "an operation is lost: {after:?}");

@@ -6,10 +6,9 @@
 //! sources, the heap of remote timers, and the operations that are queued for the driver. Wakers
 //! are collected under them and called after.
 //!
-//! **Sleeping.** The worker goes to sleep by [`park`](parking): it declares itself parked, *then*
-//! checks its inbox, the queued operations and the earliest deadline, and then waits. Whoever sets
-//! an earlier deadline elsewhere does so under a lock and unparks afterwards: that comes before the
-//! worker's check, and is seen, or after, and then the worker is parked already and is notified.
+//! **Sleeping.** The worker goes to sleep by [`park`](parking). Whoever queues an operation for it or
+//! sets an earlier deadline elsewhere does so under a lock and unparks afterwards: that comes before
+//! the worker parks, which is told, or after, and then the worker is notified.
 //!
 //! **Tokens**: see [`table`].
 
@@ -41,6 +40,7 @@ use timer_heap::{Key, TimerHeap};
 
 pub(crate) use clock::now;
 pub(crate) use driver::{BATCH, Driver};
+pub(crate) use parking::Since;
 pub(crate) use readiness::{Direction, Snapshot};
 pub(crate) use source::{Io, Source, SourceKind};
 pub(crate) use timer::{TimerHandle, TimerState};
@@ -150,15 +150,15 @@ impl Reactor {
             .expect("the poller takes a notification");
     }
 
-    /// Declares the worker parked. It checks everything once more afterwards.
+    /// Declares the worker parked. Returns what has come since it resumed.
     #[inline]
-    pub(crate) fn park(&self) {
-        self.parking.park();
+    pub(crate) fn park(&self) -> Since {
+        self.parking.park()
     }
 
-    /// Declares the worker awake. Returns whether somebody has woken it.
+    /// Declares the worker awake. Returns what has come since it parked.
     #[inline]
-    pub(crate) fn resume(&self) -> bool {
+    pub(crate) fn resume(&self) -> Since {
         self.parking.resume()
     }
 
@@ -191,6 +191,25 @@ impl Reactor {
             }
         }
         Ok(reached)
+    }
+
+    /// [`wait`](Self::wait) without a deadline. Returns as well if the wait was interrupted.
+    #[inline]
+    fn wait_for_events(
+        &self,
+        driver: &Driver,
+        may_sleep: bool,
+        events: &mut Events,
+        wakers: &mut Vec<Waker>,
+    ) -> io::Result<()> {
+        let mut table = None;
+        self.poller
+            .wait_for_events(events, may_sleep, |token, ready| {
+                let table = table.get_or_insert_with(|| self.sources.lock());
+                if let Some(source) = table.get(token) {
+                    source.deliver(driver, token, ready, wakers);
+                }
+            })
     }
 
     /// Refuses registrations from here on, and gives up all that is registered. For the driver

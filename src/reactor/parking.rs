@@ -1,22 +1,31 @@
 //! How a worker goes to sleep without missing a wake, and is woken by a system call only when it
 //! sleeps.
 //!
-//! One atomic, three states:
+//! One atomic with two bits:
 //!
-//! | state | means | set by |
+//! | bits | means | set by |
 //! |---|---|---|
-//! | `RUNNING` | the worker looks at its inbox before it sleeps | the worker, when it wakes |
+//! | none | the worker is awake | [`resume`](Parking::resume) |
+//! | `ATTENTION` | and something has come since it last resumed | [`unpark`](Parking::unpark) |
 //! | `PARKED` | the worker sleeps in the poller, or is about to | [`park`](Parking::park) |
-//! | `NOTIFIED` | somebody has taken it on to notify the poller | [`unpark`](Parking::unpark) |
+//! | both | somebody has taken it on to notify the poller | [`unpark`](Parking::unpark) |
 //!
 //! **The protocol.** Who has something for the worker first puts it where the worker will look
-//! (inbox, deadlines, a flag), and then calls `unpark`; if that returns true, it calls `notify`.
-//! The worker first calls `park`, then looks everywhere once more, and only then sleeps.
+//! (inbox, timer operations, a flag), and then calls `unpark`; if that returns true, it calls
+//! `notify`. The worker calls `park`, and sleeps only if that returns [`Since::Nothing`]; or, if it
+//! has looked everywhere after it parked and found nothing, in any case. After `resume` has
+//! returned anything else, it looks everywhere before it parks again.
 //!
-//! **Why no wake is lost.** Both sides write one place and then read the other's, with a
-//! sequentially consistent fence between. So at least one of them sees what the other wrote: either
-//! the worker finds the thing and does not sleep, or the other side finds `PARKED` and notifies;
-//! and a notification is kept by the poller until a wait consumes it. `loom` checks this below.
+//! **Why no wake is lost.** Each side reads and writes the one atomic in one step, so of `park` and
+//! `unpark` one comes first. If `unpark` does, `park` returns that there is something, and what
+//! was put there is visible. If `park` does, `unpark` finds `PARKED` and notifies; and a
+//! notification is kept by the poller until a wait consumes it. What comes before a `resume` is
+//! told by that one. `loom` checks this below.
+//!
+//! **Other places.** A pool worker also looks at what belongs to all workers (the inject queue, who
+//! waits for the last task), for which nobody wakes a particular worker: see `scheduler::idle` and
+//! `scheduler::shared`. There both sides write one place and then read another, with a sequentially
+//! consistent fence between: `park` is one.
 //!
 //! **Foreign code.** A waker may be of any executor: it may spawn, set a timer, wake this worker,
 //! drive a runtime, block until another worker has done something, or panic. So
@@ -27,8 +36,8 @@
 //! * a worker that was woken to search for tasks ends its search before it calls a waker
 //!   (`Worker::before_foreign_code`): else nobody would search for as long as the waker blocks;
 //! * a wake is not dropped because the thread that makes it drives the worker: where the worker is
-//!   not `RUNNING`, it notifies (`scheduler::current::unpark`). `RUNNING`, it looks everywhere
-//!   before it sleeps.
+//!   awake, it notifies (`scheduler::current::unpark`). Awake, it looks everywhere before it
+//!   sleeps.
 //!
 //! What a waker queues for its own worker is found at the end of the turn, as from a task.
 
@@ -36,60 +45,74 @@ use std::sync::atomic::compiler_fence;
 
 use crate::sync::atomic::{AtomicU8, Ordering, fence};
 
-const RUNNING: u8 = 0;
 const PARKED: u8 = 1;
-const NOTIFIED: u8 = 2;
+const ATTENTION: u8 = 2;
 
-/// On cache lines of its own: other threads read it with each wake, and what stands beside it the
+/// On cache lines of its own: other threads write it with each wake, and what stands beside it the
 /// worker writes in each turn.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Parking(AtomicU8);
 
+/// What others have done since the worker resumed, or since it parked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Since {
+    /// Nobody has put anything where the worker looks.
+    Nothing,
+    /// Somebody has, and left it to the worker to look.
+    Attention,
+    /// Somebody has, and notifies: that one has woken the worker.
+    Notified,
+}
+
 impl Parking {
     pub(crate) fn new() -> Parking {
-        Parking(AtomicU8::new(RUNNING))
+        Parking(AtomicU8::new(0))
     }
 
-    /// The worker is about to sleep: from here on whoever has something for it notifies. To be
-    /// called before the last look.
+    /// The worker is about to sleep: from here on whoever has something for it notifies. Returns
+    /// whether anything has come since it resumed; what was put there is visible then.
     #[inline]
-    pub(crate) fn park(&self) {
-        // On x86 a locked exchange is a full fence, at a third of the price of `mfence`. That rests
-        // on the hardware, and not on the memory model: there an exchange of one place, however
-        // strong, orders no later load of another. (Intel's manual, volume 3, on memory ordering:
-        // "Loads and stores are not reordered with locked instructions".) The second line holds the
-        // compiler. Loom and Miri, which know the model only, are given what it asks for; with the
-        // exchange Miri finds a lost wake.
+    pub(crate) fn park(&self) -> Since {
+        // For the other places this is a fence. On x86 a locked exchange is one, at a third of the
+        // price of `mfence`. That rests on the hardware, and not on the memory model: there an
+        // exchange of one place, however strong, orders no later load of another. (Intel's manual,
+        // volume 3, on memory ordering: "Loads and stores are not reordered with locked
+        // instructions".) The second line holds the compiler. Loom and Miri, which know the model
+        // only, are given what it asks for.
+        let before = self.0.swap(PARKED, Ordering::SeqCst);
         if cfg!(all(
             any(target_arch = "x86", target_arch = "x86_64"),
             not(any(loom, miri))
         )) {
-            self.0.swap(PARKED, Ordering::SeqCst);
             compiler_fence(Ordering::SeqCst);
         } else {
-            self.0.store(PARKED, Ordering::Relaxed);
             fence(Ordering::SeqCst);
+        }
+        since(before)
+    }
+
+    /// The worker is awake, or has found something and does not sleep. Returns what has come since
+    /// it parked, or resumed; what was put there is visible then. An `unpark` that comes later
+    /// returns false.
+    #[inline]
+    pub(crate) fn resume(&self) -> Since {
+        // Nobody but the worker clears a bit. A notification that is still on its way is kept by
+        // the poller: at worst the next wait returns at once.
+        match self.0.load(Ordering::Relaxed) {
+            0 => Since::Nothing,
+            _ => since(self.0.swap(0, Ordering::Acquire)),
         }
     }
 
-    /// The worker is awake, or has found something and does not sleep. Returns true if an `unpark`
-    /// came first: what its caller wrote is visible from here on. An `unpark` that comes later
-    /// returns false.
-    #[inline]
-    pub(crate) fn resume(&self) -> bool {
-        // Nobody but the worker leaves this state. A `NOTIFIED` that is overwritten is a
-        // notification that the poller keeps: at worst the next wait returns at once.
-        self.0.load(Ordering::Relaxed) != RUNNING
-            && self.0.swap(RUNNING, Ordering::Acquire) == NOTIFIED
-    }
-
-    /// Asked by the worker's own thread, which alone enters and leaves this state: exact.
+    /// Whether the worker looks before it sleeps. Asked by its own thread, which alone sets and
+    /// clears the bit: exact.
     #[inline]
     pub(crate) fn is_running(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == RUNNING
+        self.0.load(Ordering::Relaxed) & PARKED == 0
     }
 
+    /// Whether the worker sleeps, and nobody has woken it.
     #[inline]
     pub(crate) fn is_parked(&self) -> bool {
         self.0.load(Ordering::Relaxed) == PARKED
@@ -99,12 +122,18 @@ impl Parking {
     /// the poller.
     #[inline]
     pub(crate) fn unpark(&self) -> bool {
-        fence(Ordering::SeqCst);
-        self.0.load(Ordering::Relaxed) == PARKED
-            && self
-                .0
-                .compare_exchange(PARKED, NOTIFIED, Ordering::Release, Ordering::Relaxed)
-                .is_ok()
+        // Also where the bit is on already: only by writing it does what this thread has put there
+        // become visible with it.
+        self.0.fetch_or(ATTENTION, Ordering::AcqRel) == PARKED
+    }
+}
+
+#[inline]
+fn since(before: u8) -> Since {
+    match before {
+        0 | PARKED => Since::Nothing,
+        ATTENTION => Since::Attention,
+        _ => Since::Notified,
     }
 }
 
@@ -152,8 +181,8 @@ mod loom_tests {
                 if seen == total {
                     break;
                 }
-                self.parking.park();
-                if self.inbox.load(Ordering::Acquire) == 0 {
+                // Without a look at the inbox: what `park` says has to do.
+                if self.parking.park() == Since::Nothing {
                     let mut notified = self.notified.lock();
                     self.asleep.store(true, Ordering::Relaxed);
                     while !*notified {

@@ -83,7 +83,7 @@ impl Idle {
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
-    use crate::reactor::parking::Parking;
+    use crate::reactor::parking::{Parking, Since};
     use crate::sync::Mutex;
     use loom::sync::Arc;
 
@@ -246,7 +246,8 @@ mod loom_tests {
                     true => worker.poll(),
                     false => worker.wait(),
                 }
-                let mut is_searching = worker.parking.resume() && self.idle.is_searching(index);
+                let was_woken = worker.parking.resume() == Since::Notified;
+                let mut is_searching = was_woken && self.idle.is_searching(index);
                 let has_event = std::mem::take(&mut *worker.has_event.lock());
                 if has_event {
                     if std::mem::take(&mut is_searching) {

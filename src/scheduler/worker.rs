@@ -51,7 +51,7 @@ use super::current::{self, Entered};
 use super::local::Local;
 use super::shared::{Remote, Shared};
 use crate::poller::Until;
-use crate::reactor::{BATCH, Driver, Reactor, now};
+use crate::reactor::{BATCH, Driver, Reactor, Since, now};
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
 use crate::sys::BorrowedDescriptor;
 
@@ -69,6 +69,12 @@ const INJECT_INTERVAL: usize = 8;
 pub(crate) struct Worker {
     pub(crate) local: Rc<Local>,
     driver: Rc<Driver>,
+    /// Something came from elsewhere that it has not looked at yet: see [`quick_turn`].
+    ///
+    /// [`quick_turn`]: Worker::quick_turn
+    needs_look: Cell<bool>,
+    /// It neither polls before it sleeps, nor is it embedded or broken.
+    is_plain: Cell<bool>,
     /// A foreign loop waits on the poller's descriptor.
     embedded: Cell<bool>,
     busy_poll: BusyPoll,
@@ -84,11 +90,14 @@ pub(crate) struct Worker {
 
 impl Worker {
     pub(crate) fn new(shared: Arc<Shared>, index: usize, busy_poll: BusyPollConfig) -> Worker {
+        let busy_poll = BusyPoll::new(busy_poll);
         Worker {
             driver: Rc::new(Driver::new(shared.remote(index).reactor.clone())),
             local: Rc::new(Local::new(shared, index)),
+            needs_look: Cell::new(true),
+            is_plain: Cell::new(!busy_poll.is_enabled()),
             embedded: Cell::new(false),
-            busy_poll: BusyPoll::new(busy_poll),
+            busy_poll,
             runs: Cell::new(0),
             searching: Cell::new(false),
             is_broken: Cell::new(false),
@@ -138,6 +147,9 @@ impl Worker {
                     break;
                 }
             }
+            if self.quick_turn(main.woken.load(Ordering::Relaxed)) {
+                continue;
+            }
             let timeout = yielded.then_some(Duration::ZERO);
             self.poll_or_park(timeout, &|| {
                 main.woken.load(Ordering::Relaxed) || self.has_failed()
@@ -151,8 +163,10 @@ impl Worker {
         let _driving = self.drive();
         loop {
             self.run_ready();
-            self.poll_or_park(None, &|| self.has_failed());
-            self.panic_if_failed();
+            if !self.quick_turn(false) {
+                self.poll_or_park(None, &|| self.has_failed());
+                self.panic_if_failed();
+            }
         }
     }
 
@@ -175,8 +189,10 @@ impl Worker {
             if shared.live_tasks() == 0 || remaining == Some(Duration::ZERO) {
                 return;
             }
-            self.poll_or_park(remaining, &|| shared.live_tasks() == 0 || self.has_failed());
-            self.panic_if_failed();
+            if deadline.is_some() || !self.quick_turn(false) {
+                self.poll_or_park(remaining, &|| shared.live_tasks() == 0 || self.has_failed());
+                self.panic_if_failed();
+            }
         }
     }
 
@@ -203,7 +219,9 @@ impl Worker {
         let served = catch_unwind(AssertUnwindSafe(|| {
             while !shared.is_closing() {
                 self.run_ready();
-                self.poll_or_park(None, &|| shared.is_closing());
+                if !self.quick_turn(false) {
+                    self.poll_or_park(None, &|| shared.is_closing());
+                }
             }
         }));
         if let Err(panic) = served {
@@ -238,8 +256,8 @@ impl Worker {
     /// `stay_awake` returns false; then fires timers, and takes what came to the inbox. Returns
     /// whether anything was woken.
     fn poll_or_park(&self, timeout: Option<Duration>, stay_awake: &dyn Fn() -> bool) -> bool {
-        let local = &*self.local;
         let reactor = self.reactor();
+        let local = &*self.local;
         let mut any = false;
         let may_sleep = timeout != Some(Duration::ZERO) && !local.has_work() && !stay_awake();
         let has_waited = may_sleep
@@ -251,26 +269,117 @@ impl Worker {
             any |= self.wait(&Until::Now);
         }
         self.resume();
-        any |= self.driver.fire(|| self.before_foreign_code());
+        any | self.look_around()
+    }
+
+    /// The end of a general turn: fires timers, and takes what others sent. Returns whether anything
+    /// was woken.
+    fn look_around(&self) -> bool {
+        let local = &*self.local;
+        // Before anything else: a turn within foreign code may find that there is more to look at.
+        self.needs_look.set(false);
+        let any = self.driver.fire(|| self.before_foreign_code());
         local.take_inbox();
         local.release_yielded();
         if local.is_pool_worker() {
-            if self.searching.take() {
-                self.search();
-            }
-            local.update_deferral();
+            self.end_pool_turn();
         }
         any
+    }
+
+    #[inline]
+    fn end_pool_turn(&self) {
+        if self.searching.take() {
+            self.search();
+        }
+        self.local.update_deferral();
+    }
+
+    /// The turn of nearly always: a worker to which nothing has come from other threads since it
+    /// looked everywhere, and that only runs, fires and polls. One word of the reactor's says
+    /// whether that is so. Returns false where it is not: then the general turn follows.
+    ///
+    /// **Why nothing is lost.** Whoever puts something where this worker looks unparks it
+    /// afterwards. What comes before `park` (or the first `resume`) is told by that. What comes
+    /// later ends the wait, and the second `resume` tells, by way of `needs_look`. What this thread
+    /// itself has put somewhere is in the run queues, in the timers, or in the flag of the future
+    /// that `block_on` polls, which is `stay_awake`.
+    #[inline]
+    fn quick_turn(&self, stay_awake: bool) -> bool {
+        let local = &*self.local;
+        if self.needs_look.get() || !self.is_plain.get() {
+            return false;
+        }
+        let reactor = self.reactor();
+        let may_sleep = !stay_awake && !local.has_work();
+        match may_sleep {
+            true => self.note(reactor.park()),
+            false => self.resume(),
+        }
+        if may_sleep && local.is_pool_worker() {
+            // What belongs to all workers.
+            match local.injected_action() {
+                InjectedAction::None => local.shared.notify_watchers(),
+                _ => self.needs_look.set(true),
+            }
+        }
+        if self.needs_look.get() {
+            self.resume();
+            return false;
+        }
+        let has_timers = self.driver.has_timers();
+        let mut waited = Ok(());
+        if may_sleep || reactor.has_sources() {
+            let awake = |is_followed_by_wakers| {
+                self.resume();
+                if is_followed_by_wakers {
+                    self.before_foreign_code();
+                }
+            };
+            waited = match may_sleep && has_timers {
+                false => self.driver.wait_for_events(may_sleep, awake),
+                true => (self.driver)
+                    .wait(&self.driver.until(None), awake)
+                    .map(drop),
+            };
+        }
+        if has_timers {
+            self.driver.fire(|| self.before_foreign_code());
+        }
+        local.release_yielded();
+        if local.is_pool_worker() {
+            self.end_pool_turn();
+        }
+        if self.needs_look.get() {
+            self.look_around();
+            if !local.is_pool_worker() {
+                self.panic_if_failed();
+            }
+        }
+        // The general turn meets the error again, and deals with it.
+        waited.is_ok()
     }
 
     /// The worker is awake, and no longer counts as idle.
     #[inline]
     fn resume(&self) {
+        self.note(self.reactor().resume());
+    }
+
+    #[inline]
+    fn note(&self, since: Since) {
+        match since {
+            Since::Nothing => {}
+            Since::Attention => self.needs_look.set(true),
+            Since::Notified => self.note_notified(),
+        }
+    }
+
+    #[cold]
+    fn note_notified(&self) {
+        self.needs_look.set(true);
         let local = &*self.local;
-        if self.reactor().resume()
-            && local.is_pool_worker()
-            && local.shared.is_searching(local.index)
-        {
+        if local.is_pool_worker() && local.shared.is_searching(local.index) {
             self.searching.set(true);
         }
     }
@@ -433,6 +542,7 @@ impl Worker {
     #[cold]
     fn fail(&self, until: &Until, error: &io::Error) -> bool {
         self.is_broken.set(true);
+        self.is_plain.set(false);
         let shared = self.shared();
         if shared.is_closing() {
             return self.sleep_briefly(until);
@@ -508,6 +618,7 @@ impl Worker {
             // Allocates what arming needs, here where an error can be returned.
             self.driver.arm(Some(Duration::from_secs(3_600)))?;
             self.embedded.set(true);
+            self.is_plain.set(false);
             self.arm_descriptor();
         }
         Ok(descriptor)
@@ -516,6 +627,7 @@ impl Worker {
     /// Makes this the thread's current worker.
     fn drive(&self) -> Driving<'_> {
         self.reactor().resume();
+        self.needs_look.set(true);
         self.drives.set(self.drives.get() + 1);
         Driving {
             worker: self,

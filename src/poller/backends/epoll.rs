@@ -38,7 +38,8 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
 };
 
 use super::notifier::Notifier;
@@ -61,11 +62,11 @@ const GRID: Duration = Duration::from_micros(32);
 const LONG: Duration = Duration::from_millis(50);
 
 /// Opens the backend.
-pub(in crate::poller) fn open() -> io::Result<Box<dyn Selector>> {
-    Ok(Box::new(Epoll::new()?))
+pub(in crate::poller) fn open() -> io::Result<Epoll> {
+    Epoll::new()
 }
 
-pub(super) struct Epoll {
+pub(in crate::poller) struct Epoll {
     epoll: OwnedFd,
     notifier: Notifier,
     timer: Mutex<Timer>,
@@ -199,44 +200,102 @@ impl Epoll {
     fn call(&self, events: &mut Events, timeout: Option<Duration>, end: End) -> io::Result<bool> {
         let limit = events.limit();
         let Events { list, kernel, .. } = events;
-        let buffer = &mut kernel.0;
-        if buffer.is_empty() {
-            buffer.resize_with(limit, MaybeUninit::uninit);
-        }
-        // Our own two descriptors take their places among the others; what does not fit this time
-        // the kernel keeps for the next.
-        let (reported, _) = epoll::wait(&self.epoll, buffer, timeout.map(timespec).as_ref())
-            .map_err(|error| crate::poller::error::failed("epoll_wait", error))?;
-        let (nothing, is_full) = (reported.is_empty(), reported.len() == limit);
-        let mut fired = false;
-        let mut notified = false;
-        for event in reported {
-            match event.data.u64() {
-                NOTIFIER => notified |= self.notifier.acknowledge(),
-                TIMER => fired = true,
-                token => list.push(Event::new(Token(token), ready(event.flags))),
-            }
-        }
-        if fired {
-            self.timer.lock().armed = None;
-        }
+        let timeout = timeout.map(timespec);
+        let said = self.call_kernel(kernel, limit, timeout.as_ref(), |token, ready| {
+            list.push(Event::new(token, ready));
+        })?;
         let is_over = match end {
             End::Now => true,
             End::Never => false,
-            End::Timer => fired,
-            End::Call => nothing,
+            End::Timer => said.fired,
+            End::Call => said.nothing,
         };
-        if is_full && (is_over || !list.is_empty()) {
+        if said.is_full && (is_over || !list.is_empty()) {
             // A notification that found no room came before this wait returns. Its edge comes with
             // a later one, and is nobody's then.
             self.notifier.end_round();
         }
-        match is_over || notified || !list.is_empty() {
+        match is_over || said.notified || !list.is_empty() {
             true => Ok(is_over),
             // A timer that was left over, or the call's own timeout, which was not all of it.
             false => Err(Errno::INTR.into()),
         }
     }
+
+    /// See [`Poller::wait_for_events`](crate::poller::Poller::wait_for_events).
+    #[inline]
+    pub(in crate::poller) fn wait_for_events(
+        &self,
+        events: &mut Events,
+        may_sleep: bool,
+        report: impl FnMut(Token, Ready),
+    ) -> io::Result<()> {
+        const NOW: Timespec = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let limit = events.limit();
+        let timeout = (!may_sleep).then_some(&NOW);
+        match self.call_kernel(&mut events.kernel, limit, timeout, report) {
+            Ok(said) => {
+                if said.is_full {
+                    // As in `call`. (Where only the timer filled it, the caller waits again, and
+                    // what a notification was about it has found before that.)
+                    self.notifier.end_round();
+                }
+                Ok(())
+            }
+            Err(error) => match error.kind() {
+                io::ErrorKind::Interrupted => Ok(()),
+                _ => Err(error),
+            },
+        }
+    }
+
+    /// One call. Hands what it reports of sources to `report`.
+    #[inline]
+    fn call_kernel(
+        &self,
+        buffer: &mut Buffer,
+        limit: usize,
+        timeout: Option<&Timespec>,
+        mut report: impl FnMut(Token, Ready),
+    ) -> io::Result<Said> {
+        let buffer = &mut buffer.0;
+        if buffer.is_empty() {
+            buffer.resize_with(limit, MaybeUninit::uninit);
+        }
+        // Our own two descriptors take their places among the others; what does not fit this time
+        // the kernel keeps for the next.
+        let (reported, _) = epoll::wait(&self.epoll, buffer, timeout)
+            .map_err(|error| crate::poller::error::failed("epoll_wait", error))?;
+        let mut said = Said {
+            nothing: reported.is_empty(),
+            is_full: reported.len() == limit,
+            fired: false,
+            notified: false,
+        };
+        for event in reported {
+            match event.data.u64() {
+                NOTIFIER => said.notified |= self.notifier.acknowledge(),
+                TIMER => said.fired = true,
+                token => report(Token(token), ready(event.flags)),
+            }
+        }
+        if said.fired {
+            self.timer.lock().armed = None;
+        }
+        Ok(said)
+    }
+}
+
+/// What a call has said, beside what it reported of sources.
+struct Said {
+    nothing: bool,
+    /// There may be more.
+    is_full: bool,
+    fired: bool,
+    notified: bool,
 }
 
 impl Selector for Epoll {
