@@ -88,9 +88,15 @@ impl Spare {
     pub(crate) fn renew(&mut self, old: &mut Waker, waker: &Waker) -> Result<(), NeedsClone> {
         if !old.will_wake(waker) {
             let new = self.take()?;
-            self.0 = Some(std::mem::replace(old, new));
+            self.put(std::mem::replace(old, new));
         }
         Ok(())
+    }
+
+    /// Keeps `old`, to be dropped after the lock is released.
+    #[inline]
+    pub(crate) fn put(&mut self, old: Waker) {
+        self.0 = Some(old);
     }
 
     /// Swaps the clone with the waker in `slot`, if there is one.

@@ -99,7 +99,7 @@ pub(crate) fn register(
     id: WaiterId,
     waker: &Waker,
 ) -> io::Result<bool> {
-    match source.register_waker_here(scheduler::drives, direction, id, waker) {
+    match source.register_waker_here(scheduler::is_own, direction, id, waker) {
         Some(registered) => registered,
         None => register_and_move(source, direction, id, waker),
     }

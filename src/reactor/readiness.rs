@@ -97,8 +97,8 @@ pub(super) struct Readiness<R> {
     spent: [AtomicU32; 2],
     /// The [`STICKY`] flags that were ever reported. Written under the lock.
     sticky: AtomicU8,
-    /// Whether there may be a waiter, for a guess without the lock. Written under it.
-    has_waiters: AtomicBool,
+    /// Whether `state` may hold a waker, for a guess without the lock. Written under it.
+    has_waker: AtomicBool,
     state: Mutex<State<R>>,
 }
 
@@ -115,7 +115,7 @@ impl<R> Readiness<R> {
             events: [AtomicU32::new(1), AtomicU32::new(1)],
             spent: [AtomicU32::new(0), AtomicU32::new(0)],
             sticky: AtomicU8::new(0),
-            has_waiters: AtomicBool::new(false),
+            has_waker: AtomicBool::new(false),
             state: Mutex::new(State {
                 waiters: Waiters::default(),
                 registrations,
@@ -170,7 +170,7 @@ impl<R> Readiness<R> {
     /// may be wrong where waiters come or go meanwhile.
     #[inline]
     pub(super) fn spare(&self, waker: &Waker) -> Spare {
-        match self.has_waiters.load(Ordering::Relaxed) {
+        match self.has_waker.load(Ordering::Relaxed) {
             true => Spare::default(),
             false => Spare::clone_of(waker),
         }
@@ -192,7 +192,7 @@ impl<R> Readiness<R> {
         }
         match state.waiters.register(direction, id, waker, spare) {
             Ok(()) => {
-                self.has_waiters.store(true, Ordering::Relaxed);
+                self.has_waker.store(true, Ordering::Relaxed);
                 Registered::Pending
             }
             Err(NeedsClone) => Registered::NeedsClone,
@@ -200,7 +200,7 @@ impl<R> Readiness<R> {
     }
 
     /// An event, or something that is treated as one, while the lock is held: counts it, and moves
-    /// the wakers of its directions to `wakers`.
+    /// the wakers of its directions to `wakers`, except kept ones, which are woken at once.
     #[inline]
     pub(super) fn deliver(&self, state: &mut State<R>, ready: Ready, wakers: &mut Vec<Waker>) {
         self.set_sticky_flags(state, ready);
@@ -215,11 +215,11 @@ impl<R> Readiness<R> {
                     let count = events.load(Ordering::Relaxed).wrapping_add(1);
                     events.store(count, Ordering::Release);
                 }
-                state.waiters.take(direction, wakers);
+                state.waiters.wake(direction, wakers);
             }
         }
-        self.has_waiters
-            .store(!state.waiters.is_empty(), Ordering::Relaxed);
+        self.has_waker
+            .store(state.waiters.has_waker(), Ordering::Relaxed);
     }
 
     /// Sets those of `ready` that are sticky, while the lock is held.
@@ -235,8 +235,8 @@ impl<R> Readiness<R> {
     pub(super) fn remove_waiter(&self, id: WaiterId) -> [Option<Waker>; 2] {
         let mut state = self.lock();
         let wakers = [Direction::Read, Direction::Write].map(|it| state.waiters.remove(it, id));
-        self.has_waiters
-            .store(!state.waiters.is_empty(), Ordering::Relaxed);
+        self.has_waker
+            .store(state.waiters.has_waker(), Ordering::Relaxed);
         wakers
     }
 }

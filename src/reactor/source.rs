@@ -136,11 +136,12 @@ impl Source {
     }
 
     /// [`register_waker`](Self::register_waker) for a source that is registered with the reactor
-    /// that this thread drives: what nearly every wait finds. `None` if it is not.
+    /// that this thread drives: what nearly every wait finds. `None` if it is not. `is_own` says, of
+    /// a reactor that this thread drives, whether `waker` is the running task's own.
     #[inline]
     pub(crate) fn register_waker_here(
         &self,
-        is_driven_here: impl Fn(&Reactor) -> bool,
+        is_own: impl Fn(&Reactor, &Waker) -> Option<bool>,
         direction: Direction,
         id: WaiterId,
         waker: &Waker,
@@ -148,9 +149,7 @@ impl Source {
         let mut spare = self.readiness.spare(waker);
         loop {
             let mut state = self.readiness.lock();
-            if !is_driven_here(state.registrations.first.as_ref()?.reactor()) {
-                return None;
-            }
+            let is_own = is_own(state.registrations.first.as_ref()?.reactor(), waker)?;
             let registered =
                 (self.readiness).register_waker(&mut state, direction, id, waker, &mut spare);
             match (registered, &mut state.registrations.first) {
@@ -160,6 +159,9 @@ impl Source {
                 }
                 (Registered::Pending, Some(registration)) => {
                     let armed = self.add_interest(registration, interest(direction));
+                    if is_own {
+                        state.waiters.keep_waker();
+                    }
                     return Some(armed.map(|()| true));
                 }
                 _ => return Some(Ok(false)),
@@ -627,8 +629,7 @@ impl Drop for Io {
         let mut wakers = Vec::new();
         let left = {
             let mut state = source.readiness.lock();
-            state.waiters.take(Direction::Read, &mut wakers);
-            state.waiters.take(Direction::Write, &mut wakers);
+            state.waiters.take_all(&mut wakers);
             source.deregister(state.registrations.remove_all())
         };
         left.free_tokens();

@@ -15,6 +15,7 @@
 use std::cell::RefCell;
 use std::mem::ManuallyDrop;
 use std::rc::Rc;
+use std::task::Waker;
 
 use super::Local;
 use crate::reactor::{Driver, Reactor};
@@ -58,10 +59,13 @@ pub(crate) fn driver() -> Option<Rc<Driver>> {
     with_current(|current| current.map(|current| current.driver.clone()))
 }
 
-/// Whether this thread drives `reactor`.
+/// If this thread drives `reactor`: whether `waker` is the own one of the task that runs here.
 #[inline]
-pub(crate) fn drives(reactor: &Reactor) -> bool {
-    with_current(|current| current.is_some_and(|current| current.driver.drives(reactor)))
+pub(crate) fn is_own(reactor: &Reactor, waker: &Waker) -> Option<bool> {
+    with_current(|current| match current {
+        Some(current) if current.driver.drives(reactor) => Some(current.local.is_running(waker)),
+        _ => None,
+    })
 }
 
 /// Unparks the worker of `reactor`. Costs no atomic operation where this thread drives that worker

@@ -7,7 +7,9 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::ptr;
 use std::sync::Arc;
+use std::task::Waker;
 
 use super::balance::{Balance, InjectedAction};
 use super::budget::Budget;
@@ -35,6 +37,9 @@ pub(crate) struct Local {
     balance: Balance,
     /// The running task has spawned one, and nobody was woken for it: see "Waking" in `shared`.
     pub(super) has_spawned: Cell<bool>,
+    /// What the own waker of the running task points to; null if none runs. (No other waker can
+    /// point there as long as the task is there.)
+    running: Cell<*const ()>,
 }
 
 impl Local {
@@ -50,6 +55,7 @@ impl Local {
             budget: Budget::new(),
             balance: Balance::new(),
             has_spawned: Cell::new(false),
+            running: Cell::new(ptr::null()),
         }
     }
 
@@ -156,6 +162,23 @@ impl Local {
     #[inline]
     pub(super) fn has_work(&self) -> bool {
         !self.ready.borrow().is_empty() || !self.yielded.borrow().is_empty()
+    }
+
+    /// The task runs whose own waker this is.
+    #[inline]
+    pub(crate) fn set_running(&self, waker: &Waker) {
+        self.running.set(waker.data());
+    }
+
+    /// The running task has returned.
+    #[inline]
+    pub(super) fn reset_running(&self) {
+        self.running.set(ptr::null());
+    }
+
+    #[inline]
+    pub(super) fn is_running(&self, waker: &Waker) -> bool {
+        ptr::eq(self.running.get(), waker.data())
     }
 
     /// A task begins to run.

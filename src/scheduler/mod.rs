@@ -36,7 +36,7 @@ use crate::sync::atomic::{AtomicUsize, Ordering};
 
 pub(crate) use busy::BusyPollConfig;
 use current::Current;
-pub(crate) use current::{current_local, driver, drives, with_local};
+pub(crate) use current::{current_local, driver, is_own, with_local};
 pub(crate) use local::Local;
 pub(crate) use owned::{OwnedKey, bind, task_ended};
 pub(crate) use shared::Shared;

@@ -580,6 +580,7 @@ impl Worker {
             Some(runnable) => {
                 self.local.renew_budget();
                 runnable.run();
+                self.local.reset_running();
                 if self.local.is_pool_worker() {
                     self.local.wake_for_spawned();
                 }

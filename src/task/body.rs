@@ -53,6 +53,7 @@ impl<F: Future> Future for Body<'_, F> {
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
+        scheduler::with_local(|local| local.set_running(cx.waker()));
         let future = this.future.as_pin_mut().expect("only `drop` takes it");
         let result = match catch_unwind(AssertUnwindSafe(|| future.poll(cx))) {
             Ok(Poll::Pending) => {
