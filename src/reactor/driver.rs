@@ -306,6 +306,7 @@ fn wake(wakers: &mut Vec<Waker>) -> bool {
 mod loom_tests {
     use super::*;
     use crate::poller::{Backend, Poller};
+    use crate::reactor::Since;
 
     const FAR: Duration = Duration::from_secs(3_600);
 
@@ -340,13 +341,17 @@ mod loom_tests {
                     }
                 })
             };
-            reactor.park();
+            let came_before = reactor.park() != Since::Nothing;
             let before = driver.next_timeout();
             remote.join().unwrap();
             let notified = reactor.resume() == Since::Notified;
             let after = driver.next_timeout();
             let changed = |timeout: Option<Duration>| timeout.is_none_or(|it| it < FAR / 2);
             assert!(changed(after), "an operation is lost: {after:?}");
+            assert!(
+                came_before || notified,
+                "the worker is told nothing of an operation"
+            );
             assert!(
                 notified || changed(before),
                 "the worker sleeps for {before:?}"

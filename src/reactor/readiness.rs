@@ -672,6 +672,89 @@ mod tests {
         assert_eq!(Arc::strong_count(&nobody), 2, "the waker before is left");
     }
 
+    /// Waits, with a waker that stays after an event.
+    #[cfg(not(miri))]
+    fn wait_kept(readiness: &Readiness<()>, id: u32, waker: &Waker) -> Registered {
+        readiness.clear(Direction::Read, readiness.snapshot(Direction::Read));
+        let mut spare = readiness.spare(waker);
+        loop {
+            let mut slots = readiness.lock();
+            let id = WaiterId::handle(id);
+            let registered =
+                readiness.register_waker(&mut slots, Direction::Read, id, waker, &mut spare);
+            if registered != Registered::NeedsClone {
+                slots.waiters.keep_waker();
+                return registered;
+            }
+            drop(slots);
+            spare.fill(waker);
+        }
+    }
+
+    #[cfg(not(miri))]
+    #[test]
+    fn a_kept_waker_is_woken_for_each_event_it_waits_for_and_cloned_once() {
+        struct Count(std::sync::atomic::AtomicUsize);
+        impl Wake for Count {
+            fn wake(self: Arc<Self>) {
+                panic!("a kept waker is woken by reference");
+            }
+            fn wake_by_ref(self: &Arc<Self>) {
+                self.0.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        let count = Arc::new(Count(Default::default()));
+        let waker = Waker::from(count.clone());
+        let readiness = Readiness::new(());
+        let deliver = || {
+            let mut wakers = Vec::new();
+            readiness.deliver(&mut readiness.lock(), Ready::READABLE, &mut wakers);
+            wakers.len()
+        };
+        for round in 1..4 {
+            assert_eq!(wait_kept(&readiness, 0, &waker), Registered::Pending);
+            assert!(readiness.lock().waiters.contains(Direction::Read));
+            assert_eq!((deliver(), deliver()), (0, 0), "it is kept");
+            assert_eq!(
+                count.0.load(Ordering::Relaxed),
+                round,
+                "woken once for each wait"
+            );
+            assert_eq!(Arc::strong_count(&count), 3, "cloned once");
+            let mut slots = readiness.lock();
+            assert!(!slots.waiters.contains(Direction::Read), "nobody waits");
+            assert!(
+                !(slots.waiters).contains_others(Direction::Read, WaiterId::handle(9)),
+                "one who was woken does not hold the source where it is"
+            );
+        }
+    }
+
+    /// Else two tasks that read by turns would both be woken by each event.
+    #[cfg(not(miri))]
+    #[test]
+    fn a_kept_waker_of_one_who_was_woken_gives_way_to_the_next_waiter() {
+        let readiness = Readiness::new(());
+        let (first, first_waker) = waker();
+        let (second, second_waker) = waker();
+        assert_eq!(wait_kept(&readiness, 1, &first_waker), Registered::Pending);
+        readiness.deliver(&mut readiness.lock(), Ready::READABLE, &mut Vec::new());
+        wait(&readiness, Direction::Read, 2, &second_waker);
+        assert_eq!(Arc::strong_count(&first), 2, "it is left behind");
+        let mut wakers = Vec::new();
+        readiness.deliver(&mut readiness.lock(), Ready::READABLE, &mut wakers);
+        assert_eq!(wakers.len(), 1);
+        assert!(wakers[0].will_wake(&second_waker));
+        drop(wakers);
+        assert_eq!(Arc::strong_count(&second), 2);
+        // The same waiter with the waker of something else: that one may be foreign code.
+        assert_eq!(wait_kept(&readiness, 1, &first_waker), Registered::Pending);
+        wait(&readiness, Direction::Read, 1, &second_waker);
+        let mut wakers = Vec::new();
+        readiness.deliver(&mut readiness.lock(), Ready::READABLE, &mut wakers);
+        assert_eq!(wakers.len(), 1, "woken under the lock");
+    }
+
     #[test]
     fn an_event_wakes_its_direction_only() {
         let readiness = Readiness::new(());

@@ -166,6 +166,57 @@ async fn hold2<A, B>(a: A, b: B) {
     hold((a, b)).await
 }
 
+/// The waker of a task that waits for a socket stays with it, and an event wakes the task there and
+/// then. So nothing of the task's may be dropped by a wake.
+#[test]
+fn a_future_whose_destructor_uses_its_socket_is_dropped_while_events_come() {
+    on_every_backend(|backend| {
+        for way in 0..3 {
+            let alive = Alive::default();
+            let guard = alive.guard();
+            let runtime = runtime(backend);
+            let (mut peer, task) = runtime.block_on(async {
+                let (stream, mut peer) = tcp_pair().await;
+                let mut reader = stream.clone();
+                let task = polder::spawn(async move {
+                    let _on_drop = OnDrop(move || {
+                        let _guard = &guard;
+                        let mut stream = stream.clone();
+                        let mut bytes = [0; 8];
+                        let _ = poll_with(&mut stream.read(&mut bytes), Waker::noop());
+                        let _ = stream.shutdown(std::net::Shutdown::Both);
+                    });
+                    loop {
+                        reader.read_exact(&mut [0]).await.unwrap();
+                    }
+                });
+                // It waits for the second time, with the same waker.
+                for _ in 0..3 {
+                    peer.write_all(&[1]).await.unwrap();
+                    sleep(Duration::from_millis(1)).await;
+                }
+                (peer, task)
+            });
+            // An event that nobody has been told of.
+            std::io::Write::write_all(&mut super::blocking(&mut peer), &[1]).unwrap();
+            match way {
+                0 => drop(runtime),
+                1 => drop(runtime.block_on(task.cancel())),
+                _ => {
+                    runtime.block_on(sleep(Duration::from_millis(1)));
+                    drop(task);
+                    runtime.block_on(async {
+                        while alive.count() > 0 {
+                            future::yield_now().await;
+                        }
+                    });
+                }
+            }
+            assert_eq!(alive.count(), 0, "way {way}");
+        }
+    });
+}
+
 /// Another thread wakes, cancels and spawns while runtimes come and go.
 #[test]
 fn dropping_the_runtime_races_with_wakes_cancels_and_spawns() {
