@@ -351,9 +351,9 @@ impl Poller {
         Ok(None)
     }
 
-    /// Waits without a deadline, or, unless it `may_sleep`, looks once; and hands each event to `report`, straight from the kernel's
-    /// buffer where that can be. Returns as well if the wait was interrupted. For the same caller
-    /// as [`wait_alone`](Self::wait_alone).
+    /// Waits without a deadline, or, unless it `may_sleep`, looks once; and hands each event to
+    /// `report`, straight from the kernel's buffer where that can be. Returns as well if the wait
+    /// was interrupted. For the same caller as [`wait_alone`](Self::wait_alone).
     #[inline]
     pub(crate) fn wait_for_events(
         &self,

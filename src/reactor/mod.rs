@@ -6,9 +6,9 @@
 //! sources, the heap of remote timers, and the operations that are queued for the driver. Wakers
 //! are collected under them and called after.
 //!
-//! **Sleeping.** The worker goes to sleep by [`park`](parking). Whoever queues an operation for it or
-//! sets an earlier deadline elsewhere does so under a lock and unparks afterwards: that comes before
-//! the worker parks, which is told, or after, and then the worker is notified.
+//! **Sleeping.** The worker goes to sleep by [`park`](parking). Whoever queues an operation for it
+//! or sets an earlier deadline elsewhere does so under a lock and unparks afterwards: that comes
+//! before the worker parks, which is told, or after, and then the worker is notified.
 //!
 //! **Tokens**: see [`table`].
 

@@ -136,8 +136,8 @@ impl Source {
     }
 
     /// [`register_waker`](Self::register_waker) for a source that is registered with the reactor
-    /// that this thread drives: what nearly every wait finds. `None` if it is not. `is_own` says, of
-    /// a reactor that this thread drives, whether `waker` is the running task's own.
+    /// that this thread drives: what nearly every wait finds. `None` if it is not. `is_own` says,
+    /// of a reactor that this thread drives, whether `waker` is the running task's own.
     #[inline]
     pub(crate) fn register_waker_here(
         &self,

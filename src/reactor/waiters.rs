@@ -240,8 +240,8 @@ impl Waiters {
         }
     }
 
-    /// An event of `direction`: takes out the wakers of those who wait for it, in the order in which
-    /// they are to be woken. One that is kept is woken here.
+    /// An event of `direction`: takes out the wakers of those who wait for it, in the order in
+    /// which they are to be woken. One that is kept is woken here.
     #[inline]
     pub(super) fn wake(&mut self, direction: Direction, wakers: &mut Vec<Waker>) {
         if let Some(only) = &mut self.only {

@@ -13,6 +13,8 @@
 //! * From any other thread it goes to the inbox of its worker, which is unparked.
 //!   `reactor::parking` says why such a wake is not lost. A thread that owns a worker without
 //!   driving it (a foreign loop between two turns) counts as another thread.
+//! * A wake never drops a task, nor runs one: it only puts it in a queue. So a source may wake a
+//!   task under its lock (see `reactor::waiters`).
 //! * A task that was never polled has no worker yet if the runtime has a pool. It goes to the
 //!   inject queue, and one idle pool worker is woken: see [`idle`].
 
