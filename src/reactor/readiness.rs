@@ -678,15 +678,15 @@ mod tests {
         readiness.clear(Direction::Read, readiness.snapshot(Direction::Read));
         let mut spare = readiness.spare(waker);
         loop {
-            let mut slots = readiness.lock();
+            let mut state = readiness.lock();
             let id = WaiterId::handle(id);
             let registered =
-                readiness.register_waker(&mut slots, Direction::Read, id, waker, &mut spare);
+                readiness.register_waker(&mut state, Direction::Read, id, waker, &mut spare);
             if registered != Registered::NeedsClone {
-                slots.waiters.keep_waker();
+                state.waiters.keep_waker();
                 return registered;
             }
-            drop(slots);
+            drop(state);
             spare.fill(waker);
         }
     }
@@ -721,10 +721,10 @@ mod tests {
                 "woken once for each wait"
             );
             assert_eq!(Arc::strong_count(&count), 3, "cloned once");
-            let mut slots = readiness.lock();
-            assert!(!slots.waiters.contains(Direction::Read), "nobody waits");
+            let mut state = readiness.lock();
+            assert!(!state.waiters.contains(Direction::Read), "nobody waits");
             assert!(
-                !(slots.waiters).contains_others(Direction::Read, WaiterId::handle(9)),
+                !(state.waiters).contains_others(Direction::Read, WaiterId::handle(9)),
                 "one who was woken does not hold the source where it is"
             );
         }
