@@ -4,7 +4,7 @@
 //! half, the [`Driver`], belongs to the worker's thread: it waits, fires, and holds that worker's
 //! timers. What other threads reach of the reactor is behind locks, held for moments: the table of
 //! sources, the heap of remote timers, and the operations that are queued for the driver. Wakers
-//! are collected under them and called after.
+//! are collected under them and called after, but for tasks' own: see [`waiters`].
 //!
 //! **Sleeping.** The worker goes to sleep by [`park`](parking). Whoever queues an operation for it
 //! or sets an earlier deadline elsewhere does so under a lock and unparks afterwards: that comes

@@ -31,7 +31,8 @@
 //! drive a runtime, block until another worker has done something, or panic. So
 //!
 //! * none runs between `park` and `resume`: the kernel's answer is collected, the worker resumes,
-//!   and only then are the wakers called (`Driver::wait`). Until `resume` others take it for a
+//!   and only then are the wakers called (`Driver::wait`; but for tasks' own, which are no foreign
+//!   code: see `waiters`). Until `resume` others take it for a
 //!   sleeper, and would leave to it what it cannot do while it is in a waker;
 //! * a worker that was woken to search for tasks ends its search before it calls a waker
 //!   (`Worker::before_foreign_code`): else nobody would search for as long as the waker blocks;

@@ -24,10 +24,10 @@
 //!
 //! A direction starts ready: nothing is known, so the first operation tries.
 //!
-//! **Wakers are cloned under no lock**, since that may run foreign code. Most waits come after an
-//! event has taken the waker out, and so need a clone: where nobody waits, it is made before the
-//! lock is taken ([`spare`](Readiness::spare)). Where somebody does, it is probably the same waker
-//! again: that is checked first, and if it is another one the lock is given back for the clone.
+//! **Wakers are cloned under no lock**, since that may run foreign code. Where no waker is, a clone
+//! is made before the lock is taken ([`spare`](Readiness::spare)). Where one is, it is probably the
+//! same again: that is checked first, and if it is another one the lock is given back for the
+//! clone.
 
 use std::task::Waker;
 
@@ -200,9 +200,28 @@ impl<R> Readiness<R> {
     }
 
     /// An event, or something that is treated as one, while the lock is held: counts it, and moves
-    /// the wakers of its directions to `wakers`, except kept ones, which are woken at once.
+    /// the wakers of its directions to `wakers`.
     #[inline]
     pub(super) fn deliver(&self, state: &mut State<R>, ready: Ready, wakers: &mut Vec<Waker>) {
+        self.count(state, ready, |waiters, it| waiters.take(it, wakers));
+    }
+
+    /// [`deliver`](Self::deliver) on the thread of the worker whose tasks' wakers are kept: these
+    /// are woken at once.
+    #[inline]
+    pub(super) fn deliver_here(&self, state: &mut State<R>, ready: Ready, wakers: &mut Vec<Waker>) {
+        self.count(state, ready, |waiters, it| {
+            waiters.take_or_wake(it, wakers);
+        });
+    }
+
+    #[inline]
+    fn count(
+        &self,
+        state: &mut State<R>,
+        ready: Ready,
+        mut wake: impl FnMut(&mut Waiters, Direction),
+    ) {
         self.set_sticky_flags(state, ready);
         for direction in [Direction::Read, Direction::Write] {
             if ready.intersects(direction.ready()) {
@@ -215,7 +234,7 @@ impl<R> Readiness<R> {
                     let count = events.load(Ordering::Relaxed).wrapping_add(1);
                     events.store(count, Ordering::Release);
                 }
-                state.waiters.wake(direction, wakers);
+                wake(&mut state.waiters, direction);
             }
         }
         self.has_waker
@@ -708,7 +727,7 @@ mod tests {
         let readiness = Readiness::new(());
         let deliver = || {
             let mut wakers = Vec::new();
-            readiness.deliver(&mut readiness.lock(), Ready::READABLE, &mut wakers);
+            readiness.deliver_here(&mut readiness.lock(), Ready::READABLE, &mut wakers);
             wakers.len()
         };
         for round in 1..4 {
@@ -738,11 +757,11 @@ mod tests {
         let (first, first_waker) = waker();
         let (second, second_waker) = waker();
         assert_eq!(wait_kept(&readiness, 1, &first_waker), Registered::Pending);
-        readiness.deliver(&mut readiness.lock(), Ready::READABLE, &mut Vec::new());
+        readiness.deliver_here(&mut readiness.lock(), Ready::READABLE, &mut Vec::new());
         wait(&readiness, Direction::Read, 2, &second_waker);
         assert_eq!(Arc::strong_count(&first), 2, "it is left behind");
         let mut wakers = Vec::new();
-        readiness.deliver(&mut readiness.lock(), Ready::READABLE, &mut wakers);
+        readiness.deliver_here(&mut readiness.lock(), Ready::READABLE, &mut wakers);
         assert_eq!(wakers.len(), 1);
         assert!(wakers[0].will_wake(&second_waker));
         drop(wakers);
@@ -751,7 +770,7 @@ mod tests {
         assert_eq!(wait_kept(&readiness, 1, &first_waker), Registered::Pending);
         wait(&readiness, Direction::Read, 1, &second_waker);
         let mut wakers = Vec::new();
-        readiness.deliver(&mut readiness.lock(), Ready::READABLE, &mut wakers);
+        readiness.deliver_here(&mut readiness.lock(), Ready::READABLE, &mut wakers);
         assert_eq!(wakers.len(), 1, "woken under the lock");
     }
 

@@ -33,7 +33,7 @@
 //! an error is reported once.)
 //!
 //! **Locks.** A reactor's table of sources, then a source's state, then whatever the poller has; a
-//! waker is called and dropped under none of them.
+//! waker is called and dropped under none of them, but for a task's own (see `waiters`).
 
 use std::io;
 use std::sync::Arc;
@@ -324,16 +324,22 @@ impl Source {
     ) {
         let reactor = &**driver.reactor();
         let mut state = self.readiness.lock();
+        let is_here = (state.registrations.first.as_ref())
+            .is_some_and(|first| std::ptr::eq(first.reactor(), reactor));
+        let deliver = |state: &mut State<Registrations>, wakers| match is_here {
+            true => self.readiness.deliver_here(state, ready, wakers),
+            false => self.readiness.deliver(state, ready, wakers),
+        };
         if reactor.mode() == Mode::Edge
             && (self.kind == SourceKind::TcpStream
                 || !ready.intersects(Ready::WRITABLE)
                 || state.waiters.contains(Direction::Write))
         {
-            self.readiness.deliver(&mut state, ready, wakers);
+            deliver(&mut state, wakers);
             return;
         }
         let before = awaited(&state);
-        self.readiness.deliver(&mut state, ready, wakers);
+        deliver(&mut state, wakers);
         // Delivering takes the waiters of the reported directions, and nobody else.
         let after = before.without(interest_of(ready));
         let result = match state.registrations.with(reactor) {
@@ -476,6 +482,8 @@ impl Source {
         if !left.is_empty() {
             self.readiness
                 .deliver(&mut state, Ready::READABLE | Ready::WRITABLE, wakers);
+            // One that is kept too: it would keep the runtime's memory, and its descriptors.
+            wakers.extend(state.waiters.take_kept());
         }
     }
 

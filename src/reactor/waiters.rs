@@ -18,9 +18,11 @@
 //! come back for the next event with the same waker. Such a waker stays where it is after an event
 //! has woken it by reference. So it is not cloned for each event, which costs two locked
 //! instructions more than it seems: `async-task` ends a poll by a compare-and-swap, which fails
-//! once if the task was cloned meanwhile. To wake it under the lock is allowed, since it runs no
-//! foreign code: `scheduler::schedule` only puts the task in a queue, and never drops it. Kept
-//! wakers are dropped outside the lock, like all others.
+//! once if the task was cloned meanwhile. To wake it under the lock is allowed on the thread of
+//! that worker, since it runs no foreign code: `scheduler::schedule` only puts the task in the run
+//! queue, and never drops it. Other threads take it out, like any other waker; so does a reactor
+//! that closes, since a task's waker keeps its runtime's memory. All are dropped outside the lock.
+//! (An idle source that outlives its last task keeps the memory of that.)
 
 use std::collections::BTreeMap;
 use std::task::Waker;
@@ -232,6 +234,12 @@ impl Waiters {
         }
     }
 
+    /// Takes out a waker that is kept for one who does not wait.
+    pub(super) fn take_kept(&mut self) -> Option<Waker> {
+        let kept = self.only.take_if(|only| !only.is_waiting);
+        kept.map(|only| only.waker)
+    }
+
     /// Takes out all wakers.
     pub(super) fn take_all(&mut self, wakers: &mut Vec<Waker>) {
         wakers.extend(self.only.take().map(|only| only.waker));
@@ -240,20 +248,27 @@ impl Waiters {
         }
     }
 
-    /// An event of `direction`: takes out the wakers of those who wait for it, in the order in
-    /// which they are to be woken. One that is kept is woken here.
+    /// [`take`](Self::take), but one that is kept is woken here, and stays.
     #[inline]
-    pub(super) fn wake(&mut self, direction: Direction, wakers: &mut Vec<Waker>) {
-        if let Some(only) = &mut self.only {
-            if only.direction != direction || !only.is_waiting {
-                return;
+    pub(super) fn take_or_wake(&mut self, direction: Direction, wakers: &mut Vec<Waker>) {
+        match &mut self.only {
+            Some(only) if only.is_kept => {
+                if only.is_waiting && only.direction == direction {
+                    only.is_waiting = false;
+                    only.waker.wake_by_ref();
+                }
             }
-            if only.is_kept {
-                only.is_waiting = false;
-                only.waker.wake_by_ref();
-            } else if let Some(only) = self.only.take() {
-                wakers.push(only.waker);
-            }
+            _ => self.take(direction, wakers),
+        }
+    }
+
+    /// Takes out the wakers of those who wait for `direction`, in the order in which they are to be
+    /// woken.
+    #[inline]
+    pub(super) fn take(&mut self, direction: Direction, wakers: &mut Vec<Waker>) {
+        let is_due = |only: &mut Waiter| only.is_waiting && only.direction == direction;
+        if let Some(only) = self.only.take_if(is_due) {
+            wakers.push(only.waker);
         } else if let Some(queues) = &mut self.several {
             queues[direction as usize].take(wakers);
         }

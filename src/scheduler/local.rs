@@ -9,7 +9,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::ptr;
 use std::sync::Arc;
-use std::task::Waker;
+use std::task::{RawWakerVTable, Waker};
 
 use super::balance::{Balance, InjectedAction};
 use super::budget::Budget;
@@ -20,6 +20,9 @@ use super::{Meta, Runnable};
 /// Capacity of the run queues, allocated with the worker, so that no wake of a small program
 /// allocates. Larger queues grow once.
 const QUEUE_CAPACITY: usize = 64;
+
+/// What no waker is made of.
+const NOBODY: (*const (), *const RawWakerVTable) = (ptr::null(), ptr::null());
 
 /// The half of a worker that belongs to its thread.
 #[derive(Debug)]
@@ -37,9 +40,9 @@ pub(crate) struct Local {
     balance: Balance,
     /// The running task has spawned one, and nobody was woken for it: see "Waking" in `shared`.
     pub(super) has_spawned: Cell<bool>,
-    /// What the own waker of the running task points to; null if none runs. (No other waker can
-    /// point there as long as the task is there.)
-    running: Cell<*const ()>,
+    /// What the running task's own waker is made of; null if none runs. No other waker is made of
+    /// the same as long as the task is there.
+    running: Cell<(*const (), *const RawWakerVTable)>,
 }
 
 impl Local {
@@ -55,7 +58,7 @@ impl Local {
             budget: Budget::new(),
             balance: Balance::new(),
             has_spawned: Cell::new(false),
-            running: Cell::new(ptr::null()),
+            running: Cell::new(NOBODY),
         }
     }
 
@@ -167,18 +170,19 @@ impl Local {
     /// The task runs whose own waker this is.
     #[inline]
     pub(crate) fn set_running(&self, waker: &Waker) {
-        self.running.set(waker.data());
+        self.running.set((waker.data(), waker.vtable()));
     }
 
     /// The running task has returned.
     #[inline]
     pub(super) fn reset_running(&self) {
-        self.running.set(ptr::null());
+        self.running.set(NOBODY);
     }
 
     #[inline]
     pub(super) fn is_running(&self, waker: &Waker) -> bool {
-        ptr::eq(self.running.get(), waker.data())
+        let (data, vtable) = self.running.get();
+        ptr::eq(data, waker.data()) && ptr::eq(vtable, waker.vtable())
     }
 
     /// A task begins to run.

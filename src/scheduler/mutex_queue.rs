@@ -5,10 +5,11 @@
 //! with real-time priority spin for as long as it keeps the sender from the core. Who waits for a
 //! lock sleeps.
 //!
-//! **Why nothing is lost.** The count is written under the lock. A worker that is about to sleep
-//! reads it without the lock, after the fence in `Parking::park`; a push comes before the fence in
-//! `unpark`. So the worker sees the count, or the sender sees the worker parked. `loom` checks this
-//! below.
+//! **Why nothing is lost.** The count is written under the lock, and read without it. A push to an
+//! inbox comes before `Parking::unpark`, and so is visible to the worker whose `park` or `resume`
+//! reports that. A push to the inject queue comes before a fence, after which the sender looks for
+//! a parked worker; and a worker looks at the queue after it has parked, which is a fence: see
+//! `idle`. `loom` checks this below.
 
 use std::collections::VecDeque;
 

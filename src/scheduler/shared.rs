@@ -37,7 +37,7 @@
 //!
 //! **Failing.** A worker whose poller cannot wait any more closes the whole runtime
 //! ([`fail`](Shared::fail)), since nobody else may run its tasks. It stores the reason, sets the
-//! flag, and unparks all workers, which read the flag before they sleep. The pool workers drop
+//! flag, and unparks all workers, which read the flag then. The pool workers drop
 //! their tasks, on their own threads; the main worker panics with the reason in the call that
 //! drives it, or the next one.
 

@@ -237,7 +237,8 @@ impl Worker {
         self.driver.close();
     }
 
-    /// Whether the runtime has failed: read before each sleep, except while it closes.
+    /// Whether the runtime has failed: read whenever anything has come from elsewhere (whoever
+    /// fails unparks all workers), except while it closes.
     #[inline]
     fn has_failed(&self) -> bool {
         self.shared().failure().is_some()
@@ -260,8 +261,8 @@ impl Worker {
     /// `stay_awake` returns false; then fires timers, and takes what came to the inbox. Returns
     /// whether anything was woken.
     fn poll_or_park(&self, timeout: Option<Duration>, stay_awake: &dyn Fn() -> bool) -> bool {
-        let reactor = self.reactor();
         let local = &*self.local;
+        let reactor = self.reactor();
         let mut any = false;
         let may_sleep = timeout != Some(Duration::ZERO) && !local.has_work() && !stay_awake();
         let has_waited = may_sleep
@@ -303,11 +304,12 @@ impl Worker {
     /// looked everywhere, and that only runs, fires and polls. One word of the reactor's says
     /// whether that is so. Returns false where it is not: then the general turn follows.
     ///
-    /// **Why nothing is lost.** Whoever puts something where this worker looks unparks it
-    /// afterwards. What comes before `park` (or the first `resume`) is told by that. What comes
-    /// later ends the wait, and the second `resume` tells, by way of `needs_look`. What this thread
-    /// itself has put somewhere is in the run queues, in the timers, or in the flag of the future
-    /// that `block_on` polls, which is `stay_awake`.
+    /// **Why nothing is lost.** Whoever puts something where this worker alone looks unparks it
+    /// afterwards. What comes before `park` (or the first `resume`) is reported by that. What comes
+    /// later ends a sleep, and the second `resume` reports it, by way of `needs_look`; or the next
+    /// turn does. What belongs to all workers is looked at after `park`. What this thread itself
+    /// has put somewhere is in the run queues, in the timers, or in the flag of the future that
+    /// `block_on` polls, which is `stay_awake`.
     #[inline]
     fn quick_turn(&self, stay_awake: bool) -> bool {
         let local = &*self.local;
@@ -347,17 +349,18 @@ impl Worker {
                     .map(drop),
             };
         }
-        if has_timers {
-            self.driver.fire(|| self.before_foreign_code());
-        }
-        local.release_yielded();
-        if local.is_pool_worker() {
-            self.end_pool_turn();
-        }
         if self.needs_look.get() {
             self.look_around();
             if !local.is_pool_worker() {
                 self.panic_if_failed();
+            }
+        } else {
+            if has_timers {
+                self.driver.fire(|| self.before_foreign_code());
+            }
+            local.release_yielded();
+            if local.is_pool_worker() {
+                self.end_pool_turn();
             }
         }
         // The general turn meets the error again, and deals with it.
@@ -484,7 +487,8 @@ impl Worker {
             local.shared.notify_watchers();
         }
         loop {
-            if reactor.has_sources() && self.wait(&Until::Now) {
+            // (A task that was woken where its waker is kept is only in the run queue.)
+            if reactor.has_sources() && (self.wait(&Until::Now) || local.has_work()) {
                 *any = true;
                 return true;
             }
@@ -730,7 +734,9 @@ impl Drop for Driving<'_> {
         let drives = self.worker.drives.get() - 1;
         self.worker.drives.set(drives);
         if drives > 0 {
-            return; // The drive around this one goes on.
+            // The drive around this one goes on. What came meanwhile was noticed here.
+            self.worker.needs_look.set(true);
+            return;
         }
         if self.worker.embedded.get() && !self.worker.is_broken.get() {
             self.worker.arm_descriptor();
@@ -753,7 +759,7 @@ impl Wake for MainWaker {
 
     #[inline]
     fn wake_by_ref(self: &Arc<Self>) {
-        // The flag is written before the fence in `unpark`: see `reactor::parking`.
+        // The flag is written before the worker is unparked: see `reactor::parking`.
         self.woken.store(true, Ordering::Release);
         current::unpark(&self.reactor);
     }

@@ -8,11 +8,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use polder::event::Event;
+use polder::io::{AsyncReadExt, AsyncWriteExt};
 use polder::time::{sleep, timeout};
 use polder::{Backend, Runtime, Task, Timer, future};
 
 use crate::descriptor::wait_until_readable;
-use crate::probe::poll_with;
+use crate::probe::{poll_with, tcp_pair};
 use crate::support::{
     LIMIT, on_every_backend, on_every_backend_alone, on_every_backend_with_several, runtime,
     runtime_of, share, sized,
@@ -284,6 +285,35 @@ fn a_worker_that_polls_for_long_keeps_no_task_to_itself() {
         });
         let longest = runtime.block_on(task);
         assert!(longest < LATE, "a task began after {longest:?}");
+    });
+}
+
+#[test]
+fn a_worker_that_polls_for_long_serves_its_sockets() {
+    on_every_backend(|backend| {
+        for workers in [1, 2] {
+            let runtime = busy(backend, workers);
+            let task = runtime.spawn(async {
+                short_idle_times().await;
+                let (mut near, mut far) = tcp_pair().await;
+                let echo = polder::spawn(async move {
+                    let mut byte = [0];
+                    while far.read_exact(&mut byte).await.is_ok() {
+                        far.write_all(&byte).await.unwrap();
+                    }
+                });
+                let start = Instant::now();
+                for _ in 0..20 {
+                    near.write_all(&[1]).await.unwrap();
+                    near.read_exact(&mut [0]).await.unwrap();
+                }
+                drop(near);
+                echo.await;
+                start.elapsed()
+            });
+            let took = runtime.block_on(task);
+            assert!(took < LATE, "twenty round trips took {took:?}");
+        }
     });
 }
 

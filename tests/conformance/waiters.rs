@@ -14,12 +14,13 @@ use std::time::{Duration, Instant};
 
 use polder::event::{Event, Latch};
 use polder::future::{self, yield_now};
-use polder::io::{AsyncRead, AsyncReadExt};
+use polder::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use polder::net::{TcpListener, TcpStream, UdpSocket};
 use polder::stream::StreamExt;
 use polder::time::{Elapsed, sleep, sleep_until, timeout};
 use polder::{Async, Timer};
 
+use crate::probe::tcp_pair;
 use crate::streams::{Count, poll_future};
 use crate::support::{
     eventually, in_every_runtime, in_every_runtime_alone, on_every_backend_alone, runtime, until,
@@ -786,7 +787,6 @@ fn waiting_for_a_socket_takes_the_same_time_however_many_do() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_stream_that_only_looks_like_tcp_loses_nothing() {
-    use polder::io::AsyncWriteExt;
     use socket2::{Domain, Protocol, Socket, Type};
 
     in_every_runtime(|_| async {
@@ -817,5 +817,48 @@ fn a_stream_that_only_looks_like_tcp_loses_nothing() {
             bytes.len(),
             expected.len()
         );
+    });
+}
+
+/// Wakers of executors whose state is static often point nowhere.
+#[test]
+fn a_waker_that_points_nowhere_is_called_like_any_other() {
+    use std::cell::{Cell, RefCell};
+
+    thread_local! {
+        static STREAM: RefCell<Option<TcpStream>> = const { RefCell::new(None) };
+        static WAKES: Cell<usize> = const { Cell::new(0) };
+    }
+
+    /// Uses the stream whose event it is called for.
+    fn wake() {
+        WAKES.set(WAKES.get() + 1);
+        let stream = STREAM.with_borrow(|stream| stream.clone());
+        let mut cx = Context::from_waker(Waker::noop());
+        let _ = Pin::new(&mut stream.expect("it is there")).poll_read(&mut cx, &mut [0]);
+    }
+
+    const NOWHERE: RawWaker = RawWaker::new(std::ptr::null(), &NOTHING);
+    const NOTHING: RawWakerVTable =
+        RawWakerVTable::new(|_| NOWHERE, |_| wake(), |_| wake(), |_| ());
+
+    in_every_runtime_alone(|_| async {
+        // SAFETY: there is no data to be shared or to be freed.
+        let waker = unsafe { Waker::from_raw(NOWHERE) };
+        let (mut stream, mut peer) = tcp_pair().await;
+        STREAM.set(Some(stream.clone()));
+        for _ in 0..3 {
+            let mut cx = Context::from_waker(&waker);
+            while Pin::new(&mut stream)
+                .poll_read(&mut cx, &mut [0])
+                .is_ready()
+            {}
+            let before = WAKES.get();
+            peer.write_all(&[1]).await.unwrap();
+            while WAKES.get() == before {
+                yield_now().await;
+            }
+        }
+        STREAM.set(None);
     });
 }

@@ -48,8 +48,8 @@ use async_io::{Async, Timer};
 
 use crate::poller::error::failed;
 use crate::poller::{
-    Backend, BorrowedDescriptor, Capabilities, Event, Events, Interest, Mode, Ready, Selector,
-    Token, Until,
+    Backend, BorrowedDescriptor, Capabilities, Event, Events, Interest, Mode, Opened, Ready,
+    Selector, Token, Until,
 };
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -172,7 +172,11 @@ fn parker() -> io::Result<Arc<dyn Selector>> {
     let backend = Backend::Poll;
     #[cfg(not(unix))]
     let backend = Backend::default();
-    Ok(backend.open()?.into())
+    Ok(match backend.open()? {
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        Opened::Epoll(epoll) => Arc::new(epoll),
+        Opened::Other(selector) => selector.into(),
+    })
 }
 
 impl Wake for Signal {

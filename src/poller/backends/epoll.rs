@@ -239,8 +239,8 @@ impl Epoll {
         match self.call_kernel(&mut events.kernel, limit, timeout, report) {
             Ok(said) => {
                 if said.is_full {
-                    // As in `call`. (Where only the timer filled it, the caller waits again, and
-                    // what a notification was about it has found before that.)
+                    // As in `call`. What a notification was about the caller finds by itself:
+                    // `Reactor::resume` reports it.
                     self.notifier.end_round();
                 }
                 Ok(())
