@@ -19,8 +19,8 @@ use std::sync as imp;
 
 /// A mutex without poisoning.
 ///
-/// No foreign code (a waker, a destructor) runs under our locks, so what they protect is consistent
-/// whenever foreign code panics, and other threads may go on.
+/// No foreign code (a foreign waker, a destructor) runs under our locks, so what they protect is
+/// consistent whenever foreign code panics, and other threads may go on.
 #[derive(Default)]
 pub(crate) struct Mutex<T>(imp::Mutex<T>);
 

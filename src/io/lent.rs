@@ -90,7 +90,7 @@ impl LentIo {
         let register = || {
             let task = self.task(cx.waker(), direction);
             let waker = Waker::from(task.clone());
-            let registered = operation::register(source, direction, task.id, &waker);
+            let registered = operation::register_waker(source, direction, task.id, &waker);
             if !matches!(registered, Ok(true)) {
                 task.state.store(IDLE, Ordering::Release);
             }

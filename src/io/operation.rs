@@ -55,7 +55,7 @@ pub(crate) trait Trust: Copy {
 
 /// Runs one operation until it does not block. `register` registers the task's waker for the next
 /// event, and returns `false` if one has come since the readiness was cleared; usually it is
-/// [`register`].
+/// [`register_waker`].
 #[inline]
 pub(crate) fn poll<T>(
     cx: &Context<'_>,
@@ -93,7 +93,7 @@ pub(crate) fn poll<T>(
 ///
 /// Always inlined, since every read of a request waits.
 #[inline(always)]
-pub(crate) fn register(
+pub(crate) fn register_waker(
     source: &Arc<Source>,
     direction: Direction,
     id: WaiterId,
@@ -101,14 +101,14 @@ pub(crate) fn register(
 ) -> io::Result<bool> {
     match source.register_waker_here(scheduler::is_own, direction, id, waker) {
         Some(registered) => registered,
-        None => register_and_move(source, direction, id, waker),
+        None => move_and_register_waker(source, direction, id, waker),
     }
 }
 
 /// The slow path: registers the source with the reactor of this thread first. It is not registered
 /// yet, or with another worker's.
 #[cold]
-fn register_and_move(
+fn move_and_register_waker(
     source: &Arc<Source>,
     direction: Direction,
     id: WaiterId,
@@ -160,7 +160,7 @@ impl<H: HasIo> WaiterGuard<H> {
         let register = || {
             let it = id.get().unwrap_or_else(|| io.new_future_id());
             id.set(Some(it));
-            register(source, direction, it, cx.waker())
+            register_waker(source, direction, it, cx.waker())
         };
         let result = poll(cx, source, direction, trust, register, attempt);
         self.id = id.get();

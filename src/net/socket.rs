@@ -583,7 +583,7 @@ impl Socket {
     ) -> Poll<io::Result<T>> {
         // What only waiting needs is read only then.
         let register =
-            || operation::register(self.io.source(), direction, self.io.id(), cx.waker());
+            || operation::register_waker(self.io.source(), direction, self.io.id(), cx.waker());
         operation::poll(
             cx,
             self.io.source(),

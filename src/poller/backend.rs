@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::str::FromStr;
 
-use super::Opened;
+use super::AnySelector;
 use super::backends;
 
 /// A kernel interface that waits. A value, chosen at run time.
@@ -165,7 +165,7 @@ impl Backend {
     }
 
     /// Opens the backend.
-    pub(super) fn open(self) -> io::Result<Opened> {
+    pub(super) fn open(self) -> io::Result<AnySelector> {
         if !self.is_available() {
             return Err(self.unavailable());
         }
@@ -173,10 +173,10 @@ impl Backend {
     }
 
     /// The one switch from a value to a kernel's interface.
-    fn open_it(self) -> io::Result<Opened> {
+    fn open_it(self) -> io::Result<AnySelector> {
         let selector = match self {
             #[cfg(any(target_os = "linux", target_os = "android"))]
-            Backend::Epoll => return Ok(Opened::Epoll(backends::epoll::open()?)),
+            Backend::Epoll => return Ok(AnySelector::Epoll(backends::epoll::open()?)),
             #[cfg(unix)]
             Backend::Poll => backends::poll::open(),
             #[cfg(all(unix, not(any(target_os = "illumos", target_os = "solaris"))))]
@@ -186,7 +186,7 @@ impl Backend {
             // What is left and available is this platform's own.
             _ => backends::polling::open(),
         };
-        Ok(Opened::Other(selector?))
+        Ok(AnySelector::Other(selector?))
     }
 
     fn unavailable(self) -> io::Error {

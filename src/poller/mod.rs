@@ -100,12 +100,12 @@ pub use capabilities::Capabilities;
 use error::{busy, unsupported};
 pub(crate) use event::Ready;
 pub use event::{Event, Events, Interest, Mode, Token};
-use selector::Opened;
+use selector::AnySelector;
 pub(crate) use selector::{Selector, Until};
 
 /// One backend, opened. See the [module](self) for the contract, and for an example.
 pub struct Poller {
-    selector: Opened,
+    selector: AnySelector,
     /// On while a thread is in [`wait`](Poller::wait), so that a second one is refused.
     waiting: AtomicBool,
     backend: Backend,
@@ -142,7 +142,7 @@ impl Poller {
         Ok(Poller::with(backend, backend.open()?))
     }
 
-    fn with(backend: Backend, selector: Opened) -> Poller {
+    fn with(backend: Backend, selector: AnySelector) -> Poller {
         Poller {
             capabilities: selector.capabilities(),
             selector,
@@ -324,7 +324,7 @@ impl Poller {
             }
         }
         let _done = Done(&self.waiting);
-        self.wait_alone(events, &Until::after(timeout, Instant::now), Instant::now)?;
+        self.wait_unchecked(events, &Until::after(timeout, Instant::now), Instant::now)?;
         Ok(events.len())
     }
 
@@ -333,9 +333,10 @@ impl Poller {
     /// interrupted.
     ///
     /// Returns a time that the clock has reached by now, if it is known without reading it: the
-    /// deadline, where the kernel said that it has passed, or what `until` itself says.
+    /// deadline, where the kernel said that it has passed, or the last reading of the clock, where
+    /// that was not before the deadline.
     #[inline]
-    pub(crate) fn wait_alone(
+    pub(crate) fn wait_unchecked(
         &self,
         events: &mut Events,
         until: &Until,
@@ -353,17 +354,17 @@ impl Poller {
 
     /// Waits without a deadline, or, unless it `may_sleep`, looks once; and hands each event to
     /// `report`, straight from the kernel's buffer where that can be. Returns as well if the wait
-    /// was interrupted. For the same caller as [`wait_alone`](Self::wait_alone).
+    /// was interrupted. For the same caller as [`wait_unchecked`](Self::wait_unchecked).
     #[inline]
-    pub(crate) fn wait_for_events(
+    pub(crate) fn wait_without_deadline(
         &self,
         events: &mut Events,
         may_sleep: bool,
         mut report: impl FnMut(Token, Ready),
     ) -> io::Result<()> {
         #[cfg(any(target_os = "linux", target_os = "android"))]
-        if let Opened::Epoll(epoll) = &self.selector {
-            return epoll.wait_for_events(events, may_sleep, report);
+        if let AnySelector::Epoll(epoll) = &self.selector {
+            return epoll.wait_without_deadline(events, may_sleep, report);
         }
         events.clear();
         let until = match may_sleep {

@@ -62,23 +62,24 @@ pub(crate) trait Selector: Send + Sync {
     }
 }
 
-/// An open backend. epoll's is no trait object, so that the wait of nearly every turn on Linux is
-/// compiled into the turn.
-pub(super) enum Opened {
+/// The selector of any backend. `Poller::wait_without_deadline`, the wait of nearly every turn,
+/// matches on it, so that epoll's is compiled into the turn; all else goes through the trait object
+/// that `deref` gives.
+pub(super) enum AnySelector {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     Epoll(Epoll),
     Other(Box<dyn Selector>),
 }
 
-impl Deref for Opened {
+impl Deref for AnySelector {
     type Target = dyn Selector;
 
     #[inline]
     fn deref(&self) -> &(dyn Selector + 'static) {
         match self {
             #[cfg(any(target_os = "linux", target_os = "android"))]
-            Opened::Epoll(epoll) => epoll,
-            Opened::Other(selector) => &**selector,
+            AnySelector::Epoll(epoll) => epoll,
+            AnySelector::Other(selector) => &**selector,
         }
     }
 }

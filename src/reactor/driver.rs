@@ -191,10 +191,9 @@ impl Driver {
         result.map(|_| any)
     }
 
-    /// [`wait`](Self::wait), until an event comes or the worker is notified; or, if it `may_sleep`
-    /// not, not at all.
+    /// [`wait`](Self::wait) without a deadline; unless it `may_sleep`, looks once.
     #[inline]
-    pub(crate) fn wait_for_events(
+    pub(crate) fn wait_without_deadline(
         &self,
         may_sleep: bool,
         awake: impl FnOnce(bool),
@@ -204,7 +203,7 @@ impl Driver {
         self.reached.set(None);
         let result = self
             .reactor
-            .wait_for_events(self, may_sleep, events, wakers);
+            .wait_without_deadline(self, may_sleep, events, wakers);
         awake(!scratch.wakers.is_empty());
         if !scratch.wakers.is_empty() {
             wake(&mut scratch.wakers);

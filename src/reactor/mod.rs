@@ -127,7 +127,7 @@ impl Reactor {
         }
     }
 
-    /// Whether the worker sleeps, or is about to.
+    /// Whether the worker sleeps, or is about to, and nobody has woken it.
     #[inline]
     pub(crate) fn is_parked(&self) -> bool {
         self.parking.is_parked()
@@ -136,8 +136,8 @@ impl Reactor {
     /// Whether the worker is awake, and looks everywhere before it sleeps. Exact on the thread that
     /// drives it.
     #[inline]
-    pub(crate) fn is_running(&self) -> bool {
-        self.parking.is_running()
+    pub(crate) fn is_awake(&self) -> bool {
+        self.parking.is_awake()
     }
 
     /// Wakes the current or the next wait in any case.
@@ -171,7 +171,7 @@ impl Reactor {
     }
 
     /// Waits once, and collects the wakers of sources that are ready. Returns as
-    /// [`Poller::wait_alone`]. For the driver only.
+    /// [`Poller::wait_unchecked`]. For the driver only.
     #[inline]
     fn wait(
         &self,
@@ -180,7 +180,7 @@ impl Reactor {
         until: &Until,
         wakers: &mut Vec<Waker>,
     ) -> io::Result<Option<Instant>> {
-        let reached = self.poller.wait_alone(events, until, now)?;
+        let reached = self.poller.wait_unchecked(events, until, now)?;
         if events.is_empty() {
             return Ok(reached);
         }
@@ -195,7 +195,7 @@ impl Reactor {
 
     /// [`wait`](Self::wait) without a deadline. Returns as well if the wait was interrupted.
     #[inline]
-    fn wait_for_events(
+    fn wait_without_deadline(
         &self,
         driver: &Driver,
         may_sleep: bool,
@@ -204,7 +204,7 @@ impl Reactor {
     ) -> io::Result<()> {
         let mut table = None;
         self.poller
-            .wait_for_events(events, may_sleep, |token, ready| {
+            .wait_without_deadline(events, may_sleep, |token, ready| {
                 let table = table.get_or_insert_with(|| self.sources.lock());
                 if let Some(source) = table.get(token) {
                     source.deliver(driver, token, ready, wakers);

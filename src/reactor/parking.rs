@@ -37,7 +37,7 @@
 //! * a worker that was woken to search for tasks ends its search before it calls a waker
 //!   (`Worker::before_foreign_code`): else nobody would search for as long as the waker blocks;
 //! * a wake is not dropped because the thread that makes it drives the worker: where the worker is
-//!   awake, it notifies (`scheduler::current::unpark`). Awake, it looks everywhere before it
+//!   parked, it notifies (`scheduler::current::unpark`). Awake, it looks everywhere before it
 //!   sleeps.
 //!
 //! What a waker queues for its own worker is found at the end of the turn, as from a task.
@@ -109,7 +109,7 @@ impl Parking {
     /// Whether the worker looks before it sleeps. Asked by its own thread, which alone sets and
     /// clears the bit: exact.
     #[inline]
-    pub(crate) fn is_running(&self) -> bool {
+    pub(crate) fn is_awake(&self) -> bool {
         self.0.load(Ordering::Relaxed) & PARKED == 0
     }
 

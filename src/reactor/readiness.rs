@@ -201,7 +201,6 @@ impl<R> Readiness<R> {
 
     /// An event, or something that is treated as one, while the lock is held: counts it, and moves
     /// the wakers of its directions to `wakers`.
-    #[inline]
     pub(super) fn deliver(&self, state: &mut State<R>, ready: Ready, wakers: &mut Vec<Waker>) {
         self.count(state, ready, |waiters, it| waiters.take(it, wakers));
     }
@@ -702,7 +701,7 @@ mod tests {
             let registered =
                 readiness.register_waker(&mut state, Direction::Read, id, waker, &mut spare);
             if registered != Registered::NeedsClone {
-                state.waiters.keep_waker();
+                state.waiters.mark_own(true);
                 return registered;
             }
             drop(state);

@@ -159,9 +159,7 @@ impl Source {
                 }
                 (Registered::Pending, Some(registration)) => {
                     let armed = self.add_interest(registration, interest(direction));
-                    if is_own {
-                        state.waiters.keep_waker();
-                    }
+                    state.waiters.mark_own(is_own);
                     return Some(armed.map(|()| true));
                 }
                 _ => return Some(Ok(false)),
@@ -195,6 +193,7 @@ impl Source {
                 }
                 (Registered::Pending, Some(registration)) => {
                     self.add_interest(registration, interest(direction))?;
+                    state.waiters.mark_own(false);
                     return Ok(true);
                 }
                 _ => return Ok(false),
@@ -324,22 +323,39 @@ impl Source {
     ) {
         let reactor = &**driver.reactor();
         let mut state = self.readiness.lock();
+        // A task's own waker is marked as such by the worker of the first registration only: there
+        // it may be woken under the lock.
         let is_here = (state.registrations.first.as_ref())
             .is_some_and(|first| std::ptr::eq(first.reactor(), reactor));
-        let deliver = |state: &mut State<Registrations>, wakers| match is_here {
-            true => self.readiness.deliver_here(state, ready, wakers),
-            false => self.readiness.deliver(state, ready, wakers),
-        };
-        if reactor.mode() == Mode::Edge
+        // With edges only space that nobody waited for changes the interest.
+        let keeps_interest = reactor.mode() == Mode::Edge
             && (self.kind == SourceKind::TcpStream
                 || !ready.intersects(Ready::WRITABLE)
-                || state.waiters.contains(Direction::Write))
-        {
-            deliver(&mut state, wakers);
-            return;
+                || state.waiters.contains(Direction::Write));
+        let before = match keeps_interest {
+            true => Interest::NONE,
+            false => awaited(&state),
+        };
+        match is_here {
+            true => self.readiness.deliver_here(&mut state, ready, wakers),
+            false => self.readiness.deliver(&mut state, ready, wakers),
         }
-        let before = awaited(&state);
-        deliver(&mut state, wakers);
+        if !keeps_interest {
+            self.change_interest(driver, token, ready, before, &mut state, wakers);
+        }
+    }
+
+    /// The interest after an event for which `before` was awaited.
+    fn change_interest(
+        self: &Arc<Self>,
+        driver: &Driver,
+        token: Token,
+        ready: Ready,
+        before: Interest,
+        state: &mut State<Registrations>,
+        wakers: &mut Vec<Waker>,
+    ) {
+        let reactor = &**driver.reactor();
         // Delivering takes the waiters of the reported directions, and nobody else.
         let after = before.without(interest_of(ready));
         let result = match state.registrations.with(reactor) {
@@ -371,7 +387,7 @@ impl Source {
         if result.is_err() {
             // It cannot be waited for any more: let the operation find out why.
             self.readiness
-                .deliver(&mut state, Ready::READABLE | Ready::WRITABLE, wakers);
+                .deliver(state, Ready::READABLE | Ready::WRITABLE, wakers);
         }
     }
 

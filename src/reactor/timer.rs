@@ -1,7 +1,7 @@
 //! A handle to a pending timer, in whichever heap that is.
 //!
-//! Timers follow their users: the owner drops its handle and sets another timer when it is polled
-//! on another worker, which is [`TimerState::NotVisible`].
+//! Timers follow their users: polled on another worker, a handle answers
+//! [`TimerState::NotVisible`], and its owner drops it and sets another timer there.
 //!
 //! The functions of a [`TimerHandle`] take `here`, the driver of the worker that this thread
 //! drives, if any: on a local timer of that driver they act at once; on another driver's they queue

@@ -16,9 +16,10 @@
 //!
 //! **A task's own waker is kept.** Most waiters are tasks of the worker that drives the source, and
 //! come back for the next event with the same waker. Such a waker stays where it is after an event
-//! has woken it by reference. So it is not cloned for each event, which costs two locked
-//! instructions more than it seems: `async-task` ends a poll by a compare-and-swap, which fails
-//! once if the task was cloned meanwhile. To wake it under the lock is allowed on the thread of
+//! has woken it by reference. So it is not cloned for each event: a clone costs two locked
+//! instructions more than it seems, since `async-task` ends a poll by a compare-and-swap, which
+//! fails once if the waker was cloned meanwhile. (This is for handles: a future's waker goes when
+//! its operation is done.) To wake it under the lock is allowed on the thread of
 //! that worker, since it runs no foreign code: `scheduler::schedule` only puts the task in the run
 //! queue, and never drops it. Other threads take it out, like any other waker; so does a reactor
 //! that closes, since a task's waker keeps its runtime's memory. All are dropped outside the lock.
@@ -73,8 +74,8 @@ struct Waiter {
     id: WaiterId,
     direction: Direction,
     is_waiting: bool,
-    /// It is a task's own, of this runtime: see the head.
-    is_kept: bool,
+    /// The waker is a task's own, and is kept when it is woken: see the head.
+    is_own: bool,
 }
 
 impl Waiter {
@@ -84,7 +85,7 @@ impl Waiter {
             id,
             direction,
             is_waiting: true,
-            is_kept: false,
+            is_own: false,
         }
     }
 
@@ -166,11 +167,12 @@ impl Waiters {
         self.only.is_some() || self.len() > 0
     }
 
-    /// The waker that was just registered is the own one of a task of this thread's worker.
+    /// Says of the waker that was just registered, if it is the only one, whether it is the own one
+    /// of a task of the worker whose thread has registered it: such a one is kept when it is woken.
     #[inline]
-    pub(super) fn keep_waker(&mut self) {
+    pub(super) fn mark_own(&mut self, is_own: bool) {
         if let Some(only) = &mut self.only {
-            only.is_kept = true;
+            only.is_own = is_own;
         }
     }
 
@@ -184,11 +186,8 @@ impl Waiters {
     ) -> Result<(), NeedsClone> {
         match &mut self.only {
             Some(only) if only.is(direction, id) => {
-                if !only.waker.will_wake(waker) {
-                    spare.renew(&mut only.waker, waker)?;
-                    only.is_kept = false;
-                }
-                only.is_waiting = true;
+                spare.renew(&mut only.waker, waker)?;
+                (only.is_waiting, only.is_own) = (true, false);
                 Ok(())
             }
             None if self.several.is_none() => {
@@ -252,7 +251,7 @@ impl Waiters {
     #[inline]
     pub(super) fn take_or_wake(&mut self, direction: Direction, wakers: &mut Vec<Waker>) {
         match &mut self.only {
-            Some(only) if only.is_kept => {
+            Some(only) if only.is_own => {
                 if only.is_waiting && only.direction == direction {
                     only.is_waiting = false;
                     only.waker.wake_by_ref();

@@ -63,7 +63,7 @@ pub(crate) fn driver() -> Option<Rc<Driver>> {
 #[inline]
 pub(crate) fn is_own(reactor: &Reactor, waker: &Waker) -> Option<bool> {
     with_current(|current| match current {
-        Some(current) if current.driver.drives(reactor) => Some(current.local.is_running(waker)),
+        Some(current) if current.driver.drives(reactor) => Some(current.local.is_own(waker)),
         _ => None,
     })
 }
@@ -73,7 +73,7 @@ pub(crate) fn is_own(reactor: &Reactor, waker: &Waker) -> Option<bool> {
 #[inline]
 pub(super) fn unpark(reactor: &Reactor) {
     let is_awake_here = with_current(|current| {
-        current.is_some_and(|current| current.driver.drives(reactor) && reactor.is_running())
+        current.is_some_and(|current| current.driver.drives(reactor) && reactor.is_awake())
     });
     if !is_awake_here {
         reactor.unpark();

@@ -74,7 +74,7 @@ impl Local {
 
     /// Whether this is the task's worker.
     #[inline]
-    pub(super) fn owns(&self, meta: &Meta) -> bool {
+    pub(super) fn is_worker_of(&self, meta: &Meta) -> bool {
         Arc::ptr_eq(&self.shared, &meta.shared) && self.index == meta.index()
     }
 
@@ -152,13 +152,17 @@ impl Local {
     /// The reactor was polled: tasks that yielded are ready again.
     #[inline]
     pub(super) fn release_yielded(&self) {
+        if !self.yielded.borrow().is_empty() {
+            self.append_yielded();
+        }
+    }
+
+    fn append_yielded(&self) {
         let mut yielded = self.yielded.borrow_mut();
-        if !yielded.is_empty() {
-            let mut ready = self.ready.borrow_mut();
-            match ready.is_empty() {
-                true => std::mem::swap(&mut *ready, &mut *yielded),
-                false => ready.append(&mut yielded),
-            }
+        let mut ready = self.ready.borrow_mut();
+        match ready.is_empty() {
+            true => std::mem::swap(&mut *ready, &mut *yielded),
+            false => ready.append(&mut yielded),
         }
     }
 
@@ -179,8 +183,9 @@ impl Local {
         self.running.set(NOBODY);
     }
 
+    /// Whether it is the own waker of the running task.
     #[inline]
-    pub(super) fn is_running(&self, waker: &Waker) -> bool {
+    pub(super) fn is_own(&self, waker: &Waker) -> bool {
         let (data, vtable) = self.running.get();
         ptr::eq(data, waker.data()) && ptr::eq(vtable, waker.vtable())
     }

@@ -95,7 +95,7 @@ pub(crate) type Runnable = async_task::Runnable<Meta>;
 /// `async-task` does not call it again until the task has run.
 pub(crate) fn schedule(runnable: Runnable, info: ScheduleInfo) {
     let remote = current::with_current(|current| match current {
-        Some(Current { local, .. }) if local.owns(runnable.metadata()) => {
+        Some(Current { local, .. }) if local.is_worker_of(runnable.metadata()) => {
             match info.woken_while_running {
                 true => local.yielded.borrow_mut().push_back(runnable),
                 false => local.push(runnable),

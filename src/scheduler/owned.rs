@@ -77,7 +77,10 @@ impl OwnedTasks {
 /// has polled it.
 pub(crate) fn bind(meta: &Meta, waker: &Waker) -> Option<OwnedKey> {
     with_local(|local| {
-        debug_assert!(local.owns(meta), "a task is polled by its own worker");
+        debug_assert!(
+            local.is_worker_of(meta),
+            "a task is polled by its own worker"
+        );
         let key = local.owned.insert(OwnedTask {
             waker: waker.clone(),
             site: meta.site,
@@ -91,7 +94,7 @@ pub(crate) fn bind(meta: &Meta, waker: &Waker) -> Option<OwnedKey> {
 /// it was bound, this is its worker's thread, otherwise it may be any.
 pub(crate) fn task_ended(meta: &Meta, key: Option<OwnedKey>) {
     let index = with_local(|local| {
-        if let (Some(key), true) = (key, local.owns(meta)) {
+        if let (Some(key), true) = (key, local.is_worker_of(meta)) {
             local.owned.remove(key);
             local.publish_load();
         }

@@ -226,7 +226,8 @@ impl Shared {
         }
     }
 
-    /// How many tasks have a future. Zero is exact for the thread that spawned the first of them.
+    /// How many tasks have a future. Zero is exact for all tasks that were spawned before the call,
+    /// and for what those have spawned.
     #[inline]
     pub(crate) fn live_tasks(&self) -> usize {
         let sum = |counter: fn(&TaskCounters) -> &AtomicUsize| {

@@ -10,8 +10,8 @@
 //!   loop of yields cannot starve the poller.
 //!
 //! Nearly always nothing has come from other threads, and nobody busy-polls, embeds, or gives a
-//! timeout. Then [`quick_turn`](Worker::quick_turn) does the same and leaves out what cannot be
-//! there: it is half of the instructions that a small program spends between two system calls.
+//! timeout. Then [`poll_or_park_quickly`](Worker::poll_or_park_quickly) does the same and leaves
+//! out what cannot be there, which would be a quarter of a small program's instructions.
 //!
 //! A pool worker also takes tasks from the inject queue: when its own run queue is empty, and every
 //! [`INJECT_INTERVAL`] runs.
@@ -73,12 +73,12 @@ const INJECT_INTERVAL: usize = 8;
 pub(crate) struct Worker {
     pub(crate) local: Rc<Local>,
     driver: Rc<Driver>,
-    /// Something came from elsewhere that it has not looked at yet: see [`quick_turn`].
+    /// Something came from elsewhere that it has not looked at yet: see [`poll_or_park_quickly`].
     ///
-    /// [`quick_turn`]: Worker::quick_turn
+    /// [`poll_or_park_quickly`]: Worker::poll_or_park_quickly
     needs_look: Cell<bool>,
-    /// It neither polls before it sleeps, nor is it embedded or broken.
-    is_plain: Cell<bool>,
+    /// It neither busy-polls nor is embedded or broken.
+    may_be_quick: Cell<bool>,
     /// A foreign loop waits on the poller's descriptor.
     embedded: Cell<bool>,
     busy_poll: BusyPoll,
@@ -99,7 +99,7 @@ impl Worker {
             driver: Rc::new(Driver::new(shared.remote(index).reactor.clone())),
             local: Rc::new(Local::new(shared, index)),
             needs_look: Cell::new(true),
-            is_plain: Cell::new(!busy_poll.is_enabled()),
+            may_be_quick: Cell::new(!busy_poll.is_enabled()),
             embedded: Cell::new(false),
             busy_poll,
             runs: Cell::new(0),
@@ -126,14 +126,29 @@ impl Worker {
 
     /// Drives the worker until `future` is done.
     pub(crate) fn block_on<F: Future>(&self, future: F) -> F::Output {
+        // The future is dropped before this, while the worker is current.
         let _driving = self.drive();
+        let mut future = pin!(future);
+        let mut output = None;
+        self.turn_until(&mut |cx| match future.as_mut().poll(cx) {
+            Poll::Ready(value) => {
+                output = Some(value);
+                true
+            }
+            Poll::Pending => false,
+        });
+        output.expect("the future is done")
+    }
+
+    /// The loop of [`block_on`](Self::block_on), which `poll` ends by returning true. Compiled once
+    /// for all futures.
+    fn turn_until(&self, poll: &mut dyn FnMut(&mut Context<'_>) -> bool) {
         let main = Arc::new(MainWaker {
             woken: AtomicBool::new(true),
             reactor: self.remote().reactor.clone(),
         });
         let waker = Waker::from(main.clone());
         let mut cx = Context::from_waker(&waker);
-        let mut future = pin!(future);
         loop {
             // The future is polled among the tasks, and yields like one.
             let mut yielded = false;
@@ -143,15 +158,15 @@ impl Worker {
                     // Before the future finds its tasks cancelled, which says less than the reason.
                     self.panic_if_failed();
                     self.local.renew_budget();
-                    if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
-                        return output;
+                    if poll(&mut cx) {
+                        return;
                     }
                     yielded = main.woken.load(Ordering::Relaxed);
                 } else if !self.run_next() {
                     break;
                 }
             }
-            if self.quick_turn(main.woken.load(Ordering::Relaxed)) {
+            if self.poll_or_park_quickly(main.woken.load(Ordering::Relaxed)) {
                 continue;
             }
             let timeout = yielded.then_some(Duration::ZERO);
@@ -167,7 +182,7 @@ impl Worker {
         let _driving = self.drive();
         loop {
             self.run_ready();
-            if !self.quick_turn(false) {
+            if !self.poll_or_park_quickly_apart() {
                 self.poll_or_park(None, &|| self.has_failed());
                 self.panic_if_failed();
             }
@@ -193,7 +208,7 @@ impl Worker {
             if shared.live_tasks() == 0 || remaining == Some(Duration::ZERO) {
                 return;
             }
-            if deadline.is_some() || !self.quick_turn(false) {
+            if deadline.is_some() || !self.poll_or_park_quickly_apart() {
                 self.poll_or_park(remaining, &|| shared.live_tasks() == 0 || self.has_failed());
                 self.panic_if_failed();
             }
@@ -223,7 +238,7 @@ impl Worker {
         let served = catch_unwind(AssertUnwindSafe(|| {
             while !shared.is_closing() {
                 self.run_ready();
-                if !self.quick_turn(false) {
+                if !self.poll_or_park_quickly_apart() {
                     self.poll_or_park(None, &|| shared.is_closing());
                 }
             }
@@ -277,19 +292,24 @@ impl Worker {
         any | self.look_around()
     }
 
-    /// The end of a general turn: fires timers, and takes what others sent. Returns whether
-    /// anything was woken.
+    /// The end of [`poll_or_park`](Self::poll_or_park): fires timers, and takes what others sent.
+    /// Returns whether anything was woken.
     fn look_around(&self) -> bool {
         let local = &*self.local;
         // Before anything else: a turn within foreign code may find that there is more to look at.
         self.needs_look.set(false);
-        let any = self.driver.fire(|| self.before_foreign_code());
+        let any = self.fire();
         local.take_inbox();
         local.release_yielded();
         if local.is_pool_worker() {
             self.end_pool_turn();
         }
         any
+    }
+
+    /// Wakes those whose timers are due. Returns whether there was any.
+    fn fire(&self) -> bool {
+        self.driver.fire(|| self.before_foreign_code())
     }
 
     #[inline]
@@ -300,27 +320,28 @@ impl Worker {
         self.local.update_deferral();
     }
 
-    /// The turn of nearly always: a worker to which nothing has come from other threads since it
-    /// looked everywhere, and that only runs, fires and polls. One word of the reactor's says
-    /// whether that is so. Returns false where it is not: then the general turn follows.
+    /// [`poll_or_park`](Self::poll_or_park) for the usual case: nothing has come from other threads
+    /// since the worker looked everywhere, which one word of the reactor's says. Returns false
+    /// where that is not so: then `poll_or_park` follows.
     ///
     /// **Why nothing is lost.** Whoever puts something where this worker alone looks unparks it
-    /// afterwards. What comes before `park` (or the first `resume`) is reported by that. What comes
-    /// later ends a sleep, and the second `resume` reports it, by way of `needs_look`; or the next
-    /// turn does. What belongs to all workers is looked at after `park`. What this thread itself
-    /// has put somewhere is in the run queues, in the timers, or in the flag of the future that
-    /// `block_on` polls, which is `stay_awake`.
-    #[inline]
-    fn quick_turn(&self, stay_awake: bool) -> bool {
+    /// afterwards. What comes before `park` (or, if it is not to sleep, the first `resume`) is
+    /// reported by that. What comes later ends a sleep, and the `resume` after the wait reports it,
+    /// by way of `needs_look`; or the next turn does. What belongs to all workers is looked at
+    /// after `park`; the end of the last task a pool worker reports by unparking the main one. What
+    /// this thread itself has put somewhere is in the run queues, in the timers, or in the flag of
+    /// the future that `block_on` polls, which is `stay_awake`.
+    #[inline(always)]
+    fn poll_or_park_quickly(&self, stay_awake: bool) -> bool {
         let local = &*self.local;
-        if self.needs_look.get() || !self.is_plain.get() {
+        if self.needs_look.get() || !self.may_be_quick.get() {
             return false;
         }
         let reactor = self.reactor();
         let may_sleep = !stay_awake && !local.has_work();
         match may_sleep {
             true => self.note(reactor.park()),
-            false => self.resume(),
+            false => self.resume(), // Awake anyway: only to learn what has come.
         }
         if may_sleep && local.is_pool_worker() {
             // What belongs to all workers.
@@ -342,12 +363,10 @@ impl Worker {
                     self.before_foreign_code();
                 }
             };
-            waited = match may_sleep && has_timers {
-                false => self.driver.wait_for_events(may_sleep, awake),
-                true => (self.driver)
-                    .wait(&self.driver.until(None), awake)
-                    .map(drop),
-            };
+            match may_sleep && has_timers {
+                false => waited = self.driver.wait_without_deadline(may_sleep, awake),
+                true => drop(self.wait(&self.driver.until(None))),
+            }
         }
         if self.needs_look.get() {
             self.look_around();
@@ -356,15 +375,22 @@ impl Worker {
             }
         } else {
             if has_timers {
-                self.driver.fire(|| self.before_foreign_code());
+                self.fire();
             }
             local.release_yielded();
             if local.is_pool_worker() {
                 self.end_pool_turn();
             }
         }
-        // The general turn meets the error again, and deals with it.
+        // `poll_or_park` meets the error again, and deals with it.
         waited.is_ok()
+    }
+
+    /// [`poll_or_park_quickly`](Self::poll_or_park_quickly) for loops that wait for no future.
+    /// Compiled once.
+    #[inline(never)]
+    fn poll_or_park_quickly_apart(&self) -> bool {
+        self.poll_or_park_quickly(false)
     }
 
     /// The worker is awake, and no longer counts as idle.
@@ -516,8 +542,8 @@ impl Worker {
         }
     }
 
-    /// Waits on the reactor once. Returns whether anything was woken.
-    #[inline]
+    /// Waits on the reactor once. Returns whether anything was woken. Compiled once.
+    #[inline(never)]
     fn wait(&self, until: &Until) -> bool {
         if self.is_broken.get() {
             return self.sleep_briefly(until);
@@ -550,7 +576,7 @@ impl Worker {
     #[cold]
     fn fail(&self, until: &Until, error: &io::Error) -> bool {
         self.is_broken.set(true);
-        self.is_plain.set(false);
+        self.may_be_quick.set(false);
         let shared = self.shared();
         if shared.is_closing() {
             return self.sleep_briefly(until);
@@ -627,7 +653,7 @@ impl Worker {
             // Allocates what arming needs, here where an error can be returned.
             self.driver.arm(Some(Duration::from_secs(3_600)))?;
             self.embedded.set(true);
-            self.is_plain.set(false);
+            self.may_be_quick.set(false);
             self.arm_descriptor();
         }
         Ok(descriptor)

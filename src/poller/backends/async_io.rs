@@ -48,7 +48,7 @@ use async_io::{Async, Timer};
 
 use crate::poller::error::failed;
 use crate::poller::{
-    Backend, BorrowedDescriptor, Capabilities, Event, Events, Interest, Mode, Opened, Ready,
+    AnySelector, Backend, BorrowedDescriptor, Capabilities, Event, Events, Interest, Mode, Ready,
     Selector, Token, Until,
 };
 use crate::sync::Mutex;
@@ -174,8 +174,8 @@ fn parker() -> io::Result<Arc<dyn Selector>> {
     let backend = Backend::default();
     Ok(match backend.open()? {
         #[cfg(any(target_os = "linux", target_os = "android"))]
-        Opened::Epoll(epoll) => Arc::new(epoll),
-        Opened::Other(selector) => selector.into(),
+        AnySelector::Epoll(epoll) => Arc::new(epoll),
+        AnySelector::Other(selector) => selector.into(),
     })
 }
 

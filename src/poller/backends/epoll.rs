@@ -103,11 +103,12 @@ struct Timer {
     from_afar: bool,
 }
 
-/// What ends a wait for which nothing comes.
+/// What in a call's answer says that the deadline has passed.
 #[derive(Clone, Copy)]
-enum End {
-    Never,
-    /// The first call, whatever it says.
+enum Proof {
+    /// Nothing: there is no deadline, or the call ends before it.
+    None,
+    /// Whatever it says.
     Now,
     /// The timerfd.
     Timer,
@@ -135,8 +136,8 @@ impl Epoll {
     }
 
     /// Makes the timerfd fire at `deadline`, or a little later, on the grid. Costs a system call
-    /// only where it is not armed for that already, as far as that can be told: the time that has
-    /// passed since is the kernel's.
+    /// only where it is not armed for that already; where the process's clock is not the kernel's
+    /// that cannot be known, and it is armed each time.
     fn set_timer(&self, deadline: Instant, now: Instant) -> io::Result<()> {
         let timeout = deadline.saturating_duration_since(now);
         let mut timer = self.timer.lock();
@@ -187,28 +188,33 @@ impl Epoll {
     fn wait_timed(&self, events: &mut Events, deadline: Instant, now: Instant) -> io::Result<bool> {
         let timeout = deadline.saturating_duration_since(now);
         if timeout >= LONG {
-            return self.call(events, Some(nearly(timeout)), End::Never);
+            return self.call(events, Some(nearly(timeout)), Proof::None);
         }
         match self.set_timer(deadline, now) {
-            Ok(()) => self.call(events, None, End::Timer),
+            Ok(()) => self.call(events, None, Proof::Timer),
             // If there is no descriptor for the timer, whole milliseconds have to do.
-            Err(_) => self.call(events, Some(in_millis(timeout)), End::Call),
+            Err(_) => self.call(events, Some(in_millis(timeout)), Proof::Call),
         }
     }
 
     /// One call, of so long at most.
-    fn call(&self, events: &mut Events, timeout: Option<Duration>, end: End) -> io::Result<bool> {
+    fn call(
+        &self,
+        events: &mut Events,
+        timeout: Option<Duration>,
+        proof: Proof,
+    ) -> io::Result<bool> {
         let limit = events.limit();
         let Events { list, kernel, .. } = events;
         let timeout = timeout.map(timespec);
         let said = self.call_kernel(kernel, limit, timeout.as_ref(), |token, ready| {
             list.push(Event::new(token, ready));
         })?;
-        let is_over = match end {
-            End::Now => true,
-            End::Never => false,
-            End::Timer => said.fired,
-            End::Call => said.nothing,
+        let is_over = match proof {
+            Proof::Now => true,
+            Proof::None => false,
+            Proof::Timer => said.fired,
+            Proof::Call => said.nothing,
         };
         if said.is_full && (is_over || !list.is_empty()) {
             // A notification that found no room came before this wait returns. Its edge comes with
@@ -222,9 +228,9 @@ impl Epoll {
         }
     }
 
-    /// See [`Poller::wait_for_events`](crate::poller::Poller::wait_for_events).
+    /// See [`Poller::wait_without_deadline`](crate::poller::Poller::wait_without_deadline).
     #[inline]
-    pub(in crate::poller) fn wait_for_events(
+    pub(in crate::poller) fn wait_without_deadline(
         &self,
         events: &mut Events,
         may_sleep: bool,
@@ -343,8 +349,8 @@ impl Selector for Epoll {
 
     fn wait(&self, events: &mut Events, until: &Until) -> io::Result<bool> {
         match *until {
-            Until::Never => self.call(events, None, End::Never),
-            Until::Now => self.call(events, Some(Duration::ZERO), End::Now),
+            Until::Never => self.call(events, None, Proof::None),
+            Until::Now => self.call(events, Some(Duration::ZERO), Proof::Now),
             Until::Deadline { deadline, now } => self.wait_timed(events, deadline, now),
         }
     }

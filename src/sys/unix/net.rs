@@ -309,7 +309,7 @@ pub(crate) fn prepare(socket: &SockRef<'_>) -> io::Result<()> {
 #[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd"))]
 pub(crate) fn is_plain_tcp(socket: &impl AsFd) -> bool {
     let protocol = SockRef::from(socket).protocol().ok().flatten();
-    is_plain(protocol.map(i32::from), || has_upper_layer(socket))
+    may_be_quick(protocol.map(i32::from), || has_upper_layer(socket))
 }
 
 /// See above. Other systems cannot be asked: they have no `SO_PROTOCOL`.
@@ -320,7 +320,7 @@ pub(crate) fn is_plain_tcp(_: &impl AsFd) -> bool {
 
 /// The decision. What is not known is not trusted.
 #[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd"))]
-fn is_plain(protocol: Option<i32>, has_upper_layer: impl FnOnce() -> io::Result<bool>) -> bool {
+fn may_be_quick(protocol: Option<i32>, has_upper_layer: impl FnOnce() -> io::Result<bool>) -> bool {
     protocol == Some(libc::IPPROTO_TCP) && has_upper_layer().is_ok_and(|has_one| !has_one)
 }
 
@@ -369,14 +369,14 @@ mod tests {
     #[test]
     fn only_tcp_without_anything_above_it_is_known_to_be_drained_by_a_short_read() {
         let none = || Ok(false);
-        assert!(is_plain(Some(libc::IPPROTO_TCP), none));
+        assert!(may_be_quick(Some(libc::IPPROTO_TCP), none));
         for other in [libc::IPPROTO_MPTCP, libc::IPPROTO_SCTP, 0] {
-            assert!(!is_plain(Some(other), none), "protocol {other}");
+            assert!(!may_be_quick(Some(other), none), "protocol {other}");
         }
-        assert!(!is_plain(None, none), "a protocol that is not told");
-        assert!(!is_plain(Some(libc::IPPROTO_TCP), || Ok(true)), "kTLS");
+        assert!(!may_be_quick(None, none), "a protocol that is not told");
+        assert!(!may_be_quick(Some(libc::IPPROTO_TCP), || Ok(true)), "kTLS");
         let denied = || Err(io::ErrorKind::PermissionDenied.into());
-        assert!(!is_plain(Some(libc::IPPROTO_TCP), denied), "not told");
+        assert!(!may_be_quick(Some(libc::IPPROTO_TCP), denied), "not told");
     }
 
     #[test]
