@@ -5,12 +5,11 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-if ! command -v faketime >/dev/null; then
-    sudo=
-    [ "$(id -u)" = 0 ] || sudo=sudo
-    $sudo apt-get update
-    DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y --no-install-recommends faketime
-fi
+. ci/debian.sh
+debian faketime faketime || {
+    echo "faketime is missing" >&2
+    exit 1
+}
 
 # Without the program `faketime` around it, so that who is killed and counted is the program itself.
 preload=$(faketime -f '+0' printenv LD_PRELOAD)

@@ -11,18 +11,11 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-if ! command -v strace >/dev/null; then
-    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-        apt-get update
-        apt-get install -y --no-install-recommends strace
-    elif command -v sudo >/dev/null && command -v apt-get >/dev/null; then
-        sudo apt-get update
-        sudo apt-get install -y --no-install-recommends strace
-    else
-        echo "strace is missing" >&2
-        exit 1
-    fi
-fi
+. ci/debian.sh
+debian strace strace || {
+    echo "strace is missing" >&2
+    exit 1
+}
 
 cargo test --test faults --no-run
 # Each run has a deadline of its own; this is for what would get round it.

@@ -12,16 +12,12 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 file=ci/instructions.txt
-for tool in valgrind objdump; do
-    command -v "$tool" >/dev/null && continue
-    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-        apt-get install -y --no-install-recommends valgrind binutils
-    fi
-    command -v "$tool" >/dev/null || {
-        echo "$0: not run: there is no $tool here, and none can be had"
-        exit 0
-    }
-done
+. ci/debian.sh
+. ci/not_run.sh
+debian valgrind valgrind && debian objdump binutils || {
+    not_run "instructions, since there is no valgrind or no objdump here, and none can be had"
+    exit 0
+}
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

@@ -32,8 +32,8 @@
 //!
 //! * none runs between `park` and `resume`: the kernel's answer is collected, the worker resumes,
 //!   and only then are the wakers called (`Driver::wait`; but for tasks' own, which are no foreign
-//!   code: see `waiters`). Until `resume` others take it for a
-//!   sleeper, and would leave to it what it cannot do while it is in a waker;
+//!   code: see `waiters`). Until `resume` others take it for a sleeper, and would leave to it what
+//!   it cannot do while it is in a waker;
 //! * a worker that was woken to search for tasks ends its search before it calls a waker
 //!   (`Worker::before_foreign_code`): else nobody would search for as long as the waker blocks;
 //! * a wake is not dropped because the thread that makes it drives the worker: where the worker is

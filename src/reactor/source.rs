@@ -193,7 +193,6 @@ impl Source {
                 }
                 (Registered::Pending, Some(registration)) => {
                     self.add_interest(registration, interest(direction))?;
-                    state.waiters.mark_own(false);
                     return Ok(true);
                 }
                 _ => return Ok(false),

@@ -169,6 +169,7 @@ impl Waiters {
 
     /// Says of the waker that was just registered, if it is the only one, whether it is the own one
     /// of a task of the worker whose thread has registered it: such a one is kept when it is woken.
+    /// Unless this is said of it, a waker is not.
     #[inline]
     pub(super) fn mark_own(&mut self, is_own: bool) {
         if let Some(only) = &mut self.only {

@@ -357,12 +357,7 @@ impl Worker {
         let has_timers = self.driver.has_timers();
         let mut waited = Ok(());
         if may_sleep || reactor.has_sources() {
-            let awake = |is_followed_by_wakers| {
-                self.resume();
-                if is_followed_by_wakers {
-                    self.before_foreign_code();
-                }
-            };
+            let awake = |has_wakers| self.come_awake(has_wakers);
             match may_sleep && has_timers {
                 false => waited = self.driver.wait_without_deadline(may_sleep, awake),
                 true => drop(self.wait(&self.driver.until(None))),
@@ -414,6 +409,15 @@ impl Worker {
         let local = &*self.local;
         if local.is_pool_worker() && local.shared.is_searching(local.index) {
             self.searching.set(true);
+        }
+    }
+
+    /// A wait is over; `has_wakers` says whether wakers are called next.
+    #[inline]
+    fn come_awake(&self, has_wakers: bool) {
+        self.resume();
+        if has_wakers {
+            self.before_foreign_code();
         }
     }
 
@@ -548,13 +552,8 @@ impl Worker {
         if self.is_broken.get() {
             return self.sleep_briefly(until);
         }
-        let awake = |is_followed_by_wakers| {
-            self.resume();
-            if is_followed_by_wakers {
-                self.before_foreign_code();
-            }
-        };
-        match self.driver.wait(until, awake) {
+        let result = (self.driver).wait(until, |has_wakers| self.come_awake(has_wakers));
+        match result {
             Ok(any) => any,
             // The kernel is out of memory: poll and select allocate in each call. Some systems
             // report that as EAGAIN.
