@@ -128,7 +128,7 @@ macro_rules! socket {
             }
         }
 
-        crate::sys::lend_descriptor!([] $type, |socket| socket.0.descriptor());
+        crate::sys::lend_descriptor!([] $type, |socket| socket.0.lend_descriptor());
 
         impl std::fmt::Debug for $type {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -70,6 +70,11 @@ impl SocketType {
         self.accepted() != self
     }
 
+    /// Whether descriptors can come along with its bytes, or with those of what it accepts.
+    fn takes_descriptors(self) -> bool {
+        !self.is_internet() && self.r#type() == Type::STREAM
+    }
+
     fn is_stream(self) -> bool {
         self.r#type() == Type::STREAM && !self.is_listener()
     }
@@ -132,27 +137,36 @@ pub struct Socket {
     /// Whether a TCP socket, or what a listener accepts, is TCP and nothing else. If not, its short
     /// reads prove nothing. This is asked when a foreign socket is adopted: whatever stands above
     /// TCP (kTLS) was put there before.
+    ///
+    /// Of a Unix stream or listener: whether we have made the kernel refuse descriptors. As long as
+    /// nobody has changed that, [`Source::is_bytes_only`], its short reads need no `recvmsg`.
     plain: bool,
 }
 
 impl Socket {
     /// Wraps a socket that [`create`] made, or one like it.
     fn new(descriptor: OwnedDescriptor, socket_type: SocketType) -> Socket {
-        Socket::of(descriptor, socket_type, true)
+        let plain = refuses_descriptors(&descriptor, socket_type);
+        Socket::of(descriptor, socket_type, plain)
     }
 
     /// Wraps a foreign socket, which is non-blocking already.
     fn foreign(descriptor: OwnedDescriptor, socket_type: SocketType) -> Socket {
         let plain = match socket_type {
             SocketType::TcpStream | SocketType::TcpListener => sys::is_plain_tcp(&descriptor),
-            _ => true,
+            // Descriptors may be under way already.
+            _ => !socket_type.takes_descriptors(),
         };
         Socket::of(descriptor, socket_type, plain)
     }
 
     fn of(descriptor: OwnedDescriptor, socket_type: SocketType, plain: bool) -> Socket {
+        let io = Io::new(descriptor, socket_type.kind(plain));
+        if socket_type.takes_descriptors() {
+            io.source().set_bytes_only(plain);
+        }
         Socket {
-            io: Io::new(descriptor, socket_type.kind(plain)),
+            io,
             socket_type,
             plain,
         }
@@ -211,21 +225,52 @@ impl Socket {
     #[cfg(unix)]
     pub(super) fn pair(socket_type: SocketType) -> io::Result<(Socket, Socket)> {
         let (a, b) = socket2::Socket::pair(Domain::UNIX, socket_type.r#type(), None)?;
-        a.set_nonblocking(true)?;
-        b.set_nonblocking(true)?;
+        for socket in [&a, &b] {
+            socket.set_nonblocking(true)?;
+            refuse_descriptors(socket, socket_type);
+        }
         Ok((
             Socket::new(a.into(), socket_type),
             Socket::new(b.into(), socket_type),
         ))
     }
 
-    /// Returns the descriptor, which stays non-blocking; a duplicate of it if clones share it.
+    /// Returns the descriptor, which stays non-blocking; a duplicate of it if clones share it. It
+    /// takes descriptors again.
     pub(super) fn into_descriptor(self) -> io::Result<OwnedDescriptor> {
+        #[cfg(unix)]
+        if self.plain && self.socket_type.takes_descriptors() {
+            self.set_passrights(true)?;
+        }
         self.io.into_descriptor()
     }
 
-    pub(super) fn descriptor(&self) -> BorrowedDescriptor<'_> {
+    fn descriptor(&self) -> BorrowedDescriptor<'_> {
         self.io.source().descriptor()
+    }
+
+    /// The descriptor for whoever is outside of polder, who may set options of which nothing is
+    /// known here: with `SO_PASSCRED` a read ends between two writers. So a Unix socket is read
+    /// with care from now on.
+    #[inline]
+    pub(super) fn lend_descriptor(&self) -> BorrowedDescriptor<'_> {
+        if self.socket_type.takes_descriptors() {
+            self.io.source().set_bytes_only(false);
+        }
+        self.descriptor()
+    }
+
+    /// Whether a Unix socket takes descriptors that its peer sends.
+    #[cfg(unix)]
+    pub(super) fn passrights(&self) -> io::Result<bool> {
+        sys::passrights(self)
+    }
+
+    #[cfg(unix)]
+    pub(super) fn set_passrights(&self, passrights: bool) -> io::Result<()> {
+        // Before the kernel lets any in. Refusing them restores nothing: some may be in the queue.
+        self.io.source().set_bytes_only(false);
+        sys::set_passrights(self, passrights)
     }
 
     pub(super) fn set(&self, option: Opt) -> io::Result<()> {
@@ -383,7 +428,15 @@ impl Socket {
             })
             .await?;
         let socket_type = self.socket_type.accepted();
-        Ok((Socket::of(descriptor, socket_type, self.plain), peer))
+        let plain = match socket_type.takes_descriptors() {
+            // A connection has its listener's options from when it was made. Who shares a listener
+            // may have changed them unseen, so each is asked.
+            true => {
+                self.io.source().is_bytes_only() && refuses_descriptors(&descriptor, socket_type)
+            }
+            false => self.plain,
+        };
+        Ok((Socket::of(descriptor, socket_type, plain), peer))
     }
 
     /// Sets the peer of a datagram socket.
@@ -501,7 +554,7 @@ impl Socket {
         cx: &mut Context<'_>,
         bytes: &mut [u8],
     ) -> Poll<io::Result<usize>> {
-        if !self.socket_type.is_internet() {
+        if !self.socket_type.is_internet() && !self.io.source().is_bytes_only() {
             return self.poll_read_vectored(cx, &mut [IoSliceMut::new(bytes)]);
         }
         let wanted = bytes.len();
@@ -510,7 +563,10 @@ impl Socket {
         }
         self.poll(cx, Direction::Read, |socket, seen| {
             let read = sys::receive(&socket, bytes)?;
-            self.note_short_read(seen, read, wanted);
+            // A Unix stream may have begun to take descriptors since.
+            if self.socket_type.is_internet() || self.io.source().is_bytes_only() {
+                self.note_short_read(seen, read, wanted);
+            }
             Ok(read)
         })
     }
@@ -656,7 +712,33 @@ fn create(socket_type: SocketType, domain: Domain) -> io::Result<socket2::Socket
     };
     let socket = socket2::Socket::new(domain, socket_type.r#type(), protocol)?;
     socket.set_nonblocking(true)?;
+    refuse_descriptors(&socket, socket_type);
     Ok(socket)
+}
+
+/// Has the kernel refuse descriptors that a peer would send, if it can. This is to be done before
+/// there is a peer: what is in the queue stays there.
+fn refuse_descriptors(socket: &socket2::Socket, socket_type: SocketType) {
+    #[cfg(unix)]
+    if socket_type.takes_descriptors() {
+        // If it cannot, they are looked for.
+        let _ = sys::set_passrights(socket, false);
+    }
+    #[cfg(not(unix))]
+    let _ = (socket, socket_type);
+}
+
+/// Whether the kernel refuses descriptors for this socket. (A socket that takes none anyway is as
+/// plain as can be.)
+fn refuses_descriptors(descriptor: &OwnedDescriptor, socket_type: SocketType) -> bool {
+    #[cfg(unix)]
+    return !socket_type.takes_descriptors()
+        || sys::passrights(descriptor).is_ok_and(|passes| !passes);
+    #[cfg(not(unix))]
+    return {
+        let _ = (descriptor, socket_type);
+        true
+    };
 }
 
 /// Binds a socket, and listens if it is a listener.
@@ -735,6 +817,41 @@ mod tests {
             let (accepted, _) = listener.accept().await.unwrap();
             [listener.plain, client.plain, accepted.plain]
         })
+    }
+
+    /// And so their reads need no `recvmsg`.
+    #[test]
+    fn nothing_but_bytes_comes_through_unix_streams_of_our_own() {
+        let (near, far) = Socket::pair(SocketType::UnixStream).unwrap();
+        if near.passrights().unwrap() {
+            println!("this kernel cannot refuse descriptors");
+            return;
+        }
+        let is_plain = |socket: &Socket| socket.io.source().is_bytes_only();
+        assert!(is_plain(&near) && is_plain(&far));
+        let clone = near.clone();
+        let _ = near.lend_descriptor();
+        assert!(!is_plain(&near) && !is_plain(&clone), "one was lent");
+        let adopted = Socket::adopt(far.into_descriptor().unwrap(), SocketType::UnixStream);
+        let adopted = adopted.unwrap();
+        assert!(adopted.passrights().unwrap() && !is_plain(&adopted));
+
+        // Linux gives a name to a listener that asks for none.
+        let unnamed = SockAddr::unix("").unwrap();
+        let listener = Socket::bind(SocketType::UnixListener, &unnamed).unwrap();
+        let address = listener.local_addr().unwrap();
+        crate::block_on(async {
+            for passrights in [false, true] {
+                if passrights {
+                    listener.set_passrights(true).unwrap();
+                }
+                let connect = Socket::connect(SocketType::UnixStream, &address);
+                let client = connect.await.unwrap();
+                let (accepted, _) = listener.accept().await.unwrap();
+                assert!(is_plain(&client));
+                assert_eq!(is_plain(&accepted), !passrights);
+            }
+        });
     }
 
     #[test]

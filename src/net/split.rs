@@ -268,10 +268,10 @@ writes!(['a, S: Stream] WriteHalf<'a, S>, |it| it.0.socket());
 writes!([S: Stream + Unpin] OwnedWriteHalf<S>, |it| it.stream.socket());
 
 // The stream's descriptor, which both halves share.
-lend_descriptor!(['a, S: Stream] ReadHalf<'a, S>, |it| it.0.socket().descriptor());
-lend_descriptor!(['a, S: Stream] WriteHalf<'a, S>, |it| it.0.socket().descriptor());
-lend_descriptor!([S: Stream] OwnedReadHalf<S>, |it| it.0.socket().descriptor());
-lend_descriptor!([S: Stream] OwnedWriteHalf<S>, |it| it.stream.socket().descriptor());
+lend_descriptor!(['a, S: Stream] ReadHalf<'a, S>, |it| it.0.socket().lend_descriptor());
+lend_descriptor!(['a, S: Stream] WriteHalf<'a, S>, |it| it.0.socket().lend_descriptor());
+lend_descriptor!([S: Stream] OwnedReadHalf<S>, |it| it.0.socket().lend_descriptor());
+lend_descriptor!([S: Stream] OwnedWriteHalf<S>, |it| it.stream.socket().lend_descriptor());
 
 impl<S: Stream> AsRef<S> for ReadHalf<'_, S> {
     fn as_ref(&self) -> &S {

@@ -72,6 +72,8 @@ pub(crate) struct Source {
     next_id: AtomicU32,
     /// With levels: a short read has brought something since the last event.
     has_read: AtomicBool,
+    /// See [`is_bytes_only`](Self::is_bytes_only).
+    is_bytes_only: AtomicBool,
 }
 
 /// A descriptor: to be closed with its source, or its owner's. Both lie in the same place, so that
@@ -133,6 +135,21 @@ impl Source {
             self.clear(Direction::Read, seen);
             self.has_read.store(true, Ordering::Relaxed);
         }
+    }
+
+    /// Of a Unix socket: whether nothing but bytes can come through it, so that nothing but urgent
+    /// data ends a read early. This is for `net/socket.rs`, which decides it.
+    ///
+    /// Relaxed: who withdraws it does so before the kernel is told to let anything else in, and who
+    /// has read asks again before a short read is believed. Between the two lies the kernel's lock
+    /// of the socket, through which whatever ended the read early has come.
+    #[inline]
+    pub(crate) fn is_bytes_only(&self) -> bool {
+        self.is_bytes_only.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_bytes_only(&self, is_bytes_only: bool) {
+        self.is_bytes_only.store(is_bytes_only, Ordering::Relaxed);
     }
 
     /// [`register_waker`](Self::register_waker) for a source that is registered with the reactor
@@ -578,6 +595,7 @@ impl Io {
                 handles: AtomicUsize::new(1),
                 next_id: AtomicU32::new(1),
                 has_read: AtomicBool::new(false),
+                is_bytes_only: AtomicBool::new(false),
             }),
             id: WaiterId::handle(0),
         }

@@ -63,14 +63,48 @@ fn abstract_address() -> SocketAddr {
 }
 
 /// Sends `bytes`, and a descriptor along with them.
-fn send_with_descriptor(stream: &net::UnixStream, bytes: &[u8]) {
+fn send_with_descriptor(stream: &impl AsFd, bytes: &[u8]) {
+    let sent = try_send_with_descriptor(stream, bytes).unwrap();
+    assert_eq!(sent, bytes.len());
+}
+
+fn try_send_with_descriptor(stream: &impl AsFd, bytes: &[u8]) -> std::io::Result<usize> {
     let descriptors = [stream.as_fd()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     assert!(control.push(SendAncillaryMessage::ScmRights(&descriptors)));
     let slices = [IoSlice::new(bytes)];
-    let sent = sendmsg(stream, &slices, &mut control, SendFlags::empty()).unwrap();
-    assert_eq!(sent, bytes.len());
+    Ok(sendmsg(stream, &slices, &mut control, SendFlags::empty())?)
+}
+
+/// Whether streams of polder's own refuse descriptors here.
+fn descriptors_can_be_refused() -> bool {
+    let can = !UnixStream::pair().unwrap().0.passrights().unwrap();
+    if !can {
+        println!("this kernel cannot refuse descriptors");
+    }
+    can
+}
+
+/// The ends of a connection between a client and a listener whose `passrights` is set as told, and
+/// of a pair.
+async fn own_streams(place: &Place, passrights: bool) -> [(UnixStream, UnixStream); 3] {
+    let path = place.path("own");
+    let listener = UnixListener::bind(&path).unwrap();
+    if passrights {
+        listener.set_passrights(true).unwrap();
+    }
+    let mut streams = Vec::new();
+    for _ in 0..2 {
+        let client = UnixStream::connect(&path).await.unwrap();
+        let (server, _) = listener.accept().await.unwrap();
+        streams.push((client, server));
+    }
+    let (client, server) = streams.pop().unwrap();
+    streams.push((server, client));
+    streams.push(UnixStream::pair().unwrap());
+    std::fs::remove_file(&path).unwrap();
+    streams.try_into().unwrap()
 }
 
 /// Reads `length` bytes, as many at once as are available.
@@ -109,6 +143,115 @@ fn descriptors_between_two_writes_lose_nothing() {
             }
         }
     });
+}
+
+/// Connected, accepted, and one of a pair.
+#[test]
+fn a_stream_of_ones_own_takes_descriptors_only_where_that_is_allowed() {
+    if !descriptors_can_be_refused() {
+        return;
+    }
+    in_every_runtime(|_| async {
+        let place = Place::new();
+        for (mut near, far) in own_streams(&place, false).await {
+            assert!(!near.passrights().unwrap());
+            let refused = try_send_with_descriptor(&far, b"first").unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::PermissionDenied);
+            // The stream goes on as if nothing had been.
+            assert_eq!(send_plainly(&far, b"second"), 6);
+            assert_eq!(read_pieces(&mut near, 6, false).await, b"second");
+
+            near.set_passrights(true).unwrap();
+            assert!(near.passrights().unwrap());
+            send_with_descriptor(&far, b"third");
+            assert_eq!(read_pieces(&mut near, 5, false).await, b"third");
+            near.set_passrights(false).unwrap();
+            assert!(try_send_with_descriptor(&far, b"fourth").is_err());
+        }
+        let [_, (accepted, _), _] = own_streams(&place, true).await;
+        assert!(accepted.passrights().unwrap(), "its listener allows them");
+    });
+}
+
+/// The clone that reads learns that another one has allowed them, in the middle of a wait too.
+#[test]
+fn a_stream_of_ones_own_that_takes_descriptors_loses_nothing() {
+    in_every_runtime(|_| async {
+        let place = Place::new();
+        for waits in [false, true] {
+            for (mut near, far) in own_streams(&place, false).await {
+                let other = near.clone();
+                for _ in 0..3 {
+                    let count = Count::new();
+                    if !waits {
+                        other.set_passrights(true).unwrap();
+                    }
+                    assert!(poll_read(&mut near, &count, &mut [0; 64]).is_pending());
+                    other.set_passrights(true).unwrap();
+                    assert_eq!(send_plainly(&far, b"first"), 5);
+                    send_with_descriptor(&far, b"second");
+                    assert_eq!(send_plainly(&far, b"third"), 5);
+                    count.until_woken().await;
+                    let got = read_pieces(&mut near, 16, false).await;
+                    assert_eq!(got, b"firstsecondthird");
+                }
+            }
+        }
+        for (mut near, far) in own_streams(&place, true).await.into_iter().skip(1).take(1) {
+            let count = Count::new();
+            assert!(poll_read(&mut near, &count, &mut [0; 64]).is_pending());
+            send_with_descriptor(&far, b"first");
+            assert_eq!(send_plainly(&far, b"second"), 6);
+            count.until_woken().await;
+            assert_eq!(read_pieces(&mut near, 11, false).await, b"firstsecond");
+        }
+    });
+}
+
+/// As the standard library's, or bare; alone, or shared with a clone that goes on reading.
+#[test]
+fn a_stream_that_is_given_away_takes_descriptors_again() {
+    in_every_runtime(|_| async {
+        let place = Place::new();
+        for shared in [false, true] {
+            for (near, far) in own_streams(&place, false).await {
+                // It is registered, and its clone waits.
+                let mut clone = near.clone();
+                let count = Count::new();
+                assert!(poll_read(&mut clone, &count, &mut [0; 64]).is_pending());
+                let clone = shared.then_some(clone);
+                let mut given = net::UnixStream::try_from(near).unwrap();
+                send_with_descriptor(&far, b"first");
+                assert_eq!(send_plainly(&far, b"second"), 6);
+                let got = match clone {
+                    Some(mut clone) => {
+                        count.until_woken().await;
+                        read_pieces(&mut clone, 11, false).await
+                    }
+                    None => {
+                        let mut bytes = vec![0; 11];
+                        given.set_nonblocking(false).unwrap();
+                        given.read_exact(&mut bytes).unwrap();
+                        bytes
+                    }
+                };
+                assert_eq!(got, b"firstsecond");
+            }
+        }
+        let path = place.path("given");
+        let listener = UnixListener::bind(&path).unwrap();
+        let given = net::UnixListener::try_from(listener).unwrap();
+        let client = net::UnixStream::connect(&path).unwrap();
+        let (mut server, _) = given.accept().unwrap();
+        server.set_nonblocking(false).unwrap();
+        send_with_descriptor(&client, b"first");
+        server.read_exact(&mut [0; 5]).unwrap();
+    });
+}
+
+/// Sends bytes and nothing else.
+fn send_plainly(stream: &impl AsFd, bytes: &[u8]) -> usize {
+    socket2::SockRef::from(stream).send(bytes).unwrap()
 }
 
 /// The sizes of writes and reads are random, and some writes carry a descriptor.
@@ -154,19 +297,28 @@ fn random_pieces_some_with_descriptors_lose_nothing() {
 #[test]
 fn credentials_between_two_writes_lose_nothing() {
     in_every_runtime(|_| async {
-        let (mut near, far) = unix::pair();
-        socket2::SockRef::from(&near).set_passcred(true).unwrap();
-        let count = Count::new();
-        assert!(poll_read(&mut near, &count, &mut [0; 64]).is_pending());
-        (&far).write_all(b"first").unwrap();
-        let mut child = std::process::Command::new("/bin/echo");
-        let status = child.arg("other").stdout(Owned::from(far)).status();
-        assert!(status.expect("there is an echo").success());
-        drop(child); // It holds a duplicate.
-        count.until_woken().await;
-        let got = read_pieces(&mut near, 11, false).await;
-        assert_eq!(got, b"firstother\n");
-        assert_eq!(near.read(&mut [0; 64]).await.unwrap(), 0);
+        // One that was made elsewhere, and one of polder's own, whose descriptor was borrowed.
+        let own = UnixStream::pair().unwrap();
+        let far = net::UnixStream::try_from(own.1).unwrap();
+        far.set_nonblocking(false).unwrap();
+        for (mut near, far) in [unix::pair(), (own.0, far)] {
+            socket2::SockRef::from(&near).set_passcred(true).unwrap();
+            let count = Count::new();
+            assert!(poll_read(&mut near, &count, &mut [0; 64]).is_pending());
+            (&far).write_all(b"first").unwrap();
+            let mut child = std::process::Command::new("/bin/echo");
+            let status = child
+                .arg("other")
+                .stdout(Owned::from(far.try_clone().unwrap()))
+                .status();
+            assert!(status.expect("there is an echo").success());
+            drop(child); // It holds a duplicate.
+            count.until_woken().await;
+            let got = read_pieces(&mut near, 11, false).await;
+            assert_eq!(got, b"firstother\n");
+            drop(far); // Until here no end could tell that there was more.
+            assert_eq!(near.read(&mut [0; 64]).await.unwrap(), 0);
+        }
     });
 }
 

@@ -187,6 +187,58 @@ impl UnixListener {
         Incoming::new(&self.0)
     }
 
+    /// Whether peers may send descriptors along with their bytes (`SO_PASSRIGHTS`): see
+    /// [`UnixStream::passrights`].
+    ///
+    /// ```
+    /// # let path = std::env::temp_dir().join(format!("polder-listener-rights-{}", std::process::id()));
+    /// # let _ = std::fs::remove_file(&path);
+    /// use polder::net::unix::UnixListener;
+    ///
+    /// let listener = UnixListener::bind(&path)?;
+    /// listener.set_passrights(true)?;
+    /// assert!(listener.passrights()?);
+    /// # std::fs::remove_file(&path)?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Any error of the system call.
+    #[doc(alias = "SO_PASSRIGHTS")]
+    #[doc(alias = "SCM_RIGHTS")]
+    pub fn passrights(&self) -> io::Result<bool> {
+        self.0.passrights()
+    }
+
+    /// Sets [`passrights`](Self::passrights) of connections that are made from now on. Those that
+    /// wait in the queue already keep what they have.
+    ///
+    /// ```
+    /// # let path = std::env::temp_dir().join(format!("polder-listener-allow-{}", std::process::id()));
+    /// # let _ = std::fs::remove_file(&path);
+    /// use polder::net::unix::{UnixListener, UnixStream};
+    ///
+    /// polder::block_on(async {
+    ///     let listener = UnixListener::bind(&path)?;
+    ///     listener.set_passrights(true)?;
+    ///     let _client = UnixStream::connect(&path).await?;
+    ///     let (server, _) = listener.accept().await?;
+    ///     assert!(server.passrights()?);
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::fs::remove_file(&path)?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Any error of the system call; [`Unsupported`](io::ErrorKind::Unsupported) for `false` on
+    /// systems that cannot refuse them.
+    pub fn set_passrights(&self, passrights: bool) -> io::Result<()> {
+        self.0.set_passrights(passrights)
+    }
+
     /// The address that it listens at.
     ///
     /// ```

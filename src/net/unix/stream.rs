@@ -16,8 +16,9 @@ use crate::net::socket::{Socket, SocketType};
 /// [`AsyncWrite`](crate::io::AsyncWrite). Clones share the connection, so that one task can read
 /// while another one writes; it is closed when the last one is dropped.
 ///
-/// Reading closes descriptors that the peer sends along; to receive them, call `recvmsg` on the
-/// descriptor.
+/// Where the system can refuse them, a peer cannot send descriptors along with its bytes, unless
+/// [`set_passrights`](Self::set_passrights) allows it. They are received by calling `recvmsg` on
+/// this descriptor; reading closes them.
 ///
 /// # Examples
 ///
@@ -259,6 +260,55 @@ impl UnixStream {
     /// The process is known on Linux and Android only. illumos and Solaris report nothing.
     pub fn peer_cred(&self) -> io::Result<UCred> {
         UCred::of(&self.0)
+    }
+
+    /// Whether the peer may send descriptors along with its bytes (`SO_PASSRIGHTS`).
+    ///
+    /// ```
+    /// use polder::net::unix::UnixStream;
+    ///
+    /// let (near, _far) = UnixStream::pair()?;
+    /// near.set_passrights(true)?;
+    /// assert!(near.passrights()?);
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Any error of the system call.
+    ///
+    /// # Platform notes
+    ///
+    /// Linux 6.16 and later can refuse them, and polder's own streams do, so that no peer fills
+    /// this process with descriptors that nobody wants, and a read is a plain `recv`: its
+    /// `sendmsg` fails with `EPERM`. On other systems this is always `true`. A stream that was made
+    /// elsewhere keeps what it has.
+    #[doc(alias = "SO_PASSRIGHTS")]
+    #[doc(alias = "SCM_RIGHTS")]
+    pub fn passrights(&self) -> io::Result<bool> {
+        self.0.passrights()
+    }
+
+    /// Sets [`passrights`](Self::passrights).
+    ///
+    /// For a stream that takes descriptors from its first byte on, set it on its
+    /// [listener](super::UnixListener::set_passrights), or connect a socket of your own with
+    /// [`connect_with`](Self::connect_with): a message that was refused is not sent again.
+    ///
+    /// ```
+    /// use polder::net::unix::UnixStream;
+    ///
+    /// let (near, _far) = UnixStream::pair()?;
+    /// near.set_passrights(true)?; // And `recvmsg` on its descriptor receives them.
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Any error of the system call; [`Unsupported`](io::ErrorKind::Unsupported) for `false` on
+    /// systems that cannot refuse them.
+    pub fn set_passrights(&self, passrights: bool) -> io::Result<()> {
+        self.0.set_passrights(passrights)
     }
 
     /// Reads without consuming: the next read returns the same bytes again.

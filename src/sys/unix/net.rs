@@ -295,6 +295,82 @@ pub(crate) fn peer_cred(_: &impl AsFd) -> io::Result<(u32, u32, Option<i32>)> {
     ))
 }
 
+/// Whether a Unix socket takes descriptors that its peer sends. Linux 6.16 and later can be told
+/// not to (`SO_PASSRIGHTS`, which a connection has from its listener as it is made); then the
+/// peer's `sendmsg` fails with EPERM. Others always take them.
+pub(crate) fn passrights(socket: &impl AsFd) -> io::Result<bool> {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    {
+        use std::os::fd::AsRawFd;
+
+        let mut value: libc::c_int = 0;
+        let mut length = size_of_val(&value) as libc::socklen_t;
+        // SAFETY: the descriptor is open while it is lent; the kernel writes at most `length`
+        // bytes, and any bytes are a number.
+        let result = unsafe {
+            libc::getsockopt(
+                socket.as_fd().as_raw_fd(),
+                libc::SOL_SOCKET,
+                SO_PASSRIGHTS,
+                std::ptr::from_mut(&mut value).cast(),
+                &mut length,
+            )
+        };
+        if result == 0 {
+            return Ok(value != 0);
+        }
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() != Some(libc::ENOPROTOOPT) {
+            return Err(error);
+        }
+    }
+    let _ = socket;
+    Ok(true)
+}
+
+/// See [`passrights`].
+pub(crate) fn set_passrights(socket: &impl AsFd, passrights: bool) -> io::Result<()> {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    {
+        use std::os::fd::AsRawFd;
+
+        let value = libc::c_int::from(passrights);
+        // SAFETY: the descriptor is open while it is lent; the kernel reads one number.
+        let result = unsafe {
+            libc::setsockopt(
+                socket.as_fd().as_raw_fd(),
+                libc::SOL_SOCKET,
+                SO_PASSRIGHTS,
+                std::ptr::from_ref(&value).cast(),
+                size_of_val(&value) as libc::socklen_t,
+            )
+        };
+        if result == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() != Some(libc::ENOPROTOOPT) {
+            return Err(error);
+        }
+    }
+    let _ = socket;
+    match passrights {
+        true => Ok(()),
+        false => Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            "this system cannot refuse descriptors",
+        )),
+    }
+}
+
+/// include/uapi/asm-generic/socket.h of Linux 6.16, and arch/sparc's own; the other architectures
+/// that Rust knows have the generic number. The crate libc does not have it for all of them.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const SO_PASSRIGHTS: libc::c_int = match cfg!(any(target_arch = "sparc", target_arch = "sparc64")) {
+    true => 92,
+    false => 83,
+};
+
 /// What a foreign socket needs besides being non-blocking.
 pub(crate) fn prepare(socket: &SockRef<'_>) -> io::Result<()> {
     #[cfg(target_vendor = "apple")]
