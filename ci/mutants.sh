@@ -38,8 +38,9 @@ common=(
     --file src/io/operation.rs --file src/io/lent.rs --file src/net/socket.rs
     --exclude src/poller/backends/async_io.rs
 )
-quick=(--lib --test miri)
-thorough=(--test conformance)
+# As arguments of cargo's own: what stands behind `--` chooses what is run, but everything is built.
+quick=(--cargo-arg=--lib --cargo-arg=--test=miri)
+thorough=(--cargo-arg=--test=conformance)
 # Rules of great numbers, and those that watch a pool of threads retire, tell nothing that others do not.
 thorough_names=(
     --test-threads=8
@@ -87,14 +88,14 @@ if [ "${1:-}" = --sample ]; then
         fi
         patterns+=(--re "$pattern")
     done
-    run "${common[@]}" "${patterns[@]}" --timeout 15 -- "${quick[@]}"
+    run "${common[@]}" "${quick[@]}" "${patterns[@]}" --timeout 15
 else
-    run "${common[@]}" "$@" --timeout 30 -- "${quick[@]}"
+    run "${common[@]}" "${quick[@]}" "$@" --timeout 30
     # Those that ran into their timeout need not do so again.
     cat "$mutants/timeout.txt" >>"$mutants/caught.txt"
     cp "$mutants/timeout.txt" "$out/timeout-quick.txt"
     echo "-- what the quick tests have missed: $(wc -l <"$mutants/missed.txt")"
-    run "${common[@]}" "$@" --iterate --timeout 90 -- "${thorough[@]}" -- "${thorough_names[@]}"
+    run "${common[@]}" "${thorough[@]}" "$@" --iterate --timeout 90 -- -- "${thorough_names[@]}"
 fi
 
 for what in caught timeout unviable missed; do
