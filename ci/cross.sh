@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Type-checks the library, its tests and the examples for platforms that this machine is not, and accepts
-# no warning:
+# Type-checks the library, its tests and the examples for platforms that this machine is not, builds the
+# documentation for them, and accepts no warning:
 #
 #     ci/cross.sh [TARGET…]
 #
@@ -32,6 +32,10 @@ for target in "${targets[@]}"; do
     if grep -q '^warning: `polder`' "$log"; then
         echo "$0: there are warnings for $target" >&2
         exit 1
+    fi
+    # (Debian's compiler comes without its rustdoc.)
+    if with_rustup "$target"; then
+        RUSTDOCFLAGS="-D warnings" cargo_for "$target" std doc --no-deps --all-features
     fi
     echo "-- $target: $((SECONDS - start)) s"
 done

@@ -41,7 +41,7 @@
 //!
 //! * **Running futures:** [`block_on`], [`spawn`], [`spawn_local`]; [`unblock`] for what blocks or
 //!   computes; [`TaskSet`] for tasks that belong together and end together.
-//! * **Sockets:** [`net`] has TCP, UDP and, on Unix, [Unix sockets](net::unix); [`net::serve()`] is
+//! * **Sockets:** [`net`] has TCP, UDP and, on Unix, [Unix sockets]; [`net::serve()`] is
 //!   an accept loop with a limit, back-off and a graceful end.
 //! * **Anything else that has a descriptor** (pipes, inotify, another library's sockets):
 //!   [`Async`]. Files and the standard streams: [`io::Unblock`].
@@ -106,7 +106,12 @@
 //!   them.
 //! * Nothing panics for want of a runtime: on a plain thread sockets, timers and [`spawn`] use a
 //!   background runtime, started on first use. ([`spawn_local`] cannot; it says so.)
-
+//!
+#![cfg_attr(unix, doc = "[Unix sockets]: net::unix")]
+#![cfg_attr(
+    not(unix),
+    doc = "[Unix sockets]: https://docs.rs/polder/latest/polder/net/unix/"
+)]
 #![deny(missing_debug_implementations, missing_docs)]
 #![warn(unreachable_pub)]
 #![deny(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]

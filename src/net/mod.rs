@@ -1,4 +1,4 @@
-//! Sockets: TCP, UDP, [Unix sockets](unix), and the resolving of names.
+//! Sockets: TCP, UDP, [Unix sockets], and the resolving of names.
 //!
 //! Names and behaviour are those of `async-net`. Streams speak the futures-io traits
 //! ([`AsyncRead`](crate::io::AsyncRead) and [`AsyncWrite`](crate::io::AsyncWrite)), so the
@@ -45,6 +45,12 @@
 //! })?;
 //! # std::io::Result::Ok(())
 //! ```
+//!
+#![cfg_attr(unix, doc = "[Unix sockets]: unix")]
+#![cfg_attr(
+    not(unix),
+    doc = "[Unix sockets]: https://docs.rs/polder/latest/polder/net/unix/"
+)]
 
 mod addresses;
 #[cfg(feature = "compat")]
