@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Scripts that parse, workflows, formatting, imports that point down, the width of comments, the page of unsafe code,
+# Scripts that parse, workflows, links, formatting, imports that point down, the width of comments, the page of unsafe code,
 # lints, and documentation without a broken link.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -26,6 +26,7 @@ cargo fmt --version >/dev/null 2>&1 || rustup component add rustfmt
 cargo clippy --version >/dev/null 2>&1 || rustup component add clippy
 
 ci/actions.sh
+ci/links.sh
 cargo fmt --check
 ci/layers.sh
 comments_fit

@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# Writes docs/terminal.svg: one program on three backends, as a terminal shows it. What is in it is what the
+# programs have printed.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+cargo build --quiet --release --example echo
+echo="${CARGO_TARGET_DIR:-target}/release/examples/echo"
+lines=()
+
+# Runs the server on a backend, has a client say hello, and stops it.
+serve() {
+    lines+=("$ POLDER_BACKEND=$1 echo")
+    local said reply
+    coproc server { POLDER_BACKEND=$1 exec "$echo" 127.0.0.1:0 2>&1; }
+    local pid=$server_PID out=${server[0]}
+    IFS= read -r said <&"$out"
+    lines+=("$said")
+    said=${said#listening on }
+    said=${said%% *}
+    exec {client}<>"/dev/tcp/${said%:*}/${said##*:}"
+    echo hello >&"$client"
+    IFS= read -r reply <&"$client"
+    [ "$reply" = hello ]
+    exec {client}>&-
+    for _ in connected closed; do
+        IFS= read -r said <&"$out"
+        lines+=("$said")
+    done
+    kill -INT "$pid"
+    IFS= read -r said <&"$out" && lines+=("^C$said")
+    wait "$pid" || true
+    lines+=("")
+}
+
+for backend in epoll poll select; do
+    serve "$backend"
+done
+lines+=("$ POLDER_BACKEND=iocp echo")
+lines+=("$(POLDER_BACKEND=iocp "$echo" 2>&1 || true)")
+
+height=$((${#lines[@]} * 18 + 60))
+{
+    echo "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 880 $height\" role=\"img\" aria-label=\"One program on three backends\">"
+    echo "  <rect width=\"880\" height=\"$height\" rx=\"8\" fill=\"#16222d\"/>"
+    for colour in e06c5a e0b15a 6ab06f; do
+        echo "  <circle cx=\"$((18 + ${offset:=0}))\" cy=\"18\" r=\"5\" fill=\"#$colour\"/>"
+        offset=$((offset + 18))
+    done
+    echo "  <g font-family=\"ui-monospace, SFMono-Regular, Menlo, Consolas, monospace\" font-size=\"13\" xml:space=\"preserve\">"
+    y=50
+    for line in "${lines[@]}"; do
+        text=${line//&/&amp;}
+        text=${text//</&lt;}
+        case "$line" in
+            '$ '*) colour=8fd0ff ;;
+            *) colour=d8e4ec ;;
+        esac
+        [ -z "$text" ] || echo "    <text x=\"18\" y=\"$y\" fill=\"#$colour\">$text</text>"
+        y=$((y + 18))
+    done
+    echo "  </g>"
+    echo "</svg>"
+} >docs/terminal.svg
