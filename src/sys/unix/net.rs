@@ -147,12 +147,31 @@ pub(crate) fn accept(listener: &impl AsFd) -> io::Result<(OwnedDescriptor, SockA
     // length, no more than there is room for; what it gives is a descriptor that is nobody's yet.
     unsafe {
         SockAddr::try_init(|address, length| {
-            match libc::accept4(listener, address.cast(), length, flags) {
-                -1 => Err(io::Error::last_os_error()),
-                socket => Ok(OwnedDescriptor::from_raw_fd(socket)),
+            let socket = libc::accept4(listener, address.cast(), length, flags);
+            if socket != -1 {
+                return Ok(OwnedDescriptor::from_raw_fd(socket));
+            }
+            let error = io::Error::last_os_error();
+            // A sandbox may know the older call only.
+            let is_refused = matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM));
+            match is_refused {
+                true => match libc::accept(listener, address.cast(), length) {
+                    -1 => Err(io::Error::last_os_error()),
+                    socket => with_flags(OwnedDescriptor::from_raw_fd(socket)),
+                },
+                false => Err(error),
             }
         })
     }
+}
+
+/// What `accept4` does in one call.
+#[cfg(not(target_vendor = "apple"))]
+#[cold]
+fn with_flags(socket: OwnedDescriptor) -> io::Result<OwnedDescriptor> {
+    rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC)?;
+    rustix::io::ioctl_fionbio(&socket, true)?;
+    Ok(socket)
 }
 
 /// Apple's systems have no `accept4`; socket2 also sets `SO_NOSIGPIPE`.
