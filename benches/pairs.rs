@@ -26,10 +26,12 @@ fn main() {}
 #[cfg(target_os = "linux")]
 mod linux {
     use std::io;
-    use std::net::{TcpListener, TcpStream};
+    use std::net::{self, TcpListener};
     use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-    use polder::io::{AsyncReadExt, AsyncWriteExt};
+    use polder::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+    use polder::net::TcpStream;
+    use polder::net::unix::UnixStream;
     use polder::{Backend, Runtime};
 
     use super::support::{Clock, Options, Program, Took, compare};
@@ -49,6 +51,7 @@ mod linux {
         };
         for pairs in pairs {
             table(pairs, &options);
+            unix_table(pairs, &options);
         }
     }
 
@@ -85,22 +88,50 @@ mod linux {
                 Box::new(move |count| raw.run(count))
             }),
         };
+        let mut polder_epoll = None;
         for backend in Backend::available() {
             let (yardstick, wanted) = match backend {
                 Backend::Poll => (raw_poll, few),
                 Backend::Select => (raw_select, few),
+                // There is no raw loop: both are polder's.
+                Backend::IoUring => (polder_epoll, true),
                 _ => (raw_epoll, true),
             };
             if wanted {
                 let name = format!("polder-{backend}");
-                add(&mut programs, with, &name, yardstick, || {
-                    let mut polder = Polder::new(pairs, backend);
+                let place = add(&mut programs, with, &name, yardstick, || {
+                    let mut polder = Polder::new(pairs, backend, tcp);
                     Box::new(move |count| polder.run(count))
                 });
+                if backend == Backend::Epoll {
+                    polder_epoll = place;
+                }
             }
         }
         let title = format!("TCP, {pairs} pairs: ns per round trip of {MESSAGE} bytes");
         compare(&title, options, &mut programs);
+    }
+
+    /// The same over Unix sockets, for the backends that look at them differently.
+    fn unix_table(pairs: usize, options: &Options) {
+        let mut programs = Vec::new();
+        let mut first = None;
+        for backend in [Backend::Epoll, Backend::IoUring] {
+            if backend.is_available() {
+                let name = format!("polder-{backend}-unix");
+                let place = add(&mut programs, (options, pairs), &name, first, || {
+                    let mut polder = Polder::new(pairs, backend, || {
+                        UnixStream::pair().expect("a pair of sockets")
+                    });
+                    Box::new(move |count| polder.run(count))
+                });
+                first = first.or(place);
+            }
+        }
+        if !programs.is_empty() {
+            let title = format!("Unix, {pairs} pairs: ns per round trip of {MESSAGE} bytes");
+            compare(&title, options, &mut programs);
+        }
     }
 
     type Run<'a> = Box<dyn FnMut(u64) -> Took + 'a>;
@@ -126,9 +157,9 @@ mod linux {
     }
 
     /// Connected over loopback; Nagle is off, as in every program that sends small messages.
-    fn pair() -> (TcpStream, TcpStream) {
+    fn pair() -> (net::TcpStream, net::TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
-        let near = TcpStream::connect(listener.local_addr().expect("it is bound"))
+        let near = net::TcpStream::connect(listener.local_addr().expect("it is bound"))
             .expect("loopback connects");
         let (far, _) = listener.accept().expect("it was connected");
         for stream in [&near, &far] {
@@ -140,23 +171,32 @@ mod linux {
 
     // polder: a task for each end, as anybody would write it.
 
-    struct Polder {
+    struct Polder<S> {
         runtime: Runtime,
-        near: Vec<polder::net::TcpStream>,
+        near: Vec<S>,
     }
 
-    impl Polder {
-        fn new(pairs: usize, backend: Backend) -> Polder {
+    /// What a task reads from and writes to.
+    trait Stream: AsyncRead + AsyncWrite + Unpin + 'static {}
+    impl<S: AsyncRead + AsyncWrite + Unpin + 'static> Stream for S {}
+
+    fn tcp() -> (TcpStream, TcpStream) {
+        let (near, far) = pair();
+        let take = |stream: net::TcpStream| stream.try_into().expect("it is a socket");
+        (take(near), take(far))
+    }
+
+    impl<S: Stream> Polder<S> {
+        fn new(pairs: usize, backend: Backend, connect: impl Fn() -> (S, S)) -> Polder<S> {
             let runtime = Runtime::builder()
                 .backend(backend)
                 .build()
                 .expect("the backend is available");
             let near = (0..pairs)
                 .map(|_| {
-                    let (near, far) = pair();
-                    let far = polder::net::TcpStream::try_from(far).expect("it is a socket");
-                    runtime.spawn(echo(far)).detach();
-                    near.try_into().expect("it is a socket")
+                    let (near, far) = connect();
+                    runtime.spawn_local(echo(far)).detach();
+                    near
                 })
                 .collect();
             Polder { runtime, near }
@@ -166,7 +206,7 @@ mod linux {
             let each = count / self.near.len() as u64;
             let clock = Clock::start();
             let tasks: Vec<_> = (self.near.drain(..))
-                .map(|stream| self.runtime.spawn(ask(stream, each)))
+                .map(|stream| self.runtime.spawn_local(ask(stream, each)))
                 .collect();
             self.runtime.block_on(async {
                 for task in tasks {
@@ -177,7 +217,7 @@ mod linux {
         }
     }
 
-    async fn echo(mut stream: polder::net::TcpStream) -> io::Result<()> {
+    async fn echo(mut stream: impl Stream) -> io::Result<()> {
         let mut buffer = [0; BUFFER];
         loop {
             let length = stream.read(&mut buffer).await?;
@@ -188,10 +228,7 @@ mod linux {
         }
     }
 
-    async fn ask(
-        mut stream: polder::net::TcpStream,
-        count: u64,
-    ) -> io::Result<polder::net::TcpStream> {
+    async fn ask<S: Stream>(mut stream: S, count: u64) -> io::Result<S> {
         let mut buffer = [7; BUFFER];
         for _ in 0..count {
             stream.write_all(&buffer[..MESSAGE]).await?;

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Every combination of features compiles without a warning, and what differs in the smallest and the
-# largest build is tested: without any feature the loop, with all the suite with async-io's reactor among
-# the backends. Takes cargo-hack from crates.io where it is missing.
+# largest build is tested: without any feature the loop, with all the suite with async-io's reactor and a
+# ring among the backends. Takes cargo-hack from crates.io where it is missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -16,7 +16,12 @@ if [ "$ran" = 0 ]; then
     exit 1
 fi
 
-cargo test --all-features --test conformance --test one_reactor --test platform --test smallest
+. ci/not_run.sh
+cargo run --quiet --all-features --example embed -- --backend io-uring >/dev/null ||
+    not_run "the suite on io-uring, since this kernel makes no ring"
+cargo test --all-features --lib io_uring
+cargo test --all-features --test budgets --test conformance --test ends --test mark --test one_reactor \
+    --test platform --test smallest
 
 # Last, since without the tool the script ends here.
 . ci/tool.sh

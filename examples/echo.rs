@@ -1,7 +1,7 @@
 //! An echo server: one task per connection.
 //!
 //! ```text
-//! cargo run --release --example echo -- [ADDR] [--backend NAME]
+//! cargo run --release --example echo -- [ADDR] [--backend NAMES]
 //! ```
 //! It listens on `ADDR` (127.0.0.1:7000 by default; port 0 asks for a free port), prints the
 //! address and the backend, and a line for each client that connects or goes. It stops on Ctrl-C or
@@ -20,7 +20,7 @@ use polder::{Backend, Runtime};
 
 use log::say;
 
-const USAGE: &str = "usage: echo [ADDR] [--backend NAME]";
+const USAGE: &str = "usage: echo [ADDR] [--backend NAMES]";
 
 /// How long clients may continue after Ctrl-C.
 const GRACE: Duration = Duration::from_millis(250);
@@ -50,14 +50,14 @@ fn main() -> ExitCode {
 
 struct Options {
     address: String,
-    backend: Option<Backend>,
+    backends: Option<Vec<Backend>>,
 }
 
 /// Returns `None` if help is requested.
 fn arguments(mut arguments: impl Iterator<Item = String>) -> io::Result<Option<Options>> {
     let wrong = |what: String| io::Error::new(io::ErrorKind::InvalidInput, what);
     let mut address = None;
-    let mut backend = None;
+    let mut backends = None;
     while let Some(argument) = arguments.next() {
         if argument == "--help" || argument == "-h" {
             return Ok(None);
@@ -65,9 +65,9 @@ fn arguments(mut arguments: impl Iterator<Item = String>) -> io::Result<Option<O
             let name = arguments
                 .next()
                 .ok_or_else(|| wrong(format!("--backend needs a name; {USAGE}")))?;
-            backend = Some(name.parse()?);
+            backends = Some(Backend::parse_list(&name)?);
         } else if let Some(name) = argument.strip_prefix("--backend=") {
-            backend = Some(name.parse()?);
+            backends = Some(Backend::parse_list(name)?);
         } else if argument.starts_with('-') {
             return Err(wrong(format!("unknown option {argument:?}; {USAGE}")));
         } else if let Some(first) = &address {
@@ -80,14 +80,14 @@ fn arguments(mut arguments: impl Iterator<Item = String>) -> io::Result<Option<O
     }
     Ok(Some(Options {
         address: address.unwrap_or_else(|| "127.0.0.1:7000".into()),
-        backend,
+        backends,
     }))
 }
 
 fn run(options: Options) -> io::Result<()> {
     let mut builder = Runtime::builder();
-    if let Some(backend) = options.backend {
-        builder = builder.backend(backend);
+    if let Some(backends) = options.backends {
+        builder = builder.backends(backends);
     }
     let runtime = builder.build()?;
     let backend = runtime.backend();

@@ -1,7 +1,7 @@
 //! A runtime embedded in a foreign loop, which polls descriptors of its own with `poll(2)`.
 //!
 //! ```text
-//! cargo run --release --example embed -- [--backend NAME]
+//! cargo run --release --example embed -- [--backend NAMES]
 //! ```
 //! If the backend has a descriptor, the foreign loop polls that too: it is readable when the
 //! runtime has something to do. If it has none, the loop wakes in time for the runtime's timers,
@@ -33,7 +33,7 @@ mod unix {
     /// Without a descriptor: how long the runtime's sockets may wait for a turn.
     const LATENCY: Duration = Duration::from_millis(2);
 
-    const USAGE: &str = "usage: embed [--backend NAME]";
+    const USAGE: &str = "usage: embed [--backend NAMES]";
 
     pub fn main() -> ExitCode {
         // An argument that is not Unicode is no valid one; the parser reports it.
@@ -47,9 +47,9 @@ mod unix {
                 let _ = writeln!(io::stdout(), "{USAGE}");
                 return ExitCode::SUCCESS;
             }
-            [] => (Backend::from_env().and_then(run), 1),
-            ["--backend", name] => match name.parse() {
-                Ok(backend) => (run(backend), 1),
+            [] => (Backend::list_from_env().and_then(run), 1),
+            ["--backend", names] => match Backend::parse_list(names) {
+                Ok(backends) => (run(backends), 1),
                 Err(error) => (Err(error), 2),
             },
             _ => (Err(io::Error::other(USAGE)), 2),
@@ -63,8 +63,9 @@ mod unix {
         }
     }
 
-    fn run(backend: Backend) -> io::Result<()> {
-        let runtime = Runtime::builder().backend(backend).build()?;
+    fn run(backends: Vec<Backend>) -> io::Result<()> {
+        let runtime = Runtime::builder().backends(backends).build()?;
+        let backend = runtime.backend();
         let echoes = runtime.spawn(clients(20));
         let ticks = runtime.spawn(ticks(5));
 

@@ -1,7 +1,7 @@
 //! A server without futures, on `polder::poller` alone: an example of your own event loop.
 //!
 //! ```text
-//! cargo run --release --example poll_loop -- [ADDR] [--backend NAME] [--mode level|oneshot|edge]
+//! cargo run --release --example poll_loop -- [ADDR] [--backend NAMES] [--mode level|oneshot|edge]
 //! ```
 //! The protocol: a request is a length (4 bytes, little endian, at most 32 MiB) and that many
 //! bytes; the reply is a copy of it. A longer length is an error: it closes the connection, after
@@ -26,7 +26,7 @@ use polder::{Backend, Runtime};
 
 use log::say;
 
-const USAGE: &str = "usage: poll_loop [ADDR] [--backend NAME] [--mode level|oneshot|edge]";
+const USAGE: &str = "usage: poll_loop [ADDR] [--backend NAMES] [--mode level|oneshot|edge]";
 
 /// The longest request.
 const LONGEST: usize = 32 * 1024 * 1024;
@@ -71,7 +71,7 @@ fn main() -> ExitCode {
 
 struct Options {
     address: String,
-    backend: Option<Backend>,
+    backends: Option<Vec<Backend>>,
     mode: Option<Mode>,
 }
 
@@ -79,7 +79,7 @@ struct Options {
 fn arguments(mut arguments: impl Iterator<Item = String>) -> io::Result<Option<Options>> {
     let wrong = |what: String| io::Error::new(io::ErrorKind::InvalidInput, what);
     let mut address = None;
-    let mut backend = None;
+    let mut backends = None;
     let mut mode = None;
     while let Some(argument) = arguments.next() {
         let mut value = |what: &str| {
@@ -88,7 +88,7 @@ fn arguments(mut arguments: impl Iterator<Item = String>) -> io::Result<Option<O
         };
         match argument.as_str() {
             "--help" | "-h" => return Ok(None),
-            "--backend" => backend = Some(value("a name")?.parse()?),
+            "--backend" => backends = Some(Backend::parse_list(&value("a name")?)?),
             "--mode" => {
                 mode = Some(match value("a mode")?.as_str() {
                     "level" => Mode::Level,
@@ -108,7 +108,7 @@ fn arguments(mut arguments: impl Iterator<Item = String>) -> io::Result<Option<O
     }
     Ok(Some(Options {
         address: address.unwrap_or_else(|| "127.0.0.1:7001".into()),
-        backend,
+        backends,
         mode,
     }))
 }
@@ -130,11 +130,11 @@ struct Server {
 
 impl Server {
     fn new(options: Options) -> io::Result<Server> {
-        let backend = match options.backend {
-            Some(backend) => backend,
-            None => Backend::from_env()?,
+        let backends = match options.backends {
+            Some(backends) => backends,
+            None => Backend::list_from_env()?,
         };
-        let poller = Arc::new(Poller::new(backend)?);
+        let poller = Arc::new(Poller::first_of(backends)?);
         let mode = options.mode.unwrap_or(match poller.capabilities().level {
             true => Mode::Level,
             false => Mode::OneShot,

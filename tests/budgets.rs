@@ -313,7 +313,11 @@ mod system_calls {
         };
         let (task, backend) = task.split_once(' ').unwrap();
         let backend: Backend = backend.parse().unwrap();
-        let runtime = Runtime::builder().backend(backend).build().unwrap();
+        let mut builder = Runtime::builder().backend(backend);
+        if task == "spin" {
+            builder = builder.busy_poll(Duration::from_millis(20));
+        }
+        let runtime = builder.build().unwrap();
         runtime.block_on(async {
             match task {
                 "echo" => {
@@ -334,6 +338,18 @@ mod system_calls {
                     })
                     .await;
                 }
+                "look" | "spin" => {
+                    // There is something to look for.
+                    let socket = polder::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
+                    let receive = polder::spawn(async move { socket.recv(&mut [0]).await });
+                    for _ in 0..ROUNDS {
+                        match task {
+                            "look" => repeat_yield(1_000).await,
+                            _ => time::sleep(Duration::from_millis(1)).await,
+                        }
+                    }
+                    drop(receive);
+                }
                 "sleep" => {
                     for _ in 0..ROUNDS {
                         time::sleep(Duration::from_millis(1)).await;
@@ -343,6 +359,12 @@ mod system_calls {
             }
         });
         std::process::exit(0);
+    }
+
+    async fn repeat_yield(times: usize) {
+        for _ in 0..times {
+            future::yield_now().await;
+        }
     }
 
     /// Runs the child and gives the names of the system calls of its busiest thread, in order.
@@ -443,7 +465,7 @@ mod system_calls {
             libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 | libc::SYS_ppoll => "wait",
             #[cfg(target_arch = "x86_64")]
             libc::SYS_epoll_wait | libc::SYS_poll | libc::SYS_select => "wait",
-            libc::SYS_pselect6 => "wait",
+            libc::SYS_pselect6 | libc::SYS_io_uring_enter => "wait",
             libc::SYS_recvfrom => "receive",
             libc::SYS_sendto => "send",
             libc::SYS_epoll_ctl => "epoll_ctl",
@@ -506,6 +528,21 @@ mod system_calls {
                 "on {backend}: {} calls for {ROUNDS} sleeps: {counted:?}",
                 counted.len()
             );
+        }
+    }
+
+    #[test]
+    fn looking_at_a_ring_costs_no_system_call() {
+        if !Backend::IoUring.is_available() {
+            return;
+        }
+        // Between tasks that are always ready, and while it polls before it would sleep: hundreds
+        // of looks, or thousands.
+        for task in ["look", "spin"] {
+            let calls = trace(task, Backend::IoUring, None);
+            let waits = calls.iter().filter(|name| **name == "wait").count();
+            assert!(waits > 0, "{task}: nothing is registered: {calls:?}");
+            assert!(waits <= 20, "{task}: {waits} calls");
         }
     }
 }

@@ -138,14 +138,16 @@ fn can_break(backend: Backend) -> bool {
     backend != Backend::Select
 }
 
-/// Makes every wait of this process fail: the epoll descriptors are replaced by others, and the
-/// descriptor limit is below what `poll` needs.
+/// Makes every wait of this process fail: the descriptors of epoll and of rings are replaced by
+/// others, and the descriptor limit is below what `poll` needs.
 fn break_pollers() {
     let null = std::fs::File::open("/dev/null").unwrap();
     let list = std::fs::read_dir("/proc/self/fd").expect("the list of descriptors");
     let numbers: Vec<i32> = (list.filter_map(Result::ok))
         .filter(|entry| {
-            std::fs::read_link(entry.path()).is_ok_and(|it| it.ends_with("anon_inode:[eventpoll]"))
+            std::fs::read_link(entry.path()).is_ok_and(|it| {
+                it.ends_with("anon_inode:[eventpoll]") || it.ends_with("anon_inode:[io_uring]")
+            })
         })
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
         .collect();

@@ -27,6 +27,10 @@ fn a_backend_whose_feature_is_off_is_named_where_it_is_asked_for_and_nowhere_els
     if cfg!(any(target_os = "linux", target_os = "android")) {
         optional.push((Backend::Polling, cfg!(feature = "polling")));
     }
+    // Where the feature is on, the kernel decides.
+    if cfg!(all(target_os = "linux", not(feature = "io-uring"))) {
+        optional.push((Backend::IoUring, false));
+    }
     for (backend, there) in optional {
         let name = backend.name();
         assert_eq!(backend.is_available(), there, "{name}");

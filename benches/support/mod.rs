@@ -20,7 +20,7 @@ pub struct Options {
     pub limit: Duration,
     /// `--pairs 1,50`.
     pub pairs: Option<Vec<usize>>,
-    /// `--only NAME`: this program alone, for a profiler.
+    /// `--only NAME`: this program alone, for a profiler; or `--only NAME,NAME`: these.
     pub only: Option<String>,
     /// `--count N`: exactly that many operations, once, without warming up: for counting system
     /// calls or instructions as the slope between two counts.
@@ -71,7 +71,7 @@ impl Options {
     }
 
     pub fn wants(&self, name: &str) -> bool {
-        self.only.as_deref().is_none_or(|only| only == name)
+        (self.only.as_deref()).is_none_or(|only| only.split(',').any(|it| it == name))
     }
 }
 
@@ -82,7 +82,7 @@ fn number<T: std::str::FromStr>(text: &str) -> T {
 }
 
 fn usage(what: &str) -> ! {
-    eprintln!("{what}\n--rounds 7 --millis 200 --only NAME --count N --pairs 1,50,500");
+    eprintln!("{what}\n--rounds 7 --millis 200 --only NAME,NAME --count N --pairs 1,50,500");
     std::process::exit(2)
 }
 

@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use super::AnySelector;
 use super::backends;
+use super::error::{guess_meaning, none_of};
 
 /// A kernel interface that waits. A value, chosen at run time.
 ///
@@ -35,6 +36,13 @@ pub enum Backend {
     EventPorts,
     /// I/O completion ports: Windows. The default there.
     Iocp,
+    /// `io_uring(7)`: Linux from 6.1 on, where polder's feature `io-uring` is on and the kernel
+    /// lets this process make a ring, which is asked at run time: many containers forbid it. The
+    /// ring polls and does nothing else. It is never the default.
+    ///
+    /// It needs no system call to look whether there is anything, and one for a wait and all that
+    /// changed since the last one. `docs/PLATFORM.md` has figures, and what is different there.
+    IoUring,
     /// `poll(2)`: every Unix.
     Poll,
     /// `select(2)`: every Unix but illumos and Solaris.
@@ -59,11 +67,12 @@ const VARIABLE: &str = "POLDER_BACKEND";
 
 impl Backend {
     /// All backends, each platform's default before what it has besides.
-    const ALL: [Backend; 8] = [
+    const ALL: [Backend; 9] = [
         Backend::Epoll,
         Backend::Kqueue,
         Backend::EventPorts,
         Backend::Iocp,
+        Backend::IoUring,
         Backend::Poll,
         Backend::Select,
         Backend::Polling,
@@ -107,6 +116,7 @@ impl Backend {
             )),
             Backend::EventPorts => cfg!(any(target_os = "illumos", target_os = "solaris")),
             Backend::Iocp => cfg!(windows),
+            Backend::IoUring => backends::io_uring::is_available(),
             Backend::Poll => cfg!(unix),
             Backend::Select => cfg!(all(
                 unix,
@@ -132,6 +142,7 @@ impl Backend {
             Backend::Kqueue => "kqueue",
             Backend::EventPorts => "event-ports",
             Backend::Iocp => "iocp",
+            Backend::IoUring => "io-uring",
             Backend::Poll => "poll",
             Backend::Select => "select",
             Backend::Polling => "polling",
@@ -139,9 +150,40 @@ impl Backend {
         }
     }
 
-    /// What a runtime uses if none was chosen: the backend that the environment variable
-    /// `POLDER_BACKEND` names, else the [default](Self::default). A variable that is empty counts
-    /// as none, as scripts leave one that they have nothing to say with.
+    /// Reads a list of names, with commas between them: a wish list, the first choice first. Some
+    /// may not be available here, but not all.
+    ///
+    /// ```
+    /// use polder::Backend;
+    /// use polder::poller::Poller;
+    ///
+    /// let wishes = Backend::parse_list("io-uring, epoll, poll, iocp")?;
+    /// assert_eq!(wishes[0], Backend::IoUring);
+    /// println!("{} it is", Poller::first_of(wishes)?.backend());
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for a name that means nothing, and for no
+    /// name. If none of them is available: for each why, as for one that is parsed alone. The error
+    /// lists what is available.
+    pub fn parse_list(names: &str) -> io::Result<Vec<Backend>> {
+        let list: io::Result<Vec<_>> = names.split(',').map(Backend::named).collect();
+        let list = list?;
+        match list.iter().any(|backend| backend.is_available()) {
+            true => Ok(list),
+            false => {
+                let why = |backend: &Backend| (*backend, backend.unavailable());
+                Err(none_of(list.iter().map(why).collect()))
+            }
+        }
+    }
+
+    /// What a runtime uses if none was chosen: the first available of the backends that the
+    /// environment variable `POLDER_BACKEND` names (as for [`parse_list`](Self::parse_list)), else
+    /// the [default](Self::default). A variable that is empty counts as none, as scripts leave one
+    /// that they have nothing to say with.
     ///
     /// ```
     /// use polder::{Backend, Runtime};
@@ -153,23 +195,73 @@ impl Backend {
     ///
     /// # Errors
     ///
-    /// Where the variable names no backend, or one that is not available here; the error lists
-    /// those that are.
+    /// Where the variable has a name that means nothing, or none of a backend that is available
+    /// here; the error lists those that are.
     pub fn from_env() -> io::Result<Backend> {
-        match std::env::var_os(VARIABLE).filter(|name| !name.is_empty()) {
-            None => Ok(Backend::default()),
-            Some(name) => name.to_string_lossy().parse().map_err(|error: io::Error| {
-                io::Error::new(error.kind(), format!("{VARIABLE}: {error}"))
-            }),
+        Backend::list_from_env().map(|list| list[0])
+    }
+
+    /// The available ones of the backends that the environment variable `POLDER_BACKEND` names: as
+    /// [`from_env`](Self::from_env), with those that come next if the first cannot be opened.
+    ///
+    /// ```
+    /// use polder::Backend;
+    /// use polder::poller::Poller;
+    ///
+    /// let poller = Poller::first_of(Backend::list_from_env()?)?;
+    /// assert_eq!(poller.backend(), Backend::from_env()?);
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As for [`from_env`](Self::from_env).
+    pub fn list_from_env() -> io::Result<Vec<Backend>> {
+        let Some(names) = std::env::var_os(VARIABLE).filter(|names| !names.is_empty()) else {
+            return Ok(vec![Backend::default()]);
+        };
+        let mut list = Backend::parse_list(&names.to_string_lossy())
+            .map_err(|error| io::Error::new(error.kind(), format!("{VARIABLE}: {error}")))?;
+        list.retain(|backend| backend.is_available());
+        Ok(list)
+    }
+
+    /// The backend of that name, whether or not it is available.
+    fn named(name: &str) -> io::Result<Backend> {
+        let mut all = Backend::ALL.into_iter();
+        all.find(|backend| backend.name().eq_ignore_ascii_case(name.trim_ascii()))
+            .ok_or_else(|| {
+                io::Error::new(
+                    io::ErrorKind::InvalidInput,
+                    format!("there is no backend {name:?}; {}", list()),
+                )
+            })
+    }
+
+    /// What `open` makes of the first of these backends for which it makes anything.
+    pub(crate) fn first_that<T>(
+        backends: impl IntoIterator<Item = Backend>,
+        open: impl Fn(Backend) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let mut errors = Vec::new();
+        for backend in backends {
+            match open(backend) {
+                Ok(opened) => return Ok(opened),
+                Err(error) => errors.push((backend, error)),
+            }
         }
+        Err(none_of(errors))
     }
 
     /// Opens the backend.
     pub(super) fn open(self) -> io::Result<AnySelector> {
-        if !self.is_available() {
+        // Where a ring is refused, making one says why.
+        let may_be_available = self == Backend::IoUring && backends::io_uring::IS_BUILT;
+        if !may_be_available && !self.is_available() {
             return Err(self.unavailable());
         }
-        self.open_it().map_err(|error| self.with_name(error))
+        let opened = self.open_it();
+        opened.map_err(|error| self.with_name(guess_meaning(error)))
     }
 
     /// The one switch from a value to a kernel's interface.
@@ -177,6 +269,7 @@ impl Backend {
         let selector = match self {
             #[cfg(any(target_os = "linux", target_os = "android"))]
             Backend::Epoll => return Ok(AnySelector::Epoll(backends::epoll::open()?)),
+            Backend::IoUring => backends::io_uring::open(),
             #[cfg(unix)]
             Backend::Poll => backends::poll::open(),
             #[cfg(all(unix, not(any(target_os = "illumos", target_os = "solaris"))))]
@@ -189,8 +282,17 @@ impl Backend {
         Ok(AnySelector::Other(selector?))
     }
 
+    /// Why it is not available.
     fn unavailable(self) -> io::Error {
         let why = match self {
+            Backend::IoUring if backends::io_uring::IS_BUILT => match self.open() {
+                Err(error) => return error,
+                // It was, for a moment.
+                Ok(_) => "for good".into(),
+            },
+            Backend::IoUring if cfg!(target_os = "linux") && !cfg!(feature = "io-uring") => {
+                "without polder's feature io-uring".into()
+            }
             Backend::AsyncIo => "without polder's feature async-io".into(),
             Backend::Polling if Backend::Epoll.is_available() => {
                 "without polder's feature polling".into()
@@ -222,20 +324,13 @@ impl fmt::Display for Backend {
 
 /// The name, in any case. A name that means nothing is
 /// [`InvalidInput`](io::ErrorKind::InvalidInput), a backend that this platform lacks
-/// [`Unsupported`](io::ErrorKind::Unsupported); both errors list what is available.
+/// [`Unsupported`](io::ErrorKind::Unsupported), and for a ring that the kernel refuses it is what
+/// the kernel says; the errors list what is available.
 impl FromStr for Backend {
     type Err = io::Error;
 
     fn from_str(name: &str) -> io::Result<Backend> {
-        let backend = Backend::ALL
-            .into_iter()
-            .find(|backend| backend.name().eq_ignore_ascii_case(name.trim_ascii()))
-            .ok_or_else(|| {
-                io::Error::new(
-                    io::ErrorKind::InvalidInput,
-                    format!("there is no backend {name:?}; {}", list()),
-                )
-            })?;
+        let backend = Backend::named(name)?;
         match backend.is_available() {
             true => Ok(backend),
             false => Err(backend.unavailable()),
@@ -243,7 +338,8 @@ impl FromStr for Backend {
     }
 }
 
-fn list() -> String {
+/// What is available, in words.
+pub(super) fn list() -> String {
     let mut list = String::from("available: ");
     for (place, backend) in Backend::available().iter().enumerate() {
         if place > 0 {

@@ -33,6 +33,8 @@ struct Failed {
     call: &'static str,
     /// Where the system's number can be asked for, since an error with words has none.
     cause: io::Error,
+    /// What that most likely means.
+    meaning: Option<String>,
 }
 
 impl fmt::Display for Failed {
@@ -40,7 +42,11 @@ impl fmt::Display for Failed {
         if let Some(backend) = self.backend {
             write!(f, "backend {backend}: ")?;
         }
-        write!(f, "{}: {}", self.call, self.cause)
+        write!(f, "{}: {}", self.call, self.cause)?;
+        match &self.meaning {
+            Some(meaning) => write!(f, ": {meaning}"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -55,7 +61,16 @@ impl std::error::Error for Failed {
 /// there are no descriptors left.
 #[cold]
 pub(in crate::poller) fn failed(call: &'static str, cause: impl Into<io::Error>) -> io::Error {
-    let cause = cause.into();
+    explained(call, cause.into(), None)
+}
+
+/// [`failed`], with what that most likely means.
+#[cold]
+pub(in crate::poller) fn explained(
+    call: &'static str,
+    cause: io::Error,
+    meaning: Option<String>,
+) -> io::Error {
     let kind = cause.kind();
     if kind == io::ErrorKind::Interrupted || crate::sys::is_out_of_descriptors(&cause) {
         return cause;
@@ -64,25 +79,84 @@ pub(in crate::poller) fn failed(call: &'static str, cause: impl Into<io::Error>)
         backend: None,
         call,
         cause,
+        meaning,
     };
     io::Error::new(kind, failed)
+}
+
+/// What most likely is behind an error of opening a backend, if it does not say so already.
+#[cold]
+pub(in crate::poller) fn guess_meaning(error: io::Error) -> io::Error {
+    let meaning = match error.kind() {
+        io::ErrorKind::PermissionDenied if cfg!(target_os = "linux") => {
+            "most likely a seccomp filter forbids it"
+        }
+        io::ErrorKind::Unsupported if cfg!(target_os = "linux") => {
+            "the kernel lacks it, or a sandbox hides it"
+        }
+        _ => return error,
+    };
+    with_failed(error, |failed| {
+        failed.meaning.get_or_insert_with(|| meaning.into());
+    })
+}
+
+/// Changes what an error says, if it is one of those that say which call it was.
+fn with_failed(error: io::Error, change: impl FnOnce(&mut Failed)) -> io::Error {
+    let kind = error.kind();
+    match error.downcast::<Failed>() {
+        Ok(mut failed) => {
+            change(&mut failed);
+            io::Error::new(kind, failed)
+        }
+        Err(other) => other,
+    }
 }
 
 impl Backend {
     /// An error of this backend, which says so if it is one of those that say which call it was.
     #[cold]
     pub(in crate::poller) fn with_name(self, error: io::Error) -> io::Error {
-        let kind = error.kind();
-        match error.downcast::<Failed>() {
-            Ok(failed) => io::Error::new(
-                kind,
-                Failed {
-                    backend: Some(self),
-                    ..failed
-                },
-            ),
-            Err(other) => other,
+        with_failed(error, |failed| failed.backend = Some(self))
+    }
+}
+
+/// Several backends were tried, and each has failed.
+#[derive(Debug)]
+struct NoneOf(Vec<(Backend, io::Error)>);
+
+impl fmt::Display for NoneOf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("none of the backends can be opened")?;
+        for (place, (backend, error)) in self.0.iter().enumerate() {
+            f.write_str(if place == 0 { ": " } else { "; " })?;
+            let words = error.to_string();
+            if !words.starts_with("backend ") {
+                write!(f, "backend {backend}: ")?;
+            }
+            f.write_str(&words)?;
+            if crate::sys::is_out_of_descriptors(error) {
+                f.write_str(": the limit of descriptors (ulimit -n)")?;
+            }
         }
+        Ok(())
+    }
+}
+
+impl std::error::Error for NoneOf {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.first().map(|(_, error)| error as _)
+    }
+}
+
+/// The error of a list of backends that all have failed: that of one alone, or all of them, of the
+/// first one's kind.
+#[cold]
+pub(in crate::poller) fn none_of(mut errors: Vec<(Backend, io::Error)>) -> io::Error {
+    match errors.len() {
+        0 => io::Error::new(io::ErrorKind::InvalidInput, "a list of no backends"),
+        1 => errors.remove(0).1,
+        _ => io::Error::new(errors[0].1.kind(), NoneOf(errors)),
     }
 }
 

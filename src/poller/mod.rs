@@ -142,6 +142,25 @@ impl Poller {
         Ok(Poller::with(backend, backend.open()?))
     }
 
+    /// Opens the first of these backends that can be opened; [`backend`](Self::backend) says which.
+    ///
+    /// ```
+    /// use polder::Backend;
+    /// use polder::poller::Poller;
+    ///
+    /// let poller = Poller::first_of([Backend::IoUring, Backend::default()])?;
+    /// println!("{} it is", poller.backend());
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If none can be opened: what [`new`](Self::new) says of each, of the first one's kind; and
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) if there is none.
+    pub fn first_of(backends: impl IntoIterator<Item = Backend>) -> io::Result<Poller> {
+        Backend::first_that(backends, Poller::new)
+    }
+
     fn with(backend: Backend, selector: AnySelector) -> Poller {
         Poller {
             capabilities: selector.capabilities(),
@@ -460,8 +479,10 @@ impl Poller {
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](io::ErrorKind::Unsupported) where [`Capabilities::descriptor`] is not set.
+    /// [`Unsupported`](io::ErrorKind::Unsupported) where [`Capabilities::descriptor`] is not set;
+    /// and what the kernel says where it takes another descriptor (io_uring) and there is none.
     pub fn descriptor(&self) -> io::Result<BorrowedDescriptor<'_>> {
+        (self.selector.expose()).map_err(|error| self.backend.with_name(error))?;
         self.selector
             .descriptor()
             .ok_or_else(|| unsupported("a poller's descriptor"))
@@ -470,6 +491,16 @@ impl Poller {
     /// See [`Selector::arm`].
     pub(crate) fn arm(&self, until: Until) -> io::Result<()> {
         (self.selector.arm(until)).map_err(|error| self.backend.with_name(error))
+    }
+
+    /// See [`Selector::rest`].
+    pub(crate) fn rest(&self) {
+        self.selector.rest();
+    }
+
+    /// See [`Selector::has_orders`].
+    pub(crate) fn has_orders(&self) -> bool {
+        self.selector.has_orders()
     }
 
     fn check(&self, token: Token, mode: Mode) -> io::Result<()> {

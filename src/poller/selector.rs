@@ -44,6 +44,11 @@ pub(crate) trait Selector: Send + Sync {
 
     fn notify(&self) -> io::Result<()>;
 
+    /// Makes the [`descriptor`](Self::descriptor), where it is not there anyway.
+    fn expose(&self) -> io::Result<()> {
+        Ok(())
+    }
+
     /// The descriptor that is readable while a wait would return at once.
     fn descriptor(&self) -> Option<BorrowedDescriptor<'_>> {
         None
@@ -58,6 +63,15 @@ pub(crate) trait Selector: Send + Sync {
     /// Whether registering a regular file would succeed and then never wait for anything, so that
     /// the caller has to refuse it. epoll refuses such files by itself.
     fn accepts_files(&self) -> bool {
+        false
+    }
+
+    /// Nobody drives the poller's runtime from now on, until somebody waits: what another thread
+    /// deregisters must not wait for that.
+    fn rest(&self) {}
+
+    /// Whether there are orders that only a wait carries out.
+    fn has_orders(&self) -> bool {
         false
     }
 }

@@ -29,7 +29,7 @@ const MAX_WORKERS: usize = 1_024;
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct Builder {
-    backend: Option<Backend>,
+    backends: Option<Vec<Backend>>,
     workers: usize,
     name: Option<String>,
     busy_poll: BusyPollConfig,
@@ -38,7 +38,7 @@ pub struct Builder {
 impl Default for Builder {
     fn default() -> Builder {
         Builder {
-            backend: None,
+            backends: None,
             workers: 1,
             name: None,
             busy_poll: BusyPollConfig::default(),
@@ -60,8 +60,9 @@ impl Builder {
         Builder::default()
     }
 
-    /// Sets the backend. The default is that of [`Backend::from_env`]: what the environment
-    /// variable `POLDER_BACKEND` names, or else the platform's best.
+    /// Sets the backend. The default is that of [`Backend::list_from_env`]: the first that can be
+    /// opened of those that the environment variable `POLDER_BACKEND` names, or else the platform's
+    /// best.
     ///
     /// ```
     /// use polder::{Backend, Runtime};
@@ -73,8 +74,23 @@ impl Builder {
     /// }
     /// # std::io::Result::Ok(())
     /// ```
-    pub fn backend(mut self, backend: Backend) -> Builder {
-        self.backend = Some(backend);
+    pub fn backend(self, backend: Backend) -> Builder {
+        self.backends([backend])
+    }
+
+    /// Sets a list of backends, the first choice first: the first one that can be opened is taken,
+    /// and [`Runtime::backend`] says which.
+    ///
+    /// ```
+    /// use polder::{Backend, Runtime};
+    ///
+    /// let wishes = [Backend::IoUring, Backend::default()];
+    /// let runtime = Runtime::builder().backends(wishes).build()?;
+    /// assert!(wishes.contains(&runtime.backend()));
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn backends(mut self, backends: impl IntoIterator<Item = Backend>) -> Builder {
+        self.backends = Some(backends.into_iter().collect());
         self
     }
 
@@ -172,10 +188,11 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](io::ErrorKind::Unsupported) if the backend is not available;
-    /// [`InvalidInput`](io::ErrorKind::InvalidInput) if `POLDER_BACKEND` names no backend, for no
-    /// workers or more than 1,024, and for a name with a NUL byte; and the system's error if there
-    /// are no descriptors or threads left.
+    /// [`Unsupported`](io::ErrorKind::Unsupported) if the backend is not available, and what the
+    /// kernel says if it refuses it (of a list: for each);
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) if `POLDER_BACKEND` has a name that means
+    /// nothing, for an empty list, no workers or more than 1,024, and for a name with a NUL byte;
+    /// and the system's error if there are no descriptors or threads left.
     pub fn build(self) -> io::Result<Runtime> {
         let invalid = |what: String| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         if !(1..=MAX_WORKERS).contains(&self.workers) {
@@ -190,17 +207,20 @@ impl Builder {
                 "a thread's name must not have a NUL byte: {name:?}"
             ));
         }
-        let backend = match self.backend {
-            Some(backend) => backend,
-            None => Backend::from_env()?,
+        let backends = match self.backends {
+            Some(backends) => backends,
+            None => Backend::list_from_env()?,
         };
         let pool_workers = match self.workers {
             1 => 0,
             several => several,
         };
-        let reactors = (0..=pool_workers)
-            .map(|_| Poller::new(backend).map(Reactor::new))
-            .collect::<io::Result<Vec<_>>>()?;
+        let reactors = Backend::first_that(backends, |backend| {
+            let pollers = (0..=pool_workers).map(|_| Poller::new(backend));
+            pollers
+                .map(|poller| poller.map(Reactor::new))
+                .collect::<io::Result<Vec<_>>>()
+        })?;
         let shared = Arc::new(Shared::new(reactors));
         // An error from here on drops the runtime, which joins the threads that were started.
         let mut runtime = Runtime::from_shared(shared.clone(), self.busy_poll);

@@ -438,6 +438,6 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
 /// A runtime of one worker, as a [`Builder`] with the defaults makes it. Most programs have no
 /// other, and so do not link the code that starts threads.
 fn single_worker() -> io::Result<Arc<Shared>> {
-    let poller = Poller::new(Backend::from_env()?)?;
+    let poller = Poller::first_of(Backend::list_from_env()?)?;
     Ok(Arc::new(Shared::new([Reactor::new(poller)])))
 }

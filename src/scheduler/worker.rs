@@ -768,6 +768,7 @@ impl Drop for Driving<'_> {
         } else {
             self.worker.park_undriven();
         }
+        self.worker.reactor().poller().rest();
     }
 }
 

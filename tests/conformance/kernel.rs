@@ -23,13 +23,19 @@ fn rule_70_a_backend_works_without_what_it_can_do_without() {
 }
 
 #[test]
+fn rule_70_connections_are_accepted_where_only_the_older_call_is_allowed() {
+    #[cfg(target_os = "linux")]
+    linux::without_accept4();
+}
+
+#[test]
 fn rule_70_a_backend_that_cannot_be_opened_says_which_and_why() {
     #[cfg(target_os = "linux")]
     linux::words();
 }
 
 #[cfg(target_os = "linux")]
-mod linux {
+pub mod linux {
     use std::future::Future;
     use std::io::{self, BufRead, BufReader, Write};
     use std::os::fd::{AsFd, AsRawFd};
@@ -239,7 +245,7 @@ mod linux {
     // Rule 70.
 
     /// Makes these system calls fail on this thread, and on those that it starts.
-    fn refuse(calls: &[libc::c_long], errno: libc::c_int) {
+    pub fn refuse(calls: &[libc::c_long], errno: libc::c_int) {
         let step = |code: u32, jump_if_not: u8, value: u32| libc::sock_filter {
             code: code as u16,
             jt: 0,
@@ -361,11 +367,39 @@ mod linux {
         });
     }
 
+    pub fn without_accept4() {
+        on_every_backend_alone(|backend| {
+            for errno in [libc::EPERM, libc::ENOSYS] {
+                refused(&[libc::SYS_accept4], errno, move || {
+                    let runtime = Runtime::builder().backend(backend).build().unwrap();
+                    runtime.block_on(async {
+                        use polder::io::{AsyncReadExt, AsyncWriteExt};
+                        let listener = polder::net::TcpListener::bind("127.0.0.1:0").await;
+                        let listener = listener.unwrap();
+                        let address = listener.local_addr().unwrap();
+                        let client = polder::net::TcpStream::connect(address);
+                        let (accepted, client) = future::zip(listener.accept(), client).await;
+                        let ((mut accepted, from), mut client) =
+                            (accepted.unwrap(), client.unwrap());
+                        assert_eq!(from, client.local_addr().unwrap());
+                        // It does not block, and no child inherits it.
+                        assert!(future::poll_once(accepted.read(&mut [0])).await.is_none());
+                        let flags = rustix::io::fcntl_getfd(&accepted).unwrap();
+                        assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
+                        client.write_all(b"x").await.unwrap();
+                        assert_eq!(accepted.read(&mut [0; 8]).await.unwrap(), 1);
+                    });
+                });
+            }
+        });
+    }
+
     pub fn words() {
         on_every_backend_alone(|backend| {
             // Whatever it takes to open one. (async-io's reactor may be open already.)
             const CALLS: &[libc::c_long] = &[
                 libc::SYS_epoll_create1,
+                libc::SYS_io_uring_setup,
                 libc::SYS_eventfd2,
                 libc::SYS_pipe2,
                 libc::SYS_socketpair,
@@ -380,6 +414,7 @@ mod linux {
                 assert!(words.contains(&format!("backend {backend}")), "{words}");
                 let call = match backend {
                     Backend::Epoll => "epoll_create1",
+                    Backend::IoUring => "io_uring_setup",
                     Backend::Polling => "polling",
                     _ => "eventfd",
                 };

@@ -23,7 +23,8 @@ use polder::{Backend, Runtime};
 /// needs: it turns a lost wake-up into a failure.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-/// The numbers of workers with which rules run, besides one, on the default backend and on `poll`.
+/// The numbers of workers with which rules run, besides one, on the default backend, on `io-uring`
+/// and on `poll`.
 const SEVERAL: [usize; 2] = [2, 4];
 
 thread_local! {
@@ -38,13 +39,17 @@ thread_local! {
 pub fn on_every_backend(rule: impl Fn(Backend) + Clone + Send + 'static) {
     for backend in Backend::available() {
         let uses_runtimes = run(&rule, backend, 1);
-        if uses_runtimes && (backend == Backend::default() || backend.name() == "poll") {
+        if uses_runtimes && has_several_workers(backend) {
             for workers in SEVERAL {
                 run(&rule, backend, workers);
             }
         }
         passed(backend);
     }
+}
+
+fn has_several_workers(backend: Backend) -> bool {
+    backend == Backend::default() || ["io-uring", "poll"].contains(&backend.name())
 }
 
 /// Runs `rule` on every backend of this machine, with one worker: the driving thread.

@@ -435,7 +435,7 @@ fn echo_goes_on_when_nobody_reads_its_output() {
 
 #[test]
 fn a_wrong_argument_of_echo_gets_one_line_that_says_what_it_should_have_been() {
-    const USAGE: &str = "usage: echo [ADDR] [--backend NAME]";
+    const USAGE: &str = "usage: echo [ADDR] [--backend NAMES]";
     const ADDRESS: &str = "expected HOST:PORT";
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let taken = taken.local_addr().expect("its address").to_string();

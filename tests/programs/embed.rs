@@ -66,7 +66,7 @@ fn embeds(command: std::process::Command, backend: Backend) {
 
 #[test]
 fn a_wrong_argument_of_embed_gets_one_line_that_says_what_it_should_have_been() {
-    const USAGE: &str = "usage: embed [--backend NAME]";
+    const USAGE: &str = "usage: embed [--backend NAMES]";
     wrong("embed", ["--backend"], &[USAGE]);
     wrong("embed", ["--fast"], &[USAGE]);
     wrong("embed", ["epoll"], &[USAGE]);

@@ -403,7 +403,7 @@ fn a_mode_that_the_backend_lacks_gets_one_line_that_says_so() {
 
 #[test]
 fn a_wrong_argument_of_poll_loop_gets_one_line_that_says_what_it_should_have_been() {
-    const USAGE: &str = "usage: poll_loop [ADDR] [--backend NAME] [--mode level|oneshot|edge]";
+    const USAGE: &str = "usage: poll_loop [ADDR] [--backend NAMES] [--mode level|oneshot|edge]";
     const NAME: &str = "poll_loop";
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let taken = taken.local_addr().expect("its address").to_string();

@@ -56,7 +56,7 @@ const TIMER: u64 = u64::MAX - 1;
 /// wake-up, and one that is asked for twice, a reading of the clock later, is the same. Of 100,000
 /// timers within 200 ms the median is 14 µs late so; with 20 µs it is 9, for a tenth more CPU time,
 /// without any grid 4, for half as much again (Linux 6.18).
-const GRID: Duration = Duration::from_micros(32);
+pub(super) const GRID: Duration = Duration::from_micros(32);
 
 /// A timeout from here on is the call's own, except for its last part.
 const LONG: Duration = Duration::from_millis(50);
@@ -434,11 +434,11 @@ fn not_in_set(error: Errno) -> io::Error {
 
 /// The longest time that the timerfd is armed for: as good as never, and clear of the limits of the
 /// kernel's arithmetic.
-const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+pub(super) const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// The first moment of the grid that is not before `end`. (A clock that was set back may be before
 /// `origin`.)
-fn on_grid(origin: Instant, end: Instant) -> Instant {
+pub(super) fn on_grid(origin: Instant, end: Instant) -> Instant {
     let past = |distance: Duration| distance.subsec_nanos() % GRID.subsec_nanos();
     let missing = match end.checked_duration_since(origin) {
         Some(after) => (GRID.subsec_nanos() - past(after)) % GRID.subsec_nanos(),

@@ -8,6 +8,43 @@
 pub(super) mod async_io;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(super) mod epoll;
+/// On the architectures that the crate `io-uring` knows.
+#[cfg(all(
+    feature = "io-uring",
+    target_os = "linux",
+    any(
+        target_arch = "x86_64",
+        target_arch = "aarch64",
+        target_arch = "riscv64",
+        target_arch = "loongarch64",
+        target_arch = "powerpc64"
+    ),
+    not(loom)
+))]
+pub(super) mod io_uring;
+#[cfg(not(all(
+    feature = "io-uring",
+    target_os = "linux",
+    any(
+        target_arch = "x86_64",
+        target_arch = "aarch64",
+        target_arch = "riscv64",
+        target_arch = "loongarch64",
+        target_arch = "powerpc64"
+    ),
+    not(loom)
+)))]
+pub(super) mod io_uring {
+    pub(in crate::poller) const IS_BUILT: bool = false;
+
+    pub(in crate::poller) fn open() -> std::io::Result<Box<dyn crate::poller::Selector>> {
+        Err(crate::poller::error::unsupported("a ring"))
+    }
+
+    pub(in crate::poller) fn is_available() -> bool {
+        false
+    }
+}
 #[cfg(unix)]
 mod long_timeout;
 #[cfg(unix)]

@@ -6,7 +6,7 @@ use std::io;
 use polder::poller::Poller;
 use polder::{Backend, Runtime};
 
-use super::{fails, in_a_child, open};
+use super::{fails, in_a_child, open, set_descriptor_limit};
 
 /// Every name that a backend has, here or elsewhere.
 const NAMES: [&str; 5] = ["epoll", "kqueue", "event-ports", "iocp", "poll"];
@@ -119,5 +119,145 @@ fn an_environment_that_names_no_backend_is_an_error() {
     let absent = NAMES.into_iter().filter(|name| !available.contains(name));
     for name in ["fax", " "].into_iter().chain(absent.take(1)) {
         in_a_child(NAME, &[("POLDER_BACKEND", name)], environment_is_heeded);
+    }
+}
+
+/// Those that are not available here, whichever features are on.
+fn absent() -> Vec<Backend> {
+    let others = [Backend::Kqueue, Backend::Iocp, Backend::EventPorts];
+    others.into_iter().filter(|it| !it.is_available()).collect()
+}
+
+#[test]
+fn of_a_list_the_first_that_opens_is_taken() {
+    let absent = absent();
+    for backend in Backend::available() {
+        let wishes: Vec<_> = absent.iter().copied().chain([backend]).collect();
+        assert_eq!(Poller::first_of(wishes.clone()).unwrap().backend(), backend);
+        for workers in [1, 2] {
+            let builder = Runtime::builder().workers(workers);
+            let runtime = builder.backends(wishes.clone()).build().unwrap();
+            assert_eq!(runtime.backend(), backend);
+        }
+        let names: Vec<_> = wishes.iter().map(|wish| wish.name()).collect();
+        assert_eq!(Backend::parse_list(&names.join(" , ")).unwrap(), wishes);
+    }
+}
+
+#[test]
+fn a_list_of_which_none_can_be_opened_says_why_of_each() {
+    let absent = absent();
+    let names: Vec<_> = absent.iter().map(|backend| backend.name()).collect();
+    let built = Runtime::builder().backends(absent.clone()).build();
+    for result in [
+        Poller::first_of(absent.clone()).map(drop),
+        Backend::parse_list(&names.join(",")).map(drop),
+        built.map(drop),
+    ] {
+        let error = fails(result, io::ErrorKind::Unsupported, "none is there");
+        lists_what_is_available(&error);
+        for name in &names {
+            assert!(error.to_string().contains(name), "{name}: {error}");
+        }
+    }
+    fails(Poller::first_of([]), io::ErrorKind::InvalidInput, "no wish");
+    let none = Runtime::builder().backends([]).build().map(drop);
+    fails(none, io::ErrorKind::InvalidInput, "no wish");
+    for names in ["", ",", "poll,", "poll,fax", "poll;select"] {
+        let error = fails(
+            Backend::parse_list(names),
+            io::ErrorKind::InvalidInput,
+            names,
+        );
+        lists_what_is_available(&error);
+    }
+}
+
+#[test]
+fn a_list_for_which_there_are_no_descriptors_says_so() {
+    const NAME: &str = "pollers::backends::a_list_for_which_there_are_no_descriptors_says_so";
+    in_a_child(NAME, &[], || {
+        let mut wishes = Backend::available();
+        // Its reactor is the process's, and a panic of its own if it cannot be made.
+        wishes.retain(|backend| *backend != Backend::AsyncIo);
+        set_descriptor_limit(0);
+        let opened = Poller::first_of(wishes.clone());
+        set_descriptor_limit(1024);
+        let words = opened.expect_err("no descriptor may be opened").to_string();
+        for backend in wishes {
+            assert!(words.contains(&format!("backend {backend}: ")), "{words}");
+        }
+        assert!(words.contains("ulimit -n"), "{words}");
+    });
+}
+
+/// The child's half: the list of the environment, of which all are available but the first.
+fn the_rest_of_the_list_is_there() {
+    let list = Backend::list_from_env().unwrap();
+    assert!(list.iter().all(|backend| backend.is_available()));
+    assert_eq!(Backend::from_env().unwrap(), list[0]);
+    assert_eq!(Runtime::new().unwrap().backend(), list[0]);
+    let names = std::env::var("POLDER_BACKEND").unwrap();
+    assert_ne!(names.split(',').next(), Some(list[0].name()));
+}
+
+#[test]
+fn the_environment_may_have_a_list() {
+    const NAME: &str = "pollers::backends::the_environment_may_have_a_list";
+    let first = absent()[0].name();
+    for backend in Backend::available() {
+        let list = format!("{first},{backend},poll");
+        in_a_child(NAME, &[("POLDER_BACKEND", &list)], || {
+            the_rest_of_the_list_is_there();
+        });
+    }
+}
+
+/// What a container's filter does, a sandbox, and an old kernel.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_ring_that_is_refused_is_passed_over_and_alone_says_why() {
+    const NAME: &str =
+        "pollers::backends::a_ring_that_is_refused_is_passed_over_and_alone_says_why";
+    const ERRNO: &str = "POLDER_TEST_ERRNO";
+    let reasons = [
+        (libc::EPERM, io::ErrorKind::PermissionDenied, "seccomp"),
+        (libc::ENOSYS, io::ErrorKind::Unsupported, "sandbox"),
+        (libc::EINVAL, io::ErrorKind::InvalidInput, "6.1"),
+    ];
+    for (errno, ..) in reasons {
+        let number = errno.to_string();
+        let variables = [("POLDER_BACKEND", "io-uring,poll"), (ERRNO, &*number)];
+        in_a_child(NAME, &variables, || {
+            let errno: libc::c_int = std::env::var(ERRNO).unwrap().parse().unwrap();
+            let Some((_, kind, reason)) = reasons.into_iter().find(|it| it.0 == errno) else {
+                panic!("an errno of another test");
+            };
+            // Before anybody has asked for a ring.
+            crate::kernel::linux::refuse(&[libc::SYS_io_uring_setup], errno);
+            assert_eq!(Runtime::new().unwrap().backend(), Backend::Poll);
+            assert!(!Backend::IoUring.is_available());
+            assert!(!Backend::available().contains(&Backend::IoUring));
+            let wishes = [Backend::IoUring, Backend::Epoll];
+            assert_eq!(Poller::first_of(wishes).unwrap().backend(), Backend::Epoll);
+            let built = Runtime::builder().backend(Backend::IoUring).build();
+            for result in [
+                Poller::new(Backend::IoUring).map(drop),
+                "io-uring".parse::<Backend>().map(drop),
+                Backend::parse_list("io-uring").map(drop),
+                built.map(drop),
+            ] {
+                let error = result.expect_err("there is no ring");
+                let words = error.to_string();
+                assert!(words.contains("backend io-uring"), "{words}");
+                if cfg!(feature = "io-uring") {
+                    assert_eq!(error.kind(), kind, "{words}");
+                    assert!(words.contains("io_uring_setup"), "{words}");
+                    assert!(words.contains(reason), "{words}");
+                } else {
+                    assert!(words.contains("feature io-uring"), "{words}");
+                }
+            }
+        });
     }
 }

@@ -124,7 +124,10 @@ fn rule_11_a_descriptor_closed_while_a_thread_waits_harms_nobody() {
 
 /// Whether the backend is polder's own, and not the `polling` crate's.
 fn ours_alone(backend: Backend) -> bool {
-    matches!(backend, Backend::Epoll | Backend::Poll | Backend::Select)
+    matches!(
+        backend,
+        Backend::Epoll | Backend::IoUring | Backend::Poll | Backend::Select
+    )
 }
 
 #[test]

@@ -297,3 +297,74 @@ fn a_stream_is_used_by_turns_from_two_runtimes() {
         other.join().unwrap();
     });
 }
+
+/// A stream that is used on `runtime`, registered there and with nothing to read; and its peer.
+async fn waited_for() -> (TcpStream, std::net::TcpStream) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let near = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (far, _) = listener.accept().unwrap();
+    far.set_read_timeout(Some(LIMIT)).unwrap();
+    let mut near = TcpStream::try_from(near).unwrap();
+    assert!(future::poll_once(near.read(&mut [0])).await.is_none());
+    // A turn or two: what is registered the kernel knows by then.
+    sleep(Duration::from_millis(1)).await;
+    (near, far)
+}
+
+fn sees_the_end(mut peer: &std::net::TcpStream) {
+    use std::io::{ErrorKind, Read};
+    let read = loop {
+        match peer.read(&mut [0]) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            result => break result.expect("the end, within the limit"),
+        }
+    };
+    assert_eq!(read, 0, "the peer sees the end");
+}
+
+#[test]
+fn what_is_dropped_elsewhere_closes_while_its_runtime_is_not_driven() {
+    on_every_backend(|backend| {
+        let runtime = runtime(backend);
+        for _ in 0..3 {
+            let (near, far) = runtime.block_on(waited_for());
+            thread::spawn(move || drop(near)).join().unwrap();
+            sees_the_end(&far);
+            // On the thread itself, too.
+            let (near, far) = runtime.block_on(waited_for());
+            drop(near);
+            sees_the_end(&far);
+        }
+    });
+}
+
+#[test]
+fn what_is_dropped_elsewhere_closes_while_its_runtime_sleeps_or_has_other_work() {
+    on_every_backend(|backend| {
+        for is_busy in [false, true] {
+            let runtime = runtime(backend);
+            let over = Arc::new(AtomicBool::new(false));
+            let (streams, receive) = std::sync::mpsc::channel();
+            let waker = Mailbox::default();
+            let thread = thread::spawn({
+                let (over, waker) = (over.clone(), waker.clone());
+                move || {
+                    let (near, far) = receive.recv().unwrap();
+                    drop::<TcpStream>(near);
+                    sees_the_end(&far);
+                    over.store(true, SeqCst);
+                    waker.send(());
+                }
+            });
+            runtime.block_on(async {
+                streams.send(waited_for().await).unwrap();
+                // Nothing else is registered here.
+                while is_busy && !over.load(SeqCst) {
+                    future::yield_now().await;
+                }
+                waker.receive().await;
+            });
+            thread.join().unwrap();
+        }
+    });
+}
