@@ -89,7 +89,7 @@
 //! | `net` | yes | [`net`] | socket2 |
 //! | `signal` | yes | [`signal`] | signal-hook |
 //! | `blocking` | yes | [`unblock`] and [`io::Unblock`] | none |
-//! | `polling` | yes | on Linux, [`Backend::Polling`] | polling (elsewhere it is there in any case) |
+//! | `polling` | yes | [`Backend::Polling`] | polling (on Windows and illumos it is there in any case) |
 //! | `io-uring` | no | [`Backend::IoUring`]: on Linux, a ring that polls | io-uring |
 //! | `compat` | no | the functions of async-io for [`Async`]`<std::net::TcpStream>` and the like | none |
 //! | `async-io` | no | [`Backend::AsyncIo`]: one reactor for polder and for what stands on async-io | async-io |

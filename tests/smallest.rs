@@ -23,10 +23,10 @@ fn the_loop_tasks_and_time_need_no_feature() {
 
 #[test]
 fn a_backend_whose_feature_is_off_is_named_where_it_is_asked_for_and_nowhere_else() {
-    let mut optional = vec![(Backend::AsyncIo, cfg!(feature = "async-io"))];
-    if cfg!(any(target_os = "linux", target_os = "android")) {
-        optional.push((Backend::Polling, cfg!(feature = "polling")));
-    }
+    let mut optional = vec![
+        (Backend::AsyncIo, cfg!(feature = "async-io")),
+        (Backend::Polling, cfg!(feature = "polling")),
+    ];
     // Where the feature is on, the kernel decides.
     if cfg!(all(target_os = "linux", not(feature = "io-uring"))) {
         optional.push((Backend::IoUring, false));

@@ -47,9 +47,10 @@ pub enum Backend {
     Poll,
     /// `select(2)`: every Unix but illumos and Solaris.
     Select,
-    /// What the `polling` crate makes of epoll: Linux and Android, where polder's feature `polling`
-    /// is on. Slower than [`Epoll`](Self::Epoll); it is there so that the adapter that serves
-    /// kqueue, event ports and completion ports is tested on Linux too.
+    /// What the `polling` crate makes of the platform's own interface: every platform, where
+    /// polder's feature `polling` is on. Slower than polder's own epoll and kqueue. A second
+    /// opinion where one of these is suspected, and the adapter that serves event ports and
+    /// completion ports.
     Polling,
     /// The reactor of the `async-io` crate: every platform, where polder's feature `async-io` is
     /// on. For processes that use async-process, zbus, async-net or others of that family as well,
@@ -106,8 +107,9 @@ impl Backend {
     pub fn is_available(self) -> bool {
         match self {
             Backend::Epoll => cfg!(any(target_os = "linux", target_os = "android")),
-            Backend::Polling => cfg!(feature = "polling") && Backend::Epoll.is_available(),
+            Backend::Polling => cfg!(feature = "polling"),
             Backend::Kqueue => cfg!(any(
+                polder_libkqueue,
                 target_vendor = "apple",
                 target_os = "freebsd",
                 target_os = "dragonfly",
@@ -270,13 +272,22 @@ impl Backend {
             #[cfg(any(target_os = "linux", target_os = "android"))]
             Backend::Epoll => return Ok(AnySelector::Epoll(backends::epoll::open()?)),
             Backend::IoUring => backends::io_uring::open(),
+            #[cfg(any(
+                polder_libkqueue,
+                target_vendor = "apple",
+                target_os = "freebsd",
+                target_os = "dragonfly",
+                target_os = "netbsd",
+                target_os = "openbsd",
+            ))]
+            Backend::Kqueue => backends::kqueue::open(),
             #[cfg(unix)]
             Backend::Poll => backends::poll::open(),
             #[cfg(all(unix, not(any(target_os = "illumos", target_os = "solaris"))))]
             Backend::Select => backends::select::open(),
             #[cfg(all(feature = "async-io", not(loom)))]
             Backend::AsyncIo => backends::async_io::open(),
-            // What is left and available is this platform's own.
+            // The platform's own where there is none of ours, and what is called so.
             _ => backends::polling::open(),
         };
         Ok(AnySelector::Other(selector?))
@@ -294,9 +305,7 @@ impl Backend {
                 "without polder's feature io-uring".into()
             }
             Backend::AsyncIo => "without polder's feature async-io".into(),
-            Backend::Polling if Backend::Epoll.is_available() => {
-                "without polder's feature polling".into()
-            }
+            Backend::Polling => "without polder's feature polling".into(),
             _ => format!("on {}", std::env::consts::OS),
         };
         io::Error::new(

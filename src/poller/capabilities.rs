@@ -24,8 +24,10 @@ pub struct Capabilities {
     pub one_shot: bool,
     /// [`Mode::Edge`](super::Mode::Edge) is there.
     pub edge: bool,
-    /// Events carry the hints `closed`, `error` and `priority`, as far as the kernel reports them.
+    /// Events carry the hints `closed` and `error`, as far as the kernel reports them.
     pub hints: bool,
+    /// Events carry the hint `priority`: the kernel reports urgent data.
+    pub priority: bool,
     /// The poller has a descriptor that another poller can wait for.
     pub descriptor: bool,
     /// What timeouts are rounded up to.

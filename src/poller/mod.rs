@@ -51,8 +51,9 @@
 //!   from one of the descriptor's next owner. [`Token::RESERVED`] and above belong to the poller.
 //! * **Spurious readiness is allowed.** An event says "try again"; the operation decides. Only
 //!   [`readable`](Event::is_readable) and [`writable`](Event::is_writable) are portable facts. The
-//!   others are hints, given where [`Capabilities::hints`] is set, true when given, and
-//!   meaningless on a socket that is not connected yet.
+//!   others are hints, given where [`Capabilities::hints`] is set, and for urgent data
+//!   [`Capabilities::priority`], true when given, and meaningless on a socket that is not connected
+//!   yet.
 //! * **One wait may report a source twice**, and readable and writable apart.
 //! * **After `deregister` returns** no wait that starts later reports the source. Events already
 //!   handed out carry the old token.
@@ -125,8 +126,8 @@ impl Poller {
     /// use std::io::ErrorKind;
     ///
     /// assert!(Poller::new(Backend::default()).is_ok());
-    /// # #[cfg(target_os = "linux")] {
-    /// let error = Poller::new(Backend::Kqueue).unwrap_err();
+    /// # #[cfg(unix)] {
+    /// let error = Poller::new(Backend::Iocp).unwrap_err();
     /// assert_eq!(error.kind(), ErrorKind::Unsupported);
     /// # }
     /// # std::io::Result::Ok(())

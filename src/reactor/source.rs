@@ -244,7 +244,8 @@ impl Source {
         let mut state = self.readiness.lock();
         let mut interest = interest(direction);
         let mode = reactor.mode();
-        let has_no_hints = !reactor.poller().capabilities().hints;
+        let has = reactor.poller().capabilities();
+        let has_no_hints = !has.hints || !has.priority;
         // Without edges arming reports what a short read left, so that is safe without hints for a
         // stream: see `clear_after_short_read`.
         if has_no_hints && (mode == Mode::Edge || self.kind == SourceKind::Other) {

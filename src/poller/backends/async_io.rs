@@ -487,6 +487,7 @@ impl Selector for AsyncIo {
             one_shot: true,
             edge: false,
             hints: false,
+            priority: false,
             descriptor: false,
             granularity: self.parker.capabilities().granularity,
         }

@@ -311,6 +311,7 @@ impl Selector for Epoll {
             one_shot: true,
             edge: true,
             hints: true,
+            priority: true,
             descriptor: true,
             granularity: GRID,
         }

@@ -737,6 +737,7 @@ impl Selector for Uring {
             one_shot: true,
             edge: true,
             hints: true,
+            priority: true,
             descriptor: true,
             granularity: GRID,
         }

@@ -45,6 +45,15 @@ pub(super) mod io_uring {
         false
     }
 }
+#[cfg(any(
+    polder_libkqueue,
+    target_vendor = "apple",
+    target_os = "freebsd",
+    target_os = "dragonfly",
+    target_os = "netbsd",
+    target_os = "openbsd",
+))]
+pub(super) mod kqueue;
 #[cfg(unix)]
 mod long_timeout;
 #[cfg(unix)]
@@ -55,16 +64,19 @@ pub(super) mod poll;
     not(loom),
     any(
         feature = "polling",
-        not(any(target_os = "linux", target_os = "android"))
+        windows,
+        target_os = "illumos",
+        target_os = "solaris",
     )
 ))]
 pub(super) mod polling;
-/// On Linux the adapter is there to be tested, and only where it is asked for.
+/// Where the platform has a backend of ours, the adapter is a second opinion.
 #[cfg(any(
     loom,
     all(
         not(feature = "polling"),
-        any(target_os = "linux", target_os = "android")
+        unix,
+        not(any(target_os = "illumos", target_os = "solaris"))
     )
 ))]
 pub(super) mod polling {

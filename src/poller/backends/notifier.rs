@@ -54,7 +54,7 @@ pub(super) trait Wire {
     /// a write to what is full is no edge.
     #[cfg_attr(
         not(any(target_os = "linux", target_os = "android")),
-        allow(dead_code, reason = "nothing there is watched for edges")
+        allow(dead_code, reason = "not everywhere is it watched for edges")
     )]
     fn fills_up(&self) -> bool;
 }
@@ -117,7 +117,7 @@ impl<W: Wire> Notifier<W> {
     /// As [`consume`](Self::consume), where the descriptor is watched for edges.
     #[cfg_attr(
         not(any(target_os = "linux", target_os = "android")),
-        allow(dead_code, reason = "nothing there is watched for edges")
+        allow(dead_code, reason = "not everywhere is it watched for edges")
     )]
     pub(super) fn acknowledge(&self) -> bool {
         if self.imp.fills_up() {
@@ -162,7 +162,7 @@ mod imp {
     }
 
     impl Imp {
-        pub(super) fn new() -> io::Result<Imp> {
+        pub(in super::super) fn new() -> io::Result<Imp> {
             let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
             eventfd(0, flags).map(Imp::Eventfd).or_else(|refused| {
                 // What is short for one descriptor is short for two, and is what there is to say.
@@ -171,7 +171,7 @@ mod imp {
             })
         }
 
-        pub(super) fn descriptor(&self) -> BorrowedDescriptor<'_> {
+        pub(in super::super) fn descriptor(&self) -> BorrowedDescriptor<'_> {
             match self {
                 Imp::Eventfd(eventfd) => eventfd.as_fd(),
                 Imp::Pair(pair) => pair.descriptor(),
@@ -227,7 +227,7 @@ mod pair {
     }
 
     impl Pair {
-        pub(super) fn new() -> io::Result<Pair> {
+        pub(in super::super) fn new() -> io::Result<Pair> {
             // A pair of sockets rather than a pipe: the standard library makes it close-on-exec
             // on every Unix.
             let (read, write) = UnixStream::pair().map_err(|error| failed("socketpair", error))?;
@@ -236,7 +236,7 @@ mod pair {
             Ok(Pair { read, write })
         }
 
-        pub(super) fn descriptor(&self) -> BorrowedDescriptor<'_> {
+        pub(in super::super) fn descriptor(&self) -> BorrowedDescriptor<'_> {
             self.read.as_fd()
         }
     }

@@ -104,6 +104,7 @@ impl Selector for Polling {
             one_shot: true,
             edge: self.poller.supports_edge(),
             hints: false,
+            priority: false,
             descriptor: false,
             granularity: match cfg!(windows) {
                 true => Duration::from_millis(1),

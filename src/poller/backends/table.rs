@@ -42,7 +42,7 @@ pub(super) trait PollSet: Send {
     /// What timeouts are rounded up to.
     fn granularity(&self) -> Duration;
 
-    /// Whether it reports hang-up and error apart from readable and writable.
+    /// Whether it reports hang-up, error and urgent data apart from readable and writable.
     fn hints(&self) -> bool;
 
     /// Polls a descriptor for `interest` from now on; not at all if that is empty.
@@ -135,6 +135,7 @@ impl<W: Wire> TablePoller<W> {
                 one_shot: true,
                 edge: false,
                 hints: poll_set.hints(),
+                priority: poll_set.hints(),
                 descriptor: false,
                 granularity: poll_set.granularity(),
             },

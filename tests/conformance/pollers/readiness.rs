@@ -68,7 +68,7 @@ fn rule_02_hints_are_true_on_a_connected_socket() {
             ours.rearm(READABLE);
             ours.until_hinted(READABLE, Event::is_closed);
         }
-        if poller.capabilities().hints {
+        if poller.capabilities().priority {
             let (ours, theirs) = tcp_pair();
             let ours = Source::new(poller, ours, 2, READABLE | Interest::PRIORITY, mode);
             theirs.send_out_of_band(b"!").unwrap();

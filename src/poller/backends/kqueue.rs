@@ -1,0 +1,837 @@
+//! `kqueue(2)`: macOS and the other systems of Apple's, FreeBSD, NetBSD, OpenBSD, DragonFly. Level,
+//! one-shot and edges; one system call a wait, and one for a change of both directions.
+//!
+//! A kqueue watches a descriptor by *filters*, one for reading and one for writing, each of which
+//! is added, reported and removed by itself. So a **table** remembers, by descriptor number, what
+//! was asked for and which filters the kernel has. It also finds duplicates, which a kqueue would
+//! take for changes, and unknown descriptors. A change removes the filters that are there and adds
+//! those that are wanted, in one call, since adding one that is there changes none of its flags
+//! (`kqueue_register` in FreeBSD's sys/kern/kern_event.c); adding it reports what is ready already.
+//!
+//! **No stale event, no lost one.** What the kernel hands back of a filter is the *stamp* of the
+//! change that added it, not the token, which need not fit into a pointer. Changes are made under
+//! the table's lock, and reports are read under it, after the wait: a report whose stamp is not its
+//! line's is about what has been changed since, and the filters added then report again.
+//!
+//! **One-shot** is a flag of each filter, but the contract's of the source: once either filter was
+//! reported the line is spent. The other filter stays until the next change; if it comes in a later
+//! wait it is dropped.
+//!
+//! Traps, each seen in the kernels' sources or manuals (docs/PLATFORM.md lists them):
+//!
+//! * `EV_EOF` on the read filter comes with data unread: it is readable, and closed. On the write
+//!   filter our own `shutdown(Write)` sets it too: it is no hint there. `fflags` is the socket's
+//!   error.
+//! * On the write end of a pipe whose reader has gone no write filter can be added (`EPIPE`): it is
+//!   reported from [`Table::broken`], by our own notification.
+//! * Closing a descriptor removes its filters, and a number that was closed behind our back stays
+//!   in the table: hence the contract's duty to deregister first.
+//! * A change of Darwin's `EVFILT_USER` overwrites its `udata`: so a notification is known by its
+//!   filter.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::io::{Errno, retry_on_intr};
+
+use super::notifier::{Imp, Notifier, Wire};
+use crate::poller::error::{failed, not_registered, registered_already};
+use crate::poller::{
+    BorrowedDescriptor, Capabilities, Event, Events, Interest, Mode, Ready, Selector, Token, Until,
+};
+use crate::sync::Mutex;
+use crate::sys as system;
+
+#[cfg_attr(polder_libkqueue, path = "kqueue/libkqueue.rs")]
+#[cfg_attr(not(polder_libkqueue), path = "kqueue/native.rs")]
+mod sys;
+
+use sys::{
+    EV_ADD, EV_CLEAR, EV_DELETE, EV_EOF, EV_ONESHOT, EV_RECEIPT, EVFILT_READ, EVFILT_TIMER,
+    EVFILT_WRITE, Filter, Flags, Kevent, Queue,
+};
+
+/// The longest timeout that is passed on; the wait comes round and asks again. NetBSD and OpenBSD
+/// refuse more than 100,000,000 seconds, others have less to say about it.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
+
+/// The identifier of our user event and of our timer, each the only one of its filter.
+const OURS: usize = 0;
+
+/// The stamp of our own descriptor, where there is no user event. No change has it.
+const OUR_STAMP: usize = 0;
+
+/// The filters of a descriptor, in the order in which they are added.
+const FILTERS: [(Interest, Filter); 2] = [
+    (Interest::WRITABLE, EVFILT_WRITE),
+    (Interest::READABLE, EVFILT_READ),
+];
+
+/// Opens the backend.
+pub(in crate::poller) fn open() -> io::Result<Box<dyn Selector>> {
+    Ok(Box::new(Kqueue::new()?))
+}
+
+struct Kqueue {
+    queue: Arc<Queue>,
+    notifier: Notifier<Wake>,
+    table: Mutex<Table>,
+    /// When our timer fires, for a foreign loop.
+    armed: Mutex<Option<Instant>>,
+    /// The waiting thread's.
+    buffer: Mutex<Buffer>,
+}
+
+/// Where the kernel writes events.
+#[derive(Default)]
+struct Buffer(Vec<MaybeUninit<Kevent>>);
+
+// SAFETY: what keeps an event on its thread is that its `udata` is a pointer by its type. All of
+// ours were made from integers and are read as such.
+unsafe impl Send for Buffer {}
+
+#[derive(Default)]
+struct Table {
+    /// By descriptor number; the kernel hands out the lowest free one, so this stays dense.
+    lines: Vec<Line>,
+    last_stamp: usize,
+    /// Who waits to write to what is known to be broken.
+    broken: Vec<RawFd>,
+}
+
+#[derive(Clone, Copy)]
+struct Line {
+    token: Token,
+    mode: Mode,
+    stamp: usize,
+    /// The filters that the kernel has.
+    filters: Interest,
+    registered: bool,
+    /// One-shot, and reported.
+    spent: bool,
+    /// In [`Table::broken`].
+    broken: bool,
+}
+
+const UNREGISTERED: Line = Line {
+    token: Token(0),
+    mode: Mode::OneShot,
+    stamp: OUR_STAMP,
+    filters: Interest::NONE,
+    registered: false,
+    spent: false,
+    broken: false,
+};
+
+/// What ends a wait from another thread.
+enum Wake {
+    User(Arc<Queue>),
+    /// Where there are no user events.
+    Descriptor(Imp),
+}
+
+impl Wire for Wake {
+    fn write(&self) -> io::Result<()> {
+        match (self, sys::USER) {
+            (Wake::User(queue), Some((filter, trigger))) => {
+                // No flags: FreeBSD takes EV_CLEAR here for "clear it".
+                let mut change = sys::kevent_of(OURS, filter, 0, OUR_STAMP);
+                change.fflags = trigger;
+                let result = retry_on_intr(|| queue.kevent(&[change], &mut [], None));
+                result.map_err(|error| failed("kevent", error))?;
+                Ok(())
+            }
+            (Wake::User(_), None) => unreachable!("it was made of a user event"),
+            (Wake::Descriptor(imp), _) => imp.write(),
+        }
+    }
+
+    fn drain(&self) {
+        match self {
+            Wake::User(_) => {}
+            Wake::Descriptor(imp) => imp.drain(),
+        }
+    }
+
+    fn fills_up(&self) -> bool {
+        match self {
+            Wake::User(_) => false,
+            Wake::Descriptor(imp) => imp.fills_up(),
+        }
+    }
+}
+
+impl Wake {
+    fn new(queue: &Arc<Queue>) -> io::Result<Wake> {
+        // Whatever it is refused for: what the other way says is what there is to say.
+        if let Some((filter, _)) = sys::USER {
+            let change = sys::kevent_of(OURS, filter, EV_ADD | EV_CLEAR | EV_RECEIPT, OUR_STAMP);
+            if change_one(queue, change).is_ok() {
+                return Ok(Wake::User(queue.clone()));
+            }
+        }
+        Wake::of_descriptor(queue)
+    }
+
+    fn of_descriptor(queue: &Queue) -> io::Result<Wake> {
+        let imp = Imp::new()?;
+        let number = imp.descriptor().as_raw_fd() as usize;
+        let flags = EV_ADD | EV_CLEAR | EV_RECEIPT;
+        let change = sys::kevent_of(number, EVFILT_READ, flags, OUR_STAMP);
+        change_one(queue, change).map_err(|error| failed("kevent", error))?;
+        Ok(Wake::Descriptor(imp))
+    }
+}
+
+/// Applies one change, which has `EV_RECEIPT`.
+fn change_one(queue: &Queue, change: Kevent) -> Result<(), Errno> {
+    let mut receipt = [MaybeUninit::uninit()];
+    let count = retry_on_intr(|| queue.kevent(&[change], &mut receipt, Some(Duration::ZERO)))?;
+    match written(&receipt, count).first().map_or(0, sys::error) {
+        0 => Ok(()),
+        number => Err(Errno::from_raw_os_error(number)),
+    }
+}
+
+/// The first `count` events of a list, which a call has written.
+fn written(events: &[MaybeUninit<Kevent>], count: usize) -> &[Kevent] {
+    let events = &events[..count];
+    // SAFETY: the call that returned `count` has written so many, from the first on.
+    unsafe { std::slice::from_raw_parts(events.as_ptr().cast(), events.len()) }
+}
+
+impl Kqueue {
+    fn new() -> io::Result<Kqueue> {
+        let queue = Arc::new(Queue::new()?);
+        let wake = Wake::new(&queue)?;
+        Ok(Kqueue::with(queue, wake))
+    }
+
+    fn with(queue: Arc<Queue>, wake: Wake) -> Kqueue {
+        Kqueue {
+            queue,
+            notifier: Notifier::with(wake),
+            table: Mutex::new(Table::default()),
+            armed: Mutex::new(None),
+            buffer: Mutex::new(Buffer::default()),
+        }
+    }
+
+    /// Replaces the filters of a line by those of `interest`, both or none. If that fails the
+    /// line has none.
+    fn set_filters(&self, table: &mut Table, number: RawFd, interest: Interest) -> io::Result<()> {
+        let line = &mut table.lines[number as usize];
+        let flags = EV_ADD | flags(line.mode);
+        let mut changes = [change(number, EVFILT_READ, EV_DELETE, OUR_STAMP); 4];
+        let mut count = 0;
+        let mut push = |change| {
+            changes[count] = change;
+            count += 1;
+        };
+        for (direction, filter) in FILTERS {
+            if line.filters.contains(direction) {
+                push(change(number, filter, EV_DELETE, OUR_STAMP));
+            }
+        }
+        for (direction, filter) in FILTERS {
+            if interest.contains(direction) {
+                push(change(number, filter, flags, line.stamp));
+            }
+        }
+        if count == 0 {
+            return Ok(());
+        }
+        let changes = &changes[..count];
+        let mut receipts = [MaybeUninit::uninit(); 4];
+        let receipts = &mut receipts[..count];
+        // The receipts leave no room for events.
+        let count = retry_on_intr(|| self.queue.kevent(changes, receipts, Some(Duration::ZERO)))
+            .map_err(|error| failed("kevent", error))?;
+        line.filters = Interest::NONE;
+        let (mut refused, mut is_broken) = (None, false);
+        for (change, receipt) in changes.iter().zip(written(receipts, count)) {
+            let number = sys::error(receipt);
+            if change.flags & EV_ADD == 0 {
+                // One that was not there has been reported, one-shot, or closed behind our back.
+                continue;
+            }
+            let is_write = change.filter == EVFILT_WRITE;
+            match number {
+                0 if is_write => line.filters |= Interest::WRITABLE,
+                0 => line.filters |= Interest::READABLE,
+                libc::EPIPE if is_write => is_broken = true,
+                number => refused = Some(number),
+            }
+        }
+        if let Some(number) = refused {
+            let change = |filter| change(number, filter, EV_DELETE, OUR_STAMP);
+            for (direction, filter) in FILTERS {
+                if line.filters.contains(direction) {
+                    let _ = change_one(&self.queue, change(filter));
+                }
+            }
+            line.filters = Interest::NONE;
+            return Err(refusal(number));
+        }
+        if is_broken {
+            self.mark_broken(table, number)?;
+        }
+        Ok(())
+    }
+
+    /// Reports a descriptor as writable although the kernel does not watch it for that.
+    fn mark_broken(&self, table: &mut Table, number: RawFd) -> io::Result<()> {
+        let line = &mut table.lines[number as usize];
+        if !line.broken {
+            line.broken = true;
+            table.broken.push(number);
+        }
+        // Under the table's lock, so that whoever it wakes finds it.
+        self.notifier.kick()
+    }
+}
+
+impl Table {
+    fn line(&mut self, number: RawFd) -> &mut Line {
+        let index = number as usize;
+        if index >= self.lines.len() {
+            self.lines.resize(index + 1, UNREGISTERED);
+        }
+        &mut self.lines[index]
+    }
+
+    fn next_stamp(&mut self) -> usize {
+        self.last_stamp = self.last_stamp.wrapping_add(1).max(OUR_STAMP + 1);
+        self.last_stamp
+    }
+
+    /// Turns what the kernel reported of a filter into an event.
+    fn collect(&mut self, report: &Kevent, last: &mut Option<usize>, events: &mut Events) {
+        let Some(line) = self.lines.get_mut(report.ident) else {
+            return;
+        };
+        if !line.registered || line.stamp != sys::stamp(report) {
+            return;
+        }
+        // What was reported in the same wait belongs to the same report.
+        let is_second = *last == Some(report.ident);
+        if line.mode == Mode::OneShot {
+            line.filters = match report.filter {
+                EVFILT_READ => line.filters.without(Interest::READABLE),
+                _ => line.filters.without(Interest::WRITABLE),
+            };
+            if line.spent && !is_second {
+                return;
+            }
+            line.spent = true;
+        }
+        let ready = ready(report, line.filters);
+        match events.list.last_mut() {
+            Some(event) if is_second => *event = Event::new(line.token, event.ready() | ready),
+            _ => events.push(Event::new(line.token, ready)),
+        }
+        *last = Some(report.ident);
+    }
+
+    /// Reports what is known to be broken. Returns whether there is more to come: for want of room,
+    /// or because it is reported as long as somebody wants to know.
+    fn collect_broken(&mut self, events: &mut Events) -> bool {
+        let Table { lines, broken, .. } = self;
+        broken.retain(|number| {
+            let line = &mut lines[*number as usize];
+            if line.broken && !line.spent {
+                if events.len() == events.limit() {
+                    return true;
+                }
+                let ready = Ready::READABLE | Ready::WRITABLE | Ready::ERROR;
+                events.push(Event::new(line.token, ready));
+                line.spent = line.mode == Mode::OneShot;
+            }
+            line.broken &= line.mode == Mode::Level;
+            line.broken
+        });
+        !broken.is_empty()
+    }
+}
+
+impl Selector for Kqueue {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            level: true,
+            one_shot: true,
+            edge: true,
+            hints: true,
+            priority: false,
+            descriptor: true,
+            granularity: Duration::from_nanos(1),
+        }
+    }
+
+    fn register(
+        &self,
+        descriptor: BorrowedDescriptor<'_>,
+        token: Token,
+        interest: Interest,
+        mode: Mode,
+    ) -> io::Result<()> {
+        let number = descriptor.as_raw_fd();
+        let table = &mut *self.table.lock();
+        let stamp = table.next_stamp();
+        let line = table.line(number);
+        if line.registered {
+            return Err(registered_already());
+        }
+        *line = Line {
+            token,
+            mode,
+            stamp,
+            registered: true,
+            ..UNREGISTERED
+        };
+        let result = self.set_filters(table, number, interest);
+        if result.is_err() {
+            *table.line(number) = UNREGISTERED;
+        }
+        result
+    }
+
+    fn modify(
+        &self,
+        descriptor: BorrowedDescriptor<'_>,
+        token: Token,
+        interest: Interest,
+        mode: Mode,
+    ) -> io::Result<()> {
+        let number = descriptor.as_raw_fd();
+        let table = &mut *self.table.lock();
+        let stamp = table.next_stamp();
+        let line = table.line(number);
+        if !line.registered {
+            return Err(not_registered());
+        }
+        *line = Line {
+            token,
+            mode,
+            stamp,
+            spent: false,
+            broken: false,
+            ..*line
+        };
+        self.set_filters(table, number, interest)
+    }
+
+    fn deregister(&self, descriptor: BorrowedDescriptor<'_>) -> io::Result<()> {
+        let number = descriptor.as_raw_fd();
+        let table = &mut *self.table.lock();
+        if !table.line(number).registered {
+            return Err(not_registered());
+        }
+        let result = self.set_filters(table, number, Interest::NONE);
+        *table.line(number) = UNREGISTERED;
+        result
+    }
+
+    fn wait(&self, events: &mut Events, until: &Until) -> io::Result<bool> {
+        let timeout = until.timeout();
+        let cut = timeout.map(|timeout| timeout.min(LONGEST));
+        let limit = events.limit();
+        let buffer = &mut self.buffer.lock().0;
+        if buffer.len() < limit {
+            buffer.resize(limit, MaybeUninit::uninit());
+        }
+        let count = (self.queue)
+            .kevent(&[], &mut buffer[..limit], cut)
+            .map_err(|error| failed("kevent", error))?;
+        let over = match until {
+            Until::Now => true,
+            Until::Deadline { .. } => count == 0 && cut == timeout,
+            Until::Never => false,
+        };
+        let mut notified = false;
+        if count > 0 {
+            let mut last = None;
+            let mut table = self.table.lock();
+            for report in written(buffer, count) {
+                match report.filter {
+                    EVFILT_TIMER => *self.armed.lock() = None,
+                    EVFILT_READ | EVFILT_WRITE if sys::stamp(report) != OUR_STAMP => {
+                        table.collect(report, &mut last, events);
+                    }
+                    // Our user event, or our own descriptor.
+                    _ => notified |= self.notifier.acknowledge(),
+                }
+            }
+            if !table.broken.is_empty() && table.collect_broken(events) {
+                self.notifier.kick()?;
+            }
+        }
+        if count > 0 && (over || !events.is_empty()) {
+            // A notification that found no room came before this wait returns. Its event comes with
+            // a later one, and is nobody's then. (That the list is full does not tell: libkqueue
+            // leaves room.)
+            self.notifier.end_round();
+        }
+        match over || notified || !events.is_empty() {
+            true => Ok(over),
+            // About what has changed meanwhile, or our timer; or this was not all of the timeout.
+            false => Err(Errno::INTR.into()),
+        }
+    }
+
+    fn notify(&self) -> io::Result<()> {
+        self.notifier.notify()
+    }
+
+    fn descriptor(&self) -> Option<BorrowedDescriptor<'_>> {
+        Some(self.queue.descriptor())
+    }
+
+    fn arm(&self, until: Until) -> io::Result<()> {
+        let mut armed = self.armed.lock();
+        let (flags, left, deadline) = match until {
+            Until::Deadline { deadline, .. }
+                if *armed == Some(deadline) && system::has_kernel_clock() =>
+            {
+                return Ok(());
+            }
+            Until::Deadline { deadline, now } => {
+                (EV_ADD | EV_ONESHOT, deadline - now, Some(deadline))
+            }
+            Until::Now => return self.notifier.kick(),
+            Until::Never if armed.is_none() => return Ok(()),
+            Until::Never => (EV_DELETE, Duration::ZERO, None),
+        };
+        let mut timer = sys::kevent_of(OURS, EVFILT_TIMER, flags | EV_RECEIPT, OUR_STAMP);
+        sys::set_timer(&mut timer, left.min(LONGEST));
+        match change_one(&self.queue, timer) {
+            // One-shot, and reported.
+            Ok(()) | Err(Errno::NOENT) => *armed = deadline,
+            Err(error) => return Err(failed("kevent", error)),
+        }
+        Ok(())
+    }
+
+    fn accepts_files(&self) -> bool {
+        true
+    }
+}
+
+fn change(number: RawFd, filter: Filter, flags: Flags, stamp: usize) -> Kevent {
+    sys::kevent_of(number as usize, filter, flags | EV_RECEIPT, stamp)
+}
+
+fn flags(mode: Mode) -> Flags {
+    match mode {
+        Mode::Level => 0,
+        Mode::OneShot => EV_ONESHOT,
+        Mode::Edge => EV_CLEAR,
+    }
+}
+
+/// The error of adding a filter. Some systems cannot watch all that `select` can: terminals and
+/// other devices of macOS are refused with `EINVAL`.
+fn refusal(number: i32) -> io::Error {
+    let error = io::Error::from_raw_os_error(number);
+    match number {
+        libc::EINVAL | libc::ENODEV | libc::EOPNOTSUPP | libc::EPERM => io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            format!("kqueue cannot watch this descriptor ({error}); perhaps select can"),
+        ),
+        _ => error,
+    }
+}
+
+/// What a filter says, beside which the source has `others`.
+fn ready(report: &Kevent, others: Interest) -> Ready {
+    let is_end = report.flags & EV_EOF != 0;
+    let mut ready = match report.filter {
+        EVFILT_READ if is_end => Ready::READABLE | Ready::CLOSED,
+        EVFILT_READ => Ready::READABLE,
+        _ => Ready::WRITABLE,
+    };
+    if is_end {
+        // An end is for both, also where one filter alone reports it. It is on the write filter
+        // after our own `shutdown(Write)` too, while the peer may send on.
+        if report.filter == EVFILT_READ || !others.contains(Interest::READABLE) {
+            ready |= Ready::READABLE | Ready::WRITABLE;
+        }
+        if report.fflags != 0 {
+            ready |= Ready::READABLE | Ready::WRITABLE | Ready::ERROR;
+        }
+    }
+    ready
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::io::{Read, Write};
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    thread_local! {
+        static CALLS: Cell<usize> = const { Cell::new(0) };
+    }
+
+    /// Called by each `kevent`.
+    pub(super) fn count_call() {
+        CALLS.set(CALLS.get() + 1);
+    }
+
+    /// What `f` returns, and how many calls of `kevent` it took this thread.
+    fn calls<T>(f: impl FnOnce() -> T) -> (T, usize) {
+        let before = CALLS.get();
+        let result = f();
+        (result, CALLS.get() - before)
+    }
+
+    fn pair() -> (UnixStream, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        (ours, theirs)
+    }
+
+    /// One wait that ends at once, or is interrupted as one is that has nothing to report.
+    fn look(kqueue: &Kqueue, events: &mut Events) -> usize {
+        events.clear();
+        match kqueue.wait(events, &Until::Now) {
+            Ok(_) => events.len(),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    const READABLE: Interest = Interest::READABLE;
+
+    /// Where there are no user events (OpenBSD, NetBSD 9), a descriptor of ours does it.
+    #[test]
+    fn a_descriptor_notifies_as_a_user_event_does() {
+        let queue = Arc::new(Queue::new().unwrap());
+        let wake = Wake::of_descriptor(&queue).unwrap();
+        let kqueue = Kqueue::with(queue, wake);
+        let mut events = Events::with_capacity(1);
+        for _ in 0..1_000 {
+            kqueue.notify().unwrap();
+            kqueue.notify().unwrap();
+            assert!(!kqueue.wait(&mut events, &Until::Never).unwrap());
+            assert!(events.is_empty());
+        }
+        let interrupted = kqueue.wait(
+            &mut events,
+            &Until::after(Some(Duration::from_millis(5)), Instant::now),
+        );
+        assert!(interrupted.unwrap(), "a notification was left over");
+        std::thread::scope(|scope| {
+            for _ in 0..100 {
+                scope.spawn(|| kqueue.notify().unwrap());
+                assert!(!kqueue.wait(&mut events, &Until::Never).unwrap());
+            }
+        });
+    }
+
+    #[test]
+    fn a_notification_beside_as_many_events_as_there_is_room_for_ends_no_later_wait() {
+        for room in 1..6 {
+            let kqueue = Kqueue::new().unwrap();
+            let pairs: Vec<_> = (0..6).map(|_| pair()).collect();
+            for (number, (ours, _)) in pairs.iter().enumerate() {
+                let token = Token(number as u64);
+                let interest = Interest::WRITABLE;
+                (kqueue.register(ours.as_fd(), token, interest, Mode::Edge)).unwrap();
+            }
+            kqueue.notify().unwrap();
+            let mut events = Events::with_capacity(room);
+            assert!(!kqueue.wait(&mut events, &Until::Never).unwrap());
+            assert!(!events.is_empty(), "{room}: nothing was reported");
+            for (ours, _) in &pairs {
+                kqueue.deregister(ours.as_fd()).unwrap();
+            }
+            let start = Instant::now();
+            let until = Until::after(Some(Duration::from_millis(5)), Instant::now);
+            events.clear();
+            // It may be interrupted; it may not end.
+            match kqueue.wait(&mut events, &until) {
+                Ok(over) => assert!(
+                    over && start.elapsed() >= Duration::from_millis(5),
+                    "{room}"
+                ),
+                Err(error) => assert_eq!(error.kind(), io::ErrorKind::Interrupted, "{room}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_wait_is_one_call_and_so_is_a_change_of_both_directions() {
+        let kqueue = Kqueue::new().unwrap();
+        let (ours, mut theirs) = pair();
+        let both = READABLE | Interest::WRITABLE;
+        let mut events = Events::new();
+        for mode in [Mode::Level, Mode::OneShot, Mode::Edge] {
+            let ((), count) = calls(|| {
+                kqueue.register(ours.as_fd(), Token(1), both, mode).unwrap();
+            });
+            assert_eq!(count, 1, "to register, {mode:?}");
+            theirs.write_all(b"x").unwrap();
+            let (reported, count) = calls(|| look(&kqueue, &mut events));
+            assert_eq!((reported, count), (1, 1), "to wait, {mode:?}: {events:?}");
+            let event = events.iter().next().unwrap();
+            assert!(event.is_readable() && event.is_writable(), "{event:?}");
+            assert_eq!((&ours).read(&mut [0; 8]).unwrap(), 1);
+            let ((), count) = calls(|| {
+                kqueue.modify(ours.as_fd(), Token(2), both, mode).unwrap();
+            });
+            assert_eq!(count, 1, "to modify, {mode:?}");
+            let ((), count) = calls(|| kqueue.deregister(ours.as_fd()).unwrap());
+            assert_eq!(count, 1, "to deregister, {mode:?}");
+            assert_eq!(look(&kqueue, &mut events), 0, "{events:?}");
+        }
+        // What the kernel watches for nothing costs nothing.
+        let ((), count) = calls(|| {
+            let mode = Mode::Edge;
+            (kqueue.register(ours.as_fd(), Token(3), Interest::NONE, mode)).unwrap();
+            kqueue.deregister(ours.as_fd()).unwrap();
+        });
+        assert_eq!(count, 0);
+        let ((), count) = calls(|| (0..1_000).for_each(|_| kqueue.notify().unwrap()));
+        assert_eq!(count, 1, "a thousand notifications");
+    }
+
+    #[cfg(feature = "net")]
+    #[test]
+    fn a_tcp_stream_that_waits_again_costs_one_wait_and_nothing_else() {
+        use crate::Backend;
+        use crate::net::TcpListener;
+        use futures_lite::{AsyncReadExt, AsyncWriteExt};
+
+        const ROUNDS: usize = 200;
+        let runtime = crate::Runtime::builder()
+            .backend(Backend::Kqueue)
+            .build()
+            .unwrap();
+        let ((), count) = runtime.block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap();
+            let client = std::thread::spawn(move || {
+                let mut stream = std::net::TcpStream::connect(address).unwrap();
+                let mut byte = [7];
+                for _ in 0..=ROUNDS {
+                    stream.write_all(&byte).unwrap();
+                    stream.read_exact(&mut byte).unwrap();
+                }
+            });
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut bytes = [0; 16];
+            let mut before = 0;
+            for round in 0..=ROUNDS {
+                if round == 1 {
+                    before = CALLS.get();
+                }
+                assert_eq!(stream.read(&mut bytes).await.unwrap(), 1);
+                stream.write_all(&bytes[..1]).await.unwrap();
+            }
+            let count = CALLS.get() - before;
+            drop(stream);
+            client.join().unwrap();
+            ((), count)
+        });
+        assert!(
+            count <= ROUNDS + ROUNDS / 20,
+            "{count} calls of kevent for {ROUNDS} messages"
+        );
+    }
+
+    /// No write filter can be added on a pipe whose reader has gone (`EPIPE`). Linux has no such
+    /// case, so it is asked for here.
+    #[test]
+    fn what_is_known_to_be_broken_is_reported_like_what_the_kernel_reports() {
+        let kqueue = Kqueue::new().unwrap();
+        let (ours, _theirs) = pair();
+        let number = ours.as_raw_fd();
+        let mut events = Events::new();
+        for mode in [Mode::Level, Mode::OneShot, Mode::Edge] {
+            (kqueue.register(ours.as_fd(), Token(1), READABLE, mode)).unwrap();
+            let break_it = || {
+                kqueue
+                    .mark_broken(&mut kqueue.table.lock(), number)
+                    .unwrap()
+            };
+            break_it();
+            // It ends a wait that would be for ever.
+            events.clear();
+            assert!(!kqueue.wait(&mut events, &Until::Never).unwrap());
+            let event = events.iter().next().unwrap();
+            assert!(event.is_writable() && event.is_error(), "{event:?}");
+            let again = usize::from(mode == Mode::Level);
+            assert_eq!(look(&kqueue, &mut events), again, "{mode:?}");
+            assert_eq!(look(&kqueue, &mut events), again, "{mode:?}");
+            break_it();
+            (kqueue.modify(ours.as_fd(), Token(2), READABLE, mode)).unwrap();
+            assert_eq!(look(&kqueue, &mut events), 0, "{mode:?}, modified");
+            break_it();
+            kqueue.deregister(ours.as_fd()).unwrap();
+            assert_eq!(look(&kqueue, &mut events), 0, "{mode:?}, deregistered");
+            // Without room it waits for the next time.
+            (kqueue.register(ours.as_fd(), Token(3), READABLE, mode)).unwrap();
+            let (other, mut others) = pair();
+            others.write_all(b"x").unwrap();
+            (kqueue.register(other.as_fd(), Token(4), READABLE, mode)).unwrap();
+            break_it();
+            let mut one = Events::with_capacity(1);
+            let mut seen = Vec::new();
+            for _ in 0..6 {
+                look(&kqueue, &mut one);
+                seen.extend(one.iter().map(|event| event.token().0));
+            }
+            assert!(seen.contains(&3) && seen.contains(&4), "{mode:?}: {seen:?}");
+            kqueue.deregister(other.as_fd()).unwrap();
+            kqueue.deregister(ours.as_fd()).unwrap();
+        }
+    }
+
+    /// What the kernel reported before a change, and is looked at after it, is nobody's.
+    #[test]
+    fn a_report_that_is_older_than_the_last_change_is_dropped() {
+        let kqueue = Kqueue::new().unwrap();
+        let (ours, _theirs) = pair();
+        let number = ours.as_raw_fd();
+        (kqueue.register(ours.as_fd(), Token(1), READABLE, Mode::Edge)).unwrap();
+        let stamp = kqueue.table.lock().line(number).stamp;
+        let collect = || {
+            let report = sys::kevent_of(number as usize, EVFILT_READ, EV_CLEAR, stamp);
+            let mut events = Events::new();
+            (kqueue.table.lock()).collect(&report, &mut None, &mut events);
+            events.len()
+        };
+        assert_eq!(collect(), 1);
+        (kqueue.modify(ours.as_fd(), Token(2), READABLE, Mode::Edge)).unwrap();
+        assert_eq!(collect(), 0, "modified since");
+        kqueue.deregister(ours.as_fd()).unwrap();
+        assert_eq!(collect(), 0, "deregistered since");
+        (kqueue.register(ours.as_fd(), Token(3), READABLE, Mode::Edge)).unwrap();
+        assert_eq!(collect(), 0, "the number's next owner");
+        kqueue.deregister(ours.as_fd()).unwrap();
+        kqueue.table.lock().last_stamp = usize::MAX;
+        assert_ne!(kqueue.table.lock().next_stamp(), OUR_STAMP);
+    }
+
+    #[test]
+    fn an_end_is_a_hint_where_it_is_the_peers() {
+        let told = |filter, fflags| {
+            let mut report = sys::kevent_of(9, filter, EV_EOF, 1);
+            report.fflags = fflags;
+            let event = Event::new(Token(1), ready(&report, READABLE));
+            assert!(event.is_readable() || event.is_writable(), "worth a try");
+            (event.is_readable(), event.is_closed(), event.is_error())
+        };
+        // With data unread too: the attempt finds out.
+        assert_eq!(told(EVFILT_READ, 0), (true, true, false));
+        assert_eq!(told(EVFILT_READ, 54), (true, true, true));
+        // Our own `shutdown(Write)` looks like that.
+        assert_eq!(told(EVFILT_WRITE, 0), (false, false, false));
+        assert_eq!(told(EVFILT_WRITE, 54), (true, false, true));
+    }
+}

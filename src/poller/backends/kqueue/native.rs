@@ -1,0 +1,115 @@
+//! `kqueue` and `kevent` as the system's C library has them. (What rustix offers knows neither
+//! `fflags` nor timers below a millisecond.)
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::ptr;
+use std::time::Duration;
+
+use rustix::io::{Errno, FdFlags};
+
+use crate::poller::error::failed;
+
+pub(super) use libc::{
+    EV_ADD, EV_CLEAR, EV_DELETE, EV_EOF, EV_ONESHOT, EV_RECEIPT, EVFILT_READ, EVFILT_TIMER,
+    EVFILT_WRITE, kevent as Kevent,
+};
+
+#[cfg(not(target_os = "netbsd"))]
+pub(super) type Filter = i16;
+#[cfg(target_os = "netbsd")]
+pub(super) type Filter = u32;
+#[cfg(not(target_os = "netbsd"))]
+pub(super) type Flags = u16;
+#[cfg(target_os = "netbsd")]
+pub(super) type Flags = u32;
+
+/// The filter for notifications, and what triggers it. NetBSD has it since 10, OpenBSD since 7.8.
+#[cfg(not(target_os = "openbsd"))]
+pub(super) const USER: Option<(Filter, u32)> = Some((libc::EVFILT_USER, libc::NOTE_TRIGGER));
+#[cfg(target_os = "openbsd")]
+pub(super) const USER: Option<(Filter, u32)> = None;
+
+pub(super) struct Queue(OwnedFd);
+
+impl Queue {
+    /// Opens one. A child that is forked inherits no kqueue, so only `exec` in this very process
+    /// could keep it: between the two calls nothing gets away.
+    pub(super) fn new() -> io::Result<Queue> {
+        let queue = rustix::event::kqueue::kqueue().map_err(|error| failed("kqueue", error))?;
+        rustix::io::fcntl_setfd(&queue, FdFlags::CLOEXEC)?;
+        Ok(Queue(queue))
+    }
+
+    /// What can be polled for events.
+    pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+
+    /// Applies changes, and waits for events if there is room left beside their receipts. Returns
+    /// how many were written.
+    pub(super) fn kevent(
+        &self,
+        changes: &[Kevent],
+        events: &mut [MaybeUninit<Kevent>],
+        timeout: Option<Duration>,
+    ) -> Result<usize, Errno> {
+        #[cfg(test)]
+        super::tests::count_call();
+        let timeout = timeout.map(|timeout| libc::timespec {
+            tv_sec: timeout.as_secs() as _,
+            tv_nsec: timeout.subsec_nanos() as _,
+        });
+        // SAFETY: both lists are as long as is said, and the kernel writes to the second only. What
+        // the changes name is the duty of whoever registers it.
+        let count = unsafe {
+            libc::kevent(
+                self.0.as_raw_fd(),
+                changes.as_ptr(),
+                changes.len() as _,
+                events.as_mut_ptr().cast(),
+                events.len() as _,
+                timeout.as_ref().map_or(ptr::null(), ptr::from_ref),
+            )
+        };
+        usize::try_from(count).map_err(|_| last_error())
+    }
+}
+
+fn last_error() -> Errno {
+    let error = io::Error::last_os_error();
+    Errno::from_io_error(&error).unwrap_or(Errno::INVAL)
+}
+
+pub(super) fn kevent_of(ident: usize, filter: Filter, flags: Flags, stamp: usize) -> Kevent {
+    // SAFETY: integers and a pointer, all of which may be zero.
+    let mut kevent: Kevent = unsafe { MaybeUninit::zeroed().assume_init() };
+    kevent.ident = ident;
+    kevent.filter = filter;
+    kevent.flags = flags;
+    // A pointer, or an integer on NetBSD.
+    kevent.udata = stamp as _;
+    kevent
+}
+
+pub(super) fn stamp(kevent: &Kevent) -> usize {
+    kevent.udata as usize
+}
+
+/// The error number of a receipt; zero for none.
+pub(super) fn error(receipt: &Kevent) -> i32 {
+    receipt.data as i32
+}
+
+/// Makes `kevent` a timer that fires in so long: in nanoseconds where every version of the system
+/// takes them, else in milliseconds. (NetBSD does since 10; 9 would take them for milliseconds.)
+pub(super) fn set_timer(kevent: &mut Kevent, left: Duration) {
+    #[cfg(any(target_vendor = "apple", target_os = "freebsd"))]
+    let (unit, count) = (libc::NOTE_NSECONDS, left.as_nanos());
+    #[cfg(not(any(target_vendor = "apple", target_os = "freebsd")))]
+    let (unit, count) = (0, left.as_nanos().div_ceil(1_000_000));
+    kevent.fflags = unit;
+    // If that is too soon, whoever is woken comes round.
+    kevent.data = count.clamp(1, isize::MAX as u128) as _;
+}
