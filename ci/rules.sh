@@ -4,7 +4,8 @@
 #     ci/rules.sh [--check]
 #
 # With --check it changes nothing, and fails where the table is not what it should be. The columns
-# are the backends of the machine that it runs on: Linux, for the table that is kept.
+# are the backends of the machine that it runs on: Linux, for the table that is kept, and with kqueue, as
+# ci/kqueue.sh --rules has it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

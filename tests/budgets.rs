@@ -210,6 +210,15 @@ fn ours() -> Vec<Backend> {
     ours
 }
 
+/// Those of which each wait is one system call: not kqueue where libkqueue has it (ci/kqueue.sh);
+/// the library's own tests count calls of `kevent`.
+#[cfg(target_os = "linux")]
+fn traceable() -> Vec<Backend> {
+    let mut ours = ours();
+    ours.retain(|backend| *backend != Backend::Kqueue);
+    ours
+}
+
 /// Readings of the clock, counted where the C library would answer.
 #[cfg(all(
     target_os = "linux",
@@ -480,7 +489,7 @@ mod system_calls {
 
     #[test]
     fn an_echo_round_trip_is_one_wait_one_receive_and_one_send() {
-        for backend in ours() {
+        for backend in traceable() {
             let calls = trace(
                 "echo",
                 backend,
@@ -506,7 +515,7 @@ mod system_calls {
 
     #[test]
     fn a_short_sleep_is_one_wait_and_at_most_one_more_call() {
-        for backend in ours() {
+        for backend in traceable() {
             let calls = trace("sleep", backend, None);
             let first = calls.iter().position(|name| *name == "wait").unwrap();
             let last = calls.iter().rposition(|name| *name == "wait").unwrap();

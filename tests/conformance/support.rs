@@ -23,8 +23,8 @@ use polder::{Backend, Runtime};
 /// needs: it turns a lost wake-up into a failure.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-/// The numbers of workers with which rules run, besides one, on the default backend, on `io-uring`
-/// and on `poll`.
+/// The numbers of workers with which rules run, besides one, on the default backend, on `io-uring`,
+/// on `poll`, and on kqueue where libkqueue has it.
 const SEVERAL: [usize; 2] = [2, 4];
 
 thread_local! {
@@ -49,7 +49,9 @@ pub fn on_every_backend(rule: impl Fn(Backend) + Clone + Send + 'static) {
 }
 
 fn has_several_workers(backend: Backend) -> bool {
-    backend == Backend::default() || ["io-uring", "poll"].contains(&backend.name())
+    backend == Backend::default()
+        || ["io-uring", "poll"].contains(&backend.name())
+        || is_libkqueue(backend)
 }
 
 /// Runs `rule` on every backend of this machine, with one worker: the driving thread.
@@ -200,6 +202,30 @@ pub async fn until(what: &str, mut condition: impl FnMut() -> bool) {
             polder::future::yield_now().await;
         }
     }
+}
+
+/// Waits until all that was closed is closed: libkqueue (ci/kqueue.sh) closes what belongs to a
+/// kqueue on a thread of its own. To be called before descriptors or threads are counted. The first
+/// call opens a kqueue that stays, and so its thread does.
+#[cfg(unix)]
+pub fn settle() {
+    #[cfg(polder_libkqueue)]
+    {
+        use std::sync::Once;
+
+        unsafe extern "C" {
+            safe fn libkqueue_drain_pending_close();
+        }
+
+        static FIRST: Once = Once::new();
+        FIRST.call_once(|| std::mem::forget(polder::poller::Poller::new(Backend::Kqueue)));
+        libkqueue_drain_pending_close();
+    }
+}
+
+/// Whether it is kqueue as libkqueue has it, which stands on other calls than a kernel's.
+pub fn is_libkqueue(backend: Backend) -> bool {
+    cfg!(polder_libkqueue) && backend == Backend::Kqueue
 }
 
 /// Waits, by looking again and again, until `condition` holds: for what cannot be awaited.

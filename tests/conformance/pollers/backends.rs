@@ -261,3 +261,13 @@ fn a_ring_that_is_refused_is_passed_over_and_alone_says_why() {
         });
     }
 }
+
+/// ci/kqueue.sh asks for this test by its name.
+#[cfg(polder_libkqueue)]
+#[test]
+fn libkqueue_is_among_the_backends() {
+    assert!(Backend::available().contains(&Backend::Kqueue));
+    let poller = open(Backend::Kqueue);
+    poller.notify().unwrap();
+    assert!(super::wait(&poller, None).is_empty());
+}

@@ -13,10 +13,11 @@ use super::{
     READABLE, Source, in_a_child, in_every_mode, modes, open, poll_now, quiet,
     set_descriptor_limit, tokens, unix_pair, wait,
 };
-use crate::support::{LIMIT, on_every_backend};
+use crate::support::{LIMIT, on_every_backend, settle};
 
 /// The flags of every descriptor of this process.
 fn descriptors() -> HashMap<RawFd, libc::c_int> {
+    settle();
     (0..1024)
         .map(|number| {
             // SAFETY: this call only asks, and answers -1 for what is not open.
