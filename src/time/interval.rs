@@ -125,6 +125,7 @@ pub fn interval_at(start: Instant, period: Duration) -> Interval {
 ///
 /// Cancel safe: if a call is dropped, the next one returns the tick.
 #[derive(Debug)]
+#[doc(alias = "IntervalStream")]
 pub struct Interval {
     /// `None` if the next tick is too far away to be represented.
     next: Option<Instant>,
@@ -150,8 +151,10 @@ impl Interval {
     ///     assert!(ticks.tick().await - first >= 4 * period); // One period after it was taken.
     /// });
     /// ```
+    #[must_use = "the interval is given back"]
+    #[doc(alias = "MissedTickBehavior")]
     pub fn missed_ticks(mut self, missed: MissedTickBehavior) -> Interval {
-        self.set_missed_ticks(missed);
+        self.set_missed_tick_behavior(missed);
         self
     }
 
@@ -165,14 +168,28 @@ impl Interval {
     ///     let period = Duration::from_millis(2);
     ///     let mut ticks = interval(period);
     ///     let first = ticks.tick().await;
-    ///     ticks.set_missed_ticks(MissedTickBehavior::Skip); // No need to catch up any more.
+    ///     // No need to catch up any more.
+    ///     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     ///     std::thread::sleep(3 * period);
     ///     ticks.tick().await;
     ///     assert!(ticks.tick().await - first >= 3 * period);
     /// });
     /// ```
-    pub fn set_missed_ticks(&mut self, missed: MissedTickBehavior) {
+    pub fn set_missed_tick_behavior(&mut self, missed: MissedTickBehavior) {
         self.missed = missed;
+    }
+
+    /// Returns what it does about missed ticks.
+    ///
+    /// ```
+    /// use polder::time::{MissedTickBehavior, interval};
+    /// use std::time::Duration;
+    ///
+    /// let ticks = interval(Duration::from_secs(1));
+    /// assert_eq!(ticks.missed_tick_behavior(), MissedTickBehavior::Burst);
+    /// ```
+    pub fn missed_tick_behavior(&self) -> MissedTickBehavior {
+        self.missed
     }
 
     /// Returns the time between ticks.
@@ -229,7 +246,63 @@ impl Interval {
     /// });
     /// ```
     pub fn reset(&mut self) {
-        self.set(now().checked_add(self.period));
+        self.reset_after(self.period);
+    }
+
+    /// Restarts the interval: the next tick is due now, and the one after it a period later.
+    ///
+    /// ```
+    /// use polder::time::{interval, now};
+    /// use std::time::Duration;
+    ///
+    /// polder::block_on(async {
+    ///     let mut refresh = interval(Duration::from_secs(3600));
+    ///     refresh.tick().await;
+    ///     let asked = now();
+    ///     refresh.reset_immediately(); // Somebody has pressed the button.
+    ///     assert!(refresh.tick().await >= asked);
+    /// });
+    /// ```
+    pub fn reset_immediately(&mut self) {
+        self.reset_at(now());
+    }
+
+    /// Restarts the interval: the next tick is due after `duration`, and the one after it a period
+    /// later.
+    ///
+    /// ```
+    /// use polder::time::{interval, now};
+    /// use std::time::Duration;
+    ///
+    /// polder::block_on(async {
+    ///     let mut ticks = interval(Duration::from_secs(3600));
+    ///     ticks.tick().await;
+    ///     let asked = now();
+    ///     ticks.reset_after(Duration::from_millis(2));
+    ///     assert!(ticks.tick().await >= asked + Duration::from_millis(2));
+    /// });
+    /// ```
+    pub fn reset_after(&mut self, duration: Duration) {
+        self.set(now().checked_add(duration));
+    }
+
+    /// Restarts the interval: the next tick is due at `instant`, and the one after it a period
+    /// later.
+    ///
+    /// ```
+    /// use polder::time::{interval, now};
+    /// use std::time::Duration;
+    ///
+    /// polder::block_on(async {
+    ///     let mut ticks = interval(Duration::from_secs(3600));
+    ///     ticks.tick().await;
+    ///     let instant = now() + Duration::from_millis(2);
+    ///     ticks.reset_at(instant);
+    ///     assert_eq!(ticks.tick().await, instant);
+    /// });
+    /// ```
+    pub fn reset_at(&mut self, instant: Instant) {
+        self.set(Some(instant));
     }
 
     /// The polling form of [`tick`](Self::tick).

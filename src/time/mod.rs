@@ -31,3 +31,22 @@ mod timer;
 pub use interval::{Interval, MissedTickBehavior, interval, interval_at};
 pub use timeout::{Elapsed, Timeout, timeout, timeout_at};
 pub use timer::{Sleep, Timer, sleep, sleep_until};
+
+use std::time::Instant;
+
+/// The current time, by the clock that timers go by.
+///
+/// It is [`Instant::now`]. A program that asks here runs by whatever clock answers for its timers.
+///
+/// ```
+/// use polder::time::{now, sleep_until};
+/// use std::time::Duration;
+///
+/// let deadline = now() + Duration::from_millis(1);
+/// polder::block_on(sleep_until(deadline));
+/// assert!(now() >= deadline);
+/// ```
+#[must_use]
+pub fn now() -> Instant {
+    crate::reactor::now()
+}

@@ -159,6 +159,7 @@ impl<F: Future> Future for Timeout<F> {
 /// assert_eq!(Error::from(elapsed).kind(), ErrorKind::TimedOut); // So `?` works.
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[doc(alias = "TimeoutError")]
 pub struct Elapsed(());
 
 impl fmt::Display for Elapsed {

@@ -59,6 +59,7 @@ use crate::sync::wake_all;
 /// On a plain thread, where the [background runtime](crate::spawn) cannot be started.
 #[must_use = "a timer does nothing unless it is polled"]
 #[derive(Debug)]
+#[doc(alias = "Delay")]
 pub struct Timer {
     /// `None`: never.
     when: Option<Instant>,
@@ -138,6 +139,7 @@ impl Timer {
     ///     assert!(Instant::now() >= when); // It is never early.
     /// });
     /// ```
+    #[doc(alias = "sleep")]
     pub fn after(duration: Duration) -> Timer {
         let mut timer = Timer::never();
         timer.set_after(duration);
@@ -153,6 +155,7 @@ impl Timer {
     /// let when = Instant::now() + Duration::from_millis(2);
     /// assert_eq!(polder::block_on(Timer::at(when)), when);
     /// ```
+    #[doc(alias = "sleep_until")]
     pub fn at(instant: Instant) -> Timer {
         Timer::new(Some(instant), None)
     }
@@ -448,6 +451,7 @@ impl Stream for Timer {
 /// # Cancel safety
 ///
 /// Cancel safe: dropping the future has no effect.
+#[doc(alias = "delay_for")]
 pub fn sleep(duration: Duration) -> Sleep {
     Sleep(Timer::after(duration))
 }
@@ -469,6 +473,7 @@ pub fn sleep(duration: Duration) -> Sleep {
 /// # Cancel safety
 ///
 /// Cancel safe: dropping the future has no effect.
+#[doc(alias = "delay_until")]
 pub fn sleep_until(deadline: Instant) -> Sleep {
     Sleep(Timer::at(deadline))
 }
@@ -531,6 +536,21 @@ impl Sleep {
     /// ```
     pub fn reset(&mut self, deadline: Instant) {
         self.0.set_at(deadline);
+    }
+
+    /// Whether its deadline has passed, so that it would be ready.
+    ///
+    /// ```
+    /// use polder::time::{sleep, sleep_until};
+    /// use std::time::{Duration, Instant};
+    ///
+    /// assert!(sleep_until(Instant::now()).is_elapsed());
+    /// assert!(!sleep(Duration::from_secs(3600)).is_elapsed());
+    /// ```
+    #[must_use]
+    pub fn is_elapsed(&self) -> bool {
+        // One that has fired is not asked about: the kernel's clock may have been ahead.
+        self.0.done || self.deadline().is_some_and(|deadline| now() >= deadline)
     }
 
     /// [`reset`](Self::reset), or never.

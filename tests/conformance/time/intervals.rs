@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use polder::Timer;
 use polder::stream::StreamExt;
-use polder::time::{MissedTickBehavior, interval, interval_at};
+use polder::time::{MissedTickBehavior, interval, interval_at, now};
 use polder::time::{sleep, timeout};
 
 use super::{Count, FAR, ms, poll_now, poll_with};
@@ -153,5 +153,65 @@ fn an_interval_that_is_reset_while_somebody_waits_ticks_a_period_later() {
         assert!(tick >= before + ms(3));
         assert!(Instant::now() >= tick);
         assert_eq!(ticks.next().await, Some(tick + ms(3)));
+    });
+}
+
+#[test]
+fn an_interval_that_is_reset_ticks_when_it_is_told_and_then_by_its_period() {
+    in_every_runtime(|_| async {
+        let period = ms(2);
+        let mut ticks = interval(FAR);
+        ticks.tick().await;
+        // While it is waited for too.
+        let count = Count::new();
+        assert!(poll_with(&mut pin!(ticks.tick()), &count).is_pending());
+        let asked = now();
+        ticks.reset_immediately();
+        let tick = ticks.tick().await;
+        assert!(asked <= tick && tick <= now());
+        assert!(poll_now(&mut pin!(ticks.tick())).is_pending());
+        let asked = now();
+        ticks.reset_after(period);
+        assert!(ticks.tick().await >= asked + period);
+
+        let mut ticks = interval_at(now() + FAR, period);
+        let start = now() + period;
+        ticks.reset_at(start);
+        assert_eq!(ticks.tick().await, start);
+        assert_eq!(
+            ticks.tick().await,
+            start + period,
+            "the period is the old one"
+        );
+        // One that has passed is a tick at once.
+        ticks.reset_at(start);
+        assert_eq!(poll_now(&mut pin!(ticks.tick())), Poll::Ready(start));
+        // What cannot be represented never comes, until it is reset.
+        ticks.reset_after(Duration::MAX);
+        let count = Count::new();
+        assert!(poll_with(&mut pin!(ticks.tick()), &count).is_pending());
+        ticks.reset_after(period);
+        ticks.tick().await;
+        assert_eq!(count.get(), 1, "who waits is told of the new deadline");
+        assert_eq!(ticks.missed_tick_behavior(), MissedTickBehavior::Burst);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        assert_eq!(ticks.missed_tick_behavior(), MissedTickBehavior::Delay);
+    });
+}
+
+#[test]
+fn a_sleep_has_elapsed_once_its_deadline_has_passed() {
+    in_every_runtime(|_| async {
+        let mut idle = sleep(FAR);
+        assert!(!idle.is_elapsed());
+        assert!(poll_now(&mut pin!(&mut idle)).is_pending());
+        assert!(!idle.is_elapsed());
+        let deadline = now() + ms(2);
+        idle.reset(deadline);
+        (&mut idle).await;
+        assert!(idle.is_elapsed());
+        idle.reset(now() + FAR);
+        assert!(!idle.is_elapsed());
+        assert!(!sleep(Duration::MAX).is_elapsed(), "it never ends");
     });
 }
