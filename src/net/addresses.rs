@@ -34,6 +34,12 @@ use crate::time::timeout;
 /// })?;
 /// # std::io::Result::Ok(())
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a socket address",
+    label = "not an address",
+    note = "an address is text such as \"127.0.0.1:80\", a pair of host and port, a `SocketAddr`, or a slice of these last"
+)]
+#[doc(alias = "ToSocketAddrs")]
 pub trait AsyncToSocketAddrs: sealed::Sealed {}
 
 pub(super) mod sealed {
@@ -82,6 +88,7 @@ use sealed::{Parsed, Sealed};
 /// # Cancel safety
 ///
 /// Cancel safe. A lookup that has begun keeps its thread busy until the resolver answers.
+#[doc(alias("lookup_host", "to_socket_addrs"))]
 pub async fn resolve(host: impl AsyncToSocketAddrs) -> io::Result<Vec<SocketAddr>> {
     Ok(match lookup(&host).await? {
         Addresses::One(address) => vec![address],

@@ -49,6 +49,11 @@ use super::unix::{self, UnixListener, UnixStream};
 /// })?;
 /// # std::io::Result::Ok(())
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be listened on",
+    label = "not a listener",
+    note = "bind one first, for instance by `TcpListener::bind(address).await?`"
+)]
 pub trait Listener: Send + Sync {
     /// A connection.
     ///

@@ -7,6 +7,14 @@
 //! A socket can be made, used and dropped on any thread, inside a runtime or not. It is not bound
 //! to a runtime: it is registered with the worker that waits for it.
 //!
+//! # Readiness, and tries that do not wait
+//!
+//! Every socket can also be waited for without reading ([`readable`](TcpStream::readable),
+//! [`ready`](TcpStream::ready)), so that an idle connection has no buffer; be read and written
+//! without waiting ([`try_read`](TcpStream::try_read)); and be used for system calls that polder
+//! does not know ([`try_io`](UdpSocket::try_io)), which is how QUIC sends many datagrams at once.
+//! The names are tokio's.
+//!
 //! # Options before binding and connecting
 //!
 //! Any option can be set on a socket made elsewhere, with the crate
@@ -57,6 +65,7 @@ mod addresses;
 mod compat;
 mod listener;
 mod macros;
+mod readiness;
 mod resolver;
 mod serve;
 mod socket;

@@ -8,10 +8,11 @@
 //! socket of ours trusts its events ([`Trust`]), and when a short read shows
 //! that it is drained.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -19,6 +20,7 @@ use std::time::Duration;
 use socket2::{Domain, Protocol, SockAddr, SockRef, Type};
 
 use crate::io::operation::{self, Operation, Trust};
+use crate::poller::Interest;
 use crate::reactor::{Direction, Io, Snapshot, Source, SourceKind};
 use crate::sys::{self, BorrowedDescriptor, OwnedDescriptor};
 use crate::time::{Timer, timeout};
@@ -114,6 +116,7 @@ impl SocketType {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Opt {
     Broadcast(bool),
+    Linger(Option<Duration>),
     MulticastLoopV4(bool),
     MulticastLoopV6(bool),
     MulticastTtlV4(u32),
@@ -277,6 +280,7 @@ impl Socket {
         let socket = self.kernel();
         match option {
             Opt::Broadcast(on) => socket.set_broadcast(on),
+            Opt::Linger(duration) => socket.set_linger(duration),
             Opt::MulticastLoopV4(on) => socket.set_multicast_loop_v4(on),
             Opt::MulticastLoopV6(on) => socket.set_multicast_loop_v6(on),
             Opt::MulticastTtlV4(hops) => socket.set_multicast_ttl_v4(hops),
@@ -287,6 +291,10 @@ impl Socket {
 
     pub(super) fn broadcast(&self) -> io::Result<bool> {
         self.kernel().broadcast()
+    }
+
+    pub(super) fn linger(&self) -> io::Result<Option<Duration>> {
+        self.kernel().linger()
     }
 
     pub(super) fn multicast_loop_v4(&self) -> io::Result<bool> {
@@ -396,11 +404,12 @@ impl Socket {
         // A socket that is not connected yet may be reported writable, and may have no pending
         // error. So the peer's address is asked last: it exists only once the socket is connected.
         socket
-            .run(Direction::Write, |socket, _| {
-                if let Some(error) = socket.take_error()? {
+            .run(Direction::Write, |_| {
+                let kernel = socket.kernel();
+                if let Some(error) = kernel.take_error()? {
                     return Err(error);
                 }
-                match socket.peer_addr() {
+                match kernel.peer_addr() {
                     Err(error) if error.kind() == io::ErrorKind::NotConnected => {
                         Err(io::ErrorKind::WouldBlock.into())
                     }
@@ -415,72 +424,9 @@ impl Socket {
         Ok(socket)
     }
 
-    /// Waits for a connection. Skips those that their peers aborted while they were in the queue.
-    pub(super) async fn accept(&self) -> io::Result<(Socket, SockAddr)> {
-        let (descriptor, peer) = self
-            .run(Direction::Read, |_, _| {
-                loop {
-                    match sys::accept(self) {
-                        Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
-                        other => return other,
-                    }
-                }
-            })
-            .await?;
-        let socket_type = self.socket_type.accepted();
-        let plain = match socket_type.takes_descriptors() {
-            // A connection has its listener's options from when it was made. Who shares a listener
-            // may have changed them unseen, so each is asked.
-            true => {
-                self.io.source().is_bytes_only() && refuses_descriptors(&descriptor, socket_type)
-            }
-            false => self.plain,
-        };
-        Ok((Socket::of(descriptor, socket_type, plain), peer))
-    }
-
     /// Sets the peer of a datagram socket.
     pub(super) fn connect_to(&self, address: &SockAddr) -> io::Result<()> {
         self.kernel().connect(address)
-    }
-
-    /// Reads, and leaves the bytes in the socket.
-    pub(super) async fn peek(&self, bytes: &mut [u8]) -> io::Result<usize> {
-        if bytes.is_empty() && self.socket_type.is_stream() {
-            return Ok(0);
-        }
-        self.run(Direction::Read, |socket, seen| {
-            let peeked = socket.peek(to_fill(bytes));
-            self.or_ended(peeked, seen, || Ok(0))
-        })
-        .await
-    }
-
-    /// [`peek`](Self::peek), with the sender's address.
-    pub(super) async fn peek_from(&self, bytes: &mut [u8]) -> io::Result<(usize, SockAddr)> {
-        self.run(Direction::Read, |socket, seen| {
-            let peeked = socket.peek_from(to_fill(bytes));
-            self.or_ended(peeked, seen, || Ok((0, no_peer(self.socket_type)?)))
-        })
-        .await
-    }
-
-    /// Receives one datagram.
-    pub(super) async fn recv(&self, bytes: &mut [u8]) -> io::Result<usize> {
-        self.run(Direction::Read, |socket, seen| {
-            let received = socket.recv(to_fill(bytes));
-            self.or_ended(received, seen, || Ok(0))
-        })
-        .await
-    }
-
-    /// [`recv`](Self::recv), with the sender's address.
-    pub(super) async fn recv_from(&self, bytes: &mut [u8]) -> io::Result<(usize, SockAddr)> {
-        self.run(Direction::Read, |socket, seen| {
-            let received = socket.recv_from(to_fill(bytes));
-            self.or_ended(received, seen, || Ok((0, no_peer(self.socket_type)?)))
-        })
-        .await
     }
 
     /// After `shutdown` Linux reports a datagram socket as readable for ever, and each receive
@@ -504,32 +450,26 @@ impl Socket {
         }
     }
 
-    /// Sends one datagram to the peer.
-    pub(super) async fn send(&self, bytes: &[u8]) -> io::Result<usize> {
-        self.run(Direction::Write, |socket, _| {
-            socket.send_with_flags(bytes, sys::SEND_FLAGS)
-        })
-        .await
-    }
-
     /// Sends one datagram to an address.
     ///
     /// A Unix datagram would block when the sender's buffer is full, or the receiver's queue. An
     /// event says when the buffer has room; for the queue there is none unless the two are
     /// connected (`unix_dgram_poll` in Linux), so a timer repeats the attempt.
     pub(super) async fn send_to(&self, bytes: &[u8], address: &SockAddr) -> io::Result<usize> {
-        let attempt =
-            |socket: &SockRef<'_>| socket.send_to_with_flags(bytes, address, sys::SEND_FLAGS);
         if self.socket_type.is_internet() {
             return self
-                .run(Direction::Write, |socket, _| attempt(socket))
+                .run(Direction::Write, |seen| {
+                    self.send_to_now(seen, bytes, address)
+                })
                 .await;
         }
         let (mut pause, longest) = PAUSES;
         loop {
-            let send = self.run(Direction::Write, |socket, _| match attempt(socket) {
-                Err(error) if is_would_block(&error) && sys::has_room(self) => Ok(None),
-                result => result.map(Some),
+            let send = self.run(Direction::Write, |seen| {
+                match self.send_to_now(seen, bytes, address) {
+                    Err(error) if is_would_block(&error) && sys::has_room(self) => Ok(None),
+                    result => result.map(Some),
+                }
             });
             match timeout(pause, send).await {
                 Ok(sent) => match sent? {
@@ -539,60 +479,13 @@ impl Socket {
                     }
                 },
                 // The readiness may be about another receiver, which this socket is connected to.
-                Err(_) => match attempt(&self.kernel()) {
+                Err(_) => match self.try_send_to(bytes, address) {
                     Err(error) if is_would_block(&error) => {}
                     result => return result,
                 },
             }
             pause = (pause * 2).min(longest);
         }
-    }
-
-    #[inline]
-    pub(super) fn poll_read(
-        &self,
-        cx: &mut Context<'_>,
-        bytes: &mut [u8],
-    ) -> Poll<io::Result<usize>> {
-        if !self.socket_type.is_internet() && !self.io.source().is_bytes_only() {
-            return self.poll_read_vectored(cx, &mut [IoSliceMut::new(bytes)]);
-        }
-        let wanted = bytes.len();
-        if wanted == 0 {
-            return Poll::Ready(Ok(0));
-        }
-        self.poll(cx, Direction::Read, |socket, seen| {
-            let read = sys::receive(&socket, bytes)?;
-            // A Unix stream may have begun to take descriptors since.
-            if self.socket_type.is_internet() || self.io.source().is_bytes_only() {
-                self.note_short_read(seen, read, wanted);
-            }
-            Ok(read)
-        })
-    }
-
-    pub(super) fn poll_read_vectored(
-        &self,
-        cx: &mut Context<'_>,
-        buffers: &mut [IoSliceMut<'_>],
-    ) -> Poll<io::Result<usize>> {
-        // The limit is applied before the sum: a read that was not offered all is not short.
-        let most = buffers.len().min(sys::MAX_SLICES);
-        let buffers = &mut buffers[..most];
-        let wanted = buffers.iter().map(|buffer| buffer.len()).sum();
-        if wanted == 0 {
-            return Poll::Ready(Ok(0)); // A read without room does not wait.
-        }
-        self.poll(cx, Direction::Read, |socket, seen| {
-            let (read, alone) = match self.socket_type.is_internet() {
-                true => (sys::receive_vectored(&socket, buffers)?, true),
-                false => sys::receive_alone(&socket, buffers)?,
-            };
-            if alone {
-                self.note_short_read(seen, read, wanted);
-            }
-            Ok(read)
-        })
     }
 
     /// A read that filled less than it was offered, and was not the end, has most likely drained
@@ -604,22 +497,6 @@ impl Socket {
         }
     }
 
-    #[inline]
-    pub(super) fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.poll(cx, Direction::Write, |socket, _| sys::send(&socket, bytes))
-    }
-
-    pub(super) fn poll_write_vectored(
-        &self,
-        cx: &mut Context<'_>,
-        buffers: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let buffers = &buffers[..buffers.len().min(sys::MAX_SLICES)];
-        self.poll(cx, Direction::Write, |socket, _| {
-            SockRef::from(&socket).send_vectored_with_flags(buffers, sys::SEND_FLAGS)
-        })
-    }
-
     /// Closing a writer ends writing: the peer sees the end of file. That the peer has gone already
     /// is no error.
     pub(super) fn poll_close(&self) -> Poll<io::Result<()>> {
@@ -629,37 +506,295 @@ impl Socket {
         }
     }
 
+    /// Waits until one of the directions of `interest` is worth an attempt. Returns those that are.
+    pub(super) async fn ready(&self, interest: Interest) -> io::Result<Interest> {
+        let directions = directions(interest)?;
+        let mut waits = directions.map(|it| Some((it?.0, self.run(it?.1, |_| Ok(())))));
+        poll_fn(|cx| {
+            let mut ready = Interest::NONE;
+            for (interest, wait) in waits.iter_mut().flatten() {
+                if let Poll::Ready(result) = Pin::new(wait).poll(cx) {
+                    result?;
+                    ready |= *interest;
+                }
+            }
+            match ready.is_empty() {
+                true => Poll::Pending,
+                false => Poll::Ready(Ok(ready)),
+            }
+        })
+        .await
+    }
+
+    /// One attempt at an operation of the user's.
+    pub(super) fn try_io<T>(
+        &self,
+        interest: Interest,
+        operation: impl FnOnce() -> io::Result<T>,
+    ) -> io::Result<T> {
+        let source = self.io.source();
+        let directions = directions(interest)?;
+        let seen = directions.map(|it| Some((it?.1, source.snapshot(it?.1))));
+        let result = operation();
+        if result.as_ref().err().is_some_and(is_would_block) {
+            for (direction, seen) in seen.into_iter().flatten() {
+                // Where the kernel has more after all, the next wait finds the direction ready.
+                self.clear_if_used_up(source, direction, seen)?;
+            }
+        }
+        result
+    }
+
+    /// One attempt at an operation. One that would block clears the readiness that was seen before
+    /// it, like an attempt of [`operation::poll`], so that the next wait waits for an event.
+    ///
+    /// It is made whatever events have said: a socket that nobody has waited for is not registered
+    /// yet, and hears of none.
+    fn attempt<T>(
+        &self,
+        direction: Direction,
+        mut attempt: impl FnMut(Snapshot) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let source = self.io.source();
+        loop {
+            let seen = source.snapshot(direction);
+            match attempt(seen) {
+                Err(error) if is_would_block(&error) => {
+                    if self.clear_if_used_up(source, direction, seen)? {
+                        return Err(error);
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                result => return result,
+            }
+        }
+    }
+
     /// Runs an operation for the holder of this handle: see [`operation::poll`].
     #[inline]
     fn poll<T>(
         &self,
         cx: &mut Context<'_>,
         direction: Direction,
-        mut attempt: impl FnMut(BorrowedDescriptor<'_>, Snapshot) -> io::Result<T>,
+        mut attempt: impl FnMut(Snapshot) -> io::Result<T>,
     ) -> Poll<io::Result<T>> {
         // What only waiting needs is read only then.
         let register =
             || operation::register_waker(self.io.source(), direction, self.io.id(), cx.waker());
-        operation::poll(
-            cx,
-            self.io.source(),
-            direction,
-            self,
-            register,
-            |source, seen| attempt(source.descriptor(), seen),
-        )
+        let source = self.io.source();
+        operation::poll(cx, source, direction, self, register, |_, seen| {
+            attempt(seen)
+        })
     }
 
     /// An operation as a future of its own. Any number of them may wait for one socket.
     fn run<T>(
         &self,
         direction: Direction,
-        mut attempt: impl FnMut(&SockRef<'_>, Snapshot) -> io::Result<T>,
-    ) -> impl Future<Output = io::Result<T>> {
-        Operation::new(&self.io, direction, self, move |source, seen| {
-            attempt(&SockRef::from(&source.descriptor()), seen)
-        })
+        mut attempt: impl FnMut(Snapshot) -> io::Result<T>,
+    ) -> impl Future<Output = io::Result<T>> + Unpin {
+        Operation::new(&self.io, direction, self, move |_, seen| attempt(seen))
     }
+}
+
+/// What the kernel is asked, once each. The state of the readiness before the attempt says whether
+/// more than the result can be learnt from it.
+impl Socket {
+    /// Worth an attempt, as far as events have said.
+    #[inline]
+    fn ready_now(&self, _: Snapshot) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Whether it is a stream's read without room for a byte, which does not wait.
+    #[inline]
+    fn is_read_of_nothing(&self, bytes: &[u8]) -> bool {
+        bytes.is_empty() && self.socket_type.is_stream()
+    }
+
+    fn are_reads_of_nothing(&self, buffers: &[IoSliceMut<'_>]) -> bool {
+        buffers.iter().all(|it| self.is_read_of_nothing(it))
+    }
+
+    /// Accepts a connection. Skips those that their peers aborted while they were in the queue.
+    fn accept_now(&self, _: Snapshot) -> io::Result<(Socket, SockAddr)> {
+        let (descriptor, peer) = loop {
+            match sys::accept(self) {
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                other => break other?,
+            }
+        };
+        let socket_type = self.socket_type.accepted();
+        let plain = match socket_type.takes_descriptors() {
+            // A connection has its listener's options from when it was made. Who shares a listener
+            // may have changed them unseen, so each is asked.
+            true => {
+                self.io.source().is_bytes_only() && refuses_descriptors(&descriptor, socket_type)
+            }
+            false => self.plain,
+        };
+        Ok((Socket::of(descriptor, socket_type, plain), peer))
+    }
+
+    /// Reads, and leaves the bytes in the socket.
+    fn peek_now(&self, seen: Snapshot, bytes: &mut [u8]) -> io::Result<usize> {
+        let peeked = self.kernel().peek(to_fill(bytes));
+        self.or_ended(peeked, seen, || Ok(0))
+    }
+
+    /// [`peek_now`](Self::peek_now), with the sender's address.
+    fn peek_from_now(&self, seen: Snapshot, bytes: &mut [u8]) -> io::Result<(usize, SockAddr)> {
+        let peeked = self.kernel().peek_from(to_fill(bytes));
+        self.or_ended(peeked, seen, || Ok((0, no_peer(self.socket_type)?)))
+    }
+
+    /// Receives one datagram.
+    fn recv_now(&self, seen: Snapshot, bytes: &mut [u8]) -> io::Result<usize> {
+        let received = self.kernel().recv(to_fill(bytes));
+        self.or_ended(received, seen, || Ok(0))
+    }
+
+    /// [`recv_now`](Self::recv_now), with the sender's address.
+    fn recv_from_now(&self, seen: Snapshot, bytes: &mut [u8]) -> io::Result<(usize, SockAddr)> {
+        let received = self.kernel().recv_from(to_fill(bytes));
+        self.or_ended(received, seen, || Ok((0, no_peer(self.socket_type)?)))
+    }
+
+    /// Sends one datagram to the peer.
+    fn send_now(&self, _: Snapshot, bytes: &[u8]) -> io::Result<usize> {
+        self.kernel().send_with_flags(bytes, sys::SEND_FLAGS)
+    }
+
+    /// Sends one datagram to an address.
+    fn send_to_now(&self, _: Snapshot, bytes: &[u8], address: &SockAddr) -> io::Result<usize> {
+        (self.kernel()).send_to_with_flags(bytes, address, sys::SEND_FLAGS)
+    }
+
+    #[inline]
+    fn read_now(&self, seen: Snapshot, bytes: &mut [u8]) -> io::Result<usize> {
+        if !self.socket_type.is_internet() && !self.io.source().is_bytes_only() {
+            return self.read_vectored_now(seen, &mut [IoSliceMut::new(bytes)]);
+        }
+        let wanted = bytes.len();
+        let read = sys::receive(&self.descriptor(), bytes)?;
+        // A Unix stream may have begun to take descriptors since.
+        if self.socket_type.is_internet() || self.io.source().is_bytes_only() {
+            self.note_short_read(seen, read, wanted);
+        }
+        Ok(read)
+    }
+
+    fn read_vectored_now(
+        &self,
+        seen: Snapshot,
+        buffers: &mut [IoSliceMut<'_>],
+    ) -> io::Result<usize> {
+        // The limit is applied before the sum: a read that was not offered all is not short.
+        let most = buffers.len().min(sys::MAX_SLICES);
+        let buffers = &mut buffers[..most];
+        let wanted = buffers.iter().map(|buffer| buffer.len()).sum();
+        let (read, alone) = match self.socket_type.is_internet() {
+            true => (sys::receive_vectored(&self.descriptor(), buffers)?, true),
+            false => sys::receive_alone(&self.descriptor(), buffers)?,
+        };
+        if alone {
+            self.note_short_read(seen, read, wanted);
+        }
+        Ok(read)
+    }
+
+    #[inline]
+    fn write_now(&self, _: Snapshot, bytes: &[u8]) -> io::Result<usize> {
+        sys::send(&self.descriptor(), bytes)
+    }
+
+    fn write_vectored_now(&self, _: Snapshot, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
+        let buffers = &buffers[..buffers.len().min(sys::MAX_SLICES)];
+        (self.kernel()).send_vectored_with_flags(buffers, sys::SEND_FLAGS)
+    }
+}
+
+/// `forms!(name(arguments) -> type, direction [idle]: form name, …)`: the forms in which an
+/// operation is needed. `run` is a future of its own, `poll` is for the task that holds this
+/// handle, `attempt` is made once. `idle` is a method that says of the arguments that there is
+/// nothing to do: then the result is zero, whatever the readiness.
+macro_rules! forms {
+    ($($now:ident $arguments:tt -> $output:ty, $direction:ident $idle:tt:
+        $($form:ident $name:ident),*;)*) => {
+        impl Socket {
+            $($(forms!(@$form $name, $now, $idle $direction, $output, $arguments);)*)*
+        }
+    };
+    (@run $name:ident, $now:ident, $idle:tt $direction:ident, $output:ty,
+        ($($it:ident: $type:ty),*)) => {
+        pub(super) async fn $name(&self, $($it: $type),*) -> io::Result<$output> {
+            forms!(@idle self, $idle, ($($it),*), Ok(0));
+            self.run(Direction::$direction, |seen| self.$now(seen, $($it),*)).await
+        }
+    };
+    (@poll $name:ident, $now:ident, $idle:tt $direction:ident, $output:ty,
+        ($($it:ident: $type:ty),*)) => {
+        #[inline]
+        pub(super) fn $name(
+            &self,
+            cx: &mut Context<'_>,
+            $($it: $type),*
+        ) -> Poll<io::Result<$output>> {
+            forms!(@idle self, $idle, ($($it),*), Poll::Ready(Ok(0)));
+            self.poll(cx, Direction::$direction, |seen| self.$now(seen, $($it),*))
+        }
+    };
+    (@attempt $name:ident, $now:ident, $idle:tt $direction:ident, $output:ty,
+        ($($it:ident: $type:ty),*)) => {
+        pub(super) fn $name(&self, $($it: $type),*) -> io::Result<$output> {
+            forms!(@idle self, $idle, ($($it),*), Ok(0));
+            self.attempt(Direction::$direction, |seen| self.$now(seen, $($it),*))
+        }
+    };
+    (@idle $self:ident, [], $arguments:tt, $nothing:expr) => {};
+    (@idle $self:ident, [$idle:ident], ($($it:ident),*), $nothing:expr) => {
+        if $self.$idle($($it),*) {
+            return $nothing;
+        }
+    };
+}
+
+forms! {
+    ready_now() -> (), Read []: run readable, poll poll_read_ready;
+    ready_now() -> (), Write []: run writable, poll poll_write_ready;
+    accept_now() -> (Socket, SockAddr), Read []: run accept, poll poll_accept;
+    peek_now(bytes: &mut [u8]) -> usize, Read [is_read_of_nothing]:
+        run peek, poll poll_peek, attempt try_peek;
+    peek_from_now(bytes: &mut [u8]) -> (usize, SockAddr), Read []:
+        run peek_from, poll poll_peek_from, attempt try_peek_from;
+    recv_now(bytes: &mut [u8]) -> usize, Read []: run recv, poll poll_recv, attempt try_recv;
+    recv_from_now(bytes: &mut [u8]) -> (usize, SockAddr), Read []:
+        run recv_from, poll poll_recv_from, attempt try_recv_from;
+    send_now(bytes: &[u8]) -> usize, Write []: run send, poll poll_send, attempt try_send;
+    send_to_now(bytes: &[u8], address: &SockAddr) -> usize, Write []:
+        poll poll_send_to, attempt try_send_to;
+    read_now(bytes: &mut [u8]) -> usize, Read [is_read_of_nothing]:
+        poll poll_read, attempt try_read;
+    read_vectored_now(buffers: &mut [IoSliceMut<'_>]) -> usize, Read [are_reads_of_nothing]:
+        poll poll_read_vectored, attempt try_read_vectored;
+    write_now(bytes: &[u8]) -> usize, Write []: poll poll_write, attempt try_write;
+    write_vectored_now(buffers: &[IoSlice<'_>]) -> usize, Write []:
+        poll poll_write_vectored, attempt try_write_vectored;
+}
+
+/// The directions of an interest, each with the part of the interest that it is.
+fn directions(interest: Interest) -> io::Result<[Option<(Interest, Direction)>; 2]> {
+    let both = Interest::READABLE | Interest::WRITABLE;
+    if interest.is_empty() || !both.contains(interest) {
+        return Err(invalid(format!(
+            "{interest:?} cannot be waited for: it must be READABLE, WRITABLE or both"
+        )));
+    }
+    let part = |part, direction| interest.contains(part).then_some((part, direction));
+    Ok([
+        part(Interest::READABLE, Direction::Read),
+        part(Interest::WRITABLE, Direction::Write),
+    ])
 }
 
 sys::lend_descriptor!([] Socket, |it| it.descriptor());

@@ -9,6 +9,7 @@ use std::net::Shutdown;
 
 use super::tcp::TcpStream;
 use crate::net::macros::{Stream, reads, writes};
+use crate::net::readiness::{try_reads, try_writes};
 use crate::sys::lend_descriptor;
 
 impl TcpStream {
@@ -266,6 +267,29 @@ reads!(['a, S: Stream] ReadHalf<'a, S>, |it| it.0.socket());
 reads!([S: Stream + Unpin] OwnedReadHalf<S>, |it| it.0.socket());
 writes!(['a, S: Stream] WriteHalf<'a, S>, |it| it.0.socket());
 writes!([S: Stream + Unpin] OwnedWriteHalf<S>, |it| it.stream.socket());
+
+/// The beginning of the examples of what `readiness` has written for all streams: `$near` are the
+/// halves, made of `stream`.
+macro_rules! pair {
+    ($near:literal) => {
+        concat!(
+            "# use polder::net::{TcpListener, TcpStream};
+# polder::block_on(async {
+# let listener = TcpListener::bind(\"127.0.0.1:0\").await?;
+# let mut stream = TcpStream::connect(listener.local_addr()?).await?;
+# let (far, _) = listener.accept().await?;\n",
+            $near
+        )
+    };
+}
+try_reads!(['a, S: Stream] ReadHalf<'a, S>, |it| it.0.socket(),
+    pair!("let (near, _writer) = stream.split();"));
+try_reads!([S: Stream] OwnedReadHalf<S>, |it| it.0.socket(),
+    pair!("let (near, _writer) = stream.into_split();"));
+try_writes!(['a, S: Stream] WriteHalf<'a, S>, |it| it.0.socket(),
+    pair!("let (_reader, near) = stream.split();"));
+try_writes!([S: Stream] OwnedWriteHalf<S>, |it| it.stream.socket(),
+    pair!("let (_reader, near) = stream.into_split();"));
 
 // The stream's descriptor, which both halves share.
 lend_descriptor!(['a, S: Stream] ReadHalf<'a, S>, |it| it.0.socket().lend_descriptor());

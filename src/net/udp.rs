@@ -2,10 +2,14 @@
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::task::{Context, Poll};
+
+use socket2::SockAddr;
 
 use super::addresses::{AsyncToSocketAddrs, first_that_works};
 use super::socket::{Group, Opt, Socket, SocketType, internet};
 use crate::net::macros::socket;
+use crate::net::readiness::datagrams;
 use crate::sys::OwnedDescriptor;
 
 /// A UDP socket.
@@ -45,6 +49,7 @@ use crate::sys::OwnedDescriptor;
 ///   connected socket ([refused](io::ErrorKind::ConnectionRefused)), on Windows the receive of any
 ///   socket ([reset](io::ErrorKind::ConnectionReset)). A server can ignore that error.
 #[derive(Clone)]
+#[doc(alias("from_std", "into_std"))]
 pub struct UdpSocket(Socket);
 
 impl UdpSocket {
@@ -170,8 +175,7 @@ impl UdpSocket {
     ///
     /// Cancel safe: dropping the future loses no datagram.
     pub async fn recv_from(&self, bytes: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        let (length, peer) = self.0.recv_from(bytes).await?;
-        Ok((length, internet(peer)?))
+        from_internet(self.0.recv_from(bytes).await?)
     }
 
     /// Waits for a datagram without consuming it: the next receive returns the same one again.
@@ -199,8 +203,7 @@ impl UdpSocket {
     ///
     /// Cancel safe: dropping the future loses no datagram.
     pub async fn peek_from(&self, bytes: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        let (length, peer) = self.0.peek_from(bytes).await?;
-        Ok((length, internet(peer)?))
+        from_internet(self.0.peek_from(bytes).await?)
     }
 
     /// Sends a datagram to the first of `address`'s addresses that the system accepts; waits while
@@ -331,6 +334,217 @@ impl UdpSocket {
     /// Cancel safe: a future that is dropped has sent nothing.
     pub async fn send(&self, bytes: &[u8]) -> io::Result<usize> {
         self.0.send(bytes).await
+    }
+
+    /// [`recv_from`](Self::recv_from), for functions that poll: see
+    /// [`poll_recv_ready`](Self::poll_recv_ready).
+    ///
+    /// ```
+    /// # use polder::net::UdpSocket;
+    /// # polder::block_on(async {
+    /// # let near = UdpSocket::bind("127.0.0.1:0").await?;
+    /// # let far = UdpSocket::bind("127.0.0.1:0").await?;
+    /// use std::future::poll_fn;
+    ///
+    /// far.send_to(b"hello", near.local_addr()?).await?;
+    /// let mut bytes = [0; 8];
+    /// let (length, from) = poll_fn(|cx| near.poll_recv_from(cx, &mut bytes)).await?;
+    /// assert_eq!((length, from), (5, far.local_addr()?));
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Any error of the system call: see the platform notes above.
+    pub fn poll_recv_from(
+        &self,
+        cx: &mut Context<'_>,
+        bytes: &mut [u8],
+    ) -> Poll<io::Result<(usize, SocketAddr)>> {
+        self.0.poll_recv_from(cx, bytes)?.map(from_internet)
+    }
+
+    /// [`peek_from`](Self::peek_from), for functions that poll: see
+    /// [`poll_recv_ready`](Self::poll_recv_ready).
+    ///
+    /// ```
+    /// # use polder::net::UdpSocket;
+    /// # polder::block_on(async {
+    /// # let near = UdpSocket::bind("127.0.0.1:0").await?;
+    /// # let far = UdpSocket::bind("127.0.0.1:0").await?;
+    /// use std::future::poll_fn;
+    ///
+    /// far.send_to(b"hello", near.local_addr()?).await?;
+    /// let mut bytes = [0; 8];
+    /// let (length, from) = poll_fn(|cx| near.poll_peek_from(cx, &mut bytes)).await?;
+    /// assert_eq!(near.try_recv_from(&mut bytes)?, (length, from)); // It was still there.
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Any error of the system call.
+    pub fn poll_peek_from(
+        &self,
+        cx: &mut Context<'_>,
+        bytes: &mut [u8],
+    ) -> Poll<io::Result<(usize, SocketAddr)>> {
+        self.0.poll_peek_from(cx, bytes)?.map(from_internet)
+    }
+
+    /// [`send_to`](Self::send_to) one address, for functions that poll: see
+    /// [`poll_send_ready`](Self::poll_send_ready).
+    ///
+    /// ```
+    /// # use polder::net::UdpSocket;
+    /// # polder::block_on(async {
+    /// # let near = UdpSocket::bind("127.0.0.1:0").await?;
+    /// # let far = UdpSocket::bind("127.0.0.1:0").await?;
+    /// use std::future::poll_fn;
+    ///
+    /// let address = far.local_addr()?;
+    /// poll_fn(|cx| near.poll_send_to(cx, b"hello", address)).await?;
+    /// assert_eq!(far.recv(&mut [0; 8]).await?, 5);
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Any error of the system call.
+    pub fn poll_send_to(
+        &self,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+        address: SocketAddr,
+    ) -> Poll<io::Result<usize>> {
+        self.0.poll_send_to(cx, bytes, &address.into())
+    }
+
+    /// Receives a datagram that is there, without waiting. Returns its length and its sender's
+    /// address.
+    ///
+    /// ```
+    /// # use polder::net::UdpSocket;
+    /// # polder::block_on(async {
+    /// # let near = UdpSocket::bind("127.0.0.1:0").await?;
+    /// # let far = UdpSocket::bind("127.0.0.1:0").await?;
+    /// far.send_to(b"hello", near.local_addr()?).await?;
+    /// let mut bytes = [0; 8];
+    /// let (length, from) = loop {
+    ///     near.readable().await?;
+    ///     match near.try_recv_from(&mut bytes) {
+    ///         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+    ///         received => break received?,
+    ///     }
+    /// };
+    /// assert_eq!((length, from), (5, far.local_addr()?));
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock) if there is none; any error of the system call.
+    pub fn try_recv_from(&self, bytes: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        from_internet(self.0.try_recv_from(bytes)?)
+    }
+
+    /// [`try_recv`](Self::try_recv) without consuming the datagram.
+    ///
+    /// ```
+    /// # use polder::net::UdpSocket;
+    /// # polder::block_on(async {
+    /// # let near = UdpSocket::bind("127.0.0.1:0").await?;
+    /// # let far = UdpSocket::bind("127.0.0.1:0").await?;
+    /// far.send_to(b"hello", near.local_addr()?).await?;
+    /// near.peek(&mut [0; 8]).await?;
+    /// assert_eq!(near.try_peek(&mut [0; 8])?, 5); // It is still there.
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`try_recv`](Self::try_recv).
+    pub fn try_peek(&self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.0.try_peek(bytes)
+    }
+
+    /// [`try_recv_from`](Self::try_recv_from) without consuming the datagram.
+    ///
+    /// ```
+    /// # use polder::net::UdpSocket;
+    /// # polder::block_on(async {
+    /// # let near = UdpSocket::bind("127.0.0.1:0").await?;
+    /// # let far = UdpSocket::bind("127.0.0.1:0").await?;
+    /// far.send_to(b"hello", near.local_addr()?).await?;
+    /// near.peek(&mut [0; 8]).await?;
+    /// assert_eq!(near.try_peek_from(&mut [0; 8])?, (5, far.local_addr()?)); // It is still there.
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`try_recv_from`](Self::try_recv_from).
+    pub fn try_peek_from(&self, bytes: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        from_internet(self.0.try_peek_from(bytes)?)
+    }
+
+    /// Sends a datagram to an address, without waiting.
+    ///
+    /// ```
+    /// # use polder::net::UdpSocket;
+    /// # polder::block_on(async {
+    /// # let near = UdpSocket::bind("127.0.0.1:0").await?;
+    /// # let far = UdpSocket::bind("127.0.0.1:0").await?;
+    /// assert_eq!(near.try_send_to(b"hello", far.local_addr()?)?, 5);
+    /// assert_eq!(far.recv(&mut [0; 8]).await?, 5);
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock) if there is no room; any error of the system call.
+    pub fn try_send_to(&self, bytes: &[u8], address: SocketAddr) -> io::Result<usize> {
+        self.0.try_send_to(bytes, &address.into())
+    }
+
+    /// [`peek`](Self::peek), for functions that poll: see
+    /// [`poll_recv_ready`](Self::poll_recv_ready).
+    ///
+    /// ```
+    /// # use polder::net::UdpSocket;
+    /// # polder::block_on(async {
+    /// # let near = UdpSocket::bind("127.0.0.1:0").await?;
+    /// # let far = UdpSocket::bind("127.0.0.1:0").await?;
+    /// use std::future::poll_fn;
+    ///
+    /// far.send_to(b"hello", near.local_addr()?).await?;
+    /// let mut bytes = [0; 8];
+    /// assert_eq!(poll_fn(|cx| near.poll_peek(cx, &mut bytes)).await?, 5);
+    /// assert_eq!(near.try_recv(&mut bytes)?, 5); // It was still there.
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Any error of the system call.
+    pub fn poll_peek(&self, cx: &mut Context<'_>, bytes: &mut [u8]) -> Poll<io::Result<usize>> {
+        self.0.poll_peek(cx, bytes)
     }
 
     /// The address that it is bound to, with the port that the system chose if port 0 was asked
@@ -683,3 +897,18 @@ socket!(
     SocketType::UdpSocket,
     [local_addr, peer_addr]
 );
+
+datagrams!(
+    UdpSocket,
+    "# use polder::net::UdpSocket;
+# polder::block_on(async {
+# let near = UdpSocket::bind(\"127.0.0.1:0\").await?;
+# let far = UdpSocket::bind(\"127.0.0.1:0\").await?;
+# near.connect(far.local_addr()?).await?;
+# far.connect(near.local_addr()?).await?;"
+);
+
+/// What was received, with the sender's address as users have it.
+fn from_internet((length, peer): (usize, SockAddr)) -> io::Result<(usize, SocketAddr)> {
+    Ok((length, internet(peer)?))
+}

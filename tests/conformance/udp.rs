@@ -1,5 +1,6 @@
 //! Rule 33, and the parts of rules 23a and 23b about UDP.
 
+use std::future::poll_fn;
 use std::io::ErrorKind;
 use std::net::{self, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -451,5 +452,51 @@ fn receiving_and_peeking_end_when_reading_is_shut_down() {
                 assert_eq!(received.unwrap(), 0, "waits: {waits}, peeks: {peeks}");
             }
         }
+    });
+}
+
+#[test]
+fn tries_and_polls_of_a_udp_socket_do_what_its_futures_do() {
+    in_every_runtime(|_| async {
+        let (near, far) = both().await;
+        let (near_address, far_address) = (near.local_addr().unwrap(), far.local_addr().unwrap());
+        let mut bytes = [0; 8];
+        let would_block = |error: std::io::Error| assert_eq!(error.kind(), ErrorKind::WouldBlock);
+        would_block(near.try_recv(&mut bytes).unwrap_err());
+        would_block(near.try_recv_from(&mut bytes).unwrap_err());
+        would_block(near.try_peek(&mut bytes).unwrap_err());
+        would_block(near.try_peek_from(&mut bytes).unwrap_err());
+        let count = Count::new();
+        let mut readable = Box::pin(near.readable());
+        assert!(poll_future(&mut readable, &count).is_pending());
+        far.writable().await.unwrap();
+        assert_eq!(far.try_send(b"hello").unwrap(), 5);
+        count.until_woken().await;
+        readable.await.unwrap();
+        // Also one without a byte of room: a datagram is waited for all the same.
+        assert_eq!(near.try_peek(&mut bytes).unwrap(), 5);
+        assert_eq!(near.try_peek_from(&mut bytes).unwrap(), (5, far_address));
+        let peeked = poll_fn(|cx| near.poll_peek_from(cx, &mut bytes)).await;
+        assert_eq!(peeked.unwrap(), (5, far_address));
+        let peeked = poll_fn(|cx| near.poll_peek(cx, &mut bytes)).await;
+        assert_eq!(peeked.unwrap(), 5);
+        assert_eq!(near.try_recv_from(&mut bytes).unwrap(), (5, far_address));
+        would_block(near.try_recv(&mut bytes).unwrap_err());
+        assert!(poll_once(Box::pin(near.recv(&mut []))).await.is_none());
+
+        poll_fn(|cx| far.poll_send_ready(cx)).await.unwrap();
+        let sent = poll_fn(|cx| far.poll_send(cx, b"one")).await;
+        assert_eq!(sent.unwrap(), 3);
+        let (other, other_address) = bound().await;
+        let sent = poll_fn(|cx| other.poll_send_to(cx, b"not for it", near_address)).await;
+        assert_eq!(sent.unwrap(), 10);
+        assert_eq!(far.try_send(b"four").unwrap(), 4);
+        poll_fn(|cx| near.poll_recv_ready(cx)).await.unwrap();
+        let received = poll_fn(|cx| near.poll_recv_from(cx, &mut bytes)).await;
+        assert_eq!(received.unwrap(), (3, far_address));
+        let received = poll_fn(|cx| near.poll_recv(cx, &mut bytes)).await;
+        assert_eq!(received.unwrap(), 4);
+        assert_eq!(other.try_send_to(b"myself", other_address).unwrap(), 6);
+        assert_eq!(other.recv(&mut bytes).await.unwrap(), 6);
     });
 }

@@ -1,6 +1,7 @@
 //! Rules 13, 23a, 23b and 34: what only Unix sockets have. What they share with TCP is in
 //! `streams`, which runs over both.
 
+use std::future::poll_fn;
 use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
@@ -1070,5 +1071,73 @@ fn abstract_names_of_any_length_and_bytes_are_names() {
             assert_eq!(far.peer_addr().unwrap().as_abstract_name(), Some(name));
             talk(&mut near, &mut far).await;
         }
+    });
+}
+
+#[test]
+fn tries_and_polls_of_a_unix_datagram_socket_do_what_its_futures_do() {
+    in_every_runtime(|_| async {
+        let (near, far) = UnixDatagram::pair().unwrap();
+        let mut bytes = [0; 8];
+        let would_block = |error: std::io::Error| assert_eq!(error.kind(), ErrorKind::WouldBlock);
+        would_block(near.try_recv(&mut bytes).unwrap_err());
+        would_block(near.try_recv_from(&mut bytes).unwrap_err());
+        let count = Count::new();
+        let mut readable = Box::pin(near.readable());
+        assert!(poll_future(&mut readable, &count).is_pending());
+        assert_eq!(far.try_send(b"hello").unwrap(), 5);
+        count.until_woken().await;
+        readable.await.unwrap();
+        assert_eq!(near.try_recv(&mut bytes).unwrap(), 5);
+
+        // Until the queue is full; then until there is room.
+        let mut sent = 0;
+        while far.try_send(b"x").is_ok() {
+            sent += 1;
+        }
+        let count = Count::new();
+        let mut writable = Box::pin(far.writable());
+        assert!(poll_future(&mut writable, &count).is_pending());
+        for _ in 0..sent {
+            poll_fn(|cx| near.poll_recv_ready(cx)).await.unwrap();
+            assert_eq!(near.try_recv(&mut bytes).unwrap(), 1);
+        }
+        writable.await.unwrap();
+        poll_fn(|cx| far.poll_send_ready(cx)).await.unwrap();
+        assert_eq!(poll_fn(|cx| far.poll_send(cx, b"x")).await.unwrap(), 1);
+        let received = poll_fn(|cx| near.poll_recv(cx, &mut bytes)).await;
+        assert_eq!(received.unwrap(), 1);
+
+        let place = Place::new();
+        let path = place.path("mailbox");
+        let mailbox = UnixDatagram::bind(&path).unwrap();
+        let error = near.try_send_to(b"x", place.path("nobody")).unwrap_err();
+        assert!(!error.to_string().is_empty());
+        let sender = UnixDatagram::unbound().unwrap();
+        assert_eq!(sender.try_send_to(b"hello", &path).unwrap(), 5);
+        let received = poll_fn(|cx| mailbox.poll_recv_from(cx, &mut bytes)).await;
+        assert_eq!(received.unwrap().0, 5);
+        sender.try_send_to(b"more", &path).unwrap();
+        assert_eq!(mailbox.try_recv_from(&mut bytes).unwrap().0, 4);
+        would_block(mailbox.try_recv(&mut bytes).unwrap_err());
+        // After its end nothing waits.
+        near.shutdown(std::net::Shutdown::Both).unwrap();
+        near.readable().await.unwrap();
+        assert_eq!(near.try_recv(&mut bytes).unwrap(), 0);
+    });
+}
+
+#[test]
+fn a_unix_listener_is_polled_for_connections() {
+    in_every_runtime(|_| async {
+        let place = Place::new();
+        let path = place.path("socket");
+        let listener = UnixListener::bind(&path).unwrap();
+        let count = Count::new();
+        let mut accept = poll_fn(|cx| listener.poll_accept(cx));
+        assert!(poll_future(&mut accept, &count).is_pending());
+        let _client = net::UnixStream::connect(&path).unwrap();
+        count.until_woken().await;
+        accept.await.unwrap();
     });
 }

@@ -44,6 +44,7 @@ use crate::sys::OwnedDescriptor;
 /// # std::io::Result::Ok(())
 /// ```
 #[derive(Clone)]
+#[doc(alias("from_std", "into_std"))]
 pub struct TcpListener(Socket);
 
 impl TcpListener {
@@ -100,6 +101,7 @@ impl TcpListener {
     ///
     /// Any error of the system call; [`InvalidInput`](io::ErrorKind::InvalidInput) if it is not a
     /// TCP socket.
+    #[doc(alias = "TcpSocket")]
     pub fn bind_with(
         socket: impl Into<OwnedDescriptor>,
         address: SocketAddr,
@@ -134,8 +136,33 @@ impl TcpListener {
     ///
     /// Cancel safe: dropping the future loses no connection.
     pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
-        let (socket, peer) = self.0.accept().await?;
-        Ok((Stream::from_socket(socket), internet(peer)?))
+        accepted(self.0.accept().await?)
+    }
+
+    /// [`accept`](Self::accept), for functions that poll.
+    ///
+    /// A handle remembers one task that polls, the last one. Clones of the listener are handles of
+    /// their own.
+    ///
+    /// ```
+    /// use polder::net::{TcpListener, TcpStream};
+    /// use std::future::poll_fn;
+    ///
+    /// # polder::block_on(async {
+    /// let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// let client = TcpStream::connect(listener.local_addr()?).await?;
+    /// let (_server, from) = poll_fn(|cx| listener.poll_accept(cx)).await?;
+    /// assert_eq!(from, client.local_addr()?);
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`accept`](Self::accept).
+    pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(TcpStream, SocketAddr)>> {
+        self.0.poll_accept(cx)?.map(accepted)
     }
 
     /// A stream of connections, without end. An error is an item; the next item may be a connection
@@ -159,6 +186,7 @@ impl TcpListener {
     /// # Cancel safety
     ///
     /// As [`Incoming`]: no connection is lost.
+    #[doc(alias("TcpListenerStream", "into_incoming"))]
     pub fn incoming(&self) -> Incoming<'_> {
         Incoming::new(&self.0)
     }
@@ -228,6 +256,10 @@ impl TcpListener {
     pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
         self.0.set(Opt::Ttl(ttl))
     }
+}
+
+fn accepted((socket, peer): (Socket, SockAddr)) -> io::Result<(TcpStream, SocketAddr)> {
+    Ok((Stream::from_socket(socket), internet(peer)?))
 }
 
 socket!(

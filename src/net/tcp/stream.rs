@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::net::addresses::{AsyncToSocketAddrs, first_that_works, first_that_works_within};
 use crate::net::macros::{socket, stream};
+use crate::net::readiness::{readable_and_writable, try_reads, try_writes};
 use crate::net::socket::{Opt, Socket, SocketType, internet};
 use crate::sys::OwnedDescriptor;
 
@@ -40,6 +41,7 @@ use crate::sys::OwnedDescriptor;
 /// Cancel safe: a single `read` or `write` that is dropped has read or written nothing. Combinators
 /// of several (`read_exact`, `write_all`) may have done part of their work.
 #[derive(Clone)]
+#[doc(alias("from_std", "into_std"))]
 pub struct TcpStream(Socket);
 
 impl TcpStream {
@@ -107,6 +109,7 @@ impl TcpStream {
     ///
     /// Cancel safe: dropping the future closes the socket. For a name, see
     /// [`resolve`](crate::net::resolve).
+    #[doc(alias = "timeout")]
     pub async fn connect_timeout(
         address: impl AsyncToSocketAddrs,
         duration: Duration,
@@ -144,6 +147,7 @@ impl TcpStream {
     /// # Cancel safety
     ///
     /// Cancel safe: dropping the future closes the socket.
+    #[doc(alias = "TcpSocket")]
     pub async fn connect_with(
         socket: impl Into<OwnedDescriptor>,
         address: SocketAddr,
@@ -199,39 +203,6 @@ impl TcpStream {
         internet(self.0.peer_addr()?)
     }
 
-    /// Reads without consuming: the next read returns the same bytes again.
-    ///
-    /// ```
-    /// use polder::io::{AsyncReadExt, AsyncWriteExt};
-    ///
-    /// # use polder::net::{TcpListener, TcpStream};
-    /// # polder::block_on(async {
-    /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
-    /// # let mut near = TcpStream::connect(listener.local_addr()?).await?;
-    /// # let (mut far, _) = listener.accept().await?;
-    /// far.write_all(b"hello").await?;
-    /// let mut bytes = [0; 8];
-    /// let length = near.peek(&mut bytes).await?;
-    /// assert_eq!(bytes[0], b'h');
-    /// // It is still there.
-    /// let mut all = vec![0; length];
-    /// near.read_exact(&mut all).await?;
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// Any error of the system call.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel safe: dropping the future has no effect.
-    pub async fn peek(&self, bytes: &mut [u8]) -> io::Result<usize> {
-        self.0.peek(bytes).await
-    }
-
     /// Shuts down reading, writing, or both. After writing is shut down the peer sees the end of
     /// file.
     ///
@@ -258,6 +229,60 @@ impl TcpStream {
     /// some platforms.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         self.0.shutdown(how)
+    }
+
+    /// How long closing may take to send what was written (`SO_LINGER`); `None`, which is the
+    /// default, lets the system send it after closing.
+    ///
+    /// ```
+    /// # use polder::net::{TcpListener, TcpStream};
+    /// # polder::block_on(async {
+    /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// # let stream = TcpStream::connect(listener.local_addr()?).await?;
+    /// assert_eq!(stream.linger()?, None);
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Any error of the system call.
+    pub fn linger(&self) -> io::Result<Option<Duration>> {
+        self.0.linger()
+    }
+
+    /// Sets [`linger`](Self::linger), in whole seconds.
+    ///
+    /// With zero closing discards what was not sent yet, and resets the connection. With more than
+    /// that, **dropping the last handle blocks its thread** for so long, on most systems, although
+    /// the socket is non-blocking: wait for the peer's end of file instead.
+    ///
+    /// ```
+    /// use polder::io::AsyncReadExt;
+    /// use std::io::ErrorKind;
+    /// use std::time::Duration;
+    ///
+    /// # use polder::net::{TcpListener, TcpStream};
+    /// # polder::block_on(async {
+    /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// # let near = TcpStream::connect(listener.local_addr()?).await?;
+    /// # let (mut far, _) = listener.accept().await?;
+    /// near.set_linger(Some(Duration::ZERO))?;
+    /// drop(near);
+    /// let reset = far.read(&mut [0; 8]).await.unwrap_err();
+    /// assert_eq!(reset.kind(), ErrorKind::ConnectionReset);
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Any error of the system call.
+    #[doc(alias("SO_LINGER", "set_zero_linger"))]
+    pub fn set_linger(&self, duration: Option<Duration>) -> io::Result<()> {
+        self.0.set(Opt::Linger(duration))
     }
 
     /// Whether small writes are sent at once (`TCP_NODELAY`), without Nagle's algorithm.
@@ -351,6 +376,21 @@ impl TcpStream {
 }
 
 stream!(TcpStream);
+
+/// The beginning of the examples of what `readiness` has written for all streams.
+macro_rules! pair {
+    () => {
+        "# use polder::net::{TcpListener, TcpStream};
+# polder::block_on(async {
+# let listener = TcpListener::bind(\"127.0.0.1:0\").await?;
+# let near = TcpStream::connect(listener.local_addr()?).await?;
+# let (far, _) = listener.accept().await?;"
+    };
+}
+try_reads!([] TcpStream, |it| it.0, pair!());
+try_writes!([] TcpStream, |it| it.0, pair!());
+readable_and_writable!(TcpStream, pair!(), try_read, try_write);
+
 socket!(
     TcpStream,
     std::net::TcpStream,

@@ -5,9 +5,13 @@ use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::SocketAddr;
 use std::path::Path;
+use std::task::{Context, Poll};
+
+use socket2::SockAddr;
 
 use super::address::{UCred, from_kernel, from_path, to_kernel};
 use crate::net::macros::socket;
+use crate::net::readiness::datagrams;
 use crate::net::socket::{Socket, SocketType};
 
 /// A Unix datagram socket: messages between processes of one machine, neither lost nor reordered.
@@ -45,6 +49,7 @@ use crate::net::socket::{Socket, SocketType};
 /// When the peer has gone, Linux fails the next send ([refused](io::ErrorKind::ConnectionRefused));
 /// a pending receive goes on waiting.
 #[derive(Clone)]
+#[doc(alias("from_std", "into_std", "uds"))]
 pub struct UnixDatagram(Socket);
 
 impl UnixDatagram {
@@ -253,8 +258,7 @@ impl UnixDatagram {
     ///
     /// Cancel safe: dropping the future loses no datagram.
     pub async fn recv_from(&self, bytes: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        let (length, peer) = self.0.recv_from(bytes).await?;
-        Ok((length, from_kernel(peer)?))
+        from_unix(self.0.recv_from(bytes).await?)
     }
 
     /// Receives a datagram. Returns its length.
@@ -376,6 +380,90 @@ impl UnixDatagram {
         self.0.send(bytes).await
     }
 
+    /// [`recv_from`](Self::recv_from), for functions that poll: see
+    /// [`poll_recv_ready`](Self::poll_recv_ready).
+    ///
+    /// ```
+    /// # let path = std::env::temp_dir().join(format!("polder-poll-recv-from-{}", std::process::id()));
+    /// # let _ = std::fs::remove_file(&path);
+    /// use polder::net::unix::UnixDatagram;
+    /// use std::future::poll_fn;
+    ///
+    /// polder::block_on(async {
+    ///     let mailbox = UnixDatagram::bind(&path)?;
+    ///     UnixDatagram::unbound()?.send_to(b"hello", &path).await?;
+    ///     let mut bytes = [0; 8];
+    ///     let (length, from) = poll_fn(|cx| mailbox.poll_recv_from(cx, &mut bytes)).await?;
+    ///     assert_eq!((length, from.is_unnamed()), (5, true));
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::fs::remove_file(&path)?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Any error of the system call.
+    pub fn poll_recv_from(
+        &self,
+        cx: &mut Context<'_>,
+        bytes: &mut [u8],
+    ) -> Poll<io::Result<(usize, SocketAddr)>> {
+        self.0.poll_recv_from(cx, bytes)?.map(from_unix)
+    }
+
+    /// Receives a datagram that is there, without waiting. Returns its length and its sender's
+    /// address.
+    ///
+    /// ```
+    /// # let path = std::env::temp_dir().join(format!("polder-try-recv-from-{}", std::process::id()));
+    /// # let _ = std::fs::remove_file(&path);
+    /// use polder::net::unix::UnixDatagram;
+    ///
+    /// polder::block_on(async {
+    ///     let mailbox = UnixDatagram::bind(&path)?;
+    ///     UnixDatagram::unbound()?.send_to(b"hello", &path).await?;
+    ///     let (length, from) = mailbox.try_recv_from(&mut [0; 8])?;
+    ///     assert_eq!((length, from.is_unnamed()), (5, true));
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::fs::remove_file(&path)?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock) if there is none; any error of the system call.
+    pub fn try_recv_from(&self, bytes: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        from_unix(self.0.try_recv_from(bytes)?)
+    }
+
+    /// Sends a datagram to the socket at `path`, without waiting.
+    ///
+    /// ```
+    /// # let path = std::env::temp_dir().join(format!("polder-try-send-to-{}", std::process::id()));
+    /// # let _ = std::fs::remove_file(&path);
+    /// use polder::net::unix::UnixDatagram;
+    ///
+    /// polder::block_on(async {
+    ///     let mailbox = UnixDatagram::bind(&path)?;
+    ///     UnixDatagram::unbound()?.try_send_to(b"hello", &path)?;
+    ///     assert_eq!(mailbox.recv(&mut [0; 8]).await?, 5);
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::fs::remove_file(&path)?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock) if there is no room, in this socket's buffer or in
+    /// the receiver's queue, of which [`writable`](Self::writable) does not know unless the two are
+    /// connected: [`send_to`](Self::send_to) waits for both. Any error of the system call.
+    pub fn try_send_to(&self, bytes: &[u8], path: impl AsRef<Path>) -> io::Result<usize> {
+        self.0.try_send_to(bytes, &from_path(path.as_ref())?)
+    }
+
     /// The address that it is bound to.
     ///
     /// ```
@@ -475,3 +563,15 @@ socket!(
     SocketType::UnixDatagram,
     [local_addr, peer_addr]
 );
+
+datagrams!(
+    UnixDatagram,
+    "# use polder::net::unix::UnixDatagram;
+# polder::block_on(async {
+# let (near, far) = UnixDatagram::pair()?;"
+);
+
+/// What was received, with the sender's address as users have it.
+fn from_unix((length, peer): (usize, SockAddr)) -> io::Result<(usize, SocketAddr)> {
+    Ok((length, from_kernel(peer)?))
+}

@@ -4,6 +4,9 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::SocketAddr;
 use std::path::Path;
+use std::task::{Context, Poll};
+
+use socket2::SockAddr;
 
 use super::address::{from_kernel, from_path, to_kernel};
 use super::stream::UnixStream;
@@ -39,6 +42,7 @@ use crate::net::socket::{Socket, SocketType};
 /// # std::io::Result::Ok(())
 /// ```
 #[derive(Clone)]
+#[doc(alias("from_std", "into_std", "uds"))]
 pub struct UnixListener(Socket);
 
 impl UnixListener {
@@ -157,8 +161,36 @@ impl UnixListener {
     ///
     /// Cancel safe: dropping the future loses no connection.
     pub async fn accept(&self) -> io::Result<(UnixStream, SocketAddr)> {
-        let (socket, peer) = self.0.accept().await?;
-        Ok((Stream::from_socket(socket), from_kernel(peer)?))
+        accepted(self.0.accept().await?)
+    }
+
+    /// [`accept`](Self::accept), for functions that poll.
+    ///
+    /// A handle remembers one task that polls, the last one. Clones of the listener are handles of
+    /// their own.
+    ///
+    /// ```
+    /// # let path = std::env::temp_dir().join(format!("polder-poll-accept-{}", std::process::id()));
+    /// # let _ = std::fs::remove_file(&path);
+    /// use polder::net::unix::{UnixListener, UnixStream};
+    /// use std::future::poll_fn;
+    ///
+    /// # polder::block_on(async {
+    /// let listener = UnixListener::bind(&path)?;
+    /// let _client = UnixStream::connect(&path).await?;
+    /// let (_server, from) = poll_fn(|cx| listener.poll_accept(cx)).await?;
+    /// assert!(from.is_unnamed());
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::fs::remove_file(&path)?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`accept`](Self::accept).
+    pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(UnixStream, SocketAddr)>> {
+        self.0.poll_accept(cx)?.map(accepted)
     }
 
     /// A stream of connections, without end. An error is an item; the next item may be a connection
@@ -183,6 +215,7 @@ impl UnixListener {
     /// # Cancel safety
     ///
     /// As [`Incoming`](crate::net::Incoming): no connection is lost.
+    #[doc(alias("UnixListenerStream", "into_incoming"))]
     pub fn incoming(&self) -> Incoming<'_> {
         Incoming::new(&self.0)
     }
@@ -260,6 +293,10 @@ impl UnixListener {
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         from_kernel(self.0.local_addr()?)
     }
+}
+
+fn accepted((socket, peer): (Socket, SockAddr)) -> io::Result<(UnixStream, SocketAddr)> {
+    Ok((Stream::from_socket(socket), from_kernel(peer)?))
 }
 
 socket!(

@@ -8,6 +8,7 @@ use std::path::Path;
 
 use super::address::{UCred, from_kernel, from_path, to_kernel};
 use crate::net::macros::{socket, stream};
+use crate::net::readiness::{readable_and_writable, try_reads, try_writes};
 use crate::net::socket::{Socket, SocketType};
 
 /// A connection between two processes of one machine, or within one.
@@ -42,6 +43,7 @@ use crate::net::socket::{Socket, SocketType};
 /// Cancel safe: a single `read` or `write` that is dropped has read or written nothing. Combinators
 /// of several (`read_exact`, `write_all`) may have done part of their work.
 #[derive(Clone)]
+#[doc(alias("from_std", "into_std", "uds"))]
 pub struct UnixStream(Socket);
 
 impl UnixStream {
@@ -258,6 +260,7 @@ impl UnixStream {
     /// # Platform notes
     ///
     /// The process is known on Linux and Android only. illumos and Solaris report nothing.
+    #[doc(alias = "SO_PEERCRED")]
     pub fn peer_cred(&self) -> io::Result<UCred> {
         UCred::of(&self.0)
     }
@@ -311,34 +314,6 @@ impl UnixStream {
         self.0.set_passrights(passrights)
     }
 
-    /// Reads without consuming: the next read returns the same bytes again.
-    ///
-    /// ```
-    /// use polder::io::{AsyncReadExt, AsyncWriteExt};
-    /// use polder::net::unix::UnixStream;
-    ///
-    /// polder::block_on(async {
-    ///     let (mut near, mut far) = UnixStream::pair()?;
-    ///     far.write_all(b"hello").await?;
-    ///     let mut bytes = [0; 8];
-    ///     assert_eq!(near.peek(&mut bytes).await?, 5);
-    ///     assert_eq!(near.read(&mut bytes).await?, 5); // It was still there.
-    ///     std::io::Result::Ok(())
-    /// })?;
-    /// # std::io::Result::Ok(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// Any error of the system call.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel safe: dropping the future has no effect.
-    pub async fn peek(&self, bytes: &mut [u8]) -> io::Result<usize> {
-        self.0.peek(bytes).await
-    }
-
     /// Shuts down reading, writing, or both. After writing is shut down the peer sees the end of
     /// file.
     ///
@@ -366,6 +341,19 @@ impl UnixStream {
 }
 
 stream!(UnixStream);
+
+/// The beginning of the examples of what `readiness` has written for all streams.
+macro_rules! pair {
+    () => {
+        "# use polder::net::unix::UnixStream;
+# polder::block_on(async {
+# let (near, far) = UnixStream::pair()?;"
+    };
+}
+try_reads!([] UnixStream, |it| it.0, pair!());
+try_writes!([] UnixStream, |it| it.0, pair!());
+readable_and_writable!(UnixStream, pair!(), try_read, try_write);
+
 socket!(
     UnixStream,
     std::os::unix::net::UnixStream,

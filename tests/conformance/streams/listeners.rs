@@ -1,6 +1,7 @@
 //! Rules 25 and 31: accepting; and compile-time checks of the types.
 
-use std::io::{Read, Write};
+use std::future::poll_fn;
+use std::io::{ErrorKind, Read, Write};
 use std::net;
 use std::task::Poll;
 use std::thread;
@@ -59,6 +60,43 @@ fn one_event_for_two_connections_serves_both_that_wait() {
         let _clients = [(); 2].map(|()| net::TcpStream::connect(address).unwrap());
         let (first, second) = future::zip(first, second).await;
         assert_ne!(first.unwrap().1, second.unwrap().1);
+    });
+}
+
+#[test]
+fn each_handle_of_a_listener_that_is_polled_for_connections_gets_one() {
+    in_every_runtime(|_| async {
+        let (listener, address) = listener().await;
+        let clone = listener.clone();
+        let counts = [Count::new(), Count::new()];
+        let mut first = poll_fn(|cx| listener.poll_accept(cx));
+        let mut second = poll_fn(|cx| clone.poll_accept(cx));
+        assert!(poll_future(&mut first, &counts[0]).is_pending());
+        assert!(poll_future(&mut second, &counts[1]).is_pending());
+        let _clients = [(); 2].map(|()| net::TcpStream::connect(address).unwrap());
+        for count in &counts {
+            count.until_woken().await;
+        }
+        let (first, second) = future::zip(first, second).await;
+        assert_ne!(first.unwrap().1, second.unwrap().1);
+    });
+}
+
+#[test]
+fn a_stream_that_lingers_for_no_time_is_reset_when_it_is_closed() {
+    in_every_runtime(|_| async {
+        let (listener, address) = listener().await;
+        let mut client = TcpStream::connect(address).await.unwrap();
+        let (server, _) = listener.accept().await.unwrap();
+        assert_eq!(server.linger().unwrap(), None);
+        server.set_linger(Some(Duration::from_secs(7))).unwrap();
+        assert_eq!(server.linger().unwrap(), Some(Duration::from_secs(7)));
+        server.set_linger(None).unwrap();
+        assert_eq!(server.linger().unwrap(), None);
+        server.set_linger(Some(Duration::ZERO)).unwrap();
+        drop(server);
+        let reset = client.read(&mut [0; 8]).await.unwrap_err();
+        assert_eq!(reset.kind(), ErrorKind::ConnectionReset);
     });
 }
 

@@ -11,6 +11,7 @@ mod ends;
 mod listeners;
 #[cfg(unix)]
 mod processes;
+mod readiness;
 mod transfer;
 #[cfg(unix)]
 pub mod unix;

@@ -9,6 +9,9 @@ use super::{Count, Random, fill, poll_future, poll_read, poll_write, some_turns}
 #[path = "ends.rs"]
 mod ends;
 #[expect(clippy::duplicate_mod, reason = "of another kind of stream")]
+#[path = "readiness.rs"]
+mod readiness;
+#[expect(clippy::duplicate_mod, reason = "of another kind of stream")]
 #[path = "transfer.rs"]
 mod transfer;
 #[expect(clippy::duplicate_mod, reason = "of another kind of stream")]

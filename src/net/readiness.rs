@@ -1,0 +1,536 @@
+//! Readiness and single attempts: what streams, their halves, and datagram sockets have in common
+//! besides the I/O traits, each written once. Names and meaning are tokio's.
+//!
+//! A direction counts as ready from the beginning, and again after each event, until an attempt
+//! would block. So a socket may be called ready in vain, and is best followed by an attempt that
+//! does not wait; see `io/operation.rs` for why no event is lost between the two.
+//!
+//! A future has an identity of its own among those who wait, so any number may wait at once. A
+//! function that polls has its handle's, so it remembers one task for each direction and handle.
+//!
+//! Each macro takes `[generics] type, |it| socket, setup`: the last is the hidden beginning of the
+//! examples, which makes `near`, of this type, and `far`, the socket at the other end.
+
+/// Of whatever reads. `poll` is the name of the form that polls; the others are in the examples.
+macro_rules! readable {
+    ([$($generics:tt)*] $type:ty, |$it:ident| $socket:expr, $setup:expr,
+        $poll:ident, $try_read:ident, $try_write:ident) => {
+        impl<$($generics)*> $type {
+            /// Waits until reading is worth a try: there is something to read, or an end, or an
+            /// error.
+            ///
+            /// So nobody needs a buffer while nothing comes. It may complete in vain, at first for
+            /// instance, when nothing is known yet: a try that would block makes the next call wait
+            /// for an event. Any number of tasks may wait at once; each is woken.
+            ///
+            /// ```
+            #[doc = $setup]
+            #[doc = concat!("far.", stringify!($try_write), "(b\"hello\")?;")]
+            /// loop {
+            ///     near.readable().await?; // Nothing is allocated while this waits.
+            ///     let mut bytes = vec![0; 64];
+            #[doc = concat!("    match near.", stringify!($try_read), "(&mut bytes) {")]
+            ///         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            ///         length => break assert_eq!(&bytes[..length?], b"hello"),
+            ///     }
+            /// }
+            /// # std::io::Result::Ok(())
+            /// # })?;
+            /// # std::io::Result::Ok(())
+            /// ```
+            ///
+            /// # Errors
+            ///
+            /// If the backend cannot wait for another socket.
+            ///
+            /// # Cancel safety
+            ///
+            /// Cancel safe: dropping the future has no effect.
+            pub async fn readable(&self) -> std::io::Result<()> {
+                let $it = self;
+                $socket.readable().await
+            }
+
+            /// [`readable`](Self::readable), for functions that poll.
+            ///
+            /// A handle remembers one task that polls to read, the last one. Clones of the socket
+            /// are handles of their own.
+            ///
+            /// ```
+            #[doc = $setup]
+            /// use std::future::poll_fn;
+            ///
+            #[doc = concat!("far.", stringify!($try_write), "(b\"hello\")?;")]
+            #[doc = concat!("poll_fn(|cx| near.", stringify!($poll), "(cx)).await?;")]
+            /// # std::io::Result::Ok(())
+            /// # })?;
+            /// # std::io::Result::Ok(())
+            /// ```
+            ///
+            /// # Errors
+            ///
+            /// As [`readable`](Self::readable).
+            pub fn $poll(
+                &self,
+                cx: &mut std::task::Context<'_>,
+            ) -> std::task::Poll<std::io::Result<()>> {
+                let $it = self;
+                $socket.poll_read_ready(cx)
+            }
+        }
+    };
+}
+pub(super) use readable;
+
+/// Of whatever writes.
+macro_rules! writable {
+    ([$($generics:tt)*] $type:ty, |$it:ident| $socket:expr, $setup:expr,
+        $poll:ident, $try_write:ident) => {
+        impl<$($generics)*> $type {
+            /// Waits until writing is worth a try: there is room, or an error.
+            ///
+            /// It may complete in vain, at first for instance, when nothing is known yet: a try
+            /// that would block makes the next call wait for an event. Any number of tasks may wait
+            /// at once; each is woken.
+            ///
+            /// ```
+            #[doc = $setup]
+            /// let written = loop {
+            ///     near.writable().await?;
+            #[doc = concat!("    match near.", stringify!($try_write), "(b\"hello\") {")]
+            ///         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            ///         length => break length?,
+            ///     }
+            /// };
+            /// assert_eq!(written, 5);
+            /// # drop(far);
+            /// # std::io::Result::Ok(())
+            /// # })?;
+            /// # std::io::Result::Ok(())
+            /// ```
+            ///
+            /// # Errors
+            ///
+            /// If the backend cannot wait for another socket.
+            ///
+            /// # Cancel safety
+            ///
+            /// Cancel safe: dropping the future has no effect.
+            pub async fn writable(&self) -> std::io::Result<()> {
+                let $it = self;
+                $socket.writable().await
+            }
+
+            /// [`writable`](Self::writable), for functions that poll.
+            ///
+            /// A handle remembers one task that polls to write, the last one. Clones of the socket
+            /// are handles of their own.
+            ///
+            /// ```
+            #[doc = $setup]
+            /// use std::future::poll_fn;
+            ///
+            #[doc = concat!("poll_fn(|cx| near.", stringify!($poll), "(cx)).await?;")]
+            #[doc = concat!("assert_eq!(near.", stringify!($try_write), "(b\"hello\")?, 5);")]
+            /// # drop(far);
+            /// # std::io::Result::Ok(())
+            /// # })?;
+            /// # std::io::Result::Ok(())
+            /// ```
+            ///
+            /// # Errors
+            ///
+            /// As [`writable`](Self::writable).
+            pub fn $poll(
+                &self,
+                cx: &mut std::task::Context<'_>,
+            ) -> std::task::Poll<std::io::Result<()>> {
+                let $it = self;
+                $socket.poll_write_ready(cx)
+            }
+        }
+    };
+}
+pub(super) use writable;
+
+/// Of what both reads and writes.
+macro_rules! readable_and_writable {
+    ($type:ty, $setup:expr, $try_read:ident, $try_write:ident) => {
+        impl $type {
+            /// Waits until reading or writing is worth a try, whichever `interest` names. Returns
+            /// what is.
+            ///
+            /// It may complete in vain, as [`readable`](Self::readable) and
+            /// [`writable`](Self::writable), which say what counts.
+            ///
+            /// ```
+            #[doc = $setup]
+            /// use polder::poller::Interest;
+            ///
+            #[doc = concat!("far.", stringify!($try_write), "(b\"hello\")?;")]
+            /// let ready = near.ready(Interest::READABLE | Interest::WRITABLE).await?;
+            /// if ready.is_writable() {
+            #[doc = concat!("    near.", stringify!($try_write), "(b\"hello\")?;")]
+            /// }
+            /// # std::io::Result::Ok(())
+            /// # })?;
+            /// # std::io::Result::Ok(())
+            /// ```
+            ///
+            /// # Errors
+            ///
+            /// If the backend cannot wait for another socket;
+            /// [`InvalidInput`](std::io::ErrorKind::InvalidInput) for an interest that is empty, or
+            /// in something else.
+            ///
+            /// # Cancel safety
+            ///
+            /// Cancel safe: dropping the future has no effect.
+            pub async fn ready(
+                &self,
+                interest: crate::poller::Interest,
+            ) -> std::io::Result<crate::poller::Interest> {
+                self.0.ready(interest).await
+            }
+
+            /// Calls `operation` once, and returns its result.
+            ///
+            /// It is for a system call on this socket that polder does not know. If that returns
+            /// [`WouldBlock`](std::io::ErrorKind::WouldBlock), the next wait for `interest` waits
+            /// for an event. So it must not return this for another reason, or whoever waits next
+            /// may wait too long; and it must operate on this socket, in the directions of
+            /// `interest`.
+            ///
+            /// ```
+            #[doc = $setup]
+            /// use polder::poller::Interest;
+            /// use socket2::SockRef;
+            ///
+            #[doc = concat!("far.", stringify!($try_write), "(b\"hello\")?;")]
+            /// let mut bytes = [std::mem::MaybeUninit::uninit(); 8];
+            /// let read = loop {
+            ///     near.readable().await?;
+            ///     let socket = SockRef::from(&near);
+            ///     match near.try_io(Interest::READABLE, || socket.recv(&mut bytes)) {
+            ///         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            ///         read => break read?,
+            ///     }
+            /// };
+            /// assert_eq!(read, 5);
+            /// # std::io::Result::Ok(())
+            /// # })?;
+            /// # std::io::Result::Ok(())
+            /// ```
+            ///
+            /// # Errors
+            ///
+            /// The operation's; [`InvalidInput`](std::io::ErrorKind::InvalidInput) for an interest
+            /// that is empty, or in something else than reading and writing: then it is not called.
+            pub fn try_io<R>(
+                &self,
+                interest: crate::poller::Interest,
+                operation: impl FnOnce() -> std::io::Result<R>,
+            ) -> std::io::Result<R> {
+                self.0.try_io(interest, operation)
+            }
+        }
+    };
+}
+pub(super) use readable_and_writable;
+
+/// Of streams and their read halves.
+macro_rules! try_reads {
+    ([$($generics:tt)*] $type:ty, |$it:ident| $socket:expr, $setup:expr) => {
+        crate::net::readiness::readable!(
+            [$($generics)*] $type, |$it| $socket, $setup, poll_read_ready, try_read, try_write
+        );
+
+        impl<$($generics)*> $type {
+            /// Reads what is there, without waiting. Returns the number of bytes; `Ok(0)` is the
+            /// end, or an empty buffer.
+            ///
+            /// It asks the kernel, whether the socket counts as [readable](Self::readable) or not.
+            ///
+            /// ```
+            #[doc = $setup]
+            /// let mut bytes = [0; 8];
+            /// let nothing = near.try_read(&mut bytes).unwrap_err();
+            /// assert_eq!(nothing.kind(), std::io::ErrorKind::WouldBlock);
+            /// far.try_write(b"hello")?;
+            /// near.readable().await?;
+            /// assert_eq!(near.try_read(&mut bytes)?, 5);
+            /// # std::io::Result::Ok(())
+            /// # })?;
+            /// # std::io::Result::Ok(())
+            /// ```
+            ///
+            /// # Errors
+            ///
+            /// [`WouldBlock`](std::io::ErrorKind::WouldBlock) if there is nothing; any error of the
+            /// system call.
+            pub fn try_read(&self, bytes: &mut [u8]) -> std::io::Result<usize> {
+                let $it = self;
+                $socket.try_read(bytes)
+            }
+
+            /// [`try_read`](Self::try_read) into several buffers, one after the other.
+            ///
+            /// ```
+            #[doc = $setup]
+            /// use std::io::IoSliceMut;
+            ///
+            /// far.try_write(b"hello")?;
+            /// let (mut head, mut tail) = ([0; 2], [0; 8]);
+            /// let mut buffers = [IoSliceMut::new(&mut head), IoSliceMut::new(&mut tail)];
+            /// let length = loop {
+            ///     near.readable().await?;
+            ///     match near.try_read_vectored(&mut buffers) {
+            ///         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            ///         length => break length?,
+            ///     }
+            /// };
+            /// assert_eq!((length, &head, &tail[..3]), (5, b"he", &b"llo"[..]));
+            /// # std::io::Result::Ok(())
+            /// # })?;
+            /// # std::io::Result::Ok(())
+            /// ```
+            ///
+            /// # Errors
+            ///
+            /// As [`try_read`](Self::try_read).
+            pub fn try_read_vectored(
+                &self,
+                buffers: &mut [std::io::IoSliceMut<'_>],
+            ) -> std::io::Result<usize> {
+                let $it = self;
+                $socket.try_read_vectored(buffers)
+            }
+
+            /// Waits for bytes without consuming them: the next read returns the same ones again.
+            /// Returns their number, which is zero at the end.
+            ///
+            /// ```
+            #[doc = $setup]
+            /// far.try_write(b"hello")?;
+            /// let mut bytes = [0; 8];
+            /// let length = near.peek(&mut bytes).await?;
+            /// assert_eq!(near.try_read(&mut bytes)?, length); // They were still there.
+            /// # std::io::Result::Ok(())
+            /// # })?;
+            /// # std::io::Result::Ok(())
+            /// ```
+            ///
+            /// # Errors
+            ///
+            /// Any error of the system call.
+            ///
+            /// # Cancel safety
+            ///
+            /// Cancel safe: nothing is consumed.
+            pub async fn peek(&self, bytes: &mut [u8]) -> std::io::Result<usize> {
+                let $it = self;
+                $socket.peek(bytes).await
+            }
+
+            /// [`peek`](Self::peek), for functions that poll: see
+            /// [`poll_read_ready`](Self::poll_read_ready).
+            ///
+            /// ```
+            #[doc = $setup]
+            /// use std::future::poll_fn;
+            ///
+            /// far.try_write(b"hello")?;
+            /// let mut bytes = [0; 8];
+            /// let length = poll_fn(|cx| near.poll_peek(cx, &mut bytes)).await?;
+            /// assert_eq!(near.try_read(&mut bytes)?, length); // They were still there.
+            /// # std::io::Result::Ok(())
+            /// # })?;
+            /// # std::io::Result::Ok(())
+            /// ```
+            ///
+            /// # Errors
+            ///
+            /// Any error of the system call.
+            pub fn poll_peek(
+                &self,
+                cx: &mut std::task::Context<'_>,
+                bytes: &mut [u8],
+            ) -> std::task::Poll<std::io::Result<usize>> {
+                let $it = self;
+                $socket.poll_peek(cx, bytes)
+            }
+        }
+    };
+}
+pub(super) use try_reads;
+
+/// Of streams and their write halves.
+macro_rules! try_writes {
+    ([$($generics:tt)*] $type:ty, |$it:ident| $socket:expr, $setup:expr) => {
+        crate::net::readiness::writable!(
+            [$($generics)*] $type, |$it| $socket, $setup, poll_write_ready, try_write
+        );
+
+        impl<$($generics)*> $type {
+            /// Writes what there is room for, without waiting. Returns the number of bytes.
+            ///
+            /// ```
+            #[doc = $setup]
+            /// let full = loop {
+            ///     if let Err(error) = near.try_write(&[0; 4096]) {
+            ///         break error;
+            ///     }
+            /// };
+            /// assert_eq!(full.kind(), std::io::ErrorKind::WouldBlock);
+            /// # drop(far);
+            /// # std::io::Result::Ok(())
+            /// # })?;
+            /// # std::io::Result::Ok(())
+            /// ```
+            ///
+            /// # Errors
+            ///
+            /// [`WouldBlock`](std::io::ErrorKind::WouldBlock) if there is no room; any error of the
+            /// system call.
+            pub fn try_write(&self, bytes: &[u8]) -> std::io::Result<usize> {
+                let $it = self;
+                $socket.try_write(bytes)
+            }
+
+            /// [`try_write`](Self::try_write) from several buffers, one after the other.
+            ///
+            /// ```
+            #[doc = $setup]
+            /// use std::io::IoSlice;
+            ///
+            /// let buffers = [IoSlice::new(b"he"), IoSlice::new(b"llo")];
+            /// assert_eq!(near.try_write_vectored(&buffers)?, 5);
+            /// # drop(far);
+            /// # std::io::Result::Ok(())
+            /// # })?;
+            /// # std::io::Result::Ok(())
+            /// ```
+            ///
+            /// # Errors
+            ///
+            /// As [`try_write`](Self::try_write).
+            pub fn try_write_vectored(
+                &self,
+                buffers: &[std::io::IoSlice<'_>],
+            ) -> std::io::Result<usize> {
+                let $it = self;
+                $socket.try_write_vectored(buffers)
+            }
+        }
+    };
+}
+pub(super) use try_writes;
+
+/// Of connected datagram sockets.
+macro_rules! datagrams {
+    ($type:ty, $setup:expr) => {
+        crate::net::readiness::readable!(
+            [] $type, |it| it.0, $setup, poll_recv_ready, try_recv, try_send
+        );
+        crate::net::readiness::writable!([] $type, |it| it.0, $setup, poll_send_ready, try_send);
+        crate::net::readiness::readable_and_writable!($type, $setup, try_recv, try_send);
+
+        impl $type {
+            /// [`recv`](Self::recv), for functions that poll: see
+            /// [`poll_recv_ready`](Self::poll_recv_ready).
+            ///
+            /// ```
+            #[doc = $setup]
+            /// use std::future::poll_fn;
+            ///
+            /// far.send(b"hello").await?;
+            /// let mut bytes = [0; 8];
+            /// assert_eq!(poll_fn(|cx| near.poll_recv(cx, &mut bytes)).await?, 5);
+            /// # std::io::Result::Ok(())
+            /// # })?;
+            /// # std::io::Result::Ok(())
+            /// ```
+            ///
+            /// # Errors
+            ///
+            /// Any error of the system call.
+            pub fn poll_recv(
+                &self,
+                cx: &mut std::task::Context<'_>,
+                bytes: &mut [u8],
+            ) -> std::task::Poll<std::io::Result<usize>> {
+                self.0.poll_recv(cx, bytes)
+            }
+
+            /// [`send`](Self::send), for functions that poll: see
+            /// [`poll_send_ready`](Self::poll_send_ready).
+            ///
+            /// ```
+            #[doc = $setup]
+            /// use std::future::poll_fn;
+            ///
+            /// assert_eq!(poll_fn(|cx| near.poll_send(cx, b"hello")).await?, 5);
+            /// assert_eq!(far.recv(&mut [0; 8]).await?, 5);
+            /// # std::io::Result::Ok(())
+            /// # })?;
+            /// # std::io::Result::Ok(())
+            /// ```
+            ///
+            /// # Errors
+            ///
+            /// Any error of the system call.
+            pub fn poll_send(
+                &self,
+                cx: &mut std::task::Context<'_>,
+                bytes: &[u8],
+            ) -> std::task::Poll<std::io::Result<usize>> {
+                self.0.poll_send(cx, bytes)
+            }
+
+            /// Receives a datagram that is there, without waiting. Returns its length.
+            ///
+            /// It asks the kernel, whether the socket counts as [readable](Self::readable) or not.
+            ///
+            /// ```
+            #[doc = $setup]
+            /// let mut bytes = [0; 8];
+            /// let nothing = near.try_recv(&mut bytes).unwrap_err();
+            /// assert_eq!(nothing.kind(), std::io::ErrorKind::WouldBlock);
+            /// far.send(b"hello").await?;
+            /// near.readable().await?;
+            /// assert_eq!(near.try_recv(&mut bytes)?, 5);
+            /// # std::io::Result::Ok(())
+            /// # })?;
+            /// # std::io::Result::Ok(())
+            /// ```
+            ///
+            /// # Errors
+            ///
+            /// [`WouldBlock`](std::io::ErrorKind::WouldBlock) if there is none; any error of the
+            /// system call.
+            pub fn try_recv(&self, bytes: &mut [u8]) -> std::io::Result<usize> {
+                self.0.try_recv(bytes)
+            }
+
+            /// Sends a datagram to the peer, without waiting.
+            ///
+            /// ```
+            #[doc = $setup]
+            /// assert_eq!(near.try_send(b"hello")?, 5);
+            /// assert_eq!(far.recv(&mut [0; 8]).await?, 5);
+            /// # std::io::Result::Ok(())
+            /// # })?;
+            /// # std::io::Result::Ok(())
+            /// ```
+            ///
+            /// # Errors
+            ///
+            /// [`WouldBlock`](std::io::ErrorKind::WouldBlock) if there is no room; any error of the
+            /// system call, for instance that there is no peer.
+            pub fn try_send(&self, bytes: &[u8]) -> std::io::Result<usize> {
+                self.0.try_send(bytes)
+            }
+        }
+    };
+}
+pub(super) use datagrams;

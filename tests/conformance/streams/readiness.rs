@@ -1,0 +1,328 @@
+//! Rule 29a: waiting for readiness, and tries that do not wait.
+
+use std::future::poll_fn;
+use std::io::{ErrorKind, IoSlice, IoSliceMut, Read, Write};
+use std::pin::pin;
+use std::sync::mpsc;
+use std::task::{Context, Poll, Waker};
+use std::thread;
+
+use polder::future::{poll_once, zip};
+use polder::io::AsyncReadExt;
+use polder::poller::Interest;
+
+use super::{Count, Random, Stream, both, pair, poll_future, poll_read, some_turns};
+use crate::support::{in_every_runtime, on_every_backend, runtime, sized, until};
+
+const BOTH: [Interest; 2] = [Interest::READABLE, Interest::WRITABLE];
+
+/// Fails with what a try that would block fails with.
+#[track_caller]
+fn assert_would_block<T: std::fmt::Debug>(result: std::io::Result<T>) {
+    assert_eq!(result.unwrap_err().kind(), ErrorKind::WouldBlock);
+}
+
+/// Writes until there is no room. Returns the number of bytes.
+fn try_fill(stream: &Stream) -> usize {
+    let chunk = vec![b'x'; 256 * 1024];
+    let mut written = 0;
+    loop {
+        match stream.try_write(&chunk) {
+            Ok(length) => written += length,
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::WouldBlock);
+                return written;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_try_that_would_block_makes_the_next_wait_wait_for_an_event() {
+    in_every_runtime(|_| async {
+        let (near, mut far) = pair();
+        let mut bytes = [0; 8];
+        assert_would_block(near.try_read(&mut bytes));
+        for _ in 0..3 {
+            let count = Count::new();
+            let mut readable = Box::pin(near.readable());
+            assert!(poll_future(&mut readable, &count).is_pending());
+            some_turns().await;
+            assert_eq!(count.woken(), 0, "nothing has come");
+            far.write_all(b"hello").unwrap();
+            count.until_woken().await;
+            readable.await.unwrap();
+            assert_eq!(near.try_read(&mut bytes).unwrap(), 5);
+            assert_would_block(near.try_read(&mut bytes));
+        }
+        drop(far);
+        near.readable().await.unwrap();
+        assert_eq!(near.try_read(&mut bytes).unwrap(), 0, "the end is read");
+    });
+}
+
+#[test]
+fn a_try_asks_the_kernel_whatever_events_have_said() {
+    in_every_runtime(|_| async {
+        let (near, mut far) = pair();
+        let mut bytes = [0; 8];
+        for _ in 0..3 {
+            // Nobody waits, so no event tells of what comes.
+            assert_would_block(near.try_read(&mut bytes));
+            far.write_all(b"hello").unwrap();
+            until("the bytes arrive", || near.try_read(&mut bytes).is_ok()).await;
+        }
+    });
+}
+
+#[test]
+fn a_full_send_buffer_makes_tries_fail_and_draining_makes_it_writable() {
+    in_every_runtime(|_| async {
+        let (near, mut far) = pair();
+        let mut buffer = vec![0; 1 << 18];
+        for _ in 0..3 {
+            let mut left = try_fill(&near);
+            assert!(left > 0);
+            assert_would_block(near.try_write_vectored(&[IoSlice::new(b"x")]));
+            let count = Count::new();
+            let mut writable = Box::pin(near.writable());
+            let mut either = Box::pin(near.ready(BOTH[0] | BOTH[1]));
+            assert_would_block(near.try_read(&mut [0]));
+            assert!(poll_future(&mut writable, &count).is_pending());
+            assert!(poll_future(&mut either, &count).is_pending());
+            some_turns().await;
+            assert_eq!(count.woken(), 0, "there is no room yet");
+            while left > 0 {
+                left -= far.read(&mut buffer).unwrap();
+            }
+            writable.await.unwrap();
+            assert_eq!(either.await.unwrap(), Interest::WRITABLE);
+            let written = near.try_write_vectored(&[IoSlice::new(b"o"), IoSlice::new(b"ne")]);
+            assert_eq!(written.unwrap(), 3);
+            far.read_exact(&mut buffer[..3]).unwrap();
+        }
+    });
+}
+
+#[test]
+fn all_who_wait_for_one_direction_are_woken_and_a_read_takes_nobodys_wake() {
+    in_every_runtime(|_| async {
+        let (mut near, mut far) = pair();
+        for _ in 0..3 {
+            assert_would_block(near.try_read(&mut [0]));
+            let counts = [(); 4].map(|()| Count::new());
+            let clone = near.clone();
+            let mut first = Box::pin(clone.readable());
+            let mut second = Box::pin(clone.readable());
+            let mut third = Box::pin(clone.ready(Interest::READABLE));
+            assert!(poll_future(&mut first, &counts[0]).is_pending());
+            assert!(poll_future(&mut second, &counts[1]).is_pending());
+            assert!(poll_future(&mut third, &counts[2]).is_pending());
+            assert!(poll_read(&mut near, &counts[3], &mut [0]).is_pending());
+            far.write_all(b"hello").unwrap();
+            for count in &counts {
+                count.until_woken().await;
+            }
+            near.read_exact(&mut [0; 5]).await.unwrap();
+            assert_would_block(near.try_read(&mut [0]));
+            // It was all taken before they looked: so they wait for more, and hear of it.
+            assert!(poll_future(&mut first, &counts[0]).is_pending());
+            far.write_all(b"more").unwrap();
+            zip(first, second).await.0.unwrap();
+            assert_eq!(third.await.unwrap(), Interest::READABLE);
+            near.read_exact(&mut [0; 4]).await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_handle_remembers_the_last_task_that_polls_and_its_clones_theirs() {
+    in_every_runtime(|_| async {
+        let (near, mut far) = pair();
+        let clone = near.clone();
+        assert_would_block(near.try_read(&mut [0]));
+        let (displaced, count, other) = (Count::new(), Count::new(), Count::new());
+        let poll = |stream: &Stream, count: &std::sync::Arc<Count>| {
+            let waker = Waker::from(count.clone());
+            stream.poll_read_ready(&mut Context::from_waker(&waker))
+        };
+        assert!(poll(&near, &displaced).is_pending());
+        assert!(poll(&near, &count).is_pending());
+        assert!(poll(&clone, &other).is_pending());
+        assert_eq!(displaced.kept(), 0);
+        far.write_all(b"x").unwrap();
+        count.until_woken().await;
+        other.until_woken().await;
+        assert!(matches!(poll(&near, &count), Poll::Ready(Ok(()))));
+        assert!(matches!(poll(&clone, &other), Poll::Ready(Ok(()))));
+        poll_fn(|cx| clone.poll_write_ready(cx)).await.unwrap();
+    });
+}
+
+#[test]
+fn a_wait_that_is_dropped_leaves_no_waker() {
+    in_every_runtime(|_| async {
+        let (near, _far) = pair();
+        assert_would_block(near.try_read(&mut [0]));
+        try_fill(&near);
+        let count = Count::new();
+        let mut waits = Box::pin(near.ready(BOTH[0] | BOTH[1]));
+        assert!(poll_future(&mut waits, &count).is_pending());
+        assert_eq!(count.kept(), 2, "one for each direction");
+        drop(waits);
+        assert_eq!(count.kept(), 0);
+    });
+}
+
+#[test]
+fn an_event_during_a_try_in_vain_is_not_lost() {
+    on_every_backend(|backend| {
+        let (near, mut far) = pair();
+        let reader = near.clone();
+        let (ready, is_ready) = mpsc::channel();
+        // Another runtime sees the event while the operation is still under way here.
+        let (waits, is_waiting) = mpsc::channel();
+        let other = thread::spawn(move || {
+            let other = runtime(backend);
+            other.block_on(async {
+                assert_would_block(reader.try_read(&mut [0]));
+                let mut readable = pin!(reader.readable());
+                assert!(poll_once(&mut readable).await.is_none());
+                waits.send(()).unwrap();
+                readable.await.unwrap();
+                ready.send(()).unwrap();
+            });
+        });
+        is_waiting.recv().unwrap();
+        let in_vain = near.try_io(Interest::READABLE, || {
+            far.write_all(b"x").unwrap();
+            is_ready.recv().unwrap();
+            Err::<(), _>(ErrorKind::WouldBlock.into())
+        });
+        assert_would_block(in_vain);
+        runtime(backend).block_on(near.readable()).unwrap();
+        assert_eq!(near.try_read(&mut [0; 8]).unwrap(), 1);
+        other.join().unwrap();
+    });
+}
+
+#[test]
+fn bytes_that_come_while_it_is_tried_are_all_read() {
+    in_every_runtime(|backend| async move {
+        let (near, mut far) = pair();
+        let count = sized(backend, 20_000);
+        let writer = thread::spawn(move || {
+            let mut random = Random::new(29);
+            for _ in 0..count {
+                far.write_all(b"x").unwrap();
+                if random.below(8) == 0 {
+                    thread::yield_now();
+                }
+            }
+        });
+        let mut random = Random::new(30);
+        let mut read = 0;
+        let mut bytes = [0; 64];
+        loop {
+            near.readable().await.unwrap();
+            // Sometimes only what fits, sometimes until nothing is left.
+            let room = random.size(bytes.len());
+            match near.try_read(&mut bytes[..room]) {
+                Ok(0) => break,
+                Ok(length) => read += length,
+                Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+            }
+        }
+        writer.join().unwrap();
+        assert_eq!(read, count);
+    });
+}
+
+#[test]
+fn an_operation_of_the_users_is_tried_once_and_for_what_it_is_said_to_be() {
+    in_every_runtime(|_| async {
+        let (near, mut far) = pair();
+        for interest in [
+            Interest::NONE,
+            Interest::PRIORITY,
+            BOTH[0] | Interest::PRIORITY,
+        ] {
+            let refused = near.try_io(interest, || -> std::io::Result<()> {
+                panic!("it was called for {interest:?}")
+            });
+            assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidInput);
+            let refused = near.ready(interest).await;
+            assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidInput);
+        }
+        let mut calls = 0;
+        let in_vain = near.try_io(Interest::READABLE, || {
+            calls += 1;
+            Err::<(), _>(ErrorKind::WouldBlock.into())
+        });
+        assert_would_block(in_vain);
+        assert_eq!(calls, 1);
+        assert!(poll_once(Box::pin(near.readable())).await.is_none());
+        // Writing has nothing to do with it.
+        let both = near.ready(BOTH[0] | BOTH[1]).await.unwrap();
+        assert_eq!(both, Interest::WRITABLE);
+        // Another error says nothing of the readiness, and is passed on.
+        far.write_all(b"x").unwrap();
+        near.readable().await.unwrap();
+        let broken = near.try_io(Interest::READABLE, || {
+            Err::<(), _>(ErrorKind::BrokenPipe.into())
+        });
+        assert_eq!(broken.unwrap_err().kind(), ErrorKind::BrokenPipe);
+        near.readable().await.unwrap();
+        assert_eq!(near.try_io(BOTH[0], || Ok(7)).unwrap(), 7);
+    });
+}
+
+#[test]
+fn halves_try_and_peek_as_their_stream_does() {
+    in_every_runtime(|_| async {
+        let (mut near, far) = both();
+        let mut bytes = [0; 8];
+        for _ in 0..2 {
+            let (reader, writer) = near.split();
+            assert_would_block(reader.try_read(&mut bytes));
+            writer.writable().await.unwrap();
+            assert_eq!(writer.try_write(b"to you").unwrap(), 6);
+            far.peek(&mut bytes).await.unwrap();
+            assert_eq!(far.try_read(&mut bytes).unwrap(), 6);
+            assert_eq!(far.try_write(b"hello").unwrap(), 5);
+            assert_eq!(reader.peek(&mut bytes).await.unwrap(), 5);
+            let peeked = poll_fn(|cx| reader.poll_peek(cx, &mut bytes)).await;
+            assert_eq!(peeked.unwrap(), 5);
+            let (mut head, mut tail) = ([0; 2], [0; 8]);
+            let mut buffers = [IoSliceMut::new(&mut head), IoSliceMut::new(&mut tail)];
+            assert_eq!(reader.try_read_vectored(&mut buffers).unwrap(), 5);
+            assert_eq!((&head, &tail[..3]), (b"he", &b"llo"[..]));
+        }
+        let (reader, writer) = near.into_split();
+        assert_eq!(far.try_write(b"hello").unwrap(), 5);
+        poll_fn(|cx| reader.poll_read_ready(cx)).await.unwrap();
+        assert_eq!(reader.peek(&mut bytes).await.unwrap(), 5);
+        assert_eq!(reader.try_read(&mut bytes).unwrap(), 5);
+        poll_fn(|cx| writer.poll_write_ready(cx)).await.unwrap();
+        assert_eq!(writer.try_write(b"to you").unwrap(), 6);
+        far.peek(&mut bytes).await.unwrap();
+        assert_eq!(far.try_read(&mut bytes).unwrap(), 6);
+    });
+}
+
+#[test]
+fn without_room_for_a_byte_nothing_waits_and_nothing_fails() {
+    in_every_runtime(|_| async {
+        let (mut near, _far) = pair();
+        // Now it is known that nothing is there.
+        assert_would_block(near.try_read(&mut [0]));
+        assert_eq!(near.try_read(&mut []).unwrap(), 0);
+        assert_eq!(near.try_read_vectored(&mut []).unwrap(), 0);
+        assert_eq!(near.peek(&mut []).await.unwrap(), 0);
+        assert_eq!(near.read(&mut []).await.unwrap(), 0);
+        let (mut one, mut two) = ([0; 0], [0; 0]);
+        let mut buffers = [IoSliceMut::new(&mut one), IoSliceMut::new(&mut two)];
+        assert_eq!(near.read_vectored(&mut buffers).await.unwrap(), 0);
+        assert!(poll_once(Box::pin(near.readable())).await.is_none());
+    });
+}
