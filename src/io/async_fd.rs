@@ -124,6 +124,7 @@ use crate::sys::{self, AsDescriptor, HasDescriptor, OwnedDescriptor};
 /// # Cancel safety
 ///
 /// Cancel safe: dropping a future of its has no effect. An operation has either happened or not.
+#[doc(alias("AsyncFd", "PollEvented"))]
 pub struct Async<T> {
     /// Before `inner`, and so deregistered before that is dropped.
     lent: LentIo,
@@ -454,6 +455,7 @@ impl<T> Async<T> {
     /// # Cancel safety
     ///
     /// Cancel safe: `operation` is called within a poll only, and its result is returned at once.
+    #[doc(alias("async_io", "try_io"))]
     pub async fn read_with<R>(
         &self,
         mut operation: impl FnMut(&T) -> io::Result<R>,
@@ -486,6 +488,7 @@ impl<T> Async<T> {
     /// # Cancel safety
     ///
     /// As [`read_with`](Self::read_with).
+    #[doc(alias("async_io", "try_io"))]
     pub async fn write_with<R>(
         &self,
         mut operation: impl FnMut(&T) -> io::Result<R>,

@@ -65,5 +65,21 @@ unsafe impl IoSafe for std::process::ChildStdin {}
 unsafe impl IoSafe for std::process::ChildStdout {}
 // SAFETY: as above.
 unsafe impl IoSafe for std::process::ChildStderr {}
+// SAFETY: descriptor 0, and a buffer.
+unsafe impl IoSafe for std::io::Stdin {}
+// SAFETY: as above.
+unsafe impl IoSafe for std::io::StdinLock<'_> {}
+// SAFETY: descriptor 1, and a buffer.
+unsafe impl IoSafe for std::io::Stdout {}
+// SAFETY: as above.
+unsafe impl IoSafe for std::io::StdoutLock<'_> {}
+// SAFETY: descriptor 2.
+unsafe impl IoSafe for std::io::Stderr {}
+// SAFETY: as above.
+unsafe impl IoSafe for std::io::StderrLock<'_> {}
+// SAFETY: its methods are those of a shared reference to the file.
+unsafe impl IoSafe for std::sync::Arc<std::fs::File> {}
 // SAFETY: it forwards to `T`, which promises it.
+unsafe impl<T: IoSafe + ?Sized> IoSafe for &mut T {}
+// SAFETY: as above.
 unsafe impl<T: IoSafe + ?Sized> IoSafe for Box<T> {}

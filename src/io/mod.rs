@@ -22,8 +22,12 @@
 //! * Files, and standard input, output and error: [`Unblock`], or [`unblock`](crate::unblock) for a
 //!   single call. A kernel reports files as always ready, so they cannot be waited for; the
 //!   standard streams can be files.
+//! * Two streams that are to be connected with each other: [`copy_bidirectional`]. A connection
+//!   within the process: [`duplex`].
 
 mod async_fd;
+mod copy;
+mod duplex;
 mod io_safe;
 mod lent;
 pub(crate) mod operation;
@@ -34,6 +38,8 @@ mod unblock;
 pub use async_fd::Async;
 #[cfg(feature = "compat")]
 pub(crate) use async_fd::or_nothing;
+pub use copy::{copy_bidirectional, copy_bidirectional_with_sizes};
+pub use duplex::{DuplexStream, duplex};
 // By name, and not all: futures-lite's next name must not shadow one of the user's. Left out are
 // the types that only combinators return, and `BlockOn`, which drives no sockets.
 pub use futures_lite::io::{

@@ -108,6 +108,7 @@ type Panic = Box<dyn Any + Send>;
 /// of [`with_mut`](Unblock::with_mut), runs to its end once a thread has been asked for it, which
 /// is not before the operation ahead of it is done, nor if the `Unblock` is dropped first. Seeking
 /// a value that cannot seek (a pipe) is an error, and loses what was read ahead.
+#[doc(alias("AllowStdIo", "File", "stderr", "stdin", "stdout"))]
 pub struct Unblock<T> {
     state: State<T>,
     capacity: Option<usize>,

@@ -15,6 +15,7 @@ mod endings;
 mod events;
 #[cfg(unix)]
 mod kernel;
+mod memory;
 #[cfg(unix)]
 mod numbers;
 #[cfg(unix)]

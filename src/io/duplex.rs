@@ -1,0 +1,289 @@
+//! [`duplex`]: two streams in memory, connected with each other.
+//!
+//! Each direction is a [`Pipe`]: a queue of bytes with a limit, behind a lock that is held for
+//! moments. Whoever finds the queue empty, or full, leaves a waker **under the same lock under
+//! which it has seen that**, and whoever changes it takes that waker out under the lock; so no wake
+//! is lost. Wakers are cloned, woken and dropped outside it: before the lock is taken, or after it
+//! is released, and then everything is looked at again.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io::{self, IoSlice, IoSliceMut, Read};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
+
+use futures_lite::io::{AsyncRead, AsyncWrite};
+
+use crate::scheduler::budget;
+use crate::sync::{Mutex, NeedsClone, Spare, wake_all};
+
+/// Makes two connected streams in memory: what is written to one is read from the other, and up to
+/// `capacity` bytes for each direction lie in between. (A capacity of 0 means 1.)
+///
+/// For tests, and for protocols between tasks of one process. Neither end needs a runtime.
+///
+/// # Examples
+///
+/// ```
+/// use polder::io::{AsyncReadExt, AsyncWriteExt, duplex};
+///
+/// polder::block_on(async {
+///     let (mut client, mut server) = duplex(64);
+///     client.write_all(b"ping").await?;
+///     let mut bytes = [0; 4];
+///     server.read_exact(&mut bytes).await?;
+///     assert_eq!(&bytes, b"ping");
+///
+///     drop(client);
+///     assert_eq!(server.read(&mut bytes).await?, 0); // The end.
+///     assert!(server.write(b"pong").await.is_err()); // Nobody is there to read it.
+///     std::io::Result::Ok(())
+/// })?;
+/// # std::io::Result::Ok(())
+/// ```
+#[must_use]
+#[doc(alias("pipe", "simplex"))]
+pub fn duplex(capacity: usize) -> (DuplexStream, DuplexStream) {
+    let (there, back) = (Pipe::new(capacity), Pipe::new(capacity));
+    let near = DuplexStream {
+        reads: back.clone(),
+        writes: there.clone(),
+    };
+    let far = DuplexStream {
+        reads: there,
+        writes: back,
+    };
+    (near, far)
+}
+
+/// One end of a connection in memory: see [`duplex`].
+///
+/// Closing it ends writing: the other end reads what was written before, and then the end; writing
+/// here is an error ([`BrokenPipe`](io::ErrorKind::BrokenPipe)). Dropping it does that, and makes
+/// the other end's writes such an error, those that wait too.
+///
+/// ```
+/// use polder::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+///
+/// async fn echo(mut stream: DuplexStream) -> std::io::Result<()> {
+///     let mut text = String::new();
+///     stream.read_to_string(&mut text).await?;
+///     stream.write_all(text.as_bytes()).await
+/// }
+///
+/// polder::block_on(async {
+///     let (mut near, far) = duplex(4);
+///     let echo = polder::spawn(echo(far));
+///     near.write_all(b"hello").await?;
+///     near.close().await?;
+///     let mut text = String::new();
+///     near.read_to_string(&mut text).await?; // It can still be read from.
+///     assert_eq!(text, "hello");
+///     echo.await
+/// })?;
+/// # std::io::Result::Ok(())
+/// ```
+///
+/// # Cancel safety
+///
+/// Cancel safe: a `read` that is dropped has read nothing, and a `write` has written nothing.
+pub struct DuplexStream {
+    reads: Arc<Pipe>,
+    writes: Arc<Pipe>,
+}
+
+/// One direction.
+struct Pipe {
+    limit: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    bytes: VecDeque<u8>,
+    /// Nothing more will be written.
+    has_ended: bool,
+    /// Nothing more will be read.
+    is_abandoned: bool,
+    /// Waits for bytes, or the end.
+    reader: Option<Waker>,
+    /// Waits for room, or for the reader to go.
+    writer: Option<Waker>,
+}
+
+impl Pipe {
+    fn new(capacity: usize) -> Arc<Pipe> {
+        Arc::new(Pipe {
+            limit: capacity.max(1),
+            state: Mutex::default(),
+        })
+    }
+
+    /// Runs `attempt` until it has a result, which wakes the other side, or its side's `waker` is
+    /// left with the state.
+    fn poll<T>(
+        &self,
+        cx: &Context<'_>,
+        own: fn(&mut State) -> &mut Option<Waker>,
+        others: fn(&mut State) -> &mut Option<Waker>,
+        mut attempt: impl FnMut(&mut State) -> Option<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        ready!(budget::consume(cx));
+        let mut spare = Spare::default();
+        loop {
+            let mut state = self.state.lock();
+            if let Some(result) = attempt(&mut state) {
+                let woken = others(&mut state).take();
+                drop(state);
+                wake_all(woken);
+                return Poll::Ready(result);
+            }
+            match leave(own(&mut state), cx.waker(), &mut spare) {
+                Ok(()) => {
+                    drop(state);
+                    budget::restore();
+                    return Poll::Pending;
+                }
+                Err(NeedsClone) => {
+                    drop(state);
+                    spare.fill(cx.waker());
+                }
+            }
+        }
+    }
+
+    fn poll_read(
+        &self,
+        cx: &Context<'_>,
+        buffers: &mut [IoSliceMut<'_>],
+    ) -> Poll<io::Result<usize>> {
+        if buffers.iter().all(|buffer| buffer.is_empty()) {
+            return Poll::Ready(Ok(0)); // A read without room does not wait.
+        }
+        let attempt = |state: &mut State| {
+            if state.bytes.is_empty() {
+                return state.has_ended.then_some(Ok(0));
+            }
+            let mut read = 0;
+            for buffer in &mut *buffers {
+                // A deque is in two parts.
+                let mut filled = 0;
+                while filled < buffer.len() && !state.bytes.is_empty() {
+                    filled += match state.bytes.read(&mut buffer[filled..]) {
+                        Ok(more) => more,
+                        Err(error) => return Some(Err(error)),
+                    };
+                }
+                read += filled;
+            }
+            Some(Ok(read))
+        };
+        self.poll(cx, |it| &mut it.reader, |it| &mut it.writer, attempt)
+    }
+
+    fn poll_write(&self, cx: &Context<'_>, buffers: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        let is_empty = buffers.iter().all(|buffer| buffer.is_empty());
+        let attempt = |state: &mut State| {
+            if state.has_ended || state.is_abandoned {
+                return Some(Err(io::ErrorKind::BrokenPipe.into()));
+            }
+            let mut room = self.limit - state.bytes.len();
+            if room == 0 && !is_empty {
+                return None;
+            }
+            let before = state.bytes.len();
+            for buffer in buffers {
+                let part = &buffer[..buffer.len().min(room)];
+                state.bytes.extend(part);
+                room -= part.len();
+            }
+            Some(Ok(state.bytes.len() - before))
+        };
+        self.poll(cx, |it| &mut it.writer, |it| &mut it.reader, attempt)
+    }
+
+    /// Changes the state for good, and wakes both sides.
+    fn end(&self, change: impl FnOnce(&mut State)) {
+        let mut state = self.state.lock();
+        change(&mut state);
+        let woken = [state.reader.take(), state.writer.take()];
+        drop(state);
+        wake_all(woken.into_iter().flatten());
+    }
+}
+
+/// Leaves a clone of `waker` in `slot`. What it replaces is in `spare` afterwards.
+fn leave(slot: &mut Option<Waker>, waker: &Waker, spare: &mut Spare) -> Result<(), NeedsClone> {
+    match slot {
+        Some(old) => spare.renew(old, waker),
+        None => {
+            *slot = Some(spare.take()?);
+            Ok(())
+        }
+    }
+}
+
+impl AsyncRead for DuplexStream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        self.reads.poll_read(cx, &mut [IoSliceMut::new(bytes)])
+    }
+
+    fn poll_read_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffers: &mut [IoSliceMut<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.reads.poll_read(cx, buffers)
+    }
+}
+
+/// Nothing is buffered but what the other end can read, so flushing does nothing. Closing ends
+/// writing.
+impl AsyncWrite for DuplexStream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.writes.poll_write(cx, &[IoSlice::new(bytes)])
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffers: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.writes.poll_write(cx, buffers)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.writes.end(|state| state.has_ended = true);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Drop for DuplexStream {
+    fn drop(&mut self) {
+        self.writes.end(|state| state.has_ended = true);
+        self.reads.end(|state| {
+            state.is_abandoned = true;
+            // Nobody will read them.
+            state.bytes = VecDeque::new();
+        });
+    }
+}
+
+impl fmt::Debug for DuplexStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DuplexStream").finish_non_exhaustive()
+    }
+}

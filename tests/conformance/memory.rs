@@ -1,0 +1,308 @@
+//! Rules 26a and 26b: streams in memory, and two streams that are connected with each other.
+
+use std::io::{ErrorKind, IoSlice, IoSliceMut};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::thread;
+use std::time::Duration;
+
+use polder::future::{poll_once, zip};
+use polder::io::{
+    AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufWriter, DuplexStream,
+    copy_bidirectional, copy_bidirectional_with_sizes, duplex,
+};
+use polder::net::{TcpListener, TcpStream};
+
+use crate::streams::{Count, Random, poll_read, poll_write};
+use crate::support::{in_every_runtime, sized, until};
+
+#[test]
+fn a_full_stream_in_memory_waits_for_its_reader_and_an_empty_one_for_its_writer() {
+    in_every_runtime(|_| async {
+        let (mut near, mut far) = duplex(4);
+        let (reader, writer) = (Count::new(), Count::new());
+        let mut bytes = [0; 8];
+        assert!(poll_read(&mut far, &reader, &mut bytes).is_pending());
+        assert_eq!(
+            near.write(b"hello").await.unwrap(),
+            4,
+            "as much as there is room for"
+        );
+        assert_eq!((reader.woken(), reader.kept()), (1, 0));
+        assert!(poll_write(&mut near, &writer, b"o").is_pending());
+        assert_eq!(far.read(&mut bytes[..2]).await.unwrap(), 2);
+        assert_eq!((writer.woken(), writer.kept()), (1, 0));
+        let parts = [IoSlice::new(b"o"), IoSlice::new(b""), IoSlice::new(b"ne")];
+        assert_eq!(near.write_vectored(&parts).await.unwrap(), 2);
+        // The queue has come round by now: its bytes are in two parts.
+        let (mut head, mut tail) = ([0; 1], [0; 8]);
+        let mut buffers = [IoSliceMut::new(&mut head), IoSliceMut::new(&mut tail)];
+        assert_eq!(far.read_vectored(&mut buffers).await.unwrap(), 4);
+        assert_eq!((&head, &tail[..3]), (b"l", &b"lon"[..]));
+        // Nothing waits without room, or without a byte to write.
+        assert_eq!(far.read(&mut []).await.unwrap(), 0);
+        near.write_all(b"full").await.unwrap();
+        assert_eq!(near.write(b"").await.unwrap(), 0);
+    });
+}
+
+#[test]
+fn an_end_in_memory_comes_after_all_bytes_and_only_where_it_belongs() {
+    in_every_runtime(|_| async {
+        let (mut near, mut far) = duplex(8);
+        near.write_all(b"hello").await.unwrap();
+        near.close().await.unwrap();
+        near.close().await.unwrap();
+        let error = near.write(b"x").await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::BrokenPipe);
+        let mut text = String::new();
+        far.read_to_string(&mut text).await.unwrap();
+        assert_eq!(text, "hello");
+        // The other direction goes on.
+        far.write_all(b"to you").await.unwrap();
+        let mut bytes = [0; 6];
+        near.read_exact(&mut bytes).await.unwrap();
+
+        // One who waits to read is told of the end, one who waits to write of the reader's.
+        let count = Count::new();
+        assert!(poll_read(&mut near, &count, &mut bytes).is_pending());
+        drop(far);
+        assert_eq!(count.woken(), 1);
+        assert_eq!(near.read(&mut bytes).await.unwrap(), 0);
+        let (mut near, far) = duplex(0);
+        let count = Count::new();
+        near.write_all(b"x").await.unwrap();
+        assert!(poll_write(&mut near, &count, b"x").is_pending());
+        drop(far);
+        assert_eq!((count.woken(), count.kept()), (1, 0));
+        let error = near.write(b"x").await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::BrokenPipe);
+    });
+}
+
+#[test]
+fn bytes_in_memory_all_arrive_in_pieces_between_threads() {
+    in_every_runtime(|backend| async move {
+        for capacity in [1, 7, 4096] {
+            // Of the small ones each byte is a wake.
+            let size = sized(backend, 100_000).min(capacity * 2_000);
+            let (mut near, mut far) = duplex(capacity);
+            let data: Vec<u8> = (0..size).map(|at| (at % 251) as u8).collect();
+            let expected = data.clone();
+            let writer = thread::spawn(move || {
+                polder::block_on(async {
+                    let mut random = Random::new(capacity as u64);
+                    let mut rest = &data[..];
+                    while !rest.is_empty() {
+                        let piece = random.size(rest.len().min(5_000));
+                        near.write_all(&rest[..piece]).await.unwrap();
+                        rest = &rest[piece..];
+                    }
+                });
+            });
+            let mut read = Vec::new();
+            far.read_to_end(&mut read).await.unwrap();
+            assert!(read == expected, "with a capacity of {capacity}");
+            writer.join().unwrap();
+        }
+    });
+}
+
+/// A client's end, both ends of a proxy, and a server's.
+fn chain() -> (DuplexStream, DuplexStream, DuplexStream, DuplexStream) {
+    let (client, near) = duplex(16);
+    let (far, server) = duplex(16);
+    (client, near, far, server)
+}
+
+#[test]
+fn the_end_of_one_side_is_passed_on_and_the_other_direction_goes_on() {
+    in_every_runtime(|_| async {
+        for turned in [false, true] {
+            let (mut client, mut near, mut far, mut server) = chain();
+            let proxy = polder::spawn(async move {
+                match turned {
+                    false => copy_bidirectional(&mut near, &mut far).await,
+                    true => copy_bidirectional(&mut far, &mut near).await,
+                }
+            });
+            let question = vec![b'q'; 1_000];
+            let asks = async {
+                client.write_all(&question).await.unwrap();
+                client.close().await.unwrap();
+            };
+            let mut asked = Vec::new();
+            let (_, all) = zip(asks, server.read_to_end(&mut asked)).await;
+            all.unwrap();
+            assert_eq!(asked, question);
+            // The server has seen the end, and the client has not.
+            let mut byte = [0];
+            assert!(poll_once(Box::pin(client.read(&mut byte))).await.is_none());
+            let answer = vec![b'a'; 3_000];
+            let answers = async {
+                server.write_all(&answer).await.unwrap();
+                drop(server);
+            };
+            let mut answered = Vec::new();
+            let (_, all) = zip(answers, client.read_to_end(&mut answered)).await;
+            all.unwrap();
+            assert_eq!(answered, answer);
+            let copied = match turned {
+                false => (1_000, 3_000),
+                true => (3_000, 1_000),
+            };
+            assert_eq!(proxy.await.unwrap(), copied);
+        }
+    });
+}
+
+#[test]
+fn a_slow_side_holds_the_other_back_and_loses_nothing() {
+    in_every_runtime(|_| async {
+        let (mut client, mut near, mut far, mut server) = chain();
+        let proxy =
+            polder::spawn(
+                async move { copy_bidirectional_with_sizes(&mut near, &mut far, 0, 8).await },
+            );
+        // Two queues of 16 bytes, and a buffer of one between them.
+        let count = Count::new();
+        let mut written = 0;
+        until("everything is full", || {
+            while let Poll::Ready(result) = poll_write(&mut client, &count, &[7; 5]) {
+                written += result.unwrap();
+            }
+            written == 16 + 1 + 16
+        })
+        .await;
+        assert!(poll_write(&mut client, &count, b"x").is_pending());
+        let mut all = vec![0; written];
+        server.read_exact(&mut all).await.unwrap();
+        assert_eq!(all, [7; 33]);
+        drop(client);
+        assert_eq!(server.read(&mut all).await.unwrap(), 0);
+        drop(server);
+        assert_eq!(proxy.await.unwrap(), (33, 0));
+    });
+}
+
+#[test]
+fn what_a_writer_buffers_is_flushed_before_it_is_waited_for_more() {
+    in_every_runtime(|_| async {
+        /// Reads from one, writes to the other.
+        struct Joined<R, W>(R, W);
+
+        impl<R: AsyncRead + Unpin, W: Unpin> AsyncRead for Joined<R, W> {
+            fn poll_read(
+                mut self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                bytes: &mut [u8],
+            ) -> Poll<std::io::Result<usize>> {
+                Pin::new(&mut self.0).poll_read(cx, bytes)
+            }
+        }
+
+        impl<R: Unpin, W: AsyncWrite + Unpin> AsyncWrite for Joined<R, W> {
+            fn poll_write(
+                mut self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                bytes: &[u8],
+            ) -> Poll<std::io::Result<usize>> {
+                Pin::new(&mut self.1).poll_write(cx, bytes)
+            }
+            fn poll_flush(
+                mut self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+            ) -> Poll<std::io::Result<()>> {
+                Pin::new(&mut self.1).poll_flush(cx)
+            }
+            fn poll_close(
+                mut self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+            ) -> Poll<std::io::Result<()>> {
+                Pin::new(&mut self.1).poll_close(cx)
+            }
+        }
+
+        let (mut client, mut near, far, mut server) = chain();
+        let (reader, writer) = polder::io::split(far);
+        let mut far = Joined(reader, BufWriter::new(writer));
+        let proxy = polder::spawn(async move { copy_bidirectional(&mut near, &mut far).await });
+        for _ in 0..3 {
+            client.write_all(b"ping").await.unwrap();
+            let mut bytes = [0; 4];
+            server.read_exact(&mut bytes).await.unwrap();
+            server.write_all(b"pong").await.unwrap();
+            client.read_exact(&mut bytes).await.unwrap();
+            assert_eq!(&bytes, b"pong");
+        }
+        drop(client);
+        drop(server);
+        assert_eq!(proxy.await.unwrap(), (12, 12));
+    });
+}
+
+#[test]
+fn a_reset_of_one_side_is_an_error_and_can_be_passed_on() {
+    in_every_runtime(|_| async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let client = TcpStream::connect(address).await.unwrap();
+        let mut near = listener.accept().await.unwrap().0;
+        let mut far = TcpStream::connect(address).await.unwrap();
+        let mut server = listener.accept().await.unwrap().0;
+        let proxy = polder::spawn(async move {
+            let error = copy_bidirectional(&mut near, &mut far).await.unwrap_err();
+            for stream in [near, far] {
+                let _ = stream.set_linger(Some(Duration::ZERO));
+            }
+            error
+        });
+        server.write_all(b"hello").await.unwrap();
+        client.peek(&mut [0; 8]).await.unwrap();
+        client.set_linger(Some(Duration::ZERO)).unwrap();
+        drop(client);
+        assert_eq!(proxy.await.kind(), ErrorKind::ConnectionReset);
+        let error = server.read(&mut [0; 8]).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    });
+}
+
+#[test]
+fn two_sides_that_never_wait_do_not_hold_the_worker() {
+    in_every_runtime(|_| async {
+        /// Has bytes without an end, and takes all.
+        struct Endless;
+
+        impl AsyncRead for Endless {
+            fn poll_read(
+                self: Pin<&mut Self>,
+                _: &mut Context<'_>,
+                bytes: &mut [u8],
+            ) -> Poll<std::io::Result<usize>> {
+                Poll::Ready(Ok(bytes.len()))
+            }
+        }
+
+        impl AsyncWrite for Endless {
+            fn poll_write(
+                self: Pin<&mut Self>,
+                _: &mut Context<'_>,
+                bytes: &[u8],
+            ) -> Poll<std::io::Result<usize>> {
+                Poll::Ready(Ok(bytes.len()))
+            }
+            fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+                Poll::Ready(Ok(()))
+            }
+            fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+                Poll::Ready(Ok(()))
+            }
+        }
+
+        let busy = polder::spawn(async { copy_bidirectional(&mut Endless, &mut Endless).await });
+        for _ in 0..10 {
+            polder::spawn(async {}).await;
+        }
+        assert!(busy.cancel().await.is_none());
+    });
+}
