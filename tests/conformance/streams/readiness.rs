@@ -180,17 +180,21 @@ fn an_event_during_a_try_in_vain_is_not_lost() {
         let (near, mut far) = pair();
         let reader = near.clone();
         let (ready, is_ready) = mpsc::channel();
-        // Another runtime sees the event while the operation is still under way here.
         let (waits, is_waiting) = mpsc::channel();
+        let (tried, is_tried) = mpsc::channel();
+        // Another thread sees the event while the operation is still under way here. It waits again
+        // where the socket is registered already, and so hears of nothing twice.
         let other = thread::spawn(move || {
-            let other = runtime(backend);
-            other.block_on(async {
+            runtime(backend).block_on(async {
                 assert_would_block(reader.try_read(&mut [0]));
                 let mut readable = pin!(reader.readable());
                 assert!(poll_once(&mut readable).await.is_none());
                 waits.send(()).unwrap();
                 readable.await.unwrap();
                 ready.send(()).unwrap();
+                is_tried.recv().unwrap();
+                reader.readable().await.unwrap();
+                assert_eq!(reader.try_read(&mut [0; 8]).unwrap(), 1);
             });
         });
         is_waiting.recv().unwrap();
@@ -200,8 +204,7 @@ fn an_event_during_a_try_in_vain_is_not_lost() {
             Err::<(), _>(ErrorKind::WouldBlock.into())
         });
         assert_would_block(in_vain);
-        runtime(backend).block_on(near.readable()).unwrap();
-        assert_eq!(near.try_read(&mut [0; 8]).unwrap(), 1);
+        tried.send(()).unwrap();
         other.join().unwrap();
     });
 }
@@ -324,5 +327,24 @@ fn without_room_for_a_byte_nothing_waits_and_nothing_fails() {
         let mut buffers = [IoSliceMut::new(&mut one), IoSliceMut::new(&mut two)];
         assert_eq!(near.read_vectored(&mut buffers).await.unwrap(), 0);
         assert!(poll_once(Box::pin(near.readable())).await.is_none());
+    });
+}
+
+#[test]
+fn waiting_for_what_is_always_ready_does_not_hold_the_loop() {
+    in_every_runtime(|_| async {
+        let (near, mut far) = pair();
+        far.write_all(b"nobody reads it").unwrap();
+        near.readable().await.unwrap();
+        let busy = polder::spawn(async move {
+            loop {
+                near.ready(BOTH[0] | BOTH[1]).await.unwrap();
+                near.writable().await.unwrap();
+            }
+        });
+        for _ in 0..10 {
+            polder::spawn(async {}).await;
+        }
+        assert!(busy.cancel().await.is_none());
     });
 }
