@@ -1,5 +1,24 @@
-//! What hyper needs of a runtime: streams and timers. Adapting futures-io streams takes a few
-//! lines, so no further crate is needed.
+//! What hyper needs of a runtime: streams and timers.
+//!
+//! It is a file to be copied, and needs hyper and polder, and no further crate. A server is then
+//! three lines:
+//!
+//! ```
+//! # use hyper::server::conn::http1;
+//! # use hyper::{Request, Response, body::Incoming, service::service_fn};
+//! # use http_body_util::Full;
+//! # use polder::net::{TcpListener, TcpStream};
+//! use interop::{HyperStream, HyperTimer}; // Or wherever this file is.
+//!
+//! # type Never = std::convert::Infallible;
+//! # async fn connection(stream: TcpStream) -> hyper::Result<()> {
+//! # let service = service_fn(|_: Request<Incoming>| async {
+//! #     Ok::<_, Never>(Response::new(Full::new("hello".as_bytes())))
+//! # });
+//! http1::Builder::new().timer(HyperTimer)
+//!     .serve_connection(HyperStream::new(stream), service).await
+//! # }
+//! ```
 
 use std::future::Future;
 use std::io;
@@ -11,7 +30,7 @@ use hyper::rt::{Read, ReadBufCursor, Write};
 use polder::io::{AsyncRead, AsyncWrite};
 use polder::time;
 
-/// The size of one read. The buffer is on the stack: a connection that waits has none.
+/// The most bytes of one read, which are zeroed before it.
 const CHUNK: usize = 16 * 1024;
 
 /// Adapts a stream with the traits of futures-io, polder's or another, to hyper.
@@ -31,12 +50,17 @@ impl<S: AsyncRead + Unpin> Read for HyperStream<S> {
         cx: &mut Context<'_>,
         mut buffer: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        // hyper's buffer is not initialised, and futures-io needs an initialised one: a copy costs
-        // less than zeroing the whole buffer, which may be large, before each read.
-        let mut chunk = [0; CHUNK];
+        // It is read where hyper wants it. futures-io needs an initialised buffer, so that much is
+        // zeroed, and nothing is copied.
         let size = buffer.remaining().min(CHUNK);
-        let read = ready!(Pin::new(&mut self.0).poll_read(cx, &mut chunk[..size]))?;
-        buffer.put_slice(&chunk[..read]);
+        let chunk = buffer.initialize_unfilled_to(size);
+        let read = ready!(Pin::new(&mut self.0).poll_read(cx, chunk))?;
+        assert!(
+            read <= size,
+            "the stream says that it has read more than it was offered"
+        );
+        // SAFETY: so many bytes, and more, are initialised.
+        unsafe { buffer.advance(read) };
         Poll::Ready(Ok(()))
     }
 }

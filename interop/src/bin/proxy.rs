@@ -7,22 +7,26 @@
 //! may be silent for `--timeout-ms` only.
 
 use std::io;
+use std::pin::Pin;
 use std::process::ExitCode;
 use std::sync::Mutex;
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use interop::{Arguments, Limited, say};
 use polder::event::Event;
 use polder::future;
-use polder::io::{AsyncReadExt, AsyncWriteExt};
-use polder::net::{ReadHalf, TcpStream, WriteHalf, serve};
+use polder::io::{AsyncRead, AsyncWrite, copy_bidirectional_with_sizes};
+use polder::net::{TcpStream, serve};
 use polder::time::timeout_at;
-use socket2::SockRef;
 
 const USAGE: &str = "proxy [ADDR] --to ADDR [--timeout-ms N] [--idle-ms N] [--backend NAME]";
 
 /// The default of `--idle-ms`: how long both sides may be silent.
 const IDLE: Duration = Duration::from_secs(300);
+
+/// The size of the buffer of each direction.
+const BUFFER: usize = 64 * 1024;
 
 /// How long connections may continue after Ctrl-C.
 const GRACE: Duration = Duration::from_secs(1);
@@ -75,12 +79,9 @@ async fn connected(
     client.stream.set_nodelay(true)?;
     server.stream.set_nodelay(true)?;
     let traffic = Traffic::default();
-    let (from_client, to_client) = client.stream.split();
-    let (from_server, to_server) = server.stream.split();
-    let passed = future::try_zip(
-        pass(from_client, to_server, limit, &traffic),
-        pass(from_server, to_client, limit, &traffic),
-    );
+    let mut near = Watched::new(&client, limit, &traffic);
+    let mut far = Watched::new(&server, limit, &traffic);
+    let passed = copy_bidirectional_with_sizes(&mut near, &mut far, BUFFER, BUFFER);
     let silence = async { Err(traffic.silence(idle, limit).await) };
     let bytes = future::or(passed, silence).await?;
     client.has_ended = true;
@@ -88,26 +89,51 @@ async fn connected(
     Ok(bytes)
 }
 
-/// Copies one direction, and then shuts it down.
-async fn pass(
-    mut from: ReadHalf<'_>,
-    to: WriteHalf<'_>,
-    limit: Duration,
-    traffic: &Traffic,
-) -> io::Result<u64> {
-    let mut to = Limited::new(to, limit);
-    let mut buffer = vec![0; 64 * 1024];
-    let mut bytes = 0;
-    loop {
-        let read = from.read(&mut buffer).await?;
-        traffic.passed();
-        if read == 0 {
-            to.close().await?;
-            traffic.half_ended.set();
-            return Ok(bytes);
+/// One of the two connections, as it is copied from and to.
+struct Watched<'a> {
+    stream: Limited<TcpStream>,
+    traffic: &'a Traffic,
+}
+
+impl<'a> Watched<'a> {
+    fn new(side: &Side, limit: Duration, traffic: &'a Traffic) -> Watched<'a> {
+        Watched {
+            stream: Limited::new(side.stream.clone(), limit),
+            traffic,
         }
-        to.write_all(&buffer[..read]).await?;
-        bytes += read as u64;
+    }
+}
+
+impl AsyncRead for Watched<'_> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        let read = ready!(Pin::new(&mut self.stream).poll_read(cx, bytes))?;
+        self.traffic.passed();
+        if read == 0 {
+            self.traffic.half_ended.set();
+        }
+        Poll::Ready(Ok(read))
+    }
+}
+
+impl AsyncWrite for Watched<'_> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_close(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_close(cx)
     }
 }
 
@@ -132,7 +158,7 @@ impl Drop for Side {
         if !self.has_ended {
             // Closing with a linger time of zero resets. It fails if the connection is gone
             // already.
-            let _ = SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
+            let _ = self.stream.set_linger(Some(Duration::ZERO));
         }
     }
 }

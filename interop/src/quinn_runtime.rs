@@ -1,0 +1,132 @@
+//! What quinn needs of a runtime: a UDP socket, timers and tasks. quinn-udp makes the system calls
+//! on polder's socket: many datagrams by one call (GSO, GRO), and marks of congestion (ECN).
+//!
+//! It is a file to be copied. An endpoint is then made so:
+//!
+//! ```
+//! use interop::QuinnRuntime;
+//! use std::net::UdpSocket;
+//! use std::sync::Arc;
+//!
+//! polder::block_on(async {
+//!     let socket = UdpSocket::bind("127.0.0.1:0")?;
+//!     let runtime = Arc::new(QuinnRuntime);
+//!     let endpoint = quinn::Endpoint::new(Default::default(), None, socket, runtime)?;
+//!     endpoint.close(0_u32.into(), b"done");
+//!     endpoint.wait_idle().await;
+//!     std::io::Result::Ok(())
+//! })?;
+//! # std::io::Result::Ok(())
+//! ```
+
+use std::future::Future;
+use std::io::{self, IoSliceMut};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
+
+use polder::net::UdpSocket;
+use polder::poller::Interest;
+use polder::time::{self, Sleep};
+use quinn::udp::{RecvMeta, Transmit, UdpSocketState};
+use quinn::{AsyncTimer, AsyncUdpSocket, Runtime, UdpPoller};
+
+/// polder as a runtime for quinn. Its tasks run in the runtime in which an endpoint is made or
+/// connects.
+#[derive(Clone, Copy, Debug)]
+pub struct QuinnRuntime;
+
+impl Runtime for QuinnRuntime {
+    fn new_timer(&self, at: Instant) -> Pin<Box<dyn AsyncTimer>> {
+        Box::pin(Timer(time::sleep_until(at)))
+    }
+
+    fn spawn(&self, future: Pin<Box<dyn Future<Output = ()> + Send>>) {
+        polder::spawn(future).detach();
+    }
+
+    fn wrap_udp_socket(&self, socket: std::net::UdpSocket) -> io::Result<Arc<dyn AsyncUdpSocket>> {
+        Ok(Arc::new(Socket {
+            state: UdpSocketState::new((&socket).into())?,
+            socket: socket.try_into()?,
+        }))
+    }
+
+    fn now(&self) -> Instant {
+        time::now()
+    }
+}
+
+#[derive(Debug)]
+struct Timer(Sleep);
+
+impl AsyncTimer for Timer {
+    fn reset(mut self: Pin<&mut Self>, at: Instant) {
+        self.0.reset(at);
+    }
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        Pin::new(&mut self.0).poll(cx)
+    }
+}
+
+#[derive(Debug)]
+struct Socket {
+    socket: UdpSocket,
+    state: UdpSocketState,
+}
+
+impl AsyncUdpSocket for Socket {
+    fn create_io_poller(self: Arc<Self>) -> Pin<Box<dyn UdpPoller>> {
+        // Each connection waits by a handle of its own.
+        Box::pin(Writable(self.socket.clone()))
+    }
+
+    fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
+        let send = || self.state.send((&self.socket).into(), transmit);
+        self.socket.try_io(Interest::WRITABLE, send)
+    }
+
+    fn poll_recv(
+        &self,
+        cx: &mut Context<'_>,
+        buffers: &mut [IoSliceMut<'_>],
+        metas: &mut [RecvMeta],
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.socket.poll_recv_ready(cx))?;
+            let receive = || self.state.recv((&self.socket).into(), buffers, metas);
+            match self.socket.try_io(Interest::READABLE, receive) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                result => return Poll::Ready(result),
+            }
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.socket.local_addr()
+    }
+
+    fn max_transmit_segments(&self) -> usize {
+        self.state.max_gso_segments()
+    }
+
+    fn max_receive_segments(&self) -> usize {
+        self.state.gro_segments()
+    }
+
+    fn may_fragment(&self) -> bool {
+        self.state.may_fragment()
+    }
+}
+
+#[derive(Debug)]
+struct Writable(UdpSocket);
+
+impl UdpPoller for Writable {
+    fn poll_writable(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.poll_send_ready(cx)
+    }
+}
