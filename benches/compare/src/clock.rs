@@ -1,8 +1,10 @@
-//! Measuring: how long so many operations take, and how many fit into a measurement.
+//! Measuring: how long so many operations take, how many fit into a measurement; and how much
+//! memory a process has.
 //!
 //! A child does one thing, so the CPU time of its whole process is what that thing costs.
 
 use std::time::{Duration, Instant};
+use std::{fs, io};
 
 use crate::group::{Skip, Values, values};
 
@@ -78,4 +80,21 @@ pub fn nanos(run: &mut Run, step: u64, limit: Duration) -> Values {
     let took = run(count);
     let each = |took: Duration| took.as_nanos() as f64 / count as f64;
     values([("ns", each(took.wall)), ("cpu", each(took.cpu))])
+}
+
+/// The resident set of a process (by its number, or `self`) in bytes. From where it is exact:
+/// `statm` may be some hundred pages behind (proc(5)).
+pub fn resident(process: &str) -> io::Result<f64> {
+    let text = fs::read_to_string(format!("/proc/{process}/smaps_rollup"))?;
+    (text.lines())
+        .find_map(|line| line.strip_prefix("Rss:"))
+        .and_then(|rest| {
+            rest.trim()
+                .trim_end_matches("kB")
+                .trim()
+                .parse::<f64>()
+                .ok()
+        })
+        .map(|kibibytes| kibibytes * 1024.0)
+        .ok_or_else(|| io::Error::other("the kernel does not say it"))
 }

@@ -1,10 +1,8 @@
-//! What is measured: groups of workloads, each done by several programs; and the line in which a
-//! measurement comes back from its process.
+//! What a measurement is: groups of workloads, each done by several programs; and the line in which
+//! its result comes back from its process. Knows no group: those are listed in `groups`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
-
-use crate::{echo, instructions, memory, micro, pairs, small, workers};
 
 /// A chapter of the report.
 pub struct Group {
@@ -14,6 +12,8 @@ pub struct Group {
     pub about: &'static str,
     /// What there is to do; less of it, in the short mode.
     pub workloads: fn(short: bool) -> Vec<Workload>,
+    /// What cannot be measured on this machine, each with the reason: said in the report.
+    pub missing: fn() -> Vec<String>,
     /// One measurement. Runs in a process of its own.
     pub measure: fn(&Order) -> Outcome,
 }
@@ -114,16 +114,4 @@ pub fn parse(line: &str) -> Option<Outcome> {
         "skipped" => Some(Err(Skip(rest.to_string()))),
         _ => None,
     }
-}
-
-pub fn groups() -> Vec<Group> {
-    vec![
-        pairs::group(),
-        echo::group(),
-        micro::group(),
-        workers::group(),
-        memory::group(),
-        instructions::group(),
-        small::group(),
-    ]
 }

@@ -1,5 +1,5 @@
-//! User instructions per operation, counted by callgrind: the slope between N and 2 N operations,
-//! so that starting and ending do not count.
+//! What an operation costs in user mode, counted by callgrind: `ci/callgrind.sh`, which
+//! `ci/instructions.sh` counts with as well.
 
 use std::process::Command;
 use std::time::Duration;
@@ -7,32 +7,76 @@ use std::time::Duration;
 use crate::group::{Group, Metric, Order, Outcome, Skip, Workload, values};
 use crate::{micro, pairs};
 
+const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../ci/callgrind.sh");
+
 pub fn group() -> Group {
     Group {
         name: "instructions",
-        title: "User instructions",
-        about: "Instructions in user mode per operation, of the programs of *Pairs* and *Micro*, \
-                counted by `valgrind --tool=callgrind` as the slope between N and 2 N operations. They \
-                repeat to a fraction of a percent, however busy the machine is. The kernel's are not \
-                among them.",
+        title: "Instructions, locks, lines of code",
+        about: "What an operation costs in user mode, of the programs of *Pairs* and *Micro*: instructions; \
+                locked ones among them (the C library's own are not counted); and how many 64-byte lines of code \
+                are hot, that is, run at least every second time. Counted by `valgrind --tool=callgrind` as the \
+                difference between N and 2 N operations (`ci/callgrind.sh`). They repeat to a fraction of a \
+                percent, however busy the machine is. The kernel's are not among them. Of a sleep, the readings of \
+                the clock are counted instead.",
         workloads,
+        missing: Vec::new,
         measure,
     }
 }
 
+const OPERATION: &[Metric] = &[
+    Metric {
+        key: "count",
+        title: "instructions",
+        ratio: true,
+    },
+    Metric {
+        key: "locks",
+        title: "locked instructions",
+        ratio: false,
+    },
+    Metric {
+        key: "lines",
+        title: "hot lines of code",
+        ratio: false,
+    },
+];
+
+const SLEEP: &[Metric] = &[
+    Metric {
+        key: "reads",
+        title: "readings of the clock",
+        ratio: true,
+    },
+    Metric {
+        key: "count",
+        title: "instructions",
+        ratio: true,
+    },
+];
+
 /// Name, title, operations.
-const ROWS: [(&str, &str, u64); 11] = [
+const ROWS: [(&str, &str, u64); 15] = [
     ("tcp-1", "Round trip over TCP, one pair", 2_000),
     ("tcp-50", "Round trip over TCP, 50 pairs", 5_000),
     ("unix-1", "Round trip over Unix sockets, one pair", 2_000),
     ("unix-50", "Round trip over Unix sockets, 50 pairs", 5_000),
     ("spawn", "Spawn and await one", 20_000),
     ("spawn-many", "Spawn 10,000, then await, each", 20_000),
+    ("yield", "yield_now, one task", 50_000),
+    ("yield-self", "Yield by waking itself, one task", 50_000),
     ("yield-many", "yield_now, 100 tasks by turns", 50_000),
-    ("channel", "Ping-pong over a channel", 20_000),
+    ("channel", "Ping-pong over async-channel", 20_000),
+    ("mpsc", "Ping-pong over futures-channel's mpsc", 20_000),
     ("oneshot", "Oneshot from a new task", 20_000),
     ("timer", "Timer made, polled once, dropped", 20_000),
-    ("timer-reset", "Timer reset, among 10,000", 20_000),
+    (
+        "timer-reset",
+        "Timer reset and polled, among 10,000",
+        20_000,
+    ),
+    ("sleep", "Sleep of a millisecond", 100),
 ];
 
 fn workloads(short: bool) -> Vec<Workload> {
@@ -46,13 +90,9 @@ fn workloads(short: bool) -> Vec<Workload> {
                 title: (*title).into(),
                 programs: programs.map(String::from).collect(),
                 yardstick: "tokio".into(),
-                metrics: &[Metric {
-                    key: "count",
-                    title: "instructions",
-                    ratio: true,
-                }],
+                metrics: if *name == "sleep" { SLEEP } else { OPERATION },
                 limit: Duration::from_millis(1),
-                deadline: Duration::from_secs(60),
+                deadline: Duration::from_secs(120),
                 rounds: Some(if short { 1 } else { 3 }),
             }
         })
@@ -63,30 +103,44 @@ fn measure(order: &Order) -> Outcome {
     let Some(&(.., count)) = ROWS.iter().find(|(name, ..)| *name == order.workload) else {
         return order.unknown();
     };
-    let (few, many) = (counted(order, count)?, counted(order, count * 2)?);
-    Ok(values([("count", (many - few) / count as f64)]))
-}
-
-/// How many instructions a process with so many operations takes.
-fn counted(order: &Order, count: u64) -> Result<f64, Skip> {
-    let failed = |what: String| Skip(format!("valgrind: {what}"));
-    let this = std::env::current_exe().map_err(|error| failed(error.to_string()))?;
-    let output = Command::new("valgrind")
-        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
-        .args(["--log-fd=1", "--"])
+    let failed = |what: &str| Skip(format!("callgrind: {what}"));
+    for (tool, package) in [("valgrind", "valgrind"), ("objdump", "binutils")] {
+        let tried = Command::new(tool).arg("--version").output();
+        tried.map_err(|_| {
+            Skip(format!(
+                "there is no {tool} (Debian: apt-get install {package})"
+            ))
+        })?;
+    }
+    let this = std::env::current_exe().map_err(|error| failed(&error.to_string()))?;
+    let output = Command::new(SCRIPT)
+        .arg(count.to_string())
         .arg(this)
         .args(["count", &order.workload, &order.program])
-        .arg(count.to_string())
         .output()
-        .map_err(|error| failed(error.to_string()))?;
+        .map_err(|error| failed(&error.to_string()))?;
     let said = String::from_utf8_lossy(&output.stdout);
-    if let Some((_, why)) = said.split_once("skipped ") {
-        return Err(Skip(why.lines().next().unwrap_or_default().into()));
+    let figures: Vec<f64> = (said.split_whitespace())
+        .filter_map(|word| word.parse().ok())
+        .collect();
+    match figures[..] {
+        [count, locks, lines, reads] if output.status.success() => Ok(values([
+            ("count", count),
+            ("locks", locks),
+            ("lines", lines),
+            ("reads", reads),
+        ])),
+        _ => {
+            let said = String::from_utf8_lossy(&output.stderr);
+            match said.lines().last() {
+                Some(line) => Err(match line.split_once("skipped ") {
+                    Some((_, why)) => Skip(why.into()),
+                    None => failed(line),
+                }),
+                None => Err(failed(&output.status.to_string())),
+            }
+        }
     }
-    let collected = said.lines().find_map(|line| line.split_once("Collected :"));
-    (collected.filter(|_| output.status.success()))
-        .and_then(|(_, number)| number.trim().parse().ok())
-        .ok_or_else(|| failed(output.status.to_string()))
 }
 
 /// What is counted: exactly so many operations, without warming up.

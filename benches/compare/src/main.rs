@@ -8,64 +8,79 @@
 //! that allocators, thread-locals and runtimes do not disturb each other, and so that a program
 //! that cannot run here is left out with a line that says why. The programs of a workload take
 //! turns (A B C A B C …), and what counts is the median over the rounds of each round's own ratio.
+//!
+//! Imports point down; `tests/imports.rs` holds them to this order, which it reads from here:
+//!
+//! ```text
+//! main
+//! run                                    starts the children, keeps what they say
+//! report                                 the page
+//! goals summary                          what of the results it shows
+//! plot
+//! options                                the command line
+//! groups                                 the list of all groups, in their order
+//! instructions lto                       groups that run what other groups have
+//! pairs micro workers growth             groups, written against the traits in `program`
+//! http memory                            groups that start servers, or build programs
+//! echo
+//! small machine
+//! peers                                  the runtimes' programs
+//! native                                 those in C and C++
+//! program                                what a runtime is asked for: traits, sockets
+//! clock results                          measuring; files of results, medians, ratios
+//! group                                  types, and the line of a result: imports nothing of ours
+//! ```
 
 mod clock;
 mod echo;
 mod goals;
 mod group;
+mod groups;
+mod growth;
+mod http;
 mod instructions;
+mod lto;
 mod machine;
 mod memory;
 mod micro;
 mod native;
+mod options;
 mod pairs;
 mod peers;
 mod plot;
+mod program;
 mod report;
 mod results;
 mod run;
 mod small;
+mod summary;
 mod workers;
 
 use std::process::ExitCode;
 use std::time::Duration;
 
-use group::{Order, Outcome, groups};
+use group::{Order, Outcome, Skip};
+use groups::groups;
+use options::Options;
 use results::Results;
-
-const USAGE: &str = "\
-compare run [--short] [--only GROUP[,GROUP]] [--workload TEXT] [--program TEXT] [--rounds N]
-            [--millis N] [--out FILE]
-    measures, prints, and writes the report
-compare report [--short] [--out FILE]
-    writes the report from the results of earlier runs
-compare agree OLD NEW
-    whether the results of two runs (copies of results.json) agree within their spread
-compare list [--short]
-    what there is to measure
-compare measure GROUP WORKLOAD PROGRAM [--millis N]
-    one measurement, in this process: what `run` starts
-compare count WORKLOAD PROGRAM N
-    N operations of a workload of pairs or micro, and nothing else: for callgrind, strace, perf
-compare serve PROGRAM BUFFER
-    an echo server on a port that it prints, until its input ends: what `measure echo` starts
-compare native
-    builds the peers in C and C++, where that can be";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words.as_slice() {
         ["run", options @ ..] => {
-            let options = run::Options::parse(options);
+            let options = Options::parse(options);
             // Nothing to be done in the middle of a measurement.
             if !options.short {
                 native::main();
+                if options.wants("lto") {
+                    lto::main();
+                }
             }
             run::main(&options)
         }
         ["report", options @ ..] => {
-            let options = run::Options::parse(options);
+            let options = Options::parse(options);
             let path = Results::path(options.short);
             let written = path.and_then(|path| report::write(&Results::load(&path), &options));
             match written {
@@ -80,7 +95,7 @@ fn main() -> ExitCode {
             run::agree(&Results::load(old.as_ref()), &Results::load(new.as_ref()))
         }
         ["list", options @ ..] => {
-            let options = run::Options::parse(options);
+            let options = Options::parse(options);
             for group in groups() {
                 for workload in options.workloads(&group) {
                     let programs = workload.programs.join(" ");
@@ -90,7 +105,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         ["measure", group, workload, program, options @ ..] => {
-            let options = run::Options::parse(options);
+            let options = Options::parse(options);
             measure(
                 group,
                 &Order {
@@ -106,7 +121,7 @@ fn main() -> ExitCode {
                 program: (*program).into(),
                 limit: Duration::ZERO,
             };
-            if let Err(group::Skip(why)) = instructions::count(&mut order, run::count(count)) {
+            if let Err(Skip(why)) = instructions::count(&mut order, options::count(count)) {
                 println!("skipped {why}");
             }
             // What other threads still do is not to be counted.
@@ -119,9 +134,17 @@ fn main() -> ExitCode {
                 ExitCode::from(2)
             }
         },
+        ["serve-http", program, workers] => match workers.parse() {
+            Ok(workers @ 1..) => http::serve::main(program, workers),
+            _ => {
+                eprintln!("{workers} is no number of workers");
+                ExitCode::from(2)
+            }
+        },
         ["native"] => native::main(),
+        ["lto"] => lto::main(),
         _ => {
-            eprintln!("{USAGE}");
+            eprintln!("{}", options::USAGE);
             ExitCode::from(2)
         }
     }

@@ -4,9 +4,10 @@
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::AsRawFd;
+use std::thread;
 use std::time::Duration;
-use std::{fs, thread};
 
+use crate::clock::resident;
 use crate::echo::more_descriptors;
 use crate::echo::server::Server;
 use crate::group::{Group, Metric, Order, Outcome, Skip, Workload, values};
@@ -57,17 +58,18 @@ pub fn group() -> Group {
                 rounds: Some(if short { 1 } else { 3 }),
             }]
         },
+        missing: Vec::new,
         measure,
     }
 }
 
 fn measure(order: &Order) -> Outcome {
     more_descriptors();
-    let server = Server::start(&order.program, BUFFER)?;
+    let server = Server::start(&["serve", &order.program, &BUFFER.to_string()])?;
     let mut held = Vec::new();
     let mut look = |count| {
         hold(&mut held, count, server.port)
-            .and_then(|()| resident(server.pid()))
+            .and_then(|()| resident(&server.pid().to_string()))
             .map_err(|error| Skip(format!("with {} connections: {error}", held.len())))
     };
     let before = look(BEFORE)?;
@@ -109,21 +111,4 @@ fn reset_when_closed(stream: &TcpStream) {
         )
     };
     assert_eq!(result, 0, "{}", io::Error::last_os_error());
-}
-
-/// The resident set in bytes. From where it is exact: `statm` may be some hundred pages behind
-/// (proc(5)).
-fn resident(pid: u32) -> io::Result<f64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
-    (text.lines())
-        .find_map(|line| line.strip_prefix("Rss:"))
-        .and_then(|rest| {
-            rest.trim()
-                .trim_end_matches("kB")
-                .trim()
-                .parse::<f64>()
-                .ok()
-        })
-        .map(|kibibytes| kibibytes * 1024.0)
-        .ok_or_else(|| io::Error::other("the kernel does not say it"))
 }

@@ -4,80 +4,42 @@
 //! ([`Peer`]), and compiled for each runtime.
 
 use std::cell::RefCell;
-use std::future::Future;
+use std::future::poll_fn;
 use std::hint::black_box;
 use std::pin::pin;
 use std::rc::Rc;
+use std::task::Poll;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use async_channel::{Receiver, Sender, bounded};
-use futures_channel::oneshot;
-use futures_lite::future::poll_once;
+use async_channel::bounded;
+use futures_channel::{mpsc, oneshot};
+use futures_lite::StreamExt;
+use futures_lite::future::{poll_once, yield_now};
 
-use crate::clock::{Clock, Ready, Run, Took, nanos};
+use crate::clock::{Clock, Ready, Took, nanos};
 use crate::group::{Group, Metric, Order, Outcome, Skip, Workload, values};
 use crate::peers;
-
-/// How many tasks, or timers, "many" are.
-pub const MANY: u64 = 10_000;
+use crate::program::{AT_ONCE, LONG, MANY, Peer, Resets, answer, ask, measured};
 
 /// How many tasks yield by turns.
 const TASKS: u64 = 100;
-
-/// No timer with it ever fires.
-pub const LONG: Duration = Duration::from_secs(1_000);
-
-/// What a runtime calls these things.
-pub trait Peer: 'static {
-    fn new() -> Result<Self, Skip>
-    where
-        Self: Sized;
-
-    fn block_on<T>(&self, future: impl Future<Output = T>) -> T;
-
-    /// Runs `future` in a task of its own, on this thread.
-    fn run<T: Send + 'static>(&self, future: impl Future<Output = T> + 'static) -> T;
-
-    fn spawn<T: Send + 'static>(
-        &self,
-        future: impl Future<Output = T> + Send + 'static,
-    ) -> impl Future<Output = T>;
-
-    /// Spawns a task that yields so many times.
-    fn yields(&self, count: u64) -> impl Future<Output = ()>;
-
-    fn sleep(&self, duration: Duration) -> impl Future;
-
-    /// Spawns a task that sleeps that long, and says how late it was.
-    fn sleeper(&self, duration: Duration) -> impl Future<Output = Duration>;
-
-    /// Sets so many timers, and gives what pushes each of them back once.
-    fn resets(&self, many: u64) -> Result<Box<dyn FnMut()>, Skip>;
-
-    /// There and back over a channel of the runtime's own, between two tasks.
-    fn own_channel(&'static self) -> Result<Run, Skip> {
-        Err(Skip("has no channel of its own".into()))
-    }
-
-    /// There and back over a oneshot channel of its own, from a new task.
-    fn own_oneshot(&'static self) -> Option<Run> {
-        None
-    }
-}
 
 pub fn group() -> Group {
     Group {
         name: "micro",
         title: "Micro",
         about: "The small things, each by itself, in nanoseconds of wall-clock time; everything but \
-                the wake-up across threads stays on one thread, and is done by a task. The channel is `async-channel`'s for \
-                all, the oneshot `futures-channel`'s but for tokio, which has its own; `own channel` \
-                is `tokio::sync::mpsc` and glommio's `local_channel`. `polder` spawns with `spawn`, \
+                the wake-up across threads stays on one thread, and is done by a task. The channels are the same crates' \
+                for all, the oneshot `futures-channel`'s but for tokio, which has its own; `own channel` \
+                is `tokio::sync::mpsc` and glommio's `local_channel`. *yield_now* is the runtime's own where it \
+                has one: tokio's asks the kernel for events first. A task that wakes itself, which is futures-lite's \
+                `yield_now` for all, is the same for all. `polder` spawns with `spawn`, \
                 `polder-local` with `spawn_local`; `tokio` is the current-thread scheduler, \
                 `tokio-local` a `LocalSet` on it; `smol` is its `LocalExecutor` with async-io's \
                 timers; monoio and compio run on io_uring.",
         workloads,
+        missing: Vec::new,
         measure,
     }
 }
@@ -129,13 +91,15 @@ fn workloads(short: bool) -> Vec<Workload> {
         ("spawn", "Spawn and await one", true),
         ("spawn-many", "Spawn 10,000, then await, each", true),
         ("yield", "yield_now, one task", false),
+        ("yield-self", "Yield by waking itself, one task", false),
         ("yield-many", "yield_now, 100 tasks by turns", false),
-        ("channel", "Ping-pong over a channel", false),
+        ("channel", "Ping-pong over async-channel", false),
+        ("mpsc", "Ping-pong over futures-channel's mpsc", false),
         ("own-channel", "Ping-pong over its own channel", false),
         ("oneshot", "Oneshot from a new task", true),
         ("wake", "Wake-up across threads, there and back", false),
         ("timer", "Timer made, polled once, dropped", false),
-        ("timer-reset", "Timer reset, among 10,000", false),
+        ("timer-reset", "Timer reset and polled, among 10,000", false),
         ("timers", "100,000 timers of 0 to 200 ms: lateness", false),
     ];
     (rows.into_iter())
@@ -212,7 +176,15 @@ fn of<P: Peer>(order: &Order) -> Ready {
         "spawn" => Box::new(|count| spawn(peer, count)),
         "spawn-many" => Box::new(|count| spawn_many(peer, count)),
         "yield" => Box::new(move |count| measured(peer, async move { peer.yields(count).await })),
+        "yield-self" => Box::new(move |count| {
+            measured(peer, async move {
+                for _ in 0..count {
+                    yield_now().await;
+                }
+            })
+        }),
         "channel" => Box::new(|count| channel(peer, count)),
+        "mpsc" => Box::new(|count| mpsc(peer, count)),
         "own-channel" => peer.own_channel()?,
         "yield-many" => Box::new(move |count| {
             measured(peer, async move {
@@ -227,37 +199,26 @@ fn of<P: Peer>(order: &Order) -> Ready {
         }
         "wake" => Box::new(|count| across(peer, count)),
         "timer" => Box::new(|count| timer(peer, count)),
+        // For `instructions` alone: it takes as long as it sleeps.
+        "sleep" => Box::new(move |count| {
+            measured(peer, async move {
+                for _ in 0..count {
+                    peer.sleep(Duration::from_millis(1)).await;
+                }
+            })
+        }),
         "timer-reset" => {
             let resets = Rc::new(RefCell::new(peer.resets(MANY)?));
             Box::new(move |count| {
                 let resets = resets.clone();
                 measured(peer, async move {
-                    let mut resets = resets.borrow_mut();
                     for _ in 0..count / MANY {
-                        resets();
+                        reset_all(&resets).await;
                     }
                 })
             })
         }
         _ => return order.unknown(),
-    })
-}
-
-/// Sleeps by `sleep`, and says how late that was.
-pub async fn late<F: Future>(duration: Duration, sleep: impl FnOnce(Duration) -> F) -> Duration {
-    // Counted from when the task first runs, not from when it was spawned.
-    let until = Instant::now() + duration;
-    sleep(duration).await;
-    until.elapsed()
-}
-
-/// Runs `future` in a task, as most code is, and says what it took. (What is awaited by `block_on`
-/// itself costs tokio a system call each time.)
-pub fn measured<P: Peer>(peer: &P, future: impl Future<Output = ()> + 'static) -> Took {
-    peer.run(async {
-        let clock = Clock::start();
-        future.await;
-        clock.stop()
     })
 }
 
@@ -281,22 +242,6 @@ fn spawn_many<P: Peer>(peer: &'static P, count: u64) -> Took {
     })
 }
 
-pub async fn answer(receiver: Receiver<u64>, sender: Sender<u64>) {
-    while let Ok(number) = receiver.recv().await {
-        if sender.send(number + 1).await.is_err() {
-            return;
-        }
-    }
-}
-
-pub async fn ask(sender: Sender<u64>, receiver: Receiver<u64>, count: u64) {
-    for number in 0..count {
-        sender.send(number).await.expect("the other side is there");
-        let answer = receiver.recv().await.expect("the other side is there");
-        assert_eq!(answer, number + 1);
-    }
-}
-
 /// There and back, between two tasks.
 fn channel<P: Peer>(peer: &P, count: u64) -> Took {
     let (questions, questioned) = bounded(1);
@@ -309,6 +254,39 @@ fn channel<P: Peer>(peer: &P, count: u64) -> Took {
         other.await;
         took
     })
+}
+
+/// The same over the other channel that all of them can use.
+fn mpsc<P: Peer>(peer: &P, count: u64) -> Took {
+    let (mut questions, mut questioned) = mpsc::channel::<u64>(0);
+    let (mut answers, mut answered) = mpsc::channel::<u64>(0);
+    peer.block_on(async {
+        let other = peer.spawn(async move {
+            while let Some(number) = questioned.next().await {
+                if send(&mut answers, number + 1).await.is_err() {
+                    return;
+                }
+            }
+        });
+        let clock = Clock::start();
+        let asking = peer.spawn(async move {
+            for number in 0..count {
+                let asked = send(&mut questions, number).await;
+                asked.expect("the other side is there");
+                assert_eq!(answered.next().await, Some(number + 1));
+            }
+        });
+        asking.await;
+        let took = clock.stop();
+        other.await;
+        took
+    })
+}
+
+/// What `SinkExt::feed` does.
+async fn send(sender: &mut mpsc::Sender<u64>, number: u64) -> Result<(), mpsc::SendError> {
+    poll_fn(|cx| sender.poll_ready(cx)).await?;
+    sender.start_send(number)
 }
 
 fn oneshots<P: Peer>(peer: &'static P, count: u64) -> Took {
@@ -324,10 +302,25 @@ fn oneshots<P: Peer>(peer: &'static P, count: u64) -> Took {
 
 fn timer<P: Peer>(peer: &'static P, count: u64) -> Took {
     measured(peer, async move {
-        for _ in 0..count {
+        for number in 0..count {
             assert!(poll_once(pin!(peer.sleep(LONG))).await.is_none());
+            if number.is_multiple_of(AT_ONCE) {
+                yield_now().await;
+            }
         }
     })
+}
+
+/// Pushes each timer back and polls it.
+async fn reset_all(resets: &RefCell<Resets>) {
+    for from in (0..MANY as usize).step_by(AT_ONCE as usize) {
+        poll_fn(|cx| {
+            resets.borrow_mut()(from..from + AT_ONCE as usize, cx);
+            Poll::Ready(())
+        })
+        .await;
+        yield_now().await;
+    }
 }
 
 /// There and back between two threads that sleep meanwhile.

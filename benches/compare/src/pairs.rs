@@ -1,30 +1,16 @@
 //! Pairs: connections with both ends in this process and on one thread, which send 64 bytes to and
 //! fro. Nothing ever sleeps: what is measured is what a runtime adds to the kernel's work.
 
-use std::net::{TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use polder::Backend;
 
 use crate::clock::{Ready, nanos};
-use crate::group::{Group, Metric, Order, Skip, Workload};
+use crate::group::{Group, Metric, Order, Outcome, Skip, Workload};
 use crate::native;
 use crate::peers;
-
-/// What is sent.
-pub const MESSAGE: usize = 64;
-
-/// The buffer of a task. Room for more than a message: what is received fills less than was asked
-/// for, and so tells that there is no more.
-pub const BUFFER: usize = 1024;
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Family {
-    Tcp,
-    Unix,
-}
+use crate::peers::raw::Way;
+use crate::program::{Family, Pairs};
 
 pub fn group() -> Group {
     Group {
@@ -34,17 +20,38 @@ pub fn group() -> Group {
                 and fro; a task for each end, with a buffer of 1,024 bytes. Nothing sleeps, so this \
                 is what a runtime adds to the kernel's work. `raw` is a hand-written loop on \
                 edge-triggered epoll that receives into one buffer for all connections; `raw-own` \
-                has a buffer for each, as tasks have. `tokio-mt` is the multi-thread scheduler with \
+                has a buffer for each, as tasks have; `raw-recvmsg` receives with `recvmsg`, \
+                which is the fair yardstick where descriptors may come over a Unix socket, and \
+                nowhere else. polder's Unix sockets are made by polder, which on Linux 6.16 and later \
+                refuses descriptors (`SO_PASSRIGHTS`) and then receives with `recv`; those of \
+                `polder-adopted` are the standard library's, and received from with `recvmsg`. \
+                `tokio-mt` is the multi-thread scheduler with \
                 one worker, `smol` its `LocalExecutor`.",
         workloads,
-        measure: |order| {
-            if native::NAMES.contains(&order.program.as_str()) {
-                return native::measure(order);
-            }
-            let mut run = ready(order)?;
-            Ok(nanos(&mut run, order.number() as u64, order.limit))
-        },
+        missing: Vec::new,
+        measure,
     }
+}
+
+pub const METRICS: &[Metric] = &[
+    Metric {
+        key: "ns",
+        title: "ns per round trip",
+        ratio: true,
+    },
+    Metric {
+        key: "cpu",
+        title: "CPU, ns per round trip",
+        ratio: true,
+    },
+];
+
+pub fn measure(order: &Order) -> Outcome {
+    if native::NAMES.contains(&order.program.as_str()) {
+        return native::measure(order);
+    }
+    let mut run = ready(order)?;
+    Ok(nanos(&mut run, order.number() as u64, order.limit))
 }
 
 fn workloads(short: bool) -> Vec<Workload> {
@@ -57,20 +64,9 @@ fn workloads(short: bool) -> Vec<Workload> {
                     1 => format!("{title}, one pair"),
                     _ => format!("{title}, {pairs} pairs"),
                 },
-                programs: programs(pairs, short),
+                programs: programs(family, pairs, short),
                 yardstick: "raw".into(),
-                metrics: &[
-                    Metric {
-                        key: "ns",
-                        title: "ns per round trip",
-                        ratio: true,
-                    },
-                    Metric {
-                        key: "cpu",
-                        title: "CPU, ns per round trip",
-                        ratio: true,
-                    },
-                ],
+                metrics: METRICS,
                 limit: Duration::from_millis(if short { 60 } else { 200 }),
                 deadline: Duration::from_secs(30),
                 rounds: None,
@@ -80,8 +76,8 @@ fn workloads(short: bool) -> Vec<Workload> {
     workloads
 }
 
-fn programs(pairs: usize, short: bool) -> Vec<String> {
-    let mut programs: Vec<String> = ["raw", "raw-own"].map(String::from).into();
+fn programs(family: &str, pairs: usize, short: bool) -> Vec<String> {
+    let mut programs: Vec<String> = ["raw", "raw-own", "raw-recvmsg"].map(String::from).into();
     for backend in Backend::available() {
         // These look through all descriptors in every wait: nobody does that with hundreds.
         let many = pairs > 50 && matches!(backend, Backend::Poll | Backend::Select);
@@ -89,6 +85,9 @@ fn programs(pairs: usize, short: bool) -> Vec<String> {
         if !(many || short && other) {
             programs.push(format!("polder-{backend}"));
         }
+    }
+    if family == "unix" {
+        programs.push("polder-adopted".into());
     }
     let peers = match short {
         true => &["tokio", "smol"][..],
@@ -117,58 +116,24 @@ pub fn ready(order: &Order) -> Ready {
         Some("unix") => Family::Unix,
         _ => return Err(Skip(format!("{} is no pairs", order.workload))),
     };
+    let active = Pairs::active(family, pairs);
+    let raw = |way| peers::raw::pairs(active, way);
     match order.program.as_str() {
-        "raw" => peers::raw::pairs(family, pairs, false),
-        "raw-own" => peers::raw::pairs(family, pairs, true),
-        "tokio" => peers::tokio::pairs(family, pairs, 0),
-        "tokio-mt" => peers::tokio::pairs(family, pairs, 1),
-        "smol" => peers::smol::pairs(family, pairs),
+        "raw" => raw(Way::Shared),
+        "raw-own" => raw(Way::Own),
+        "raw-recvmsg" => raw(Way::Message),
+        "tokio" => peers::tokio::pairs(active, 0),
+        "tokio-mt" => peers::tokio::pairs(active, 1),
+        "smol" => peers::smol::pairs(active),
         "monoio-legacy" => peers::monoio::pairs::<peers::monoio::Legacy>(family, pairs),
         "monoio-uring" => peers::monoio::pairs::<peers::monoio::Uring>(family, pairs),
         "compio-poll" => peers::compio::pairs(family, pairs, false),
         "compio-uring" => peers::compio::pairs(family, pairs, true),
         "glommio" => peers::glommio::pairs(family, pairs),
+        "polder-adopted" => peers::polder::adopted(active),
         other => match other.strip_prefix("polder-") {
-            Some(backend) => peers::polder::pairs(family, pairs, backend),
+            Some(backend) => peers::polder::pairs(active, backend),
             None => order.unknown(),
         },
-    }
-}
-
-/// Connected over loopback. Nagle is off, as in every program that sends small messages.
-pub fn tcp_pair(nonblocking: bool) -> (TcpStream, TcpStream) {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
-    let address = listener.local_addr().expect("it is bound");
-    let near = TcpStream::connect(address).expect("loopback connects");
-    let (far, _) = listener.accept().expect("it was connected");
-    for stream in [&near, &far] {
-        stream.set_nodelay(true).expect("TCP has it");
-        stream
-            .set_nonblocking(nonblocking)
-            .expect("sockets have it");
-    }
-    (near, far)
-}
-
-pub fn unix_pair(nonblocking: bool) -> (UnixStream, UnixStream) {
-    let (near, far) = UnixStream::pair().expect("there are descriptors left");
-    for stream in [&near, &far] {
-        stream
-            .set_nonblocking(nonblocking)
-            .expect("sockets have it");
-    }
-    (near, far)
-}
-
-pub fn pair(family: Family, nonblocking: bool) -> (OwnedFd, OwnedFd) {
-    match family {
-        Family::Tcp => {
-            let (near, far) = tcp_pair(nonblocking);
-            (near.into(), far.into())
-        }
-        Family::Unix => {
-            let (near, far) = unix_pair(nonblocking);
-            (near.into(), far.into())
-        }
     }
 }

@@ -1,200 +1,268 @@
-//! Bars for ratios: a group of bars a table, a bar a program, with the rounds' span on it.
+//! Plots, as SVG: bars for ratios, a panel a table; lines for growth, a panel an operation. What a
+//! bar or a line stands for is written at it.
 
-use std::io;
+use std::fmt::Write;
 use std::path::Path;
-
-use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
+use std::{fs, io};
 
 use crate::results::{Spread, Table, ratio};
 
-/// Ratios beyond that are cut off, and said in words.
+/// Ratios beyond that are cut off; the number at the bar says what they are.
 const MOST: f64 = 4.0;
 
-/// One program in one table.
-struct Bar<'a> {
-    program: &'a str,
-    ratios: Spread,
+const WIDTH: f64 = 1000.0;
+const COLUMNS: usize = 2;
+const MARGIN: f64 = 16.0;
+
+/// Some bars with a heading.
+pub struct Panel {
+    pub title: String,
+    pub bars: Vec<Bar>,
 }
 
-/// Draws the first column's ratios. False: there is nothing to draw.
-pub fn ratios(tables: &[&Table], path: &Path, title: &str) -> io::Result<bool> {
-    let groups: Vec<(&str, Vec<Bar>)> = (tables.iter())
+pub struct Bar {
+    pub program: String,
+    pub ratios: Spread,
+}
+
+/// The first column's ratios of each table.
+pub fn panels(tables: &[&Table]) -> Vec<Panel> {
+    (tables.iter())
         .filter_map(|table| {
             let column = table.columns.first().filter(|column| column.ratio)?;
             let yardstick = table.yardstick()?;
             let bars: Vec<Bar> = (table.rows.iter())
-                .filter(|row| row.program != table.yardstick)
                 .filter_map(|row| {
                     Some(Bar {
-                        program: &row.program,
+                        program: row.program.clone(),
                         ratios: row.ratios(yardstick, &column.key)?,
                     })
                 })
                 .collect();
-            (!bars.is_empty()).then_some((table.workload.as_str(), bars))
+            (bars.len() > 1).then(|| Panel {
+                title: table.title.clone(),
+                bars,
+            })
         })
-        .collect();
-    if groups.is_empty() {
-        return Ok(false);
-    }
-    let mut programs: Vec<&str> = Vec::new();
-    for bar in groups.iter().flat_map(|(_, bars)| bars) {
-        if !programs.contains(&bar.program) {
-            programs.push(bar.program);
-        }
-    }
-    let title = heading(tables, title);
-    draw(&groups, &programs, path, &title).map_err(|error| io::Error::other(error.to_string()))?;
-    Ok(true)
+        .collect()
 }
 
-/// What is drawn, in words.
-fn heading(tables: &[&Table], title: &str) -> String {
+/// What the panels of tables show, in words.
+pub fn heading(tables: &[&Table], title: &str) -> String {
     let of = |word: fn(&Table) -> &str| {
-        let mut words: Vec<&str> = tables.iter().map(|table| word(table)).collect();
-        words.dedup();
+        let mut words: Vec<&str> = Vec::new();
+        for table in tables {
+            if !words.contains(&word(table)) {
+                words.push(word(table));
+            }
+        }
         words.join(", ")
     };
     let what = of(|table| table.columns.first().map_or("", |column| &column.title));
     let yardsticks = of(|table| &table.yardstick);
-    format!("{title}: {what}, as a ratio to {yardsticks} (medians, with the rounds' span)")
+    format!("{title}: {what}, as a ratio to {yardsticks}; the black line is the rounds' span")
+}
+
+/// Draws bars. False: there is nothing to draw.
+pub fn bars(panels: &[Panel], path: &Path, title: &str) -> io::Result<bool> {
+    const LINE: f64 = 17.0;
+    const HEAD: f64 = 24.0;
+    const FOOT: f64 = 14.0;
+    const NAMES: f64 = 124.0;
+    const VALUES: f64 = 46.0;
+    if panels.is_empty() {
+        return Ok(false);
+    }
+    let height = |panel: &Panel| HEAD + panel.bars.len() as f64 * LINE + FOOT;
+    // One column is filled before the next begins, as text is.
+    let all: f64 = panels.iter().map(height).sum();
+    let mut places = Vec::new();
+    let (mut column, mut y, mut tallest) = (0, 0.0, 0.0_f64);
+    for panel in panels {
+        if y > 0.0 && column + 1 < COLUMNS && y + height(panel) / 2.0 > all / COLUMNS as f64 {
+            column += 1;
+            y = 0.0;
+        }
+        places.push((column, y));
+        y += height(panel);
+        tallest = tallest.max(y);
+    }
+    let top = 40.0;
+    let each = WIDTH / COLUMNS as f64;
+    let room = each - NAMES - VALUES - 2.0 * MARGIN;
+    let most = (panels.iter().flat_map(|panel| &panel.bars))
+        .map(|bar| bar.ratios.median)
+        .fold(1.0, f64::max)
+        .min(MOST);
+    let scale = room / most;
+    let mut svg = Svg::new(top + tallest, title);
+    for (panel, (column, y)) in panels.iter().zip(places) {
+        let (left, mut y) = (column as f64 * each + MARGIN, top + y);
+        svg.text(left, y + 14.0, 13, "start", "bold", &panel.title);
+        y += HEAD;
+        let zero = left + NAMES;
+        for bar in &panel.bars {
+            let middle = y + LINE / 2.0;
+            let length = bar.ratios.median.min(most) * scale;
+            let colour = colour(&bar.program);
+            svg.text(zero - 6.0, middle + 4.0, 12, "end", "normal", &bar.program);
+            svg.rectangle(zero, y + 2.0, length, LINE - 4.0, colour);
+            let end = |ratio: f64| zero + ratio.min(most) * scale;
+            let (least, above) = (end(bar.ratios.least), end(bar.ratios.most));
+            svg.line(&[(least, middle), (above, middle)], "#000", 1.0);
+            let after = above.max(zero + length) + 5.0;
+            let value = ratio(bar.ratios.median);
+            svg.text(after, middle + 4.0, 12, "start", "normal", &value);
+            y += LINE;
+        }
+        let one = zero + scale;
+        let bottom = y + 2.0;
+        let above = bottom - 4.0 - panel.bars.len() as f64 * LINE;
+        svg.line(&[(one, above), (one, bottom)], "#888", 0.7);
+    }
+    fs::write(path, svg.end())?;
+    Ok(true)
+}
+
+/// What an operation costs at each size, for one program.
+pub struct Curve {
+    pub program: String,
+    pub costs: Vec<f64>,
+}
+
+pub struct Curves {
+    pub title: String,
+    pub sizes: Vec<String>,
+    pub curves: Vec<Curve>,
+}
+
+/// Draws lines, of nanoseconds over sizes. False: there is nothing to draw.
+pub fn lines(panels: &[Curves], path: &Path, title: &str) -> io::Result<bool> {
+    const HIGH: f64 = 150.0;
+    const PANEL: f64 = HIGH + 70.0;
+    const LEFT: f64 = 56.0;
+    const NAMES: f64 = 64.0;
+    if panels.is_empty() {
+        return Ok(false);
+    }
+    let top = 40.0;
+    let each = WIDTH / COLUMNS as f64;
+    let rows = panels.len().div_ceil(COLUMNS);
+    let mut svg = Svg::new(top + rows as f64 * PANEL, title);
+    for (place, panel) in panels.iter().enumerate() {
+        let left = (place % COLUMNS) as f64 * each + MARGIN;
+        let head = top + (place / COLUMNS) as f64 * PANEL;
+        svg.text(left, head + 14.0, 13, "start", "bold", &panel.title);
+        let most = (panel.curves.iter().flat_map(|curve| &curve.costs))
+            .copied()
+            .fold(0.0, f64::max)
+            .max(1.0);
+        let (zero, bottom) = (left + LEFT, head + 30.0 + HIGH);
+        let right = left + each - NAMES - 2.0 * MARGIN;
+        let step = (right - zero) / (panel.sizes.len().max(2) - 1) as f64;
+        let high = |cost: f64| bottom - cost / most * HIGH;
+        for cost in [0.0, most / 2.0, most] {
+            let y = high(cost);
+            svg.line(&[(zero, y), (right, y)], "#ddd", 1.0);
+            let label = format!("{} ns", crate::results::number(cost));
+            svg.text(zero - 6.0, y + 4.0, 11, "end", "normal", &label);
+        }
+        for (place, size) in panel.sizes.iter().enumerate() {
+            let x = zero + place as f64 * step;
+            svg.text(x, bottom + 16.0, 11, "middle", "normal", size);
+        }
+        // Names do not cover each other.
+        let mut ends: Vec<(&Curve, f64)> = (panel.curves.iter())
+            .filter_map(|curve| Some((curve, high(*curve.costs.last()?))))
+            .collect();
+        ends.sort_by(|a, b| b.1.total_cmp(&a.1));
+        let mut above = f64::INFINITY;
+        for (curve, y) in ends {
+            let points: Vec<(f64, f64)> = (curve.costs.iter().enumerate())
+                .map(|(place, &cost)| (zero + place as f64 * step, high(cost)))
+                .collect();
+            let colour = colour(&curve.program);
+            svg.line(&points, colour, 2.0);
+            let name = y.min(above - 13.0);
+            above = name;
+            svg.text(
+                right + 6.0,
+                name + 4.0,
+                12,
+                "start",
+                "normal",
+                &curve.program,
+            );
+        }
+    }
+    fs::write(path, svg.end())?;
+    Ok(true)
 }
 
 /// A family of colours for each: polder's are blue.
-fn colour(program: &str) -> RGBColor {
-    const COLOURS: [(&str, RGBColor); 20] = [
-        ("polder", RGBColor(8, 81, 156)),
-        ("polder-epoll", RGBColor(8, 81, 156)),
-        ("polder-epoll-busy", RGBColor(49, 54, 149)),
-        ("polder-local", RGBColor(107, 174, 214)),
-        ("polder-poll", RGBColor(66, 146, 198)),
-        ("polder-polling", RGBColor(107, 174, 214)),
-        ("polder-select", RGBColor(158, 202, 225)),
-        ("raw-own", RGBColor(150, 150, 150)),
-        ("raw", RGBColor(110, 110, 110)),
-        ("tokio", RGBColor(230, 121, 36)),
-        ("tokio-local", RGBColor(250, 176, 110)),
-        ("tokio-mt", RGBColor(250, 176, 110)),
-        ("tokio-mt1", RGBColor(250, 176, 110)),
-        ("tokio-mt2", RGBColor(252, 212, 170)),
-        ("smol", RGBColor(76, 154, 77)),
-        ("compio-poll", RGBColor(226, 140, 138)),
-        ("monoio-legacy", RGBColor(206, 158, 200)),
-        ("glommio", RGBColor(120, 90, 60)),
-        ("asio", RGBColor(70, 170, 170)),
-        ("libuv", RGBColor(196, 176, 60)),
+fn colour(program: &str) -> &'static str {
+    const COLOURS: [(&str, &str); 12] = [
+        ("polder-poll", "#4292c6"),
+        ("polder-select", "#9ecae1"),
+        ("polder-epoll-busy", "#313695"),
+        ("polder", "#08519c"),
+        ("raw", "#8c8c8c"),
+        ("tokio", "#e67924"),
+        ("smol", "#4c9a4d"),
+        ("compio", "#b03a38"),
+        ("monoio", "#aa5aa0"),
+        ("glommio", "#785a3c"),
+        ("asio", "#46aaaa"),
+        ("libuv", "#c4b03c"),
     ];
-    match COLOURS.iter().find(|(name, _)| *name == program) {
-        Some((_, colour)) => *colour,
-        None if program.starts_with("monoio") => RGBColor(170, 90, 160),
-        None if program.starts_with("compio") => RGBColor(176, 58, 56),
-        None if program.starts_with("polder") => RGBColor(198, 219, 239),
-        None => RGBColor(200, 200, 200),
-    }
+    (COLOURS.iter())
+        .find(|(name, _)| program.starts_with(name))
+        .map_or("#c8c8c8", |(_, colour)| colour)
 }
 
-fn draw(
-    groups: &[(&str, Vec<Bar>)],
-    programs: &[&str],
-    path: &Path,
-    title: &str,
-) -> Result<(), Box<dyn std::error::Error>> {
-    /// Between two groups, in bars.
-    const GAP: f64 = 1.5;
-    /// Of a row of the plot: so many bars.
-    const ROW: f64 = 42.0;
-    // Groups go into rows, as text does.
-    let mut rows: Vec<Vec<&(&str, Vec<Bar>)>> = vec![Vec::new()];
-    let mut width = 0.0;
-    for group in groups {
-        let wanted = group.1.len() as f64 + GAP;
-        if width > 0.0 && width + wanted > ROW {
-            rows.push(Vec::new());
-            width = 0.0;
-        }
-        width += wanted;
-        rows.last_mut().expect("there is one").push(group);
+struct Svg(String);
+
+impl Svg {
+    fn new(height: f64, title: &str) -> Svg {
+        let height = height + MARGIN;
+        let mut svg = Svg(format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height:.0}\" \
+             viewBox=\"0 0 {WIDTH} {height:.0}\" font-family=\"sans-serif\">\n"
+        ));
+        svg.rectangle(0.0, 0.0, WIDTH, height, "#fff");
+        svg.text(MARGIN, 24.0, 15, "start", "normal", title);
+        svg
     }
-    let legend = 22 * programs.len().div_ceil(6) as u32 + 16;
-    let size = (1000, 48 + legend + 260 * rows.len() as u32);
-    let root = SVGBackend::new(path, size).into_drawing_area();
-    root.fill(&WHITE)?;
-    let heading = ("sans-serif", 18).into_font().color(&BLACK);
-    root.draw(&Text::new(title.to_string(), (16, 12), heading))?;
-    let small = ("sans-serif", 13).into_font().color(&BLACK);
-    for (place, program) in programs.iter().enumerate() {
-        let (x, y) = (20 + (place % 6) as i32 * 160, 44 + (place / 6) as i32 * 22);
-        let fill = colour(program).filled();
-        root.draw(&Rectangle::new([(x, y), (x + 12, y + 12)], fill))?;
-        root.draw(&Text::new(program.to_string(), (x + 18, y), small.clone()))?;
+
+    fn rectangle(&mut self, x: f64, y: f64, width: f64, height: f64, fill: &str) {
+        let _ = writeln!(
+            self.0,
+            "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" fill=\"{fill}\"/>"
+        );
     }
-    let (_, below) = root.split_vertically(40 + legend as i32);
-    let areas = below.split_evenly((rows.len(), 1));
-    for (area, row) in areas.iter().zip(&rows) {
-        let ratios = row.iter().flat_map(|(_, bars)| bars);
-        let most = ratios
-            .map(|bar| bar.ratios.most)
-            .fold(1.2, f64::max)
-            .min(MOST)
-            * 1.08;
-        let mut chart = ChartBuilder::on(area)
-            .margin(8)
-            .x_label_area_size(26)
-            .y_label_area_size(44)
-            .build_cartesian_2d(0.0..ROW + GAP, 0.0..most)?;
-        chart
-            .configure_mesh()
-            .disable_x_mesh()
-            .disable_x_axis()
-            .y_labels(6)
-            .light_line_style(WHITE)
-            .label_style(("sans-serif", 12))
-            .draw()?;
-        // What the others are compared with.
-        chart.draw_series(LineSeries::new(
-            [(0.0, 1.0), (ROW + GAP, 1.0)],
-            BLACK.stroke_width(1),
-        ))?;
-        let mut left = GAP / 2.0;
-        for (name, bars) in row {
-            let start = left;
-            for bar in bars {
-                let top = bar.ratios.median.min(most);
-                let fill = colour(bar.program).filled();
-                chart.draw_series([Rectangle::new(
-                    [(left + 0.08, 0.0), (left + 0.92, top)],
-                    fill,
-                )])?;
-                let middle = left + 0.5;
-                let (least, above) = (bar.ratios.least.min(most), bar.ratios.most.min(most));
-                chart.draw_series([PathElement::new(
-                    vec![(middle, least), (middle, above)],
-                    BLACK,
-                )])?;
-                if bar.ratios.median > most {
-                    let up = Pos::new(HPos::Right, VPos::Center);
-                    let font = ("sans-serif", 11).into_font().color(&WHITE);
-                    let font = font.transform(FontTransform::Rotate270).pos(up);
-                    chart.draw_series([Text::new(
-                        ratio(bar.ratios.median),
-                        (middle, most * 0.98),
-                        font,
-                    )])?;
-                }
-                left += 1.0;
-            }
-            let centre = chart.backend_coord(&((start + left) / 2.0, 0.0));
-            let (x, y) = area.get_base_pixel();
-            let below = small.pos(Pos::new(HPos::Center, VPos::Top));
-            area.draw(&Text::new(
-                name.to_string(),
-                (centre.0 - x, centre.1 - y + 6),
-                below,
-            ))?;
-            left += GAP;
-        }
+
+    fn line(&mut self, points: &[(f64, f64)], stroke: &str, width: f64) {
+        let points: Vec<String> = (points.iter())
+            .map(|(x, y)| format!("{x:.1},{y:.1}"))
+            .collect();
+        let _ = writeln!(
+            self.0,
+            "<polyline points=\"{}\" fill=\"none\" stroke=\"{stroke}\" stroke-width=\"{width}\"/>",
+            points.join(" ")
+        );
     }
-    root.present()?;
-    Ok(())
+
+    fn text(&mut self, x: f64, y: f64, size: u32, anchor: &str, weight: &str, text: &str) {
+        let text = text.replace('&', "&amp;").replace('<', "&lt;");
+        let _ = writeln!(
+            self.0,
+            "<text x=\"{x:.1}\" y=\"{y:.1}\" font-size=\"{size}\" text-anchor=\"{anchor}\" \
+             font-weight=\"{weight}\" fill=\"#000\">{text}</text>"
+        );
+    }
+
+    fn end(mut self) -> String {
+        self.0.push_str("</svg>\n");
+        self.0
+    }
 }

@@ -4,10 +4,12 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use crate::group::groups;
-use crate::results::{Results, Table, ratio};
-use crate::run::Options;
-use crate::{goals, machine, plot};
+use crate::groups::groups;
+use crate::growth::GROWTH;
+use crate::options::Options;
+use crate::plot::{Curve, Curves};
+use crate::results::{Results, Row, Table, ratio};
+use crate::{goals, machine, plot, summary};
 
 /// Where the report goes: into the repository in full, beside the results in short.
 fn page(options: &Options) -> io::Result<PathBuf> {
@@ -55,12 +57,14 @@ fn compose(
     plots: &Path,
     text: &mut String,
 ) -> io::Result<()> {
-    text.push_str(HEAD);
+    text.push_str(TITLE);
     if options.short {
         text.push_str(
             "\n**This is the short mode: few rounds, for a look. Take no figure from it.**\n",
         );
     }
+    opening(results, plots, text)?;
+    text.push_str(ABOUT);
     text.push_str(
         "\n## Goals\n\nA ratio is the median over the rounds of each round's own ratio; \
         beside it stands between what the rounds were. For *Pairs* and *Micro* it is the ratio of CPU \
@@ -84,23 +88,30 @@ fn compose(
             continue;
         }
         let _ = write!(text, "\n## {}\n\n{}\n", group.title, group.about);
-        if plot::ratios(
-            &tables,
-            &plots.join(format!("{}.svg", group.name)),
-            group.title,
-        )? {
-            let title = group.title;
-            let _ = write!(
-                text,
-                "\n![{title}: ratios](performance/{}.svg)\n",
-                group.name
-            );
+        let name = format!("{}.svg", group.name);
+        let path = plots.join(&name);
+        let curves = curves(&tables);
+        let drawn = match curves.is_empty() {
+            true => plot::bars(
+                &plot::panels(&tables),
+                &path,
+                &plot::heading(&tables, group.title),
+            )?,
+            false => plot::lines(
+                &curves,
+                &path,
+                "CPU time of an operation, by how many others there are",
+            )?,
+        };
+        if drawn {
+            picture(text, group.title, &name);
         }
         overview(&tables, text);
         for table in tables {
             detail(table, text);
         }
     }
+    not_measured(results, options, text);
     text.push_str("\n## Where, and what\n\n| | |\n|---|---|\n");
     for (name, value) in machine::machine().into_iter().chain(machine::versions()) {
         line(text, &[&name, &value]);
@@ -108,7 +119,109 @@ fn compose(
     Ok(())
 }
 
-/// What is known about the goals that are missed: each reason once, with all that it holds for.
+/// What a visitor wants to know, and the first plot: four programs.
+fn opening(results: &Results, plots: &Path, text: &mut String) -> io::Result<()> {
+    let lines = summary::table(results);
+    if lines.is_empty() {
+        return Ok(());
+    }
+    text.push('\n');
+    let mut head = vec![""];
+    head.extend(summary::PROGRAMS);
+    line(text, &head);
+    let _ = writeln!(text, "|---|{}", "--:|".repeat(head.len() - 1));
+    for cells in lines {
+        line(text, &cells.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+    let name = "overview.svg";
+    let title =
+        "As a ratio to the program at 1; less is better; the black line is the rounds' span";
+    if plot::bars(&summary::panels(results), &plots.join(name), title)? {
+        picture(text, "the same as bars", name);
+    }
+    Ok(())
+}
+
+fn picture(text: &mut String, title: &str, name: &str) {
+    let _ = write!(text, "\n![{title}](performance/{name})\n");
+}
+
+/// Of tables whose columns are sizes: those columns.
+fn curves(tables: &[&Table]) -> Vec<Curves> {
+    (tables.iter())
+        .filter(|table| table.columns.iter().any(|column| column.key == GROWTH))
+        .map(|table| {
+            let sizes: Vec<_> = (table.columns.iter())
+                .filter(|column| column.key.starts_with('n'))
+                .collect();
+            let curve = |row: &Row| Curve {
+                program: row.program.clone(),
+                costs: (sizes.iter())
+                    .filter_map(|column| Some(row.values(&column.key)?.median))
+                    .collect(),
+            };
+            Curves {
+                title: table.title.clone(),
+                sizes: (sizes.iter())
+                    .filter_map(|column| Some(column.title.split(':').next()?.into()))
+                    .collect(),
+                curves: (table.rows.iter().map(curve))
+                    .filter(|curve| curve.costs.len() == sizes.len())
+                    .collect(),
+            }
+        })
+        .collect()
+}
+
+/// What the page does not have, and why.
+fn not_measured(results: &Results, options: &Options, text: &mut String) {
+    let mut lines: Vec<String> = Vec::new();
+    for group in groups() {
+        let title = group.title;
+        for what in (group.missing)() {
+            lines.push(format!("{title}: {what}"));
+        }
+        let workloads = (group.workloads)(options.short);
+        let absent: Vec<&str> = (workloads.iter())
+            .filter(|workload| results.table(group.name, &workload.name).is_none())
+            .map(|workload| workload.name.as_str())
+            .collect();
+        if workloads.is_empty() {
+            lines.push(format!(
+                "{title}: it takes long, and the short mode is short"
+            ));
+        } else if absent.len() == workloads.len() {
+            lines.push(format!("{title}: it was not run"));
+        } else if !absent.is_empty() {
+            lines.push(format!("{title}: {} were not run", absent.join(", ")));
+        }
+        // Once, if it is so in several tables.
+        let mut skipped: Vec<(String, Vec<&str>)> = Vec::new();
+        for table in results
+            .tables
+            .iter()
+            .filter(|table| table.group == group.name)
+        {
+            for remark in table.remarks() {
+                match skipped.iter_mut().find(|(other, _)| *other == remark) {
+                    Some((_, workloads)) => workloads.push(&table.workload),
+                    None => skipped.push((remark, vec![&table.workload])),
+                }
+            }
+        }
+        for (remark, workloads) in skipped {
+            lines.push(format!("{title} ({}): {remark}", workloads.join(", ")));
+        }
+    }
+    text.push_str("\n## Not measured\n\n");
+    if lines.is_empty() {
+        text.push_str("Nothing was left out.\n");
+    }
+    for line in lines {
+        let _ = writeln!(text, "* {line}.");
+    }
+}
+
 fn missed(results: &Results, text: &mut String) {
     let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
     for goal in goals::found(results) {
@@ -129,11 +242,15 @@ fn missed(results: &Results, text: &mut String) {
     }
 }
 
-const HEAD: &str = "\
+const TITLE: &str = "\
 # Performance
 
-polder beside loops written by hand and beside its peers: the same programs, in one run. This page is
-written by
+polder beside tokio, smol and a loop on epoll that is written by hand: the same programs, in one run. Each line has one program's
+own figure, and what the others take compared with that.
+";
+
+const ABOUT: &str = "
+This page is written by
 
 ```text
 cargo run --release --manifest-path benches/compare/Cargo.toml -- run
@@ -146,52 +263,58 @@ page from the results that are there, and `agree OLD NEW` compares the results o
 Every measurement is a process of its own, which warms up, then measures once. The programs of a
 table take turns, so that what else the machine does hits all of them; a ratio is formed within a
 round. Times depend on the machine; **ratios are what to read**. All are built alike: cargo's release
-profile with one code generation unit a crate, without link-time optimisation. The peers in C and C++
-take part where the system's compiler and their headers are (Debian: `apt-get install g++
-libboost-dev libuv1-dev`), built with `-O2`.
+profile with one code generation unit a crate, without link-time optimisation, which has a chapter.
+The peers in C and C++ take part where the system's compiler and their headers are (Debian: `apt-get
+install g++ libboost-dev libuv1-dev`), built with `-O2`; `wrk` and valgrind where they are installed.
 ";
 
 fn line(text: &mut String, cells: &[&str]) {
     let _ = writeln!(text, "| {} |", cells.join(" | "));
 }
 
-/// The ratios of the first column of all tables: a line a program.
+/// What counts of all tables, a line each: the ratios of the first column, or how it grows.
 fn overview(tables: &[&Table], text: &mut String) {
-    let tables: Vec<&&Table> = tables
-        .iter()
-        .filter(|table| table.columns.first().is_some_and(|column| column.ratio))
-        .collect();
-    if tables.len() < 2 {
-        return;
-    }
+    let grows = |table: &&&Table| table.columns.iter().any(|column| column.key == GROWTH);
+    let ratios = |table: &&&Table| table.columns.first().is_some_and(|column| column.ratio);
+    let growing: Vec<&&Table> = tables.iter().filter(grows).collect();
+    let compared: Vec<&&Table> = tables.iter().filter(ratios).collect();
+    let (tables, about) = match (growing.len(), compared.len()) {
+        (2.., _) => (growing, "Among the most, to among the fewest.".to_string()),
+        (_, 2..) => {
+            let mut yardsticks: Vec<&str> = (compared.iter())
+                .map(|table| table.yardstick.as_str())
+                .collect();
+            yardsticks.dedup();
+            let about = format!(
+                "Ratios to {}: of {}.",
+                yardsticks.join(", "),
+                titles(&compared)
+            );
+            (compared, about)
+        }
+        _ => return,
+    };
     let mut programs: Vec<&str> = Vec::new();
     for row in tables.iter().flat_map(|table| &table.rows) {
         if !programs.contains(&row.program.as_str()) {
             programs.push(&row.program);
         }
     }
-    let mut yardsticks: Vec<&str> = tables
-        .iter()
-        .map(|table| table.yardstick.as_str())
-        .collect();
-    yardsticks.dedup();
-    let _ = write!(
-        text,
-        "\n### All in one\n\nRatios to {}: of {}.\n\n",
-        yardsticks.join(", "),
-        titles(&tables)
-    );
+    let _ = write!(text, "\n### All in one\n\n{about}\n\n");
     // Tables are down, programs across: there are fewer of the programs, or as many.
     let mut head = vec![""];
     head.extend(&programs);
     line(text, &head);
     let _ = writeln!(text, "|---|{}", "--:|".repeat(programs.len()));
     for table in tables {
-        let key = &table.columns[0].key;
+        let column = &table.columns[0];
         let mut cells = vec![table.title.clone()];
         for program in &programs {
-            let ratios = (table.row(program)).and_then(|row| row.ratios(table.yardstick()?, key));
-            cells.push(ratios.map_or("–".into(), |ratios| ratio(ratios.median)));
+            let value = table.row(program).and_then(|row| match column.ratio {
+                true => row.ratios(table.yardstick()?, &column.key),
+                false => row.values(GROWTH),
+            });
+            cells.push(value.map_or("–".into(), |value| ratio(value.median)));
         }
         line(text, &cells.iter().map(String::as_str).collect::<Vec<_>>());
     }
@@ -202,7 +325,13 @@ fn titles(tables: &[&&Table]) -> String {
         .iter()
         .map(|table| table.columns[0].title.as_str())
         .collect();
-    titles.dedup();
+    // Neighbours alone are not enough: tables of one kind are not always together.
+    let mut seen = Vec::new();
+    titles.retain(|title| {
+        let new = !seen.contains(title);
+        seen.push(*title);
+        new
+    });
     titles.join(", ")
 }
 

@@ -6,7 +6,7 @@ use std::{fs, io};
 
 use serde::{Deserialize, Serialize};
 
-use crate::group::{Values, Workload, groups};
+use crate::group::{Values, Workload};
 
 #[derive(Default, Serialize, Deserialize)]
 pub struct Results {
@@ -204,18 +204,17 @@ impl Results {
             Some(old) => *old = table,
             None => self.tables.push(table),
         }
-        let order: Vec<_> = groups()
-            .iter()
-            .flat_map(|group| {
-                ((group.workloads)(false).into_iter())
-                    .map(|workload| (group.name.to_string(), workload.name))
-            })
-            .collect();
-        self.tables.sort_by_key(|table| {
-            let place = (order.iter())
-                .position(|(group, name)| *group == table.group && *name == table.workload);
-            place.unwrap_or(usize::MAX)
-        });
+    }
+
+    /// Puts the tables into this order of groups and workloads. What is not in it is gone: it was
+    /// measured when there was such a workload.
+    pub fn arrange(&mut self, order: &[(String, String)]) {
+        let place = |table: &Table| {
+            (order.iter())
+                .position(|(group, name)| *group == table.group && *name == table.workload)
+        };
+        self.tables.retain(|table| place(table).is_some());
+        self.tables.sort_by_key(place);
     }
 
     pub fn table(&self, group: &str, workload: &str) -> Option<&Table> {

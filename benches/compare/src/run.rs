@@ -7,88 +7,11 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::group::{self, Group, Outcome, Skip, Workload, groups};
+use crate::group::{self, Group, Outcome, Skip, Workload};
+use crate::groups::{groups, order};
+use crate::options::Options;
 use crate::report;
 use crate::results::{Results, Row, Table, number, ratio};
-
-/// How many rounds, if nothing else is said: in full, and in short.
-const ROUNDS: [usize; 2] = [9, 3];
-
-#[derive(Default)]
-pub struct Options {
-    pub short: bool,
-    pub only: Option<Vec<String>>,
-    pub workload: Option<String>,
-    pub program: Option<String>,
-    pub rounds: Option<usize>,
-    pub millis: Option<u64>,
-    pub out: Option<String>,
-}
-
-impl Options {
-    /// Explains itself and exits where the words make no sense.
-    pub fn parse(words: &[&str]) -> Options {
-        let mut options = Options::default();
-        let mut words = words.iter();
-        while let Some(&word) = words.next() {
-            let mut value = || match words.next() {
-                Some(value) => value.to_string(),
-                None => wrong(&format!("{word} wants a value")),
-            };
-            match word {
-                "--short" => options.short = true,
-                "--only" => options.only = Some(value().split(',').map(String::from).collect()),
-                "--workload" => options.workload = Some(value()),
-                "--program" => options.program = Some(value()),
-                "--rounds" => options.rounds = Some(count(&value()) as usize),
-                "--millis" => options.millis = Some(count(&value())),
-                "--out" => options.out = Some(value()),
-                _ => wrong(&format!("{word} is no option")),
-            }
-        }
-        if let Some(name) = (options.only.iter().flatten())
-            .find(|name| !groups().iter().any(|group| group.name == **name))
-        {
-            wrong(&format!("there is no group {name}"));
-        }
-        options
-    }
-
-    /// What is wanted of a group.
-    pub fn workloads(&self, group: &Group) -> Vec<Workload> {
-        let named = |only: &Vec<String>| only.iter().any(|name| name == group.name);
-        if !self.only.as_ref().is_none_or(named) {
-            return Vec::new();
-        }
-        let wanted = |text: &Option<String>, name: &str| {
-            (text.as_ref()).is_none_or(|text| name.contains(text.as_str()))
-        };
-        let mut workloads = (group.workloads)(self.short);
-        workloads.retain(|workload| wanted(&self.workload, &workload.name));
-        for workload in &mut workloads {
-            let yardstick = workload.yardstick.clone();
-            (workload.programs)
-                .retain(|program| *program == yardstick || wanted(&self.program, program));
-        }
-        workloads
-    }
-
-    fn rounds(&self, workload: &Workload) -> usize {
-        let rounds = self.rounds.unwrap_or(ROUNDS[usize::from(self.short)]);
-        workload.rounds.map_or(rounds, |most| rounds.min(most))
-    }
-}
-
-pub fn count(text: &str) -> u64 {
-    (text.parse().ok())
-        .filter(|&number| number > 0)
-        .unwrap_or_else(|| wrong(&format!("{text} is no number above zero")))
-}
-
-fn wrong(what: &str) -> ! {
-    eprintln!("{what}\n{}", crate::USAGE);
-    std::process::exit(2)
-}
 
 pub fn main(options: &Options) -> ExitCode {
     match run(options) {
@@ -121,6 +44,7 @@ fn run(options: &Options) -> std::io::Result<()> {
             // A part of the programs says nothing about the others.
             if options.program.is_none() {
                 results.put(table);
+                results.arrange(&order());
                 results.save(&path)?;
             }
         }

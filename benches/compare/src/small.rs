@@ -66,6 +66,7 @@ pub fn group() -> Group {
             // Compiling takes long.
             if short { Vec::new() } else { vec![workload] }
         },
+        missing: Vec::new,
         measure,
     }
 }

@@ -1,4 +1,5 @@
-//! Every echo server, on every load, for a moment each: that what is measured works.
+//! Every echo server and every HTTP server, on every load, for a moment each: that what is measured
+//! works.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -10,12 +11,12 @@ const COMPARE: &str = env!("CARGO_BIN_EXE_compare");
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The workloads of the group, each with its programs.
-fn list() -> Vec<(String, Vec<String>)> {
+/// The workloads of a group, each with its programs.
+fn list(group: &str) -> Vec<(String, Vec<String>)> {
     let output = Command::new(COMPARE).arg("list").output();
     let said = String::from_utf8(output.expect("it starts").stdout).expect("it is text");
     (said.lines())
-        .filter_map(|line| line.strip_prefix("echo ")?.split_once(": "))
+        .filter_map(|line| line.strip_prefix(group)?.split_once(": "))
         .map(|(name, programs)| {
             let programs = programs.split(' ').map(String::from).collect();
             (name.to_string(), programs)
@@ -25,24 +26,29 @@ fn list() -> Vec<(String, Vec<String>)> {
 
 #[test]
 fn every_server_answers_every_load_right() {
-    for (workload, programs) in list() {
-        for program in programs {
-            let output = Command::new(COMPARE)
-                .args(["measure", "echo", &workload, &program, "--millis", "20"])
-                .output()
-                .expect("it starts");
-            let said = String::from_utf8_lossy(&output.stdout);
-            let last = said.lines().last().unwrap_or_default();
-            assert!(
-                last.starts_with("measured ") && !last.contains("NaN")
-                    || last.starts_with("skipped "),
-                "{workload} {program}: {}: {last} {}",
-                output.status,
-                String::from_utf8_lossy(&output.stderr)
-            );
-            println!("{workload} {program}: {last}");
+    for group in ["echo", "http"] {
+        for (workload, programs) in list(&format!("{group} ")) {
+            for program in programs {
+                measured(group, &workload, &program);
+            }
         }
     }
+}
+
+fn measured(group: &str, workload: &str, program: &str) {
+    let output = Command::new(COMPARE)
+        .args(["measure", group, workload, program, "--millis", "20"])
+        .output()
+        .expect("it starts");
+    let said = String::from_utf8_lossy(&output.stdout);
+    let last = said.lines().last().unwrap_or_default();
+    assert!(
+        last.starts_with("measured ") && !last.contains("NaN") || last.starts_with("skipped "),
+        "{group} {workload} {program}: {}: {last} {}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    println!("{group} {workload} {program}: {last}");
 }
 
 /// More than all buffers hold, sent before anything is read; then the end.
@@ -51,7 +57,7 @@ fn what_is_read_late_is_all_there_and_the_server_ends_with_its_input() {
     let message: Vec<u8> = (0..16 << 20)
         .map(|at: u32| (at.wrapping_mul(2_654_435_761) >> 24) as u8)
         .collect();
-    for program in &list()[0].1 {
+    for program in &list("echo ")[0].1 {
         let mut server = Command::new(COMPARE)
             .args(["serve", program, "4096"])
             .stdin(Stdio::piped())

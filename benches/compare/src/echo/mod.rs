@@ -3,9 +3,9 @@
 //! `compare measure echo …` is the generator's process: it starts the server (`compare serve`) on
 //! the first core, moves to the last one, and ends the server when it has measured.
 
-mod cores;
+pub mod cores;
 mod histogram;
-mod load;
+pub mod load;
 pub mod serve;
 pub mod server;
 
@@ -84,6 +84,7 @@ pub fn group() -> Group {
                 are the multi-thread scheduler with one and two workers, all on the one core where \
                 a machine has no third.",
         workloads,
+        missing: Vec::new,
         measure,
     }
 }
@@ -230,7 +231,7 @@ fn measure(order: &Order) -> Outcome {
         "tokio-mt2" if last >= 2 => &cores[..2],
         _ => &cores[..1],
     });
-    let server = Server::start(&order.program, work.buffer)?;
+    let server = Server::start(&["serve", &order.program, &work.buffer.to_string()])?;
     cores::pin(&cores[last..]);
     let phases = Phases {
         warm: order.limit / 3,

@@ -14,11 +14,13 @@ pub struct Server {
 }
 
 impl Server {
-    /// It runs where this thread runs.
-    pub fn start(program: &str, buffer: usize) -> Result<Server, Skip> {
+    /// By these words of the command line, of which the second is the program. It runs where this
+    /// thread runs.
+    pub fn start(words: &[&str; 3]) -> Result<Server, Skip> {
+        let program = words[1];
         let failed = |error: io::Error| Skip(format!("cannot start {program}: {error}"));
         let mut child = Command::new(std::env::current_exe().map_err(failed)?)
-            .args(["serve", program, &buffer.to_string()])
+            .args(words)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

@@ -15,8 +15,7 @@ use compio::time::sleep;
 use super::unavailable;
 use crate::clock::{Clock, Ready, Run};
 use crate::group::Skip;
-use crate::micro::{self, late};
-use crate::pairs::{BUFFER, Family, MESSAGE, pair};
+use crate::program::{self, BUFFER, Family, MESSAGE, Resets, late, pair};
 
 fn runtime(uring: bool) -> Result<Runtime, Skip> {
     let mut proactor = ProactorBuilder::new();
@@ -103,7 +102,7 @@ async fn ask<S: AsyncRead + AsyncWrite>(mut stream: S, count: u64) -> io::Result
 
 pub struct Peer(Runtime);
 
-impl micro::Peer for Peer {
+impl program::Peer for Peer {
     fn new() -> Result<Self, Skip> {
         runtime(true).map(Peer)
     }
@@ -143,7 +142,7 @@ impl micro::Peer for Peer {
         async { task.await.expect("it does not panic") }
     }
 
-    fn resets(&self, _: u64) -> Result<Box<dyn FnMut()>, Skip> {
+    fn resets(&self, _: u64) -> Result<Resets, Skip> {
         Err(Skip("its timers cannot be reset".into()))
     }
 }

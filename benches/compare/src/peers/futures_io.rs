@@ -4,7 +4,7 @@ use std::io;
 
 use futures_lite::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-use crate::pairs::{BUFFER, MESSAGE};
+use crate::program::{BUFFER, MESSAGE};
 
 pub async fn echo(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<()> {
     let mut buffer = [0; BUFFER];

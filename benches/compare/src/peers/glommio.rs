@@ -1,9 +1,8 @@
 //! glommio: a thread's executor on io_uring.
 
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use std::pin::Pin;
-use std::task::Poll;
 use std::time::Duration;
 
 use futures_lite::{AsyncRead, AsyncWrite};
@@ -15,8 +14,7 @@ use glommio::{LocalExecutor, LocalExecutorBuilder, Placement};
 use super::futures_io::{ask, echo};
 use crate::clock::{Clock, Ready, Run};
 use crate::group::Skip;
-use crate::micro::{self, LONG, late};
-use crate::pairs::{Family, pair};
+use crate::program::{self, Family, LONG, Resets, late, pair};
 
 fn executor() -> Result<LocalExecutor, Skip> {
     let executor = LocalExecutorBuilder::new(Placement::Unbound).make();
@@ -70,7 +68,7 @@ where
 
 pub struct Peer(LocalExecutor);
 
-impl micro::Peer for Peer {
+impl program::Peer for Peer {
     fn new() -> Result<Self, Skip> {
         executor().map(Peer)
     }
@@ -106,18 +104,13 @@ impl micro::Peer for Peer {
         glommio::spawn_local(late(duration, sleep))
     }
 
-    fn resets(&self, many: u64) -> Result<Box<dyn FnMut()>, Skip> {
-        let mut timers = Vec::new();
-        self.block_on(poll_fn(|cx| {
-            timers.extend((0..many).map(|_| Timer::new(LONG)));
-            for timer in &mut timers {
-                assert!(Pin::new(timer).poll(cx).is_pending());
-            }
-            Poll::Ready(())
-        }));
-        Ok(Box::new(move || {
-            for timer in &mut timers {
+    fn resets(&self, many: u64) -> Result<Resets, Skip> {
+        let timers = async { (0..many).map(|_| Timer::new(LONG)).collect::<Vec<_>>() };
+        let mut timers = self.block_on(timers);
+        Ok(Box::new(move |places, cx| {
+            for timer in &mut timers[places] {
                 timer.reset(LONG);
+                assert!(Pin::new(timer).poll(cx).is_pending());
             }
         }))
     }

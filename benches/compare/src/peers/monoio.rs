@@ -1,10 +1,9 @@
 //! monoio: on io_uring, and on epoll ("legacy"). Buffers are handed over and come back.
 
 use std::cell::RefCell;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::task::Poll;
 use std::time::Duration;
 
 use monoio::io::{AsyncReadRent, AsyncWriteRentExt};
@@ -15,8 +14,7 @@ use monoio::{IoUringDriver, LegacyDriver, Runtime, RuntimeBuilder};
 use super::unavailable;
 use crate::clock::{Clock, Ready, Run};
 use crate::group::Skip;
-use crate::micro::{self, LONG, late};
-use crate::pairs::{BUFFER, Family, MESSAGE, pair};
+use crate::program::{self, BUFFER, Family, LONG, MESSAGE, Resets, late, pair};
 
 /// Which way it waits.
 pub trait Driver: monoio::Driver + monoio::Buildable + 'static {
@@ -112,7 +110,7 @@ async fn ask<S: AsyncReadRent + AsyncWriteRentExt>(mut stream: S, count: u64) ->
 
 pub struct Peer(RefCell<Runtime<TimeDriver<IoUringDriver>>>);
 
-impl micro::Peer for Peer {
+impl program::Peer for Peer {
     fn new() -> Result<Self, Skip> {
         let runtime = RuntimeBuilder::<IoUringDriver>::new()
             .enable_timer()
@@ -152,18 +150,13 @@ impl micro::Peer for Peer {
         monoio::spawn(late(duration, sleep))
     }
 
-    fn resets(&self, many: u64) -> Result<Box<dyn FnMut()>, Skip> {
-        let mut sleeps = Vec::new();
-        self.block_on(poll_fn(|cx| {
-            sleeps.extend((0..many).map(|_| Box::pin(sleep(LONG))));
-            for sleep in &mut sleeps {
-                assert!(sleep.as_mut().poll(cx).is_pending());
-            }
-            Poll::Ready(())
-        }));
-        Ok(Box::new(move || {
-            for sleep in &mut sleeps {
+    fn resets(&self, many: u64) -> Result<Resets, Skip> {
+        let sleeps = async { (0..many).map(|_| Box::pin(sleep(LONG))).collect::<Vec<_>>() };
+        let mut sleeps = self.block_on(sleeps);
+        Ok(Box::new(move |places, cx| {
+            for sleep in &mut sleeps[places] {
                 sleep.as_mut().reset(Instant::now() + LONG);
+                assert!(sleep.as_mut().poll(cx).is_pending());
             }
         }))
     }

@@ -1,12 +1,11 @@
 //! polder, on each backend.
 
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
-use std::task::Poll;
 use std::time::Duration;
 
-use polder::io::{AsyncRead, AsyncWrite};
+use polder::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use polder::net::TcpStream;
 use polder::net::unix::UnixStream;
 use polder::{Backend, Handle, Runtime, Timer};
@@ -15,18 +14,38 @@ use super::futures_io::{ask, echo};
 use super::unavailable;
 use crate::clock::{Clock, Ready, Run};
 use crate::group::Skip;
-use crate::micro::{self, LONG, late};
-use crate::pairs::{Family, pair};
-use crate::workers::{Pool, WORKERS};
+use crate::program::{self, Family, LONG, MESSAGE, Pairs, Pool, Resets, late};
 
-pub fn pairs(family: Family, pairs: usize, backend: &str) -> Ready {
+pub fn pairs(pairs: Pairs, backend: &str) -> Ready {
     let backend: Backend = (backend.parse()).map_err(|error| Skip(format!("{error}")))?;
     let runtime = (Runtime::builder().backend(backend).build()).map_err(unavailable("runtime"))?;
-    pairs_on(runtime, family, pairs)
+    Ok(match pairs.family {
+        Family::Tcp => connected(runtime, pairs, tcp(pairs)),
+        Family::Unix => {
+            let made = (0..pairs.active + pairs.idle).map(|_| UnixStream::pair());
+            let ends = made.collect::<Result<_, _>>();
+            connected(runtime, pairs, ends.map_err(unavailable("pairs"))?)
+        }
+    })
 }
 
-pub fn pairs_of_workers(family: Family, pairs: usize, workers: usize) -> Ready {
-    pairs_on(with_workers(workers)?, family, pairs)
+/// Unix sockets that were made by the standard library: others may send descriptors over them, so
+/// they are received from with `recvmsg`.
+pub fn adopted(pairs: Pairs) -> Ready {
+    let runtime = Runtime::new().map_err(unavailable("runtime"))?;
+    let stream = |end| {
+        let stream = std::os::unix::net::UnixStream::from(end);
+        stream.try_into().expect("it is a socket")
+    };
+    let ends = pairs.connect().into_iter();
+    let ends: Vec<(UnixStream, UnixStream)> = ends
+        .map(|(near, far)| (stream(near), stream(far)))
+        .collect();
+    Ok(connected(runtime, pairs, ends))
+}
+
+pub fn pairs_of_workers(pairs: Pairs, workers: usize) -> Ready {
+    Ok(connected(with_workers(workers)?, pairs, tcp(pairs)))
 }
 
 fn with_workers(workers: usize) -> Result<Runtime, Skip> {
@@ -34,32 +53,27 @@ fn with_workers(workers: usize) -> Result<Runtime, Skip> {
     runtime.map_err(unavailable("runtime"))
 }
 
-fn pairs_on(runtime: Runtime, family: Family, pairs: usize) -> Ready {
-    let ends: Vec<_> = (0..pairs).map(|_| pair(family, true)).collect();
-    Ok(match family {
-        Family::Tcp => connected(runtime, ends, tcp),
-        Family::Unix => connected(runtime, ends, unix),
-    })
+fn tcp(pairs: Pairs) -> Vec<(TcpStream, TcpStream)> {
+    let stream = |end: OwnedFd| {
+        let stream = std::net::TcpStream::from(end);
+        stream.try_into().expect("it is a socket")
+    };
+    let ends = pairs.connect().into_iter();
+    ends.map(|(near, far)| (stream(near), stream(far)))
+        .collect()
 }
 
-fn tcp(end: OwnedFd) -> TcpStream {
-    let stream = std::net::TcpStream::from(end);
-    stream.try_into().expect("it is a socket")
-}
-
-fn unix(end: OwnedFd) -> UnixStream {
-    let stream = std::os::unix::net::UnixStream::from(end);
-    stream.try_into().expect("it is a socket")
-}
-
-fn connected<S>(runtime: Runtime, ends: Vec<(OwnedFd, OwnedFd)>, stream: fn(OwnedFd) -> S) -> Run
+fn connected<S>(runtime: Runtime, pairs: Pairs, ends: Vec<(S, S)>) -> Run
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let mut nears = Vec::new();
     for (near, far) in ends {
-        runtime.spawn(echo(stream(far))).detach();
-        nears.push(stream(near));
+        runtime.spawn(echo(far)).detach();
+        match nears.len() < pairs.active {
+            true => nears.push(near),
+            false => runtime.spawn(echo(near)).detach(),
+        }
     }
     Box::new(move |count| {
         let each = count / nears.len() as u64;
@@ -78,7 +92,7 @@ where
 
 pub struct Spawn(Runtime);
 
-impl micro::Peer for Spawn {
+impl program::Peer for Spawn {
     fn new() -> Result<Self, Skip> {
         Ok(Spawn(Runtime::new().map_err(unavailable("runtime"))?))
     }
@@ -114,17 +128,12 @@ impl micro::Peer for Spawn {
         polder::spawn(late(duration, Timer::after))
     }
 
-    fn resets(&self, many: u64) -> Result<Box<dyn FnMut()>, Skip> {
+    fn resets(&self, many: u64) -> Result<Resets, Skip> {
         let mut timers: Vec<_> = (0..many).map(|_| Timer::after(LONG)).collect();
-        self.block_on(poll_fn(|cx| {
-            for timer in &mut timers {
-                assert!(Pin::new(timer).poll(cx).is_pending());
-            }
-            Poll::Ready(())
-        }));
-        Ok(Box::new(move || {
-            for timer in &mut timers {
+        Ok(Box::new(move |places, cx| {
+            for timer in &mut timers[places] {
                 timer.set_after(LONG);
+                assert!(Pin::new(timer).poll(cx).is_pending());
             }
         }))
     }
@@ -133,7 +142,7 @@ impl micro::Peer for Spawn {
 /// With `spawn_local`.
 pub struct SpawnLocal(Spawn);
 
-impl micro::Peer for SpawnLocal {
+impl program::Peer for SpawnLocal {
     fn new() -> Result<Self, Skip> {
         Spawn::new().map(SpawnLocal)
     }
@@ -165,7 +174,7 @@ impl micro::Peer for SpawnLocal {
         self.0.sleeper(duration)
     }
 
-    fn resets(&self, many: u64) -> Result<Box<dyn FnMut()>, Skip> {
+    fn resets(&self, many: u64) -> Result<Resets, Skip> {
         self.0.resets(many)
     }
 }
@@ -175,8 +184,8 @@ pub struct Workers(Runtime);
 impl Pool for Workers {
     type Handle = Handle;
 
-    fn new() -> Result<Self, Skip> {
-        with_workers(WORKERS).map(Workers)
+    fn new(workers: usize) -> Result<Self, Skip> {
+        with_workers(workers).map(Workers)
     }
 
     fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
@@ -196,5 +205,15 @@ impl Pool for Workers {
 
     fn detach(handle: &Handle, future: impl Future<Output = ()> + Send + 'static) {
         handle.spawn(future).detach();
+    }
+
+    async fn sleep(duration: Duration) {
+        Timer::after(duration).await;
+    }
+
+    async fn receive(socket: std::net::TcpStream) {
+        let mut stream = TcpStream::try_from(socket).expect("it is a socket");
+        let received = stream.read(&mut [0; MESSAGE]).await;
+        received.expect("loopback works");
     }
 }

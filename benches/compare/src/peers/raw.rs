@@ -4,20 +4,58 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use crate::clock::{Clock, Ready, Took};
-use crate::pairs::{BUFFER, Family, MESSAGE, pair};
+use crate::program::{BUFFER, MESSAGE, Pairs};
 
-pub fn pairs(family: Family, pairs: usize, own: bool) -> Ready {
-    Ok(match own {
-        false => {
-            let mut raw = Epoll::new(family, pairs, Shared([0; BUFFER]));
+/// How it receives, and where.
+#[derive(Clone, Copy, Debug)]
+pub enum Way {
+    /// With `recv`, into one buffer for all connections.
+    Shared,
+    /// With `recv`, into a buffer for each connection, as tasks have them.
+    Own,
+    /// With `recvmsg`, which a Unix socket needs over which descriptors may come: nothing else says
+    /// that a read ended at one of them. Into one buffer.
+    Message,
+}
+
+pub fn pairs(pairs: Pairs, way: Way) -> Ready {
+    Ok(match way {
+        Way::Shared => {
+            let mut raw = Epoll::new(pairs, Shared([0; BUFFER]), recv);
             Box::new(move |count| raw.run(count))
         }
-        true => {
-            let buffers = (0..pairs * 2).map(|_| Box::new([0; BUFFER])).collect();
-            let mut raw = Epoll::new(family, pairs, Own(buffers));
+        Way::Own => {
+            let places = (pairs.active + pairs.idle) * 2;
+            let buffers = (0..places).map(|_| Box::new([0; BUFFER])).collect();
+            let mut raw = Epoll::new(pairs, Own(buffers), recv);
+            Box::new(move |count| raw.run(count))
+        }
+        Way::Message => {
+            let mut raw = Epoll::new(pairs, Shared([0; BUFFER]), recvmsg);
             Box::new(move |count| raw.run(count))
         }
     })
+}
+
+fn recv(socket: RawFd, buffer: &mut [u8; BUFFER]) -> isize {
+    // SAFETY: the kernel writes at most what the buffer holds.
+    unsafe { libc::recv(socket, buffer.as_mut_ptr().cast(), BUFFER, 0) }
+}
+
+fn recvmsg(socket: RawFd, buffer: &mut [u8; BUFFER]) -> isize {
+    let mut part = libc::iovec {
+        iov_base: buffer.as_mut_ptr().cast(),
+        iov_len: BUFFER,
+    };
+    // SAFETY: all zero is a message without an address, without parts and without control data.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = &mut part;
+    message.msg_iovlen = 1;
+    // SAFETY: message and part live throughout the call; the kernel writes at most what the buffer
+    // holds, and closes descriptors for which there is no room.
+    let length = unsafe { libc::recvmsg(socket, &mut message, libc::MSG_CMSG_CLOEXEC) };
+    assert_eq!(message.msg_flags & libc::MSG_CTRUNC, 0, "nobody sends any");
+    length
 }
 
 /// Where it receives.
@@ -51,23 +89,29 @@ struct End {
     left: u64,
 }
 
-struct Epoll<B> {
+struct Epoll<B, R> {
     epoll: OwnedFd,
     ends: Vec<End>,
+    /// How many of the pairs ask.
+    active: usize,
     buffers: B,
+    receive: R,
 }
 
-impl<B: Buffers> Epoll<B> {
-    fn new(family: Family, pairs: usize, buffers: B) -> Epoll<B> {
+impl<B, R> Epoll<B, R>
+where
+    B: Buffers,
+    R: Fn(RawFd, &mut [u8; BUFFER]) -> isize,
+{
+    fn new(pairs: Pairs, buffers: B, receive: R) -> Epoll<B, R> {
         // SAFETY: a system call without pointers; the descriptor is ours if there is one.
         let epoll = unsafe {
             let epoll = libc::epoll_create1(libc::EPOLL_CLOEXEC);
             assert!(epoll >= 0, "{}", io::Error::last_os_error());
             OwnedFd::from_raw_fd(epoll)
         };
-        let ends: Vec<End> = (0..pairs)
-            .flat_map(|_| {
-                let (near, far) = pair(family, true);
+        let ends: Vec<End> = (pairs.connect().into_iter())
+            .flat_map(|(near, far)| {
                 [near, far].map(|socket| End {
                     socket,
                     received: 0,
@@ -88,14 +132,16 @@ impl<B: Buffers> Epoll<B> {
         Epoll {
             epoll,
             ends,
+            active: pairs.active,
             buffers,
+            receive,
         }
     }
 
     fn run(&mut self, count: u64) -> Took {
-        let pairs = self.ends.len() / 2;
+        let pairs = self.active;
         let clock = Clock::start();
-        for asking in self.ends.iter_mut().step_by(2) {
+        for asking in self.ends.iter_mut().step_by(2).take(pairs) {
             asking.left = count / pairs as u64;
             send(asking.socket.as_raw_fd(), &[7; MESSAGE]);
         }
@@ -114,7 +160,8 @@ impl<B: Buffers> Epoll<B> {
             assert!(ready >= 0, "{}", io::Error::last_os_error());
             for event in &events[..ready as usize] {
                 let place = event.u64 as usize;
-                left -= usize::from(self.ends[place].serve(place, self.buffers.of(place)));
+                let buffer = self.buffers.of(place);
+                left -= usize::from(self.ends[place].serve(place, buffer, &self.receive));
             }
         }
         clock.stop()
@@ -123,11 +170,15 @@ impl<B: Buffers> Epoll<B> {
 
 impl End {
     /// Receives, and sends back. True: it has asked its last.
-    fn serve(&mut self, place: usize, buffer: &mut [u8; BUFFER]) -> bool {
+    fn serve(
+        &mut self,
+        place: usize,
+        buffer: &mut [u8; BUFFER],
+        receive: impl Fn(RawFd, &mut [u8; BUFFER]) -> isize,
+    ) -> bool {
         let socket = self.socket.as_raw_fd();
         loop {
-            // SAFETY: the kernel writes at most what the buffer holds.
-            let length = unsafe { libc::recv(socket, buffer.as_mut_ptr().cast(), BUFFER, 0) };
+            let length = receive(socket, buffer);
             if length < 0 {
                 let error = io::Error::last_os_error();
                 assert_eq!(error.kind(), io::ErrorKind::WouldBlock, "{error}");

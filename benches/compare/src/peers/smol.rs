@@ -1,14 +1,13 @@
 //! smol: its `LocalExecutor`, with async-net's sockets and async-io's timers.
 
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
-use smol::io::{AsyncRead, AsyncWrite};
+use smol::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use smol::net::TcpStream;
 use smol::net::unix::UnixStream;
 use smol::{Async, Executor, LocalExecutor, Timer};
@@ -16,15 +15,12 @@ use smol::{Async, Executor, LocalExecutor, Timer};
 use super::futures_io::{ask, echo};
 use crate::clock::{Clock, Ready, Run};
 use crate::group::Skip;
-use crate::micro::{self, LONG, late};
-use crate::pairs::{Family, pair};
-use crate::workers::{Pool, WORKERS};
+use crate::program::{self, Family, LONG, MESSAGE, Pairs, Pool, Resets, late};
 
-pub fn pairs(family: Family, pairs: usize) -> Ready {
-    let ends: Vec<_> = (0..pairs).map(|_| pair(family, true)).collect();
-    Ok(match family {
-        Family::Tcp => connected(ends, tcp),
-        Family::Unix => connected(ends, unix),
+pub fn pairs(pairs: Pairs) -> Ready {
+    Ok(match pairs.family {
+        Family::Tcp => connected(pairs, tcp),
+        Family::Unix => connected(pairs, unix),
     })
 }
 
@@ -38,15 +34,18 @@ fn unix(end: OwnedFd) -> UnixStream {
     stream.expect("it can be registered").into()
 }
 
-fn connected<S>(ends: Vec<(OwnedFd, OwnedFd)>, stream: fn(OwnedFd) -> S) -> Run
+fn connected<S>(pairs: Pairs, stream: fn(OwnedFd) -> S) -> Run
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
     let executor = LocalExecutor::new();
     let mut nears = Vec::new();
-    for (near, far) in ends {
+    for (near, far) in pairs.connect() {
         executor.spawn(echo(stream(far))).detach();
-        nears.push(stream(near));
+        match nears.len() < pairs.active {
+            true => nears.push(stream(near)),
+            false => executor.spawn(echo(stream(near))).detach(),
+        }
     }
     Box::new(move |count| {
         let each = count / nears.len() as u64;
@@ -65,7 +64,7 @@ where
 
 pub struct Local(LocalExecutor<'static>);
 
-impl micro::Peer for Local {
+impl program::Peer for Local {
     fn new() -> Result<Self, Skip> {
         Ok(Local(LocalExecutor::new()))
     }
@@ -101,17 +100,12 @@ impl micro::Peer for Local {
         self.0.spawn(late(duration, Timer::after))
     }
 
-    fn resets(&self, many: u64) -> Result<Box<dyn FnMut()>, Skip> {
+    fn resets(&self, many: u64) -> Result<Resets, Skip> {
         let mut timers: Vec<_> = (0..many).map(|_| Timer::after(LONG)).collect();
-        self.block_on(poll_fn(|cx| {
-            for timer in &mut timers {
-                assert!(Pin::new(timer).poll(cx).is_pending());
-            }
-            Poll::Ready(())
-        }));
-        Ok(Box::new(move || {
-            for timer in &mut timers {
+        Ok(Box::new(move |places, cx| {
+            for timer in &mut timers[places] {
                 timer.set_after(LONG);
+                assert!(Pin::new(timer).poll(cx).is_pending());
             }
         }))
     }
@@ -123,9 +117,9 @@ pub struct Workers(Arc<Executor<'static>>);
 impl Pool for Workers {
     type Handle = Arc<Executor<'static>>;
 
-    fn new() -> Result<Self, Skip> {
+    fn new(workers: usize) -> Result<Self, Skip> {
         let executor = Arc::new(Executor::new());
-        for _ in 0..WORKERS {
+        for _ in 0..workers {
             let executor = executor.clone();
             thread::spawn(move || smol::block_on(executor.run(smol::future::pending::<()>())));
         }
@@ -150,25 +144,33 @@ impl Pool for Workers {
     fn detach(handle: &Self::Handle, future: impl Future<Output = ()> + Send + 'static) {
         handle.spawn(future).detach();
     }
+
+    async fn sleep(duration: Duration) {
+        Timer::after(duration).await;
+    }
+
+    async fn receive(socket: std::net::TcpStream) {
+        let received = tcp(socket.into()).read(&mut [0; MESSAGE]).await;
+        received.expect("loopback works");
+    }
 }
 
 /// Both ends of pairs, as tasks of an executor with workers.
-pub fn pairs_of_workers(family: Family, pairs: usize) -> Ready {
-    let ends: Vec<_> = (0..pairs).map(|_| pair(family, true)).collect();
-    let workers = Workers::new()?;
-    Ok(match family {
-        Family::Tcp => shared(workers, ends, tcp),
-        Family::Unix => shared(workers, ends, unix),
+pub fn pairs_of_workers(pairs: Pairs, workers: usize) -> Ready {
+    let workers = Workers::new(workers)?;
+    Ok(match pairs.family {
+        Family::Tcp => shared(workers, pairs, tcp),
+        Family::Unix => shared(workers, pairs, unix),
     })
 }
 
-fn shared<S>(workers: Workers, ends: Vec<(OwnedFd, OwnedFd)>, stream: fn(OwnedFd) -> S) -> Run
+fn shared<S>(workers: Workers, pairs: Pairs, stream: fn(OwnedFd) -> S) -> Run
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let executor = workers.0;
     let mut nears = Vec::new();
-    for (near, far) in ends {
+    for (near, far) in pairs.connect() {
         executor.spawn(echo(stream(far))).detach();
         nears.push(stream(near));
     }

@@ -1,6 +1,6 @@
 //! tokio: the current-thread scheduler, a `LocalSet` on it, and the multi-thread scheduler.
 
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
@@ -17,9 +17,7 @@ use tokio::time::{Instant, sleep};
 use super::unavailable;
 use crate::clock::{Clock, Ready, Run, Took};
 use crate::group::Skip;
-use crate::micro::{self, LONG, late};
-use crate::pairs::{BUFFER, Family, MESSAGE, pair};
-use crate::workers::{Pool, WORKERS};
+use crate::program::{self, BUFFER, Family, LONG, MESSAGE, Pairs, Pool, Resets, late, measured};
 
 fn current_thread() -> Result<Runtime, Skip> {
     let runtime = Builder::new_current_thread().enable_all().build();
@@ -34,32 +32,31 @@ fn multi_thread(workers: usize) -> Result<Runtime, Skip> {
 }
 
 /// With no workers: on the current thread.
-pub fn pairs(family: Family, pairs: usize, workers: usize) -> Ready {
+pub fn pairs(pairs: Pairs, workers: usize) -> Ready {
     let runtime = match workers {
         0 => current_thread()?,
         _ => multi_thread(workers)?,
     };
-    let ends: Vec<_> = (0..pairs).map(|_| pair(family, true)).collect();
-    match family {
-        Family::Tcp => connected(runtime, ends, |end| TcpStream::from_std(end.into())),
-        Family::Unix => connected(runtime, ends, |end| UnixStream::from_std(end.into())),
+    match pairs.family {
+        Family::Tcp => connected(runtime, pairs, |end| TcpStream::from_std(end.into())),
+        Family::Unix => connected(runtime, pairs, |end| UnixStream::from_std(end.into())),
     }
 }
 
-fn connected<S>(
-    runtime: Runtime,
-    ends: Vec<(OwnedFd, OwnedFd)>,
-    stream: fn(OwnedFd) -> io::Result<S>,
-) -> Ready
+fn connected<S>(runtime: Runtime, pairs: Pairs, stream: fn(OwnedFd) -> io::Result<S>) -> Ready
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let mut nears = Vec::new();
     {
         let _context = runtime.enter();
-        for (near, far) in ends {
+        for (near, far) in pairs.connect() {
             tokio::spawn(echo(stream(far).expect("it can be registered")));
-            nears.push(stream(near).expect("it can be registered"));
+            let near = stream(near).expect("it can be registered");
+            match nears.len() < pairs.active {
+                true => nears.push(near),
+                false => drop(tokio::spawn(echo(near))),
+            }
         }
     }
     Ok(Box::new(move |count| {
@@ -126,7 +123,7 @@ async fn yields(count: u64) {
     }
 }
 
-fn channel<P: micro::Peer>(peer: &P, count: u64) -> Took {
+fn channel<P: program::Peer>(peer: &P, count: u64) -> Took {
     let (questions, questioned) = mpsc::channel(1);
     let (answers, answered) = mpsc::channel(1);
     peer.block_on(async {
@@ -139,8 +136,8 @@ fn channel<P: micro::Peer>(peer: &P, count: u64) -> Took {
     })
 }
 
-fn oneshots<P: micro::Peer>(peer: &'static P, count: u64) -> Took {
-    micro::measured(peer, async move {
+fn oneshots<P: program::Peer>(peer: &'static P, count: u64) -> Took {
+    measured(peer, async move {
         for number in 0..count {
             let (sender, receiver) = oneshot::channel();
             let task = peer.spawn(async move { sender.send(number) });
@@ -150,18 +147,13 @@ fn oneshots<P: micro::Peer>(peer: &'static P, count: u64) -> Took {
     })
 }
 
-fn resets<P: micro::Peer>(peer: &P, many: u64) -> Box<dyn FnMut()> {
+fn resets<P: program::Peer>(peer: &P, many: u64) -> Resets {
     let mut sleeps =
         peer.block_on(async { (0..many).map(|_| Box::pin(sleep(LONG))).collect::<Vec<_>>() });
-    peer.block_on(poll_fn(|cx| {
-        for sleep in &mut sleeps {
-            assert!(sleep.as_mut().poll(cx).is_pending());
-        }
-        Poll::Ready(())
-    }));
-    Box::new(move || {
-        for sleep in &mut sleeps {
+    Box::new(move |places, cx| {
+        for sleep in &mut sleeps[places] {
             sleep.as_mut().reset(Instant::now() + LONG);
+            assert!(sleep.as_mut().poll(cx).is_pending());
         }
     })
 }
@@ -183,7 +175,7 @@ impl<F: Future> Future for Here<F> {
 
 pub struct CurrentThread(Runtime);
 
-impl micro::Peer for CurrentThread {
+impl program::Peer for CurrentThread {
     fn new() -> Result<Self, Skip> {
         current_thread().map(CurrentThread)
     }
@@ -217,7 +209,7 @@ impl micro::Peer for CurrentThread {
         self.spawn(late(duration, sleep))
     }
 
-    fn resets(&self, many: u64) -> Result<Box<dyn FnMut()>, Skip> {
+    fn resets(&self, many: u64) -> Result<Resets, Skip> {
         Ok(resets(self, many))
     }
 
@@ -233,7 +225,7 @@ impl micro::Peer for CurrentThread {
 /// With `spawn_local` on a `LocalSet`.
 pub struct Local(Runtime, LocalSet);
 
-impl micro::Peer for Local {
+impl program::Peer for Local {
     fn new() -> Result<Self, Skip> {
         Ok(Local(current_thread()?, LocalSet::new()))
     }
@@ -267,7 +259,7 @@ impl micro::Peer for Local {
         self.spawn(late(duration, sleep))
     }
 
-    fn resets(&self, many: u64) -> Result<Box<dyn FnMut()>, Skip> {
+    fn resets(&self, many: u64) -> Result<Resets, Skip> {
         Ok(resets(self, many))
     }
 
@@ -285,8 +277,8 @@ pub struct Workers(Runtime);
 impl Pool for Workers {
     type Handle = Handle;
 
-    fn new() -> Result<Self, Skip> {
-        multi_thread(WORKERS).map(Workers)
+    fn new(workers: usize) -> Result<Self, Skip> {
+        multi_thread(workers).map(Workers)
     }
 
     fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
@@ -307,5 +299,15 @@ impl Pool for Workers {
 
     fn detach(handle: &Handle, future: impl Future<Output = ()> + Send + 'static) {
         handle.spawn(future);
+    }
+
+    async fn sleep(duration: Duration) {
+        sleep(duration).await;
+    }
+
+    async fn receive(socket: std::net::TcpStream) {
+        let mut stream = TcpStream::from_std(socket).expect("it can be registered");
+        let received = stream.read(&mut [0; MESSAGE]).await;
+        received.expect("loopback works");
     }
 }

@@ -32,18 +32,23 @@ pub fn main(program: &str, buffer: usize) -> ExitCode {
         // It watches the standard input itself.
         return native::become_it(name, &["serve", &buffer.to_string()]);
     }
-    thread::spawn(|| {
-        // Nothing is ever written to it.
-        let _ = io::stdin().read(&mut [0]);
-        std::process::exit(0);
-    });
+    end_with_input();
     let Err(error) = serve(program, buffer);
     println!("skipped {error}");
     ExitCode::SUCCESS
 }
 
+/// Ends the process when its standard input ends.
+pub fn end_with_input() {
+    thread::spawn(|| {
+        // Nothing is ever written to it.
+        let _ = io::stdin().read(&mut [0]);
+        std::process::exit(0);
+    });
+}
+
 /// What never returns.
-enum Never {}
+pub enum Never {}
 
 fn serve(program: &str, buffer: usize) -> io::Result<Never> {
     match program {
@@ -67,10 +72,10 @@ fn serve(program: &str, buffer: usize) -> io::Result<Never> {
 }
 
 /// Where the load generator finds it.
-fn announce(address: io::Result<SocketAddr>) -> io::Result<()> {
+pub fn announce(address: io::Result<SocketAddr>) -> io::Result<()> {
     println!("port {}", address?.port());
     Ok(())
 }
 
 /// Where everybody listens.
-const ANYWHERE: &str = "127.0.0.1:0";
+pub const ANYWHERE: &str = "127.0.0.1:0";

@@ -7,6 +7,8 @@
 //! A request counts when all of its answer is there, and is right. Its latency is from before it
 //! was sent (or its connection was begun) to then.
 
+mod http;
+
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -25,6 +27,8 @@ pub enum Load {
     },
     /// Connections that ask once and are gone, so many at a time.
     Connects { at_once: usize, size: usize },
+    /// Connections that stay, each with one request by HTTP under way.
+    Http { connections: usize },
 }
 
 /// No measurement makes more connections than this. (They end with a reset, so that none waits for
@@ -61,6 +65,7 @@ pub fn run(load: Load, port: u16, phases: &Phases<'_>) -> io::Result<Measured> {
             size,
         } => messages(connections, window, size, port, phases),
         Load::Connects { at_once, size } => connects(at_once, size, port, phases),
+        Load::Http { connections } => http::requests(connections, port, phases),
     }
 }
 

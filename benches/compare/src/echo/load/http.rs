@@ -1,0 +1,140 @@
+//! Requests by HTTP/1.1 over connections that stay, one at a time on each: what `wrk` does, where
+//! `wrk` is not installed or a measurement shorter than its second is wanted.
+
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
+use std::os::fd::AsRawFd;
+use std::time::Instant;
+
+use super::{Count, Events, Measured, PATIENCE, Phases};
+
+const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n";
+
+/// No answer is longer.
+const MOST: usize = 1024;
+
+pub fn requests(connections: usize, port: u16, phases: &Phases<'_>) -> io::Result<Measured> {
+    let mut events = Events::new(phases.spin)?;
+    let mut clients = (0..connections)
+        .map(|_| Client::new(port))
+        .collect::<io::Result<Vec<_>>>()?;
+    for (place, client) in clients.iter_mut().enumerate() {
+        events.add(client.socket.as_raw_fd(), place)?;
+        client.ask(Instant::now())?;
+    }
+    let mut count = Count::new(phases);
+    loop {
+        let (ready, now) = events.wait()?;
+        if let Some(measured) = count.step(now) {
+            return Ok(measured);
+        }
+        for number in 0..ready {
+            clients[events.place(number)].ready(&mut count)?;
+        }
+    }
+}
+
+struct Client {
+    socket: TcpStream,
+    asked: Instant,
+    /// The length of an answer: all of them are alike but for the date, which is always as long.
+    size: usize,
+    incoming: [u8; MOST],
+    received: usize,
+}
+
+impl Client {
+    /// Connected, and answered once.
+    fn new(port: u16) -> io::Result<Client> {
+        let socket = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+        socket.set_nodelay(true)?;
+        socket.set_read_timeout(Some(PATIENCE))?;
+        let mut client = Client {
+            socket,
+            asked: Instant::now(),
+            size: 0,
+            incoming: [0; MOST],
+            received: 0,
+        };
+        client.ask(Instant::now())?;
+        while client.size == 0 {
+            match client
+                .socket
+                .read(&mut client.incoming[client.received..])?
+            {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                length => client.received += length,
+            }
+            client.size = whole(&client.incoming[..client.received]).unwrap_or(0);
+        }
+        if client.received != client.size {
+            return Err(wrong());
+        }
+        client.received = 0;
+        client.socket.set_nonblocking(true)?;
+        Ok(client)
+    }
+
+    fn ask(&mut self, now: Instant) -> io::Result<()> {
+        self.asked = now;
+        // One request is under way at most: there is always room.
+        match self.socket.write(REQUEST)? {
+            length if length == REQUEST.len() => Ok(()),
+            _ => Err(io::Error::other("no room for a request")),
+        }
+    }
+
+    fn ready(&mut self, count: &mut Count<'_>) -> io::Result<()> {
+        match self.socket.read(&mut self.incoming[self.received..]) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(length) => self.received += length,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+            Err(error) => return Err(error),
+        }
+        if self.received < self.size {
+            return Ok(());
+        }
+        if whole(&self.incoming[..self.received]) != Some(self.size) || self.received > self.size {
+            return Err(wrong());
+        }
+        let now = Instant::now();
+        count.answered(self.asked, now);
+        self.received = 0;
+        self.ask(now)
+    }
+}
+
+fn wrong() -> io::Error {
+    io::Error::other("the answer is not what was asked for")
+}
+
+/// The length of the answer that begins here, once its head and its body are there: a success.
+fn whole(bytes: &[u8]) -> Option<usize> {
+    let text = std::str::from_utf8(bytes).ok()?;
+    let (head, body) = text.split_once("\r\n\r\n")?;
+    let mut lines = head.split("\r\n");
+    if !lines.next()?.starts_with("HTTP/1.1 200") {
+        return None;
+    }
+    let length: usize = lines.find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        let length = name.eq_ignore_ascii_case("content-length");
+        length.then(|| value.trim().parse().ok())?
+    })?;
+    (body.len() >= length).then_some(head.len() + 4 + length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_whole_once_its_body_is_there() {
+        let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\ndate: then\r\n\r\nhello";
+        for length in 0..answer.len() {
+            assert_eq!(whole(&answer[..length]), None, "{length}");
+        }
+        assert_eq!(whole(answer), Some(answer.len()));
+        assert_eq!(whole(b"HTTP/1.1 404 X\r\ncontent-length: 0\r\n\r\n"), None);
+    }
+}

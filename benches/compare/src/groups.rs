@@ -1,0 +1,30 @@
+//! All groups, in the order of the report. Named by `options`, `report`, `run` and `main` only: a
+//! group that asked for this list would close a circle.
+
+use crate::group::Group;
+use crate::{echo, growth, http, instructions, lto, memory, micro, pairs, small, workers};
+
+pub fn groups() -> Vec<Group> {
+    vec![
+        pairs::group(),
+        echo::group(),
+        http::group(),
+        micro::group(),
+        workers::group(),
+        growth::group(),
+        memory::group(),
+        instructions::group(),
+        lto::group(),
+        small::group(),
+    ]
+}
+
+/// The workloads of all groups, by the names of both, in the order of the report.
+pub fn order() -> Vec<(String, String)> {
+    (groups().iter())
+        .flat_map(|group| {
+            ((group.workloads)(false).into_iter())
+                .map(|workload| (group.name.to_string(), workload.name))
+        })
+        .collect()
+}

@@ -1,0 +1,235 @@
+//! hyper on polder and on tokio, under `wrk`: how long requests take, with one worker and with two.
+
+mod hyper_io;
+pub mod serve;
+
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::echo::load::{self, Load, Phases};
+use crate::echo::server::Server;
+use crate::echo::{cores, more_descriptors};
+use crate::group::{Group, Metric, Order, Outcome, Skip, Values, Workload, values};
+
+const CONNECTIONS: usize = 50;
+
+/// `wrk` measures whole seconds, one at least.
+const SECOND: Duration = Duration::from_secs(1);
+
+const METRICS: &[Metric] = &[
+    Metric {
+        key: "p99",
+        title: "p99, µs",
+        ratio: true,
+    },
+    Metric {
+        key: "p50",
+        title: "p50, µs",
+        ratio: true,
+    },
+    Metric {
+        key: "rate",
+        title: "requests/s",
+        ratio: true,
+    },
+    Metric {
+        key: "cpu",
+        title: "server CPU, ns per request",
+        ratio: true,
+    },
+];
+
+pub fn group() -> Group {
+    Group {
+        name: "http",
+        title: "HTTP",
+        about: "hyper on polder and hyper on tokio, a server of 20 lines that answers with 14 bytes, \
+                with 50 connections that ask again as soon as they are answered. The requests come \
+                from `wrk` with one thread, or from this program's own generator where `wrk` is not \
+                installed; the table says which. With one worker, server and generator have a core \
+                each; with two, a core for each worker and one for the generator if there are three, \
+                and else they share all cores, as they do on a busy machine. hyper reads into memory \
+                that is not initialised, which tokio's traits can do; for polder it reads into a \
+                buffer on the stack, and copies.",
+        workloads,
+        missing: || match wrk() {
+            true => Vec::new(),
+            false => {
+                vec!["requests by wrk, which is not installed (Debian: apt-get install wrk)".into()]
+            }
+        },
+        measure,
+    }
+}
+
+/// Whether it is there.
+fn wrk() -> bool {
+    // It explains itself, and fails.
+    let tried = (Command::new("wrk").arg("--version"))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    tried.is_ok()
+}
+
+fn workloads(short: bool) -> Vec<Workload> {
+    let cores = cores::allowed().len();
+    let limit = match short {
+        true => SECOND / 5,
+        false => SECOND * 2,
+    };
+    [(1, "one worker"), (2, "two workers")]
+        .into_iter()
+        .map(|(workers, title)| {
+            let generator = match wrk() && limit >= SECOND {
+                true => "wrk",
+                false => "own generator",
+            };
+            let shared = match workers < cores {
+                true => String::new(),
+                false => format!("; server and generator share {cores} cores"),
+            };
+            Workload {
+                name: format!("http-{workers}"),
+                title: format!("{CONNECTIONS} connections, {title} ({generator}{shared})"),
+                programs: ["polder", "tokio"].map(String::from).into(),
+                yardstick: "tokio".into(),
+                metrics: METRICS,
+                limit,
+                deadline: Duration::from_secs(30),
+                rounds: None,
+            }
+        })
+        .collect()
+}
+
+fn measure(order: &Order) -> Outcome {
+    let workers = order.number();
+    more_descriptors();
+    let cores = cores::allowed();
+    let last = cores.len() - 1;
+    let apart = workers <= last;
+    if apart {
+        // What the server inherits.
+        cores::pin(&cores[..workers]);
+    }
+    let server = Server::start(&["serve-http", &order.program, &workers.to_string()])?;
+    if apart {
+        cores::pin(&cores[last..]);
+    }
+    match order.limit >= SECOND && wrk() {
+        true => by_wrk(&server, order.limit),
+        false => {
+            let phases = Phases {
+                warm: order.limit / 3,
+                limit: order.limit,
+                spin: apart,
+                cpu: &|| server.cpu(),
+            };
+            let load = Load::Http {
+                connections: CONNECTIONS,
+            };
+            let measured = load::run(load, server.port, &phases)
+                .unwrap_or_else(|error| panic!("{} {}: {error}", order.workload, order.program));
+            let requests = measured.requests as f64;
+            let micros = |share| measured.latencies.quantile(share) as f64 / 1e3;
+            Ok(values([
+                ("p99", micros(0.99)),
+                ("p50", micros(0.5)),
+                ("rate", requests / measured.wall.as_secs_f64()),
+                ("cpu", measured.cpu.as_nanos() as f64 / requests),
+            ]))
+        }
+    }
+}
+
+fn by_wrk(server: &Server, limit: Duration) -> Outcome {
+    let before = server.cpu();
+    let output = Command::new("wrk")
+        .args(["--threads", "1", "--latency"])
+        .args(["--connections", &CONNECTIONS.to_string()])
+        .args(["--duration", &format!("{}s", limit.as_secs())])
+        .arg(format!("http://127.0.0.1:{}/", server.port))
+        .output()
+        .map_err(|error| Skip(format!("wrk: {error}")))?;
+    let cpu = server.cpu() - before;
+    let said = String::from_utf8_lossy(&output.stdout);
+    match read(&said) {
+        Some((mut found, requests)) if output.status.success() => {
+            found.insert("cpu".into(), cpu.as_nanos() as f64 / requests);
+            Ok(found)
+        }
+        _ => Err(Skip(format!("wrk said {said:?}"))),
+    }
+}
+
+/// What it measured, and how many requests there were. `None` if any of them failed.
+fn read(said: &str) -> Option<(Values, f64)> {
+    if said.contains("Socket errors") || said.contains("Non-2xx") {
+        return None;
+    }
+    let word = |before: &str| {
+        (said.lines())
+            .find_map(|line| line.trim_start().strip_prefix(before))
+            .and_then(|rest| rest.split_whitespace().next())
+    };
+    let requests = (said.lines())
+        .find(|line| line.contains(" requests in "))?
+        .split_whitespace()
+        .next()?;
+    let found = values([
+        ("p99", micros(word("99%")?)?),
+        ("p50", micros(word("50%")?)?),
+        ("rate", word("Requests/sec:")?.parse().ok()?),
+    ]);
+    Some((found, requests.parse().ok()?))
+}
+
+/// `512.00us`, `1.02ms`, `1.50s`.
+fn micros(text: &str) -> Option<f64> {
+    let unit = text.find(|c: char| c.is_ascii_alphabetic())?;
+    let (number, unit) = text.split_at(unit);
+    let factor = match unit {
+        "us" => 1.0,
+        "ms" => 1e3,
+        "s" => 1e6,
+        _ => return None,
+    };
+    Some(number.parse::<f64>().ok()? * factor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SAID: &str = "\
+Running 2s test @ http://127.0.0.1:8080/
+  1 threads and 50 connections
+  Thread Stats   Avg      Stdev     Max   +/- Stdev
+    Latency   512.33us   99.15us   4.61ms   95.00%
+    Req/Sec    97.51k     2.61k  101.93k    85.00%
+  Latency Distribution
+     50%  498.00us
+     75%  530.00us
+     90%  570.00us
+     99%    1.02ms
+  194018 requests in 2.00s, 23.87MB read
+Requests/sec:  96998.12
+Transfer/sec:     11.93MB
+";
+
+    #[test]
+    fn what_wrk_says_is_understood() {
+        let (found, requests) = read(SAID).expect("it is what wrk says");
+        assert_eq!(found["p50"], 498.0);
+        assert_eq!(found["p99"], 1020.0);
+        assert_eq!(found["rate"], 96998.12);
+        assert_eq!(requests, 194018.0);
+    }
+
+    #[test]
+    fn a_run_with_errors_is_none() {
+        let errors = format!("{SAID}  Socket errors: connect 0, read 3, write 0, timeout 0\n");
+        assert!(read(&errors).is_none());
+    }
+}

@@ -1,0 +1,186 @@
+//! How long a task that is ready waits, when the worker it has waited on computes and another one
+//! is idle.
+//!
+//! A round: the other workers are kept busy until four tasks have started, and wait, on the worker
+//! of the task that starts them. Then the others are let go, and have time to sleep. While the
+//! first task computes, without coming back to its runtime, the four become ready one after the
+//! other: by a message of the task that computes, by a message of another thread, by a socket, by a
+//! timer. Each says how long after that it ran.
+
+use std::hint::spin_loop;
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use async_channel::{Receiver, Sender, bounded, unbounded};
+use futures_lite::future::yield_now;
+
+use crate::group::{Metric, Order, Outcome, values};
+use crate::program::{MESSAGE, Pool, tcp_pair};
+
+/// By what a task becomes ready: the places of the results, and of [`METRICS`].
+#[derive(Clone, Copy)]
+enum By {
+    Itself,
+    Thread,
+    Socket,
+    Timer,
+}
+
+const KEYS: [&str; 4] = ["itself", "thread", "socket", "timer"];
+
+const fn millis(key: &'static str, title: &'static str) -> Metric {
+    Metric {
+        key,
+        title,
+        ratio: false,
+    }
+}
+
+pub const METRICS: &[Metric] = &[
+    millis("itself", "message of the task that computes: waits, ms"),
+    millis("thread", "message of a thread: waits, ms"),
+    millis("socket", "socket: waits, ms"),
+    millis("timer", "timer: waits, ms"),
+    millis("worst", "longest, ms"),
+];
+
+/// When each becomes ready, after the others were let go. Far enough apart that an idle worker
+/// which one has woken sleeps again before the next.
+const fn due(by: By) -> Duration {
+    Duration::from_millis(match by {
+        By::Itself => 15,
+        By::Thread => 30,
+        By::Socket => 45,
+        By::Timer => 60,
+    })
+}
+
+pub fn measure<P: Pool>(order: &Order, workers: usize) -> Outcome {
+    let pool: &'static P = Box::leak(Box::new(P::new(workers)?));
+    let computes = Duration::from_millis(order.number() as u64);
+    let rounds = (order.limit.as_millis() / computes.as_millis()).max(1);
+    let mut waited: [Vec<f64>; 4] = Default::default();
+    for _ in 0..rounds {
+        let (sender, results) = unbounded();
+        round(pool, workers, computes, sender);
+        for _ in 0..waited.len() {
+            let result = pool.block_on(results.recv());
+            let (by, time): (By, Duration) = result.expect("each task sends one");
+            waited[by as usize].push(time.as_secs_f64() * 1e3);
+        }
+    }
+    let worst = waited.iter().flatten().copied().fold(0.0, f64::max);
+    let mut found = values([("worst", worst)]);
+    for (key, mut times) in KEYS.into_iter().zip(waited) {
+        times.sort_by(f64::total_cmp);
+        found.insert(key.into(), times[times.len() / 2]);
+    }
+    Ok(found)
+}
+
+/// Until the task that computes has come to its end. The results come by the channel.
+fn round<P: Pool>(pool: &P, workers: usize, computes: Duration, results: Sender<(By, Duration)>) {
+    let handle = pool.handle();
+    let placed = Arc::new(AtomicBool::new(false));
+    let busy = Arc::new(AtomicUsize::new(0));
+    for number in 1..workers {
+        let (placed, count) = (placed.clone(), busy.clone());
+        P::detach(&handle, async move {
+            count.fetch_add(1, Ordering::AcqRel);
+            while !placed.load(Ordering::Acquire) {
+                spin_loop();
+            }
+        });
+        // One after the other, so that each has a worker to itself.
+        while busy.load(Ordering::Acquire) < number {
+            thread::yield_now();
+        }
+    }
+    let spawner = handle.clone();
+    let computing = P::spawn(&handle, compute::<P>(spawner, placed, computes, results));
+    pool.block_on(computing);
+}
+
+async fn compute<P: Pool>(
+    handle: P::Handle,
+    placed: Arc<AtomicBool>,
+    computes: Duration,
+    results: Sender<(By, Duration)>,
+) {
+    let (mine, from_me) = bounded::<Instant>(1);
+    let (other, from_thread) = bounded::<Instant>(1);
+    let (written, told) = bounded::<Instant>(1);
+    let (mut near, far) = tcp_pair(true);
+    let waiting = Arc::new(AtomicUsize::new(0));
+    P::detach(
+        &handle,
+        message(By::Itself, from_me, waiting.clone(), results.clone()),
+    );
+    P::detach(
+        &handle,
+        message(By::Thread, from_thread, waiting.clone(), results.clone()),
+    );
+    let (count, sender) = (waiting.clone(), results.clone());
+    P::detach(&handle, async move {
+        count.fetch_add(1, Ordering::AcqRel);
+        P::receive(far).await;
+        let now = Instant::now();
+        let since = told.try_recv().expect("it was told before it was written");
+        send(&sender, By::Socket, now - since);
+    });
+    let (count, sender) = (waiting.clone(), results);
+    P::detach(&handle, async move {
+        count.fetch_add(1, Ordering::AcqRel);
+        let until = Instant::now() + due(By::Timer);
+        P::sleep(due(By::Timer)).await;
+        send(&sender, By::Timer, until.elapsed());
+    });
+    while waiting.load(Ordering::Acquire) < KEYS.len() {
+        yield_now().await;
+    }
+    placed.store(true, Ordering::Release);
+
+    // From here on this worker does nothing else until the end.
+    let start = Instant::now();
+    let thread = thread::spawn(move || {
+        thread::sleep(due(By::Thread));
+        let _ = other.try_send(Instant::now());
+    });
+    until(start + due(By::Itself));
+    let _ = mine.try_send(Instant::now());
+    until(start + due(By::Socket));
+    let _ = written.try_send(Instant::now());
+    near.write_all(&[7; MESSAGE]).expect("there is room");
+    until(start + computes);
+    thread.join().expect("it only sends");
+    // What has not run by now will, once this task ends.
+}
+
+/// A task that waits for a message, which says when it was sent.
+async fn message(
+    by: By,
+    receiver: Receiver<Instant>,
+    waiting: Arc<AtomicUsize>,
+    results: Sender<(By, Duration)>,
+) {
+    waiting.fetch_add(1, Ordering::AcqRel);
+    let sent = receiver.recv().await.expect("it is sent");
+    send(&results, by, sent.elapsed());
+}
+
+fn send(results: &Sender<(By, Duration)>, by: By, waited: Duration) {
+    let sent = results.try_send((by, waited));
+    sent.expect("whoever measures waits for it");
+}
+
+/// Computes until then.
+fn until(deadline: Instant) {
+    while Instant::now() < deadline {
+        for _ in 0..100 {
+            spin_loop();
+        }
+    }
+}

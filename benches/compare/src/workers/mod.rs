@@ -1,0 +1,277 @@
+//! Several workers, against tokio's multi-thread scheduler and smol's `Executor` on as many
+//! threads: two, and where a machine has so many cores, four, eight and sixteen.
+
+mod beside;
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use async_channel::bounded;
+use futures_channel::oneshot;
+
+use crate::clock::{Clock, Ready, Run, Took, nanos};
+use crate::group::{Group, Metric, Order, Outcome, Workload};
+use crate::peers;
+use crate::program::{Family, Pairs, Pool, answer, ask};
+
+/// How many workers, if there are as many cores. Two are measured everywhere.
+const WORKERS: [usize; 4] = [2, 4, 8, 16];
+
+/// Those of [`WORKERS`] that this machine has no cores for.
+fn too_many(workers: usize) -> bool {
+    workers > cores().max(2)
+}
+
+fn cores() -> usize {
+    thread::available_parallelism().map_or(1, |cores| cores.get())
+}
+
+pub fn group() -> Group {
+    Group {
+        name: "workers",
+        title: "Several workers",
+        about: "Workers, and a main thread that only waits: polder with `workers(n)`, tokio's \
+                multi-thread scheduler with as many, smol's `Executor` run by as many threads. With two, and \
+                with four, eight and sixteen where there are so many cores. *Echo* is \
+                both ends of 200 TCP connections, a task each, in this process. *Storm*: a plain \
+                thread spawns a million tiny tasks; measured until all have run. *Channels*: pairs \
+                of tasks that ping-pong over `async-channel`. *Uneven*: tasks of which every 20th \
+                computes forty times as long as the others. *Beside*: a \
+                task computes for 100 ms; four others, which have waited on its worker, become ready meanwhile, \
+                while the other workers are idle: by a message of the task that computes, by a message of another \
+                thread, by a socket, by a timer. Shown is how long they then wait to run (the medians of five \
+                times), and the longest of all.\n\n\
+                What it costs that tasks stay: a polder task stays on the worker that starts it, so of 64 pairs \
+                about half are on two workers, and each of their messages is a wake-up across threads. Where that \
+                matters, one task that does both costs nothing of it. And a worker that computes keeps its other tasks \
+                waiting: what computes for long belongs in `unblock`, and smaller tasks are \
+                spread better. (Tried: un-started tasks taken two at a time, so that neighbours stay together: \
+                1.4 to 1.6 with 64 pairs, but a worker that is stuck keeps the second from the others.)",
+        workloads,
+        missing: || {
+            let missing: Vec<String> = (WORKERS.iter())
+                .filter(|&&workers| too_many(workers))
+                .map(|workers| workers.to_string())
+                .collect();
+            match missing.join(", ") {
+                none if none.is_empty() => Vec::new(),
+                some => vec![format!(
+                    "{some} workers: this machine has {} cores",
+                    cores()
+                )],
+            }
+        },
+        measure,
+    }
+}
+
+const fn nanos_of(title: &'static str) -> [Metric; 2] {
+    [
+        Metric {
+            key: "ns",
+            title,
+            ratio: true,
+        },
+        Metric {
+            key: "cpu",
+            title: "CPU, ns each",
+            ratio: true,
+        },
+    ]
+}
+
+const TRIP: &[Metric] = &nanos_of("ns per round trip");
+const TASK: &[Metric] = &nanos_of("ns per task");
+
+/// Name, title, metrics, and how many workers at most it has work for.
+const ROWS: [(&str, &str, &[Metric], usize); 6] = [
+    ("echo-200", "Echo, 200 connections", TRIP, usize::MAX),
+    (
+        "storm-1000000",
+        "Storm of 1,000,000 tasks from outside",
+        TASK,
+        usize::MAX,
+    ),
+    ("channels-1", "Channels, one pair of tasks", TRIP, 2),
+    (
+        "channels-64",
+        "Channels, 64 pairs of tasks",
+        TRIP,
+        usize::MAX,
+    ),
+    (
+        "uneven-1000",
+        "1,000 uneven tasks that compute",
+        TASK,
+        usize::MAX,
+    ),
+    (
+        "beside-100",
+        "Beside a task that computes for 100 ms",
+        beside::METRICS,
+        2,
+    ),
+];
+
+fn workloads(short: bool) -> Vec<Workload> {
+    let workers = WORKERS.into_iter().filter(|&workers| !too_many(workers));
+    let mut workloads = Vec::new();
+    for workers in workers {
+        for (name, title, metrics, most) in ROWS {
+            if workers > most {
+                continue;
+            }
+            let beside = name.starts_with("beside");
+            let millis = match (beside, short) {
+                (true, true) => 200,
+                (true, false) => 500,
+                (false, true) => 50,
+                (false, false) => 300,
+            };
+            workloads.push(Workload {
+                // The number of workers comes first: the work's own stays at the end.
+                name: format!("w{workers}-{name}"),
+                title: format!("{title}, {workers} workers"),
+                programs: ["polder", "tokio", "smol"].map(String::from).into(),
+                yardstick: "tokio".into(),
+                metrics,
+                limit: Duration::from_millis(millis),
+                deadline: Duration::from_secs(60),
+                rounds: None,
+            });
+        }
+    }
+    workloads
+}
+
+/// The number of workers, and what they do: `w2-echo-200`.
+fn parts(order: &Order) -> Option<(usize, &str)> {
+    let (workers, work) = order.workload.strip_prefix('w')?.split_once('-')?;
+    Some((workers.parse().ok()?, work.rsplit_once('-')?.0))
+}
+
+fn measure(order: &Order) -> Outcome {
+    let Some((workers, work)) = parts(order) else {
+        return order.unknown();
+    };
+    if work == "beside" {
+        return match order.program.as_str() {
+            "polder" => beside::measure::<peers::polder::Workers>(order, workers),
+            "tokio" => beside::measure::<peers::tokio::Workers>(order, workers),
+            "smol" => beside::measure::<peers::smol::Workers>(order, workers),
+            _ => order.unknown(),
+        };
+    }
+    let number = order.number();
+    let mut run = match (work, order.program.as_str()) {
+        ("echo", program) => {
+            let pairs = Pairs::active(Family::Tcp, number);
+            match program {
+                "polder" => peers::polder::pairs_of_workers(pairs, workers),
+                "tokio" => peers::tokio::pairs(pairs, workers),
+                "smol" => peers::smol::pairs_of_workers(pairs, workers),
+                _ => order.unknown(),
+            }
+        }
+        (_, "polder") => of::<peers::polder::Workers>(order, workers, work),
+        (_, "tokio") => of::<peers::tokio::Workers>(order, workers, work),
+        (_, "smol") => of::<peers::smol::Workers>(order, workers, work),
+        _ => order.unknown(),
+    }?;
+    Ok(nanos(&mut run, number as u64, order.limit))
+}
+
+fn of<P: Pool>(order: &Order, workers: usize, work: &str) -> Ready {
+    // Lives as long as the process.
+    let pool: &'static P = Box::leak(Box::new(P::new(workers)?));
+    let number = order.number() as u64;
+    let run: Run = match work {
+        "storm" => Box::new(move |count| storm(pool, count)),
+        "channels" => Box::new(move |count| channels(pool, number, count / number)),
+        "uneven" => Box::new(move |count| uneven(pool, count)),
+        _ => return order.unknown(),
+    };
+    Ok(run)
+}
+
+/// A plain thread spawns them all; until they have run.
+fn storm<P: Pool>(pool: &P, count: u64) -> Took {
+    let (done, all_ran) = oneshot::channel();
+    let handle = pool.handle();
+    let clock = Clock::start();
+    let outside = thread::spawn(move || {
+        let left = Arc::new(AtomicU64::new(count));
+        let done = Arc::new(std::sync::Mutex::new(Some(done)));
+        for _ in 0..count {
+            let (left, done) = (left.clone(), done.clone());
+            P::detach(&handle, async move {
+                if left.fetch_sub(1, Ordering::AcqRel) == 1 {
+                    let done = done.lock().expect("nobody panics").take();
+                    let _ = done.expect("one task is the last").send(());
+                }
+            });
+        }
+    });
+    pool.block_on(all_ran).expect("the last task says so");
+    let took = clock.stop();
+    outside.join().expect("it only spawns");
+    took
+}
+
+/// Pairs of tasks that ask and answer, `each` times.
+fn channels<P: Pool>(pool: &P, pairs: u64, each: u64) -> Took {
+    let handle = pool.handle();
+    let clock = Clock::start();
+    let mut tasks = Vec::new();
+    for _ in 0..pairs {
+        let (questions, questioned) = bounded(1);
+        let (answers, answered) = bounded(1);
+        P::detach(&handle, answer(questioned, answers));
+        tasks.push(P::spawn(&handle, ask(questions, answered, each)));
+    }
+    pool.block_on(async {
+        for task in tasks {
+            task.await;
+        }
+    });
+    clock.stop()
+}
+
+/// Computes for about so many microseconds.
+fn compute(micros: u64) -> u64 {
+    let mut state = micros;
+    for _ in 0..micros * 300 {
+        state = black_box(
+            state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1),
+        );
+    }
+    state
+}
+
+/// One task spawns them all, and waits for them.
+fn uneven<P: Pool>(pool: &P, count: u64) -> Took {
+    let handle = pool.handle();
+    let clock = Clock::start();
+    let spawner = handle.clone();
+    let all = P::spawn(&handle, async move {
+        let (sender, receiver) = async_channel::unbounded();
+        for number in 0..count {
+            let micros = if number % 20 == 0 { 200 } else { 5 };
+            let sender = sender.clone();
+            P::detach(&spawner, async move {
+                let _ = sender.try_send(compute(micros));
+            });
+        }
+        for _ in 0..count {
+            let result = receiver.recv().await;
+            black_box(result.expect("every task sends one"));
+        }
+    });
+    pool.block_on(all);
+    clock.stop()
+}
