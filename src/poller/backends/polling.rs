@@ -6,8 +6,10 @@
 //!
 //! * Its keys are `usize`, and may be smaller than our tokens. So a key is a place in a table of
 //!   ours, which also finds duplicates (kqueue would take them) and unknown descriptors.
-//! * **No stale event:** a key that is freed while a thread waits is not used again before that
-//!   wait is over, so an event that comes late finds an empty place.
+//! * **No stale event:** what is changed while a thread waits gets another key, and a key that is
+//!   freed then is not used again before that wait is over. So an event that the kernel gave to the
+//!   thread before a change, and that the thread reports after it, finds an empty place. Nothing is
+//!   lost: a change arms, and that reports what is ready.
 //! * It does not report hang-up and error on every system, nor, with edges, the end of file that
 //!   came with the data: so no hints.
 //! * It does not say whether a wait ended because its timeout elapsed.
@@ -74,13 +76,17 @@ impl Table {
         if self.keys.contains_key(&descriptor) {
             return Err(crate::poller::error::registered_already());
         }
-        let key = self.free.pop().unwrap_or_else(|| {
-            self.tokens.push(None);
-            self.tokens.len() - 1
-        });
+        let key = self.new_key();
         self.keys.insert(descriptor, key);
         self.tokens[key] = Some(token);
         Ok(key)
+    }
+
+    fn new_key(&mut self) -> usize {
+        self.free.pop().unwrap_or_else(|| {
+            self.tokens.push(None);
+            self.tokens.len() - 1
+        })
     }
 
     fn remove(&mut self, descriptor: RawDescriptor) -> io::Result<()> {
@@ -88,12 +94,16 @@ impl Table {
             .keys
             .remove(&descriptor)
             .ok_or_else(crate::poller::error::not_registered)?;
+        self.give_up(key);
+        Ok(())
+    }
+
+    fn give_up(&mut self, key: usize) {
         self.tokens[key] = None;
         match self.waiting {
             true => self.retired.push(key),
             false => self.free.push(key),
         }
-        Ok(())
     }
 }
 
@@ -142,14 +152,30 @@ impl Selector for Polling {
         interest: Interest,
         mode: Mode,
     ) -> io::Result<()> {
+        let raw = descriptor.as_raw_descriptor();
         let mut table = self.table.lock();
-        let key = *table
-            .keys
-            .get(&descriptor.as_raw_descriptor())
-            .ok_or_else(crate::poller::error::not_registered)?;
-        table.tokens[key] = Some(token);
-        self.poller
-            .modify_with_mode(descriptor, report(key, interest), poll_mode(interest, mode))
+        let old = *(table.keys.get(&raw)).ok_or_else(crate::poller::error::not_registered)?;
+        let key = match table.waiting {
+            true => table.new_key(),
+            false => old,
+        };
+        let result = (self.poller).modify_with_mode(
+            descriptor,
+            report(key, interest),
+            poll_mode(interest, mode),
+        );
+        match &result {
+            Ok(()) => {
+                table.tokens[key] = Some(token);
+                if key != old {
+                    table.keys.insert(raw, key);
+                    table.give_up(old);
+                }
+            }
+            Err(_) if key != old => table.give_up(key),
+            Err(_) => {}
+        }
+        result
     }
 
     fn deregister(&self, descriptor: BorrowedDescriptor<'_>) -> io::Result<()> {
@@ -256,7 +282,42 @@ mod tests {
     }
 
     /// Else an event that the kernel has given to the waiting thread, and that the thread has
-    /// not reported yet, would come with the next owner's token.
+    /// not reported yet, would come with the token that is set now.
+    #[test]
+    fn what_is_changed_while_a_thread_waits_gets_another_key() {
+        let platform = Polling::new().unwrap();
+        let (socket, mut peer) = UnixStream::pair().unwrap();
+        platform.add(&socket, 1);
+        let key = platform.key_of(&socket).unwrap();
+        let change = |token| {
+            let interest = Interest::READABLE;
+            let changed = platform.modify(socket.as_fd(), Token(token), interest, Mode::OneShot);
+            changed.unwrap();
+        };
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| {
+                let mut events = Events::new();
+                platform.wait(&mut events, &Until::Never).unwrap();
+                events.iter().map(|event| event.token()).collect::<Vec<_>>()
+            });
+            let start = Instant::now();
+            while !platform.table.lock().waiting {
+                assert!(start.elapsed() < Duration::from_secs(30), "nobody waits");
+                std::thread::yield_now();
+            }
+            change(2);
+            assert_ne!(platform.key_of(&socket), Some(key));
+            assert_eq!(platform.table.lock().tokens[key], None);
+            std::io::Write::write_all(&mut peer, b"x").unwrap();
+            assert_eq!(waiter.join().unwrap(), [Token(2)]);
+        });
+        let now = platform.key_of(&socket);
+        change(3);
+        assert_eq!(platform.key_of(&socket), now, "nobody waits");
+        platform.deregister(socket.as_fd()).unwrap();
+    }
+
+    /// Else it would come with the next owner's token.
     #[test]
     fn a_key_given_up_while_a_thread_waits_is_not_used_again_before_that_wait_is_over() {
         let platform = Polling::new().unwrap();
