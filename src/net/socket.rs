@@ -248,6 +248,7 @@ impl Socket {
         self.io.into_descriptor()
     }
 
+    #[inline]
     fn descriptor(&self) -> BorrowedDescriptor<'_> {
         self.io.source().descriptor()
     }
@@ -338,6 +339,7 @@ impl Socket {
     }
 
     /// The kernel's socket: not to be handed out of this file.
+    #[inline]
     fn kernel(&self) -> SockRef<'_> {
         SockRef::from(self)
     }

@@ -500,6 +500,7 @@ impl Poller {
     }
 
     /// See [`Selector::has_orders`].
+    #[inline]
     pub(crate) fn has_orders(&self) -> bool {
         self.selector.has_orders()
     }

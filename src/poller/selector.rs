@@ -98,6 +98,18 @@ impl Deref for AnySelector {
     }
 }
 
+impl AnySelector {
+    /// See [`Selector::has_orders`]: asked in each turn without sources.
+    #[inline]
+    pub(super) fn has_orders(&self) -> bool {
+        match self {
+            #[cfg(any(target_os = "linux", target_os = "android"))]
+            AnySelector::Epoll(_) => false,
+            AnySelector::Other(selector) => selector.has_orders(),
+        }
+    }
+}
+
 /// When a wait for which nothing comes ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Until {

@@ -37,7 +37,8 @@ thread_local! {
 /// Calls `f` with the worker that this thread drives, if any. Runs no foreign code: see above.
 #[inline]
 pub(super) fn with_current<R>(f: impl FnOnce(Option<&Current>) -> R) -> R {
-    CURRENT.with(|current| f(current.borrow().as_ref()))
+    // `with` is not inlined where it is instantiated in another unit of code; `try_with` is.
+    (CURRENT.try_with(|current| f(current.borrow().as_ref()))).expect("it has no destructor")
 }
 
 /// Calls `f` with the worker that this thread drives; `None` if it drives none. `f` runs no foreign
