@@ -663,8 +663,8 @@ fn shutdown_of_several_workers_lets_tasks_finish_and_counts_those_that_did_not()
         };
         assert_eq!(fill(20, 0).shutdown(Duration::MAX), 0);
         assert_eq!((done.swap(0, SeqCst), alive.count()), (20, 0));
-        // On a machine with much else to do, those that sleep may take longer than the limit, so that
-        // more are left, and it is another one's turn.
+        // On a machine with much else to do, those that sleep may take longer than the limit, so
+        // that more are left, and it is another one's turn.
         let mut limit = Duration::from_millis(200);
         loop {
             let start = Instant::now();

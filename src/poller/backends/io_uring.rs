@@ -31,7 +31,7 @@
 //! * **Removing a poll does not close.** The removal leaves the reference to deferred work, which
 //!   runs only in a call with `IORING_ENTER_GETEVENTS`, and twenty pieces at most in each
 //!   (`IO_LOCAL_TW_DEFAULT_MAX` in io_uring/io_uring.h): [`remove_now`](Table::remove_now) calls
-//!   until all is done. (https://github.com/axboe/liburing/issues/568)
+//!   until all is done. (<https://github.com/axboe/liburing/issues/568>)
 //! * **`IORING_OP_POLL_REMOVE` does not remove** a poll for which an event is on the way: it fails
 //!   with `EALREADY`, and the poll stays (`io_poll_disarm` in io_uring/poll.c).
 //!   `IORING_OP_ASYNC_CANCEL` marks it, and it ends.
@@ -57,7 +57,7 @@
 //! * **A dropped ring** gives its files back some milliseconds later (`io_ring_exit_work`): one
 //!   that its owner drops is emptied first.
 //! * `IORING_POLL_ADD_LEVEL` is in the header, and refused
-//!   (https://github.com/axboe/liburing/issues/829): there are no levels.
+//!   (<https://github.com/axboe/liburing/issues/829>): there are no levels.
 
 use std::cell::Cell;
 use std::io;
