@@ -37,8 +37,10 @@ use socket2::{Domain, SockRef, Socket, Type};
 fn std_pair() -> (StdStream, StdStream) {
     let listener = net::TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
     let near = StdStream::connect(listener.local_addr().unwrap()).unwrap();
-    // Another test's client cannot come in between: it does not know the port.
-    let (far, _) = listener.accept().unwrap();
+    // A client of another test, whose listener has had this port until now, may come in between.
+    let (far, _) = std::iter::repeat_with(|| listener.accept().unwrap())
+        .find(|(_, peer)| *peer == near.local_addr().unwrap())
+        .unwrap();
     near.set_nodelay(true).unwrap();
     far.set_nodelay(true).unwrap();
     (near, far)

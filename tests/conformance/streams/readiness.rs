@@ -77,21 +77,27 @@ fn a_try_asks_the_kernel_whatever_events_have_said() {
 
 #[test]
 fn a_full_send_buffer_makes_tries_fail_and_draining_makes_it_writable() {
-    in_every_runtime(|_| async {
+    in_every_runtime(|backend| async move {
         let (near, mut far) = pair();
         let mut buffer = vec![0; 1 << 18];
         for _ in 0..3 {
             let mut left = try_fill(&near);
             assert!(left > 0);
-            assert_would_block(near.try_write_vectored(&[IoSlice::new(b"x")]));
-            let count = Count::new();
-            let mut writable = Box::pin(near.writable());
-            let mut either = Box::pin(near.ready(BOTH[0] | BOTH[1]));
-            assert_would_block(near.try_read(&mut [0]));
-            assert!(poll_future(&mut writable, &count).is_pending());
-            assert!(poll_future(&mut either, &count).is_pending());
-            some_turns().await;
-            assert_eq!(count.woken(), 0, "there is no room yet");
+            let (writable, either) = loop {
+                assert_would_block(near.try_write_vectored(&[IoSlice::new(b"x")]));
+                let count = Count::new();
+                let mut writable = Box::pin(near.writable());
+                let mut either = Box::pin(near.ready(BOTH[0] | BOTH[1]));
+                assert_would_block(near.try_read(&mut [0]));
+                assert!(poll_future(&mut writable, &count).is_pending());
+                assert!(poll_future(&mut either, &count).is_pending());
+                some_turns().await;
+                match count.woken() {
+                    0 => break (writable, either),
+                    // A ring may report late that there was room before (rule 1).
+                    _ => assert_eq!(backend.name(), "io-uring", "there is no room yet"),
+                }
+            };
             while left > 0 {
                 left -= far.read(&mut buffer).unwrap();
             }
