@@ -36,7 +36,8 @@ common=(
     --file 'src/poller/**' --file 'src/reactor/**' --file 'src/task/**' --file 'src/scheduler/**' --file 'src/runtime/**'
     --file src/event.rs --file 'src/time/**'
     --file src/io/operation.rs --file src/io/lent.rs --file src/net/socket.rs
-    --exclude src/poller/backends/async_io.rs
+    --exclude src/poller/backends/async_io.rs --exclude src/poller/backends/io_uring.rs
+    --exclude src/poller/backends/kqueue.rs --exclude 'src/poller/backends/kqueue/**'
 )
 # As arguments of cargo's own: what stands behind `--` chooses what is run, but everything is built.
 quick=(--cargo-arg=--lib --cargo-arg=--test=miri)
