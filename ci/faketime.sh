@@ -6,10 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 . ci/debian.sh
-debian faketime faketime || {
-    echo "faketime is missing" >&2
-    exit 1
-}
+need faketime faketime
 
 # Without the program `faketime` around it, so that who is killed and counted is the program itself.
 preload=$(faketime -f '+0' printenv LD_PRELOAD)

@@ -12,10 +12,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 . ci/debian.sh
-debian strace strace || {
-    echo "strace is missing" >&2
-    exit 1
-}
+need strace strace
 
 cargo test --test faults --no-run
 # Each run has a deadline of its own; this is for what would get round it.

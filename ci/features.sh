@@ -21,7 +21,7 @@ cargo run --quiet --all-features --example embed -- --backend io-uring >/dev/nul
     not_run "the suite on io-uring, since this kernel makes no ring"
 cargo test --all-features --lib io_uring
 cargo test --all-features --test budgets --test conformance --test ends --test mark --test one_reactor \
-    --test platform --test smallest
+    --test platform --test sim --test smallest
 
 # Last, since without the tool the script ends here.
 . ci/tool.sh

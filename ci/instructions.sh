@@ -12,15 +12,18 @@ cd "$(dirname "$0")/.."
 file=ci/instructions.txt
 . ci/debian.sh
 . ci/not_run.sh
-debian valgrind valgrind && debian objdump binutils || {
+need valgrind valgrind && need objdump binutils || {
     not_run "instructions, since there is no valgrind or no objdump here, and none can be had"
     exit 0
 }
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-program=$(cargo bench --bench instructions --no-run --message-format json |
-    sed -n 's/.*"executable":"\([^"]*instructions-[^"]*\)".*/\1/p' | tail -1)
+build() {
+    cargo bench --bench instructions --no-run --message-format json "$@" |
+        sed -n 's/.*"executable":"\([^"]*instructions-[^"]*\)".*/\1/p' | tail -1
+}
+program=$(build)
 
 # The figures of one kind of operation.
 count() {
@@ -45,6 +48,13 @@ if [ "${1:-}" = --write ]; then
     exit
 fi
 cat "$work/figures"
+# The seam of simulated worlds, where the kernel answers: at most five per cent of a round trip. (The goal is one.)
+program=$(build --features sim)
+count tcp 1000 | sed 's/$/   with the feature sim/' | tee "$work/sim"
+awk '/^tcp/ { if (!kernel) kernel = $2; else if ($2 > kernel * 1.05) exit 1 }' "$work/figures" "$work/sim" || {
+    echo "$0: the feature sim costs a round trip more than five per cent" >&2
+    exit 1
+}
 if [ "$(sed -n 3p "$work/figures")" != "$(sed -n 3p "$file")" ]; then
     echo "$0: not compared: the figures in $file are those of $(sed -n '3s/^# //p' "$file")"
     exit 0

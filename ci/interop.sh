@@ -1,42 +1,80 @@
 #!/usr/bin/env bash
-# The programs in interop/ with real clients, and other people's crates inside polder. What the clients
-# are is installed first, where apt-get or Homebrew can. INTEROP_CLIENTS has a missing one be an error.
+# The programs in interop/ with real clients, and other people's crates inside polder, some with their
+# real servers. What these need is installed first, where apt-get or Homebrew can. A missing client is an
+# error; a missing server is left out, and reported.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. ci/not_run.sh
 
-missing() {
-    command -v curl >/dev/null || echo curl
-    command -v openssl >/dev/null || echo openssl
-    command -v wrk >/dev/null || echo wrk
-    python3 -c 'import websockets' 2>/dev/null ||
-        /usr/bin/python3 -c 'import websockets' 2>/dev/null || echo python3-websockets
+# here NAME: a program, or Python's package.
+here() {
+    case $1 in
+        websockets)
+            python3 -c 'import websockets' 2>/dev/null || /usr/bin/python3 -c 'import websockets' 2>/dev/null ;;
+        *) command -v "$1" >/dev/null ;;
+    esac
 }
 
 as_root() {
     if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
 }
 
-# Names without spaces.
-packages=$(missing)
-if [ -n "$packages" ] && command -v apt-get >/dev/null; then
-    as_root apt-get update
-    # shellcheck disable=SC2086
-    as_root apt-get install -y --no-install-recommends $packages
-elif [ -n "$packages" ]; then
-    for package in $packages; do
-        case $package in
-            python3-websockets)
-                python3 -m pip install --user --break-system-packages websockets ;;
-            *) brew install "$package" ;;
+updated=
+install() {
+    local package
+    case $1 in
+        websockets) package=python3-websockets ;;
+        dbus-send) package=dbus-bin ;;
+        *) package=$1 ;;
+    esac
+    if command -v apt-get >/dev/null; then
+        [ -n "$updated" ] || as_root apt-get update
+        updated=1
+        as_root apt-get install -y --no-install-recommends "$package"
+    else
+        case $1 in
+            websockets) python3 -m pip install --user --break-system-packages websockets ;;
+            redis-server) brew install redis ;;
+            dbus-daemon | dbus-send) brew install dbus ;;
+            *) brew install "$1" ;;
         esac
-    done
-fi
+    fi
+}
+
+# What has to be there; the tests leave out the others, and say so.
+INTEROP_CLIENTS=
+for name in curl openssl wrk websockets; do
+    here $name || install $name
+    INTEROP_CLIENTS="$INTEROP_CLIENTS $name"
+done
+for name in redis-server dbus-daemon dbus-send; do
+    if here $name || install $name && here $name; then
+        INTEROP_CLIENTS="$INTEROP_CLIENTS $name"
+    else
+        not_run "what needs $name, which cannot be installed"
+    fi
+done
+export INTEROP_CLIENTS
+
+# Libraries of other loops, which the programs in_glib and in_libuv need: pkg-config's name, and Debian's.
+here pkg-config || install pkg-config || true
+features=
+for library in 'glib glib-2.0 libglib2.0-dev glib' 'libuv libuv libuv1-dev libuv'; do
+    read -r feature name debian brew <<< "$library"
+    package=$debian
+    command -v apt-get >/dev/null || package=$brew
+    if pkg-config --exists $name 2>/dev/null ||
+        install $package && pkg-config --exists $name 2>/dev/null; then
+        features="$features $feature"
+    else
+        not_run "the program in_$feature: $package cannot be installed"
+    fi
+done
 
 # Its build is reused, and a checkout of the repository does not end it.
 export CARGO_TARGET_DIR="${XDG_CACHE_HOME:-$HOME/.cache}/polder-ci/interop-target"
-export INTEROP_CLIENTS=1
 
 cd interop
 cargo fmt --check
-cargo clippy --all-targets -- -D warnings
-cargo test
+cargo clippy --all-targets --features "$features" -- -D warnings
+cargo test --features "$features"

@@ -32,14 +32,14 @@ unpack() {
     local from=${POLDER_LIBKQUEUE:-}
     mkdir "$1"
     if [ -z "$from" ]; then
-        debian git git &&
+        need git git &&
             git clone --quiet https://github.com/mheily/libkqueue "$work/clone" &&
             git -C "$work/clone" archive "$commit" | tar -C "$1" -x
     elif [ -d "$from" ]; then
         tar -C "$from" --exclude=./.git -c . | tar -C "$1" -x
     else
         case $from in
-            *.xz) debian xz xz-utils ;;
+            *.xz) need xz xz-utils ;;
         esac
         tar -C "$1" --strip-components=1 -xf "$from"
     fi
@@ -54,9 +54,9 @@ cp ci/libkqueue/shim.c "$work/source/"
 key=$( (cd "$work/source" && find . -type f -print0 | LC_ALL=C sort -z | xargs -0 cat && cat "$OLDPWD/ci/kqueue.sh") | sha256sum | cut -c1-16)
 library="$cache/libkqueue-$key/libkqueue.a"
 if [ ! -f "$library" ]; then
-    debian cmake cmake
-    debian make make
-    debian cc gcc
+    need cmake cmake
+    need make make
+    need cc gcc
     echo 'target_sources(objlib PRIVATE shim.c)' >>"$work/source/CMakeLists.txt"
     # The two calls are the shim's: see there.
     {

@@ -60,7 +60,7 @@ MIRIFLAGS="$common" "${miri[@]}" --lib --test miri --no-run
 for aliasing in "" " -Zmiri-tree-borrows"; do
     echo "-- ${aliasing:- stacked borrows}"
     # What is pure computation runs under one schedule: it has no others.
-    MIRIFLAGS="$common$aliasing" bounded 600 "${miri[@]}" --lib -- \
+    MIRIFLAGS="$common$aliasing" bounded 900 "${miri[@]}" --lib -- \
         reactor:: task:: sync:: scheduler::
     MIRIFLAGS="$common$aliasing -Zmiri-many-seeds=0..$seeds" bounded $((300 + 300 * seeds)) \
         "${miri[@]}" --test miri

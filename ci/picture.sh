@@ -43,9 +43,10 @@ height=$((${#lines[@]} * 18 + 60))
 {
     echo "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 880 $height\" role=\"img\" aria-label=\"One program on three backends\">"
     echo "  <rect width=\"880\" height=\"$height\" rx=\"8\" fill=\"#16222d\"/>"
+    x=18
     for colour in e06c5a e0b15a 6ab06f; do
-        echo "  <circle cx=\"$((18 + ${offset:=0}))\" cy=\"18\" r=\"5\" fill=\"#$colour\"/>"
-        offset=$((offset + 18))
+        echo "  <circle cx=\"$x\" cy=\"18\" r=\"5\" fill=\"#$colour\"/>"
+        x=$((x + 18))
     done
     echo "  <g font-family=\"ui-monospace, SFMono-Regular, Menlo, Consolas, monospace\" font-size=\"13\" xml:space=\"preserve\">"
     y=50

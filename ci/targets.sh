@@ -4,6 +4,8 @@
 # A target's standard library comes from rustup, or else is built from the source that Debian
 # packages, with the compiler and the cargo of that same version. TOOLS=debian does that in any case.
 
+. ci/debian.sh
+
 # Builds, a standard library among them, take their time, and are reused.
 cache="${XDG_CACHE_HOME:-$HOME/.cache}/polder-ci"
 
@@ -16,20 +18,6 @@ with_rustup() {
     [ "${TOOLS:-}" != debian ] && command -v rustup >/dev/null || return 1
     grep -qx "$1" <<<"$(rustup target list --installed)" && return
     grep -qx "$1" <<<"$(rustup target list)" && briefly rustup target add "$1"
-}
-
-# need FILE PACKAGE…: has Debian's packages installed, unless the file is there that they bring.
-need() {
-    local file=$1
-    shift
-    [ -e "$file" ] && return
-    command -v apt-get >/dev/null && [ "$(id -u)" = 0 ] || {
-        echo "$0: $file is missing; on Debian, root can install $*" >&2
-        return 1
-    }
-    local get=(env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@")
-    # The lists of packages may be missing, or old.
-    "${get[@]}" || { apt-get update && "${get[@]}"; }
 }
 
 # cargo_for TARGET CRATES COMMAND ARGUMENT…: runs cargo. CRATES are the parts of the standard library that

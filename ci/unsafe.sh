@@ -15,7 +15,8 @@ trap 'rm -r "$work"' EXIT
 # Tells a block by its first lines and its comment. Rows: reason, file, kind, what the comment begins with.
 find src -name '*.rs' | LC_ALL=C sort | xargs awk -v errors="$work/errors" '
     function reason(text) {
-        if (text ~ /spawn_local_on|new_at|spawn_unchecked|Runnable/) return "task"
+        if (text ~ /transmute/) return "scope"
+        if (text ~ /spawn_local_on|new_at|spawn_unchecked|Runnable|(T|Box)::from_raw/) return "task"
         if (text ~ /borrow_raw|LentDescriptor|Io::lent|from_raw_fd|from_raw_socket|IoSafe|poller\.register|\.add_with_mode/) return "io"
         if (text ~ /libc::|CStr::from_ptr|WSA|ioctlsocket|select\(|zeroed|MaybeUninit|assume_init|from_raw_parts|kevent\(|rustix|submission\(\)|impl S(end|ync) for Buffer|low_level::register/) return "kernel"
         return ""
@@ -132,6 +133,8 @@ END
         "Descriptors that are known by number, or lent for longer than a borrow can say." "why it is sound"
     table task "async-task" \
         "A task's scheduling function and lifetime are promised to async-task, which cannot check them." "why it is sound"
+    table scope "Tasks that borrow" \
+        "A scope erases the lifetime of what its tasks borrow, and waits for them." "why it is sound"
     table duty "Duties of callers" \
         "Functions and traits that are unsafe to call or to implement; their documentation says what is asked." "what"
 } >"$work/page"

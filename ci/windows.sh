@@ -17,6 +17,7 @@ skipped=(
     # A reset reads as an end of file: its server takes the error from the socket when it polls.
     streams::ends::a_reply_comes_before_the_reset_that_follows_it
     streams::ends::errors_are_told_and_the_loop_goes_on
+    pollers::readiness::rule_08_a_reply_before_a_reset_is_read_before_the_error
     streams::listeners::a_stream_that_lingers_for_no_time_is_reset_when_it_is_closed
     memory::a_reset_of_one_side_is_an_error_and_can_be_passed_on
     streams::listeners::closing_a_listener_resets_what_waits_in_its_queue_and_refuses_the_rest

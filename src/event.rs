@@ -27,16 +27,22 @@
 //! outside it. A waiter checks the signal and registers its waker under that lock, and `set` takes
 //! the wakers under it, so no signal is lost between the two.
 //!
+//! A wait that never has to wait takes one operation from the cooperation budget of the task,
+//! before it takes the signal; one that is refused leaves everything as it is, and is free the next
+//! time.
+//!
 //! Waiting, setting and dropping a waiter take constant time, however many wait. (Setting a latch,
 //! once, takes time for each.)
 
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::ptr;
 use std::task::{Context, Poll, Waker};
 
 use slab::Slab;
 
+use crate::scheduler::{Leaf, budget, waits_for};
 use crate::sync::{Mutex, NeedsClone, Spare, drop_all, wake_all};
 
 /// A signal that resets itself: [`set`](Self::set) releases one waiter, or the next one if none
@@ -63,6 +69,7 @@ use crate::sync::{Mutex, NeedsClone, Spare, drop_all, wake_all};
 ///     assert!(!event.is_set());
 /// });
 /// ```
+#[doc(alias = "Notify")]
 #[derive(Default)]
 pub struct Event(Mutex<EventState>);
 
@@ -221,6 +228,7 @@ impl Event {
         EventWait {
             event: self,
             key: None,
+            deferred: false,
         }
     }
 }
@@ -261,23 +269,78 @@ pub struct EventWait<'a> {
     event: &'a Event,
     /// Its key while it is in the queue.
     key: Option<usize>,
+    /// See [`poll_with`].
+    deferred: bool,
 }
 
-impl EventWait<'_> {
-    /// One attempt under the lock.
-    fn poll_locked(&mut self, waker: &Waker, spare: &mut Spare) -> Result<Poll<()>, NeedsClone> {
-        let mut state = self.event.0.lock();
-        match self.key {
+/// Why an attempt under the lock ends without a result.
+enum Retry {
+    NeedsClone,
+    /// The wait is over, and has not been paid for.
+    NeedsBudget,
+}
+
+impl From<NeedsClone> for Retry {
+    fn from(_: NeedsClone) -> Retry {
+        Retry::NeedsClone
+    }
+}
+
+/// Calls `attempt` until it has a result; `attempt` is passed whether the wait is paid for.
+///
+/// `deferred` says whether the task's budget was used up at the poll before this: then this one is
+/// free, or a future before it that always takes the whole budget would keep it from ever ending.
+#[inline]
+fn poll_with(
+    cx: &Context<'_>,
+    deferred: &mut bool,
+    mut attempt: impl FnMut(&mut Spare, bool) -> Result<Poll<()>, Retry>,
+) -> Poll<()> {
+    let mut spare = Spare::default();
+    let free = std::mem::take(deferred);
+    let mut paid = free;
+    loop {
+        match attempt(&mut spare, paid) {
+            Ok(result) => {
+                if paid && !free && result.is_pending() {
+                    budget::restore(); // Another waiter was quicker.
+                }
+                return result;
+            }
+            Err(Retry::NeedsClone) => spare.fill(cx.waker()),
+            Err(Retry::NeedsBudget) => {
+                if budget::consume(cx).is_pending() {
+                    *deferred = true;
+                    return Poll::Pending;
+                }
+                paid = true;
+            }
+        }
+    }
+}
+
+impl Event {
+    /// One attempt under the lock, of a wait with that key.
+    fn poll_locked(
+        &self,
+        key: &mut Option<usize>,
+        waker: &Waker,
+        spare: &mut Spare,
+        paid: bool,
+    ) -> Result<Poll<()>, Retry> {
+        let mut state = self.0.lock();
+        match *key {
+            None if state.set && !paid => Err(Retry::NeedsBudget),
             None if std::mem::take(&mut state.set) => Ok(Poll::Ready(())),
             None => {
-                self.key = Some(state.queue.push(spare.take()?));
+                *key = Some(state.queue.push(spare.take()?));
                 Ok(Poll::Pending)
             }
-            Some(key) => match &mut state.queue.waiters[key].waker {
-                Some(old) => spare.renew(old, waker).map(|()| Poll::Pending),
+            Some(place) => match &mut state.queue.waiters[place].waker {
+                Some(old) => Ok(spare.renew(old, waker).map(|()| Poll::Pending)?),
                 None => {
-                    state.queue.remove(key);
-                    self.key = None;
+                    state.queue.remove(place);
+                    *key = None;
                     Ok(Poll::Ready(()))
                 }
             },
@@ -289,13 +352,18 @@ impl Future for EventWait<'_> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let mut spare = Spare::default();
-        loop {
-            match self.poll_locked(cx.waker(), &mut spare) {
-                Ok(result) => return result,
-                Err(NeedsClone) => spare.fill(cx.waker()),
-            }
+        let EventWait {
+            event,
+            key,
+            deferred,
+        } = &mut *self;
+        let result = poll_with(cx, deferred, |spare, paid| {
+            event.poll_locked(key, cx.waker(), spare, paid)
+        });
+        if result.is_pending() {
+            waits_for(Leaf::Event(ptr::from_ref(*event).addr()));
         }
+        result
     }
 }
 
@@ -337,6 +405,7 @@ impl Drop for EventWait<'_> {
 ///     ready.wait().await; // Returns at once from now on.
 /// });
 /// ```
+#[doc(alias("CancellationToken", "Notify"))]
 #[derive(Default)]
 pub struct Latch(Mutex<LatchState>);
 
@@ -424,6 +493,7 @@ impl Latch {
         LatchWait {
             latch: self,
             key: None,
+            deferred: false,
         }
     }
 }
@@ -460,16 +530,25 @@ pub struct LatchWait<'a> {
     latch: &'a Latch,
     /// Its key among the waiters, until the latch is set.
     key: Option<usize>,
+    /// See [`poll_with`].
+    deferred: bool,
 }
 
-impl LatchWait<'_> {
-    /// One attempt under the lock.
-    fn poll_locked(&mut self, waker: &Waker, spare: &mut Spare) -> Result<Poll<()>, NeedsClone> {
-        let mut state = self.latch.0.lock();
-        match self.key {
+impl Latch {
+    /// One attempt under the lock, of a wait with that key.
+    fn poll_locked(
+        &self,
+        key: &mut Option<usize>,
+        waker: &Waker,
+        spare: &mut Spare,
+        paid: bool,
+    ) -> Result<Poll<()>, Retry> {
+        let mut state = self.0.lock();
+        match *key {
+            None if state.set && !paid => return Err(Retry::NeedsBudget),
             _ if state.set => return Ok(Poll::Ready(())),
-            None => self.key = Some(state.waiters.insert(spare.take()?)),
-            Some(key) => spare.renew(&mut state.waiters[key], waker)?,
+            None => *key = Some(state.waiters.insert(spare.take()?)),
+            Some(place) => spare.renew(&mut state.waiters[place], waker)?,
         }
         Ok(Poll::Pending)
     }
@@ -479,13 +558,18 @@ impl Future for LatchWait<'_> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let mut spare = Spare::default();
-        loop {
-            match self.poll_locked(cx.waker(), &mut spare) {
-                Ok(result) => return result,
-                Err(NeedsClone) => spare.fill(cx.waker()),
-            }
+        let LatchWait {
+            latch,
+            key,
+            deferred,
+        } = &mut *self;
+        let result = poll_with(cx, deferred, |spare, paid| {
+            latch.poll_locked(key, cx.waker(), spare, paid)
+        });
+        if result.is_pending() {
+            waits_for(Leaf::Latch(ptr::from_ref(*latch).addr()));
         }
+        result
     }
 }
 

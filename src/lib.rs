@@ -40,7 +40,8 @@
 //! # Where to go
 //!
 //! * **Running futures:** [`block_on`], [`spawn`], [`spawn_local`]; [`unblock`] for what blocks or
-//!   computes; [`TaskSet`] for tasks that belong together and end together.
+//!   computes; [`TaskSet`] for tasks that belong together and end together; [`Runtime::scope`] for
+//!   tasks that borrow. [`task`] has what a task can know of itself.
 //! * **Sockets:** [`net`] has TCP, UDP and, on Unix, [Unix sockets]; [`net::serve()`] is
 //!   an accept loop with a limit, back-off and a graceful end.
 //! * **Anything else that has a descriptor** (pipes, inotify, another library's sockets):
@@ -68,6 +69,9 @@
 //!   # std::io::Result::Ok(())
 //!   ```
 //! * **Traits and combinators:** [`io`], [`future`], [`stream`] are futures-lite's.
+//! * **Tests:** [`test!`] runs one on every backend, with a limit.
+//! * **What a program is doing:** [`diagnostics`] has numbers of a runtime, dumps, which tell what
+//!   each task waits for, and stalls; [`spawn_named`] gives tasks names.
 //! * **What waits for the kernel, on its own:** [`poller`], for those who write their own loop.
 //!
 //! Names and behaviour follow `smol`, `async-io` and `async-net`, and the traits are futures-io's,
@@ -90,7 +94,9 @@
 //! | `signal` | yes | [`signal`] | signal-hook |
 //! | `blocking` | yes | [`unblock`] and [`io::Unblock`] | none |
 //! | `polling` | yes | [`Backend::Polling`] | polling (on Windows and illumos it is there in any case) |
+//! | `environment` | yes | `POLDER_DUMP` and `POLDER_STALL`: see [`diagnostics`] | none |
 //! | `io-uring` | no | [`Backend::IoUring`]: on Linux, a ring that polls | io-uring |
+//! | `sim` | no | [`sim`]: tests in a simulated world, from a seed | none |
 //! | `compat` | no | the functions of async-io for [`Async`]`<std::net::TcpStream>` and the like | none |
 //! | `async-io` | no | [`Backend::AsyncIo`]: one reactor for polder and for what stands on async-io | async-io |
 //!
@@ -122,6 +128,8 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 // Under loom only what synchronises is built: pollers, readiness, parking, who is woken for tasks.
+#[cfg(not(loom))]
+pub mod diagnostics;
 #[cfg(not(loom))]
 pub mod event;
 #[cfg(not(loom))]
@@ -160,6 +168,8 @@ pub mod runtime;
 mod scheduler;
 #[cfg(all(feature = "signal", not(loom)))]
 pub mod signal;
+#[cfg(all(feature = "sim", not(loom)))]
+pub mod sim;
 mod sync;
 mod sys;
 #[cfg(not(loom))]
@@ -184,11 +194,17 @@ pub mod stream {
 }
 #[cfg(loom)]
 mod scheduler {
+    mod closing;
     mod idle;
+    mod monitor;
     mod mutex_queue;
+    mod request;
+    mod run_queue;
 }
 #[cfg(not(loom))]
-mod task;
+pub mod task;
+#[cfg(not(loom))]
+mod testing;
 #[cfg(not(loom))]
 pub mod time;
 
@@ -196,13 +212,22 @@ pub mod time;
 pub use io::Async;
 pub use poller::Backend;
 #[cfg(not(loom))]
-pub use runtime::{Handle, Runtime, TaskSet, block_on, spawn, spawn_local};
+pub use runtime::{
+    Handle, Runtime, TaskSet, block_on, spawn, spawn_local, spawn_local_named, spawn_named,
+};
 #[cfg(all(feature = "blocking", not(loom)))]
 pub use task::unblock;
 #[cfg(not(loom))]
 pub use task::{FallibleTask, Task};
 #[cfg(not(loom))]
 pub use time::Timer;
+
+/// Not public: what [`test!`] expands to.
+#[cfg(not(loom))]
+#[doc(hidden)]
+pub mod __testing {
+    pub use crate::testing::{DEFAULT_LIMIT, Outcome, run};
+}
 
 /// The README's examples run too.
 #[cfg(all(doctest, unix, feature = "net", feature = "signal"))]

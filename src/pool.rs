@@ -21,7 +21,9 @@ use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::Waker;
+#[cfg(feature = "blocking")]
+use std::task::{Context, Poll};
 use std::thread;
 use std::time::Duration;
 
@@ -239,6 +241,7 @@ impl<S> Handoff<S> {
 
     /// Returns what `check` returns, or registers the waker. `check` runs under the lock, so it
     /// must drop nothing of the user's.
+    #[cfg(feature = "blocking")]
     pub(crate) fn poll<R>(
         &self,
         cx: &Context<'_>,
@@ -294,7 +297,7 @@ pub(crate) struct Call<T> {
     is_detached: bool,
 }
 
-enum Stage<T> {
+pub(crate) enum Stage<T> {
     /// No thread has taken it.
     Submitted(Box<dyn FnOnce() -> T + Send>),
     Running,
@@ -322,6 +325,7 @@ impl<T> Call<T> {
 
     /// Polls for the output: `None` if the function panicked, was cancelled, or its output was
     /// taken.
+    #[cfg(feature = "blocking")]
     pub(crate) fn poll(&self, cx: &Context<'_>) -> Poll<Option<T>> {
         self.handoff.poll(cx, |stage| match stage {
             Stage::Done(output) => Some(output.take()),
@@ -338,8 +342,12 @@ impl<T> Call<T> {
     }
 
     pub(crate) fn is_done(&self) -> bool {
-        let is_done = |stage: &mut Stage<T>| matches!(stage, Stage::Done(_));
-        self.handoff.update(is_done)
+        self.handoff.is_done()
+    }
+
+    /// What the task and the pool share.
+    pub(crate) fn handoff(&self) -> &Arc<Handoff<Stage<T>>> {
+        &self.handoff
     }
 
     /// Cancels the call if it has not begun; otherwise waits for its output.
@@ -351,6 +359,18 @@ impl<T> Call<T> {
     /// Lets the call run, though nobody waits for it.
     pub(crate) fn detach(mut self) {
         self.is_detached = true;
+    }
+}
+
+#[cfg(feature = "blocking")]
+impl<T> Handoff<Stage<T>> {
+    pub(crate) fn is_done(&self) -> bool {
+        self.update(|stage| matches!(stage, Stage::Done(_)))
+    }
+
+    /// Cancels the call if it has not begun, and wakes whoever awaits it.
+    pub(crate) fn abort(&self) {
+        discard(self.update_and_wake(Stage::cancel));
     }
 }
 

@@ -51,6 +51,15 @@ impl<T> Mutex<T> {
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
+
+    /// `None` if another thread has the lock.
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        match self.0.try_lock() {
+            Ok(guard) => Some(guard),
+            Err(std::sync::TryLockError::Poisoned(error)) => Some(error.into_inner()),
+            Err(std::sync::TryLockError::WouldBlock) => None,
+        }
+    }
 }
 
 /// A clone of a waker that is to be stored behind a lock, or the old waker that it replaced. To
@@ -91,6 +100,21 @@ impl Spare {
             self.put(std::mem::replace(old, new));
         }
         Ok(())
+    }
+
+    /// Stores the clone in `slot`, or renews the waker that is there.
+    pub(crate) fn store(
+        &mut self,
+        slot: &mut Option<Waker>,
+        waker: &Waker,
+    ) -> Result<(), NeedsClone> {
+        match slot {
+            Some(old) => self.renew(old, waker),
+            None => {
+                *slot = Some(self.take()?);
+                Ok(())
+            }
+        }
     }
 
     /// Keeps `old`, to be dropped after the lock is released.

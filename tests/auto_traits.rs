@@ -66,6 +66,9 @@ table! {
     polder::poller::Poller;
     polder::poller::Token;
     polder::runtime::Builder;
+    polder::runtime::Scope<'static, 'static>;
+    polder::runtime::ScopedTask<'static, u8>;
+    polder::task::AbortHandle;
     polder::time::Elapsed;
     polder::time::Interval;
     polder::time::MissedTickBehavior;
@@ -133,3 +136,5 @@ has!(polder::net::unix::Incoming<'static>: Send Sync Unpin);
 type Handler = fn(polder::net::TcpStream, std::net::SocketAddr) -> std::future::Ready<()>;
 #[cfg(feature = "net")]
 has!(polder::net::Serve<'static, polder::net::TcpListener, Handler>: Send Unpin);
+#[cfg(feature = "net")]
+has!(polder::net::ServeOnWorkers<'static, polder::net::TcpListener, Handler>: Send Unpin);

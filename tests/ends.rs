@@ -192,6 +192,12 @@ impl Drop for Dropped {
     }
 }
 
+async fn wait_forever(_dropped: Dropped) {
+    let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let _ = socket.recv(&mut [0; 1]).await;
+    sleep(Duration::MAX).await;
+}
+
 #[test]
 fn a_runtime_whose_pollers_fail_for_good_ends_with_words_and_drops_every_task_on_its_thread() {
     fn end(backend: Backend, workers: usize) {
@@ -202,17 +208,22 @@ fn a_runtime_whose_pollers_fail_for_good_ends_with_words_and_drops_every_task_on
             .map(|_| {
                 let (count, elsewhere, threads) =
                     (count.clone(), elsewhere.clone(), threads.clone());
+                // One that may move, and one that may not.
                 runtime.spawn(async move {
                     let made_on = thread::current().id();
-                    let _dropped = Dropped {
+                    let dropped = Dropped {
                         made_on,
-                        count,
+                        count: count.clone(),
                         elsewhere,
                     };
-                    let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+                    polder::spawn_local(wait_forever(dropped)).detach();
                     threads.lock().unwrap().insert(made_on);
-                    let _ = socket.recv(&mut [0; 1]).await;
-                    sleep(Duration::MAX).await;
+                    wait_forever(Dropped {
+                        made_on,
+                        count,
+                        elsewhere: Arc::default(),
+                    })
+                    .await;
                 })
             })
             .collect();
@@ -241,7 +252,7 @@ fn a_runtime_whose_pollers_fail_for_good_ends_with_words_and_drops_every_task_on
             2 => drop(runtime),
             _ => drop(runtime.shutdown(Duration::from_secs(5))),
         }
-        assert_eq!(count.load(Ordering::SeqCst), 20);
+        assert_eq!(count.load(Ordering::SeqCst), 40);
         assert_eq!(elsewhere.load(Ordering::SeqCst), 0);
         drop(tasks);
         println!("ended");

@@ -479,3 +479,81 @@ fn runtimes_are_driven_within_tasks_and_wakers() {
         assert_eq!(caught.unwrap_err().downcast_ref(), Some(&5_u8));
     });
 }
+
+/// Tasks that borrow, on each worker, until the scope has ended; one is cancelled, one panics.
+#[test]
+fn a_scopes_tasks_borrow_from_its_caller() {
+    on_workers(|runtime| {
+        let mut numbers = vec![0; MANY + 1];
+        let text = String::from("text");
+        let count = Cell::new(0);
+        let length = runtime.scope(async |scope| {
+            for (n, number) in numbers.iter_mut().enumerate() {
+                scope.spawn(async move {
+                    yield_now().await;
+                    *number = n;
+                });
+            }
+            scope.spawn_local(async { count.set(count.get() + 1) });
+            let aborted = scope.spawn(async {
+                let _text = &text;
+                pending::<()>().await;
+            });
+            yield_now().await;
+            aborted.abort_handle().abort();
+            scope.spawn(async { &text }).await.len()
+        });
+        assert_eq!((length, count.get()), (4, 1));
+        assert!(numbers.into_iter().eq(0..=MANY));
+
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
+            runtime.scope(async |scope| {
+                scope.spawn(async {
+                    let _text = &text;
+                    pending::<()>().await;
+                });
+                yield_now().await;
+                quietly_panic();
+            })
+        }));
+        assert!(panicked.is_err());
+        drop(text);
+    });
+}
+
+/// One task, awaited by one thread and aborted by another.
+#[test]
+fn a_task_that_is_awaited_is_aborted_by_another_thread() {
+    on_workers(|runtime| {
+        for _ in 0..MANY {
+            let mut task = runtime.spawn(pending::<Box<u8>>());
+            let abort = task.abort_handle();
+            let thread = thread::spawn(move || abort.abort());
+            assert_eq!(runtime.block_on(task.fallible()), None);
+            thread.join().unwrap();
+        }
+    });
+}
+
+/// A future that is not `Send`, on a worker of the caller's choice, while the runtime ends.
+#[test]
+fn what_is_spawned_on_a_worker_stays_there() {
+    on_workers(|runtime| {
+        let handle = runtime.handle();
+        let spawn = move |n: usize| {
+            handle.spawn_on(n % handle.workers(), move || {
+                let here = Rc::new(Cell::new(n));
+                async move {
+                    yield_now().await;
+                    here.get()
+                }
+            })
+        };
+        for n in 0..MANY {
+            assert_eq!(runtime.block_on(spawn(n)), n);
+        }
+        thread::spawn(move || (0..MANY).for_each(|n| spawn(n).detach()))
+            .join()
+            .unwrap();
+    });
+}

@@ -18,7 +18,7 @@ use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Bytes, Frame, Incoming};
 use hyper::header::CONTENT_LENGTH;
 use hyper::server::conn::http1;
-use hyper::service::service_fn;
+use hyper::service::{HttpService, service_fn};
 use hyper::{Method, Request, Response, StatusCode};
 use polder::io::{AsyncRead, AsyncWrite};
 use polder::time::timeout;
@@ -26,14 +26,16 @@ use polder::{future, stream};
 
 use crate::{HyperStream, HyperTimer};
 
-type BoxError = Box<dyn Error + Send + Sync>;
-type Body = UnsyncBoxBody<Bytes, BoxError>;
+/// Any error of a service or of a body.
+pub type BoxError = Box<dyn Error + Send + Sync>;
+
+/// Any body.
+pub type Body = UnsyncBoxBody<Bytes, BoxError>;
 
 /// The size of a connection's buffers: for requests, and for responses that cannot be sent yet.
 const BUFFER: usize = 64 * 1024;
 
-/// Serves one connection until it ends, or until `stop`: then it ends after the current response. A
-/// client that sends nothing for `limit` while it should is disconnected.
+/// Serves the site on one connection, as [`serve`] does.
 pub async fn connection<S>(
     stream: S,
     limit: Duration,
@@ -44,6 +46,24 @@ where
 {
     let service =
         service_fn(|request| async move { Ok::<_, Infallible>(answer(request, limit).await) });
+    serve(stream, service, limit, stop).await
+}
+
+/// Serves one connection until it ends, or until `stop`: then it ends after the current response. A
+/// client that sends no request for `limit` is disconnected; for bodies there is [`limited`].
+pub async fn serve<S, H, B>(
+    stream: S,
+    service: H,
+    limit: Duration,
+    stop: impl Future<Output = ()>,
+) -> hyper::Result<()>
+where
+    S: AsyncRead + AsyncWrite + Unpin + 'static,
+    H: HttpService<Incoming, ResBody = B>,
+    H::Error: Into<BoxError>,
+    B: hyper::body::Body + 'static,
+    B::Error: Into<BoxError>,
+{
     let connection = http1::Builder::new()
         .timer(HyperTimer)
         .header_read_timeout(limit)
@@ -117,8 +137,8 @@ fn bytes(count: u64) -> Response<Body> {
     response
 }
 
-/// A body that fails if none of it arrives for `limit`.
-fn limited(body: Incoming, limit: Duration) -> Body {
+/// Makes a body that fails if none of it arrives for `limit`.
+pub fn limited(body: Incoming, limit: Duration) -> Body {
     let frames = stream::unfold(Some(body), move |body| async move {
         let mut body = body?;
         let frame: Result<_, BoxError> = match timeout(limit, body.frame()).await {

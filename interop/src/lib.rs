@@ -1,13 +1,17 @@
-//! What the programs in `src/bin/` share: the command line, a time limit for stalled peers, and the
-//! adapters for hyper and quinn.
+//! What the programs in `src/bin/` share: the command line, a time limit for stalled peers, lines
+//! that servers share, and the adapters for hyper, quinn and hickory.
 
+pub mod broker;
+pub mod embedded;
 pub mod http;
 mod hyper_io;
 mod limited;
 mod program;
 mod quinn_runtime;
+mod resolver;
 
 pub use hyper_io::{HyperStream, HyperTimer};
 pub use limited::Limited;
-pub use program::{Arguments, main, say, stopped, told};
+pub use program::{Arguments, main, say, served, stopped, told};
 pub use quinn_runtime::QuinnRuntime;
+pub use resolver::{PolderProvider, addresses};

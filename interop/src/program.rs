@@ -6,14 +6,14 @@
 use std::collections::VecDeque;
 use std::error::Error;
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, IntoFuture};
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::{Condvar, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use polder::net::TcpListener;
+use polder::net::{Serve, Summary, TcpListener};
 use polder::signal::{Signal, Signals};
 use polder::stream::StreamExt;
 use polder::{Backend, Runtime};
@@ -194,6 +194,17 @@ pub fn stopped() -> io::Result<impl Future<Output = ()>> {
     Ok(async move {
         signals.next().await;
     })
+}
+
+/// Awaits a server, tells of connections that it cannot accept, and says when it has stopped.
+pub async fn served<'a, L, H, U>(server: Serve<'a, L, H, U>) -> io::Result<()>
+where
+    Serve<'a, L, H, U>: IntoFuture<Output = io::Result<Summary>>,
+{
+    let server = server.on_error(|error| say(format_args!("cannot accept: {error}")));
+    let accepted = server.await?.accepted;
+    say(format_args!("stopped after {accepted} connections"));
+    Ok(())
 }
 
 /// Writes a line to standard output. Another thread writes it; it is dropped if too many lines are

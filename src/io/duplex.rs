@@ -139,7 +139,7 @@ impl Pipe {
                 wake_all(woken);
                 return Poll::Ready(result);
             }
-            match leave(own(&mut state), cx.waker(), &mut spare) {
+            match spare.store(own(&mut state), cx.waker()) {
                 Ok(()) => {
                     drop(state);
                     budget::restore();
@@ -210,17 +210,6 @@ impl Pipe {
         let woken = [state.reader.take(), state.writer.take()];
         drop(state);
         wake_all(woken.into_iter().flatten());
-    }
-}
-
-/// Leaves a clone of `waker` in `slot`. What it replaces is in `spare` afterwards.
-fn leave(slot: &mut Option<Waker>, waker: &Waker, spare: &mut Spare) -> Result<(), NeedsClone> {
-    match slot {
-        Some(old) => spare.renew(old, waker),
-        None => {
-            *slot = Some(spare.take()?);
-            Ok(())
-        }
     }
 }
 

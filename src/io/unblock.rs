@@ -26,6 +26,7 @@ use futures_lite::stream::Stream;
 
 use crate::pool::{Call, Class, Handoff, Job, POOL};
 use crate::scheduler::budget::{consume, restore};
+use crate::scheduler::{Leaf, waits_for};
 use crate::sync::{Mutex, contain};
 use crate::task::apply_limit;
 
@@ -236,7 +237,24 @@ impl<T, I> Flow<T, I> {
     }
 }
 
+/// What a thread of the pool has not done yet is what the task waits for.
+fn noted<R>(result: Poll<R>) -> Poll<R> {
+    if result.is_pending() {
+        waits_for(Leaf::Blocking);
+    }
+    result
+}
+
 impl<T, I> Pipe<T, I> {
+    /// [`Handoff::poll`], for the task.
+    fn poll_flow<R>(
+        &self,
+        cx: &Context<'_>,
+        check: impl FnMut(&mut Flow<T, I>) -> Option<R>,
+    ) -> Poll<R> {
+        noted(self.flow.poll(cx, check))
+    }
+
     /// Asks for a thread.
     fn start(self: &Arc<Self>) -> io::Result<()> {
         (self.start)(self).inspect_err(|_| self.flow.update(|flow| flow.is_started = false))
@@ -289,7 +307,7 @@ impl<T, I> Pipe<T, I> {
     ) -> Poll<Result<R, Option<io::Error>>> {
         loop {
             // What was taken, and whether there is work for a thread again.
-            let (taken, begins) = ready!(self.flow.poll(cx, |flow| {
+            let (taken, begins) = ready!(self.poll_flow(cx, |flow| {
                 // The future that wanted the value back was dropped.
                 flow.is_stopping = false;
                 if flow.queue.is_empty() {
@@ -318,7 +336,7 @@ impl<T, I> Pipe<T, I> {
     /// Stops a thread that fills the queue. Returns the value, what was not taken, and what came
     /// last.
     fn poll_stop_filling(&self, cx: &Context<'_>) -> Poll<(Box<T>, VecDeque<I>, Option<End>)> {
-        self.flow.poll(cx, |flow| {
+        self.poll_flow(cx, |flow| {
             flow.is_stopping = true;
             let value = flow.value.take()?;
             Some((value, std::mem::take(&mut flow.queue), flow.end.take()))
@@ -328,7 +346,7 @@ impl<T, I> Pipe<T, I> {
     /// Waits until everything is written and flushed. Returns the value and the result.
     fn poll_stop_writing(self: &Arc<Self>, cx: &Context<'_>) -> Poll<io::Result<(Box<T>, End)>> {
         loop {
-            let stopped = ready!(self.flow.poll(cx, |flow| {
+            let stopped = ready!(self.poll_flow(cx, |flow| {
                 flow.is_stopping = true;
                 if flow.begin() {
                     return Some(None);
@@ -644,12 +662,12 @@ impl<T> Unblock<T> {
         let (value, result) = match &self.state {
             State::Idle(_) => return Poll::Ready(Ok(())),
             State::Calling(place, call) => {
-                let result = ready!(call.poll(cx)).expect("it catches panics");
+                let result = ready!(noted(call.poll(cx))).expect("it catches panics");
                 let end = result.map_or_else(End::Panicked, |()| End::Done);
                 (place.lock().take(), end)
             }
             State::Seeking(place, call, _) => {
-                let result = ready!(call.poll(cx)).expect("it catches panics");
+                let result = ready!(noted(call.poll(cx))).expect("it catches panics");
                 let end = result.map_or_else(End::Panicked, |_| End::Done);
                 (place.lock().take(), end)
             }
@@ -811,7 +829,7 @@ impl<T: Write + Send + 'static> Unblock<T> {
         }
         loop {
             if let State::Writing(pipe) = &self.state {
-                let put = ready!(pipe.flow.poll(cx, |flow| {
+                let put = ready!(pipe.poll_flow(cx, |flow| {
                     if flow.end.is_some() || flow.is_stopping {
                         return Some(None);
                     }
@@ -882,7 +900,7 @@ impl<T: Seek + Send + 'static> AsyncSeek for Unblock<T> {
             if let State::Seeking(place, call, sought) = &self.state {
                 // A seek whose future was dropped, if it was another.
                 let is_this = *sought == position;
-                let result = ready!(call.poll(cx)).expect("it catches panics");
+                let result = ready!(noted(call.poll(cx))).expect("it catches panics");
                 let value = place.lock().take();
                 self.state = State::Idle(value);
                 let result = result.unwrap_or_else(|panic| resume_unwind(panic));

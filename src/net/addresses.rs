@@ -5,6 +5,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::time::Duration;
 
+use super::happy_eyeballs::race;
 use super::resolver::look_up;
 use crate::reactor::now;
 use crate::time::timeout;
@@ -51,6 +52,11 @@ pub(super) mod sealed {
         #[doc(hidden)]
         const NAMES: bool;
 
+        /// Whether there may be several. Otherwise a program is linked without what tries several
+        /// at once.
+        #[doc(hidden)]
+        const MANY: bool;
+
         /// The addresses, or a host and a port to look up.
         #[doc(hidden)]
         fn parse(&self) -> io::Result<Parsed>;
@@ -67,7 +73,8 @@ pub(super) mod sealed {
 
 use sealed::{Parsed, Sealed};
 
-/// Looks up the addresses of `host`. Addresses are returned as they are.
+/// Looks up the addresses of `host`, by the system's resolver or
+/// [the runtime's own](crate::runtime::Builder::resolver). Addresses are returned as they are.
 ///
 /// # Examples
 ///
@@ -149,7 +156,26 @@ where
     Err(last.unwrap_or_else(no_addresses))
 }
 
-/// The same within `limit`. Each address gets an equal share of the time that is left.
+/// Connects to the addresses as RFC 8305 says: see [`race`].
+pub(super) async fn first_to_connect<A, T, F>(
+    host: A,
+    mut attempt: impl FnMut(SocketAddr) -> F,
+) -> io::Result<T>
+where
+    A: AsyncToSocketAddrs,
+    F: Future<Output = io::Result<T>>,
+{
+    match lookup(&host).await? {
+        Addresses::One(address) => attempt(address).await,
+        Addresses::Many(_) if !A::MANY => unreachable!("it is one address"),
+        Addresses::Many(addresses) => {
+            let result = race(addresses, attempt).await;
+            result.unwrap_or_else(|| Err(no_addresses()))
+        }
+    }
+}
+
+/// [`first_that_works`] within `limit`. Each address gets an equal share of the time that is left.
 pub(super) async fn first_that_works_within<T, F>(
     limit: Duration,
     host: impl AsyncToSocketAddrs,
@@ -187,10 +213,11 @@ fn no_addresses() -> io::Error {
 }
 
 macro_rules! addresses {
-    ($names:literal; $($type:ty: |$it:ident| $parse:expr;)*) => {$(
+    ($names:literal, $many:literal; $($type:ty: |$it:ident| $parse:expr;)*) => {$(
         impl AsyncToSocketAddrs for $type {}
         impl Sealed for $type {
             const NAMES: bool = $names;
+            const MANY: bool = $many;
 
             fn parse(&self) -> io::Result<Parsed> {
                 let $it = self;
@@ -200,18 +227,21 @@ macro_rules! addresses {
     )*};
 }
 
-addresses! { false;
+addresses! { false, false;
     SocketAddr: |it| Ok(Parsed::One(*it));
     SocketAddrV4: |it| Ok(Parsed::One((*it).into()));
     SocketAddrV6: |it| Ok(Parsed::One((*it).into()));
     (IpAddr, u16): |it| Ok(Parsed::One((*it).into()));
     (Ipv4Addr, u16): |it| Ok(Parsed::One((*it).into()));
     (Ipv6Addr, u16): |it| Ok(Parsed::One((*it).into()));
+}
+
+addresses! { false, true;
     [SocketAddr]: |it| Ok(Parsed::Many(it.to_vec()));
     Vec<SocketAddr>: |it| Ok(Parsed::Many(it.clone()));
 }
 
-addresses! { true;
+addresses! { true, true;
     (&str, u16): |it| Ok(host_and_port(it.0, it.1));
     (String, u16): |it| Ok(host_and_port(&it.0, it.1));
     String: |it| it.as_str().parse_text();
@@ -221,6 +251,7 @@ addresses! { true;
 impl<T: AsyncToSocketAddrs + ?Sized> AsyncToSocketAddrs for &T {}
 impl<T: Sealed + ?Sized> Sealed for &T {
     const NAMES: bool = T::NAMES;
+    const MANY: bool = T::MANY;
 
     fn parse(&self) -> io::Result<Parsed> {
         (**self).parse()
@@ -230,6 +261,7 @@ impl<T: Sealed + ?Sized> Sealed for &T {
 impl<const N: usize> AsyncToSocketAddrs for [SocketAddr; N] {}
 impl<const N: usize> Sealed for [SocketAddr; N] {
     const NAMES: bool = false;
+    const MANY: bool = true;
 
     fn parse(&self) -> io::Result<Parsed> {
         self[..].parse()

@@ -105,7 +105,9 @@ pub trait Listener: Send + Sync {
     /// `serve` keeps the future until it completes, and drops it before that only when it stops or
     /// is dropped itself. So this may take several steps: accept, then a handshake. But there is
     /// only one at a time, and a peer whose handshake is slow delays all others; in the handler it
-    /// delays nobody.
+    /// delays nobody. When `serve` stops it accepts what waits in the queue, and drops a future
+    /// that is not done at once: connections whose handshakes are in the handler have the grace
+    /// period for them, those here do not.
     ///
     /// `serve` goes on after an error, unless its code says that the socket does not listen. An
     /// error that may recur at once should be one of the system's, so that `serve` can pause.

@@ -63,11 +63,13 @@
 mod addresses;
 #[cfg(feature = "compat")]
 mod compat;
+mod happy_eyeballs;
 mod listener;
 mod macros;
 mod readiness;
 mod resolver;
 mod serve;
+mod serve_on_workers;
 mod socket;
 mod split;
 mod tcp;
@@ -78,6 +80,7 @@ pub mod unix;
 pub use addresses::{AsyncToSocketAddrs, resolve};
 pub use listener::Listener;
 pub use serve::{Serve, Summary, serve};
+pub use serve_on_workers::{ServeOnWorkers, serve_on_workers};
 pub use split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, WriteHalf};
 pub use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, SocketAddrV4, SocketAddrV6};
 pub use tcp::{Incoming, TcpListener, TcpStream};

@@ -1,34 +1,290 @@
 //! Name lookups. The system's resolver blocks, so it is called on threads of the
-//! [pool](crate::pool), some of which are reserved for this.
+//! [pool](crate::pool), some of which are reserved for this. A runtime may have a resolver of its
+//! own, whose future is then a task of that runtime.
+//!
+//! **Identical lookups under way are joined**: a hundred connections to one host ask once, and
+//! occupy one thread. Nothing is kept beyond that: a lookup that begins after the answer asks anew.
+//! What one runtime's own resolver is asked has nothing to do with what others are.
+//!
+//! Who asks holds a [`Lookup`]; the list has it by name, weakly. When the last one gives up, the
+//! call is dropped, and never made if no thread has begun it; a task is cancelled. An entry of the
+//! list is removed by whoever has the answer, or by the drop of its `Lookup`, whichever comes
+//! first; each knows its own by a number. No `Lookup` is dropped under the lock of the list, which
+//! it takes; and no task is spawned there, which may drop it at once.
+//!
+//! A resolver may ask for names itself ([`Asking`]). It is not asked again for these, or it would
+//! wait for its own answer. That of another runtime is, which it may drive.
 
-use std::future::poll_fn;
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::future::{Future, poll_fn};
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock, Weak};
+use std::task::{Context, Poll};
 
-use crate::pool::{Class, POOL};
+use crate::event::Latch;
+use crate::pool::{Call, Class, POOL};
+use crate::runtime::Handle;
+use crate::scheduler::{Leaf, Resolver, waits_for};
+use crate::sync::Mutex;
+use crate::task::Task;
 
-/// Asks the system's resolver. If the future is dropped before a thread has begun, the lookup is
-/// never made.
+/// Asks the resolver of the runtime that this thread drives, or else the system's. If the future is
+/// dropped before a thread has begun, and nobody else asks the same, the lookup is never made.
 pub(super) async fn look_up(host: String, port: u16) -> io::Result<Vec<SocketAddr>> {
-    let call = POOL.call(Class::Lookup, move || ask(&host, port))?;
-    let answer = poll_fn(|cx| call.poll(cx)).await;
-    answer.unwrap_or_else(|| Err(io::Error::other("the name lookup panicked")))
+    #[cfg(feature = "sim")]
+    if let Some(answer) = crate::sim::kernel::look_up(&host) {
+        let (address, delay) = answer?;
+        crate::time::Timer::after(delay).await;
+        return Ok(vec![SocketAddr::new(address, port)]);
+    }
+    LOOKUPS.look_up(host, port).await
 }
 
-fn ask(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
-    match (host, port).to_socket_addrs() {
+/// Addresses without a port; or the kind and the words of an error, which are passed to several.
+type Answer = Result<Vec<SocketAddr>, (io::ErrorKind, String)>;
+
+/// Who is asked (zero: the system), and for which host.
+type Name = (usize, String);
+
+const SYSTEM: usize = 0;
+
+/// Lookups under way.
+struct Lookups {
+    list: Mutex<List>,
+    /// The system's resolver.
+    ask: fn(&str) -> Answer,
+}
+
+struct List {
+    /// The number and the lookup of each name.
+    lookups: BTreeMap<Name, (u64, Weak<Lookup>)>,
+    /// How many there ever were.
+    count: u64,
+}
+
+/// The lookups of the process.
+static LOOKUPS: Lookups = Lookups::new(ask);
+
+/// One lookup, for all that wait for it.
+struct Lookup {
+    lookups: &'static Lookups,
+    name: Name,
+    number: u64,
+    outcome: Arc<Outcome>,
+    _call: Option<Call<()>>,
+    /// Of a runtime's own resolver.
+    task: OnceLock<Task<()>>,
+}
+
+/// What a lookup shares with whoever makes it.
+#[derive(Default)]
+struct Outcome {
+    answer: OnceLock<Answer>,
+    answered: Latch,
+}
+
+impl Lookups {
+    const fn new(ask: fn(&str) -> Answer) -> Lookups {
+        Lookups {
+            list: Mutex::new(List {
+                lookups: BTreeMap::new(),
+                count: 0,
+            }),
+            ask,
+        }
+    }
+
+    async fn look_up(&'static self, host: String, port: u16) -> io::Result<Vec<SocketAddr>> {
+        let lookup = self.join(host)?;
+        let mut answered = lookup.outcome.answered.wait();
+        poll_fn(|cx| {
+            let result = Pin::new(&mut answered).poll(cx);
+            if result.is_pending() {
+                waits_for(Leaf::Lookup);
+            }
+            result
+        })
+        .await;
+        match lookup.outcome.answer.get() {
+            Some(Ok(addresses)) => {
+                let mut addresses = addresses.clone();
+                addresses.iter_mut().for_each(|it| it.set_port(port));
+                Ok(addresses)
+            }
+            Some(Err((kind, words))) => Err(io::Error::new(*kind, words.clone())),
+            None => Err(io::Error::other(
+                "the name lookup panicked, or the runtime of its resolver has ended",
+            )),
+        }
+    }
+
+    /// The lookup of `host` that is under way, or a new one.
+    fn join(&'static self, host: String) -> io::Result<Arc<Lookup>> {
+        let own = own_resolver();
+        let asked = own.as_ref().map_or(SYSTEM, |(_, resolver)| resolver.id());
+        let name = (asked, host);
+        let mut list = self.list.lock();
+        let under_way = list.lookups.get(&name);
+        if let Some(lookup) = under_way.and_then(|(_, lookup)| lookup.upgrade()) {
+            return Ok(lookup);
+        }
+        let number = list.count;
+        let outcome = Arc::<Outcome>::default();
+        // A thread may have the answer at once: it waits for the lock before it removes the entry.
+        let end = End {
+            lookups: self,
+            name: name.clone(),
+            number,
+            outcome: outcome.clone(),
+        };
+        let (call, end) = match &own {
+            None => {
+                let call = POOL.call(Class::Lookup, move || end.ask())?;
+                (Some(call), None)
+            }
+            Some(_) => (None, Some(end)),
+        };
+        list.count += 1;
+        let lookup = Arc::new(Lookup {
+            lookups: self,
+            name: name.clone(),
+            number,
+            outcome,
+            _call: call,
+            task: OnceLock::new(),
+        });
+        let entry = (number, Arc::downgrade(&lookup));
+        list.lookups.insert(name, entry);
+        drop(list);
+        if let (Some((handle, resolver)), Some(end)) = (own, end) {
+            // Whatever becomes of the task, its end is told: also if it is dropped here.
+            let task = handle.spawn_named("name lookup", Tell(end).ask(resolver));
+            let _ = lookup.task.set(task);
+        }
+        Ok(lookup)
+    }
+
+    /// Removes a lookup from the list, if it is there yet.
+    fn remove(&self, name: &Name, number: u64) {
+        let mut list = self.list.lock();
+        if list.lookups.get(name).is_some_and(|it| it.0 == number) {
+            list.lookups.remove(name);
+        }
+    }
+}
+
+impl Drop for Lookup {
+    fn drop(&mut self) {
+        self.lookups.remove(&self.name, self.number);
+    }
+}
+
+/// The end of a lookup where it is made: tells those that wait, also after a panic.
+struct End {
+    lookups: &'static Lookups,
+    name: Name,
+    number: u64,
+    outcome: Arc<Outcome>,
+}
+
+impl End {
+    /// On a thread of the pool.
+    fn ask(self) {
+        let tell = Tell(self);
+        let End { lookups, name, .. } = &tell.0;
+        let answer = (lookups.ask)(&name.1);
+        let _ = tell.0.outcome.answer.set(answer);
+    }
+}
+
+struct Tell(End);
+
+impl Tell {
+    /// In a task of the runtime that has the resolver.
+    async fn ask(self, resolver: Resolver) {
+        let host = &self.0.name.1;
+        let asked = host.clone();
+        let asking = Asking {
+            id: resolver.id(),
+            // Also the call that makes the future may look up names.
+            lookup: Box::pin(async move { resolver.look_up(asked).await }),
+        };
+        let answer = match asking.await {
+            Ok(addresses) => Ok(addresses.into_iter().map(without_port).collect()),
+            Err(error) => Err(failed(host, &error)),
+        };
+        let _ = self.0.outcome.answer.set(answer);
+    }
+}
+
+impl Drop for Tell {
+    fn drop(&mut self) {
+        let End { lookups, name, .. } = &self.0;
+        lookups.remove(name, self.0.number);
+        self.0.outcome.answered.set();
+    }
+}
+
+thread_local! {
+    /// The resolver whose future this thread polls: the innermost, if that drives another runtime.
+    static ASKING: Cell<usize> = const { Cell::new(SYSTEM) };
+}
+
+/// The resolver of the runtime that this thread drives, unless that is what runs here.
+fn own_resolver() -> Option<(Handle, Resolver)> {
+    let handle = Handle::try_current()?;
+    let resolver = handle.resolver()?;
+    (resolver.id() != ASKING.get()).then_some((handle, resolver))
+}
+
+/// The future of a runtime's own resolver, and nothing else: whoever waits for the answer is woken
+/// outside of it, and may be foreign code that looks up names.
+struct Asking<F> {
+    id: usize,
+    lookup: Pin<Box<F>>,
+}
+
+impl<F: Future> Future for Asking<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        /// Also after a panic.
+        struct Restore(usize);
+        impl Drop for Restore {
+            fn drop(&mut self) {
+                ASKING.set(self.0);
+            }
+        }
+        let _restore = Restore(ASKING.replace(self.id));
+        self.lookup.as_mut().poll(cx)
+    }
+}
+
+fn without_port(ip: IpAddr) -> SocketAddr {
+    SocketAddr::new(ip, 0)
+}
+
+fn failed(host: &str, error: &io::Error) -> (io::ErrorKind, String) {
+    (error.kind(), format!("cannot resolve {host:?}: {error}"))
+}
+
+fn ask(host: &str) -> Answer {
+    match (host, 0).to_socket_addrs() {
         Ok(addresses) => Ok(addresses.collect()),
-        Err(error) => Err(io::Error::new(
-            error.kind(),
-            format!("cannot resolve {host:?}: {error}"),
-        )),
+        Err(error) => Err(failed(host, &error)),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use futures_lite::future::block_on;
+    use crate::event::Event;
+    use futures_lite::future::{block_on, poll_once};
+    use std::sync::LazyLock;
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
     /// More lookups at once than there may be threads, some of which are cancelled.
     #[test]
@@ -41,11 +297,66 @@ mod tests {
             .collect();
         for _ in 0..64 {
             let mut lookup = Box::pin(look_up("localhost".into(), 1));
-            block_on(futures_lite::future::poll_once(&mut lookup));
+            block_on(poll_once(&mut lookup));
         }
         for (port, lookup) in lookups {
             let addresses = lookup.join().unwrap().unwrap();
             assert_eq!(addresses, [SocketAddr::from(([127, 0, 0, 1], port))]);
         }
+    }
+
+    #[test]
+    fn identical_lookups_under_way_are_joined_and_later_ones_ask_anew() {
+        static ASKED: AtomicUsize = AtomicUsize::new(0);
+        static GO_ON: LazyLock<Event> = LazyLock::new(Event::new);
+        static OURS: Lookups = Lookups::new(|host| {
+            ASKED.fetch_add(1, SeqCst);
+            block_on(GO_ON.wait());
+            match host {
+                "known" => Ok(vec![SocketAddr::from(([127, 0, 0, 1], 0))]),
+                "broken" => panic!("on purpose"),
+                _ => Err((io::ErrorKind::NotFound, "unknown".into())),
+            }
+        });
+        let entries = || OURS.list.lock().lookups.len();
+
+        for round in 1..=2 {
+            let mut all: Vec<_> = (1..=50)
+                .map(|port| Box::pin(OURS.look_up("known".into(), port)))
+                .collect();
+            for lookup in &mut all {
+                assert!(block_on(poll_once(lookup)).is_none());
+            }
+            // Some give up.
+            all.truncate(40);
+            GO_ON.set();
+            for (lookup, port) in all.into_iter().zip(1..) {
+                let addresses = block_on(lookup).unwrap();
+                assert_eq!(addresses, [SocketAddr::from(([127, 0, 0, 1], port))]);
+            }
+            assert_eq!((ASKED.load(SeqCst), entries()), (round, 0));
+        }
+
+        for (host, kind) in [
+            ("other", io::ErrorKind::NotFound),
+            ("broken", io::ErrorKind::Other),
+        ] {
+            let mut all = [(); 2].map(|()| Box::pin(OURS.look_up(host.into(), 1)));
+            for lookup in &mut all {
+                assert!(block_on(poll_once(lookup)).is_none());
+            }
+            GO_ON.set();
+            for lookup in all {
+                assert_eq!(block_on(lookup).unwrap_err().kind(), kind);
+            }
+        }
+        assert_eq!((ASKED.load(SeqCst), entries()), (4, 0));
+
+        // All give up: whether or not it was begun, nothing is left, and the next one asks anew.
+        let mut lookup = Box::pin(OURS.look_up("known".into(), 1));
+        assert!(block_on(poll_once(&mut lookup)).is_none());
+        drop(lookup);
+        assert_eq!(entries(), 0);
+        GO_ON.set();
     }
 }

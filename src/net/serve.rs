@@ -1,4 +1,5 @@
 //! [`serve`]: a loop that accepts connections, and survives the errors that accepting brings.
+//! [`serve_on_workers`](super::serve_on_workers()) runs one on each worker.
 //!
 //! Each round checks, in this order, whether the loop is to stop, whether a connection has ended,
 //! and whether another one can be accepted. A listener's `accept` may take several steps, with a
@@ -15,6 +16,16 @@
 //!   end of one of its connections, which most likely frees what was missing.
 //! * The socket does not listen: the loop ends.
 //!
+//! When the loop is to stop, and connections have a grace period, it first accepts what waits in
+//! the listener's queue: the kernel has told those clients that they are connected. It has found
+//! the queue empty when an attempt would wait, and would wait again after a yield: the first time
+//! it may be the task's budget that was used up. An attempt that waits for a peer, in a later step,
+//! is not told from one that waits for a connection. So neither is waited for: without a connection
+//! in the queue each server would take its whole grace period to stop.
+//!
+//! Nothing tells whether the queue is shared with a program that goes on (its descriptor may have
+//! been inherited, or sent), so whether to accept from it can be switched.
+//!
 //! The connections are tasks of a [`TaskSet`], so none is left when the loop ends or is dropped,
 //! and a connection counts as ended when its descriptor is closed.
 
@@ -27,7 +38,10 @@ use std::task::{Poll, ready};
 use std::thread;
 use std::time::Duration;
 
+use futures_lite::future::{poll_once, yield_now};
+
 use super::listener::Listener;
+use super::socket::BACKLOG;
 use crate::runtime::TaskSet;
 use crate::sys::{AfterAcceptError, after_accept_error};
 use crate::time::{Timer, timeout};
@@ -40,12 +54,19 @@ const LONGEST_REST: Duration = Duration::from_millis(50);
 /// After this many errors in a row, each about one connection, the loop pauses too.
 const AT_ONCE: u32 = 16;
 
+/// How many connections are accepted after the loop was told to stop: as many as the queue of a
+/// listener of ours holds. More have come since, and would keep it from ever stopping.
+const MOST_QUEUED: usize = BACKLOG as usize;
+
 /// Accepts connections for as long as it is awaited, and runs `handler`'s future for each in a task
 /// of its own.
 ///
 /// It goes on when no descriptor is left, when a connection was aborted before it was accepted, and
 /// when a handler panics. A [`limit`](Serve::limit), an [end](Serve::until) and a [grace
 /// period](Serve::grace) can be set before it is awaited.
+///
+/// The handler's future owns what it needs, since it is a task. So what connections share is cloned
+/// into an `async move` block, as below; an `async` closure will do if it captures nothing.
 ///
 /// # Examples
 ///
@@ -114,6 +135,7 @@ where
         until: pending(),
         limit: usize::MAX,
         grace: Duration::ZERO,
+        drains: true,
         on_error: Box::new(|_| {}),
     }
 }
@@ -153,6 +175,7 @@ pub struct Serve<'a, L, H, U = Pending<()>> {
     until: U,
     limit: usize,
     grace: Duration,
+    drains: bool,
     on_error: Box<dyn FnMut(&io::Error) + Send + 'a>,
 }
 
@@ -179,8 +202,10 @@ impl<'a, L, H, U> Serve<'a, L, H, U> {
     /// Stops when `end` completes: closes the listener, gives the connections their
     /// [grace period](Self::grace), and completes.
     ///
-    /// Connections that nobody has accepted by then are reset by the system. A clone of the
-    /// listener keeps them waiting.
+    /// With a grace period, those that wait in the listener's queue are accepted first, as far as
+    /// the [limit](Self::limit) allows, unless that is [switched off](Self::drain). Those that are
+    /// left there, or come between that and the listener's end, are reset by the system. If the
+    /// listener is shared (with a clone, or another process), they wait for whoever else accepts.
     ///
     /// ```
     /// use polder::net::{TcpListener, serve};
@@ -207,12 +232,17 @@ impl<'a, L, H, U> Serve<'a, L, H, U> {
             until: end,
             limit: self.limit,
             grace: self.grace,
+            drains: self.drains,
             on_error: self.on_error,
         }
     }
 
     /// Sets how long connections may go on after the server has stopped. Those that are left after
     /// that are cancelled. The default is zero; [`Duration::MAX`] means without limit.
+    ///
+    /// Connections that wait in the listener's queue when it stops are accepted first: see
+    /// [`drain`](Self::drain). One whose [`accept`](Listener::accept) takes several steps, and is
+    /// in the middle of these, is dropped.
     ///
     /// ```
     /// use polder::io::AsyncWriteExt;
@@ -237,6 +267,40 @@ impl<'a, L, H, U> Serve<'a, L, H, U> {
     /// ```
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
+        self
+    }
+
+    /// Sets whether connections that wait in the listener's queue when the server stops are
+    /// accepted first. The default is `true`, which has an effect with a [grace
+    /// period](Self::grace) only.
+    ///
+    /// Switch it off where others accept from the same queue and go on: a clone of the listener
+    /// that another server has, or the next version of the program, which was passed the
+    /// descriptor. Connections that wait are left to them then. (If there is nobody else, the
+    /// system resets them.)
+    ///
+    /// ```
+    /// use polder::net::{TcpListener, TcpStream, serve};
+    /// use std::time::Duration;
+    ///
+    /// polder::block_on(async {
+    ///     let listener = TcpListener::bind("127.0.0.1:0").await?;
+    ///     let heir = listener.clone();
+    ///     let client = TcpStream::connect(listener.local_addr()?).await?;
+    ///     let summary = serve(listener, |_stream, _peer| async {})
+    ///         .until(async {})
+    ///         .grace(Duration::from_secs(5))
+    ///         .drain(false)
+    ///         .await?;
+    ///     assert_eq!(summary.accepted, 0);
+    ///     let (_stream, peer) = heir.accept().await?;
+    ///     assert_eq!(peer, client.local_addr()?);
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn drain(mut self, drain: bool) -> Self {
+        self.drains = drain;
         self
     }
 
@@ -268,6 +332,7 @@ impl<L, H, U> fmt::Debug for Serve<'_, L, H, U> {
         f.debug_struct("Serve")
             .field("limit", &self.limit)
             .field("grace", &self.grace)
+            .field("drain", &self.drains)
             .finish_non_exhaustive()
     }
 }
@@ -283,7 +348,32 @@ where
     type IntoFuture = Pin<Box<dyn Future<Output = io::Result<Summary>> + Send + 'a>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.run())
+        Box::pin(async move {
+            check_limit(self.limit)?;
+            let accepting = AcceptLoop {
+                listener: self.listener,
+                until: self.until,
+                limit: self.limit,
+                drains: self.drains && !self.grace.is_zero(),
+                on_error: self.on_error,
+            };
+            let spawn = |tasks: &mut TaskSet<()>, connection| drop(tasks.spawn(connection));
+            accepting
+                .run(self.handler, spawn)
+                .await
+                .end(self.grace)
+                .await
+        })
+    }
+}
+
+pub(super) fn check_limit(limit: usize) -> io::Result<()> {
+    match limit {
+        0 => Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "serve: the limit of connections must be at least 1",
+        )),
+        _ => Ok(()),
     }
 }
 
@@ -349,14 +439,11 @@ struct Connections {
 }
 
 impl Connections {
-    fn add<F>(&mut self, handler: impl FnOnce() -> F)
-    where
-        F: Future<Output = ()> + Send + 'static,
-    {
+    fn add<F>(&mut self, handler: impl FnOnce() -> F, spawn: impl FnOnce(&mut TaskSet<()>, F)) {
         self.summary.accepted += 1;
         // A handler may panic before there is a future.
         match catch_unwind(AssertUnwindSafe(handler)) {
-            Ok(connection) => self.tasks.spawn(connection),
+            Ok(connection) => spawn(&mut self.tasks, connection),
             Err(panic) => self.summary.count(Err(panic)),
         }
         self.summary.most_at_once = self.summary.most_at_once.max(self.tasks.len());
@@ -367,15 +454,28 @@ impl Connections {
             self.summary.count(result);
         }
     }
+}
 
+/// What is left of a loop that accepts no more: its connections, and why it has ended if it was not
+/// told to.
+pub(super) struct Stopped {
+    connections: Connections,
+    error: Option<io::Error>,
+}
+
+impl Stopped {
     /// Waits out the grace period, then cancels what is left.
-    async fn end(mut self, grace: Duration) -> Summary {
+    pub(super) async fn end(self, grace: Duration) -> io::Result<Summary> {
+        let mut connections = self.connections;
         // Also where there is no grace, for the sake of those that are done.
-        if timeout(grace, self.join_all()).await.is_err() {
-            self.summary.cancelled = self.tasks.cancel_all().await as u64;
-            self.join_all().await;
+        if timeout(grace, connections.join_all()).await.is_err() {
+            connections.summary.cancelled = connections.tasks.cancel_all().await as u64;
+            connections.join_all().await;
         }
-        self.summary
+        match self.error {
+            None => Ok(connections.summary),
+            Some(error) => Err(error),
+        }
     }
 }
 
@@ -387,25 +487,35 @@ enum Turn<C> {
     Rested,
 }
 
-impl<L, H, U> Serve<'_, L, H, U>
+/// The loop of one listener.
+pub(super) struct AcceptLoop<'a, L, U> {
+    pub(super) listener: L,
+    pub(super) until: U,
+    /// Not zero: see [`check_limit`].
+    pub(super) limit: usize,
+    /// Whether what waits in the listener's queue is accepted when it stops.
+    pub(super) drains: bool,
+    pub(super) on_error: Box<dyn FnMut(&io::Error) + Send + 'a>,
+}
+
+impl<L, U> AcceptLoop<'_, L, U>
 where
     L: Listener,
     U: Future<Output = ()>,
 {
-    async fn run<F>(mut self) -> io::Result<Summary>
+    /// Accepts connections until it is to stop, or cannot go on, and closes the listener. `spawn`
+    /// makes a task of a handler's future.
+    pub(super) async fn run<H, F>(
+        mut self,
+        mut handler: H,
+        spawn: fn(&mut TaskSet<()>, F),
+    ) -> Stopped
     where
         H: FnMut(L::Stream, L::Address) -> F,
-        F: Future<Output = ()> + Send + 'static,
     {
-        if self.limit == 0 {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "serve: the limit of connections must be at least 1",
-            ));
-        }
         let mut connections = Connections::default();
+        let mut trouble = Trouble::default();
         let error = {
-            let mut trouble = Trouble::default();
             let mut until = pin!(self.until);
             // For as many rounds as it takes; dropped before the listener that it borrows.
             let mut accept = pin!(None);
@@ -439,26 +549,75 @@ where
                     Turn::Ended(result) => connections.summary.count(result),
                     Turn::Accepted(Ok((stream, address))) => {
                         trouble = Trouble::default();
-                        connections.add(|| (self.handler)(stream, address));
+                        connections.add(|| handler(stream, address), spawn);
                     }
                     Turn::Accepted(Err(error)) => {
                         connections.summary.errors += 1;
-                        if trouble.is_new(&error) {
-                            (self.on_error)(&error);
-                        }
+                        trouble.tell(&error, &mut *self.on_error);
                         match after_accept_error(&error) {
                             AfterAcceptError::End => break Some(error),
-                            what => trouble.add(what, &error),
+                            what => trouble.count(what),
                         }
                     }
                 }
             }
         };
+        if error.is_none() && self.drains {
+            let (limit, on_error) = (self.limit, &mut *self.on_error);
+            let connections = &mut connections;
+            drain(
+                &self.listener,
+                limit,
+                connections,
+                handler,
+                spawn,
+                trouble,
+                on_error,
+            )
+            .await;
+        }
         drop(self.listener);
-        let summary = connections.end(self.grace).await;
-        match error {
-            None => Ok(summary),
-            Some(error) => Err(error),
+        Stopped { connections, error }
+    }
+}
+
+/// Accepts what waits in the listener's queue: see the head of this file. No error stops it but one
+/// that the next attempt would most likely meet again.
+async fn drain<L: Listener, F>(
+    listener: &L,
+    limit: usize,
+    connections: &mut Connections,
+    mut handler: impl FnMut(L::Stream, L::Address) -> F,
+    spawn: fn(&mut TaskSet<()>, F),
+    mut trouble: Trouble,
+    on_error: &mut (dyn FnMut(&io::Error) + Send),
+) {
+    for _ in 0..MOST_QUEUED {
+        while let Some(result) = connections.tasks.try_join_next_result() {
+            connections.summary.count(result);
+        }
+        if connections.tasks.len() >= limit {
+            break;
+        }
+        let mut accept = pin!(listener.accept());
+        let mut accepted = poll_once(accept.as_mut()).await;
+        if accepted.is_none() {
+            yield_now().await;
+            accepted = poll_once(accept).await;
+        }
+        match accepted {
+            Some(Ok((stream, address))) => {
+                trouble = Trouble::default();
+                connections.add(|| handler(stream, address), spawn);
+            }
+            Some(Err(error)) => {
+                connections.summary.errors += 1;
+                trouble.tell(&error, on_error);
+                if after_accept_error(&error) != AfterAcceptError::Again {
+                    break;
+                }
+            }
+            None => break,
         }
     }
 }
@@ -475,12 +634,15 @@ struct Trouble {
 }
 
 impl Trouble {
-    fn is_new(&self, error: &io::Error) -> bool {
-        self.last != Some((error.kind(), error.raw_os_error()))
+    /// Reports an error unless it is the last one again.
+    fn tell(&mut self, error: &io::Error, report: &mut dyn FnMut(&io::Error)) {
+        let code = Some((error.kind(), error.raw_os_error()));
+        if std::mem::replace(&mut self.last, code) != code {
+            report(error);
+        }
     }
 
-    fn add(&mut self, what: AfterAcceptError, error: &io::Error) {
-        self.last = Some((error.kind(), error.raw_os_error()));
+    fn count(&mut self, what: AfterAcceptError) {
         self.count = self.count.saturating_add(1);
         if what == AfterAcceptError::Rest || self.count > AT_ONCE {
             let rest = self.next_rest.clamp(SHORTEST_REST, LONGEST_REST);

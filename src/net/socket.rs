@@ -2,7 +2,8 @@
 //!
 //! Every socket in `net` binds, connects, accepts, reads, writes and sets options through this
 //! file. Nothing above it sees the kernel's socket but through `AsFd` (`AsSocket`), and nothing
-//! beside it asks the kernel but `resolver.rs`. A simulated network would take its place.
+//! beside it asks the kernel but `resolver.rs`, and dumps, for addresses. In a simulated world
+//! (feature `sim`) a second arm of each operation asks `sim::kernel` instead.
 //!
 //! Every operation goes through the loop of `io/operation.rs`. What is said here is how far a
 //! socket of ours trusts its events ([`Trust`]), and when a short read shows
@@ -22,12 +23,14 @@ use socket2::{Domain, Protocol, SockAddr, SockRef, Type};
 use crate::io::operation::{self, Operation, Trust};
 use crate::poller::Interest;
 use crate::reactor::{Direction, Io, Snapshot, Source, SourceKind};
+#[cfg(feature = "sim")]
+use crate::sim::kernel::{self, SimSocket, SimSocketId};
 use crate::sys::{self, BorrowedDescriptor, OwnedDescriptor};
 use crate::time::{Timer, timeout};
 
 /// The length of a listener's queue. The system caps it at a limit of its own (Linux: 4,096 since
 /// 5.4). When the queue is full, clients retry after a second.
-const BACKLOG: i32 = 4_096;
+pub(super) const BACKLOG: i32 = 4_096;
 
 /// The first and the longest pause between attempts where no event says that one is worth making:
 /// a Unix connect to a listener whose queue is full, a Unix datagram to a receiver whose queue is.
@@ -131,6 +134,18 @@ pub(super) enum Group {
     V6(Ipv6Addr, u32),
 }
 
+/// The second arm of what is asked of the kernel: `in_world!(socket, |it| answer)` returns the
+/// answer if the socket is a simulated one, and is nothing without the feature `sim`.
+macro_rules! in_world {
+    ($socket:expr, |$it:ident| $answer:expr) => {
+        #[cfg(feature = "sim")]
+        if $socket.is_simulated {
+            let $it = $socket.simulated();
+            return $answer;
+        }
+    };
+}
+
 /// Sealed: it appears in the public trait [`Stream`](super::macros::Stream), and cannot be named
 /// outside the crate.
 #[derive(Clone, Debug)]
@@ -144,6 +159,103 @@ pub struct Socket {
     /// Of a Unix stream or listener: whether we have made the kernel refuse descriptors. As long as
     /// nobody has changed that, [`Source::is_bytes_only`], its short reads need no `recvmsg`.
     plain: bool,
+    /// It belongs to a simulated world.
+    #[cfg(feature = "sim")]
+    is_simulated: bool,
+}
+
+/// In a simulated world.
+#[cfg(feature = "sim")]
+impl Socket {
+    fn in_world(socket: SimSocket, socket_type: SocketType) -> io::Result<Socket> {
+        Ok(Socket {
+            io: Io::simulated(socket, socket_type.kind(true))?,
+            socket_type,
+            plain: true,
+            is_simulated: true,
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn simulated(&self) -> SimSocketId {
+        let simulated = self.io.source().simulated();
+        simulated.expect("the flag says that it is simulated")
+    }
+
+    fn bind_in_world(socket_type: SocketType, address: &SockAddr) -> io::Result<Socket> {
+        match socket_type {
+            SocketType::TcpListener => {
+                let socket = SimSocket::listen(internet(address.clone())?, BACKLOG as usize)?;
+                Socket::in_world(socket, socket_type)
+            }
+            other => Err(kernel::unsupported(other.name())),
+        }
+    }
+
+    async fn connect_in_world(socket_type: SocketType, address: &SockAddr) -> io::Result<Socket> {
+        if socket_type != SocketType::TcpStream {
+            return Err(kernel::unsupported(socket_type.name()));
+        }
+        let socket = SimSocket::connect(internet(address.clone())?)?;
+        let socket = Socket::in_world(socket, socket_type)?;
+        let id = socket.simulated();
+        socket
+            .run(Direction::Write, |_| match id.is_connected()? {
+                true => Ok(()),
+                false => Err(io::ErrorKind::WouldBlock.into()),
+            })
+            .await?;
+        Ok(socket)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn set_in_world(&self, option: Opt) -> io::Result<()> {
+        self.simulated().options(|options| {
+            match option {
+                Opt::Linger(linger) => options.set_linger(linger),
+                Opt::Nodelay(nodelay) => options.nodelay = nodelay,
+                Opt::Ttl(ttl) => options.set_ttl(ttl)?,
+                other => return Err(kernel::unsupported(&format!("the option {other:?}"))),
+            }
+            Ok(())
+        })?
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn read_in_world(&self, seen: Snapshot, bytes: &mut [u8]) -> io::Result<usize> {
+        self.read_vectored_in_world(seen, &mut [IoSliceMut::new(bytes)])
+    }
+
+    #[cold]
+    fn read_vectored_in_world(
+        &self,
+        seen: Snapshot,
+        buffers: &mut [IoSliceMut<'_>],
+    ) -> io::Result<usize> {
+        let wanted = buffers.iter().map(|buffer| buffer.len()).sum();
+        let read = self.simulated().read(buffers)?;
+        self.note_short_read(seen, read, wanted);
+        Ok(read)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn write_in_world(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.simulated().write(&[IoSlice::new(bytes)])
+    }
+}
+
+/// Fails in a simulated world, which has no descriptors of the system's.
+fn not_in_world(what: &str) -> io::Result<()> {
+    #[cfg(feature = "sim")]
+    if kernel::is_here() {
+        return Err(kernel::unsupported(what));
+    }
+    let _ = what;
+    Ok(())
 }
 
 impl Socket {
@@ -172,6 +284,8 @@ impl Socket {
             io,
             socket_type,
             plain,
+            #[cfg(feature = "sim")]
+            is_simulated: false,
         }
     }
 
@@ -181,6 +295,7 @@ impl Socket {
         descriptor: OwnedDescriptor,
         socket_type: SocketType,
     ) -> io::Result<Socket> {
+        not_in_world("adopting a descriptor")?;
         let socket = SockRef::from(&descriptor);
         prepare(&socket, socket_type)?;
         // Some systems cannot answer this for a datagram socket.
@@ -195,6 +310,10 @@ impl Socket {
 
     /// Binds to one address; a listener also listens.
     pub(super) fn bind(socket_type: SocketType, address: &SockAddr) -> io::Result<Socket> {
+        #[cfg(feature = "sim")]
+        if kernel::is_here() {
+            return Socket::bind_in_world(socket_type, address);
+        }
         let socket = create(socket_type, address.domain())?;
         if sys::REUSES_ADDRESS && socket_type == SocketType::TcpListener {
             socket.set_reuse_address(true)?;
@@ -203,12 +322,43 @@ impl Socket {
         Ok(Socket::new(socket.into(), socket_type))
     }
 
+    /// Binds several listeners to one address, among which the kernel distributes connections;
+    /// where it does not, they are clones of one.
+    pub(super) fn bind_balanced(
+        socket_type: SocketType,
+        address: &SockAddr,
+        count: usize,
+    ) -> io::Result<Vec<Socket>> {
+        #[cfg(feature = "sim")]
+        if kernel::is_here() {
+            let only = Socket::bind(socket_type, address)?;
+            return Ok(vec![only; count]);
+        }
+        let mut sockets: Vec<Socket> = Vec::new();
+        while sockets.len() < count {
+            let socket = create(socket_type, address.domain())?;
+            if sys::REUSES_ADDRESS {
+                socket.set_reuse_address(true)?;
+            }
+            if !sys::set_balanced(&socket)? {
+                let only = Socket::bind(socket_type, address)?;
+                return Ok(vec![only; count]);
+            }
+            // The first one may ask for a free port.
+            let first = sockets.first().map(Socket::local_addr).transpose()?;
+            bind_and_listen(&socket, socket_type, first.as_ref().unwrap_or(address))?;
+            sockets.push(Socket::new(socket.into(), socket_type));
+        }
+        Ok(sockets)
+    }
+
     /// [`bind`](Self::bind) for a foreign socket, whose options were set before.
     pub(super) fn bind_with(
         socket: OwnedDescriptor,
         socket_type: SocketType,
         address: &SockAddr,
     ) -> io::Result<Socket> {
+        not_in_world("binding a descriptor")?;
         let socket = socket2::Socket::from(socket);
         prepare(&SockRef::from(&socket), socket_type)?;
         bind_and_listen(&socket, socket_type, address)?;
@@ -218,6 +368,7 @@ impl Socket {
     /// A Unix socket without an address.
     #[cfg(unix)]
     pub(super) fn unbound(socket_type: SocketType) -> io::Result<Socket> {
+        not_in_world(socket_type.name())?;
         Ok(Socket::new(
             create(socket_type, Domain::UNIX)?.into(),
             socket_type,
@@ -227,6 +378,7 @@ impl Socket {
     /// Two connected Unix sockets.
     #[cfg(unix)]
     pub(super) fn pair(socket_type: SocketType) -> io::Result<(Socket, Socket)> {
+        not_in_world(socket_type.name())?;
         let (a, b) = socket2::Socket::pair(Domain::UNIX, socket_type.r#type(), None)?;
         for socket in [&a, &b] {
             socket.set_nonblocking(true)?;
@@ -241,7 +393,6 @@ impl Socket {
     /// Returns the descriptor, which stays non-blocking; a duplicate of it if clones share it. It
     /// takes descriptors again.
     pub(super) fn into_descriptor(self) -> io::Result<OwnedDescriptor> {
-        #[cfg(unix)]
         if self.plain && self.socket_type.takes_descriptors() {
             self.set_passrights(true)?;
         }
@@ -270,7 +421,6 @@ impl Socket {
         sys::passrights(self)
     }
 
-    #[cfg(unix)]
     pub(super) fn set_passrights(&self, passrights: bool) -> io::Result<()> {
         // Before the kernel lets any in. Refusing them restores nothing: some may be in the queue.
         self.io.source().set_bytes_only(false);
@@ -278,6 +428,10 @@ impl Socket {
     }
 
     pub(super) fn set(&self, option: Opt) -> io::Result<()> {
+        #[cfg(feature = "sim")]
+        if self.is_simulated {
+            return self.set_in_world(option);
+        }
         let socket = self.kernel();
         match option {
             Opt::Broadcast(on) => socket.set_broadcast(on),
@@ -295,6 +449,7 @@ impl Socket {
     }
 
     pub(super) fn linger(&self) -> io::Result<Option<Duration>> {
+        in_world!(self, |it| it.options(|options| options.linger));
         self.kernel().linger()
     }
 
@@ -311,10 +466,12 @@ impl Socket {
     }
 
     pub(super) fn nodelay(&self) -> io::Result<bool> {
+        in_world!(self, |it| it.options(|options| options.nodelay));
         self.kernel().tcp_nodelay()
     }
 
     pub(super) fn ttl(&self) -> io::Result<u32> {
+        in_world!(self, |it| it.options(|options| options.ttl));
         self.kernel().ttl_v4()
     }
 
@@ -338,6 +495,15 @@ impl Socket {
         sys::peer_cred(self)
     }
 
+    /// Whether it belongs to a simulated world.
+    #[inline]
+    fn is_simulated(&self) -> bool {
+        #[cfg(feature = "sim")]
+        return self.is_simulated;
+        #[cfg(not(feature = "sim"))]
+        false
+    }
+
     /// The kernel's socket: not to be handed out of this file.
     #[inline]
     fn kernel(&self) -> SockRef<'_> {
@@ -345,18 +511,25 @@ impl Socket {
     }
 
     pub(super) fn local_addr(&self) -> io::Result<SockAddr> {
+        in_world!(self, |it| it.local_addr().map(SockAddr::from));
         self.kernel().local_addr()
     }
 
     pub(super) fn peer_addr(&self) -> io::Result<SockAddr> {
+        in_world!(self, |it| it.peer_addr().map(SockAddr::from));
         self.kernel().peer_addr()
     }
 
     pub(super) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
-        self.kernel().shutdown(how)?;
+        self.shutdown_now(how)?;
         // Not every kernel reports it to waiters: completion ports under wine do not.
         self.io.source().wake(how != Shutdown::Write);
         Ok(())
+    }
+
+    fn shutdown_now(&self, how: Shutdown) -> io::Result<()> {
+        in_world!(self, |it| it.shutdown(how));
+        self.kernel().shutdown(how)
     }
 
     pub(super) fn shares_with(&self, other: &Socket) -> bool {
@@ -365,6 +538,10 @@ impl Socket {
 
     /// Connects a stream to one address.
     pub(super) async fn connect(socket_type: SocketType, address: &SockAddr) -> io::Result<Socket> {
+        #[cfg(feature = "sim")]
+        if kernel::is_here() {
+            return Socket::connect_in_world(socket_type, address).await;
+        }
         let socket = create(socket_type, address.domain())?;
         Socket::connect_created(socket, socket_type, address, Socket::new).await
     }
@@ -375,6 +552,7 @@ impl Socket {
         socket_type: SocketType,
         address: &SockAddr,
     ) -> io::Result<Socket> {
+        not_in_world("connecting a descriptor")?;
         let socket = socket2::Socket::from(socket);
         prepare(&SockRef::from(&socket), socket_type)?;
         Socket::connect_created(socket, socket_type, address, Socket::foreign).await
@@ -412,12 +590,11 @@ impl Socket {
                     return Err(error);
                 }
                 match kernel.peer_addr() {
+                    Err(error) if sys::has_been_reset(&socket.descriptor(), &error) => {
+                        Err(io::ErrorKind::ConnectionReset.into())
+                    }
                     Err(error) if error.kind() == io::ErrorKind::NotConnected => {
                         Err(io::ErrorKind::WouldBlock.into())
-                    }
-                    Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
-                        // macOS: the connection was established and has been reset since.
-                        Err(io::ErrorKind::ConnectionReset.into())
                     }
                     other => other.map(drop),
                 }
@@ -620,6 +797,11 @@ impl Socket {
 
     /// Accepts a connection. Skips those that their peers aborted while they were in the queue.
     fn accept_now(&self, _: Snapshot) -> io::Result<(Socket, SockAddr)> {
+        in_world!(self, |it| {
+            let (socket, peer) = it.accept()?;
+            let socket = Socket::in_world(socket, self.socket_type.accepted())?;
+            Ok((socket, peer.into()))
+        });
         let (descriptor, peer) = loop {
             match sys::accept(self) {
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
@@ -640,6 +822,7 @@ impl Socket {
 
     /// Reads, and leaves the bytes in the socket.
     fn peek_now(&self, seen: Snapshot, bytes: &mut [u8]) -> io::Result<usize> {
+        in_world!(self, |it| it.peek(bytes));
         let peeked = self.kernel().peek(to_fill(bytes));
         self.or_ended(peeked, seen, || Ok(0))
     }
@@ -674,6 +857,10 @@ impl Socket {
 
     #[inline]
     fn read_now(&self, seen: Snapshot, bytes: &mut [u8]) -> io::Result<usize> {
+        #[cfg(feature = "sim")]
+        if self.is_simulated {
+            return self.read_in_world(seen, bytes);
+        }
         if !self.socket_type.is_internet() && !self.io.source().is_bytes_only() {
             return self.read_vectored_now(seen, &mut [IoSliceMut::new(bytes)]);
         }
@@ -691,6 +878,10 @@ impl Socket {
         seen: Snapshot,
         buffers: &mut [IoSliceMut<'_>],
     ) -> io::Result<usize> {
+        #[cfg(feature = "sim")]
+        if self.is_simulated {
+            return self.read_vectored_in_world(seen, buffers);
+        }
         // The limit is applied before the sum: a read that was not offered all is not short.
         let most = buffers.len().min(sys::MAX_SLICES);
         let buffers = &mut buffers[..most];
@@ -707,10 +898,15 @@ impl Socket {
 
     #[inline]
     fn write_now(&self, _: Snapshot, bytes: &[u8]) -> io::Result<usize> {
+        #[cfg(feature = "sim")]
+        if self.is_simulated {
+            return self.write_in_world(bytes);
+        }
         sys::send(&self.descriptor(), bytes)
     }
 
     fn write_vectored_now(&self, _: Snapshot, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
+        in_world!(self, |it| it.write(buffers));
         let buffers = &buffers[..buffers.len().min(sys::MAX_SLICES)];
         (self.kernel()).send_vectored_with_flags(buffers, sys::SEND_FLAGS)
     }
@@ -822,6 +1018,7 @@ impl Trust for &Socket {
         let is_readable_after_all = self.socket_type == SocketType::TcpStream
             && direction == Direction::Read
             && seen.has_sticky_flags()
+            && !self.is_simulated()
             && sys::is_readable_after_all(&source.descriptor());
         if !is_readable_after_all {
             source.clear(direction, seen);
@@ -856,26 +1053,16 @@ fn create(socket_type: SocketType, domain: Domain) -> io::Result<socket2::Socket
 /// Has the kernel refuse descriptors that a peer would send, if it can. This is to be done before
 /// there is a peer: what is in the queue stays there.
 fn refuse_descriptors(socket: &socket2::Socket, socket_type: SocketType) {
-    #[cfg(unix)]
     if socket_type.takes_descriptors() {
         // If it cannot, they are looked for.
         let _ = sys::set_passrights(socket, false);
     }
-    #[cfg(not(unix))]
-    let _ = (socket, socket_type);
 }
 
 /// Whether the kernel refuses descriptors for this socket. (A socket that takes none anyway is as
 /// plain as can be.)
 fn refuses_descriptors(descriptor: &OwnedDescriptor, socket_type: SocketType) -> bool {
-    #[cfg(unix)]
-    return !socket_type.takes_descriptors()
-        || sys::passrights(descriptor).is_ok_and(|passes| !passes);
-    #[cfg(not(unix))]
-    return {
-        let _ = (descriptor, socket_type);
-        true
-    };
+    !socket_type.takes_descriptors() || sys::passrights(descriptor).is_ok_and(|passes| !passes)
 }
 
 /// Binds a socket, and listens if it is a listener.

@@ -108,14 +108,7 @@ impl Backend {
         match self {
             Backend::Epoll => cfg!(any(target_os = "linux", target_os = "android")),
             Backend::Polling => cfg!(feature = "polling"),
-            Backend::Kqueue => cfg!(any(
-                polder_libkqueue,
-                target_vendor = "apple",
-                target_os = "freebsd",
-                target_os = "dragonfly",
-                target_os = "netbsd",
-                target_os = "openbsd",
-            )),
+            Backend::Kqueue => backends::kqueue::IS_BUILT,
             Backend::EventPorts => cfg!(any(target_os = "illumos", target_os = "solaris")),
             Backend::Iocp => cfg!(windows),
             Backend::IoUring => backends::io_uring::is_available(),
@@ -271,15 +264,9 @@ impl Backend {
         let selector = match self {
             #[cfg(any(target_os = "linux", target_os = "android"))]
             Backend::Epoll => return Ok(AnySelector::Epoll(backends::epoll::open()?)),
-            Backend::IoUring => backends::io_uring::open(),
-            #[cfg(any(
-                polder_libkqueue,
-                target_vendor = "apple",
-                target_os = "freebsd",
-                target_os = "dragonfly",
-                target_os = "netbsd",
-                target_os = "openbsd",
-            ))]
+            Backend::IoUring => {
+                return Ok(AnySelector::IoUring(Box::new(backends::io_uring::open()?)));
+            }
             Backend::Kqueue => backends::kqueue::open(),
             #[cfg(unix)]
             Backend::Poll => backends::poll::open(),
@@ -303,6 +290,9 @@ impl Backend {
             },
             Backend::IoUring if cfg!(target_os = "linux") && !cfg!(feature = "io-uring") => {
                 "without polder's feature io-uring".into()
+            }
+            Backend::IoUring if cfg!(target_os = "linux") => {
+                format!("on Linux for {}", std::env::consts::ARCH)
             }
             Backend::AsyncIo => "without polder's feature async-io".into(),
             Backend::Polling => "without polder's feature polling".into(),

@@ -162,6 +162,31 @@ impl Poller {
         Backend::first_that(backends, Poller::new)
     }
 
+    /// The poller of a simulated process, which counts as one of the platform's own.
+    #[cfg(all(feature = "sim", not(loom)))]
+    pub(crate) fn simulated(process: crate::sim::kernel::PollerOfProcess) -> Poller {
+        let selector = backends::simulated::Simulated::new(process);
+        Poller::with(Backend::default(), AnySelector::Other(Box::new(selector)))
+    }
+
+    /// See [`Selector::woken_on_this_thread`].
+    #[cfg(all(feature = "sim", not(loom)))]
+    pub(crate) fn woken_on_this_thread(&self) {
+        self.selector.woken_on_this_thread();
+    }
+
+    /// [`register_unchecked`](Self::register_unchecked) for a simulated socket; again with another
+    /// interest, it replaces the first.
+    #[cfg(all(feature = "sim", not(loom)))]
+    pub(crate) fn register_simulated(
+        &self,
+        socket: crate::sim::kernel::SimSocketId,
+        token: Token,
+        interest: Interest,
+    ) -> io::Result<()> {
+        backends::simulated::register(socket, token, interest)
+    }
+
     fn with(backend: Backend, selector: AnySelector) -> Poller {
         Poller {
             capabilities: selector.capabilities(),
@@ -385,6 +410,10 @@ impl Poller {
         #[cfg(any(target_os = "linux", target_os = "android"))]
         if let AnySelector::Epoll(epoll) = &self.selector {
             return epoll.wait_without_deadline(events, may_sleep, report);
+        }
+        if let AnySelector::IoUring(ring) = &self.selector {
+            let waited = ring.wait_without_deadline(events, may_sleep, report);
+            return waited.map_err(|error| self.backend.with_name(error));
         }
         events.clear();
         let until = match may_sleep {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use super::backends::epoll::Epoll;
+use super::backends::io_uring::Uring;
 use super::error::unsupported;
 use super::{Capabilities, Events, Interest, Mode, Token};
 use crate::sys::BorrowedDescriptor;
@@ -44,6 +45,11 @@ pub(crate) trait Selector: Send + Sync {
 
     fn notify(&self) -> io::Result<()>;
 
+    /// A task was woken on this thread, which does not drive it: in a simulated world that must be
+    /// the world's.
+    #[cfg(feature = "sim")]
+    fn woken_on_this_thread(&self) {}
+
     /// Makes the [`descriptor`](Self::descriptor), where it is not there anyway.
     fn expose(&self) -> io::Result<()> {
         Ok(())
@@ -77,11 +83,12 @@ pub(crate) trait Selector: Send + Sync {
 }
 
 /// The selector of any backend. `Poller::wait_without_deadline`, the wait of nearly every turn,
-/// matches on it, so that epoll's is compiled into the turn; all else goes through the trait object
-/// that `deref` gives.
+/// matches on it, so that epoll's and the ring's are compiled into the turn; all else goes through
+/// the trait object that `deref` gives.
 pub(super) enum AnySelector {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     Epoll(Epoll),
+    IoUring(Box<Uring>),
     Other(Box<dyn Selector>),
 }
 
@@ -93,6 +100,7 @@ impl Deref for AnySelector {
         match self {
             #[cfg(any(target_os = "linux", target_os = "android"))]
             AnySelector::Epoll(epoll) => epoll,
+            AnySelector::IoUring(ring) => ring.selector(),
             AnySelector::Other(selector) => &**selector,
         }
     }
@@ -105,6 +113,7 @@ impl AnySelector {
         match self {
             #[cfg(any(target_os = "linux", target_os = "android"))]
             AnySelector::Epoll(_) => false,
+            AnySelector::IoUring(ring) => ring.selector().has_orders(),
             AnySelector::Other(selector) => selector.has_orders(),
         }
     }

@@ -1,10 +1,35 @@
 //! The clock of the runtime. Everything above the pollers reads the time here, so that another
 //! clock can answer; the poller is handed [`now`].
 
-use std::time::Instant;
+// A static, which loom's types cannot be.
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
-/// The current time.
+/// The current time. In a simulated world, that world's.
 #[inline]
 pub(crate) fn now() -> Instant {
+    #[cfg(all(feature = "sim", not(loom)))]
+    if let Some(now) = crate::sim::kernel::now() {
+        return now;
+    }
     Instant::now()
 }
+
+/// How many ticks a second has: a task's times are kept in 32 bits, which hold two years of them.
+const TICKS: u64 = 64;
+
+/// A time in ticks since this function was first called; zero for what is before that.
+pub(crate) fn tick(time: Instant) -> u32 {
+    let since = time.saturating_duration_since(*START.get_or_init(now));
+    let ticks = since.as_secs() * TICKS + u64::from(since.subsec_nanos()) * TICKS / 1_000_000_000;
+    u32::try_from(ticks).unwrap_or(u32::MAX)
+}
+
+/// How long before `time` that tick began.
+pub(crate) fn since_tick(tick: u32, time: Instant) -> Duration {
+    let start = Duration::from_nanos(u64::from(tick) * (1_000_000_000 / TICKS));
+    time.saturating_duration_since(*START.get_or_init(now))
+        .saturating_sub(start)
+}
+
+static START: OnceLock<Instant> = OnceLock::new();

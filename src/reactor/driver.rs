@@ -4,17 +4,24 @@
 //! timers. The scheduler knows which driver a thread has, and passes it where that matters.
 //!
 //! **Local timers.** A timer that is first polled on the thread that drives a reactor is in that
-//! driver's heap. Setting, resetting and dropping it there costs no lock and no atomic, and that is
-//! where nearly all timers spend their lives. A local timer that is reset or dropped elsewhere (by
-//! another thread, or by this one while it drives another runtime, or none) queues a [`TimerOp`]
-//! with the reactor and unparks the worker, which applies it before it does anything else to the
-//! heap. The head of `parking` says why none is lost.
+//! driver's heap, unless the reactor is a pool worker's ("Helping" below). Setting, resetting and
+//! dropping it there costs no lock and no atomic, and that is where nearly all timers spend their
+//! lives. A local timer that is reset or dropped elsewhere (by another thread, or by this one while
+//! it drives another runtime, or none) queues a [`TimerOp`] with the reactor and unparks the
+//! worker, which applies it before it does anything else to the heap. The head of `parking` says
+//! why none is lost.
 //!
 //! **Remote timers** are those of threads that drive nothing. They are in the background runtime's
 //! reactor, in a second heap, behind a lock: such a thread has to learn at each poll whether the
 //! timer has fired, and to exchange its waker, which a queue of operations cannot answer. A local
 //! timer that is touched elsewhere needs no answer, and there a lock would be paid for by every
 //! timer.
+//!
+//! **Helping.** A pool worker that computes serves neither its sources nor its timers. Another
+//! worker does so in its place, with a driver of its own for that reactor ([`Driver::help`]): it
+//! waits with a zero timeout, and fires. Readiness and waiters are behind locks, whoever delivers.
+//! The timers of a pool worker are all in the second heap, where every thread can reach them. Only
+//! one thread waits on a poller at a time: who does is up to the caller.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -23,16 +30,20 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use super::timer_heap::{Key, TimerHeap};
-use super::{Reactor, now};
+use super::timer_heap::{Key, TimerHeap, TimerWait};
+use super::{Counters, Reactor, now};
 use crate::poller::{Events, Until};
 use crate::sync::{drop_all, wake_all};
 
 pub(crate) struct Driver {
     reactor: Arc<Reactor>,
+    /// Of the worker whose thread has this driver.
+    counters: Arc<Counters>,
     timers: RefCell<TimerHeap>,
     /// Wakers of timers that were dropped elsewhere: to be dropped where foreign code may run.
     wakers_to_drop: RefCell<Vec<Waker>>,
+    /// Set by the builder.
+    slack: Cell<Option<Slack>>,
     /// A time that the clock has reached, known from the last wait: spares reading it.
     reached: Cell<Option<Instant>>,
     /// Taken during a wait. A turn within a turn allocates its own.
@@ -49,6 +60,26 @@ pub(crate) const BATCH: usize = 64;
 /// After a wait that ended at a deadline the clock is read only if another timer is due within this
 /// of it: then that may be due as well, since it takes a while until a thread that is woken runs.
 const NEAR: Duration = Duration::from_millis(1);
+
+/// How late timers may be, for the sake of fewer wake-ups: the worker sleeps until the next
+/// multiple of `grid` after `origin`.
+#[derive(Clone, Copy, Debug)]
+struct Slack {
+    grid: Duration,
+    origin: Instant,
+}
+
+impl Slack {
+    /// The first moment of the grid that is not before `deadline`.
+    fn after(self, deadline: Instant) -> Instant {
+        let after = deadline.saturating_duration_since(self.origin).as_nanos();
+        let left = match after % self.grid.as_nanos() {
+            0 => return deadline,
+            past => self.grid - Duration::from_nanos(past as u64), // Less than the grid.
+        };
+        deadline.checked_add(left).unwrap_or(deadline)
+    }
+}
 
 /// Memory that is reused in each turn.
 #[derive(Debug)]
@@ -104,18 +135,38 @@ impl TimerOps {
 
 impl Driver {
     pub(crate) fn new(reactor: Arc<Reactor>) -> Driver {
+        let counters = reactor.counters().clone();
+        Driver::counted_by(counters, reactor)
+    }
+
+    fn counted_by(counters: Arc<Counters>, reactor: Arc<Reactor>) -> Driver {
         Driver {
             reactor,
+            counters,
             timers: RefCell::new(TimerHeap::new()),
             wakers_to_drop: RefCell::default(),
+            slack: Cell::default(),
             reached: Cell::default(),
             scratch: Cell::default(),
         }
     }
 
+    /// From here on timers may be late by `slack`. Drivers with the same `origin` wake together.
+    pub(crate) fn set_slack(&self, slack: Duration, origin: Instant) {
+        // In nanoseconds it has 64 bits.
+        let grid = slack.min(Duration::from_nanos(u64::MAX));
+        let slack = Slack { grid, origin };
+        self.slack.set((!grid.is_zero()).then_some(slack));
+    }
+
     #[inline]
     pub(crate) fn reactor(&self) -> &Arc<Reactor> {
         &self.reactor
+    }
+
+    #[inline]
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.counters
     }
 
     /// Whether it is `reactor`'s.
@@ -135,8 +186,9 @@ impl Driver {
         Some(f(&mut self.timers.borrow_mut()))
     }
 
-    /// Until when the worker may sleep: for `timeout` at most, and not beyond its earliest timer.
-    /// Reads the clock only if there is either.
+    /// Until when the worker may sleep: for `timeout` at most, and not beyond its earliest timer,
+    /// nor beyond where that was before it was pushed back. Reads the clock only if there is
+    /// either.
     #[inline]
     pub(crate) fn until(&self, timeout: Option<Duration>) -> Until {
         self.apply_timer_ops();
@@ -149,9 +201,29 @@ impl Driver {
         }
     }
 
-    /// How long the worker may sleep, as far as timers are concerned. `None`: forever.
+    /// [`until`](Self::until), and not beyond `end`.
+    pub(crate) fn until_at_most(&self, end: Instant, now: Instant) -> Until {
+        self.counters.set_tick(now);
+        self.apply_timer_ops();
+        if !self.wakers_to_drop.borrow().is_empty() {
+            return Until::Now;
+        }
+        let deadline = self.wake_up().map_or(end, |wake_up| wake_up.min(end));
+        Until::Deadline { deadline, now }
+    }
+
+    /// How long until the earliest timer is due. `None`: there is none.
     pub(crate) fn next_timeout(&self) -> Option<Duration> {
+        self.find_earliest();
         self.until(None).timeout()
+    }
+
+    /// Whether [`fire`](Self::fire) would find anything to do now. For a worker that is awake:
+    /// without slack.
+    pub(crate) fn is_due(&self) -> bool {
+        self.find_earliest();
+        !self.wakers_to_drop.borrow().is_empty()
+            || self.not_before().is_some_and(|earliest| earliest <= now())
     }
 
     /// Whether any timer is set.
@@ -160,16 +232,35 @@ impl Driver {
         self.timers.borrow().has_pending() || self.reactor.has_remote_timers()
     }
 
-    fn earliest(&self) -> Option<Instant> {
-        let local = self.timers.borrow_mut().earliest();
-        let remote = self.reactor.earliest_remote_timer();
+    /// A moment that no timer is due before: see [`TimerHeap::not_before`].
+    fn not_before(&self) -> Option<Instant> {
+        let local = self.timers.borrow().not_before();
+        let remote = self.reactor.remote_timers_not_before();
         local.into_iter().chain(remote).min()
+    }
+
+    /// When the worker is to wake for its timers.
+    fn wake_up(&self) -> Option<Instant> {
+        let earliest = self.not_before()?;
+        Some(match self.slack.get() {
+            None => earliest,
+            Some(slack) => slack.after(earliest),
+        })
+    }
+
+    /// From here on [`not_before`](Self::not_before) is when the earliest timer is due, until a
+    /// timer is set anew.
+    fn find_earliest(&self) {
+        self.apply_timer_ops();
+        self.timers.borrow_mut().earliest();
+        self.reactor.find_earliest_remote_timer();
     }
 
     fn until_earliest(&self, timeout: Option<Duration>) -> Until {
         let now = now();
+        self.counters.set_tick(now);
         let end = timeout.and_then(|timeout| now.checked_add(timeout));
-        match self.earliest().into_iter().chain(end).min() {
+        match self.wake_up().into_iter().chain(end).min() {
             Some(deadline) => Until::Deadline { deadline, now },
             None => Until::Never,
         }
@@ -212,6 +303,37 @@ impl Driver {
         result
     }
 
+    /// Does once, without sleeping, what the thread that drives `reactor` does in each turn: wakes
+    /// the tasks whose sources are ready, and those whose timers are due. That thread waits neither
+    /// now nor before `waited` is called, and it has not parked; so no notification is lost, though
+    /// one may be consumed here. `before` is called before foreign code runs, if any does.
+    pub(crate) fn help(
+        &self,
+        reactor: &Arc<Reactor>,
+        waited: impl FnOnce(),
+        before: impl Fn() + Copy,
+    ) {
+        debug_assert!(
+            reactor.shares_timers && !reactor.has_timer_ops(),
+            "a timer that only the thread of that worker reaches"
+        );
+        let driver = Driver::counted_by(self.counters.clone(), reactor.clone());
+        driver.scratch.set(self.scratch.take());
+        let awake = |has_wakers| {
+            waited();
+            if has_wakers {
+                before();
+            }
+        };
+        match reactor.has_sources() {
+            // If the wait fails, it will fail there too.
+            true => drop(driver.wait(&Until::Now, awake)),
+            false => awake(false),
+        }
+        driver.fire(before);
+        self.scratch.set(driver.scratch.take());
+    }
+
     /// Wakes the tasks whose timers are due. Returns whether there was any. `before` is called
     /// before foreign code runs, if any does.
     #[inline]
@@ -235,14 +357,18 @@ impl Driver {
     fn fire_due(&self, reached: Option<Instant>, before: impl Fn()) -> bool {
         let mut scratch = self.scratch.take().unwrap_or_default();
         let mut fire = |now| {
-            self.timers.borrow_mut().fire(now, &mut scratch.wakers);
-            self.reactor.fire_remote_timers(now, &mut scratch.wakers);
+            let (wakers, counters) = (&mut scratch.wakers, self.counters());
+            let late = |late| counters.count_fired(late);
+            self.timers.borrow_mut().fire(now, wakers, late);
+            self.reactor.fire_remote_timers(now, wakers, counters);
         };
         if let Some(reached) = reached {
             fire(reached);
         }
-        if reached.is_none_or(|reached| self.earliest().is_some_and(|it| it < reached + NEAR)) {
-            fire(now());
+        if reached.is_none_or(|reached| self.not_before().is_some_and(|it| it < reached + NEAR)) {
+            let now = now();
+            self.counters.set_tick(now);
+            fire(now);
         }
         if !scratch.wakers.is_empty() {
             before();
@@ -252,9 +378,19 @@ impl Driver {
         any
     }
 
+    /// Whose wakers the timers keep, local and remote ones.
+    pub(crate) fn timer_waits(&self) -> Vec<TimerWait> {
+        self.apply_timer_ops();
+        let mut waits = self.reactor.remote_timer_waits();
+        let timers = self.timers.borrow();
+        timers.waits(0..timers.places(), &mut waits);
+        waits
+    }
+
     /// Makes the poller's descriptor readable when the earliest timer is due, or `timeout` has
     /// elapsed.
     pub(crate) fn arm(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.find_earliest();
         self.reactor.poller().arm(self.until(timeout))
     }
 
@@ -391,6 +527,24 @@ mod tests {
         let (mut heap, when) = (TimerHeap::new(), now());
         let [one, other] = [(); 2].map(|()| heap.insert(when, Waker::noop().clone()).0);
         (one, other, when)
+    }
+
+    #[test]
+    fn with_slack_a_wake_up_is_at_the_next_moment_of_the_grid_and_never_early() {
+        let origin = now();
+        let ns = Duration::from_nanos;
+        let slack = |grid| Slack { grid, origin };
+        for grid in [ns(1), ns(7), ns(20_000_000), ns(u64::MAX)] {
+            let slack = slack(grid);
+            for after in [0, 1, 6, 7, 8, 19_999_999, 20_000_000, 1 << 50] {
+                let deadline = origin + ns(after);
+                let wake_up = slack.after(deadline);
+                assert!(wake_up >= deadline && wake_up - deadline < grid);
+                assert_eq!((wake_up - origin).as_nanos() % grid.as_nanos(), 0);
+            }
+        }
+        let earlier = origin.checked_sub(ns(5)).unwrap();
+        assert_eq!(slack(ns(3)).after(earlier), earlier);
     }
 
     #[test]

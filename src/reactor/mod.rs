@@ -13,6 +13,7 @@
 //! **Tokens**: see [`table`].
 
 mod clock;
+mod counters;
 mod driver;
 pub(crate) mod parking;
 mod readiness;
@@ -38,13 +39,18 @@ use parking::Parking;
 use table::SourceTable;
 use timer_heap::{Key, TimerHeap};
 
-pub(crate) use clock::now;
+pub(crate) use clock::{now, since_tick, tick};
+pub(crate) use counters::{BUCKETS, Beat, Counters, Histogram, MAIN_FUTURE, SAMPLE};
 pub(crate) use driver::{BATCH, Driver};
 pub(crate) use parking::Since;
 pub(crate) use readiness::{Direction, Snapshot};
-pub(crate) use source::{Io, Source, SourceKind};
+pub(crate) use source::{Io, Source, SourceKind, SourceWait};
 pub(crate) use timer::{TimerHandle, TimerState};
+pub(crate) use timer_heap::TimerWait;
 pub(crate) use waiters::WaiterId;
+
+/// So many places of a table are looked at under its lock at once, for a dump: some microseconds.
+const CHUNK: usize = 256;
 
 #[derive(Debug)]
 pub(crate) struct Reactor {
@@ -52,7 +58,11 @@ pub(crate) struct Reactor {
     id: u64,
     poller: Poller,
     mode: Mode,
+    /// All its timers are in the locked heap, where other workers can fire them: see `driver`.
+    shares_timers: bool,
     parking: Parking,
+    /// Of the worker whose reactor it is.
+    counters: Arc<Counters>,
     sources: Mutex<SourceTable>,
     remote_timers: Mutex<TimerHeap>,
     timer_ops: Mutex<TimerOps>,
@@ -68,6 +78,15 @@ pub(crate) struct Reactor {
 
 impl Reactor {
     pub(crate) fn new(poller: Poller) -> Arc<Reactor> {
+        Reactor::with(poller, false)
+    }
+
+    /// A reactor of a worker that others may help: see [`Driver::help`].
+    pub(crate) fn of_pool_worker(poller: Poller) -> Arc<Reactor> {
+        Reactor::with(poller, true)
+    }
+
+    fn with(poller: Poller, shares_timers: bool) -> Arc<Reactor> {
         let can = poller.capabilities();
         let reactor = Arc::new(Reactor {
             id: registry::new_id(),
@@ -77,7 +96,9 @@ impl Reactor {
                 (false, true) => Mode::Level,
                 (false, false) => Mode::OneShot,
             },
+            shares_timers,
             parking: Parking::new(),
+            counters: Arc::default(),
             sources: Mutex::new(SourceTable::default()),
             remote_timers: Mutex::new(TimerHeap::new()),
             timer_ops: Mutex::new(TimerOps::default()),
@@ -93,6 +114,11 @@ impl Reactor {
     #[inline]
     pub(crate) fn poller(&self) -> &Poller {
         &self.poller
+    }
+
+    #[inline]
+    pub(crate) fn counters(&self) -> &Arc<Counters> {
+        &self.counters
     }
 
     /// How sources are registered: see the head of `source`.
@@ -164,6 +190,11 @@ impl Reactor {
 
     // Driving.
 
+    /// How many sources are registered.
+    pub(crate) fn sources(&self) -> usize {
+        self.source_count.load(Ordering::Relaxed)
+    }
+
     /// Whether the poller may have something to report.
     #[inline]
     pub(crate) fn has_sources(&self) -> bool {
@@ -184,6 +215,7 @@ impl Reactor {
         if events.is_empty() {
             return Ok(reached);
         }
+        driver.counters().events.add(events.len());
         let table = self.sources.lock();
         for event in &*events {
             if let Some(source) = table.get(event.token()) {
@@ -202,9 +234,11 @@ impl Reactor {
         events: &mut Events,
         wakers: &mut Vec<Waker>,
     ) -> io::Result<()> {
+        let counters = driver.counters();
         let mut table = None;
         self.poller
             .wait_without_deadline(events, may_sleep, |token, ready| {
+                counters.events.add(1);
                 let table = table.get_or_insert_with(|| self.sources.lock());
                 if let Some(source) = table.get(token) {
                     source.deliver(driver, token, ready, wakers);
@@ -221,6 +255,46 @@ impl Reactor {
         let sources = std::mem::take(&mut *self.sources.lock()).into_sources();
         for source in sources {
             source.orphan(self, wakers);
+        }
+    }
+
+    // Dumps.
+
+    /// Whose wakers the sources of this reactor keep.
+    pub(crate) fn source_waits(&self) -> Vec<SourceWait> {
+        let mut waits = Vec::new();
+        let mut places = 0..0;
+        loop {
+            // Not all at once: events are delivered in between.
+            places = places.end..places.end + CHUNK;
+            let table = self.sources.lock();
+            for (token, source) in table.sources(places.clone()) {
+                source.waits(token, &mut waits);
+            }
+            if places.end >= table.places() {
+                return waits;
+            }
+        }
+    }
+
+    /// Calls `f` with the source of that token, if it is registered yet. It is open meanwhile: who
+    /// closes it waits for the lock.
+    pub(crate) fn with_source<R>(&self, token: Token, f: impl FnOnce(&Source) -> R) -> Option<R> {
+        let table = self.sources.lock();
+        table.get(token).map(|source| f(source))
+    }
+
+    /// Whose wakers the remote timers keep.
+    pub(crate) fn remote_timer_waits(&self) -> Vec<TimerWait> {
+        let mut waits = Vec::new();
+        let mut places = 0..0;
+        loop {
+            places = places.end..places.end + CHUNK;
+            let timers = self.remote_timers();
+            timers.waits(places.clone(), &mut waits);
+            if places.end >= timers.places() {
+                return waits;
+            }
         }
     }
 
@@ -265,17 +339,24 @@ impl Reactor {
     }
 
     #[inline]
-    fn earliest_remote_timer(&self) -> Option<Instant> {
+    fn remote_timers_not_before(&self) -> Option<Instant> {
         match self.has_remote_timers() {
-            true => self.remote_timers().earliest(),
+            true => self.remote_timers().not_before(),
             false => None,
         }
     }
 
-    #[inline]
-    fn fire_remote_timers(&self, now: Instant, wakers: &mut Vec<Waker>) {
+    fn find_earliest_remote_timer(&self) {
         if self.has_remote_timers() {
-            self.remote_timers().fire(now, wakers);
+            self.remote_timers().earliest();
+        }
+    }
+
+    #[inline]
+    fn fire_remote_timers(&self, now: Instant, wakers: &mut Vec<Waker>, counters: &Counters) {
+        if self.has_remote_timers() {
+            self.remote_timers()
+                .fire(now, wakers, |late| counters.count_fired(late));
         }
     }
 

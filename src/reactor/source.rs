@@ -43,7 +43,9 @@ use super::readiness::{Direction, Readiness, Registered, Snapshot, State};
 use super::registration::{Registration, Registrations};
 use super::waiters::WaiterId;
 use super::{Driver, Reactor, Token};
-use crate::poller::{Interest, Mode, Ready};
+use crate::poller::{Interest, Mode, Poller, Ready};
+#[cfg(all(feature = "sim", not(loom)))]
+use crate::sim::kernel::{SimSocket, SimSocketId};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use crate::sync::{MutexGuard, drop_all, wake_all};
 use crate::sys::{self, AsDescriptor, BorrowedDescriptor, LentDescriptor, OwnedDescriptor};
@@ -74,6 +76,9 @@ pub(crate) struct Source {
     has_read: AtomicBool,
     /// See [`is_bytes_only`](Self::is_bytes_only).
     is_bytes_only: AtomicBool,
+    /// The socket of a simulated world that this is; the descriptor is a placeholder then.
+    #[cfg(all(feature = "sim", not(loom)))]
+    simulated: Option<SimSocket>,
 }
 
 /// A descriptor: to be closed with its source, or its owner's. Both lie in the same place, so that
@@ -82,6 +87,18 @@ pub(crate) struct Source {
 enum Held {
     Owned(OwnedDescriptor),
     Lent(LentDescriptor),
+}
+
+/// Somebody waits for a source, or was woken for it and has not come back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SourceWait {
+    pub(crate) token: Token,
+    /// The address of the source, which may be registered with several reactors: compared only.
+    pub(crate) source: usize,
+    /// The address in the waker: compared, and never followed.
+    pub(crate) waker: usize,
+    pub(crate) direction: Direction,
+    pub(crate) is_waiting: bool,
 }
 
 /// So many events that may be spurious are believed before poll(2) is asked what they are about:
@@ -118,6 +135,13 @@ impl Source {
             Held::Owned(descriptor) => descriptor.as_descriptor(),
             Held::Lent(descriptor) => descriptor.as_descriptor(),
         }
+    }
+
+    /// The socket of a simulated world that this is.
+    #[cfg(all(feature = "sim", not(loom)))]
+    #[inline]
+    pub(crate) fn simulated(&self) -> Option<SimSocketId> {
+        self.simulated.as_ref().map(SimSocket::id)
     }
 
     /// A stream's read in the state `seen` got less than it asked for. Where that shows that there
@@ -263,9 +287,8 @@ impl Source {
         }
         let result = match state.registrations.with(reactor) {
             Some(_) => Ok(false),
-            None => reactor
-                .poller()
-                .register_unchecked(self.descriptor(), token, interest, mode)
+            None => self
+                .register_with(reactor.poller(), token, interest, mode)
                 .map(|()| true),
         };
         if let Ok(true) = result {
@@ -285,10 +308,30 @@ impl Source {
         result.map(drop)
     }
 
+    fn register_with(
+        &self,
+        poller: &Poller,
+        token: Token,
+        interest: Interest,
+        mode: Mode,
+    ) -> io::Result<()> {
+        #[cfg(all(feature = "sim", not(loom)))]
+        if let Some(socket) = self.simulated() {
+            return poller.register_simulated(socket, token, interest);
+        }
+        poller.register_unchecked(self.descriptor(), token, interest, mode)
+    }
+
     /// Ends registrations that were taken out of the state, still under its lock, like
     /// registering: what the state says and what the pollers know is the same.
     fn deregister(&self, registrations: Registrations) -> Registrations {
         for registration in registrations.iter() {
+            #[cfg(all(feature = "sim", not(loom)))]
+            if let Some(socket) = self.simulated() {
+                // It can only fail if its world has ended.
+                let _ = socket.deregister();
+                continue;
+            }
             let poller = registration.reactor().poller();
             // It can only fail if somebody has closed our descriptor: then it is not there either.
             let _ = poller.deregister(self.descriptor());
@@ -319,6 +362,12 @@ impl Source {
 
     fn set_interest(&self, registration: &mut Registration, interest: Interest) -> io::Result<()> {
         let (reactor, socket) = (registration.reactor(), self.descriptor());
+        #[cfg(all(feature = "sim", not(loom)))]
+        if let Some(socket) = self.simulated() {
+            (reactor.poller()).register_simulated(socket, registration.token(), interest)?;
+            registration.interest = interest;
+            return Ok(());
+        }
         (reactor.poller()).modify_unchecked(
             socket,
             registration.token(),
@@ -520,6 +569,37 @@ impl Source {
         }
     }
 
+    /// Whose wakers it keeps, under the token that it has in one table.
+    pub(super) fn waits(&self, token: Token, waits: &mut Vec<SourceWait>) {
+        let state = self.readiness.lock();
+        state.waiters.for_each(|waker, direction, is_waiting| {
+            waits.push(SourceWait {
+                token,
+                source: std::ptr::from_ref(self).addr(),
+                waker: waker.data().addr(),
+                direction,
+                is_waiting,
+            });
+        });
+    }
+
+    /// Whether the waker of that address, which `direction` keeps, is waited with. `None` if it is
+    /// not kept any more.
+    pub(crate) fn is_waited_with(&self, waker: usize, direction: Direction) -> Option<bool> {
+        let mut found = None;
+        let state = self.readiness.lock();
+        state.waiters.for_each(|other, of, is_waiting| {
+            if other.data().addr() == waker && of == direction {
+                found = Some(found.unwrap_or(false) || is_waiting);
+            }
+        });
+        found
+    }
+
+    pub(crate) fn kind(&self) -> SourceKind {
+        self.kind
+    }
+
     fn next_id(&self) -> u32 {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }
@@ -575,6 +655,20 @@ impl Io {
         Io::with(Held::Owned(descriptor), kind)
     }
 
+    /// Takes over a socket of a simulated world.
+    ///
+    /// # Errors
+    ///
+    /// If what is lent in place of its descriptor cannot be opened.
+    #[cfg(all(feature = "sim", not(loom)))]
+    pub(crate) fn simulated(socket: SimSocket, kind: SourceKind) -> io::Result<Io> {
+        let placeholder = LentDescriptor::of_static(crate::sim::kernel::placeholder()?);
+        let mut io = Io::with(Held::Lent(placeholder), kind);
+        let source = Arc::get_mut(&mut io.source).expect("nobody else has it yet");
+        source.simulated = Some(socket);
+        Ok(io)
+    }
+
     /// Waits for a descriptor that stays its owner's. It must be non-blocking, and no file.
     ///
     /// # Safety
@@ -597,6 +691,8 @@ impl Io {
                 next_id: AtomicU32::new(1),
                 has_read: AtomicBool::new(false),
                 is_bytes_only: AtomicBool::new(false),
+                #[cfg(all(feature = "sim", not(loom)))]
+                simulated: None,
             }),
             id: WaiterId::handle(0),
         }
@@ -639,6 +735,10 @@ impl Io {
     pub(crate) fn into_descriptor(self) -> io::Result<OwnedDescriptor> {
         let source = self.source.clone();
         drop(self);
+        #[cfg(all(feature = "sim", not(loom)))]
+        if source.simulated().is_some() {
+            return Err(crate::sim::kernel::unsupported("the socket's descriptor"));
+        }
         match Arc::try_unwrap(source) {
             Ok(Source {
                 descriptor: Held::Owned(descriptor),
@@ -684,7 +784,7 @@ impl Drop for Io {
 #[cfg(all(test, loom, unix))]
 mod loom_tests {
     use super::*;
-    use crate::poller::{Backend, Poller};
+    use crate::poller::Backend;
     use std::os::unix::net::UnixStream;
 
     fn reactor() -> Arc<Reactor> {

@@ -55,7 +55,8 @@ impl TimerHandle {
         waker: &Waker,
     ) -> Option<TimerHandle> {
         let waker = waker.clone();
-        if let Some(driver) = here.filter(|driver| driver.drives(reactor)) {
+        let is_local = |driver: &&Driver| driver.drives(reactor) && !reactor.shares_timers;
+        if let Some(driver) = here.filter(is_local) {
             let (key, _) = driver.with_timers(reactor.id, |timers| timers.insert(when, waker))?;
             let heap = Heap::Local(reactor.id);
             return Some(TimerHandle { key, heap });

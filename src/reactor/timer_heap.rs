@@ -7,17 +7,20 @@
 //! when the last timer goes, since those that are left cannot move.
 //!
 //! Nearly every timeout is cancelled or pushed back. Pushing back costs nothing here: the entry
-//! notes the later deadline, its node stays where it is, too early, and is moved only if it comes
-//! to the top ([`update_top`](TimerHeap::update_top)). So a node's deadline is never later than its
-//! entry's.
+//! notes the later deadline, its node stays where it is, too early, and is moved only if it is on
+//! top when it would be due ([`update_top`](TimerHeap::update_top)). So a node's deadline is never
+//! later than its entry's, and a worker that sleeps until [`not_before`](TimerHeap::not_before) may
+//! wake too early, but then the node on top is right: it does so once, and not at each message of a
+//! connection that pushes its timeout back.
 //!
 //! Four children a node: half the levels of a binary heap, and siblings side by side in memory.
 //!
 //! Not synchronised: it belongs to one thread, or lies behind a lock. Wakers are handed out, never
 //! called nor dropped here.
 
+use std::ops::Range;
 use std::task::Waker;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::sync::Spare;
 
@@ -47,6 +50,14 @@ struct Entry {
     /// next free entry if this one is free.
     node: u32,
     waker: Option<Waker>,
+}
+
+/// Somebody waits for a timer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TimerWait {
+    /// The address in the waker: compared, and never followed.
+    pub(crate) waker: usize,
+    pub(crate) due: Instant,
 }
 
 /// Names a pending or fired timer, until it is [removed](TimerHeap::remove).
@@ -116,6 +127,22 @@ impl TimerHeap {
                 entry: index,
             }),
         )
+    }
+
+    /// How many places there are, free ones included.
+    pub(crate) fn places(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whose wakers the pending timers in these places keep.
+    pub(crate) fn waits(&self, places: Range<usize>, waits: &mut Vec<TimerWait>) {
+        let entries = self.entries.iter().take(places.end).skip(places.start);
+        waits.extend(entries.filter(|it| it.node < SUSPENDED).filter_map(|it| {
+            Some(TimerWait {
+                waker: it.waker.as_ref()?.data().addr(),
+                due: it.when,
+            })
+        }));
     }
 
     /// Whether a pending timer wakes `waker` already; `Err` if it has fired.
@@ -194,23 +221,29 @@ impl TimerHeap {
         waker
     }
 
-    /// When the earliest timer is due.
-    pub(crate) fn earliest(&mut self) -> Option<Instant> {
-        self.update_top();
+    /// A moment that no pending timer is due before: that of the earliest, unless it was pushed
+    /// back.
+    #[inline]
+    pub(crate) fn not_before(&self) -> Option<Instant> {
         self.nodes.first().map(|node| node.when)
     }
 
-    /// Moves the wakers of all timers that are due at `now` to `wakers`, in their order.
-    pub(crate) fn fire(&mut self, now: Instant, wakers: &mut Vec<Waker>) {
-        loop {
+    /// When the earliest timer is due.
+    pub(crate) fn earliest(&mut self) -> Option<Instant> {
+        self.update_top();
+        self.not_before()
+    }
+
+    /// Moves the wakers of all timers that are due at `now` to `wakers`, in their order. Tells
+    /// `fired` of each how late it is.
+    pub(crate) fn fire(&mut self, now: Instant, wakers: &mut Vec<Waker>, fired: impl Fn(Duration)) {
+        while self.not_before().is_some_and(|when| when <= now) {
             self.update_top();
-            match self.nodes.first() {
-                Some(node) if node.when <= now => {
-                    let entry = node.entry as usize;
-                    self.take_node(0);
-                    wakers.extend(self.entries[entry].waker.take());
-                }
-                _ => return,
+            let node = self.nodes[0];
+            if node.when <= now {
+                fired(now.saturating_duration_since(node.when));
+                self.take_node(0);
+                wakers.extend(self.entries[node.entry as usize].waker.take());
             }
         }
     }
@@ -348,7 +381,7 @@ mod tests {
         }
         fn fire(&mut self, millis: u64) -> Vec<usize> {
             let mut wakers = Vec::new();
-            self.deadlines.fire(self.at(millis), &mut wakers);
+            self.deadlines.fire(self.at(millis), &mut wakers, |_| {});
             wakers.into_iter().for_each(Waker::wake);
             std::mem::take(&mut self.log.lock().unwrap())
         }
@@ -365,6 +398,22 @@ mod tests {
         assert_eq!(bench.fire(4), []);
         assert_eq!(bench.fire(5), expected);
         assert!(bench.deadlines.will_wake(keys[0], Waker::noop()).is_err());
+    }
+
+    #[test]
+    fn what_is_pushed_back_again_and_again_is_moved_when_it_would_have_been_due() {
+        let mut bench = Bench::new();
+        let keys: Vec<_> = (0..10).map(|name| bench.insert(100, name).0).collect();
+        for now in 1..100 {
+            let when = bench.at(100 + now);
+            bench.deadlines.reset(keys[now as usize % 10], when);
+            assert_eq!(bench.fire(now), []);
+            assert_eq!(bench.deadlines.not_before(), Some(bench.at(100)));
+        }
+        assert_eq!(bench.fire(100), []);
+        // The first of them was pushed back for the last time nine rounds ago.
+        assert_eq!(bench.deadlines.not_before(), Some(bench.at(190)));
+        assert_eq!(bench.fire(191), [0, 1]);
     }
 
     #[test]
@@ -428,6 +477,8 @@ mod tests {
                     model = later;
                     assert_eq!(bench.fire(now), due);
                     let earliest = model.first().map(|(when, _, _)| bench.at(*when));
+                    let not_before = bench.deadlines.not_before();
+                    assert!(not_before <= earliest && not_before != Some(bench.at(now)));
                     assert_eq!(bench.deadlines.earliest(), earliest);
                 }
             }

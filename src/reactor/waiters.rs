@@ -19,9 +19,10 @@
 //! has woken it by reference. So it is not cloned for each event: a clone costs two locked
 //! instructions more than it seems, since `async-task` ends a poll by a compare-and-swap, which
 //! fails once if the waker was cloned meanwhile. (This is for handles: a future's waker goes when
-//! its operation is done.) To wake it under the lock is allowed on the thread of
-//! that worker, since it runs no foreign code: `scheduler::schedule` only puts the task in the run
-//! queue, and never drops it. Other threads take it out, like any other waker; so does a reactor
+//! its operation is done.) To wake it under the lock is allowed on the thread of that worker, or of
+//! a pool worker that helps it, since it runs no foreign code: `scheduler::schedule` only puts the
+//! task in a queue and unparks its worker, and never drops it. Other threads take it out, like any
+//! other waker; so does a reactor
 //! that closes, since a task's waker keeps its runtime's memory. All are dropped outside the lock.
 //! (An idle source that outlives its last task keeps the memory of that.)
 
@@ -271,6 +272,19 @@ impl Waiters {
             wakers.push(only.waker);
         } else if let Some(queues) = &mut self.several {
             queues[direction as usize].take(wakers);
+        }
+    }
+
+    /// Calls `f` with each waker, the direction that it is for, and whether it waits; if not, it is
+    /// kept for one who was woken.
+    pub(super) fn for_each(&self, mut f: impl FnMut(&Waker, Direction, bool)) {
+        if let Some(only) = &self.only {
+            f(&only.waker, only.direction, only.is_waiting);
+        }
+        let queues = self.several.iter().flat_map(|queues| &**queues);
+        for (queue, direction) in queues.zip([Direction::Read, Direction::Write]) {
+            let wakers = queue.futures.values().chain(queue.handles.values());
+            wakers.for_each(|waker| f(waker, direction, true));
         }
     }
 

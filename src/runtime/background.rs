@@ -20,6 +20,7 @@ static STARTING: Mutex<()> = Mutex::new(());
 /// If it cannot be started, for want of descriptors or threads; the next call tries again. If its
 /// thread has panicked.
 pub(crate) fn shared() -> io::Result<&'static Arc<Shared>> {
+    super::not_simulated()?;
     match BACKGROUND.get() {
         Some(shared) if shared.is_closing() => Err(io::Error::other(
             "the background runtime has ended: its thread panicked",

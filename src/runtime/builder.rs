@@ -1,14 +1,19 @@
 //! [`Builder`]: how a runtime is made with other settings than the defaults.
 
+use std::fmt;
+use std::future::Future;
 use std::io;
+use std::net::IpAddr;
+use std::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use super::Runtime;
+use crate::diagnostics::{Stall, Watch, observe};
 use crate::poller::{Backend, Poller};
-use crate::reactor::Reactor;
-use crate::scheduler::{BusyPollConfig, Shared, Worker};
+use crate::reactor::{Reactor, now};
+use crate::scheduler::{BoxedLookup, BusyPollConfig, Resolver, Shared, Worker};
 
 /// The most workers of a runtime. Each has a thread and a poller with two or three descriptors, and
 /// reads the state of all others now and then: beyond the cores of the largest machines they only
@@ -26,6 +31,7 @@ const MAX_WORKERS: usize = 1_024;
 /// # }
 /// # std::io::Result::Ok(())
 /// ```
+#[doc(alias("new_current_thread", "new_multi_thread", "enable_all"))]
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct Builder {
@@ -33,6 +39,21 @@ pub struct Builder {
     workers: usize,
     name: Option<String>,
     busy_poll: BusyPollConfig,
+    timer_slack: Duration,
+    on_worker_start: Option<StartHook>,
+    resolver: Option<Resolver>,
+    watch: Option<Watch>,
+}
+
+/// What is called when a worker starts. (A builder that a panic leaves behind is whole: whether the
+/// function minds is its own matter.)
+#[derive(Clone)]
+struct StartHook(Arc<dyn Fn(usize) + Send + Sync + UnwindSafe + RefUnwindSafe>);
+
+impl fmt::Debug for StartHook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("StartHook")
+    }
 }
 
 impl Default for Builder {
@@ -42,6 +63,10 @@ impl Default for Builder {
             workers: 1,
             name: None,
             busy_poll: BusyPollConfig::default(),
+            timer_slack: Duration::ZERO,
+            on_worker_start: None,
+            resolver: None,
+            watch: None,
         }
     }
 }
@@ -102,15 +127,18 @@ impl Builder {
     /// [`block_on`](Runtime::block_on), and what it [spawns locally](crate::spawn_local), stays on
     /// the thread that drives the runtime. Each worker has its own poller, run queue and timers.
     ///
-    /// Whichever pool worker has time takes a new task, and **polls it from then on: tasks are not
-    /// stolen**. So the task's wakes, sockets and timers are local to its worker, and no lock is
-    /// contended. The price: tasks do not move away from a worker that turns out to be busy. Long
-    /// computations belong in [`unblock`](crate::unblock), or in several smaller tasks.
+    /// Whichever pool worker has time takes a new task. Afterwards **a spawned task moves to
+    /// another worker where that pays**: when it waits for nothing but another task (a channel, a
+    /// lock) and is woken by one elsewhere, so that tasks that talk to each other come together;
+    /// and when its worker does not get round to it. While a worker computes, another one that is
+    /// idle takes what is ready there, what has a socket that became readable, and what has a timer
+    /// that is due, within a millisecond. A task that waits for its sockets otherwise stays with
+    /// them, and what was [spawned locally](crate::spawn_local) never moves. If all workers
+    /// compute, tasks wait: long computations belong in [`unblock`](crate::unblock).
     ///
-    /// No other worker is woken for the first task that a task spawns in one poll, since most
-    /// likely its own worker runs it next. So the new task waits if that poll computes for long;
-    /// and a poll that blocks the thread until the new task is done, other than by
-    /// [`block_on`](crate::block_on), may block forever.
+    /// No other worker is woken at once for the first task that a task spawns in one poll, since
+    /// most likely its own worker runs it next. If that poll computes for long, an idle worker
+    /// takes the new task within a millisecond.
     ///
     /// ```
     /// use polder::Runtime;
@@ -127,6 +155,7 @@ impl Builder {
     /// assert_eq!(sum, 285);
     /// # std::io::Result::Ok(())
     /// ```
+    #[doc(alias("worker_threads", "SMOL_THREADS", "ASYNC_STD_THREAD_COUNT"))]
     pub fn workers(mut self, workers: usize) -> Builder {
         self.workers = workers;
         self
@@ -141,6 +170,7 @@ impl Builder {
     /// assert!(runtime.block_on(name).unwrap().starts_with("busy bee"));
     /// # std::io::Result::Ok(())
     /// ```
+    #[doc(alias = "thread_name")]
     pub fn name(mut self, name: impl Into<String>) -> Builder {
         self.name = Some(name.into());
         self
@@ -173,6 +203,177 @@ impl Builder {
         self
     }
 
+    /// Sets by how much timers may be late, so that many of them share a wake-up: to save energy
+    /// where nothing needs to be exact. The default is zero: each timer is as exact as the backend
+    /// is.
+    ///
+    /// A worker that sleeps wakes for its timers at multiples of `slack` only. One that is awake
+    /// anyway, for a socket or another task, or since it [polls](Self::busy_poll), also fires those
+    /// that are due. No timer is early. It holds for the timers of this runtime, however they are
+    /// used (timeouts, intervals), on every platform. (The slack that Linux gives each thread,
+    /// `PR_SET_TIMERSLACK`, stays as it is: [`on_worker_start`](Self::on_worker_start) is the place
+    /// to set it.)
+    ///
+    /// ```
+    /// use polder::Runtime;
+    /// use polder::time::sleep;
+    /// use std::time::{Duration, Instant};
+    ///
+    /// let runtime = Runtime::builder().timer_slack(Duration::from_millis(20)).build()?;
+    /// let start = Instant::now();
+    /// let tasks: Vec<_> = (1..=10)
+    ///     .map(|n| runtime.spawn(sleep(Duration::from_millis(n))))
+    ///     .collect();
+    /// runtime.block_on(async {
+    ///     for task in tasks {
+    ///         task.await;
+    ///     }
+    /// });
+    /// assert!(start.elapsed() >= Duration::from_millis(10));
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn timer_slack(mut self, slack: Duration) -> Builder {
+        self.timer_slack = slack;
+        self
+    }
+
+    /// Sets a function that is called on the thread of each worker, with its number, before the
+    /// worker runs anything: to bind the thread to a core, or to set its priority. With one worker
+    /// it is called by [`build`](Self::build), with 0.
+    ///
+    /// ```
+    /// use polder::Runtime;
+    /// use std::sync::atomic::{AtomicUsize, Ordering};
+    ///
+    /// static STARTED: AtomicUsize = AtomicUsize::new(0);
+    ///
+    /// let runtime = Runtime::builder()
+    ///     .workers(2)
+    ///     // With the crate core_affinity: `core_affinity::set_for_current(cores[worker])`.
+    ///     .on_worker_start(|worker| {
+    ///         STARTED.fetch_add(worker + 1, Ordering::Relaxed);
+    ///     })
+    ///     .build()?;
+    /// for worker in 0..2 {
+    ///     runtime.block_on(runtime.handle().spawn_on(worker, || async {}));
+    /// }
+    /// assert_eq!(STARTED.load(Ordering::Relaxed), 1 + 2);
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// A panic of the function ends the runtime: driving it panics, and its tasks are cancelled.
+    /// With one worker, `build` panics.
+    #[doc(alias = "on_thread_start")]
+    pub fn on_worker_start<F>(mut self, start: F) -> Builder
+    where
+        F: Fn(usize) + Send + Sync + 'static,
+    {
+        let start = AssertUnwindSafe(start);
+        self.on_worker_start = Some(StartHook(Arc::new(move |worker| (*start)(worker))));
+        self
+    }
+
+    /// Has polls reported that take longer than `over`, and so keep the other tasks of their worker
+    /// waiting: tasks that compute, or call what blocks. `tell` is called with each, while it goes
+    /// on, and again once it has ended. Without it, the environment variable `POLDER_STALL` (as in
+    /// `100ms`) has stalls printed to standard error.
+    ///
+    /// A thread looks after that, one for all runtimes of the process; it calls `tell`, which
+    /// should be quick. Workers do nothing for it, and read no clock. A poll is noticed between
+    /// once and one and a half times `over` after it has begun, and whoever was stopped meanwhile
+    /// (by a debugger, or SIGSTOP) has not stalled. Less than 100 µs is taken for that.
+    ///
+    /// ```
+    /// use polder::Runtime;
+    /// use std::sync::mpsc;
+    /// use std::time::Duration;
+    ///
+    /// let (sender, stalls) = mpsc::channel();
+    /// let runtime = Runtime::builder()
+    ///     .stalls(Duration::from_millis(20), move |stall| {
+    ///         let _ = sender.send(stall.clone());
+    ///     })
+    ///     .build()?;
+    /// let task = runtime.spawn(async move {
+    ///     // This blocks: until somebody has noticed.
+    ///     stalls.recv().unwrap()
+    /// });
+    /// let id = task.id();
+    /// let stall = runtime.block_on(task);
+    /// assert_eq!(stall.task.id, Some(id));
+    /// eprintln!("{stall}"); // worker 0 is stalled: for 20.1ms it has …
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// A panic of the function is reported by the panic hook, and otherwise ignored.
+    #[doc(alias("blocking", "watchdog", "stall_detection"))]
+    pub fn stalls<F>(mut self, over: Duration, tell: F) -> Builder
+    where
+        F: Fn(&Stall) + Send + Sync + 'static,
+    {
+        let tell = AssertUnwindSafe(tell);
+        self.watch = Some(Watch::new(over, Arc::new(move |stall| (*tell)(stall))));
+        self
+    }
+
+    /// Sets a resolver of names, which all look-ups made in the runtime use: those of
+    /// [`resolve`](crate::net::resolve), and of every `connect` and `bind` that is passed a name.
+    /// The default is the system's, called on threads of the pool.
+    ///
+    /// It is passed the name as it was written, and returns its addresses in the order in which
+    /// they are to be tried. Its future runs as a task of the runtime. Identical look-ups under way
+    /// are joined: it is asked once. When the last one who waits gives up, the task is cancelled.
+    /// It caches nothing that the resolver does not.
+    ///
+    /// Within its future names are looked up by the system, so a resolver can leave some of them to
+    /// it. That does not hold for tasks that it spawns: these ask the resolver, and one that looks
+    /// up the name that is being looked up waits for itself. A look-up on a thread that drives no
+    /// runtime is the system's too.
+    ///
+    /// A look-up makes progress while the runtime in which it was begun is driven, or from two
+    /// [workers](Self::workers) on, always. Whoever continues it elsewhere (on another thread, in
+    /// another runtime) waits for that. If the runtime is dropped first, the look-up fails with an
+    /// error of the kind [`Other`](io::ErrorKind::Other).
+    ///
+    /// The runtime drops the resolver when it is dropped itself, after its last task, on the thread
+    /// that drops it. So a resolver may own a [`Handle`](super::Handle) of its runtime. From then
+    /// on (in its destructor) names are looked up by the system.
+    ///
+    /// ```
+    /// use polder::Runtime;
+    /// use polder::net::{IpAddr, Ipv4Addr, resolve};
+    ///
+    /// let runtime = Runtime::builder()
+    ///     .resolver(|host| async move {
+    ///         match host.strip_suffix(".test") {
+    ///             Some(_) => Ok(vec![IpAddr::V4(Ipv4Addr::LOCALHOST)]),
+    ///             None => Ok(resolve((host, 0)).await?.iter().map(|it| it.ip()).collect()),
+    ///         }
+    ///     })
+    ///     .build()?;
+    /// let addresses = runtime.block_on(resolve("server.test:80"))?;
+    /// assert_eq!(addresses, ["127.0.0.1:80".parse().unwrap()]);
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// (With a crate that speaks DNS, such as hickory-resolver: `interop/src/resolver.rs`.)
+    #[cfg(feature = "net")]
+    #[doc(alias("dns", "hickory", "trust-dns"))]
+    pub fn resolver<R, F>(mut self, resolver: R) -> Builder
+    where
+        R: Fn(String) -> F + Send + Sync + 'static,
+        F: Future<Output = io::Result<Vec<IpAddr>>> + Send + 'static,
+    {
+        let resolver = AssertUnwindSafe(resolver);
+        let look_up = move |host| -> BoxedLookup { Box::pin((*resolver)(host)) };
+        self.resolver = Some(Resolver::new(look_up));
+        self
+    }
+
     /// Makes the runtime, to be driven by the calling thread.
     ///
     /// ```
@@ -194,6 +395,7 @@ impl Builder {
     /// nothing, for an empty list, no workers or more than 1,024, and for a name with a NUL byte;
     /// and the system's error if there are no descriptors or threads left.
     pub fn build(self) -> io::Result<Runtime> {
+        super::not_simulated()?;
         let invalid = |what: String| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         if !(1..=MAX_WORKERS).contains(&self.workers) {
             return invalid(format!(
@@ -216,21 +418,43 @@ impl Builder {
             several => several,
         };
         let reactors = Backend::first_that(backends, |backend| {
-            let pollers = (0..=pool_workers).map(|_| Poller::new(backend));
-            pollers
-                .map(|poller| poller.map(Reactor::new))
-                .collect::<io::Result<Vec<_>>>()
+            let mut reactors = Vec::new();
+            for _ in 0..pool_workers {
+                reactors.push(Reactor::of_pool_worker(Poller::new(backend)?));
+            }
+            reactors.push(Reactor::new(Poller::new(backend)?));
+            Ok(reactors)
         })?;
-        let shared = Arc::new(Shared::new(reactors));
+        // The builder may be a clone.
+        let resolver = self.resolver.as_ref().map(Resolver::for_another);
+        let shared = observe(Shared::new(reactors).with_resolver(resolver), self.watch)?;
         // An error from here on drops the runtime, which joins the threads that were started.
         let mut runtime = Runtime::from_shared(shared.clone(), self.busy_poll);
+        let origin = now();
+        runtime.worker.set_timer_slack(self.timer_slack, origin);
         for index in 0..pool_workers {
             let shared = shared.clone();
+            let start_hook = self.on_worker_start.clone();
             let thread = thread::Builder::new()
                 .name(format!("{name}-{index}"))
-                .spawn(move || Worker::new(shared, index, self.busy_poll).run_pool_worker())?;
+                .spawn(move || {
+                    let worker = Worker::new(shared, index, self.busy_poll);
+                    worker.set_timer_slack(self.timer_slack, origin);
+                    worker.run_pool_worker(|| start(start_hook, index));
+                })?;
             runtime.threads.push(thread);
         }
+        if pool_workers == 0 {
+            let start_hook = self.on_worker_start;
+            runtime.worker.within(|| start(start_hook, 0));
+        }
         Ok(runtime)
+    }
+}
+
+/// The worker of that index starts.
+fn start(hook: Option<StartHook>, index: usize) {
+    if let Some(StartHook(start)) = hook {
+        start(index);
     }
 }

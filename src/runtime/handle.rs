@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use super::background;
 use super::spawn::spawn_on;
+use crate::diagnostics::{Dump, Metrics};
 use crate::poller::Backend;
-use crate::scheduler::{self, Shared};
-use crate::task::Task;
+use crate::scheduler::{self, Label, PATIENCE, Resolver, Shared};
+use crate::task::{self, Name, Task};
 
 /// Spawns onto a [`Runtime`](super::Runtime) from any thread.
 ///
@@ -91,6 +92,140 @@ impl Handle {
         F::Output: Send + 'static,
     {
         spawn_on(&self.shared, future, Location::caller())
+    }
+
+    /// [`spawn`](Self::spawn), with a name: [`task::name`](crate::task::name) returns it within the
+    /// task.
+    ///
+    /// ```
+    /// let runtime = polder::Runtime::new()?;
+    /// let task = (runtime.handle()).spawn_named("indexer", async { polder::task::name() });
+    /// assert_eq!(runtime.block_on(task).unwrap(), "indexer");
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the [`Task`] cancels it.
+    #[track_caller]
+    pub fn spawn_named<F>(&self, name: impl Into<Name>, future: F) -> Task<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        let label = Label::named(name.into(), Location::caller());
+        spawn_on(&self.shared, future, label)
+    }
+
+    /// Spawns a task on one worker, on whose thread `create` makes its future. The future need not
+    /// be `Send`, and stays there.
+    ///
+    /// Workers are counted from zero: those of the pool; or the one that the runtime has without a
+    /// pool. It is for what a program distributes itself, a share of its data for each worker. (In
+    /// tokio-util: `spawn_pinned_by_idx`.)
+    ///
+    /// ```
+    /// use polder::Runtime;
+    /// use std::cell::Cell;
+    /// use std::rc::Rc;
+    ///
+    /// let runtime = Runtime::builder().workers(2).build()?;
+    /// let handle = runtime.handle();
+    /// let shares: Vec<_> = (0..handle.workers())
+    ///     .map(|worker| {
+    ///         handle.spawn_on(worker, move || async move {
+    ///             let share = Rc::new(Cell::new(worker));
+    ///             polder::future::yield_now().await;
+    ///             share.get()
+    ///         })
+    ///     })
+    ///     .collect();
+    /// for (worker, share) in shares.into_iter().enumerate() {
+    ///     assert_eq!(runtime.block_on(share), worker);
+    /// }
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If there is no such worker. A panic of `create` is the task's.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the [`Task`] cancels it.
+    #[doc(alias("spawn_pinned", "spawn_pinned_by_idx"))]
+    #[track_caller]
+    pub fn spawn_on<C, F>(&self, worker: usize, create: C) -> Task<F::Output>
+    where
+        C: FnOnce() -> F + Send + 'static,
+        F: Future + 'static,
+        F::Output: Send + 'static,
+    {
+        let workers = self.workers();
+        assert!(
+            worker < workers,
+            "Handle::spawn_on: there is no worker {worker}: the runtime has {workers}"
+        );
+        let label = Location::caller().into();
+        let (runnable, task) = task::new_on(&self.shared, worker, create, label);
+        self.shared.schedule_new(runnable);
+        self.shared.sent_to_worker();
+        task
+    }
+
+    /// Returns how many threads run what is spawned, as [`Runtime::workers`] does.
+    ///
+    /// [`Runtime::workers`]: super::Runtime::workers
+    ///
+    /// ```
+    /// let runtime = polder::Runtime::builder().workers(2).build()?;
+    /// assert_eq!(runtime.handle().workers(), 2);
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn workers(&self) -> usize {
+        self.shared.workers()
+    }
+
+    /// Returns numbers of what the runtime has done and has to do: see [`Metrics`]. It asks no
+    /// worker, so it also answers while one is stuck.
+    ///
+    /// ```
+    /// polder::block_on(async {
+    ///     let task = polder::spawn(std::future::pending::<()>());
+    ///     assert_eq!(polder::Handle::current().metrics().tasks, 1);
+    ///     task.cancel().await;
+    ///     assert_eq!(polder::Handle::current().metrics().tasks, 0);
+    /// });
+    /// ```
+    pub fn metrics(&self) -> Metrics {
+        Metrics::of(&self.shared)
+    }
+
+    /// What looks up names for the runtime, if that is not left to the system.
+    pub(crate) fn resolver(&self) -> Option<Resolver> {
+        self.shared.resolver()
+    }
+
+    /// Tells what the runtime is at: its workers, its tasks, and what each of these waits for. See
+    /// [`Dump`].
+    ///
+    /// It waits for up to 100 ms for workers that do not answer. The tasks of a main worker that
+    /// nobody drives are known on its thread only:
+    /// [`Runtime::dump`](super::Runtime::dump).
+    ///
+    /// ```
+    /// use polder::Handle;
+    ///
+    /// polder::block_on(async {
+    ///     let waits = polder::spawn(std::future::pending::<()>());
+    ///     let here = Handle::current();
+    ///     let dump = polder::unblock(move || here.dump()).await;
+    ///     assert!(dump.tasks.iter().any(|task| task.id == Some(waits.id())));
+    /// });
+    /// ```
+    pub fn dump(&self) -> Dump {
+        let own = scheduler::snapshot_here(&self.shared);
+        Dump::of(&self.shared, own, PATIENCE)
     }
 
     /// Returns which backend the runtime polls the kernel with.

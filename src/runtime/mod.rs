@@ -26,6 +26,7 @@ mod background;
 mod builder;
 pub(crate) mod context;
 mod handle;
+mod scope;
 mod spawn;
 mod task_set;
 
@@ -38,16 +39,18 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use crate::diagnostics::{Dump, Metrics, observe};
 use crate::poller::{Backend, Poller};
 use crate::reactor::{Reactor, now};
-use crate::scheduler::{BusyPollConfig, Shared, Worker};
+use crate::scheduler::{BusyPollConfig, Label, PATIENCE, Shared, Worker};
 use crate::sys::BorrowedDescriptor;
-use crate::task::Task;
+use crate::task::{Name, Task};
 use spawn::{spawn_local_on, spawn_on};
 
 pub use builder::Builder;
 pub use handle::Handle;
-pub use spawn::{spawn, spawn_local};
+pub use scope::{Scope, ScopedTask};
+pub use spawn::{spawn, spawn_local, spawn_local_named, spawn_named};
 pub use task_set::TaskSet;
 
 /// Runs futures, and what they spawn, on the thread that made it.
@@ -58,9 +61,9 @@ pub use task_set::TaskSet;
 /// `Send` nor `Sync`, so that [`spawn_local`](Self::spawn_local) can take any future.
 /// [`handle`](Self::handle) gives access from other threads.
 ///
-/// **Dropping a runtime drops every task**, on the thread of its worker, and waits for a task that
-/// another worker is just running. Sockets and timers that are used elsewhere move to the runtime
-/// that waits for them next.
+/// **Dropping a runtime drops every task**, on the threads of its workers, and waits for a task
+/// that another worker is just running. Sockets and timers that are used elsewhere move to the
+/// runtime that waits for them next.
 ///
 /// # Examples
 ///
@@ -72,6 +75,7 @@ pub use task_set::TaskSet;
 /// assert_eq!(runtime.block_on(task), 3);
 /// # std::io::Result::Ok(())
 /// ```
+#[doc(alias("Executor", "LocalExecutor", "LocalRuntime"))]
 pub struct Runtime {
     /// The main worker.
     pub(crate) worker: Rc<Worker>,
@@ -112,6 +116,26 @@ impl Runtime {
         Builder::new()
     }
 
+    /// The runtime of a simulated process.
+    #[cfg(feature = "sim")]
+    pub(crate) fn simulated(process: crate::sim::kernel::PollerOfProcess) -> Runtime {
+        let reactor = Reactor::new(Poller::simulated(process));
+        let shared = Arc::new(Shared::new([reactor]));
+        let runtime = Runtime::from_shared(shared, BusyPollConfig::default());
+        runtime.worker.simulate();
+        runtime
+    }
+
+    /// [`spawn_local`](Self::spawn_local), detached, for whoever stands at `site`.
+    #[cfg(feature = "sim")]
+    pub(crate) fn spawn_main<F>(&self, future: F, site: &'static Location<'static>)
+    where
+        F: Future<Output = ()> + 'static,
+    {
+        // SAFETY: a runtime stays on the thread of its worker.
+        unsafe { spawn_local_on(&self.worker.local, future, site) }.detach();
+    }
+
     /// Makes the main worker of `shared`, to be driven by this thread. Starts no threads.
     fn from_shared(shared: Arc<Shared>, busy_poll: BusyPollConfig) -> Runtime {
         let index = shared.main_index();
@@ -139,8 +163,9 @@ impl Runtime {
     /// # Panics
     ///
     /// If `future` does, or if the kernel can no longer be waited on.
+    #[track_caller]
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
-        self.worker.block_on(future)
+        self.worker.block_on(future, Location::caller())
     }
 
     /// Drives the runtime until no task is left.
@@ -181,6 +206,7 @@ impl Runtime {
     /// # Panics
     ///
     /// If the kernel can no longer be waited on.
+    #[doc(alias("tick", "try_tick", "poll_one"))]
     pub fn turn(&self, timeout: impl Into<Option<Duration>>) -> bool {
         self.worker.turn(timeout.into())
     }
@@ -205,6 +231,29 @@ impl Runtime {
         F::Output: Send + 'static,
     {
         spawn_on(self.shared(), future, Location::caller())
+    }
+
+    /// [`spawn`](Self::spawn), with a name: [`task::name`](crate::task::name) returns it within the
+    /// task.
+    ///
+    /// ```
+    /// let runtime = polder::Runtime::new()?;
+    /// let task = runtime.spawn_named("indexer", async { polder::task::name() });
+    /// assert_eq!(runtime.block_on(task).unwrap(), "indexer");
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the [`Task`] cancels it.
+    #[track_caller]
+    pub fn spawn_named<F>(&self, name: impl Into<Name>, future: F) -> Task<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        let label = Label::named(name.into(), Location::caller());
+        spawn_on(self.shared(), future, label)
     }
 
     /// Spawns a task whose future need not be `Send`. It stays on this thread.
@@ -235,6 +284,30 @@ impl Runtime {
         unsafe { spawn_local_on(&self.worker.local, future, Location::caller()) }
     }
 
+    /// [`spawn_local`](Self::spawn_local), with a name: [`task::name`](crate::task::name) returns
+    /// it within the task.
+    ///
+    /// ```
+    /// let runtime = polder::Runtime::new()?;
+    /// let task = runtime.spawn_local_named("local", async { polder::task::name() });
+    /// assert_eq!(runtime.block_on(task).unwrap(), "local");
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the [`Task`] cancels it.
+    #[track_caller]
+    pub fn spawn_local_named<F>(&self, name: impl Into<Name>, future: F) -> Task<F::Output>
+    where
+        F: Future + 'static,
+        F::Output: 'static,
+    {
+        let label = Label::named(name.into(), Location::caller());
+        // SAFETY: a runtime stays on the thread of its worker.
+        unsafe { spawn_local_on(&self.worker.local, future, label) }
+    }
+
     /// Returns a handle, with which any thread can spawn.
     ///
     /// ```
@@ -249,6 +322,35 @@ impl Runtime {
         Handle {
             shared: self.shared().clone(),
         }
+    }
+
+    /// Returns numbers of what the runtime has done and has to do: see [`Metrics`].
+    ///
+    /// ```
+    /// let runtime = polder::Runtime::new()?;
+    /// runtime.block_on(runtime.spawn(async {}));
+    /// assert_eq!(runtime.metrics().workers[0].polls, 1);
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn metrics(&self) -> Metrics {
+        Metrics::of(self.shared())
+    }
+
+    /// Tells what the runtime is at: its workers, its tasks, and what each of these waits for. See
+    /// [`Dump`].
+    ///
+    /// On this thread it also knows the tasks of a runtime that is not driven.
+    ///
+    /// ```
+    /// let runtime = polder::Runtime::new()?;
+    /// runtime.spawn(std::future::pending::<()>()).detach();
+    /// let dump = runtime.dump();
+    /// assert_eq!(dump.tasks.len(), 1);
+    /// print!("{dump}");
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn dump(&self) -> Dump {
+        Dump::of(self.shared(), Some(self.worker.snapshot()), PATIENCE)
     }
 
     /// Returns which backend polls the kernel.
@@ -311,6 +413,7 @@ impl Runtime {
     /// [`Capabilities::descriptor`](crate::poller::Capabilities::descriptor)): then a foreign loop
     /// sleeps for [`next_timeout`](Self::next_timeout). The first call also fails if the process
     /// has no descriptor left.
+    #[doc(alias = "uv_backend_fd")]
     pub fn backend_fd(&self) -> io::Result<BorrowedDescriptor<'_>> {
         self.worker.backend_fd()
     }
@@ -333,6 +436,7 @@ impl Runtime {
     /// }
     /// # std::io::Result::Ok(())
     /// ```
+    #[doc(alias = "uv_backend_timeout")]
     pub fn next_timeout(&self) -> Option<Duration> {
         self.worker.next_timeout()
     }
@@ -352,6 +456,7 @@ impl Runtime {
     /// ```
     ///
     /// If the kernel can no longer be waited on, it drops the runtime at once.
+    #[doc(alias("shutdown_timeout", "shutdown_background"))]
     pub fn shutdown(self, timeout: Duration) -> usize {
         let run = || self.worker.run(now().checked_add(timeout));
         if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
@@ -428,6 +533,7 @@ pub mod not_send {}
 /// If `future` does, or if no runtime can be made: the process has no descriptor left, or the
 /// environment variable `POLDER_BACKEND` names no available backend. [`Runtime::new`] returns an
 /// error instead.
+#[track_caller]
 pub fn block_on<F: Future>(future: F) -> F::Output {
     match Runtime::new() {
         Ok(runtime) => runtime.block_on(future),
@@ -435,9 +541,21 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
+/// Fails in a simulated world, where each process has the one runtime that is made for it.
+fn not_simulated() -> io::Result<()> {
+    #[cfg(feature = "sim")]
+    if crate::sim::kernel::is_here() {
+        return Err(crate::sim::kernel::unsupported(
+            "a runtime beside the one of a host's process",
+        ));
+    }
+    Ok(())
+}
+
 /// A runtime of one worker, as a [`Builder`] with the defaults makes it. Most programs have no
 /// other, and so do not link the code that starts threads.
 fn single_worker() -> io::Result<Arc<Shared>> {
+    not_simulated()?;
     let poller = Poller::first_of(Backend::list_from_env()?)?;
-    Ok(Arc::new(Shared::new([Reactor::new(poller)])))
+    observe(Shared::new([Reactor::new(poller)]), None)
 }

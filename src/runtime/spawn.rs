@@ -6,8 +6,8 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use super::background;
-use crate::scheduler::{self, Local, Shared};
-use crate::task::{self, Task};
+use crate::scheduler::{self, Label, Local, Shared};
+use crate::task::{self, Name, Task};
 
 /// Spawns a task on the runtime that this thread drives. On a plain thread, spawns it on the
 /// background runtime, which is started on first use and runs on a thread of its own.
@@ -33,10 +33,50 @@ where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    let site = Location::caller();
+    spawn_at(future, Location::caller())
+}
+
+/// [`spawn`], with a name: [`task::name`] returns it within the task.
+///
+/// # Examples
+///
+/// ```
+/// use polder::task;
+///
+/// polder::block_on(async {
+///     let shard = 7;
+///     let task = polder::spawn_named(format!("shard {shard}"), async { task::name() });
+///     assert_eq!(task.await.unwrap(), "shard 7");
+/// });
+/// ```
+///
+/// # Panics
+///
+/// If the background runtime is needed and cannot be started.
+///
+/// # Cancel safety
+///
+/// Dropping the [`Task`] cancels it.
+#[doc(alias = "Builder")]
+#[track_caller]
+pub fn spawn_named<F>(name: impl Into<Name>, future: F) -> Task<F::Output>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    spawn_at(future, Label::named(name.into(), Location::caller()))
+}
+
+/// [`spawn`], by the name and for the caller that `label` says.
+#[inline]
+pub(super) fn spawn_at<F>(future: F, label: impl Into<Label>) -> Task<F::Output>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
     match scheduler::current_local() {
-        Some(local) => spawn_on(&local.shared, future, site),
-        None => spawn_on(background::expect_shared(), future, site),
+        Some(local) => spawn_on(&local.shared, future, label),
+        None => spawn_on(background::expect_shared(), future, label),
     }
 }
 
@@ -65,32 +105,77 @@ where
 /// # Cancel safety
 ///
 /// Dropping the [`Task`] cancels it.
+#[doc(alias("LocalSet", "LocalExecutor"))]
 #[track_caller]
 pub fn spawn_local<F>(future: F) -> Task<F::Output>
 where
     F: Future + 'static,
     F::Output: 'static,
 {
+    spawn_local_at(future, Location::caller(), "spawn_local")
+}
+
+/// [`spawn_local`], by the name and for the caller that `label` says. `called` is what that calls.
+#[track_caller]
+pub(super) fn spawn_local_at<F>(future: F, label: impl Into<Label>, called: &str) -> Task<F::Output>
+where
+    F: Future + 'static,
+    F::Output: 'static,
+{
     match scheduler::current_local() {
         // SAFETY: the current worker belongs to this thread.
-        Some(local) => unsafe { spawn_local_on(&local, future, Location::caller()) },
-        None => panic!(
-            "polder::spawn_local: this thread drives no runtime; \
-             call it within polder::block_on, or use Runtime::spawn_local"
-        ),
+        Some(local) => unsafe { spawn_local_on(&local, future, label) },
+        None => nowhere_to_spawn(called),
     }
+}
+
+/// [`spawn_local`], with a name: [`task::name`] returns it within the task.
+///
+/// # Examples
+///
+/// ```
+/// polder::block_on(async {
+///     let task = polder::spawn_local_named("local", async { polder::task::name() });
+///     assert_eq!(task.await.unwrap(), "local");
+/// });
+/// ```
+///
+/// # Panics
+///
+/// On a thread that drives no runtime: see [`spawn_local`].
+///
+/// # Cancel safety
+///
+/// Dropping the [`Task`] cancels it.
+#[track_caller]
+pub fn spawn_local_named<F>(name: impl Into<Name>, future: F) -> Task<F::Output>
+where
+    F: Future + 'static,
+    F::Output: 'static,
+{
+    let label = Label::named(name.into(), Location::caller());
+    spawn_local_at(future, label, "spawn_local_named")
+}
+
+#[cold]
+#[track_caller]
+fn nowhere_to_spawn(what: &str) -> ! {
+    panic!(
+        "polder::{what}: this thread drives no runtime; \
+         call it within polder::block_on, or use Runtime::{what}"
+    )
 }
 
 pub(super) fn spawn_on<F>(
     shared: &Arc<Shared>,
     future: F,
-    site: &'static Location<'static>,
+    label: impl Into<Label>,
 ) -> Task<F::Output>
 where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    let (runnable, task) = task::new(shared, future, site);
+    let (runnable, task) = task::new(shared, future, label.into());
     shared.schedule_new(runnable);
     task
 }
@@ -103,14 +188,15 @@ where
 pub(super) unsafe fn spawn_local_on<F>(
     local: &Local,
     future: F,
-    site: &'static Location<'static>,
+    label: impl Into<Label>,
 ) -> Task<F::Output>
 where
     F: Future + 'static,
     F::Output: 'static,
 {
     // SAFETY: the caller is on the thread of the worker at `local.index`.
-    let (runnable, task) = unsafe { task::new_at(&local.shared, local.index, future, site) };
+    let (runnable, task) =
+        unsafe { task::new_at(&local.shared, local.index, future, label.into()) };
     local.shared.schedule_new(runnable);
     task
 }

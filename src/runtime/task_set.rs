@@ -4,12 +4,15 @@
 //! So joining takes from that list and never polls the tasks, however many there are. Each
 //! `SetTask` pushes exactly once: when its future is done *and dropped*, or dropped without being
 //! done. So what a task held is free when its outcome can be joined.
+//!
+//! The tasks themselves are in a list behind a lock ([`Members`]), so that abort handles reach
+//! them. No task is cancelled or dropped under that lock.
 
 use std::any::Any;
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::{Future, poll_fn};
-use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
+use std::panic::{Location, resume_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
@@ -19,9 +22,12 @@ use futures_lite::Stream;
 use pin_project_lite::pin_project;
 use slab::Slab;
 
+use super::Handle;
+use super::spawn::{spawn_at, spawn_local_at, spawn_on};
+use crate::scheduler::{Leaf, budget, waits_for};
 use crate::sync::contain;
 use crate::sync::{Mutex, NeedsClone, Spare, wake_all};
-use crate::task::{Outcome, Task};
+use crate::task::{Abort, AbortHandle, MemberId, Outcome, Task, poll_to_its_end};
 
 /// A set of tasks, whose outputs are joined in the order in which they end, and which **are
 /// cancelled when the set is dropped**.
@@ -65,10 +71,100 @@ use crate::task::{Outcome, Task};
 ///
 /// Dropping a future of [`join_next`](Self::join_next) loses no output, nor does dropping one that
 /// polls the set as a stream. Dropping the set cancels its tasks.
+#[doc(alias("JoinSet", "FuturesUnordered"))]
 pub struct TaskSet<T> {
-    /// The tasks that were not joined yet; `None` for one that is being cancelled.
-    tasks: Slab<Option<Task<()>>>,
+    members: Arc<Members>,
     outcomes: Arc<Outcomes<T>>,
+    /// An output was there, and the task's budget used up: the next poll is free, or a future
+    /// before it that always takes the whole budget would keep it from ever being joined.
+    deferred: bool,
+}
+
+/// The tasks that were not joined yet.
+#[derive(Default)]
+pub(super) struct Members(Mutex<MemberList>);
+
+#[derive(Default)]
+struct MemberList {
+    tasks: Slab<Member>,
+    /// How many tasks were ever added.
+    added: u64,
+    /// Whatever is added is cancelled.
+    closed: bool,
+}
+
+struct Member {
+    serial: u64,
+    /// `None` while it is spawned, and once it is being cancelled.
+    task: Option<Task<()>>,
+}
+
+impl Members {
+    /// Adds a task that is about to be spawned.
+    pub(super) fn add(&self) -> MemberId {
+        let mut list = self.0.lock();
+        list.added += 1;
+        let serial = list.added;
+        let index = list.tasks.insert(Member { serial, task: None });
+        MemberId { index, serial }
+    }
+
+    /// The task was spawned. If it was removed meanwhile, its handle is not needed.
+    pub(super) fn put(&self, id: MemberId, task: Task<()>) {
+        let mut list = self.0.lock();
+        let is_closed = list.closed;
+        let left = match list.tasks.get_mut(id.index) {
+            Some(member) if member.serial == id.serial && !is_closed => member.task.replace(task),
+            _ => Some(task),
+        };
+        drop(list);
+        drop(left);
+    }
+
+    /// Cancels all tasks, and those that are added from now on. Their places stay.
+    pub(super) fn close(&self) {
+        self.0.lock().closed = true;
+        drop(self.take_all());
+    }
+
+    /// Removes a task from the list.
+    pub(super) fn remove(&self, index: usize) {
+        let removed = self.0.lock().tasks.try_remove(index);
+        drop(removed);
+    }
+
+    /// Takes all tasks. Their places stay.
+    pub(super) fn take_all(&self) -> Vec<Task<()>> {
+        let mut list = self.0.lock();
+        let tasks = list.tasks.iter_mut();
+        tasks.filter_map(|(_, member)| member.task.take()).collect()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.lock().tasks.len()
+    }
+}
+
+impl Abort for Members {
+    fn abort(&self, id: MemberId) {
+        let mut list = self.0.lock();
+        let member = list.tasks.get_mut(id.index);
+        let task = member.and_then(|member| match &member.task {
+            Some(task) if member.serial == id.serial && !task.is_finished() => member.task.take(),
+            _ => None,
+        });
+        drop(list);
+        drop(task); // Runs foreign code: not under the lock.
+    }
+
+    fn is_finished(&self, id: MemberId) -> bool {
+        let list = self.0.lock();
+        let member = list.tasks.get(id.index);
+        match member.filter(|member| member.serial == id.serial) {
+            Some(member) => member.task.as_ref().is_none_or(Task::is_finished),
+            None => true,
+        }
+    }
 }
 
 /// What the set and its tasks share.
@@ -86,13 +182,13 @@ struct State<T> {
 }
 
 impl<T> Outcomes<T> {
-    fn push(&self, id: usize, outcome: Option<Outcome<T>>) {
+    fn push(&self, index: usize, outcome: Option<Outcome<T>>) {
         let mut state = self.0.lock();
         if state.closed {
             drop(state);
             return drop(outcome); // Outside the lock: foreign code, and it reports a panic.
         }
-        state.ended.push_back((id, outcome));
+        state.ended.push_back((index, outcome));
         let joiner = state.joiner.take();
         drop(state);
         wake_all(joiner);
@@ -110,7 +206,8 @@ impl<T> TaskSet<T> {
     /// ```
     pub fn new() -> TaskSet<T> {
         TaskSet {
-            tasks: Slab::new(),
+            deferred: false,
+            members: Arc::default(),
             outcomes: Arc::new(Outcomes(Mutex::new(State {
                 ended: VecDeque::new(),
                 joiner: None,
@@ -119,7 +216,8 @@ impl<T> TaskSet<T> {
         }
     }
 
-    /// Spawns a task in this set, as [`polder::spawn`](crate::spawn) does.
+    /// Spawns a task in this set, as [`polder::spawn`](crate::spawn) does. Returns a handle that
+    /// cancels this task alone; dropping the handle has no effect.
     ///
     /// ```
     /// polder::block_on(async {
@@ -132,6 +230,10 @@ impl<T> TaskSet<T> {
     ///         sum += square;
     ///     }
     ///     assert_eq!(sum, 14);
+    ///
+    ///     let abort = tasks.spawn(std::future::pending());
+    ///     abort.abort();
+    ///     assert_eq!(tasks.join_next().await, None);
     /// });
     /// ```
     ///
@@ -139,18 +241,40 @@ impl<T> TaskSet<T> {
     ///
     /// As [`polder::spawn`](crate::spawn).
     #[track_caller]
-    pub fn spawn<F>(&mut self, future: F)
+    pub fn spawn<F>(&mut self, future: F) -> AbortHandle
     where
         F: Future<Output = T> + Send + 'static,
         T: Send + 'static,
     {
-        let set_task = self.set_task(future, Location::caller());
-        let id = set_task.id;
-        self.tasks[id] = Some(crate::spawn(set_task));
+        let site = Location::caller();
+        self.spawn_with(future, site, |task| spawn_at(task, site))
+    }
+
+    /// Spawns a task in this set on the runtime of `handle`, as [`Handle::spawn`] does. Returns a
+    /// handle that cancels this task alone.
+    ///
+    /// ```
+    /// use polder::{Runtime, TaskSet};
+    ///
+    /// let workers = Runtime::builder().workers(2).build()?;
+    /// let mut tasks = TaskSet::new();
+    /// tasks.spawn_on(&workers.handle(), async { 5 });
+    /// assert_eq!(polder::block_on(tasks.join_next()), Some(5));
+    /// # std::io::Result::Ok(())
+    /// ```
+    #[track_caller]
+    pub fn spawn_on<F>(&mut self, handle: &Handle, future: F) -> AbortHandle
+    where
+        F: Future<Output = T> + Send + 'static,
+        T: Send + 'static,
+    {
+        let site = Location::caller();
+        self.spawn_with(future, site, |task| spawn_on(&handle.shared, task, site))
     }
 
     /// Spawns a task in this set that stays on this thread, as
-    /// [`polder::spawn_local`](crate::spawn_local) does.
+    /// [`polder::spawn_local`](crate::spawn_local) does. Returns a handle that cancels this task
+    /// alone.
     ///
     /// ```
     /// use polder::TaskSet;
@@ -175,29 +299,34 @@ impl<T> TaskSet<T> {
     ///
     /// As [`polder::spawn_local`](crate::spawn_local): on a thread that drives no runtime.
     #[track_caller]
-    pub fn spawn_local<F>(&mut self, future: F)
+    pub fn spawn_local<F>(&mut self, future: F) -> AbortHandle
     where
         F: Future<Output = T> + 'static,
         T: 'static,
     {
-        let set_task = self.set_task(future, Location::caller());
-        let id = set_task.id;
-        self.tasks[id] = Some(crate::spawn_local(set_task));
+        let site = Location::caller();
+        self.spawn_with(future, site, |task| {
+            spawn_local_at(task, site, "spawn_local")
+        })
     }
 
-    /// The slot exists before the task is spawned: the end is reported even if spawning panics.
-    fn set_task<F: Future<Output = T>>(
+    /// The place exists before the task is spawned: the end is reported even if spawning panics.
+    fn spawn_with<F: Future<Output = T>>(
         &mut self,
         future: F,
         site: &'static Location<'static>,
-    ) -> SetTask<F> {
-        SetTask {
+        spawn: impl FnOnce(SetTask<F>) -> Task<()>,
+    ) -> AbortHandle {
+        let id = self.members.add();
+        let task = spawn(SetTask {
             future: Some(future),
-            id: self.tasks.insert(None),
+            index: id.index,
             outcomes: self.outcomes.clone(),
             site,
             reported: false,
-        }
+        });
+        self.members.put(id, task);
+        AbortHandle::new(self.members.clone(), id)
     }
 
     /// Waits for the next task to end, and returns its output, or `None` if no task is left.
@@ -291,8 +420,8 @@ impl<T> TaskSet<T> {
     }
 
     /// Removes a task that has ended from the set. Returns `None` if it was cancelled.
-    fn join(&mut self, (id, outcome): Ended<T>) -> Option<thread::Result<T>> {
-        drop(self.tasks.try_remove(id));
+    fn join(&mut self, (index, outcome): Ended<T>) -> Option<thread::Result<T>> {
+        self.members.remove(index);
         outcome.and_then(|mut outcome| outcome.result.take())
     }
 
@@ -339,16 +468,31 @@ impl<T> TaskSet<T> {
     ) -> Poll<Option<Result<T, Box<dyn Any + Send>>>> {
         // See `Spare` for when it is filled and dropped.
         let mut spare = Spare::default();
+        // An output that is there already could keep others waiting; a wait costs nothing, nor does
+        // what was refused before. Only this set takes outputs, so what was paid for is there.
+        let mut paid = std::mem::take(&mut self.deferred);
         loop {
             let mut state = self.outcomes.0.lock();
+            if !paid && !state.ended.is_empty() {
+                drop(state);
+                if budget::consume(cx).is_pending() {
+                    self.deferred = true;
+                    return Poll::Pending;
+                }
+                paid = true;
+                continue;
+            }
             let Some(ended) = state.ended.pop_front() else {
-                if self.tasks.is_empty() {
+                if self.is_empty() {
                     return Poll::Ready(None);
                 }
-                let left = register_waker(&mut state.joiner, cx.waker(), &mut spare);
+                let left = spare.store(&mut state.joiner, cx.waker());
                 drop(state);
                 match left {
-                    Ok(()) => return Poll::Pending,
+                    Ok(()) => {
+                        waits_for(Leaf::TaskSet(Arc::as_ptr(&self.members).addr()));
+                        return Poll::Pending;
+                    }
                     Err(NeedsClone) => spare.fill(cx.waker()),
                 }
                 continue;
@@ -376,7 +520,7 @@ impl<T> TaskSet<T> {
     /// });
     /// ```
     pub fn len(&self) -> usize {
-        self.tasks.len()
+        self.members.len()
     }
 
     /// Returns whether there is no task: none that runs, and none that was not joined yet.
@@ -392,7 +536,22 @@ impl<T> TaskSet<T> {
     /// });
     /// ```
     pub fn is_empty(&self) -> bool {
-        self.tasks.is_empty()
+        self.len() == 0
+    }
+
+    /// Cancels every task, and does not wait: [`join_next`](Self::join_next) returns the outputs of
+    /// those that were done before, and `None` when the futures of the others are dropped.
+    ///
+    /// ```
+    /// polder::block_on(async {
+    ///     let mut tasks = polder::TaskSet::new();
+    ///     tasks.extend((0..3).map(|_| std::future::pending::<()>()));
+    ///     tasks.abort_all();
+    ///     assert_eq!(tasks.join_next().await, None);
+    /// });
+    /// ```
+    pub fn abort_all(&mut self) {
+        drop(self.members.take_all());
     }
 
     /// Cancels every task, waits until their futures are dropped, and returns how many were
@@ -415,18 +574,17 @@ impl<T> TaskSet<T> {
     /// # Cancel safety
     ///
     /// The first poll cancels the tasks. Dropping the future after that only ends the wait.
+    #[doc(alias = "shutdown")]
     pub async fn cancel_all(&mut self) -> usize {
-        for (_, task) in &mut self.tasks {
-            drop(task.take());
-        }
+        self.abort_all();
         poll_fn(|cx| {
             let mut spare = Spare::default();
             loop {
                 let mut state = self.outcomes.0.lock();
-                if state.ended.len() >= self.tasks.len() {
+                if state.ended.len() >= self.len() {
                     return Poll::Ready(());
                 }
-                let left = register_waker(&mut state.joiner, cx.waker(), &mut spare);
+                let left = spare.store(&mut state.joiner, cx.waker());
                 drop(state);
                 match left {
                     Ok(()) => return Poll::Pending,
@@ -435,18 +593,19 @@ impl<T> TaskSet<T> {
             }
         })
         .await;
-        let before = self.tasks.len();
-        let tasks = &mut self.tasks;
-        (self.outcomes.0.lock().ended).retain(|(id, outcome)| {
+        let before = self.len();
+        let members = &self.members;
+        (self.outcomes.0.lock().ended).retain(|(index, outcome)| {
             if outcome.is_none() {
-                tasks.remove(*id); // Drops nothing under the lock: the task was taken above.
+                members.remove(*index); // Drops nothing under the lock: the task was taken above.
             }
             outcome.is_some()
         });
-        before - self.tasks.len()
+        before - self.len()
     }
 
-    /// Detaches every task: they run on, and their outputs are dropped.
+    /// Detaches every task: they run on, and their outputs are dropped. Their abort handles have no
+    /// effect from then on.
     ///
     /// ```
     /// let runtime = polder::Runtime::new()?;
@@ -458,8 +617,8 @@ impl<T> TaskSet<T> {
     /// runtime.run();
     /// # std::io::Result::Ok(())
     /// ```
-    pub fn detach_all(mut self) {
-        for task in self.tasks.drain().flatten() {
+    pub fn detach_all(self) {
+        for task in self.members.take_all() {
             task.detach();
         }
     }
@@ -470,21 +629,6 @@ fn unwrap_or_resume<T>(result: thread::Result<T>) -> T {
     result.unwrap_or_else(|panic| resume_unwind(panic))
 }
 
-/// Stores a waker in `slot`, under the lock, by its clone in `spare`.
-fn register_waker(
-    slot: &mut Option<Waker>,
-    waker: &Waker,
-    spare: &mut Spare,
-) -> Result<(), NeedsClone> {
-    match slot {
-        Some(old) => spare.renew(old, waker),
-        None => {
-            *slot = Some(spare.take()?);
-            Ok(())
-        }
-    }
-}
-
 impl<T> Drop for TaskSet<T> {
     fn drop(&mut self) {
         let mut state = self.outcomes.0.lock();
@@ -493,6 +637,7 @@ impl<T> Drop for TaskSet<T> {
         let joiner = state.joiner.take();
         drop(state);
         drop((ended, joiner));
+        self.abort_all(); // Abort handles may keep the list.
     }
 }
 
@@ -573,7 +718,8 @@ pin_project! {
         // `None` once it is done.
         #[pin]
         future: Option<F>,
-        id: usize,
+        // Its place in the list.
+        index: usize,
         outcomes: Arc<Outcomes<F::Output>>,
         site: &'static Location<'static>,
         reported: bool,
@@ -584,7 +730,7 @@ pin_project! {
             let mut this = this.project();
             contain(|| this.future.set(None));
             if !*this.reported {
-                this.outcomes.push(*this.id, None);
+                this.outcomes.push(*this.index, None);
             }
         }
     }
@@ -594,16 +740,10 @@ impl<F: Future> Future for SetTask<F> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let mut this = self.project();
-        let future = this.future.as_mut().as_pin_mut();
-        let future = future.expect("polled after completion");
-        let result = match catch_unwind(AssertUnwindSafe(|| future.poll(cx))) {
-            Ok(poll) => Ok(ready!(poll)),
-            Err(panic) => Err(panic),
-        };
-        contain(|| this.future.set(None));
+        let this = self.project();
+        let result = ready!(poll_to_its_end(this.future, cx));
         *this.reported = true;
-        (this.outcomes).push(*this.id, Some(Outcome::new(result, this.site)));
+        (this.outcomes).push(*this.index, Some(Outcome::new(result, this.site)));
         Poll::Ready(())
     }
 }

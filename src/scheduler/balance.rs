@@ -1,9 +1,10 @@
 //! Which pool worker takes a task from the inject queue.
 //!
-//! A task stays with the worker that polls it first, so the choice counts. A pool worker takes a
-//! task only while it owns at most [`MAX_LOAD_GAP`] tasks more than the pool worker that owns the
-//! fewest. To compare the loads costs a cache line for each worker, so one comparison gives an
-//! *allowance*: as many tasks may be taken before the next.
+//! A task moves later only where that pays, and one with sockets mostly stays with the worker that
+//! polls it first; so the choice counts. A pool worker takes a task only while it owns at most
+//! [`MAX_LOAD_GAP`] tasks more than the pool worker that owns the fewest. To compare the loads
+//! costs a cache line for each worker, so one comparison gives an *allowance*: as many tasks may be
+//! taken before the next.
 //!
 //! A worker without an allowance *defers*: it leaves the tasks to the others. These may be long in
 //! coming, if they compute or block, and then a task is better started on the wrong worker than not

@@ -40,7 +40,11 @@ pub(crate) fn consume(cx: &Context<'_>) -> Poll<()> {
             true => left - 1,
             false => BUDGET,
         });
-        left <= 0 && left > -BUDGET
+        let is_refused = left <= 0 && left > -BUDGET;
+        if is_refused {
+            local.counters.budget_exhausted.add(1);
+        }
+        is_refused
     });
     match refused {
         Some(true) => {

@@ -1,4 +1,5 @@
-//! Which worker does this thread drive? The one thread-local of the scheduler and the reactor.
+//! Which worker does this thread drive, and which task runs there? The thread-locals of the
+//! scheduler and the reactor.
 //!
 //! While a thread drives a worker, [`Current`] holds the two parts of it that only that thread
 //! reaches: its [`Local`] (tasks) and its [`Driver`] (events and timers). A worker may be driven
@@ -8,16 +9,22 @@
 //! The reactor below has no thread-local: whatever depends on who drives a reactor is given
 //! the thread's `Driver` as an argument.
 //!
+//! **Which task runs here** is beside it, in a [`Running`] of its own: each poll of a task writes
+//! it, and finds it without a look at the worker. A drive within a task resets it, and restores it
+//! at its end.
+//!
 //! **Foreign code.** [`with_local`] borrows the slot: no waker may be cloned, called or dropped
 //! within it, since that may enter another worker. Where wakers are involved, take a clone
 //! ([`current_local`], [`driver`]).
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
+use std::ptr;
 use std::rc::Rc;
-use std::task::Waker;
+use std::sync::Arc;
+use std::task::{RawWakerVTable, Waker};
 
-use super::Local;
+use super::{Local, Meta, Shared, WorkerSnapshot};
 use crate::reactor::{Driver, Reactor};
 
 /// A worker, as the thread sees it that drives it.
@@ -32,6 +39,82 @@ thread_local! {
     /// drop of its `Entered`.
     static CURRENT: RefCell<ManuallyDrop<Option<Current>>> =
         const { RefCell::new(ManuallyDrop::new(None)) };
+
+    /// Set by the body of each task that is polled.
+    static RUNNING: Cell<Running> = const { Cell::new(Running::NOBODY) };
+}
+
+/// The task that runs on a thread.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Running {
+    /// What its own waker is made of. No other waker is made of the same as long as the task is
+    /// there.
+    waker: (*const (), *const RawWakerVTable),
+    /// Null if none runs.
+    meta: *const Meta,
+}
+
+impl Running {
+    const NOBODY: Running = Running {
+        waker: (ptr::null(), ptr::null()),
+        meta: ptr::null(),
+    };
+
+    #[inline]
+    pub(super) fn get() -> Running {
+        RUNNING.try_with(Cell::get).expect("it has no destructor")
+    }
+
+    #[inline]
+    pub(super) fn set(self) {
+        (RUNNING.try_with(|running| running.set(self))).expect("it has no destructor");
+    }
+
+    /// No task runs. (What is left there of its waker is not compared without the rest.)
+    #[inline]
+    pub(super) fn reset() {
+        let (_, vtable) = Running::get().waker;
+        Running {
+            waker: (ptr::null(), vtable),
+            meta: ptr::null(),
+        }
+        .set();
+    }
+
+    /// The future of a task has been dropped. If it is the running one it does not run any more:
+    /// its memory may be given back before `Runnable::run` returns, which wakes whoever awaits it.
+    #[inline]
+    pub(super) fn ended(meta: &Meta) {
+        if ptr::eq(Running::get().meta, meta) {
+            Running::reset();
+        }
+    }
+
+    /// Whether it is the own waker of the task.
+    #[inline]
+    fn is_own(self, waker: &Waker) -> bool {
+        let (data, vtable) = self.waker;
+        ptr::eq(data, waker.data()) && ptr::eq(vtable, waker.vtable())
+    }
+}
+
+/// The task runs on this thread whose own waker and whose metadata these are: until the runnable's
+/// `run` has returned, or the task's body is dropped.
+#[inline]
+pub(crate) fn set_running(waker: &Waker, meta: &Meta) {
+    let waker = (waker.data(), ptr::from_ref(waker.vtable()));
+    Running { waker, meta }.set();
+}
+
+/// Calls `f` with the task that runs on this thread, if any. `f` runs no foreign code.
+#[inline]
+pub(crate) fn with_running<R>(f: impl FnOnce(&Meta) -> R) -> Option<R> {
+    let meta = Running::get().meta;
+    // SAFETY: null, or a reference that `set_running` was given by the body of a task, which is
+    // not dropped yet: `ended` resets it then, also within `Runnable::run`. The metadata lies in
+    // the same allocation, and is dropped after the body.
+    let meta = unsafe { meta.as_ref() };
+    meta.map(f)
 }
 
 /// Calls `f` with the worker that this thread drives, if any. Runs no foreign code: see above.
@@ -54,17 +137,42 @@ pub(crate) fn current_local() -> Option<Rc<Local>> {
     with_local(Rc::clone)
 }
 
+/// What the worker is at that this thread drives, if it is one of `shared`.
+pub(crate) fn snapshot_here(shared: &Arc<Shared>) -> Option<(usize, WorkerSnapshot)> {
+    // Nothing that is borrowed meanwhile is foreign code's: see `snapshot`.
+    with_current(|current| {
+        let current = current.filter(|it| Arc::ptr_eq(&it.local.shared, shared))?;
+        let snapshot = current.local.snapshot(&current.driver);
+        Some((current.local.index, snapshot))
+    })
+}
+
 /// The driver of the worker that this thread drives.
 #[inline]
 pub(crate) fn driver() -> Option<Rc<Driver>> {
     with_current(|current| current.map(|current| current.driver.clone()))
 }
 
-/// If this thread drives `reactor`: whether `waker` is the own one of the task that runs here.
+/// [`driver`], for something that the running task waits for.
+#[inline]
+pub(crate) fn driver_to_wait_for() -> Option<Rc<Driver>> {
+    with_current(|current| {
+        current.map(|current| {
+            current.local.waits_here.set(true);
+            current.driver.clone()
+        })
+    })
+}
+
+/// If this thread drives `reactor`, for something that is waited for: whether `waker` is the own
+/// one of the task that runs here.
 #[inline]
 pub(crate) fn is_own(reactor: &Reactor, waker: &Waker) -> Option<bool> {
     with_current(|current| match current {
-        Some(current) if current.driver.drives(reactor) => Some(current.local.is_own(waker)),
+        Some(current) if current.driver.drives(reactor) => {
+            current.local.waits_here.set(true);
+            Some(Running::get().is_own(waker))
+        }
         _ => None,
     })
 }

@@ -1,10 +1,14 @@
-//! Which idle worker is woken for injected tasks: one at a time.
+//! Which idle worker is woken for tasks that any may take: one at a time.
 //!
-//! Whoever injects a task, or leaves some in the queue, calls [`Idle::wake_one`]. That wakes one
-//! idle worker and marks it as *searching*. As long as a worker is searching, no other is woken.
-//! The worker takes a task and calls [`end_search`](Idle::end_search), which removes the mark and
-//! wakes the next worker if tasks are left. So workers are woken one after the other while there is
-//! something for each of them, and no herd wakes for one task.
+//! Such tasks are in the inject queue, or were *offered* by a worker that has more than it gets
+//! round to, and are there to be stolen: see [`thief`](super::thief). Here both are the same. (A
+//! worker runs what it has offered itself if nobody takes it, and offers again after each turn.)
+//!
+//! Whoever injects a task, or leaves some in the queue, or offers some, calls [`Idle::wake_one`].
+//! That wakes one idle worker and marks it as *searching*. As long as a worker is searching, no
+//! other is woken. The worker takes what it wants and calls [`end_search`](Idle::end_search), which
+//! removes the mark and wakes the next worker if tasks are left. So workers are woken one after the
+//! other while there is something for each of them, and no herd wakes for one task.
 //!
 //! **Why no task is left in the queue while a worker sleeps.** Whoever injects looks for idle
 //! workers *after* the push, and a worker looks at the queue *after* it has parked, with a
@@ -21,9 +25,10 @@
 
 use crate::sync::atomic::{AtomicUsize, Ordering, fence};
 
-/// What [`Idle`] needs to know of the workers and of the inject queue.
+/// What [`Idle`] needs to know of the workers and of the tasks.
 pub(super) trait IdleWorkers {
-    fn has_injected(&self) -> bool;
+    /// Whether there are tasks that any worker may take: injected or offered.
+    fn has_tasks(&self) -> bool;
 
     /// The index of the idle worker to wake, if there is one.
     fn find_idle(&self) -> Option<usize>;
@@ -45,7 +50,7 @@ impl Idle {
         }
     }
 
-    /// Wakes an idle worker if there are injected tasks and no worker is searching.
+    /// Wakes an idle worker if there are tasks for it and no worker is searching.
     #[inline]
     pub(super) fn wake_one(&self, workers: &impl IdleWorkers) {
         loop {
@@ -53,7 +58,7 @@ impl Idle {
             let Some(index) = workers.find_idle() else {
                 return;
             };
-            if !workers.has_injected() || !self.replace(0, index + 1) || workers.wake(index) {
+            if !workers.has_tasks() || !self.replace(0, index + 1) || workers.wake(index) {
                 return;
             }
             self.replace(index + 1, 0);
@@ -132,7 +137,7 @@ mod loom_tests {
     }
 
     impl IdleWorkers for World {
-        fn has_injected(&self) -> bool {
+        fn has_tasks(&self) -> bool {
             self.injected.load(Ordering::Relaxed) > 0
         }
 
@@ -241,7 +246,7 @@ mod loom_tests {
                     self.start(index);
                 }
                 worker.parking.park();
-                match self.has_injected() || self.is_over() {
+                match self.has_tasks() || self.is_over() {
                     // An event is reported all the same, as by a wait with a zero timeout.
                     true => worker.poll(),
                     false => worker.wait(),

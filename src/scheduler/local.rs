@@ -3,26 +3,37 @@
 //! [`Local`] has the run queues, the owned tasks and the cooperation budget. Only the worker's
 //! thread touches it, so it needs neither atomics nor locks. While the thread drives the worker,
 //! its `Local` is the thread's *current* one. The other half, which every thread can reach, is the
-//! worker's [`Remote`].
+//! worker's [`Remote`]; what a pool worker has of movable tasks is there, in its [`PoolRemote`].
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::ptr;
+use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{RawWakerVTable, Waker};
 
 use super::balance::{Balance, InjectedAction};
 use super::budget::Budget;
+use super::current::Running;
+use super::identity::Ids;
 use super::owned::OwnedTasks;
-use super::shared::{Remote, Shared};
-use super::{Meta, Runnable};
+use super::shared::{PoolRemote, Remote, Shared};
+use super::snapshot::MainFuture;
+use super::{Meta, NONE, Runnable, TaskRecord};
+use crate::reactor::{Counters, Driver, SAMPLE, now};
+#[cfg(feature = "sim")]
+use crate::sim::kernel;
+use crate::sync::MutexGuard;
+
+/// A pool worker that has so many tasks left after a turn could use help. With one less the other
+/// worker would take the only one; and of two tasks that wake each other one is always left.
+const SURPLUS: usize = 2;
+
+/// A task that was woken by the running one runs next, before those that are ready longer; but no
+/// more of these in a row, so that two that wake each other keep nobody waiting for long.
+const NEXTS_IN_ROW: usize = 7;
 
 /// Capacity of the run queues, allocated with the worker, so that no wake of a small program
 /// allocates. Larger queues grow once.
 const QUEUE_CAPACITY: usize = 64;
-
-/// What no waker is made of.
-const NOBODY: (*const (), *const RawWakerVTable) = (ptr::null(), ptr::null());
 
 /// The half of a worker that belongs to its thread.
 #[derive(Debug)]
@@ -31,18 +42,42 @@ pub(crate) struct Local {
     /// Which of the runtime's workers this is.
     pub(crate) index: usize,
     remote: Arc<Remote>,
+    pub(super) counters: Arc<Counters>,
     pub(super) is_pool_worker: bool,
+    /// What a pool worker shares with the others.
+    pub(super) pool: Option<Arc<PoolRemote>>,
     ready: RefCell<VecDeque<Runnable>>,
+    /// Movable tasks that are ready found no room in the queue, and wait in the inbox: those that
+    /// become ready now wait behind them.
+    overflows: Cell<bool>,
+    /// A task of a pool worker runs now.
+    runs_task: Cell<bool>,
+    /// How many tasks in a row were those that the one before them had woken.
+    nexts_in_row: Cell<usize>,
+    /// Memory for what is being stolen.
+    loot: RefCell<Vec<Runnable>>,
     /// Tasks that woke themselves while they ran. They run again only after the reactor was polled.
     pub(super) yielded: RefCell<VecDeque<Runnable>>,
     pub(crate) owned: OwnedTasks,
+    /// How many movable tasks came to this worker, less those that it has seen go.
+    movable: Cell<usize>,
     pub(super) budget: Budget,
+    pub(super) ids: Ids,
+    /// The index of the worker whose reactor this one serves at this moment; or [`NONE`].
+    helps: Cell<usize>,
+    /// What runs now has registered something with this worker's reactor.
+    pub(super) waits_here: Cell<bool>,
     balance: Balance,
+    /// The futures of `block_on` that it drives, one within the other.
+    pub(super) mains: RefCell<Vec<Rc<MainFuture>>>,
     /// The running task has spawned one, and nobody was woken for it: see "Waking" in `shared`.
     pub(super) has_spawned: Cell<bool>,
-    /// What the running task's own waker is made of; null if none runs. No other waker is made of
-    /// the same as long as the task is there.
-    running: Cell<(*const (), *const RawWakerVTable)>,
+    /// The next task is any that is ready, by choice of the simulated world; and how often those
+    /// that yielded have been left behind the others.
+    #[cfg(feature = "sim")]
+    chooses: Cell<bool>,
+    #[cfg(feature = "sim")]
+    left_behind: Cell<u32>,
 }
 
 impl Local {
@@ -50,15 +85,29 @@ impl Local {
         Local {
             is_pool_worker: index != shared.main_index(),
             remote: shared.remote(index).clone(),
+            counters: shared.remote(index).reactor.counters().clone(),
+            pool: shared.remote(index).pool().cloned(),
             shared,
             index,
             ready: RefCell::new(VecDeque::with_capacity(QUEUE_CAPACITY)),
+            overflows: Cell::new(false),
+            runs_task: Cell::new(false),
+            nexts_in_row: Cell::new(0),
+            loot: RefCell::default(),
             yielded: RefCell::new(VecDeque::with_capacity(QUEUE_CAPACITY)),
             owned: OwnedTasks::default(),
+            movable: Cell::new(0),
             budget: Budget::new(),
+            ids: Ids::new(),
+            helps: Cell::new(NONE),
+            waits_here: Cell::new(false),
             balance: Balance::new(),
+            mains: RefCell::default(),
             has_spawned: Cell::new(false),
-            running: Cell::new(NOBODY),
+            #[cfg(feature = "sim")]
+            chooses: Cell::new(false),
+            #[cfg(feature = "sim")]
+            left_behind: Cell::new(0),
         }
     }
 
@@ -72,16 +121,124 @@ impl Local {
         self.is_pool_worker
     }
 
-    /// Whether this is the task's worker.
+    /// Whether this is the worker of a task that stays.
     #[inline]
     pub(super) fn is_worker_of(&self, meta: &Meta) -> bool {
+        Arc::ptr_eq(&self.shared, &meta.shared) && self.index as u32 == meta.state()
+    }
+
+    /// Whether this is the task's worker, be the task movable or not.
+    #[inline]
+    pub(super) fn has(&self, meta: &Meta) -> bool {
         Arc::ptr_eq(&self.shared, &meta.shared) && self.index == meta.index()
     }
 
-    /// Tells the other workers how many tasks this one owns.
+    /// Whether this is a pool worker, and the task a movable one of its runtime.
+    #[inline]
+    pub(super) fn is_pool_of(&self, meta: &Meta) -> bool {
+        self.is_pool_worker && meta.is_movable() && Arc::ptr_eq(&self.shared, &meta.shared)
+    }
+
+    /// Tells the other pool workers how many tasks this one owns.
     #[inline]
     pub(super) fn publish_load(&self) {
-        self.remote.set_load(self.owned.count());
+        let load = self.owned.count().wrapping_add(self.movable.get());
+        self.remote.set_load(load);
+    }
+
+    /// Movable tasks that were polled before belong to this worker now.
+    #[inline]
+    pub(super) fn movable_came(&self, count: usize) {
+        self.movable.set(self.movable.get().wrapping_add(count));
+    }
+
+    /// Such tasks have ended here.
+    #[inline]
+    pub(super) fn movable_went(&self, count: usize) {
+        self.movable.set(self.movable.get().wrapping_sub(count));
+    }
+
+    /// Schedules a task that stays on this worker. `yields` says whether it woke itself while it
+    /// ran.
+    #[inline]
+    pub(super) fn schedule(&self, runnable: Runnable, yields: bool) {
+        match yields {
+            true => self.yielded.borrow_mut().push_back(runnable),
+            false => self.push(runnable),
+        }
+    }
+
+    /// Schedules a movable task of this pool worker's runtime, whose runnable `schedule` was given.
+    /// Returns it if it was never polled, or stays with another worker.
+    #[inline]
+    pub(super) fn schedule_movable(&self, runnable: Runnable, yields: bool) -> Option<Runnable> {
+        let meta = runnable.metadata();
+        let index = meta.index();
+        if index != self.index {
+            if index == NONE || !self.takes_along(meta) {
+                return Some(runnable);
+            }
+            meta.assign(self.index);
+            self.took(usize::from(meta.is_bound()), self.shared.pool(index));
+        }
+        match yields {
+            // It is found there after the reactor was polled.
+            true => self.pool().inbox.push(runnable),
+            // What the running task has just written for it is in the nearest cache yet.
+            false if self.runs_task.get() => {
+                if let Some(before) = self.pool().queue.push_next(runnable) {
+                    self.push_movable(before);
+                }
+            }
+            false => self.push_movable(runnable),
+        }
+        None
+    }
+
+    /// Whether a task of another worker that is woken on this one comes here. Where the runtime
+    /// closes, this worker drops it.
+    #[inline]
+    fn takes_along(&self, meta: &Meta) -> bool {
+        !meta.waits_here() || self.helps.get() == meta.index() || self.shared.is_closing()
+    }
+
+    /// Wakes the tasks of the pool worker at `index` whose sources are ready or whose timers are
+    /// due, unless that worker does so itself: those that are movable come here.
+    ///
+    /// `driver` is this worker's. `before` is called before foreign code runs, if any does.
+    pub(super) fn help(&self, index: usize, driver: &Driver, before: impl Fn() + Copy) {
+        /// Also if a waker panics.
+        struct Done<'a>(&'a Cell<usize>);
+        impl Drop for Done<'_> {
+            fn drop(&mut self) {
+                self.0.set(NONE);
+            }
+        }
+        if let Some(right) = self.shared.pool(index).right_to_wait.try_lock() {
+            self.helps.set(index);
+            let _done = Done(&self.helps);
+            driver.help(&self.shared.remote(index).reactor, || drop(right), before);
+        }
+    }
+
+    /// Of a pool worker: what it shares with the others.
+    #[inline]
+    pub(super) fn pool(&self) -> &PoolRemote {
+        self.pool.as_ref().expect("it is a pool worker")
+    }
+
+    /// The right of a pool worker to wait on its poller. Others need none.
+    #[inline]
+    pub(super) fn right_to_wait(&self) -> Option<MutexGuard<'_, ()>> {
+        self.pool.as_ref().map(|pool| pool.right_to_wait.lock())
+    }
+
+    /// Wakes every task of this worker that waits, so that its runnable is queued. For closing.
+    pub(super) fn wake_owned(&self) {
+        self.owned.wake_all();
+        if let Some(pool) = &self.pool {
+            pool.owned.wake_all();
+        }
     }
 
     // The inject queue.
@@ -119,8 +276,8 @@ impl Local {
     /// The running task has returned. If it has spawned a task that this worker will not run next,
     /// wakes another worker for it.
     #[inline]
-    pub(super) fn wake_for_spawned(&self) {
-        if self.has_spawned.take() && !self.ready.borrow().is_empty() {
+    fn wake_for_spawned(&self) {
+        if self.has_spawned.take() && self.has_ready() {
             self.shared.wake_one();
         }
     }
@@ -140,13 +297,87 @@ impl Local {
     /// The next task to run. The order of tasks is decided here.
     #[inline]
     pub(super) fn pop(&self) -> Option<Runnable> {
+        #[cfg(feature = "sim")]
+        if self.chooses.get() {
+            return self.pop_chosen();
+        }
         self.ready.borrow_mut().pop_front()
     }
 
-    /// Moves what other threads sent to the end of the run queue.
+    /// From now on the world chooses the next task.
+    #[cfg(feature = "sim")]
+    pub(super) fn let_choose(&self) {
+        self.chooses.set(true);
+    }
+
+    #[cfg(feature = "sim")]
+    #[cold]
+    fn pop_chosen(&self) -> Option<Runnable> {
+        let count = self.ready.borrow().len();
+        let index = match count {
+            0 | 1 => 0,
+            several => kernel::choose_task(several),
+        };
+        self.ready.borrow_mut().remove(index)
+    }
+
+    /// Whether those that yielded stay behind what is ready: where the order of the queue does not
+    /// say so.
+    #[cfg(feature = "sim")]
+    fn leaves_behind(&self) -> bool {
+        let count = self.left_behind.get() + 1;
+        let leaves = self.chooses.get() && self.has_ready() && count < kernel::MOST_PASSED_OVER;
+        self.left_behind.set(if leaves { count } else { 0 });
+        leaves
+    }
+
+    /// The next movable task to run.
+    #[inline]
+    pub(super) fn pop_movable(&self) -> Option<Runnable> {
+        let queue = &self.pool.as_ref()?.queue;
+        let in_row = self.nexts_in_row.get();
+        if in_row < NEXTS_IN_ROW {
+            if let Some(runnable) = queue.pop_next() {
+                self.nexts_in_row.set(in_row + 1);
+                return Some(runnable);
+            }
+        }
+        self.nexts_in_row.set(0);
+        queue.pop().or_else(|| queue.pop_next())
+    }
+
+    /// Queues a movable task of this worker.
+    #[inline]
+    fn push_movable(&self, runnable: Runnable) {
+        let pool = self.pool();
+        match self.overflows.get() {
+            false => {
+                if let Err(runnable) = pool.queue.push(runnable) {
+                    self.overflows.set(true);
+                    pool.inbox.push(runnable);
+                }
+            }
+            true => pool.inbox.push(runnable),
+        }
+    }
+
+    /// Moves what other threads sent to the end of the run queue, as far as there is room.
     #[inline]
     pub(super) fn take_inbox(&self) {
         self.remote.inbox.drain(&mut self.ready.borrow_mut());
+        self.take_movable();
+    }
+
+    /// [`take_inbox`](Self::take_inbox), of the movable tasks only: what has yielded is there too.
+    #[inline]
+    pub(super) fn take_movable(&self) {
+        if let Some(pool) = &self.pool {
+            let are_left = pool.inbox.take(pool.queue.room(), |runnable| {
+                let full = pool.queue.push(runnable).is_err();
+                debug_assert!(!full, "there is room");
+            });
+            self.overflows.set(are_left);
+        }
     }
 
     /// The reactor was polled: tasks that yielded are ready again.
@@ -158,6 +389,10 @@ impl Local {
     }
 
     fn append_yielded(&self) {
+        #[cfg(feature = "sim")]
+        if self.leaves_behind() {
+            return;
+        }
         let mut yielded = self.yielded.borrow_mut();
         let mut ready = self.ready.borrow_mut();
         match ready.is_empty() {
@@ -166,33 +401,145 @@ impl Local {
         }
     }
 
+    /// Whether there is a task to run now.
+    #[inline]
+    fn has_ready(&self) -> bool {
+        !self.ready.borrow().is_empty() || self.pool.as_ref().is_some_and(|it| !it.queue.is_empty())
+    }
+
     #[inline]
     pub(super) fn has_work(&self) -> bool {
-        !self.ready.borrow().is_empty() || !self.yielded.borrow().is_empty()
+        !self.ready.borrow().is_empty()
+            || !self.yielded.borrow().is_empty()
+            || (self.pool.as_ref()).is_some_and(|it| !it.queue.is_empty() || !it.inbox.is_empty())
     }
 
-    /// The task runs whose own waker this is.
-    #[inline]
-    pub(crate) fn set_running(&self, waker: &Waker) {
-        self.running.set((waker.data(), waker.vtable()));
+    /// The tasks that were never polled, as far as this thread knows them.
+    pub(super) fn new_tasks(&self) -> Vec<TaskRecord> {
+        let mut records = Vec::new();
+        let mut add = |runnable: &Runnable| {
+            let record = TaskRecord::new(None, runnable.metadata());
+            if record.polls == 0 {
+                records.push(record);
+            }
+        };
+        self.ready.borrow().iter().for_each(&mut add);
+        self.remote.inbox.for_each(add);
+        records
     }
 
-    /// The running task has returned.
-    #[inline]
-    pub(super) fn reset_running(&self) {
-        self.running.set(NOBODY);
+    // Stealing: see `thief`.
+
+    /// Takes half of the movable tasks that are ready on the pool worker at `victim`. Returns
+    /// whether it has taken any.
+    #[cold]
+    pub(super) fn steal_half(&self, victim: usize) -> bool {
+        let (pool, other) = (self.pool(), self.shared.pool(victim));
+        let room = pool.queue.room();
+        let half = |len: usize| len.div_ceil(2).min(room);
+        let mut loot = self.loot.take();
+        let ready = other.queue.len() + usize::from(other.queue.has_next());
+        (other.queue).steal(half(ready), |runnable| loot.push(runnable));
+        if loot.is_empty() {
+            (other.inbox).take(half(other.inbox.len()), |runnable| loot.push(runnable));
+        }
+        let has_stolen = !loot.is_empty();
+        let mut bound = 0;
+        self.counters.stolen.add(loot.len());
+        for runnable in loot.drain(..) {
+            bound += usize::from(runnable.metadata().is_bound());
+            runnable.metadata().assign(self.index);
+            self.push_movable(runnable);
+        }
+        self.loot.replace(loot);
+        self.took(bound, other);
+        has_stolen
     }
 
-    /// Whether it is the own waker of the running task.
+    /// So many bound tasks came from another worker.
     #[inline]
-    pub(super) fn is_own(&self, waker: &Waker) -> bool {
-        let (data, vtable) = self.running.get();
-        ptr::eq(data, waker.data()) && ptr::eq(vtable, waker.vtable())
+    fn took(&self, count: usize, from: &PoolRemote) {
+        if count > 0 {
+            from.were_taken(count);
+            self.movable_came(count);
+            self.publish_load();
+        }
+    }
+
+    /// Takes half of what another worker has offered. Returns whether it has taken any.
+    pub(super) fn steal_surplus(&self) -> bool {
+        let victim = (self.shared.surplus()).filter(|&victim| victim != self.index);
+        let Some(victim) = victim else {
+            return false;
+        };
+        let queue = &self.shared.pool(victim).queue;
+        let has_stolen = queue.len() >= SURPLUS && self.steal_half(victim);
+        if !has_stolen || queue.len() < SURPLUS {
+            self.shared.end_surplus(victim);
+        }
+        has_stolen
+    }
+
+    /// After a turn of a pool worker: offers tasks to others, if it has more than it gets round to.
+    #[inline]
+    pub(super) fn offer_surplus(&self) {
+        match self.pool().queue.len() >= SURPLUS {
+            true => self.shared.offer_surplus(self.index),
+            false => self.shared.end_surplus(self.index),
+        }
+    }
+
+    /// Runs a task, and counts that. Others can read meanwhile which one it is.
+    #[inline]
+    pub(super) fn run(&self, runnable: Runnable) {
+        let counters = &*self.counters;
+        let count = counters.polls.get().wrapping_add(1);
+        counters.polls.set(count);
+        let meta = runnable.metadata();
+        counters.set_task(meta.id.as_u64(), meta.site());
+        meta.begin_poll(counters.tick());
+        match count % SAMPLE {
+            0 => self.run_timed(runnable),
+            _ => drop(runnable.run()),
+        }
+        counters.reset_task();
+        Running::reset();
+    }
+
+    /// [`run`](Self::run), with a look at the clock before and after.
+    #[inline(never)]
+    fn run_timed(&self, runnable: Runnable) {
+        let counters = &self.counters;
+        let ready =
+            1 + self.ready.borrow().len() + self.pool.as_ref().map_or(0, |it| it.queue.len());
+        if ready > counters.longest_queue.get() {
+            counters.longest_queue.set(ready);
+        }
+        let start = now();
+        counters.set_tick(start);
+        runnable.metadata().begin_poll_at(counters.tick());
+        runnable.run();
+        (counters.poll_times).record(now().saturating_duration_since(start));
     }
 
     /// A task begins to run.
     #[inline]
     pub(super) fn renew_budget(&self) {
         self.budget.renew();
+    }
+
+    /// A task of a pool worker begins to run.
+    #[inline]
+    pub(super) fn begin_run(&self) {
+        self.pool().count_run();
+        self.waits_here.set(false);
+        self.runs_task.set(true);
+    }
+
+    /// A task of a pool worker has run.
+    #[inline(never)]
+    pub(super) fn end_run(&self) {
+        self.runs_task.set(false);
+        self.wake_for_spawned();
     }
 }

@@ -17,16 +17,35 @@
 //!   task under its lock (see `reactor::waiters`).
 //! * A task that was never polled has no worker yet if the runtime has a pool. It goes to the
 //!   inject queue, and one idle pool worker is woken: see [`idle`].
+//!
+//! **Movable tasks** are the `Send` ones of a runtime with a pool. Which worker such a task belongs
+//! to may change, at points where the scheduler alone holds its runnable: see [`Meta`]. All others,
+//! and so all tasks of a runtime of one worker, stay where they are, and pay nothing for it. A
+//! movable task goes to another pool worker
+//!
+//! * when a task there wakes it, unless it waits for a source or a timer, which its own worker
+//!   serves ([`Local::schedule_movable`]): tasks that talk to each other come together, and the
+//!   wakes between them are local from then on;
+//! * when it is ready, and its own worker does not get round to it: see [`thief`].
 
 mod balance;
 pub(crate) mod budget;
 mod busy;
+mod closing;
 mod current;
+mod identity;
 mod idle;
+mod leaf;
 mod local;
+mod monitor;
 mod mutex_queue;
 mod owned;
+mod request;
+mod resolver;
+mod run_queue;
 mod shared;
+mod snapshot;
+mod thief;
 mod worker;
 
 use std::panic::Location;
@@ -34,73 +53,240 @@ use std::sync::Arc;
 
 use async_task::ScheduleInfo;
 
-use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::reactor::{now, tick};
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 pub(crate) use busy::BusyPollConfig;
-use current::Current;
-pub(crate) use current::{current_local, driver, is_own, with_local};
+use current::{Current, with_current};
+pub(crate) use current::{
+    current_local, driver, driver_to_wait_for, is_own, set_running, snapshot_here, with_local,
+    with_running,
+};
+pub(crate) use identity::Label;
+pub use identity::{Id, Name};
+pub(crate) use leaf::{Leaf, Waits, waits_for};
 pub(crate) use local::Local;
 pub(crate) use owned::{OwnedKey, bind, task_ended};
-pub(crate) use shared::Shared;
-use shared::UNASSIGNED;
+pub(crate) use resolver::{BoxedLookup, Resolver};
+pub(crate) use shared::{Remote, Shared};
+pub(crate) use snapshot::{PATIENCE, SharedSnapshot, State, TaskRecord, WorkerSnapshot};
 pub(crate) use worker::Worker;
 
 /// What every task has beside its future.
 #[derive(Debug)]
 pub(crate) struct Meta {
     shared: Arc<Shared>,
-    /// The task's worker; [`UNASSIGNED`] until a pool worker takes the task. Written at most once,
-    /// before the first poll, and so before there is a waker: whoever has one got it, directly or
-    /// not, from the thread that wrote this. So relaxed accesses do.
-    index: AtomicUsize,
-    site: &'static Location<'static>,
+    /// Of a task that stays on its worker, that worker's index. Of a movable one: [`MOVABLE`], the
+    /// index, or [`NONE`] before a pool worker has taken it, and what else is known of it.
+    ///
+    /// Written only by whoever has the task to itself: the thread that polls it, or that has got
+    /// its runnable, from `async-task` by a wake or from a queue. Each gets it from the one before
+    /// by an atomic operation on the task's state, or by a queue. So relaxed accesses do.
+    state: AtomicU32,
+    /// When it was spawned: see [`reactor::tick`](crate::reactor::tick).
+    spawned: u32,
+    id: Id,
+    label: Label,
+    /// What it waits for: see [`leaf`]. Written as `state` is.
+    waits_for: AtomicU64,
+    /// How many times it was polled, as far as the number goes; and when, by the clock of its
+    /// worker. Written as `state` is.
+    polls: AtomicU32,
+    polled: AtomicU32,
 }
 
+/// The part of [`Meta::state`] that is the index of the task's worker.
+const INDEX: u32 = 0xffff;
+
+/// The index of a task that no pool worker has taken yet.
+const NONE: usize = INDEX as usize;
+
+/// The task may move to another pool worker.
+const MOVABLE: usize = 1 << 16;
+
+/// The task is in the list of a pool worker: of the one whose index is above [`LIST_SHIFT`].
+const BOUND: u32 = 1 << 17;
+
+/// When the task was last polled it registered something with its worker's reactor: a source's
+/// waker, or a timer. So most likely that is where it is woken.
+const WAITS_HERE: u32 = 1 << 18;
+
+/// Where the index of the worker begins whose list the task is in.
+const LIST_SHIFT: u32 = 20;
+
 impl Meta {
-    /// Counts the task as spawned: by the current worker, if it is one of `shared`.
-    pub(crate) fn new(
-        shared: &Arc<Shared>,
-        index: usize,
-        site: &'static Location<'static>,
-    ) -> Meta {
-        let here = with_local(|local| Arc::ptr_eq(&local.shared, shared).then_some(local.index));
-        shared.task_spawned(here.flatten());
+    /// Counts the task as spawned: by the current worker, if it is one of `shared`. `worker` is
+    /// the index of the worker where it stays, or [`Shared::any_worker`].
+    #[inline]
+    pub(crate) fn new(shared: &Arc<Shared>, worker: usize, label: Label) -> Meta {
+        let (here, id, spawned) = with_current(|current| match current {
+            Some(Current { local, .. }) => {
+                let is_here = Arc::ptr_eq(&local.shared, shared);
+                let id = local.ids.next();
+                (is_here.then_some(local.index), id, local.counters.tick())
+            }
+            None => (None, Id::of_no_worker(), tick(now())),
+        });
+        shared.task_spawned(here);
         Meta {
             shared: shared.clone(),
-            index: AtomicUsize::new(index),
-            site,
+            state: AtomicU32::new(worker as u32),
+            spawned,
+            id,
+            label,
+            waits_for: AtomicU64::new(0),
+            polls: AtomicU32::new(0),
+            polled: AtomicU32::new(spawned),
         }
     }
 
     /// Where the task was spawned.
     pub(crate) fn site(&self) -> &'static Location<'static> {
-        self.site
+        self.label.site
     }
 
+    #[inline]
+    pub(crate) fn id(&self) -> Id {
+        self.id
+    }
+
+    pub(crate) fn name(&self) -> Option<&Name> {
+        self.label.name.as_deref()
+    }
+
+    #[inline]
+    fn state(&self) -> u32 {
+        self.state.load(Ordering::Relaxed)
+    }
+
+    /// The index of the task's worker. [`NONE`] if it has none yet.
     #[inline]
     fn index(&self) -> usize {
-        self.index.load(Ordering::Relaxed)
+        (self.state() & INDEX) as usize
     }
 
-    /// The pool worker at `index` has taken the task from the inject queue.
+    #[inline]
+    fn is_movable(&self) -> bool {
+        self.state() & MOVABLE as u32 != 0
+    }
+
+    /// The pool worker at `index` has the task now.
     #[inline]
     fn assign(&self, index: usize) {
-        self.index.store(index, Ordering::Relaxed);
+        let state = self.state() & !INDEX | index as u32;
+        self.state.store(state, Ordering::Relaxed);
     }
+
+    /// The task is in the list of the pool worker at `index`.
+    #[inline]
+    fn set_bound(&self, index: usize) {
+        let state = self.state() | BOUND | (index as u32) << LIST_SHIFT;
+        self.state.store(state, Ordering::Relaxed);
+    }
+
+    /// Whether the task waits for something of its worker's reactor.
+    #[inline]
+    fn waits_here(&self) -> bool {
+        self.state() & WAITS_HERE != 0
+    }
+
+    #[inline]
+    fn set_waits_here(&self, waits_here: bool) {
+        let flag = if waits_here { WAITS_HERE } else { 0 };
+        self.state
+            .store(self.state() & !WAITS_HERE | flag, Ordering::Relaxed);
+    }
+
+    /// Whether a movable task is in a pool worker's list.
+    #[inline]
+    fn is_bound(&self) -> bool {
+        self.state() & BOUND != 0
+    }
+
+    /// The pool worker whose list the task is in.
+    #[inline]
+    fn list(&self) -> usize {
+        (self.state() >> LIST_SHIFT) as usize
+    }
+
+    /// A poll begins, on a worker whose clock was at `tick` when it was last read. A leaf that
+    /// waits may say what for.
+    #[inline]
+    fn begin_poll(&self, tick: u32) {
+        let polls = self.polls.load(Ordering::Relaxed).wrapping_add(1);
+        self.polls.store(polls, Ordering::Relaxed);
+        self.polled.store(tick, Ordering::Relaxed);
+        self.waits_for.store(Leaf::UNKNOWN, Ordering::Relaxed);
+    }
+
+    /// The clock was read since its poll began.
+    fn begin_poll_at(&self, tick: u32) {
+        self.polled.store(tick, Ordering::Relaxed);
+    }
+
+    /// It was woken, and waits for nothing any more.
+    #[inline]
+    fn set_ready(&self) {
+        self.waits_for.store(Leaf::NOTHING, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn set_waits_for(&self, leaf: u64) {
+        self.waits_for.store(leaf, Ordering::Relaxed);
+    }
+}
+
+/// A task's poll returns `Pending`: notes whether it waits for something of its worker's reactor.
+#[inline]
+pub(crate) fn task_waits(meta: &Meta) {
+    if meta.is_movable() {
+        movable_task_waits(meta);
+    }
+}
+
+#[inline(never)]
+fn movable_task_waits(meta: &Meta) {
+    with_local(|local| meta.set_waits_here(local.waits_here.get()));
 }
 
 pub(crate) type Runnable = async_task::Runnable<Meta>;
 
+/// (A runnable is `Send`, since its metadata is. Only those of movable tasks go to other threads.)
+impl run_queue::Item for Runnable {
+    #[inline]
+    fn into_raw(self) -> std::ptr::NonNull<()> {
+        Runnable::into_raw(self)
+    }
+
+    #[inline]
+    unsafe fn from_raw(raw: std::ptr::NonNull<()>) -> Runnable {
+        // SAFETY: the caller has it from `Runnable::into_raw`, and passes it on once.
+        unsafe { Runnable::from_raw(raw) }
+    }
+}
+
 /// The schedule function of every task, called for a wake on any thread, and for a new task.
 /// `async-task` does not call it again until the task has run.
 pub(crate) fn schedule(runnable: Runnable, info: ScheduleInfo) {
-    let remote = current::with_current(|current| match current {
+    runnable.metadata().set_ready();
+    let remote = with_current(|current| match current {
         Some(Current { local, .. }) if local.is_worker_of(runnable.metadata()) => {
-            match info.woken_while_running {
-                true => local.yielded.borrow_mut().push_back(runnable),
-                false => local.push(runnable),
-            }
+            local.schedule(runnable, info.woken_while_running);
             None
+        }
+        _ => Some(runnable),
+    });
+    if let Some(runnable) = remote {
+        schedule_otherwise(runnable, info);
+    }
+}
+
+/// Schedules a task that is movable, or not the current worker's.
+#[inline(never)]
+fn schedule_otherwise(runnable: Runnable, info: ScheduleInfo) {
+    let remote = with_current(|current| match current {
+        Some(Current { local, .. }) if local.is_pool_of(runnable.metadata()) => {
+            local.schedule_movable(runnable, info.woken_while_running)
         }
         _ => Some(runnable),
     });
@@ -115,7 +301,7 @@ fn schedule_remote(runnable: Runnable) {
     // worker's reference serves as well, if it is of the same runtime, and spares counting on a
     // cache line that all workers use. Nothing here runs foreign code, so the worker may stay
     // borrowed.
-    current::with_current(|current| match current {
+    with_current(|current| match current {
         Some(Current { local, .. }) if Arc::ptr_eq(&local.shared, &runnable.metadata().shared) => {
             let is_injected = push_remote(&local.shared, runnable);
             // The first task that a pool worker's task spawns: see "Waking" in `shared`.
@@ -135,19 +321,38 @@ fn schedule_remote(runnable: Runnable) {
 /// Pushes a task to its worker's inbox, or to the inject queue of `shared`, its runtime. Returns
 /// whether a pool worker is to be woken for it.
 fn push_remote(shared: &Shared, runnable: Runnable) -> bool {
-    let index = runnable.metadata().index();
-    if index != UNASSIGNED {
+    let (index, is_movable) = (
+        runnable.metadata().index(),
+        runnable.metadata().is_movable(),
+    );
+    if index != NONE {
         let remote = shared.remote(index);
-        remote.inbox.push(runnable);
+        remote.inbox(is_movable).send(runnable);
+        #[cfg(feature = "sim")]
+        remote.reactor.poller().woken_on_this_thread();
         remote.reactor.unpark();
-        return false;
+        if !is_movable {
+            return false;
+        }
+    } else {
+        shared.inject(runnable);
     }
-    shared.inject(runnable);
+    // The push, and then the look; the main worker sets the flag, and then looks.
+    fence(Ordering::SeqCst);
     if shared.is_closing() {
-        // The pool workers have exited, and the main worker waits for this task: see "Closing" in
-        // `shared`.
+        // The pool workers may have exited, and the main worker waits for this task: see "Closing"
+        // in `shared`.
         shared.unpark_main();
         return false;
     }
-    true
+    index == NONE
+}
+
+#[cfg(all(test, target_pointer_width = "64"))]
+mod tests {
+    /// Beside the future, and what async-task has of its own.
+    #[test]
+    fn a_task_takes_no_more_than_56_bytes_of_ours() {
+        assert!(size_of::<super::Meta>() <= 56);
+    }
 }

@@ -20,6 +20,10 @@ use crate::sync::atomic::{AtomicUsize, Ordering};
 pub(super) struct MutexQueue<T> {
     list: Mutex<VecDeque<T>>,
     count: AtomicUsize,
+    /// How often something was taken out, a hint for those who look from outside.
+    takes: AtomicUsize,
+    /// How many items were [sent](MutexQueue::send). Written under the lock.
+    sent: AtomicUsize,
 }
 
 /// Initial capacity: 2 KiB of runnables. Later the list and the worker's run queue are swapped, and
@@ -31,6 +35,8 @@ impl<T> MutexQueue<T> {
         MutexQueue {
             list: Mutex::new(VecDeque::with_capacity(CAPACITY)),
             count: AtomicUsize::new(0),
+            takes: AtomicUsize::new(0),
+            sent: AtomicUsize::new(0),
         }
     }
 
@@ -41,9 +47,34 @@ impl<T> MutexQueue<T> {
         self.count.store(list.len(), Ordering::Relaxed);
     }
 
+    /// [`push`](Self::push), which counts the item as one that another thread has sent.
+    #[inline]
+    pub(super) fn send(&self, item: T) {
+        let mut list = self.list.lock();
+        list.push_back(item);
+        self.count.store(list.len(), Ordering::Relaxed);
+        let sent = self.sent.load(Ordering::Relaxed).wrapping_add(1);
+        self.sent.store(sent, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(super) fn sent(&self) -> usize {
+        self.sent.load(Ordering::Relaxed)
+    }
+
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.count.load(Ordering::Relaxed) == 0
+    }
+
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(super) fn takes(&self) -> usize {
+        self.takes.load(Ordering::Relaxed)
     }
 
     #[inline]
@@ -55,6 +86,26 @@ impl<T> MutexQueue<T> {
         let item = list.pop_front();
         self.count.store(list.len(), Ordering::Relaxed);
         item
+    }
+
+    /// Takes up to `count` items, in their order, and gives them to `f`, under the lock. Returns
+    /// whether there are more.
+    pub(super) fn take(&self, count: usize, f: impl FnMut(T)) -> bool {
+        if self.is_empty() {
+            return false;
+        }
+        let mut list = self.list.lock();
+        let count = count.min(list.len());
+        list.drain(..count).for_each(f);
+        self.count.store(list.len(), Ordering::Relaxed);
+        let takes = self.takes.load(Ordering::Relaxed).wrapping_add(1);
+        self.takes.store(takes, Ordering::Relaxed);
+        !list.is_empty()
+    }
+
+    /// Calls `f` with each item, under the lock.
+    pub(super) fn for_each(&self, f: impl FnMut(&T)) {
+        self.list.lock().iter().for_each(f);
     }
 
     /// Moves all items to the end of `into`.
@@ -98,7 +149,7 @@ mod loom_tests {
         }
 
         fn send(&self, item: u8) {
-            self.inbox.push(item);
+            self.inbox.send(item);
             if self.parking.unpark() {
                 *self.notified.lock() = true;
                 self.woken.notify_one();

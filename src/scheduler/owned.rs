@@ -2,13 +2,18 @@
 //!
 //! A task enters its worker's list when its first poll returns `Pending` ([`bind`]), and leaves
 //! when its future is dropped ([`task_ended`]). One that is done after its first poll is never in
-//! the list, which is what makes short tasks cheap. The list serves closing, which wakes every task
-//! in it so that its runnable is queued and can be dropped; `Debug` of the runtime; and the
-//! worker's load.
+//! the list, which is what makes short tasks cheap. The list serves dumps; closing, which wakes
+//! every task in it so that its runnable is queued and can be dropped; `Debug` of the runtime; and
+//! the worker's load.
 //!
-//! Touched by the worker's thread only. Wakers in the list are async-task's, so cloning one runs no
-//! foreign code; one is dropped or woken outside the borrow all the same, since it may be the
-//! task's last reference.
+//! The list of the tasks that stay is touched by the worker's thread only. Movable tasks are in a
+//! list with a lock ([`MovableTasks`]): that of the worker that polled the task first, wherever the
+//! task goes later, since the place in it is known to the task alone. Whoever drops the future
+//! removes it there. Nearly always that is the same worker, so the lock is hardly ever contended;
+//! and tasks that are done after their first poll do not take it.
+//!
+//! Wakers in the lists are async-task's, so cloning one runs no foreign code; one is dropped or
+//! woken outside borrow and lock all the same, since it may be the task's last reference.
 
 use std::cell::{Cell, RefCell};
 use std::num::NonZeroUsize;
@@ -18,9 +23,12 @@ use std::task::Waker;
 
 use slab::Slab;
 
-use super::{Meta, with_local};
+use super::current::Running;
+use super::{Id, Local, Meta, TaskRecord, with_local};
+use crate::sync::Mutex;
 
-/// Every task of a worker that was polled and still has its future, except one in its first poll.
+/// Every task that stays on its worker, was polled and still has its future, except one in its
+/// first poll.
 #[derive(Debug, Default)]
 pub(crate) struct OwnedTasks {
     tasks: RefCell<Slab<OwnedTask>>,
@@ -28,17 +36,89 @@ pub(crate) struct OwnedTasks {
     count: Cell<usize>,
 }
 
-/// How to reach a task, and where it was spawned.
+/// How to reach a task, and what is known of it.
 #[derive(Debug)]
 struct OwnedTask {
     waker: Waker,
-    site: &'static Location<'static>,
+    meta: *const Meta,
+}
+
+// SAFETY: as a Runnable, it may go to any thread: it is a waker, and a pointer through which
+// metadata is only shared, which is `Sync`: see `meta`.
+unsafe impl Send for OwnedTask {}
+
+impl OwnedTask {
+    fn new(meta: &Meta, waker: &Waker) -> OwnedTask {
+        OwnedTask {
+            waker: waker.clone(),
+            meta,
+        }
+    }
+
+    fn meta(&self) -> &Meta {
+        // SAFETY: the metadata lies in the allocation of the task whose own waker this is, and is
+        // dropped when that has no Runnable, no handle and no waker left.
+        unsafe { &*self.meta }
+    }
+
+    fn record(&self) -> TaskRecord {
+        TaskRecord::new(Some(&self.waker), self.meta())
+    }
+}
+
+/// The movable tasks that a pool worker was the first to poll, and that still have their futures.
+#[derive(Debug, Default)]
+pub(super) struct MovableTasks(Mutex<Slab<OwnedTask>>);
+
+impl MovableTasks {
+    /// Wakes every task that is in the list. They stay there until their futures are dropped.
+    pub(super) fn wake_all(&self) {
+        let tasks = self.0.lock();
+        let wakers: Vec<Waker> = tasks.iter().map(|(_, task)| task.waker.clone()).collect();
+        drop(tasks);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// The tasks in the list, by the addresses in their wakers.
+    pub(super) fn ids(&self) -> Vec<(usize, Id)> {
+        let tasks = self.0.lock();
+        let ids = |(_, task): (usize, &OwnedTask)| (task.waker.data().addr(), task.meta().id());
+        tasks.iter().map(ids).collect()
+    }
+
+    /// What is known of the tasks in the list, with the worker that each belongs to now.
+    pub(super) fn records(&self) -> Vec<(usize, TaskRecord)> {
+        let tasks = self.0.lock();
+        let records = |(_, task): (usize, &OwnedTask)| (task.meta().index(), task.record());
+        tasks.iter().map(records).collect()
+    }
+
+    fn insert(&self, task: OwnedTask) -> OwnedKey {
+        OwnedKey::new(self.0.lock().insert(task))
+    }
+
+    fn remove(&self, key: OwnedKey) {
+        let removed = self.0.lock().try_remove(key.index());
+        drop(removed);
+    }
 }
 
 /// The place of a task in its worker's list, counted from one, so that an `Option` of it is one
 /// word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct OwnedKey(NonZeroUsize);
+
+impl OwnedKey {
+    #[inline]
+    fn new(index: usize) -> OwnedKey {
+        OwnedKey(NonZeroUsize::MIN.saturating_add(index))
+    }
+
+    #[inline]
+    fn index(self) -> usize {
+        self.0.get() - 1
+    }
+}
 
 impl OwnedTasks {
     #[inline]
@@ -49,7 +129,13 @@ impl OwnedTasks {
     /// Where the tasks were spawned.
     pub(crate) fn sites(&self) -> Vec<&'static Location<'static>> {
         let tasks = self.tasks.borrow();
-        tasks.iter().map(|(_, task)| task.site).collect()
+        tasks.iter().map(|(_, task)| task.meta().site()).collect()
+    }
+
+    /// What is known of the tasks.
+    pub(super) fn records(&self) -> Vec<TaskRecord> {
+        let tasks = self.tasks.borrow();
+        tasks.iter().map(|(_, task)| task.record()).collect()
     }
 
     /// Empties the list, and wakes every task that was in it. They still count as owned.
@@ -61,14 +147,13 @@ impl OwnedTasks {
 
     fn insert(&self, task: OwnedTask) -> OwnedKey {
         self.count.set(self.count.get() + 1);
-        let index = self.tasks.borrow_mut().insert(task);
-        OwnedKey(NonZeroUsize::MIN.saturating_add(index))
+        OwnedKey::new(self.tasks.borrow_mut().insert(task))
     }
 
-    fn remove(&self, OwnedKey(key): OwnedKey) {
+    fn remove(&self, key: OwnedKey) {
         self.count.set(self.count.get() - 1);
         // Nothing is found there when the worker closes and the list was taken.
-        let removed = self.tasks.borrow_mut().try_remove(key.get() - 1);
+        let removed = self.tasks.borrow_mut().try_remove(key.index());
         drop(removed);
     }
 }
@@ -77,25 +162,49 @@ impl OwnedTasks {
 /// has polled it.
 pub(crate) fn bind(meta: &Meta, waker: &Waker) -> Option<OwnedKey> {
     with_local(|local| {
-        debug_assert!(
-            local.is_worker_of(meta),
-            "a task is polled by its own worker"
-        );
-        let key = local.owned.insert(OwnedTask {
-            waker: waker.clone(),
-            site: meta.site,
-        });
+        debug_assert!(local.has(meta), "a task is polled by its own worker");
+        let task = OwnedTask::new(meta, waker);
+        let key = match meta.is_movable() {
+            true => bind_movable(local, meta, task),
+            false => local.owned.insert(task),
+        };
         local.publish_load();
         key
     })
 }
 
+#[inline(never)]
+fn bind_movable(local: &Local, meta: &Meta, task: OwnedTask) -> OwnedKey {
+    meta.set_bound(local.index);
+    local.movable_came(1);
+    local.pool().owned.insert(task)
+}
+
 /// The future of a task has been dropped: removes the task, if it was bound, and counts its end. If
-/// it was bound, this is its worker's thread, otherwise it may be any.
+/// it was bound, this is the thread of its worker; or of the main worker, which has taken it from
+/// one that has exited. Otherwise it may be any.
 pub(crate) fn task_ended(meta: &Meta, key: Option<OwnedKey>) {
+    Running::ended(meta);
+    if let (Some(key), true) = (key, meta.is_bound()) {
+        return movable_task_ended(meta, key);
+    }
     let index = with_local(|local| {
         if let (Some(key), true) = (key, local.is_worker_of(meta)) {
             local.owned.remove(key);
+            local.publish_load();
+        }
+        Arc::ptr_eq(&local.shared, &meta.shared).then_some(local.index)
+    });
+    meta.shared.task_ended(index.flatten());
+}
+
+#[inline(never)]
+fn movable_task_ended(meta: &Meta, key: OwnedKey) {
+    let list = meta.shared.remote(meta.list()).movable_tasks();
+    list.remove(key);
+    let index = with_local(|local| {
+        if local.has(meta) {
+            local.movable_went(1);
             local.publish_load();
         }
         Arc::ptr_eq(&local.shared, &meta.shared).then_some(local.index)

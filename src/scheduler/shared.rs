@@ -5,9 +5,9 @@
 //! runs everything. With one it runs the future of `block_on` and local tasks, and the *pool
 //! workers* run what is spawned.
 //!
-//! **The inject queue** has the tasks that were never polled, if there is a pool. The pool worker
-//! that takes a task from it polls it from then on: tasks are not stolen. See
-//! [`balance`](super::balance) for which worker takes how many.
+//! **The inject queue** has the tasks that were never polled, if there is a pool. See
+//! [`balance`](super::balance) for which pool worker takes how many. A task that was taken may go
+//! to another pool worker later: see [`thief`](super::thief).
 //!
 //! **Waking.** Whoever injects a task wakes an idle pool worker: see [`idle`](super::idle). One
 //! exception spares a wake-up in each `spawn(…).await`: the first task that a pool worker's task
@@ -35,6 +35,8 @@
 //! pushed, and unparks the main worker. Workers of the runtime need no such care, since the main
 //! worker reads the count after they have exited.
 //!
+//! What becomes of movable tasks: see [`closing`](super::closing).
+//!
 //! **Failing.** A worker whose poller cannot wait any more closes the whole runtime
 //! ([`fail`](Shared::fail)), since nobody else may run its tasks. It stores the reason, sets the
 //! flag, and unparks all workers, which read the flag then. The pool workers drop
@@ -43,11 +45,17 @@
 
 use std::sync::{Arc, OnceLock};
 
-use super::Runnable;
 use super::idle::{Idle, IdleWorkers};
+use super::monitor::{Monitor, MonitoredWorkers};
 use super::mutex_queue::MutexQueue;
-use crate::reactor::Reactor;
-use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use super::owned::MovableTasks;
+use super::request::Requests;
+use super::resolver::Resolver;
+use super::run_queue::RunQueue;
+use super::{MOVABLE, NONE, Runnable, TaskRecord, WorkerSnapshot};
+use crate::reactor::{Beat, Reactor};
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering, fence};
 
 /// What the workers of one runtime share.
 #[derive(Debug)]
@@ -56,15 +64,25 @@ pub(crate) struct Shared {
     /// Tasks that were never polled. Unused without pool workers.
     inject_queue: MutexQueue<Runnable>,
     idle: Idle,
+    pub(super) monitor: Monitor,
+    /// The index plus one of a pool worker that has more tasks to run than it gets round to, or
+    /// zero. Of several it is the last one that has said so.
+    surplus: AtomicUsize,
     /// Of threads that are no workers of this runtime.
     external: TaskCounters,
     closing: AtomicBool,
     /// Why the runtime has failed.
     failure: OnceLock<String>,
+    /// How many pool workers have dropped all that they found, and poll nothing any more.
+    leaving: AtomicUsize,
     /// How many pool workers have exited.
     exited: AtomicUsize,
     /// How many wait for the last task to end.
     watchers: AtomicUsize,
+    /// Taken when the runtime has closed: see [`take_resolver`](Self::take_resolver).
+    resolver: Mutex<Option<Resolver>>,
+    /// A watchdog looks at its polls: see `diagnostics::watchdog`.
+    is_watched: bool,
 }
 
 /// What every thread can reach of one worker. On cache lines of its own, since the ones beside it
@@ -73,12 +91,114 @@ pub(crate) struct Shared {
 #[repr(align(128))]
 pub(crate) struct Remote {
     pub(crate) reactor: Arc<Reactor>,
+    /// Of tasks that stay on this worker.
     pub(super) inbox: MutexQueue<Runnable>,
+    pool: Option<Arc<PoolRemote>>,
     counters: TaskCounters,
-    /// How many tasks the worker owns. Written by its thread.
+    /// How many tasks the worker owns, with those that were taken from it. Written by its thread.
     load: AtomicUsize,
     /// It sleeps for a moment only, while others should take injected tasks. Written by its thread.
     deferring: AtomicBool,
+    /// A [`Drive`]. Written by its thread.
+    drive: AtomicU8,
+    /// The system's number of the thread that drives it, or did so last: of a runtime whose polls
+    /// are watched, where it is known; zero otherwise.
+    thread: AtomicU32,
+    /// What others want to know of it.
+    pub(super) requests: Requests<WorkerSnapshot>,
+}
+
+/// Who drives a worker.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Drive {
+    /// Nobody.
+    None,
+    /// A foreign loop, which has its own things to do just now. It turns when it is notified,
+    /// unless it is stuck or gone.
+    BetweenTurns,
+    /// A call. (Of a pool worker: until it has ended.)
+    Driven,
+}
+
+/// What every thread can reach of a pool worker beyond its [`Remote`]: its movable tasks.
+#[derive(Debug)]
+pub(crate) struct PoolRemote {
+    /// What the worker runs next. It alone pushes.
+    pub(super) queue: RunQueue<Runnable>,
+    /// Counts the tasks, of whatever kind, that the worker has begun to run. Written by its thread.
+    runs: AtomicUsize,
+    /// Counts the worker's turns. Written by its thread.
+    turns: AtomicUsize,
+    /// The right to wait on the worker's poller. The worker has it from before it parks, or waits
+    /// with a zero timeout, until its wait has ended; so another one that gets it, in order to
+    /// help, finds it awake, and does not take a notification from it that it sleeps for.
+    pub(super) right_to_wait: Mutex<()>,
+    /// The worker sleeps deeply, if it sleeps: see [`monitor`](super::monitor). Written by its
+    /// thread.
+    sleeps_deeply: AtomicBool,
+    /// What others have sent, what has yielded, and what has no room in the queue.
+    pub(super) inbox: MutexQueue<Runnable>,
+    pub(super) owned: MovableTasks,
+    /// How many of the tasks that are counted in [`Remote::load`] were taken by others.
+    taken: AtomicUsize,
+}
+
+impl PoolRemote {
+    fn new() -> PoolRemote {
+        PoolRemote {
+            queue: RunQueue::new(),
+            runs: AtomicUsize::new(0),
+            turns: AtomicUsize::new(0),
+            right_to_wait: Mutex::new(()),
+            sleeps_deeply: AtomicBool::new(false),
+            inbox: MutexQueue::new(),
+            owned: MovableTasks::default(),
+            taken: AtomicUsize::new(0),
+        }
+    }
+
+    #[inline]
+    pub(super) fn runs(&self) -> usize {
+        self.runs.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(super) fn turns(&self) -> usize {
+        self.turns.load(Ordering::Relaxed)
+    }
+
+    /// On the worker's thread: it has polled its reactor.
+    #[inline]
+    pub(super) fn count_turn(&self) {
+        self.turns
+            .store(self.turns().wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// On the worker's thread: it begins to run a task.
+    #[inline]
+    pub(super) fn count_run(&self) {
+        self.runs
+            .store(self.runs().wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// On the worker's thread.
+    #[inline]
+    pub(super) fn set_sleeps_deeply(&self, deeply: bool) {
+        self.sleeps_deeply.store(deeply, Ordering::Relaxed);
+    }
+
+    /// Takes a movable task that is ready here. Of any thread.
+    fn take(&self) -> Option<Runnable> {
+        let mut taken = None;
+        self.queue.steal(1, |runnable| taken = Some(runnable));
+        taken.or_else(|| self.inbox.pop())
+    }
+
+    /// Another worker has taken so many tasks that were polled before.
+    #[inline]
+    pub(super) fn were_taken(&self, count: usize) {
+        self.taken.fetch_add(count, Ordering::Relaxed);
+    }
 }
 
 #[derive(Debug, Default)]
@@ -97,24 +217,104 @@ impl TaskCounters {
 }
 
 impl Remote {
-    fn new(reactor: Arc<Reactor>) -> Remote {
+    fn new(reactor: Arc<Reactor>, is_pool_worker: bool) -> Remote {
         Remote {
             reactor,
             inbox: MutexQueue::new(),
+            pool: is_pool_worker.then(|| Arc::new(PoolRemote::new())),
             counters: TaskCounters::default(),
             load: AtomicUsize::new(0),
             deferring: AtomicBool::new(false),
+            // A pool worker's thread starts soon.
+            drive: AtomicU8::new(match is_pool_worker {
+                true => Drive::Driven,
+                false => Drive::None,
+            } as u8),
+            thread: AtomicU32::new(0),
+            requests: Requests::new(),
         }
     }
 
+    /// On the worker's thread.
+    pub(super) fn set_thread(&self, thread: u32) {
+        self.thread.store(thread, Ordering::Relaxed);
+    }
+
+    /// The system's number of its thread; zero where it is not known.
+    pub(crate) fn thread(&self) -> u32 {
+        self.thread.load(Ordering::Relaxed)
+    }
+
+    /// Which poll it is in. `None` if it is in none, or sleeps within one, since that drives it
+    /// too.
+    pub(crate) fn beat(&self) -> Option<Beat> {
+        let beat = self.reactor.counters().beat();
+        beat.filter(|_| !self.reactor.is_parked())
+    }
+
+    /// Whether another thread has left something for it.
     #[inline]
     pub(crate) fn has_inbox(&self) -> bool {
-        !self.inbox.is_empty()
+        !self.inbox.is_empty() || self.has_movable() || self.requests.is_asked()
+    }
+
+    pub(super) fn drive(&self) -> Drive {
+        let drive = self.drive.load(Ordering::Relaxed);
+        let all = [Drive::None, Drive::BetweenTurns, Drive::Driven];
+        all[usize::from(drive)]
+    }
+
+    /// On the worker's thread.
+    pub(super) fn set_drive(&self, drive: Drive) {
+        self.drive.store(drive as u8, Ordering::Relaxed);
+    }
+
+    /// Whether another thread has sent a movable task.
+    #[inline]
+    fn has_movable(&self) -> bool {
+        self.pool
+            .as_ref()
+            .is_some_and(|pool| !pool.inbox.is_empty())
     }
 
     #[inline]
-    pub(super) fn load(&self) -> usize {
-        self.load.load(Ordering::Relaxed)
+    pub(super) fn pool(&self) -> Option<&Arc<PoolRemote>> {
+        self.pool.as_ref()
+    }
+
+    /// Where other threads push a woken task of this worker.
+    #[inline]
+    pub(super) fn inbox(&self, is_movable: bool) -> &MutexQueue<Runnable> {
+        match &self.pool {
+            Some(pool) if is_movable => &pool.inbox,
+            _ => &self.inbox,
+        }
+    }
+
+    /// The list of a pool worker.
+    pub(super) fn movable_tasks(&self) -> &MovableTasks {
+        let pool = self.pool.as_ref();
+        &pool.expect("movable tasks belong to pool workers").owned
+    }
+
+    /// How many wakes of its tasks came from other threads.
+    pub(crate) fn sent(&self) -> usize {
+        let movable = self.pool.as_ref().map_or(0, |pool| pool.inbox.sent());
+        self.inbox.sent().wrapping_add(movable)
+    }
+
+    /// How many tasks were spawned on its thread.
+    pub(crate) fn spawned(&self) -> usize {
+        self.counters.spawned.load(Ordering::Relaxed)
+    }
+
+    /// How many tasks the worker owns, of a pool worker.
+    #[inline]
+    pub(crate) fn load(&self) -> usize {
+        let taken = (self.pool.as_ref()).map_or(0, |pool| pool.taken.load(Ordering::Relaxed));
+        // What was taken just now may be counted before what came.
+        let load = self.load.load(Ordering::Relaxed).wrapping_sub(taken);
+        (load as isize).max(0) as usize
     }
 
     /// On the worker's thread.
@@ -129,25 +329,62 @@ impl Remote {
     }
 }
 
-/// The worker of a task that no pool worker has taken yet.
-pub(super) const UNASSIGNED: usize = usize::MAX;
-
 impl Shared {
     /// The last reactor is the main worker's.
     pub(crate) fn new(reactors: impl IntoIterator<Item = Arc<Reactor>>) -> Shared {
-        let remotes = reactors.into_iter().map(Remote::new).map(Arc::new);
-        let remotes: Box<[Arc<Remote>]> = remotes.collect();
+        let mut reactors = reactors.into_iter().peekable();
+        let mut remotes = Vec::new();
+        while let Some(reactor) = reactors.next() {
+            let is_pool_worker = reactors.peek().is_some();
+            remotes.push(Arc::new(Remote::new(reactor, is_pool_worker)));
+        }
         assert!(!remotes.is_empty(), "every runtime has a main worker");
         Shared {
-            remotes,
+            remotes: remotes.into(),
             inject_queue: MutexQueue::new(),
             idle: Idle::new(),
+            monitor: Monitor::new(),
+            surplus: AtomicUsize::new(0),
             external: TaskCounters::default(),
             closing: AtomicBool::new(false),
             failure: OnceLock::new(),
+            leaving: AtomicUsize::new(0),
             exited: AtomicUsize::new(0),
             watchers: AtomicUsize::new(0),
+            resolver: Mutex::new(None),
+            is_watched: false,
         }
+    }
+
+    /// Its polls are to be watched.
+    pub(crate) fn watched(self) -> Shared {
+        Shared {
+            is_watched: true,
+            ..self
+        }
+    }
+
+    #[inline]
+    pub(super) fn is_watched(&self) -> bool {
+        self.is_watched
+    }
+
+    pub(crate) fn with_resolver(self, resolver: Option<Resolver>) -> Shared {
+        let resolver = Mutex::new(resolver);
+        Shared { resolver, ..self }
+    }
+
+    /// What looks up names for this runtime, if that is not left to the system.
+    pub(crate) fn resolver(&self) -> Option<Resolver> {
+        self.resolver.lock().clone()
+    }
+
+    /// Takes the resolver, whose function may own a handle, a task or a waker of this runtime: each
+    /// of these owns `Shared`, and so the pollers. The main worker drops it after the last task has
+    /// ended and all workers have exited, so that no clone is left in either; and where a
+    /// destructor may panic.
+    pub(super) fn take_resolver(&self) -> Option<Resolver> {
+        self.resolver.lock().take()
     }
 
     #[inline]
@@ -175,17 +412,26 @@ impl Shared {
         &self.remotes[..self.main_index()]
     }
 
+    /// What others can reach of the pool worker at `index`.
+    #[inline]
+    pub(super) fn pool(&self, index: usize) -> &PoolRemote {
+        self.remotes[index]
+            .pool
+            .as_ref()
+            .expect("it is a pool worker")
+    }
+
     /// How many threads run what is spawned.
     pub(crate) fn workers(&self) -> usize {
         self.pool_workers().len().max(1)
     }
 
-    /// The worker of a new task that may run anywhere.
+    /// The worker of a new task that may run on any: see [`Meta`](super::Meta).
     #[inline]
-    pub(crate) fn initial_worker(&self) -> usize {
+    pub(crate) fn any_worker(&self) -> usize {
         match self.main_index() {
             0 => 0,
-            _ => UNASSIGNED,
+            _ => MOVABLE | NONE,
         }
     }
 
@@ -230,15 +476,26 @@ impl Shared {
     /// and for what those have spawned.
     #[inline]
     pub(crate) fn live_tasks(&self) -> usize {
-        let sum = |counter: fn(&TaskCounters) -> &AtomicUsize| {
-            let remotes = self.remotes.iter().map(|remote| &remote.counters);
-            remotes
-                .chain([&self.external])
-                .map(|tasks| counter(tasks).load(Ordering::SeqCst))
-                .fold(0, usize::wrapping_add)
-        };
-        let ended = sum(|tasks| &tasks.ended);
-        sum(|tasks| &tasks.spawned).wrapping_sub(ended)
+        let ended = self.ended_tasks();
+        self.spawned_tasks().wrapping_sub(ended)
+    }
+
+    pub(crate) fn spawned_tasks(&self) -> usize {
+        self.sum(|tasks| &tasks.spawned)
+    }
+
+    /// See "Counting": to be read before [`spawned_tasks`](Self::spawned_tasks).
+    pub(crate) fn ended_tasks(&self) -> usize {
+        self.sum(|tasks| &tasks.ended)
+    }
+
+    #[inline]
+    fn sum(&self, counter: fn(&TaskCounters) -> &AtomicUsize) -> usize {
+        let remotes = self.remotes.iter().map(|remote| &remote.counters);
+        remotes
+            .chain([&self.external])
+            .map(|tasks| counter(tasks).load(Ordering::SeqCst))
+            .fold(0, usize::wrapping_add)
     }
 
     /// From here on a pool worker that goes to sleep and finds no task left wakes the main worker.
@@ -293,6 +550,11 @@ impl Shared {
         }
     }
 
+    /// A pool worker polls nothing any more. Returns whether it is the last one.
+    pub(super) fn is_last_to_leave(&self) -> bool {
+        self.leaving.fetch_add(1, Ordering::AcqRel) + 1 == self.main_index()
+    }
+
     /// A pool worker exits.
     pub(crate) fn worker_exited(&self) {
         self.exited.fetch_add(1, Ordering::SeqCst);
@@ -320,6 +582,22 @@ impl Shared {
         self.inject_queue.push(runnable);
     }
 
+    pub(crate) fn injected(&self) -> usize {
+        self.inject_queue.len()
+    }
+
+    /// The tasks that no pool worker has taken yet.
+    pub(super) fn injected_records(&self) -> Vec<TaskRecord> {
+        let mut records = Vec::new();
+        let record = |it: &Runnable| records.push(TaskRecord::new(None, it.metadata()));
+        self.inject_queue.for_each(record);
+        records
+    }
+
+    pub(crate) fn remotes(&self) -> &[Arc<Remote>] {
+        &self.remotes
+    }
+
     #[inline]
     pub(crate) fn has_injected(&self) -> bool {
         !self.inject_queue.is_empty()
@@ -330,19 +608,110 @@ impl Shared {
         self.inject_queue.pop()
     }
 
+    /// Takes an injected task, or a movable one that is ready on whichever pool worker. For a
+    /// worker that closes the runtime: that one may have exited, or be in the middle of a task.
+    pub(crate) fn take_any(&self) -> Option<Runnable> {
+        let mut pools = self.pool_workers().iter().filter_map(|it| it.pool());
+        (self.take_injected())
+            .or_else(|| pools.find_map(|pool| pool.take()))
+            .or_else(|| self.take_late())
+    }
+
+    /// Takes a task that stays, which was sent to a pool worker that has left. None of those was
+    /// polled: a worker leaves when it owns no task. So they may be dropped anywhere: see
+    /// [`task::new_on`](crate::task::new_on).
+    fn take_late(&self) -> Option<Runnable> {
+        if self.leaving.load(Ordering::Acquire) < self.main_index() {
+            return None;
+        }
+        let mut remotes = self.pool_workers().iter();
+        remotes.find_map(|remote| remote.inbox.pop())
+    }
+
+    /// A task was sent to a worker, which may have left: see [`take_late`](Self::take_late). The
+    /// task was pushed before; whoever closes sets the flag, and looks for such tasks when all
+    /// workers have left.
+    pub(crate) fn sent_to_worker(&self) {
+        fence(Ordering::SeqCst);
+        if self.is_closing() {
+            self.unpark_main();
+        }
+    }
+
+    /// Wakes every movable task that was polled, so that [`take_any`](Self::take_any) finds it.
+    pub(crate) fn wake_movable_tasks(&self) {
+        for remote in self.pool_workers() {
+            remote.movable_tasks().wake_all();
+        }
+    }
+
+    /// Whether another thread has sent something that [`take_any`](Self::take_any) would take.
+    /// (What a pool worker has in its own queue nobody tells of.)
+    pub(crate) fn has_any(&self) -> bool {
+        let has_left = self.leaving.load(Ordering::Acquire) == self.main_index();
+        let mut remotes = self.pool_workers().iter();
+        self.has_injected()
+            || remotes.any(|it| it.has_movable() || has_left && !it.inbox.is_empty())
+    }
+
     /// How many tasks the pool worker owns that owns the fewest.
     pub(super) fn least_load(&self) -> usize {
         let loads = self.pool_workers().iter().map(|remote| remote.load());
         loads.min().unwrap_or(0)
     }
 
-    /// Wakes an idle pool worker if there are injected tasks, and no worker is searching.
+    // Idle workers.
+
+    /// Whether a pool worker other than the one at `index` has offered tasks. Not while the runtime
+    /// closes: then nobody takes them.
+    #[inline]
+    pub(super) fn has_surplus(&self, index: usize) -> bool {
+        let surplus = self.surplus.load(Ordering::Relaxed);
+        surplus != 0 && surplus != index + 1 && !self.is_closing()
+    }
+
+    /// The pool worker that has offered tasks.
+    pub(super) fn surplus(&self) -> Option<usize> {
+        self.surplus.load(Ordering::Relaxed).checked_sub(1)
+    }
+
+    /// The pool worker at `index` has more tasks to run than it gets round to: wakes an idle one if
+    /// that is news. (If not, whoever became idle since has looked.)
+    #[inline]
+    pub(super) fn offer_surplus(&self, index: usize) {
+        if self.surplus.load(Ordering::Relaxed) != index + 1 {
+            self.surplus.store(index + 1, Ordering::Relaxed);
+            self.wake_one();
+        }
+    }
+
+    /// The pool worker at `index` has no more tasks than it gets round to.
+    #[inline]
+    pub(super) fn end_surplus(&self, index: usize) {
+        if self.surplus.load(Ordering::Relaxed) == index + 1 {
+            let (old, relaxed) = (index + 1, Ordering::Relaxed);
+            let _ = self.surplus.compare_exchange(old, 0, relaxed, relaxed);
+        }
+    }
+
+    /// See [`Monitor::begin_work`].
+    #[inline]
+    pub(super) fn begin_work(&self, index: usize) {
+        self.monitor.begin_work(index, self);
+    }
+
+    /// See [`Monitor::may_sleep_deeply`].
+    pub(super) fn may_sleep_deeply(&self, index: usize) -> bool {
+        self.monitor.may_sleep_deeply(index, self)
+    }
+
+    /// Wakes an idle pool worker if there are tasks for it, and no worker is searching.
     #[inline]
     pub(crate) fn wake_one(&self) {
         self.idle.wake_one(self);
     }
 
-    /// Whether the pool worker at `index` was woken for injected tasks. If so, it takes what it
+    /// Whether the pool worker at `index` was woken to search for tasks. If so, it takes what it
     /// wants, and calls [`end_search`](Self::end_search).
     #[inline]
     pub(crate) fn is_searching(&self, index: usize) -> bool {
@@ -356,8 +725,8 @@ impl Shared {
 
 impl IdleWorkers for Shared {
     #[inline]
-    fn has_injected(&self) -> bool {
-        self.has_injected()
+    fn has_tasks(&self) -> bool {
+        self.has_injected() || self.surplus.load(Ordering::Relaxed) != 0
     }
 
     #[inline]
@@ -368,6 +737,24 @@ impl IdleWorkers for Shared {
         });
         idle.min_by_key(|(_, remote)| remote.load())
             .map(|(index, _)| index)
+    }
+
+    fn wake(&self, index: usize) -> bool {
+        self.remotes[index].reactor.unpark()
+    }
+}
+
+impl MonitoredWorkers for Shared {
+    fn count(&self) -> usize {
+        self.main_index()
+    }
+
+    fn is_parked(&self, index: usize) -> bool {
+        self.remotes[index].reactor.is_parked()
+    }
+
+    fn sleeps_deeply(&self, index: usize) -> bool {
+        self.pool(index).sleeps_deeply.load(Ordering::Relaxed)
     }
 
     fn wake(&self, index: usize) -> bool {

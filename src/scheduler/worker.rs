@@ -13,12 +13,15 @@
 //! timeout. Then [`poll_or_park_quickly`](Worker::poll_or_park_quickly) does the same and leaves
 //! out what cannot be there, which would be a quarter of a small program's instructions.
 //!
-//! A pool worker also takes tasks from the inject queue: when its own run queue is empty, and every
-//! [`INJECT_INTERVAL`] runs.
+//! A pool worker also takes tasks from the inject queue: when its own run queues are empty, and
+//! every [`INJECT_INTERVAL`] runs. It has two run queues, one for the tasks that stay and one for
+//! the movable ones, which are run by turns. With nothing to run it takes tasks of other workers:
+//! see [`thief`](super::thief).
 //!
 //! Before it sleeps a worker may poll for a while: see [`busy`](super::busy).
 //!
-//! The clock is read for timers, timeouts, busy polling and deferral, and for nothing else.
+//! The clock is read for timers, timeouts, busy polling, deferral, and by pool workers that sleep
+//! until their next look at the others; for nothing else.
 //!
 //! **Embedding.** After [`backend_fd`](Worker::backend_fd) was called, a foreign loop waits on that
 //! descriptor. Between two turns the worker counts as parked, also for wakes on its own thread,
@@ -31,16 +34,17 @@
 //!    their loop.
 //! 2. Each worker, on its own thread ([`drop_tasks`](Worker::drop_tasks)), drops every queued
 //!    runnable, and with it the future, and wakes every task that it owns, so that its runnable is
-//!    queued too; until it owns none. A wake under way on another thread arrives in the inbox. The
-//!    worker is current meanwhile, so destructors may wake, spawn, and use sockets and timers. Then
-//!    it closes its reactor: sockets and timers that are used elsewhere move there.
-//! 3. The main worker drops the injected tasks, and waits until the pool workers have exited and no
-//!    task is live: another thread may still be about to push one.
+//!    queued too; until it owns none that stays. A wake under way on another thread arrives in the
+//!    inbox. The worker is current meanwhile, so destructors may wake, spawn, and use sockets and
+//!    timers. Then it closes its reactor: sockets and timers that are used elsewhere move there.
+//! 3. The main worker drops the injected tasks, and the movable ones that pool workers have left,
+//!    or do not get round to; and waits until all have exited and no task is live: another thread
+//!    may still be about to push one. See [`closing`](super::closing).
 
 use std::cell::Cell;
 use std::future::Future;
 use std::io::{self, Write};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -51,13 +55,18 @@ use std::time::{Duration, Instant};
 use super::Runnable;
 use super::balance::{DEFER_TIMEOUT, InjectedAction};
 use super::busy::{BusyPoll, BusyPollConfig};
-use super::current::{self, Entered};
+use super::closing::{self, ClosingWorkers};
+use super::current::{self, Entered, Running};
+use super::leaf;
 use super::local::Local;
-use super::shared::{Remote, Shared};
+use super::shared::{Drive, Remote, Shared};
+use super::snapshot::{MainFuture, WorkerSnapshot};
+use super::thief::Thief;
 use crate::poller::Until;
 use crate::reactor::{BATCH, Driver, Reactor, Since, now};
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
-use crate::sys::BorrowedDescriptor;
+use crate::sync::{MutexGuard, contain};
+use crate::sys::{self, BorrowedDescriptor};
 
 /// How many tasks run between two polls of the reactor.
 const EVENT_INTERVAL: usize = BATCH;
@@ -77,15 +86,19 @@ pub(crate) struct Worker {
     ///
     /// [`poll_or_park_quickly`]: Worker::poll_or_park_quickly
     needs_look: Cell<bool>,
-    /// It neither busy-polls nor is embedded or broken.
+    /// It does not busy-poll, and is neither embedded nor broken.
     may_be_quick: Cell<bool>,
     /// A foreign loop waits on the poller's descriptor.
     embedded: Cell<bool>,
     busy_poll: BusyPoll,
     /// Counts the runs of a pool worker.
     runs: Cell<usize>,
-    /// It was woken for injected tasks, and has not taken one yet: see [`idle`](super::idle).
+    /// Since when a pool worker that busy-polls is idle, although it has looked at the others
+    /// meanwhile; and how many tasks it had run.
+    interrupted: Cell<Option<(Instant, usize)>>,
+    /// It was woken for tasks of others, and has not taken one yet: see [`idle`](super::idle).
     searching: Cell<bool>,
+    thief: Thief,
     /// Its poller cannot wait any more.
     is_broken: Cell<bool>,
     /// How many calls drive it, one within the other: a task or a waker may drive its own runtime.
@@ -95,18 +108,27 @@ pub(crate) struct Worker {
 impl Worker {
     pub(crate) fn new(shared: Arc<Shared>, index: usize, busy_poll: BusyPollConfig) -> Worker {
         let busy_poll = BusyPoll::new(busy_poll);
+        let local = Local::new(shared.clone(), index);
+        local.counters.set_tick(now());
         Worker {
             driver: Rc::new(Driver::new(shared.remote(index).reactor.clone())),
-            local: Rc::new(Local::new(shared, index)),
             needs_look: Cell::new(true),
             may_be_quick: Cell::new(!busy_poll.is_enabled()),
+            local: Rc::new(local),
             embedded: Cell::new(false),
             busy_poll,
             runs: Cell::new(0),
+            interrupted: Cell::new(None),
             searching: Cell::new(false),
+            thief: Thief::new(),
             is_broken: Cell::new(false),
             drives: Cell::new(0),
         }
+    }
+
+    /// See [`Driver::set_slack`].
+    pub(crate) fn set_timer_slack(&self, slack: Duration, origin: Instant) {
+        self.driver.set_slack(slack, origin);
     }
 
     #[inline]
@@ -125,12 +147,16 @@ impl Worker {
     }
 
     /// Drives the worker until `future` is done.
-    pub(crate) fn block_on<F: Future>(&self, future: F) -> F::Output {
+    pub(crate) fn block_on<F: Future>(
+        &self,
+        future: F,
+        site: &'static Location<'static>,
+    ) -> F::Output {
         // The future is dropped before this, while the worker is current.
         let _driving = self.drive();
         let mut future = pin!(future);
         let mut output = None;
-        self.turn_until(&mut |cx| match future.as_mut().poll(cx) {
+        self.turn_until(site, &mut |cx| match future.as_mut().poll(cx) {
             Poll::Ready(value) => {
                 output = Some(value);
                 true
@@ -142,13 +168,18 @@ impl Worker {
 
     /// The loop of [`block_on`](Self::block_on), which `poll` ends by returning true. Compiled once
     /// for all futures.
-    fn turn_until(&self, poll: &mut dyn FnMut(&mut Context<'_>) -> bool) {
+    fn turn_until(
+        &self,
+        site: &'static Location<'static>,
+        poll: &mut dyn FnMut(&mut Context<'_>) -> bool,
+    ) {
         let main = Arc::new(MainWaker {
             woken: AtomicBool::new(true),
             reactor: self.remote().reactor.clone(),
         });
         let waker = Waker::from(main.clone());
         let mut cx = Context::from_waker(&waker);
+        let entered = self.enter_main(site, main.clone());
         loop {
             // The future is polled among the tasks, and yields like one.
             let mut yielded = false;
@@ -158,9 +189,14 @@ impl Worker {
                     // Before the future finds its tasks cancelled, which says less than the reason.
                     self.panic_if_failed();
                     self.local.renew_budget();
+                    let counters = &*self.local.counters;
+                    entered.future.begin_poll(counters.tick());
+                    counters.begin_main_poll(site);
                     if poll(&mut cx) {
                         return;
                     }
+                    counters.reset_task();
+                    entered.future.end_poll();
                     yielded = main.woken.load(Ordering::Relaxed);
                 } else if !self.run_next() {
                     break;
@@ -174,6 +210,26 @@ impl Worker {
                 main.woken.load(Ordering::Relaxed) || self.has_failed()
             });
             self.panic_if_failed();
+        }
+    }
+
+    /// The worker drives a future of `block_on`, until the result is dropped.
+    fn enter_main(&self, site: &'static Location<'static>, waker: Arc<MainWaker>) -> Main<'_> {
+        let tick = self.local.counters.tick();
+        let future = Rc::new(MainFuture {
+            waker,
+            site,
+            began: tick,
+            polled: Cell::new(tick),
+            polls: Cell::new(0),
+            waits_for: Cell::new(0),
+            is_in_poll: Cell::new(false),
+        });
+        self.local.mains.borrow_mut().push(future.clone());
+        Main {
+            local: &self.local,
+            future,
+            outer: leaf::of_main(),
         }
     }
 
@@ -223,8 +279,32 @@ impl Worker {
         any | self.run_ready()
     }
 
-    /// Drives a pool worker until the runtime closes; then drops its tasks.
-    pub(crate) fn run_pool_worker(&self) {
+    /// A simulated process's worker: the next task is chosen, and between two steps the worker
+    /// counts as parked, so that its poller is told when there is something to do.
+    #[cfg(feature = "sim")]
+    pub(crate) fn simulate(&self) {
+        self.local.let_choose();
+        self.embedded.set(true);
+        self.may_be_quick.set(false);
+        self.arm_descriptor();
+    }
+
+    /// Takes what there is, and runs one task.
+    #[cfg(feature = "sim")]
+    pub(crate) fn step(&self) {
+        let _driving = self.drive();
+        self.poll_or_park(Some(Duration::ZERO), &|| false);
+        if let Some(runnable) = self.local.pop() {
+            let meta = runnable.metadata();
+            crate::sim::kernel::note_poll(meta.id().as_u64(), meta.site());
+            self.local.renew_budget();
+            self.local.run(runnable);
+        }
+    }
+
+    /// Drives a pool worker until the runtime closes; then drops its tasks. Calls `start`, which is
+    /// foreign code, before anything else runs.
+    pub(crate) fn run_pool_worker(&self, start: impl FnOnce()) {
         /// Also if the worker panics: otherwise the main worker would wait forever.
         struct ExitGuard<'a>(&'a Shared);
         impl Drop for ExitGuard<'_> {
@@ -236,20 +316,34 @@ impl Worker {
         let _exit_guard = ExitGuard(shared);
         let _driving = self.drive();
         let served = catch_unwind(AssertUnwindSafe(|| {
+            start();
             while !shared.is_closing() {
                 self.run_ready();
-                if !self.poll_or_park_quickly_apart() {
+                self.local.offer_surplus();
+                if !self.poll_or_park_quickly_in_pool() {
                     self.poll_or_park(None, &|| shared.is_closing());
                 }
             }
         }));
         if let Err(panic) = served {
             // Its tasks may be dropped on this thread only, so it goes on to do that.
+            Running::reset();
+            self.local.counters.reset_task();
             shared.fail("a worker of the runtime panicked".into());
             std::mem::forget(panic); // Its destructor may panic too. The hook has reported it.
         }
+        // The flag, and then the inbox; see `Shared::sent_to_worker`.
+        fence(Ordering::SeqCst);
         self.drop_tasks();
         self.driver.close();
+        // Movable tasks of others, which waited for something here, and were woken just now.
+        self.drop_tasks();
+        if shared.is_last_to_leave() {
+            // What is left. If the runtime has failed, it may be long until the main worker comes.
+            shared.wake_movable_tasks();
+            self.drop_ready_tasks();
+            self.drop_tasks();
+        }
     }
 
     /// Whether the runtime has failed: read whenever anything has come from elsewhere (whoever
@@ -279,14 +373,15 @@ impl Worker {
         let local = &*self.local;
         let reactor = self.reactor();
         let mut any = false;
-        let may_sleep = timeout != Some(Duration::ZERO) && !local.has_work() && !stay_awake();
+        let may_sleep =
+            timeout != Some(Duration::ZERO) && !local.has_work() && !stay_awake() && !self.steal();
         let has_waited = may_sleep
             && match self.busy_poll.is_enabled() {
                 true => self.poll_then_sleep(timeout, stay_awake, &mut any),
                 false => self.sleep(timeout, stay_awake, &mut any),
             };
         if !has_waited && (reactor.has_sources() || self.embedded.get()) {
-            any |= self.wait(&Until::Now);
+            any |= self.wait(&Until::Now, local.right_to_wait());
         }
         self.resume();
         any | self.look_around()
@@ -298,6 +393,9 @@ impl Worker {
         let local = &*self.local;
         // Before anything else: a turn within foreign code may find that there is more to look at.
         self.needs_look.set(false);
+        if local.remote().requests.is_asked() {
+            self.answer();
+        }
         let any = self.fire();
         local.take_inbox();
         local.release_yielded();
@@ -305,6 +403,18 @@ impl Worker {
             self.end_pool_turn();
         }
         any
+    }
+
+    /// Answers those who want to know what the worker is at.
+    #[cold]
+    fn answer(&self) {
+        let requests = &self.remote().requests;
+        requests.answer(|| self.local.snapshot(&self.driver));
+    }
+
+    /// What the worker is at. On its thread.
+    pub(crate) fn snapshot(&self) -> (usize, WorkerSnapshot) {
+        (self.local.index, self.local.snapshot(&self.driver))
     }
 
     /// Wakes those whose timers are due. Returns whether there was any.
@@ -317,6 +427,8 @@ impl Worker {
         if self.searching.take() {
             self.search();
         }
+        self.local.pool().count_turn();
+        self.thief.woke(&self.local, &self.driver);
         self.local.update_deferral();
     }
 
@@ -327,10 +439,10 @@ impl Worker {
     /// **Why nothing is lost.** Whoever puts something where this worker alone looks unparks it
     /// afterwards. What comes before `park` (or, if it is not to sleep, the first `resume`) is
     /// reported by that. What comes later ends a sleep, and the `resume` after the wait reports it,
-    /// by way of `needs_look`; or the next turn does. What belongs to all workers is looked at
-    /// after `park`; the end of the last task a pool worker reports by unparking the main one. What
-    /// this thread itself has put somewhere is in the run queues, in the timers, or in the flag of
-    /// the future that `block_on` polls, which is `stay_awake`.
+    /// by way of `needs_look`; or the next turn does. The end of the last task a pool worker
+    /// reports by unparking the main one. What this thread itself has put somewhere is in the run
+    /// queues, in the timers, or in the flag of the future that `block_on` polls, which is
+    /// `stay_awake`.
     #[inline(always)]
     fn poll_or_park_quickly(&self, stay_awake: bool) -> bool {
         let local = &*self.local;
@@ -340,15 +452,11 @@ impl Worker {
         let reactor = self.reactor();
         let may_sleep = !stay_awake && !local.has_work();
         match may_sleep {
-            true => self.note(reactor.park()),
-            false => self.resume(), // Awake anyway: only to learn what has come.
-        }
-        if may_sleep && local.is_pool_worker() {
-            // What belongs to all workers.
-            match local.injected_action() {
-                InjectedAction::None => local.shared.notify_watchers(),
-                _ => self.needs_look.set(true),
+            true => {
+                local.counters.parks.add(1);
+                self.note(reactor.park());
             }
+            false => self.resume(), // Awake anyway: only to learn what has come.
         }
         if self.needs_look.get() {
             self.resume();
@@ -360,22 +468,17 @@ impl Worker {
             let awake = |has_wakers| self.come_awake(has_wakers);
             match may_sleep && has_timers {
                 false => waited = self.driver.wait_without_deadline(may_sleep, awake),
-                true => drop(self.wait(&self.driver.until(None))),
+                true => drop(self.wait(&self.driver.until(None), None)),
             }
         }
         if self.needs_look.get() {
             self.look_around();
-            if !local.is_pool_worker() {
-                self.panic_if_failed();
-            }
+            self.panic_if_failed();
         } else {
             if has_timers {
                 self.fire();
             }
             local.release_yielded();
-            if local.is_pool_worker() {
-                self.end_pool_turn();
-            }
         }
         // `poll_or_park` meets the error again, and deals with it.
         waited.is_ok()
@@ -386,6 +489,55 @@ impl Worker {
     #[inline(never)]
     fn poll_or_park_quickly_apart(&self) -> bool {
         self.poll_or_park_quickly(false)
+    }
+
+    /// [`poll_or_park_quickly`](Self::poll_or_park_quickly) of a pool worker. What belongs to all
+    /// workers (the inject queue, surplus) it looks at after `park`, as the general turn does, and
+    /// leaves to that.
+    fn poll_or_park_quickly_in_pool(&self) -> bool {
+        let local = &*self.local;
+        if self.needs_look.get() || !self.may_be_quick.get() || local.shared.has_injected() {
+            return false;
+        }
+        if local.has_work() {
+            self.resume(); // Awake anyway: only to learn what has come.
+            if self.needs_look.get() {
+                return false;
+            }
+            if self.reactor().has_sources() {
+                self.wait(&Until::Now, local.right_to_wait());
+            }
+        } else {
+            if self.thief.may_steal(local) {
+                return false;
+            }
+            let right = local.right_to_wait();
+            self.thief.fall_asleep(local);
+            local.counters.parks.add(1);
+            self.note(self.reactor().park());
+            if self.needs_look.get() || local.shared.has_injected() || self.thief.may_steal(local) {
+                self.needs_look.set(true);
+                self.resume();
+                return false;
+            }
+            local.shared.notify_watchers();
+            let until = match self.thief.next_look(local) {
+                Some((end, now)) => self.driver.until_at_most(end, now),
+                None => self.driver.until(None),
+            };
+            self.wait(&until, right);
+        }
+        if self.needs_look.get() {
+            self.look_around();
+        } else {
+            if self.driver.has_timers() {
+                self.fire();
+            }
+            local.release_yielded();
+            local.take_movable();
+            self.end_pool_turn();
+        }
+        true
     }
 
     /// The worker is awake, and no longer counts as idle.
@@ -407,6 +559,7 @@ impl Worker {
     fn note_notified(&self) {
         self.needs_look.set(true);
         let local = &*self.local;
+        local.counters.notified.add(1);
         if local.is_pool_worker() && local.shared.is_searching(local.index) {
             self.searching.set(true);
         }
@@ -425,12 +578,15 @@ impl Worker {
     /// left to another one. (If none comes, this one finds them when it is done.)
     #[inline]
     fn before_foreign_code(&self) {
-        if self.searching.take() {
-            self.local.shared.end_search(self.local.index);
+        if self.local.is_pool_worker() {
+            self.thief.begin_work(&self.local);
+            if self.searching.take() {
+                self.local.shared.end_search(self.local.index);
+            }
         }
     }
 
-    /// Takes one of the tasks that this worker was woken for, and lets the next worker be woken.
+    /// Takes some of the tasks that this worker was woken for, and lets the next worker be woken.
     #[cold]
     fn search(&self) {
         let local = &*self.local;
@@ -438,8 +594,16 @@ impl Worker {
             // Others can no longer take it, so it runs before this worker's own tasks.
             local.push_front(runnable);
             self.runs.set(0);
+        } else if !local.shared.is_closing() {
+            local.steal_surplus();
         }
         local.shared.end_search(local.index);
+    }
+
+    /// A pool worker without anything to do takes tasks of others. Returns whether it has.
+    #[inline]
+    fn steal(&self) -> bool {
+        self.local.is_pool_worker() && self.thief.steal(&self.local)
     }
 
     /// Parks, and sleeps until there is something to do. Returns false, without sleeping, if there
@@ -453,6 +617,11 @@ impl Worker {
     ) -> bool {
         let local = &*self.local;
         let reactor = self.reactor();
+        let right = local.right_to_wait();
+        if local.is_pool_worker() {
+            self.thief.fall_asleep(local);
+        }
+        local.counters.parks.add(1);
         reactor.park();
         // After parking, looks everywhere where another thread may have put something: the inbox,
         // what `stay_awake` reads, the inject queue, and, in `Driver::until`, the timers.
@@ -460,20 +629,30 @@ impl Worker {
             return false;
         }
         if !local.is_pool_worker() {
-            *any |= self.wait(&self.driver.until(timeout));
+            *any |= self.wait(&self.driver.until(timeout), right);
             return true;
         }
         match local.injected_action() {
             InjectedAction::Take => return false,
+            InjectedAction::None if local.shared.has_surplus(local.index) => return false,
             InjectedAction::None => {
                 local.shared.notify_watchers();
-                *any |= self.wait(&self.driver.until(timeout));
+                let until = match self.thief.next_look(local) {
+                    Some((end, now)) => self.driver.until_at_most(end, now),
+                    None => self.driver.until(timeout),
+                };
+                *any |= self.wait(&until, right);
             }
             InjectedAction::Defer => {
                 local.remote().set_deferring(true);
                 local.shared.wake_one();
-                let timeout = timeout.map_or(DEFER_TIMEOUT, |it| it.min(DEFER_TIMEOUT));
-                *any |= self.wait(&self.driver.until(Some(timeout)));
+                let until = match self.thief.next_look(local) {
+                    Some((end, now)) => {
+                        self.driver.until_at_most(end.min(now + DEFER_TIMEOUT), now)
+                    }
+                    None => self.driver.until(Some(DEFER_TIMEOUT)),
+                };
+                *any |= self.wait(&until, right);
                 local.remote().set_deferring(false);
             }
         }
@@ -488,11 +667,22 @@ impl Worker {
         stay_awake: &dyn Fn() -> bool,
         any: &mut bool,
     ) -> bool {
-        let start = now();
-        let has_waited = (self.busy_poll.should_poll()
+        let local = &*self.local;
+        let runs = local.pool.as_ref().map_or(0, |pool| pool.runs());
+        let interrupted = (self.interrupted.take()).filter(|(_, before)| *before == runs);
+        let start = interrupted.map_or_else(now, |(start, _)| start);
+        let has_waited = (interrupted.is_none()
+            && self.busy_poll.should_poll()
             && self.spin(start, timeout, stay_awake, any))
             || self.sleep(timeout, stay_awake, any);
-        let idle = now() - start;
+        let end = now();
+        let idle = end - start;
+        let has_anything = *any || local.has_work() || local.remote().has_inbox();
+        if local.is_pool_worker() && !has_anything && self.thief.is_look_due(end) {
+            // Nothing came: it wakes for a look only, and is idle for longer.
+            self.interrupted.set(Some((start, runs)));
+            return has_waited;
+        }
         // A short timeout that has elapsed says nothing about how soon something would have come.
         if timeout.is_none_or(|timeout| idle < timeout) || idle > self.busy_poll.limit() {
             self.busy_poll.record(idle);
@@ -518,11 +708,13 @@ impl Worker {
         }
         loop {
             // (A task that was woken where its waker is kept is only in the run queue.)
-            if reactor.has_sources() && (self.wait(&Until::Now) || local.has_work()) {
+            if reactor.has_sources()
+                && (self.wait(&Until::Now, local.right_to_wait()) || local.has_work())
+            {
                 *any = true;
                 return true;
             }
-            let is_due = self.driver.next_timeout() == Some(Duration::ZERO);
+            let is_due = self.driver.is_due();
             let action = local.injected_action();
             if is_due
                 || local.remote().has_inbox()
@@ -535,7 +727,18 @@ impl Worker {
             if action == InjectedAction::Defer || local.shared.is_crowded(self.busy_poll.cores()) {
                 return false;
             }
-            let idle = now() - start;
+            let now = now();
+            if local.is_pool_worker() {
+                local.pool().count_turn();
+                if local.shared.has_surplus(local.index) {
+                    return true;
+                }
+                // `sleep` returns at once for it.
+                if self.thief.is_look_due(now) {
+                    return false;
+                }
+            }
+            let idle = now - start;
             if timeout.is_some_and(|timeout| idle >= timeout) {
                 return true;
             }
@@ -546,14 +749,22 @@ impl Worker {
         }
     }
 
-    /// Waits on the reactor once. Returns whether anything was woken. Compiled once.
+    /// Waits on the reactor once. Returns whether anything was woken. `right` is a pool worker's
+    /// right to wait, which is given back before anything else runs. Compiled once.
     #[inline(never)]
-    fn wait(&self, until: &Until) -> bool {
+    fn wait(&self, until: &Until, right: Option<MutexGuard<'_, ()>>) -> bool {
         if self.is_broken.get() {
+            drop(right);
             return self.sleep_briefly(until);
         }
-        let result = (self.driver).wait(until, |has_wakers| self.come_awake(has_wakers));
-        match result {
+        let awake = |has_wakers| {
+            self.resume();
+            drop(right);
+            if has_wakers {
+                self.before_foreign_code();
+            }
+        };
+        match self.driver.wait(until, awake) {
             Ok(any) => any,
             // The kernel is out of memory: poll and select allocate in each call. Some systems
             // report that as EAGAIN.
@@ -612,10 +823,9 @@ impl Worker {
             None => false,
             Some(runnable) => {
                 self.local.renew_budget();
-                runnable.run();
-                self.local.reset_running();
+                self.local.run(runnable);
                 if self.local.is_pool_worker() {
-                    self.local.wake_for_spawned();
+                    self.local.end_run();
                 }
                 true
             }
@@ -624,15 +834,36 @@ impl Worker {
 
     #[inline]
     fn next(&self) -> Option<Runnable> {
-        let local = &*self.local;
-        if !local.is_pool_worker() {
-            return local.pop();
+        match self.local.is_pool_worker() {
+            true => self.next_of_pool(),
+            false => self.local.pop(),
         }
+    }
+
+    /// [`next`](Self::next), for a pool worker.
+    #[inline(never)]
+    fn next_of_pool(&self) -> Option<Runnable> {
+        let local = &*self.local;
         let count = self.runs.get();
         self.runs.set(count.wrapping_add(1));
-        match count % INJECT_INTERVAL == INJECT_INTERVAL - 1 {
-            true => local.take_injected().or_else(|| local.pop()),
-            false => local.pop().or_else(|| local.take_injected()),
+        let next = match count % INJECT_INTERVAL == INJECT_INTERVAL - 1 {
+            true => local.take_injected().or_else(|| self.next_own(count)),
+            false => self.next_own(count).or_else(|| local.take_injected()),
+        };
+        if next.is_some() {
+            self.thief.begin_work(local);
+            local.begin_run();
+        }
+        next
+    }
+
+    /// The next task of a pool worker's own: from its two queues by turns.
+    #[inline]
+    fn next_own(&self, count: usize) -> Option<Runnable> {
+        let local = &*self.local;
+        match count % 2 == 0 {
+            true => local.pop().or_else(|| local.pop_movable()),
+            false => local.pop_movable().or_else(|| local.pop()),
         }
     }
 
@@ -653,9 +884,18 @@ impl Worker {
             self.driver.arm(Some(Duration::from_secs(3_600)))?;
             self.embedded.set(true);
             self.may_be_quick.set(false);
+            if !self.is_driven() {
+                self.remote().set_drive(Drive::BetweenTurns);
+            }
             self.arm_descriptor();
         }
         Ok(descriptor)
+    }
+
+    /// Calls `f` with this as the thread's current worker. Runs no task.
+    pub(crate) fn within(&self, f: impl FnOnce()) {
+        let _driving = self.drive();
+        f();
     }
 
     /// Makes this the thread's current worker.
@@ -663,8 +903,19 @@ impl Worker {
         self.reactor().resume();
         self.needs_look.set(true);
         self.drives.set(self.drives.get() + 1);
+        self.remote().set_drive(Drive::Driven);
+        if self.shared().is_watched() && self.remote().thread() == 0 {
+            // It stays on this thread.
+            self.remote().set_thread(sys::thread_id());
+        }
+        let before = Running::get();
+        let task = self.local.counters.task();
+        self.local.counters.begin_drive();
+        Running::reset();
         Driving {
             worker: self,
+            before,
+            task,
             _entered: current::enter(&self.local, &self.driver),
         }
     }
@@ -702,27 +953,34 @@ impl Worker {
     pub(crate) fn close(&self, threads: Vec<JoinHandle<()>>) {
         self.embedded.set(false);
         let _driving = self.drive();
-        let shared = self.shared();
-        shared.start_closing();
-        self.drop_tasks();
-        let is_over = || shared.exited_workers() == threads.len() && shared.live_tasks() == 0;
-        loop {
-            // In each round: a pool worker may be in the middle of a task that waits for one of
-            // these.
-            while let Some(runnable) = shared.take_injected() {
-                drop(runnable);
-            }
-            self.drop_tasks();
-            if is_over() {
-                break;
-            }
-            // A pool worker still runs a task, or a thread that spawns is about to see the flag.
-            self.poll_or_park(None, &|| shared.has_injected() || is_over());
-        }
+        self.drop_all_tasks(threads.len());
         for thread in threads {
             let _ = thread.join(); // Its loop has ended.
         }
+        // As the tasks: while the worker is current, and before its reactor closes.
+        let resolver = self.shared().take_resolver();
+        contain(|| drop(resolver));
         self.driver.close();
+    }
+
+    /// Closes the runtime, as far as its tasks are concerned: returns when all are dropped. Called
+    /// on the main worker, not within a task of its runtime. `pool_workers` says how many have
+    /// started.
+    pub(crate) fn drop_all_tasks(&self, pool_workers: usize) {
+        let _driving = self.drive();
+        self.shared().start_closing();
+        self.drop_tasks();
+        closing::drop_all_tasks(&Closing {
+            worker: self,
+            pool_workers,
+        });
+    }
+
+    /// Drops the movable tasks that are ready, on whichever worker, and the injected ones.
+    fn drop_ready_tasks(&self) {
+        while let Some(runnable) = self.shared().take_any() {
+            drop(runnable);
+        }
     }
 
     /// Drops every task of this worker.
@@ -731,11 +989,11 @@ impl Worker {
         loop {
             local.take_inbox();
             local.release_yielded();
-            while let Some(runnable) = local.pop() {
+            while let Some(runnable) = local.pop().or_else(|| local.pop_movable()) {
                 drop(runnable);
             }
             // The tasks that were polled. None is added meanwhile, since no task runs.
-            local.owned.wake_all();
+            local.wake_owned();
             if local.has_work() {
                 continue;
             }
@@ -748,14 +1006,73 @@ impl Worker {
     }
 }
 
+/// The main worker of a runtime that closes.
+struct Closing<'a> {
+    worker: &'a Worker,
+    pool_workers: usize,
+}
+
+impl ClosingWorkers for Closing<'_> {
+    fn have_exited(&self) -> bool {
+        self.worker.shared().exited_workers() == self.pool_workers
+    }
+
+    fn live_tasks(&self) -> usize {
+        self.worker.shared().live_tasks()
+    }
+
+    fn wake_movable_tasks(&self) {
+        self.worker.shared().wake_movable_tasks();
+    }
+
+    fn drop_ready_tasks(&self) {
+        self.worker.drop_ready_tasks();
+        self.worker.drop_tasks();
+    }
+
+    fn has_ready_tasks(&self) -> bool {
+        self.worker.shared().has_any()
+    }
+
+    fn now(&self) -> Instant {
+        now()
+    }
+
+    fn sleep(&self, timeout: Option<Duration>, stay_awake: &dyn Fn() -> bool) {
+        self.worker.poll_or_park(timeout, stay_awake);
+    }
+}
+
+/// A future of `block_on`, in the list of those that the worker drives.
+struct Main<'a> {
+    local: &'a Local,
+    future: Rc<MainFuture>,
+    /// What the future around it waits for, as far as it has said so in the poll that goes on.
+    outer: u64,
+}
+
+impl Drop for Main<'_> {
+    fn drop(&mut self) {
+        let popped = self.local.mains.borrow_mut().pop();
+        drop(popped);
+        leaf::set_main(self.outer);
+    }
+}
+
 /// While it exists, this thread drives the worker.
 struct Driving<'a> {
     worker: &'a Worker,
+    /// The task within which that is.
+    before: Running,
+    /// The same, as others can read it, if it is this worker's.
+    task: Option<(u64, &'static Location<'static>)>,
     _entered: Entered,
 }
 
 impl Drop for Driving<'_> {
     fn drop(&mut self) {
+        self.before.set();
+        self.worker.local.counters.restore_task(self.task);
         let drives = self.worker.drives.get() - 1;
         self.worker.drives.set(drives);
         if drives > 0 {
@@ -763,7 +1080,12 @@ impl Drop for Driving<'_> {
             self.worker.needs_look.set(true);
             return;
         }
-        if self.worker.embedded.get() && !self.worker.is_broken.get() {
+        let is_embedded = self.worker.embedded.get() && !self.worker.is_broken.get();
+        self.worker.remote().set_drive(match is_embedded {
+            true => Drive::BetweenTurns,
+            false => Drive::None,
+        });
+        if is_embedded {
             self.worker.arm_descriptor();
         } else {
             self.worker.park_undriven();
@@ -773,9 +1095,17 @@ impl Drop for Driving<'_> {
 }
 
 /// Wakes the future that `block_on` polls, which is not a task.
-struct MainWaker {
+#[derive(Debug)]
+pub(super) struct MainWaker {
     woken: AtomicBool,
     reactor: Arc<Reactor>,
+}
+
+impl MainWaker {
+    /// Whether the future is to be polled.
+    pub(super) fn is_woken(&self) -> bool {
+        self.woken.load(Ordering::Relaxed)
+    }
 }
 
 impl Wake for MainWaker {

@@ -42,6 +42,7 @@ use unix as platform;
 #[cfg(windows)]
 use windows as platform;
 
+use crate::scheduler::{Leaf, waits_for};
 use crate::sync::{NeedsClone, Spare, drop_all};
 
 /// Waits for the next Ctrl-C (`SIGINT`) after this call.
@@ -168,6 +169,7 @@ impl Future for CtrlC {
 /// # Cancel safety
 ///
 /// Cancel safe: if `next()` is dropped, no signal is lost.
+#[doc(alias = "SignalKind")]
 #[must_use = "streams do nothing unless they are polled"]
 #[derive(Debug)]
 pub struct Signals {
@@ -285,6 +287,9 @@ impl Signals {
                 none => *none = Some(spare.take()?),
             },
         }
+        let numbers = self.subscriptions.iter().map(|one| one.number);
+        let told = numbers.filter(|number| *number < 60);
+        waits_for(Leaf::Signal(told.fold(0, |all, number| all | 1 << number)));
         Ok(Poll::Pending)
     }
 }

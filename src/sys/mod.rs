@@ -21,6 +21,12 @@ pub(crate) use windows::*;
 pub(crate) struct LentDescriptor(BorrowedDescriptor<'static>);
 
 impl LentDescriptor {
+    /// One that is never closed.
+    #[cfg(all(feature = "sim", not(loom)))]
+    pub(crate) fn of_static(descriptor: BorrowedDescriptor<'static>) -> LentDescriptor {
+        LentDescriptor(descriptor)
+    }
+
     /// # Safety
     ///
     /// The descriptor must stay open for as long as this is used.

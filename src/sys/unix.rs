@@ -106,12 +106,14 @@ fn is_c_librarys_clock() -> bool {
         Some((info.dli_fbase as usize, name))
     }
 
-    let ours = object_of(is_c_librarys_clock as *const libc::c_void);
+    // A program without a dynamic linker, as musl makes them, knows no object, and preloads none.
+    let Some((our_base, _)) = object_of(is_c_librarys_clock as *const libc::c_void) else {
+        return true;
+    };
     let clocks = object_of(libc::clock_gettime as *const libc::c_void);
     clocks.is_some_and(|(base, name)| {
         let is_known = ["libc.", "libc-", "ld-musl", "linux-vdso"];
-        let is_known = is_known.iter().any(|known| name.starts_with(known));
-        is_known || ours.is_some_and(|(our_base, _)| our_base == base)
+        is_known.iter().any(|known| name.starts_with(known)) || our_base == base
     })
 }
 
@@ -236,6 +238,42 @@ pub(crate) fn is_file(descriptor: &impl AsFd) -> io::Result<bool> {
         kind,
         FileType::RegularFile | FileType::Directory | FileType::BlockDevice
     ))
+}
+
+/// Whether the program runs with rights that its user does not have (set-user-ID and the like):
+/// then it is not the environment's to command.
+#[cfg(all(feature = "environment", not(loom)))]
+pub(crate) fn has_foreign_rights() -> bool {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    // SAFETY: it reads a vector that the kernel has given to the process, and has no preconditions.
+    let foreign = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    // SAFETY: these have no preconditions, and always succeed.
+    let foreign = unsafe { libc::getuid() != libc::geteuid() || libc::getgid() != libc::getegid() };
+    foreign
+}
+
+/// Whether it is a file of this user, that nobody else can read, and that has one name.
+#[cfg(all(feature = "environment", not(loom)))]
+pub(crate) fn is_private_file(file: &std::fs::File) -> io::Result<bool> {
+    use std::os::unix::fs::MetadataExt;
+
+    let metadata = file.metadata()?;
+    // SAFETY: it has no preconditions, and always succeeds.
+    let user = unsafe { libc::geteuid() };
+    let is_own = metadata.uid() == user && metadata.mode() & 0o077 == 0 && metadata.nlink() == 1;
+    Ok(metadata.is_file() && is_own)
+}
+
+/// The system's number of this thread, if it is needed anywhere: on Linux, for `/proc`.
+#[cfg(not(loom))]
+pub(crate) fn thread_id() -> u32 {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    // SAFETY: it has no preconditions, and always succeeds.
+    let number = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    let number = 0;
+    number
 }
 
 pub(crate) fn set_nonblocking(descriptor: &impl AsFd) -> io::Result<()> {

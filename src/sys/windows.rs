@@ -101,6 +101,23 @@ pub(crate) fn is_file(_: &impl AsSocket) -> io::Result<bool> {
     Ok(false)
 }
 
+/// There are no such programs.
+#[cfg(feature = "environment")]
+pub(crate) fn has_foreign_rights() -> bool {
+    false
+}
+
+/// Rights come with the folder.
+#[cfg(feature = "environment")]
+pub(crate) fn is_private_file(file: &std::fs::File) -> io::Result<bool> {
+    Ok(file.metadata()?.is_file())
+}
+
+/// It is not needed.
+pub(crate) fn thread_id() -> u32 {
+    0
+}
+
 pub(crate) fn set_nonblocking(socket: &impl AsSocket) -> io::Result<()> {
     use windows_sys::Win32::Networking::WinSock::{FIONBIO, SOCKET, ioctlsocket};
 

@@ -9,7 +9,7 @@ use std::future::Future;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use pin_project_lite::pin_project;
 
@@ -53,13 +53,14 @@ impl<F: Future> Future for Body<'_, F> {
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        scheduler::with_local(|local| local.set_running(cx.waker()));
+        scheduler::set_running(cx.waker(), this.meta);
         let future = this.future.as_pin_mut().expect("only `drop` takes it");
         let result = match catch_unwind(AssertUnwindSafe(|| future.poll(cx))) {
             Ok(Poll::Pending) => {
                 if this.key.is_none() {
                     *this.key = scheduler::bind(this.meta, cx.waker());
                 }
+                scheduler::task_waits(this.meta);
                 return Poll::Pending;
             }
             Ok(Poll::Ready(value)) => Ok(value),
@@ -67,6 +68,23 @@ impl<F: Future> Future for Body<'_, F> {
         };
         Poll::Ready(Outcome::new(result, this.meta.site()))
     }
+}
+
+/// Polls a future of the user's. When it is done, or has panicked, it is dropped, and a panic of
+/// its destructor is contained.
+#[inline]
+pub(crate) fn poll_to_its_end<F: Future>(
+    mut future: Pin<&mut Option<F>>,
+    cx: &mut Context<'_>,
+) -> Poll<Result<F::Output, Panic>> {
+    let running = future.as_mut().as_pin_mut();
+    let running = running.expect("polled after completion");
+    let result = match catch_unwind(AssertUnwindSafe(|| running.poll(cx))) {
+        Ok(poll) => Ok(ready!(poll)),
+        Err(panic) => Err(panic),
+    };
+    contain(|| future.set(None));
+    Poll::Ready(result)
 }
 
 type Panic = Box<dyn Any + Send>;
@@ -107,14 +125,23 @@ impl<T> Drop for Outcome<T> {
     }
 }
 
+/// What a panic says.
+pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("a value that is not a string")
+}
+
 /// Reports a panic that nobody takes. The panic hook has printed its place and message before.
 /// Errors of standard error are ignored.
 fn report(site: &Location<'_>, panic: &(dyn Any + Send)) {
-    let message = panic
-        .downcast_ref::<&str>()
-        .copied()
-        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("a value that is not a string");
+    let message = panic_message(panic);
+    #[cfg(feature = "sim")]
+    if crate::sim::kernel::is_here() {
+        return crate::sim::kernel::fail(|| {
+            format!("the task spawned at {site} panicked, and nobody awaits it: {message}")
+        });
+    }
     let _ = writeln!(
         std::io::stderr(),
         "polder: the task spawned at {site} panicked, and nobody awaits it: {message}"

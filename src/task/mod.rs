@@ -1,75 +1,183 @@
-//! Tasks: what `spawn` returns, and what runs inside.
+//! Tasks: what [`spawn`](crate::spawn) returns, what cancels one from elsewhere, what a task can
+//! know of itself, and how it leaves the worker to others.
 //!
-//! The task itself (its state, its waker, its one allocation) is `async_task`'s. Around the user's
-//! future lies a [`Body`], which enters the task in its worker's list, catches the future's panics,
-//! and counts the end of the task.
+//! ```
+//! use polder::task::{AbortHandle, Task};
 //!
-//! **Where a future is polled and dropped.** A task has a worker: that of [`new_at`], or the pool
-//! worker that takes it from the inject queue, before the first poll. Only that worker's thread
-//! runs or drops the runnable, and so polls and drops the future, whichever thread wakes or cancels
-//! the task. This is what lets [`spawn_local`](crate::spawn_local) take futures that are not
-//! `Send`. (A worker that has closed takes no runnable. But it closes only after the last future
-//! that it polled was dropped; a future that was never polled may be dropped by its spawner.)
+//! polder::block_on(async {
+//!     let mut task: Task<u8> = polder::spawn(std::future::pending());
+//!     let abort: AbortHandle = task.abort_handle();
+//!     abort.abort();
+//!     assert_eq!(task.cancel().await, None);
+//! });
+//! ```
 
+// The task itself (its state, its waker, its one allocation) is `async_task`'s. Around the user's
+// future lies a `Body`, which enters the task in its worker's list, catches the future's panics,
+// and counts the end of the task.
+//
+// **Where a future is polled and dropped.** A task of `new_at` has a worker, and only that
+// worker's thread runs or drops the runnable, and so polls and drops the future, whichever thread
+// wakes or cancels the task. This is what lets `spawn_local` take futures
+// that are not `Send`. (A worker that has closed takes no runnable. But it closes only after the
+// last such future was dropped; one that was never polled may be dropped by its spawner.) A task
+// of `new` may go from one worker of its runtime to another between two polls, if there are
+// several, and its future be dropped on any of them.
+
+mod abort;
 mod body;
 #[cfg(feature = "blocking")]
 mod unblock;
 
 use std::fmt;
-use std::future::Future;
-use std::panic::Location;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use async_task::{Builder, WithInfo};
+use pin_project_lite::pin_project;
 
 #[cfg(feature = "blocking")]
 use crate::pool::Call;
-use crate::scheduler::{self, Meta, Runnable, Shared};
+use crate::scheduler::{self, Label, Leaf, Meta, Runnable, Shared, budget, waits_for};
+use abort::{AbortableTask, abortable};
 use body::Body;
-pub(crate) use body::Outcome;
+
+pub use abort::AbortHandle;
+pub(crate) use abort::{Abort, MemberId};
+#[cfg(feature = "sim")]
+pub(crate) use body::panic_message;
+pub(crate) use body::{Outcome, poll_to_its_end};
+
+pub use crate::scheduler::{Id, Name};
 
 #[cfg(feature = "blocking")]
 pub(crate) use unblock::apply_limit;
 #[cfg(feature = "blocking")]
 pub use unblock::unblock;
 
+/// Lets other tasks run, if the running one has done much since its last poll.
+///
+/// Within one poll a task may do 128 operations on sockets, timers, events and tasks before others
+/// run, so that it does not keep them waiting where it never has to wait itself. This counts as
+/// one, for what polder does not see: a channel of another crate, a part of a long computation.
+///
+/// Only tasks and the future of [`block_on`](crate::block_on) have a budget: elsewhere it returns
+/// at once.
+///
+/// # Examples
+///
+/// ```
+/// polder::block_on(async {
+///     let mut sum = 0;
+///     for n in 0..100_000_u64 {
+///         sum += n;
+///         if n % 100 == 0 {
+///             polder::task::consume_budget().await;
+///         }
+///     }
+///     assert_eq!(sum, 4_999_950_000);
+/// });
+/// ```
+///
+/// # Cancel safety
+///
+/// Cancel safe: dropping the future has no effect.
+pub async fn consume_budget() {
+    let mut was_refused = false;
+    poll_fn(|cx| {
+        // Once: a future before it in the same task may take the whole budget in each poll.
+        if was_refused {
+            return Poll::Ready(());
+        }
+        let result = budget::consume(cx);
+        was_refused = result.is_pending();
+        result
+    })
+    .await;
+}
+
 /// Makes a task that may run on any worker of `shared`. Does not schedule it.
-pub(crate) fn new<F>(
-    shared: &Arc<Shared>,
-    future: F,
-    site: &'static Location<'static>,
-) -> (Runnable, Task<F::Output>)
+pub(crate) fn new<F>(shared: &Arc<Shared>, future: F, label: Label) -> (Runnable, Task<F::Output>)
 where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
     // SAFETY: the future is `Send`.
-    unsafe { new_at(shared, shared.initial_worker(), future, site) }
+    unsafe { new_at(shared, shared.any_worker(), future, label) }
 }
 
-/// Makes a task of the worker at `index` of `shared`. Does not schedule it.
+/// Makes a task that stays on the worker of that index of `shared`, where `create` makes its
+/// future. Does not schedule it.
+pub(crate) fn new_on<C, F>(
+    shared: &Arc<Shared>,
+    worker: usize,
+    create: C,
+    label: Label,
+) -> (Runnable, Task<F::Output>)
+where
+    C: FnOnce() -> F + Send + 'static,
+    F: Future + 'static,
+    F::Output: Send + 'static,
+{
+    let future = Created::Not {
+        create: Some(create),
+    };
+    // SAFETY: until its first poll the future is `create`, which is `Send`. Only the worker at that
+    // index polls it: the task is not movable. Once it was polled, only that worker drops it; one
+    // that was not, anybody may drop (see `Shared::schedule_new` and `Shared::take_late`). The
+    // output is `Send`, so the handle may be used on any thread.
+    unsafe { new_at(shared, worker, future, label) }
+}
+
+pin_project! {
+    /// The future that `create` makes at the first poll.
+    #[project = CreatedProjection]
+    enum Created<C, F> {
+        Not { create: Option<C> },
+        Yes { #[pin] future: F },
+    }
+}
+
+impl<C: FnOnce() -> F, F: Future> Future for Created<C, F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        if let CreatedProjection::Not { create } = self.as_mut().project() {
+            let create = create.take().expect("polled after it panicked");
+            self.set(Created::Yes { future: create() });
+        }
+        match self.project() {
+            CreatedProjection::Yes { future } => future.poll(cx),
+            CreatedProjection::Not { .. } => unreachable!("it was created above"),
+        }
+    }
+}
+
+/// Makes a task that stays on the worker of that index of `shared`; or that may run on any, with
+/// [`Shared::any_worker`] for an index. Does not schedule it.
 ///
 /// # Safety
 ///
-/// Unless `future` is `Send`, the worker must belong to this thread.
+/// Unless `future` is `Send`, there must be a worker; and it must belong to this thread, or the
+/// future must be `Send` until it is polled, and its output too.
 pub(crate) unsafe fn new_at<F>(
     shared: &Arc<Shared>,
-    index: usize,
+    worker: usize,
     future: F,
-    site: &'static Location<'static>,
+    label: Label,
 ) -> (Runnable, Task<F::Output>)
 where
     F: Future + 'static,
     F::Output: 'static,
 {
-    let meta = Meta::new(shared, index, site);
+    let meta = Meta::new(shared, worker, label);
     let body = |meta| Body::new(meta, future);
     // SAFETY: async-task requires four things of an unchecked spawn.
     // - If the future is not `Send`, the runnable is used and dropped on the spawning thread only:
-    //   `scheduler::schedule` passes a runnable to the task's worker and to nobody else, and the
-    //   caller is on that worker's thread.
+    //   `scheduler::schedule` passes the runnable of a task that stays to its worker and to nobody
+    //   else, and the caller is on that worker's thread, or passes what may be sent there.
     // - If the future is not `'static`, it outlives the runnable: `F` is `'static`; what `Body`
     //   borrows is the metadata, which lies in the same allocation and is dropped after the body.
     // - The schedule function, and with it every waker, may be sent to other threads: it is a
@@ -80,7 +188,36 @@ where
             .metadata(meta)
             .spawn_unchecked(body, WithInfo(scheduler::schedule))
     };
-    (runnable, Task(Inner::Spawned(task.fallible())))
+    let id = task.metadata().id();
+    let inner = Inner::Spawned(task.fallible());
+    (runnable, Task::new(inner, id))
+}
+
+/// Returns the id of the task that runs on this thread.
+///
+/// `None` outside of tasks: on a plain thread, in the future of [`block_on`](crate::block_on), in a
+/// function given to `unblock`, and in destructors of a task that was cancelled.
+///
+/// ```
+/// assert!(polder::task::id().is_none());
+/// let id = polder::block_on(polder::spawn(async { polder::task::id() }));
+/// assert!(id.is_some());
+/// ```
+#[doc(alias = "try_id")]
+pub fn id() -> Option<Id> {
+    scheduler::with_running(Meta::id)
+}
+
+/// Returns the name of the task that runs on this thread. `None` outside of tasks, as [`id`], and
+/// in a task without a name: see [`spawn_named`](crate::spawn_named).
+///
+/// ```
+/// let task = polder::spawn_named("indexer", async { polder::task::name() });
+/// assert_eq!(polder::block_on(task).unwrap(), "indexer");
+/// ```
+pub fn name() -> Option<Name> {
+    // Cloning a name counts, at most: no foreign code.
+    scheduler::with_running(|meta| meta.name().cloned()).flatten()
 }
 
 /// A spawned task.
@@ -116,16 +253,36 @@ where
 ///
 /// Cancel safe if polled through `&mut`: dropping that future loses nothing. Dropping the task
 /// itself cancels it.
+#[doc(alias = "JoinHandle")]
 #[must_use = "dropping a task cancels it; use `.detach()` to let it run"]
-pub struct Task<T>(Inner<T>);
+pub struct Task<T> {
+    inner: Inner<T>,
+    id: Id,
+    /// It was awaited before: then it had to wait, or was refused for want of budget, which is not
+    /// to happen again and again.
+    was_polled: bool,
+}
+
+/// What `async-task` has of a task.
+type SpawnedTask<T> = async_task::FallibleTask<Outcome<T>, Meta>;
 
 enum Inner<T> {
-    Spawned(async_task::FallibleTask<Outcome<T>, Meta>),
+    Spawned(SpawnedTask<T>),
+    /// It has abort handles.
+    Shared(Box<dyn AbortableTask<T>>),
     #[cfg(feature = "blocking")]
     Blocking(Call<Outcome<T>>),
 }
 
 impl<T> Task<T> {
+    fn new(inner: Inner<T>, id: Id) -> Task<T> {
+        Task {
+            inner,
+            id,
+            was_polled: false,
+        }
+    }
+
     /// Lets the task run on without a handle. It ends when its future is done, or with its runtime.
     ///
     /// ```
@@ -135,15 +292,16 @@ impl<T> Task<T> {
     /// # std::io::Result::Ok(())
     /// ```
     pub fn detach(self) {
-        match self.0 {
+        match self.inner {
             Inner::Spawned(task) => task.detach(),
+            Inner::Shared(mut task) => task.detach(),
             #[cfg(feature = "blocking")]
             Inner::Blocking(call) => call.detach(),
         }
     }
 
     /// Cancels the task, and waits until its future has been dropped. Returns the output if the
-    /// task was done before.
+    /// task was done before. (`None` at once, if an [`AbortHandle`] has cancelled it.)
     ///
     /// The future is dropped between two polls. If the task runs on another worker, a poll may be
     /// under way while this is called. If that poll returns the output, so does this. If it returns
@@ -173,9 +331,14 @@ impl<T> Task<T> {
     /// # Cancel safety
     ///
     /// Dropping the future, polled or not, still cancels the task, but does not wait for it.
+    #[doc(alias = "abort")]
     pub async fn cancel(self) -> Option<T> {
-        let outcome = match self.0 {
+        let outcome = match self.inner {
             Inner::Spawned(task) => task.cancel().await,
+            Inner::Shared(task) => match task.take() {
+                Some(task) => task.cancel().await,
+                None => None,
+            },
             #[cfg(feature = "blocking")]
             Inner::Blocking(call) => call.cancel().await,
         };
@@ -193,8 +356,9 @@ impl<T> Task<T> {
     /// # std::io::Result::Ok(())
     /// ```
     pub fn is_finished(&self) -> bool {
-        match &self.0 {
+        match &self.inner {
             Inner::Spawned(task) => task.is_finished(),
+            Inner::Shared(task) => task.is_finished(),
             #[cfg(feature = "blocking")]
             Inner::Blocking(call) => call.is_done(),
         }
@@ -214,11 +378,91 @@ impl<T> Task<T> {
         FallibleTask(self)
     }
 
+    /// Returns what names the task: in the task itself [`task::id`](id) returns the same.
+    ///
+    /// ```
+    /// polder::block_on(async {
+    ///     let [one, other] = [(); 2].map(|()| polder::spawn(async { polder::task::id() }));
+    ///     assert_ne!(one.id(), other.id());
+    ///     let id = one.id();
+    ///     assert_eq!(one.await, Some(id));
+    /// });
+    /// ```
+    pub fn id(&self) -> Id {
+        self.id
+    }
+
+    #[inline]
     fn poll_outcome(&mut self, cx: &mut Context<'_>) -> Poll<Option<Outcome<T>>> {
-        match &mut self.0 {
+        // Only what is done already could keep others waiting.
+        let is_first = !std::mem::replace(&mut self.was_polled, true);
+        if is_first && self.is_finished() && consume(cx).is_pending() {
+            return Poll::Pending;
+        }
+        let result = match &mut self.inner {
             Inner::Spawned(task) => Pin::new(task).poll(cx),
+            _ => self.poll_other(cx),
+        };
+        if result.is_pending() {
+            waits_for(Leaf::Task(self.id.as_u64()));
+        }
+        result
+    }
+
+    /// Apart, so that polling a plain task is small enough to be inlined.
+    #[inline(never)]
+    fn poll_other(&mut self, cx: &mut Context<'_>) -> Poll<Option<Outcome<T>>> {
+        match &mut self.inner {
+            Inner::Spawned(_) => unreachable!("`poll_outcome` polls it"),
+            Inner::Shared(task) => task.poll(cx),
             #[cfg(feature = "blocking")]
             Inner::Blocking(call) => call.poll(cx),
+        }
+    }
+}
+
+/// [`budget::consume`], where it is rare.
+#[cold]
+fn consume(cx: &Context<'_>) -> Poll<()> {
+    budget::consume(cx)
+}
+
+impl<T: Send + 'static> Task<T> {
+    /// Returns a handle that cancels the task, also while this one is awaited elsewhere, or after
+    /// it was detached.
+    ///
+    /// What awaiting an aborted task does, [`AbortHandle::abort`] says. The first handle of a task
+    /// allocates, and from then on polling the task takes a lock. A panic or output of a detached
+    /// task is kept until its last handle is dropped.
+    ///
+    /// ```
+    /// use polder::future;
+    /// use std::future::pending;
+    ///
+    /// polder::block_on(async {
+    ///     let mut task = polder::spawn(pending::<u8>());
+    ///     let abort = task.abort_handle();
+    ///     // Here it is awaited, and there aborted.
+    ///     let (output, ()) = future::zip(task.fallible(), async { abort.abort() }).await;
+    ///     assert_eq!(output, None);
+    ///     assert!(abort.is_finished());
+    /// });
+    /// ```
+    #[must_use = "dropping the handle has no effect"]
+    pub fn abort_handle(&mut self) -> AbortHandle {
+        match &self.inner {
+            Inner::Shared(task) => task.abort_handle(),
+            #[cfg(feature = "blocking")]
+            Inner::Blocking(call) => AbortHandle::new(call.handoff().clone(), MemberId::default()),
+            Inner::Spawned(_) => {
+                let shared = abortable();
+                let handle = shared.abort_handle();
+                let before = std::mem::replace(&mut self.inner, Inner::Shared(shared));
+                if let (Inner::Spawned(task), Inner::Shared(shared)) = (before, &self.inner) {
+                    shared.put(task);
+                }
+                handle
+            }
         }
     }
 }
@@ -229,6 +473,7 @@ impl<T> Unpin for Task<T> {}
 impl<T> Future for Task<T> {
     type Output = T;
 
+    #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
         let outcome = ready!(self.poll_outcome(cx));
         let outcome = outcome.expect("polled after completion, or cancelled by runtime shutdown");
@@ -239,6 +484,7 @@ impl<T> Future for Task<T> {
 impl<T> fmt::Debug for Task<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Task")
+            .field("id", &self.id)
             .field("finished", &self.is_finished())
             .finish()
     }
@@ -299,6 +545,36 @@ impl<T> FallibleTask<T> {
     /// As [`Task::cancel`]: dropping the future still cancels the task.
     pub async fn cancel(self) -> Option<T> {
         self.0.cancel().await
+    }
+
+    /// As [`Task::id`].
+    ///
+    /// ```
+    /// let runtime = polder::Runtime::new()?;
+    /// let task = runtime.spawn(async {});
+    /// let id = task.id();
+    /// assert_eq!(task.fallible().id(), id);
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn id(&self) -> Id {
+        self.0.id()
+    }
+
+    /// As [`Task::abort_handle`].
+    ///
+    /// ```
+    /// polder::block_on(async {
+    ///     let mut task = polder::spawn(std::future::pending::<u8>()).fallible();
+    ///     task.abort_handle().abort();
+    ///     assert_eq!(task.await, None);
+    /// });
+    /// ```
+    #[must_use = "dropping the handle has no effect"]
+    pub fn abort_handle(&mut self) -> AbortHandle
+    where
+        T: Send + 'static,
+    {
+        self.0.abort_handle()
     }
 
     /// As [`Task::is_finished`].

@@ -4,8 +4,8 @@ use std::ops::RangeInclusive;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::sync::Once;
 
-use super::{Inner, Outcome, Task};
-use crate::pool::{Call, Class, POOL};
+use super::{Abort, Id, Inner, MemberId, Outcome, Task};
+use crate::pool::{Call, Class, Handoff, POOL, Stage};
 
 /// The environment variable that limits how many calls run at once. It is that of the crate
 /// `blocking`, with the same bounds.
@@ -36,6 +36,7 @@ const BOUNDS: RangeInclusive<usize> = 1..=10_000;
 ///
 /// Awaiting the task resumes a panic of `f`. It also panics if no thread could be started, and none
 /// of the pool is sure to become free; then `f` is not called.
+#[doc(alias("spawn_blocking", "block_in_place", "asyncify"))]
 #[track_caller]
 pub fn unblock<T, F>(f: F) -> Task<T>
 where
@@ -45,13 +46,28 @@ where
     let site = Location::caller();
     apply_limit();
     let work = move || Outcome::new(catch_unwind(AssertUnwindSafe(f)), site);
+    // A simulated world has one thread.
+    #[cfg(feature = "sim")]
+    if crate::sim::kernel::is_here() {
+        return Task::new(Inner::Blocking(Call::done(work())), Id::new());
+    }
     let call = POOL.call(Class::Call, work).unwrap_or_else(|error| {
         // A real panic, so that the panic hook reports it.
         let refuse = || panic!("{error}, at {site}");
         let refused = catch_unwind(AssertUnwindSafe(refuse));
         Call::done(Outcome::new(refused, site))
     });
-    Task(Inner::Blocking(call))
+    Task::new(Inner::Blocking(call), Id::new())
+}
+
+impl<T: Send> Abort for Handoff<Stage<T>> {
+    fn abort(&self, _: MemberId) {
+        self.abort();
+    }
+
+    fn is_finished(&self, _: MemberId) -> bool {
+        self.is_done()
+    }
 }
 
 /// Sets the pool's limit from the environment, once.

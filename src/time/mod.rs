@@ -46,6 +46,7 @@ use std::time::Instant;
 /// polder::block_on(sleep_until(deadline));
 /// assert!(now() >= deadline);
 /// ```
+#[doc(alias = "Instant")]
 #[must_use]
 pub fn now() -> Instant {
     crate::reactor::now()

@@ -334,7 +334,8 @@ impl Timer {
         loop {
             let state = match &self.state {
                 State::Set(handle) => {
-                    let state = handle.state(scheduler::driver().as_deref(), cx.waker());
+                    let here = scheduler::driver_to_wait_for();
+                    let state = handle.state(here.as_deref(), cx.waker());
                     let stays = match state {
                         TimerState::PendingRemote => {
                             context::with_reactor(|reactor, _| handle.is_remote_of(reactor))

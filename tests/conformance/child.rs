@@ -92,9 +92,15 @@ pub fn entries(path: &str) -> usize {
     std::fs::read_dir(path).unwrap().count()
 }
 
+/// What glibc numbers them with, and others.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+type Resource = libc::__rlimit_resource_t;
+#[cfg(all(target_os = "linux", not(target_env = "gnu")))]
+type Resource = libc::c_int;
+
 /// Sets a resource limit of the process.
 #[cfg(target_os = "linux")]
-pub fn limit(resource: libc::__rlimit_resource_t, to: usize) {
+pub fn limit(resource: Resource, to: usize) {
     let limit = libc::rlimit {
         rlim_cur: to as libc::rlim_t,
         rlim_max: libc::RLIM_INFINITY,

@@ -7,13 +7,14 @@ use std::thread;
 use std::time::Duration;
 
 use polder::Backend;
+use polder::future::poll_once;
 use polder::io::{AsyncReadExt, AsyncWriteExt};
 use polder::net::{TcpListener, TcpStream, UdpSocket};
 use socket2::{Domain, SockRef, Socket, Type};
 
 use crate::descriptor::{Owned, is_inherited, is_nonblocking};
 use crate::streams::held_listener;
-use crate::support::{LIMIT, in_every_runtime, passed, runtime, within};
+use crate::support::{LIMIT, in_every_runtime, passed, runtime, until, within};
 
 const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
@@ -260,6 +261,55 @@ fn a_connect_with_a_limit_gives_each_address_its_share() {
         }
     });
     Backend::available().into_iter().for_each(passed);
+}
+
+/// RFC 8305: the second address is tried while the first one is silent.
+#[test]
+fn an_address_that_is_silent_is_overtaken_and_its_socket_closed() {
+    in_every_runtime(|_| async {
+        let (silent, _held) = silent();
+        let listener = TcpListener::bind(ANY).await.unwrap();
+        let address = listener.local_addr().unwrap();
+
+        // A connect to it is seen, or that it is gone would prove nothing.
+        let mut alone = Box::pin(TcpStream::connect(silent));
+        assert!(poll_once(&mut alone).await.is_none());
+        assert!(is_connecting_to(silent) || !CAN_LOOK);
+        drop(alone);
+        until("nobody connects to it", || !is_connecting_to(silent)).await;
+
+        let list = [silent, address];
+        let mut race = Box::pin(TcpStream::connect(&list[..]));
+        assert!(poll_once(&mut race).await.is_none());
+        assert!(is_connecting_to(silent) || !CAN_LOOK);
+        let stream = race.await.expect("the second one answers");
+        assert_eq!(stream.peer_addr().unwrap(), address);
+        until("the loser is closed", || !is_connecting_to(silent)).await;
+        // It was asked, and once.
+        let accepted = listener.accept().await.unwrap().1;
+        assert_eq!(accepted, stream.local_addr().unwrap());
+        assert!(poll_once(listener.accept()).await.is_none());
+
+        // The first one wins if it answers, and the second is not tried.
+        let list = [address, silent];
+        let stream = TcpStream::connect(&list[..]).await.expect("it answers");
+        assert_eq!(stream.peer_addr().unwrap(), address);
+        assert!(!is_connecting_to(silent));
+    });
+}
+
+const CAN_LOOK: bool = cfg!(target_os = "linux");
+
+/// Whether a socket of this machine waits for an answer of `address`: proc_pid_net(5).
+fn is_connecting_to(address: SocketAddr) -> bool {
+    const SYN_SENT: &str = "02";
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap_or_default();
+    let port = format!(":{:04X}", address.port());
+    table.lines().skip(1).any(|line| {
+        let mut fields = line.split_ascii_whitespace().skip(2);
+        let (remote, state) = (fields.next(), fields.next());
+        remote.is_some_and(|remote| remote.ends_with(&port)) && state == Some(SYN_SENT)
+    })
 }
 
 #[test]

@@ -9,12 +9,16 @@ pub use windows::*;
 #[cfg(unix)]
 mod unix {
     use std::io;
-    pub use std::os::fd::OwnedFd as Owned;
     use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+    pub use std::os::fd::{AsFd as AsDescriptor, OwnedFd as Owned};
 
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use rustix::fs::{OFlags, fcntl_getfl};
     use rustix::io::{FdFlags, fcntl_getfd, retry_on_intr};
+
+    pub fn borrow(socket: &impl AsFd) -> BorrowedFd<'_> {
+        socket.as_fd()
+    }
 
     pub fn number_of(socket: impl AsFd) -> RawFd {
         socket.as_fd().as_raw_fd()
@@ -66,8 +70,12 @@ mod unix {
 #[cfg(windows)]
 mod windows {
     use std::io;
-    pub use std::os::windows::io::OwnedSocket as Owned;
     use std::os::windows::io::{AsRawSocket, AsSocket, BorrowedSocket, RawSocket};
+    pub use std::os::windows::io::{AsSocket as AsDescriptor, OwnedSocket as Owned};
+
+    pub fn borrow(socket: &impl AsSocket) -> BorrowedSocket<'_> {
+        socket.as_socket()
+    }
 
     pub fn number_of(socket: impl AsSocket) -> RawSocket {
         socket.as_socket().as_raw_socket()

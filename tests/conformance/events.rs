@@ -6,9 +6,9 @@ use std::thread;
 use std::time::Duration;
 
 use polder::event::{Event, Latch};
-use polder::{Runtime, future};
+use polder::{Runtime, TaskSet, future, task};
 
-use crate::support::{in_every_runtime, in_every_runtime_alone, on_every_backend, runtime};
+use crate::support::{in_every_runtime, in_every_runtime_alone, on_every_backend, runtime, until};
 
 #[test]
 fn a_set_before_the_wait_is_kept_and_two_are_one() {
@@ -23,6 +23,31 @@ fn a_set_before_the_wait_is_kept_and_two_are_one() {
         event.set();
         event.reset();
         assert!(future::poll_once(event.wait()).await.is_none());
+    });
+}
+
+/// They are polled when the task's budget is used up, each time.
+#[test]
+fn what_is_over_ends_also_beside_a_future_that_always_takes_the_whole_budget() {
+    in_every_runtime(async |_| {
+        let busy = || async {
+            loop {
+                task::consume_budget().await;
+            }
+        };
+        let (event, latch) = (Event::new(), Latch::new());
+        event.set();
+        latch.set();
+        future::or(busy(), event.wait()).await;
+        future::or(busy(), latch.wait()).await;
+        future::or(busy(), task::consume_budget()).await;
+        let done = polder::spawn(async {});
+        until("the task is done", || done.is_finished()).await;
+        future::or(busy(), done).await;
+        let mut tasks = TaskSet::new();
+        let abort = tasks.spawn(async {});
+        until("the task of the set is done", || abort.is_finished()).await;
+        future::or(busy(), async { assert!(tasks.join_next().await.is_some()) }).await;
     });
 }
 

@@ -413,6 +413,9 @@ pub mod linux {
                 libc::SYS_eventfd2,
                 libc::SYS_pipe2,
                 libc::SYS_socketpair,
+                // All of sockets goes through that one there.
+                #[cfg(target_arch = "x86")]
+                libc::SYS_socketcall,
             ];
             if backend == Backend::AsyncIo {
                 return;

@@ -11,19 +11,22 @@ mod child;
 mod compat;
 mod connecting;
 mod descriptor;
+mod diagnostics;
 mod endings;
 mod events;
 #[cfg(unix)]
 mod kernel;
 mod memory;
+mod names;
 #[cfg(unix)]
 mod numbers;
-#[cfg(unix)]
 mod pollers;
 mod probe;
 mod rules;
 mod runtime;
+mod scope;
 mod serve;
+mod serve_on_workers;
 mod streams;
 mod support;
 mod tasks;

@@ -41,11 +41,66 @@ async fn client(address: SocketAddr, word: &str) {
 
 /// Waits until a connection is refused: a child of another test also has the listener, between its
 /// `fork` and its `exec`.
-async fn nobody_listens(address: SocketAddr) {
+pub async fn nobody_listens(address: SocketAddr) {
     while let Ok(stream) = TcpStream::connect(address).await {
         drop(stream);
         sleep(Duration::from_millis(1)).await;
     }
+}
+
+/// Clients that have sent a byte each, and wait in the queues of these listeners.
+pub async fn clients_in_queues(listeners: &[TcpListener], count: usize) -> Vec<TcpStream> {
+    let address = listeners[0].local_addr().expect("it has one");
+    let mut clients = Vec::new();
+    for _ in 0..count {
+        let mut stream = TcpStream::connect(address).await.expect("it listens");
+        stream.write_all(b"x").await.expect("there is room");
+        clients.push(stream);
+    }
+    until("all are in the queues", || queued(listeners, count)).await;
+    clients
+}
+
+/// Waits until each of them has its byte back.
+pub async fn all_are_served(clients: Vec<TcpStream>) {
+    for mut client in clients {
+        let back = client.read_exact(&mut [0]).await;
+        back.expect("it was connected, and is served");
+    }
+}
+
+/// Whether so many connections wait in the queues of these listeners. A client may be connected
+/// before that. (Where the system does not say, it is believed.)
+pub fn queued(listeners: &[TcpListener], count: usize) -> bool {
+    #[cfg(target_os = "linux")]
+    return listeners.iter().map(queue).sum::<usize>() >= count;
+    #[cfg(not(target_os = "linux"))]
+    return {
+        let _ = (listeners, count);
+        true
+    };
+}
+
+/// The length of a listener's queue: `tcpi_unacked`, by tcp_get_info() of Linux' net/ipv4/tcp.c.
+#[cfg(target_os = "linux")]
+fn queue(listener: &TcpListener) -> usize {
+    use std::os::fd::AsRawFd;
+
+    // SAFETY: all zero is a valid `tcp_info`.
+    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+    let mut length = size_of_val(&info) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes, and any are a valid `tcp_info`.
+    let result = unsafe {
+        libc::getsockopt(
+            listener.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            std::ptr::from_mut(&mut info).cast(),
+            &mut length,
+        )
+    };
+    assert_eq!(result, 0, "{}", io::Error::last_os_error());
+    info.tcpi_unacked as usize
 }
 
 #[test]
@@ -305,6 +360,101 @@ fn whoever_was_accepted_is_served_also_while_it_stops() {
     });
 }
 
+/// More than a task may accept in one poll.
+#[test]
+fn whoever_waits_in_the_queue_when_it_stops_is_served_within_the_grace_period() {
+    in_every_runtime(|_| async {
+        const CLIENTS: usize = 150;
+        let (listener, address) = listen().await;
+        let clients = clients_in_queues(std::slice::from_ref(&listener), CLIENTS).await;
+        let server = serve(listener, |stream, _| echo(stream))
+            .until(async {})
+            .grace(Duration::MAX);
+        let (summary, ()) = zip(server.into_future(), all_are_served(clients)).await;
+        let summary = summary.expect("it was told to stop");
+        assert_eq!((summary.finished, summary.errors), (CLIENTS as u64, 0));
+        nobody_listens(address).await;
+    });
+}
+
+#[test]
+fn with_drain_switched_off_who_waits_is_left_to_those_that_share_the_listener() {
+    in_every_runtime(|_| async {
+        const CLIENTS: usize = 10;
+        let (listener, _) = listen().await;
+        let heir = [listener.clone()];
+        let clients = clients_in_queues(&heir, CLIENTS).await;
+        let server = serve(listener, |stream, _| echo(stream))
+            .until(async {})
+            .grace(Duration::MAX)
+            .drain(false);
+        let summary = server.await.expect("it was told to stop");
+        assert_eq!(summary.accepted, 0);
+        let [heir] = heir;
+        let stop = Latch::new();
+        let server = serve(heir, |stream, _| echo(stream)).until(stop.wait());
+        let all = async {
+            all_are_served(clients).await;
+            stop.set();
+        };
+        let (summary, ()) = zip(server.into_future(), all).await;
+        assert_eq!(summary.expect("it was told").accepted, CLIENTS as u64);
+    });
+}
+
+#[test]
+fn of_those_who_wait_when_it_stops_no_more_are_accepted_than_the_limit_allows() {
+    in_every_runtime(|_| async {
+        const CLIENTS: usize = 30;
+        const LIMIT: usize = 10;
+        for grace in [Duration::MAX, Duration::ZERO] {
+            let served = if grace.is_zero() { 0 } else { LIMIT };
+            let (listener, address) = listen().await;
+            let watched = [listener.clone()];
+            let mut clients = TaskSet::new();
+            let turned_away = Arc::new(AtomicUsize::new(0));
+            for _ in 0..CLIENTS {
+                let mut stream = TcpStream::connect(address).await.expect("it listens");
+                let turned_away = turned_away.clone();
+                clients.spawn(async move {
+                    if stream.read_exact(&mut [0]).await.is_err() {
+                        turned_away.fetch_add(1, Ordering::SeqCst);
+                    }
+                });
+            }
+            until("all are in the queue", || queued(&watched, CLIENTS)).await;
+            drop(watched);
+            let go_on = Arc::new(Latch::new());
+            let handler = {
+                let go_on = go_on.clone();
+                move |mut stream: TcpStream, _| {
+                    let go_on = go_on.clone();
+                    async move {
+                        go_on.wait().await;
+                        let _ = stream.write_all(b"x").await;
+                    }
+                }
+            };
+            let server = serve(listener, handler)
+                .limit(LIMIT)
+                .until(async {})
+                .grace(grace);
+            let all = async {
+                until("the others are turned away", || {
+                    turned_away.load(Ordering::SeqCst) == CLIENTS - served
+                })
+                .await;
+                go_on.set();
+                while clients.join_next().await.is_some() {}
+            };
+            let (summary, ()) = zip(server.into_future(), all).await;
+            let summary = summary.expect("it was told to stop");
+            assert_eq!(summary.finished, served as u64, "{summary:?}");
+            assert_eq!(turned_away.load(Ordering::SeqCst), CLIENTS - served);
+        }
+    });
+}
+
 /// A listener that accepts in several steps, as for a handshake: it passes a connection to `serve`
 /// once its first byte was read.
 struct Greeted {
@@ -547,8 +697,9 @@ fn clients_that_vanish_harm_nobody() {
 mod errors {
     use super::*;
     use std::collections::VecDeque;
-    use std::future::pending;
+    use std::future::{pending, poll_fn};
     use std::sync::Mutex;
+    use std::task::Poll;
 
     use polder::Timer;
     use polder::event::Event;
@@ -669,6 +820,36 @@ mod errors {
                 // 1 + 2 + 4 + … + 32 + 6 × 50 ms.
                 assert!(took >= Duration::from_millis(363), "no rest: {took:?}");
             }
+        });
+    }
+
+    #[test]
+    fn errors_that_it_meets_once_it_was_told_to_stop_are_told_like_those_before() {
+        in_every_runtime(|_| async {
+            let run = async |script: Script, stops_after: usize| {
+                let (attempts, mut told) = (script.attempts.clone(), Vec::new());
+                // It is looked at before each attempt.
+                let end = poll_fn(|_| match attempts.load(Ordering::SeqCst) < stops_after {
+                    true => Poll::Pending,
+                    false => Poll::Ready(()),
+                });
+                let summary = serve(script, |_, ()| async {})
+                    .until(end)
+                    .grace(Duration::MAX)
+                    .on_error(|error| told.extend(error.raw_os_error()))
+                    .await
+                    .expect("it was told to stop");
+                (summary.errors, summary.finished, told)
+            };
+            let script = Script::new([system(libc::EMFILE), system(libc::EMFILE)]);
+            let once = vec![libc::EMFILE];
+            assert_eq!(run(script, 1).await, (2, 0, once));
+
+            let (aborted, other) = (libc::ECONNABORTED, libc::EPROTO);
+            let errors = [system(aborted), system(aborted), Ok(1), system(aborted)];
+            let script = Script::new(errors.into_iter().chain([system(other), Ok(2)]));
+            let all = vec![aborted, aborted, other];
+            assert_eq!(run(script, 0).await, (4, 2, all));
         });
     }
 

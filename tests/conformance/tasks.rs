@@ -1,7 +1,7 @@
 //! Tasks: rules 44 to 47, the part of rule 58 about `unblock`, and related behaviour.
 
 use std::cell::{Cell, RefCell};
-use std::future::{Future, poll_fn};
+use std::future::{Future, pending, poll_fn};
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any, resume_unwind};
 use std::rc::Rc;
@@ -12,10 +12,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use futures_lite::FutureExt;
+use polder::event::{Event, Latch};
 use polder::io::{AsyncReadExt, AsyncWriteExt};
 use polder::net::{TcpListener, TcpStream};
+use polder::task::AbortHandle;
 use polder::time::{MissedTickBehavior, interval, sleep};
-use polder::{Handle, Runtime, Task, Timer, future};
+use polder::{Handle, Runtime, Task, TaskSet, Timer, future};
 
 use crate::child::in_children;
 use crate::probe::{
@@ -315,18 +317,24 @@ fn io_and_timers_are_served_while_a_task_always_is_ready() {
     });
 }
 
+/// Returns how many turns it has had.
+fn spawn_one_that_always_yields() -> Arc<AtomicUsize> {
+    let turns = Arc::new(AtomicUsize::new(0));
+    let count = turns.clone();
+    polder::spawn(async move {
+        loop {
+            count.fetch_add(1, SeqCst);
+            future::yield_now().await;
+        }
+    })
+    .detach();
+    turns
+}
+
 #[test]
 fn a_task_that_always_yields_starves_nobody() {
     in_every_runtime(|_| async {
-        let yields = Arc::new(AtomicUsize::new(0));
-        let count = yields.clone();
-        polder::spawn(async move {
-            loop {
-                count.fetch_add(1, SeqCst);
-                future::yield_now().await;
-            }
-        })
-        .detach();
+        let yields = spawn_one_that_always_yields();
         io_and_timers().await;
         assert!(yields.load(SeqCst) > 0);
     });
@@ -476,15 +484,7 @@ fn a_task_whose_socket_is_always_ready_does_not_hold_the_loop() {
 fn timers_that_are_due_and_listeners_that_are_full_let_others_run() {
     // One worker: of several, one may not run at all for a while, and the other be done.
     in_every_runtime_alone(|_| async {
-        let others = Arc::new(AtomicUsize::new(0));
-        let count = others.clone();
-        polder::spawn(async move {
-            loop {
-                count.fetch_add(1, SeqCst);
-                future::yield_now().await;
-            }
-        })
-        .detach();
+        let others = spawn_one_that_always_yields();
         let task = polder::spawn(async move {
             for _ in 0..1_000 {
                 Timer::after(Duration::ZERO).await;
@@ -493,6 +493,73 @@ fn timers_that_are_due_and_listeners_that_are_full_let_others_run() {
         task.await;
         let turns = others.load(SeqCst);
         assert!(turns >= 5, "the other task had {turns} turns");
+    });
+}
+
+/// What never has to wait: an event and a latch that are set, tasks that are done, a budget that is
+/// consumed by hand.
+#[test]
+fn events_latches_and_tasks_that_are_done_let_others_run() {
+    in_every_runtime_alone(|_| async {
+        let others = spawn_one_that_always_yields();
+        let turns = |what: &'static str, before: usize| {
+            let turns = others.load(SeqCst) - before;
+            assert!(turns >= 5, "{what}: the other task had {turns} turns");
+        };
+
+        let before = others.load(SeqCst);
+        let task = polder::spawn(async {
+            let event = Event::new();
+            for _ in 0..1_000 {
+                event.set();
+                event.wait().await;
+                assert!(!event.is_set());
+            }
+        });
+        task.await;
+        turns("an event", before);
+
+        let before = others.load(SeqCst);
+        let task = polder::spawn(async {
+            let latch = Latch::new();
+            latch.set();
+            for _ in 0..1_000 {
+                latch.wait().await;
+            }
+        });
+        task.await;
+        turns("a latch", before);
+
+        let done: Vec<_> = (0..1_000)
+            .map(|n| polder::spawn(async move { n }))
+            .collect();
+        until("all are done", || done.iter().all(Task::is_finished)).await;
+        let before = others.load(SeqCst);
+        let task = polder::spawn(async {
+            for (n, task) in done.into_iter().enumerate() {
+                assert_eq!(task.await, n);
+            }
+        });
+        task.await;
+        turns("tasks", before);
+
+        let mut set = TaskSet::new();
+        set.extend((0..1_000).map(|n| async move { n }));
+        until("all are done", || set.try_join_next().is_some()).await;
+        future::yield_now().await;
+        let before = others.load(SeqCst);
+        let task = polder::spawn(async move { while set.join_next().await.is_some() {} });
+        task.await;
+        turns("a set of tasks", before);
+
+        let before = others.load(SeqCst);
+        let task = polder::spawn(async {
+            for _ in 0..1_000 {
+                polder::task::consume_budget().await;
+            }
+        });
+        task.await;
+        turns("consuming the budget", before);
     });
 }
 
@@ -821,6 +888,147 @@ fn bomb() -> OnDrop<impl FnMut()> {
             panic!("on purpose, in a destructor");
         }
     })
+}
+
+/// One task, awaited here and aborted elsewhere, in each order.
+#[test]
+fn an_abort_handle_cancels_a_task_that_is_awaited_elsewhere() {
+    in_every_runtime(|backend| async move {
+        for round in 0..sized(backend, 200) {
+            let alive = Alive::default();
+            let guard = alive.guard();
+            let mut task = polder::spawn(async move {
+                let _guard = guard;
+                pending::<()>().await;
+            })
+            .fallible();
+            let abort = task.abort_handle();
+            let second = task.abort_handle();
+            match round % 4 {
+                0 => abort.abort(),
+                1 => assert!(future::poll_once(&mut task).await.is_none()),
+                2 => future::yield_now().await,
+                _ => {}
+            }
+            let thread = thread::spawn(move || {
+                abort.abort();
+                abort.is_finished()
+            });
+            assert_eq!(task.await, None);
+            assert!(thread.join().unwrap() && second.is_finished());
+            until("the future is dropped", || alive.count() == 0).await;
+        }
+    });
+}
+
+#[test]
+fn an_abort_handle_cancels_a_detached_task_and_keeps_none() {
+    in_every_runtime(|_| async {
+        let alive = Alive::default();
+        let spawn = || {
+            let guard = alive.guard();
+            polder::spawn(async move {
+                let _guard = guard;
+                pending::<()>().await;
+            })
+        };
+        let mut task = spawn();
+        let abort = task.abort_handle();
+        task.detach();
+        assert!(!abort.is_finished());
+        abort.clone().abort();
+        until("the future is dropped", || alive.count() == 0).await;
+        assert!(abort.is_finished());
+
+        // Dropping the task cancels it, whatever handles there are.
+        let mut task = spawn();
+        let abort = task.abort_handle();
+        drop(task);
+        until("the future is dropped", || alive.count() == 0).await;
+        assert!(abort.is_finished());
+        let mut task = spawn();
+        let abort = task.abort_handle();
+        task.cancel().await;
+        assert_eq!(alive.count(), 0);
+        assert!(abort.is_finished());
+
+        // The last handle of a detached task lets it run.
+        let done = Arc::new(Event::new());
+        let mut task = polder::spawn({
+            let done = done.clone();
+            async move {
+                future::yield_now().await;
+                done.set();
+            }
+        });
+        let abort = task.abort_handle();
+        task.detach();
+        drop(abort);
+        done.wait().await;
+    });
+}
+
+#[test]
+fn aborting_what_is_done_leaves_its_output() {
+    in_every_runtime(|_| async {
+        let mut task = polder::spawn(async { 5 });
+        let abort = task.abort_handle();
+        until("the task is done", || task.is_finished()).await;
+        abort.abort();
+        assert_eq!(task.await, 5);
+        abort.abort();
+
+        // A call that has begun runs to its end; one that has not is never made.
+        let (begun, go_on) = (
+            Arc::new(AtomicBool::new(false)),
+            Arc::new(AtomicBool::new(false)),
+        );
+        let mut call = polder::unblock({
+            let (begun, go_on) = (begun.clone(), go_on.clone());
+            move || {
+                begun.store(true, SeqCst);
+                eventually("the call may go on", || go_on.load(SeqCst));
+                5
+            }
+        });
+        let abort = call.abort_handle();
+        until("the call has begun", || begun.load(SeqCst)).await;
+        abort.abort();
+        assert!(!abort.is_finished());
+        go_on.store(true, SeqCst);
+        assert_eq!(call.await, 5);
+        assert!(abort.is_finished());
+    });
+}
+
+/// Its waker aborts the task that is just being polled with it: while the task is out of reach.
+#[test]
+fn an_abort_from_within_the_poll_of_the_awaiting_side_is_not_lost() {
+    struct Aborts(AbortHandle);
+    impl std::task::Wake for Aborts {
+        fn wake(self: Arc<Self>) {}
+    }
+    impl Drop for Aborts {
+        fn drop(&mut self) {
+            self.0.abort();
+        }
+    }
+    in_every_runtime(|_| async {
+        let alive = Alive::default();
+        let guard = alive.guard();
+        let mut task = polder::spawn(async move {
+            let _guard = guard;
+            pending::<()>().await;
+        })
+        .fallible();
+        // The second poll drops the waker of the first one.
+        let waker = std::task::Waker::from(Arc::new(Aborts(task.abort_handle())));
+        assert!(poll_with(&mut task, &waker).is_pending());
+        drop(waker);
+        let other = std::task::Waker::noop();
+        assert!(poll_with(&mut task, other).is_ready(), "it was aborted");
+        until("the future is dropped", || alive.count() == 0).await;
+    });
 }
 
 #[test]

@@ -434,3 +434,84 @@ fn every_end_is_told_once_whichever_worker_it_comes_from() {
         });
     });
 }
+
+#[test]
+fn each_task_of_a_set_can_be_aborted_alone_and_a_handle_never_means_another_task() {
+    in_every_runtime(|_| async {
+        let mut set = TaskSet::new();
+        let dropped = Arc::new(AtomicUsize::new(0));
+        let aborts: Vec<_> = (0..3)
+            .map(|n| {
+                let guard = Dropped(dropped.clone());
+                set.spawn(async move {
+                    let _guard = guard;
+                    pending::<()>().await;
+                    n
+                })
+            })
+            .collect();
+        yield_now().await;
+        aborts[1].abort();
+        assert!(aborts[1].is_finished() && !aborts[0].is_finished());
+        until("one is dropped", || dropped.load(Ordering::SeqCst) == 1).await;
+        assert!(poll_once(set.join_next()).await.is_none());
+        assert_eq!(set.len(), 2);
+        // Its place has another task now.
+        let event = Arc::new(Event::new());
+        let other = event.clone();
+        let later = set.spawn(async move {
+            other.wait().await;
+            7
+        });
+        aborts[1].abort();
+        assert!(!later.is_finished());
+        event.set();
+        assert_eq!(set.join_next().await, Some(7));
+        assert!(later.is_finished());
+        set.abort_all();
+        assert_eq!(set.join_next().await, None);
+        assert_eq!(dropped.load(Ordering::SeqCst), 3);
+        assert!(aborts.iter().all(|abort| abort.is_finished()));
+    });
+}
+
+#[test]
+fn a_set_that_is_dropped_cancels_its_tasks_though_abort_handles_are_left() {
+    in_every_runtime(|_| async {
+        let dropped = Arc::new(AtomicUsize::new(0));
+        let guard = Dropped(dropped.clone());
+        let mut set = TaskSet::new();
+        let abort = set.spawn(async move {
+            let _guard = guard;
+            pending::<()>().await;
+        });
+        yield_now().await;
+        drop(set);
+        until("it is dropped", || dropped.load(Ordering::SeqCst) == 1).await;
+        assert!(abort.is_finished());
+        abort.abort();
+    });
+}
+
+#[test]
+fn a_set_has_tasks_of_several_runtimes() {
+    on_every_backend(|backend| {
+        let (here, other) = (runtime(backend), runtime(backend));
+        let mut set = TaskSet::new();
+        let event = Arc::new(Event::new());
+        let ran = event.clone();
+        set.spawn_on(&other.handle(), async move {
+            ran.set();
+            1
+        });
+        set.spawn_on(&other.handle(), pending());
+        set.spawn_on(&here.handle(), async { 2 });
+        other.block_on(event.wait());
+        let mut outputs = [0; 2].map(|_| here.block_on(set.join_next()).unwrap());
+        outputs.sort_unstable();
+        assert_eq!(outputs, [1, 2]);
+        // The runtime that ends cancels the rest.
+        drop(other);
+        assert_eq!(here.block_on(set.join_next()), None);
+    });
+}

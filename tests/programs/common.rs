@@ -7,7 +7,17 @@ use polder::Backend;
 
 use crate::support::*;
 
-const ALL: [&str; 5] = ["echo", "embed", "event", "poll_loop", "timers"];
+const ALL: [&str; 9] = [
+    "echo",
+    "embed",
+    "event",
+    "files",
+    "poll_loop",
+    "process",
+    "terminal",
+    "timers",
+    "workers",
+];
 const SERVERS: [&str; 2] = ["echo", "poll_loop"];
 /// They end by themselves.
 const OTHERS: [&str; 3] = ["embed", "event", "timers"];

@@ -11,9 +11,13 @@ mod common;
 mod echo;
 mod embed;
 mod event;
+mod files;
 mod poll_loop;
+mod process;
 mod support;
+mod terminal;
 mod timers;
+mod workers;
 
 use polder::Backend;
 
@@ -39,7 +43,15 @@ fn a_backend_that_this_platform_lacks_gets_one_line_that_lists_what_there_is() {
             &[&not_here, "available: "],
         );
         wrong("embed", ["--backend", name], &[&not_here, "available: "]);
-        for program in ["echo", "timers", "poll_loop", "embed", "event"] {
+        for program in [
+            "echo",
+            "timers",
+            "poll_loop",
+            "embed",
+            "event",
+            "terminal",
+            "workers",
+        ] {
             let mut by_variable = command(program);
             by_variable.env("POLDER_BACKEND", name);
             refused(by_variable, &["POLDER_BACKEND", &not_here, "available: "]);

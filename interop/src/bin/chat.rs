@@ -4,6 +4,9 @@
 //! channel: a burst of lines passes at the pace of the slowest reader. A client that is too slow
 //! gets no more lines, and is disconnected when the rest is written, or when nothing could be
 //! written for `--timeout-ms`. So one client never delays the others for long.
+//! With `--broker`, servers share a room: what is said on one is said on all that name the same
+//! `--room`. Redis passes it on, see `src/broker.rs`. While it is away, the clients of each server
+//! go on talking to each other.
 
 use std::collections::HashMap;
 use std::io;
@@ -13,13 +16,18 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use async_channel::{Receiver, Sender};
-use interop::{Arguments, Limited, say, told};
+use interop::broker::{Broker, Heard};
+use interop::{Arguments, Limited, say, served, told};
 use polder::future;
 use polder::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use polder::net::{OwnedReadHalf, OwnedWriteHalf, SocketAddr, TcpStream, serve};
 use polder::time::{timeout, timeout_at};
 
-const USAGE: &str = "chat [ADDR] [--timeout-ms N] [--backend NAME]";
+const USAGE: &str =
+    "chat [ADDR] [--broker ADDR|PATH] [--room NAME] [--timeout-ms N] [--backend NAME]";
+
+/// The default of `--room`.
+const ROOM: &str = "chat";
 
 /// The number of lines that may be queued for a client.
 const CAPACITY: usize = 1_000;
@@ -45,9 +53,21 @@ fn run(arguments: &Arguments) -> io::Result<()> {
     let limit = arguments.limit();
     arguments.runtime()?.block_on(async {
         let stopped = interop::stopped()?;
-        let room = Arc::new(Room::default());
+        let name = arguments.option("room").unwrap_or(ROOM);
+        let (broker, connection) = match arguments.option("broker") {
+            Some(address) => Some(Broker::new(address, name, limit)).unzip(),
+            None => (None, None),
+        };
+        let room = Arc::new(Room {
+            broker,
+            members: Mutex::default(),
+        });
         let listener = arguments.listen().await?;
-        let summary = serve(listener, |stream, peer| {
+        let sharing = connection.map(|connection| {
+            let room = room.clone();
+            polder::spawn(connection.run(async move |heard| room.hear(heard).await))
+        });
+        let server = serve(listener, |stream, peer| {
             let room = room.clone();
             async move { told(peer, client(stream, peer, &room, limit).await) }
         })
@@ -55,22 +75,25 @@ fn run(arguments: &Arguments) -> io::Result<()> {
             stopped.await;
             room.close();
         })
-        .grace(GRACE)
-        .on_error(|error| say(format_args!("cannot accept: {error}")))
-        .await?;
-        say(format_args!(
-            "stopped after {} connections",
-            summary.accepted
-        ));
+        .grace(GRACE);
+        served(server).await?;
+        if let (Some(sharing), Some(broker)) = (sharing, &room.broker) {
+            // The others are told who has left.
+            broker.close();
+            let _ = timeout(GRACE, sharing).await;
+        }
         Ok(())
     })
 }
 
 type Line = Arc<str>;
 
-/// The clients.
-#[derive(Default)]
-struct Room(Mutex<HashMap<SocketAddr, Member>>);
+struct Room {
+    /// The clients of this server.
+    members: Mutex<HashMap<SocketAddr, Member>>,
+    /// Where those of other servers are reached.
+    broker: Option<Broker>,
+}
 
 struct Member {
     lines: Sender<Line>,
@@ -94,12 +117,46 @@ impl Member {
 }
 
 impl Room {
-    /// Sends a line to all but the speaker. A client that is too slow gets no more.
+    /// Sends a line to all but the speaker, on this server and on the others.
     async fn say(&self, speaker: SocketAddr, line: String) {
+        self.tell(Some(speaker), &line).await;
+        if let Some(broker) = &self.broker {
+            broker.publish(line).await;
+        }
+    }
+
+    /// Takes what comes from the other servers.
+    async fn hear(&self, heard: Heard) {
+        let line = match heard {
+            Heard::Line(line) => line,
+            Heard::Lost(count) => format!("* {count} lines of another server are missing\n"),
+            Heard::Reached => {
+                say(format_args!("the broker is reached"));
+                "* the other servers are within reach\n".into()
+            }
+            Heard::Refused(error) => {
+                say(format_args!("the broker takes no lines: {error}"));
+                "* the other servers do not hear this one\n".into()
+            }
+            Heard::Taken => {
+                say(format_args!("the broker takes lines again"));
+                "* the other servers hear this one again\n".into()
+            }
+            Heard::Unreached(error) => {
+                say(format_args!("the broker is not reached: {error}"));
+                "* the other servers are out of reach\n".into()
+            }
+        };
+        self.tell(None, &line).await;
+    }
+
+    /// Sends a line to all clients of this server but the speaker. One that is too slow gets no
+    /// more.
+    async fn tell(&self, speaker: Option<SocketAddr>, line: &str) {
         let line = Line::from(line);
         let mut full = Vec::new();
-        for (peer, member) in self.0.lock().unwrap().iter_mut() {
-            if *peer != speaker && member.lines.try_send(line.clone()).is_err() {
+        for (peer, member) in self.members.lock().unwrap().iter_mut() {
+            if Some(*peer) != speaker && member.lines.try_send(line.clone()).is_err() {
                 full.push((*peer, member.lines.clone(), member.patience()));
             }
         }
@@ -116,7 +173,7 @@ impl Room {
     /// Adds a client. Returns its channel, with a welcome in it, and the counter of lines taken.
     fn enter(&self, peer: SocketAddr) -> (Receiver<Line>, Arc<AtomicUsize>) {
         let (sender, receiver) = async_channel::bounded(CAPACITY);
-        let mut members = self.0.lock().unwrap();
+        let mut members = self.members.lock().unwrap();
         let welcome = format!("* {} others are here\n", members.len());
         sender.try_send(welcome.into()).expect("it is empty");
         let taken = Arc::default();
@@ -130,11 +187,11 @@ impl Room {
     }
 
     fn leave(&self, peer: SocketAddr) {
-        self.0.lock().unwrap().remove(&peer);
+        self.members.lock().unwrap().remove(&peer);
     }
 
     fn close(&self) {
-        self.0.lock().unwrap().clear();
+        self.members.lock().unwrap().clear();
     }
 }
 

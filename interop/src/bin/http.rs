@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use interop::{Arguments, Limited, http, say, told};
+use interop::{Arguments, Limited, http, served, told};
 use polder::event::Latch;
 use polder::net::serve;
 
@@ -24,7 +24,7 @@ fn run(arguments: &Arguments) -> std::io::Result<()> {
         let stopped = interop::stopped()?;
         let stop = Arc::new(Latch::new());
         let listener = arguments.listen().await?;
-        let summary = serve(listener, |stream, peer| {
+        let server = serve(listener, |stream, peer| {
             let stop = stop.clone();
             async move {
                 let stream = Limited::new(stream, limit);
@@ -36,13 +36,7 @@ fn run(arguments: &Arguments) -> std::io::Result<()> {
             stopped.await;
             stop.set();
         })
-        .grace(GRACE)
-        .on_error(|error| say(format_args!("cannot accept: {error}")))
-        .await?;
-        say(format_args!(
-            "stopped after {} connections",
-            summary.accepted
-        ));
-        Ok(())
+        .grace(GRACE);
+        served(server).await
     })
 }

@@ -1,20 +1,30 @@
 //! An HTTPS server: hyper, over rustls, on polder's sockets and timers.
-//! It makes a certificate for `localhost` and writes it to the given file, so that clients can
-//! trust it. What it serves is in `src/http.rs`.
+//! With `--key` it reads its certificates and their key from files (PEM). Without, it makes a
+//! certificate for `localhost` and writes it to the given file, so that clients can trust it.
+//! On SIGHUP it does that again. New connections get the new certificate, while those that are
+//! there go on; if it cannot be used, the old one stays. What it serves is in `src/http.rs`.
 
+use std::fmt;
+use std::future::pending;
 use std::io;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_rustls::TlsAcceptor;
+use futures_rustls::pki_types::pem::PemObject;
+use futures_rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use futures_rustls::rustls::ServerConfig;
-use interop::{Arguments, Limited, http, say, told};
+use interop::{Arguments, Limited, http, say, served, told};
 use polder::event::Latch;
+use polder::future;
 use polder::net::{TcpStream, serve};
+use polder::signal::{Signal, Signals};
+use polder::stream::StreamExt;
 use polder::time::timeout;
 
-const USAGE: &str = "https [ADDR] --certificate FILE [--timeout-ms N] [--backend NAME]";
+const USAGE: &str =
+    "https [ADDR] --certificate FILE [--key FILE] [--timeout-ms N] [--backend NAME]";
 
 /// How long responses may take after Ctrl-C.
 const GRACE: Duration = Duration::from_secs(5);
@@ -27,15 +37,27 @@ fn run(arguments: &Arguments) -> io::Result<()> {
     let limit = arguments.limit();
     let file = (arguments.option("certificate"))
         .ok_or_else(|| arguments.wrong("where should the certificate be written?"))?;
-    let (acceptor, certificate) = certified().map_err(io::Error::other)?;
+    let key = arguments.option("key");
     arguments.runtime()?.block_on(async {
         let stopped = interop::stopped()?;
         let stop = Arc::new(Latch::new());
-        std::fs::write(file, certificate)
-            .map_err(|error| io::Error::new(error.kind(), format!("{file}: {error}")))?;
+        let acceptor = Mutex::new(acceptor(file, key)?);
+        let mut hangups = Signals::new([Signal::Hup])?;
         let listener = arguments.listen().await?;
-        let summary = serve(listener, |stream, peer| {
-            let (acceptor, stop) = (acceptor.clone(), stop.clone());
+        let reloading = async {
+            while hangups.next().await.is_some() {
+                // Small files, read once in a while.
+                match self::acceptor(file, key) {
+                    Ok(new) => {
+                        *acceptor.lock().unwrap() = new;
+                        say(format_args!("the certificate is another one"));
+                    }
+                    Err(error) => say(format_args!("the certificate stays: {error}")),
+                }
+            }
+        };
+        let serving = serve(listener, |stream, peer| {
+            let (acceptor, stop) = (acceptor.lock().unwrap().clone(), stop.clone());
             async move { told(peer, client(stream, &acceptor, limit, &stop).await) }
         })
         .limit(10_000)
@@ -43,14 +65,12 @@ fn run(arguments: &Arguments) -> io::Result<()> {
             stopped.await;
             stop.set();
         })
-        .grace(GRACE)
-        .on_error(|error| say(format_args!("cannot accept: {error}")))
-        .await?;
-        say(format_args!(
-            "stopped after {} connections",
-            summary.accepted
-        ));
-        Ok(())
+        .grace(GRACE);
+        let never = async {
+            reloading.await;
+            pending().await
+        };
+        future::or(served(serving), never).await
     })
 }
 
@@ -66,15 +86,35 @@ async fn client(
     served.map_err(io::Error::other)
 }
 
-/// Makes a TLS acceptor with a new certificate. Returns both, the certificate as PEM.
-fn certified() -> Result<(TlsAcceptor, String), Box<dyn std::error::Error + Send + Sync>> {
-    let names = ["localhost".into(), "127.0.0.1".into(), "::1".into()];
-    let made = rcgen::generate_simple_self_signed(names)?;
-    let key = made.signing_key.serialize_der();
-    let key = key.try_into().map_err(String::from)?;
-    let mut config = ServerConfig::builder()
-        .with_no_client_auth()
-        .with_single_cert(vec![made.cert.der().clone()], key)?;
+/// Makes a TLS acceptor: with what is in the files, or with a new certificate that it writes.
+fn acceptor(certificate: &str, key: Option<&str>) -> io::Result<TlsAcceptor> {
+    let (chain, key) = match key {
+        Some(key) => {
+            let chain = CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect);
+            let chain: Vec<_> = chain.map_err(|error| unusable(certificate, error))?;
+            if chain.is_empty() {
+                return Err(unusable(certificate, "there is no certificate in it"));
+            }
+            let file = PrivateKeyDer::from_pem_file(key);
+            (chain, file.map_err(|error| unusable(key, error))?)
+        }
+        None => {
+            let names = ["localhost".into(), "127.0.0.1".into(), "::1".into()];
+            let made = rcgen::generate_simple_self_signed(names).map_err(io::Error::other)?;
+            let key = made.signing_key.serialize_der().try_into();
+            let key = key.map_err(io::Error::other)?;
+            std::fs::write(certificate, made.cert.pem())
+                .map_err(|error| io::Error::new(error.kind(), format!("{certificate}: {error}")))?;
+            (vec![made.cert.der().clone()], key)
+        }
+    };
+    let config = ServerConfig::builder().with_no_client_auth();
+    let config = config.with_single_cert(chain, key);
+    let mut config = config.map_err(|error| unusable(certificate, error))?;
     config.alpn_protocols = vec![b"http/1.1".into(), b"http/1.0".into()];
-    Ok((Arc::new(config).into(), made.cert.pem()))
+    Ok(Arc::new(config).into())
+}
+
+fn unusable(file: &str, error: impl fmt::Display) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("{file}: {error}"))
 }

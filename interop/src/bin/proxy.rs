@@ -13,7 +13,7 @@ use std::sync::Mutex;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use interop::{Arguments, Limited, say};
+use interop::{Arguments, Limited, say, served};
 use polder::event::Event;
 use polder::future;
 use polder::io::{AsyncRead, AsyncWrite, copy_bidirectional_with_sizes};
@@ -43,7 +43,7 @@ fn run(arguments: &Arguments) -> io::Result<()> {
     arguments.runtime()?.block_on(async {
         let stopped = interop::stopped()?;
         let listener = arguments.listen().await?;
-        let summary = serve(listener, |client, peer| {
+        let server = serve(listener, |client, peer| {
             let to = to.to_owned();
             async move {
                 match connected(client, &to, limit, idle).await {
@@ -54,14 +54,8 @@ fn run(arguments: &Arguments) -> io::Result<()> {
         })
         .limit(10_000)
         .until(stopped)
-        .grace(GRACE)
-        .on_error(|error| say(format_args!("cannot accept: {error}")))
-        .await?;
-        say(format_args!(
-            "stopped after {} connections",
-            summary.accepted
-        ));
-        Ok(())
+        .grace(GRACE);
+        served(server).await
     })
 }
 

@@ -13,7 +13,7 @@ use async_tungstenite::tungstenite::protocol::{CloseFrame, WebSocketConfig};
 use async_tungstenite::tungstenite::{Error, Message};
 use async_tungstenite::{WebSocketStream, accept_async_with_config};
 use futures_util::SinkExt;
-use interop::{Arguments, Limited, say, told};
+use interop::{Arguments, Limited, say, served, told};
 use polder::event::Latch;
 use polder::future;
 use polder::net::{SocketAddr, TcpStream, serve};
@@ -41,7 +41,7 @@ fn run(arguments: &Arguments) -> std::io::Result<()> {
         let stopped = interop::stopped()?;
         let stop = Arc::new(Latch::new());
         let listener = arguments.listen().await?;
-        let summary = serve(listener, |stream, peer| {
+        let server = serve(listener, |stream, peer| {
             let stop = stop.clone();
             async move { told(peer, client(stream, peer, limit, &stop).await) }
         })
@@ -50,14 +50,8 @@ fn run(arguments: &Arguments) -> std::io::Result<()> {
             stopped.await;
             stop.set();
         })
-        .grace(GRACE)
-        .on_error(|error| say(format_args!("cannot accept: {error}")))
-        .await?;
-        say(format_args!(
-            "stopped after {} connections",
-            summary.accepted
-        ));
-        Ok(())
+        .grace(GRACE);
+        served(server).await
     })
 }
 

@@ -31,6 +31,17 @@ impl Client {
         stream.write_all(line.as_bytes()).expect("it takes a line");
     }
 
+    /// What comes until a line is this one.
+    fn hear_until(&mut self, last: &str) -> Vec<String> {
+        let mut lines = Vec::new();
+        loop {
+            match self.hear() {
+                line if line == last => return lines,
+                line => lines.push(line),
+            }
+        }
+    }
+
     fn hear(&mut self) -> String {
         let mut line = String::new();
         self.0.read_line(&mut line).expect("a line in time");
@@ -187,6 +198,252 @@ fn who_reads_too_slowly_does_not_hold_up_the_others() {
         drop(speaking.join().expect("a thread"));
         done.store(true, Ordering::Relaxed);
         slow.join().expect("a thread");
+        chat.stops();
+    }
+}
+
+/// Until each hears the other, and nothing is under way between them.
+fn acquainted(ann: &mut Client, bob: &mut Client) {
+    ann.say("hello");
+    bob.hear_until("ann: hello");
+    bob.say("hello");
+    ann.hear_until("bob: hello");
+}
+
+const AWAY: &str = "* the other servers are out of reach";
+const BACK: &str = "* the other servers are within reach";
+
+/// A server that shares its room, and has reached the broker.
+fn sharing(backend: Backend, broker: &str, arguments: &[&str]) -> Server {
+    let mut all = vec!["--broker", broker];
+    all.extend(arguments);
+    let chat = start(backend, &all);
+    chat.says("the broker is reached");
+    chat
+}
+
+#[test]
+fn two_servers_share_a_room_over_redis_and_a_third_has_one_of_its_own() {
+    const LINES: usize = 2_000;
+    for backend in backends() {
+        let Some(redis) = Redis::start(&format!("chat-{backend}")) else {
+            return;
+        };
+        let (port, path) = (
+            redis.address.to_string(),
+            redis.socket.display().to_string(),
+        );
+        let here = sharing(backend, &port, &["--room", "blue"]);
+        let there = sharing(backend, &path, &["--room", "blue"]);
+        let elsewhere = sharing(backend, &port, &["--room", "red"]);
+        let mut ann = Client::enter(&here, "ann");
+        assert_eq!(ann.hear(), "* 0 others are here");
+        let mut bob = Client::enter(&there, "bob");
+        assert_eq!(bob.hear(), "* 0 others are here");
+        acquainted(&mut ann, &mut bob);
+        let mut eve = Client::enter(&elsewhere, "eve");
+        assert_eq!(eve.hear(), "* 0 others are here");
+        // Nobody's line, which is no reason to end.
+        let mut foreign = TcpStream::connect(redis.address).expect("it listens");
+        foreign
+            .write_all(b"PUBLISH blue nonsense\r\nPUBLISH blue \xff\r\n")
+            .expect("it takes this");
+
+        // What is published again is heard once, and what is missing is told.
+        for number in [7, 7, 6, 9, 9] {
+            let command = format!("PUBLISH blue \"f {number} eve: {number}\"\r\n");
+            foreign.write_all(command.as_bytes()).expect("it takes it");
+        }
+        for client in [&mut ann, &mut bob] {
+            let lines = [
+                "eve: 7",
+                "* 1 lines of another server are missing",
+                "eve: 9",
+            ];
+            assert_eq!(lines.map(|_| client.hear()), lines, "on {backend}");
+        }
+
+        let speaks = |speaker: &mut Client, name: &str, listener: &mut Client| {
+            let lines: Vec<_> = (0..LINES).map(|line| line.to_string()).collect();
+            speaker.say(&lines.join("\n"));
+            for line in lines {
+                assert_eq!(listener.hear(), format!("{name}: {line}"), "on {backend}");
+            }
+        };
+        speaks(&mut ann, "ann", &mut bob);
+        speaks(&mut bob, "bob", &mut ann);
+        // What is said on a server that ends is said before.
+        here.stops();
+        assert_eq!(bob.hear(), "* ann has left");
+        elsewhere.stops();
+        // She heard nothing of all that, nor did the others of her.
+        eve.0.read_line(&mut String::new()).expect("an end");
+        there.stops();
+    }
+}
+
+#[test]
+fn a_broker_that_goes_away_and_comes_back_loses_no_user() {
+    for backend in backends() {
+        let Some(mut redis) = Redis::start(&format!("away-{backend}")) else {
+            return;
+        };
+        let path = redis.socket.display().to_string();
+        let (here, there) = (sharing(backend, &path, &[]), sharing(backend, &path, &[]));
+        let mut ann = Client::enter(&here, "ann");
+        assert_eq!(ann.hear(), "* 0 others are here");
+        let mut amy = Client::enter(&here, "amy");
+        assert_eq!(amy.hear(), "* 1 others are here");
+        assert_eq!(ann.hear(), "* amy is here");
+        let mut bob = Client::enter(&there, "bob");
+        assert_eq!(bob.hear(), "* 0 others are here");
+        acquainted(&mut ann, &mut bob);
+        amy.hear_until("bob: hello");
+        for round in 0..3 {
+            redis.kill();
+            for client in [&mut ann, &mut amy, &mut bob] {
+                assert_eq!(client.hear(), AWAY);
+            }
+            // Those of one server still hear each other; the others get it later, or know.
+            ann.say(&format!("{round}: meanwhile"));
+            assert_eq!(amy.hear(), format!("ann: {round}: meanwhile"));
+            redis.again();
+            for client in [&mut ann, &mut amy] {
+                assert_eq!(client.hear(), BACK);
+            }
+            there.says("the broker is reached");
+            ann.say(&format!("{round}: again"));
+            assert_eq!(amy.hear(), format!("ann: {round}: again"));
+            let heard = bob.hear_until(&format!("ann: {round}: again"));
+            let late = format!("ann: {round}: meanwhile");
+            let missing = "* 1 lines of another server are missing";
+            assert_eq!(heard.len(), 2, "{heard:?}");
+            assert_eq!(heard[0], BACK);
+            assert!([&*late, missing].contains(&&*heard[1]), "{heard:?}");
+            bob.say(&format!("{round}: yes"));
+            for client in [&mut ann, &mut amy] {
+                assert_eq!(client.hear(), format!("bob: {round}: yes"));
+            }
+        }
+        here.stops();
+        there.stops();
+    }
+}
+
+/// Redis lets a user publish or not (ACL): its refusal is no reason to connect again and again.
+#[test]
+fn a_broker_that_refuses_lines_stays_connected_and_is_told_once() {
+    const DEAF: &str = "* the other servers do not hear this one";
+    for backend in backends() {
+        let Some(redis) = Redis::start(&format!("refusing-{backend}")) else {
+            return;
+        };
+        let address = redis.address.to_string();
+        let (here, there) = (
+            sharing(backend, &address, &[]),
+            sharing(backend, &address, &[]),
+        );
+        let mut ann = Client::enter(&here, "ann");
+        assert_eq!(ann.hear(), "* 0 others are here");
+        let mut bob = Client::enter(&there, "bob");
+        assert_eq!(bob.hear(), "* 0 others are here");
+        acquainted(&mut ann, &mut bob);
+        let mut admin = BufReader::new(TcpStream::connect(redis.address).expect("it listens"));
+        let mut allow = |what: &str| {
+            let command = format!("ACL SETUSER default {what}\r\n");
+            (admin.get_mut().write_all(command.as_bytes())).expect("it takes this");
+            let mut answer = String::new();
+            admin.read_line(&mut answer).expect("an answer");
+            assert_eq!(answer, "+OK\r\n");
+        };
+        allow("-publish");
+        ann.say("one");
+        assert_eq!(ann.hear(), DEAF);
+        here.says("the broker takes no lines: NOPERM");
+        ann.say("two");
+        // Long enough for it to be asked several times.
+        thread::sleep(Duration::from_millis(300));
+        allow("+publish");
+        // Nothing was lost, and nothing told in between.
+        assert_eq!(ann.hear(), "* the other servers hear this one again");
+        assert_eq!(here.says("the broker"), "the broker takes lines again");
+        for line in ["ann: one", "ann: two"] {
+            assert_eq!(bob.hear(), line, "on {backend}");
+        }
+        bob.say("yes");
+        assert_eq!(ann.hear(), "bob: yes");
+        // One that ends meanwhile does not wait for ever.
+        allow("-publish");
+        ann.say("three");
+        assert_eq!(ann.hear(), DEAF);
+        here.stops();
+        there.stops();
+    }
+}
+
+/// It does not end its connections: only its silence shows that it is away. What it was sent it
+/// passes on when it comes back, and the servers send it again: nobody hears a line twice.
+#[test]
+fn a_broker_that_stalls_is_away_and_no_line_comes_twice() {
+    for backend in backends() {
+        let Some(redis) = Redis::start(&format!("stalled-{backend}")) else {
+            return;
+        };
+        let address = redis.address.to_string();
+        let limit = &["--timeout-ms", "1000"][..];
+        let (here, there) = (
+            sharing(backend, &address, limit),
+            sharing(backend, &address, limit),
+        );
+        let mut ann = Client::enter(&here, "ann");
+        assert_eq!(ann.hear(), "* 0 others are here");
+        let mut bob = Client::enter(&there, "bob");
+        assert_eq!(bob.hear(), "* 0 others are here");
+        acquainted(&mut ann, &mut bob);
+        redis.signal(libc::SIGSTOP);
+        let lines: Vec<_> = (0..50).map(|line| line.to_string()).collect();
+        ann.say(&lines.join("\n"));
+        assert_eq!(ann.hear(), AWAY);
+        assert_eq!(bob.hear(), AWAY);
+        redis.signal(libc::SIGCONT);
+        assert_eq!(ann.hear(), BACK);
+        there.says("the broker is reached");
+        ann.say("last");
+        let heard = bob.hear_until("ann: last");
+        let mut said: Vec<_> = heard
+            .iter()
+            .filter(|line| line.starts_with("ann: "))
+            .collect();
+        let before = said.len();
+        said.dedup();
+        assert_eq!(said.len(), before, "{heard:?}");
+        let missing = heard.iter().find_map(|line| {
+            let count = line.strip_suffix(" lines of another server are missing")?;
+            count.strip_prefix("* ")?.parse::<usize>().ok()
+        });
+        assert_eq!(before + missing.unwrap_or(0), lines.len(), "{heard:?}");
+        here.stops();
+        there.stops();
+    }
+}
+
+#[test]
+fn without_its_broker_a_server_serves_and_goes_on_trying() {
+    for backend in backends() {
+        let (_socket, nobody) = nobody();
+        let chat = start(backend, &["--broker", &nobody.to_string()]);
+        chat.says("the broker is not reached: ");
+        let mut ann = Client::enter(&chat, "ann");
+        assert_eq!(ann.hear(), "* 0 others are here");
+        let mut amy = Client::enter(&chat, "amy");
+        assert_eq!(amy.hear(), "* 1 others are here");
+        assert_eq!(ann.hear(), "* amy is here");
+        // More than what is kept for the broker: nobody waits for it.
+        let lines: Vec<_> = (0..3_000).map(|line| line.to_string()).collect();
+        ann.say(&lines.join("\n"));
+        for line in &lines {
+            assert_eq!(amy.hear(), format!("ann: {line}"));
+        }
         chat.stops();
     }
 }

@@ -9,7 +9,8 @@ use polder::Backend;
 
 use crate::support::*;
 
-const PROGRAMS: [(&str, &str); 6] = [
+const PROGRAMS: [(&str, &str); 7] = [
+    ("axum", env!("CARGO_BIN_EXE_axum")),
     ("chat", env!("CARGO_BIN_EXE_chat")),
     ("get", env!("CARGO_BIN_EXE_get")),
     ("http", env!("CARGO_BIN_EXE_http")),

@@ -120,3 +120,107 @@ fn who_stalls_in_the_greeting_is_cut_off_and_who_speaks_no_tls_is_refused() {
         https.stops();
     }
 }
+
+/// Who has the old certificate for good reason goes on: its connection is the one that it knows.
+#[test]
+fn sighup_brings_another_certificate_and_no_connection_ends() {
+    for backend in backends() {
+        let (https, certificate) = start("hup", backend, &[]);
+        let old = format!("{certificate}-old");
+        std::fs::copy(&certificate, &old).expect("it is there");
+        let Some(mut openssl) = client("openssl") else {
+            return;
+        };
+        openssl.args([
+            "s_client",
+            "-quiet",
+            "-verify_return_error",
+            "-CAfile",
+            &old,
+        ]);
+        openssl.args(["-connect", &https.address.to_string()]);
+        let request = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+        let (asked, answered) = std::sync::mpsc::channel();
+        let (reloaded, wait) = std::sync::mpsc::channel::<()>();
+        let write = move |mut stdin: std::process::ChildStdin| {
+            stdin.write_all(request.as_bytes()).expect("a request");
+            // The first answer has come, and the certificate is another one.
+            wait.recv().expect("it is reloaded");
+            let last = "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+            stdin.write_all(last.as_bytes()).expect("another request");
+        };
+        let read = move |mut stdout: std::process::ChildStdout| {
+            let mut said = Vec::new();
+            while !said.ends_with(b"hello from polder\n") {
+                let mut byte = [0];
+                stdout.read_exact(&mut byte).expect("an answer");
+                said.extend(byte);
+            }
+            asked.send(()).expect("the test goes on");
+            stdout.read_to_end(&mut said).expect("another answer");
+            String::from_utf8_lossy(&said).into_owned()
+        };
+        std::thread::scope(|scope| {
+            let kept = scope.spawn(|| piped(openssl, write, read));
+            answered.recv_timeout(LIMIT).expect("it is answered");
+            https.hang_up();
+            https.says("the certificate is another one");
+            let mut curl = curl().expect("it comes with openssl");
+            curl.args(["--cacert", &certificate, &url(&https, "/")]);
+            assert_eq!(run(curl, "").well(), "hello from polder\n");
+            let mut curl = crate::support::curl().expect("it was there");
+            curl.args(["--cacert", &old, &url(&https, "/")]);
+            let said = run(curl, "");
+            assert_eq!(said.end.code(), Some(60), "{said:#?}");
+            reloaded.send(()).expect("it waits");
+            let (end, err, said) = kept.join().expect("a thread");
+            assert!(end.success(), "{end}: {err}");
+            assert_eq!(said.matches("hello from polder\n").count(), 2, "{said}");
+        });
+        https.stops();
+    }
+}
+
+#[test]
+fn files_that_are_no_use_leave_the_old_certificate() {
+    for backend in backends() {
+        let Some(mut openssl) = client("openssl") else {
+            return;
+        };
+        let name = |what: &str| {
+            let file = file(&format!("own-{what}"), backend);
+            file.to_str().expect("a path of letters").to_owned()
+        };
+        let (certificate, key) = (name("certificate"), name("key"));
+        openssl.args([
+            "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
+        ]);
+        openssl.args([
+            "-subj",
+            "/CN=localhost",
+            "-addext",
+            "subjectAltName=IP:127.0.0.1",
+        ]);
+        openssl.args(["-keyout", &key, "-out", &certificate]);
+        run(openssl, "").well();
+        let arguments = ["--certificate", &certificate, "--key", &key];
+        let https = Server::start(env!("CARGO_BIN_EXE_https"), backend, &arguments);
+        let works = || {
+            let mut curl = curl().expect("it comes with openssl");
+            curl.args(["--cacert", &certificate, &url(&https, "/")]);
+            assert_eq!(run(curl, "").well(), "hello from polder\n");
+        };
+        works();
+        let good = std::fs::read(&key).expect("it is there");
+        std::fs::write(&key, "nothing\n").expect("it can be written");
+        https.hang_up();
+        let told = https.says("the certificate stays: ");
+        assert!(told.contains(&key), "{told}");
+        works();
+        std::fs::write(&key, good).expect("it can be written");
+        https.hang_up();
+        https.says("the certificate is another one");
+        works();
+        https.stops();
+    }
+}

@@ -2,11 +2,17 @@
 
 #![cfg(unix)]
 
+mod axum;
 mod chat;
 mod common;
+#[cfg(any(feature = "glib", feature = "libuv"))]
+mod embedded;
 mod get;
+mod hello;
 mod http;
 mod https;
 mod proxy;
+#[path = "../shared/mod.rs"]
+mod shared;
 mod support;
 mod websocket;

@@ -4,7 +4,7 @@ use std::io::{self, BufRead, BufReader, PipeReader, PipeWriter, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,8 +13,7 @@ use interop::http::PATTERN;
 use polder::Backend;
 use socket2::{Domain, Socket, Type};
 
-/// What any single step may take on a loaded machine; far beyond what one needs.
-pub const LIMIT: Duration = Duration::from_secs(60);
+pub use crate::shared::*;
 
 /// How much a program may ever have in memory, whatever passes through it.
 #[cfg(target_os = "linux")]
@@ -28,14 +27,6 @@ pub fn backends() -> Vec<Backend> {
     }
 }
 
-/// The client of this name; `None`, with words, where it is not installed. With `INTEROP_CLIENTS`
-/// in the environment, as `ci/interop.sh` sets it, all have to be there.
-pub fn client(name: &str) -> Option<Command> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&path).any(|folder| folder.join(name).is_file());
-    found_or_told(name, found.then(|| Command::new(name)))
-}
-
 /// A python that has the package `websockets`.
 pub fn python_with_websockets() -> Option<Command> {
     let knows = |python: &&str| {
@@ -45,16 +36,7 @@ pub fn python_with_websockets() -> Option<Command> {
         command.status().is_ok_and(|end| end.success())
     };
     let python = ["python3", "/usr/bin/python3"].into_iter().find(knows);
-    found_or_told("python3 with websockets", python.map(Command::new))
-}
-
-fn found_or_told(name: &str, command: Option<Command>) -> Option<Command> {
-    if command.is_none() {
-        let text = format!("{name} is not there: what it would show is not tested");
-        assert!(std::env::var_os("INTEROP_CLIENTS").is_none(), "{text}");
-        eprintln!("{text}");
-    }
-    command
+    found_or_told("websockets", python.map(Command::new))
 }
 
 /// curl, which says what is wrong and nothing else.
@@ -68,45 +50,6 @@ pub fn curl() -> Option<Command> {
         curl.env_remove(name);
     }
     Some(curl)
-}
-
-/// A process that does not outlive its test.
-struct Process(Child);
-
-impl Process {
-    fn start(command: &mut Command) -> Process {
-        let child = command.spawn();
-        Process(child.unwrap_or_else(|error| panic!("{command:?}: {error}")))
-    }
-
-    fn end(&mut self) -> ExitStatus {
-        let start = Instant::now();
-        loop {
-            if let Some(end) = self.0.try_wait().expect("it can be waited for") {
-                return end;
-            }
-            assert!(start.elapsed() < LIMIT, "still running after {LIMIT:?}");
-            thread::sleep(Duration::from_millis(2));
-        }
-    }
-}
-
-impl Process {
-    fn signal(&self, signal: libc::c_int) {
-        let id = libc::pid_t::try_from(self.0.id()).expect("an id fits");
-        // SAFETY: this sends a signal and touches no memory. The id is the child's still: nobody
-        // has seen its end.
-        let result = unsafe { libc::kill(id, signal) };
-        assert_eq!(result, 0, "{}", io::Error::last_os_error());
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // Does nothing where its end was seen already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// What a command said and how it ended.
@@ -309,6 +252,11 @@ impl Server {
     /// Ctrl-C.
     pub fn interrupt(&self) {
         self.process.signal(libc::SIGINT);
+    }
+
+    /// What a terminal sends that goes away, and who wants settings to be read again.
+    pub fn hang_up(&self) {
+        self.process.signal(libc::SIGHUP);
     }
 
     /// What `kill` and service managers send.

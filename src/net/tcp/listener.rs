@@ -83,6 +83,62 @@ impl TcpListener {
         .await
     }
 
+    /// Binds `count` listeners to one address, among which the kernel distributes connections: for
+    /// [`serve_on_workers`](crate::net::serve_on_workers()).
+    ///
+    /// The kernel chooses one for each connection, by a hash of both addresses. It does not know
+    /// which of them is busy, and a connection stays in the queue of the one that it was given to;
+    /// if that is closed, the connection is reset (unless Linux' `net.ipv4.tcp_migrate_req` is
+    /// set).
+    ///
+    /// # Platforms
+    ///
+    /// Linux 3.9 and DragonFly (`SO_REUSEPORT`), FreeBSD 12 (`SO_REUSEPORT_LB`). There further
+    /// programs of the same user can listen at the address too, if they ask for it in the same way.
+    /// On macOS, the other BSDs, illumos and Windows all are clones of one listener: whoever asks
+    /// first gets the next connection.
+    ///
+    /// ```
+    /// use polder::net::{TcpListener, TcpStream};
+    ///
+    /// polder::block_on(async {
+    ///     let listeners = TcpListener::bind_balanced("127.0.0.1:0", 2).await?;
+    ///     let address = listeners[0].local_addr()?;
+    ///     assert_eq!(listeners[1].local_addr()?, address);
+    ///
+    ///     let client = TcpStream::connect(address).await?;
+    ///     let both = polder::future::race(listeners[0].accept(), listeners[1].accept());
+    ///     assert_eq!(both.await?.1, client.local_addr()?);
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`bind`](Self::bind); [`InvalidInput`](io::ErrorKind::InvalidInput) if `count` is 0.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`bind`](Self::bind).
+    #[doc(alias("SO_REUSEPORT", "reuse_port", "reuseport"))]
+    pub async fn bind_balanced(
+        address: impl AsyncToSocketAddrs,
+        count: usize,
+    ) -> io::Result<Vec<TcpListener>> {
+        if count == 0 {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "bind_balanced: the number of listeners must be at least 1",
+            ));
+        }
+        first_that_works(address, |address| async move {
+            let sockets = Socket::bind_balanced(SocketType::TcpListener, &address.into(), count)?;
+            Ok(sockets.into_iter().map(TcpListener).collect())
+        })
+        .await
+    }
+
     /// [`bind`](Self::bind) for a socket whose options are set already: see [the
     /// module](crate::net).
     ///

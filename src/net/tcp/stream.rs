@@ -4,7 +4,7 @@ use std::io;
 use std::net::{Shutdown, SocketAddr};
 use std::time::Duration;
 
-use crate::net::addresses::{AsyncToSocketAddrs, first_that_works, first_that_works_within};
+use crate::net::addresses::{AsyncToSocketAddrs, first_that_works_within, first_to_connect};
 use crate::net::macros::{socket, stream};
 use crate::net::readiness::{readable_and_writable, try_reads, try_writes};
 use crate::net::socket::{Opt, Socket, SocketType, internet};
@@ -47,6 +47,10 @@ pub struct TcpStream(Socket);
 impl TcpStream {
     /// Connects to the first of `address`'s addresses that answers.
     ///
+    /// Several addresses are tried as RFC 8305 ("Happy Eyeballs") says: IPv6 and IPv4 by turns,
+    /// beginning with the first one. When one has failed, or has not answered for 250 ms, the next
+    /// is tried too; the first that connects counts, and the other attempts are cancelled.
+    ///
     /// ```
     /// use polder::net::{TcpListener, TcpStream};
     ///
@@ -65,8 +69,8 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// The system's error for the last address tried: [refused](io::ErrorKind::ConnectionRefused),
-    /// [timed out](io::ErrorKind::TimedOut) and so on;
+    /// The system's error for the address that failed last:
+    /// [refused](io::ErrorKind::ConnectionRefused), [timed out](io::ErrorKind::TimedOut) and so on;
     /// [`InvalidInput`](io::ErrorKind::InvalidInput) for an empty list and for text that is not an
     /// address; for a name, the errors of [`resolve`](crate::net::resolve).
     ///
@@ -75,7 +79,7 @@ impl TcpStream {
     /// Cancel safe: dropping the future closes the socket. For a name, see
     /// [`resolve`](crate::net::resolve).
     pub async fn connect(address: impl AsyncToSocketAddrs) -> io::Result<TcpStream> {
-        first_that_works(address, |address| async move {
+        first_to_connect(address, |address| async move {
             Socket::connect(SocketType::TcpStream, &address.into()).await
         })
         .await

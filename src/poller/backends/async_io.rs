@@ -48,8 +48,7 @@ use async_io::{Async, Timer};
 
 use crate::poller::error::failed;
 use crate::poller::{
-    AnySelector, Backend, BorrowedDescriptor, Capabilities, Event, Events, Interest, Mode, Ready,
-    Selector, Token, Until,
+    BorrowedDescriptor, Capabilities, Event, Events, Interest, Mode, Ready, Selector, Token, Until,
 };
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -169,14 +168,11 @@ impl InboxState {
 /// Opens where a thread is to wait.
 fn parker() -> io::Result<Arc<dyn Selector>> {
     #[cfg(unix)]
-    let backend = Backend::Poll;
+    use super::poll as parker;
     #[cfg(not(unix))]
-    let backend = Backend::default();
-    Ok(match backend.open()? {
-        #[cfg(any(target_os = "linux", target_os = "android"))]
-        AnySelector::Epoll(epoll) => Arc::new(epoll),
-        AnySelector::Other(selector) => selector.into(),
-    })
+    use super::polling as parker;
+
+    Ok(parker::open()?.into())
 }
 
 impl Wake for Signal {

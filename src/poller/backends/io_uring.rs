@@ -67,9 +67,12 @@ use std::sync::{Once, OnceLock};
 use std::time::{Duration, Instant};
 
 use io_uring::register::Restriction;
-use io_uring::{EnterFlags, IoUring, cqueue, opcode, squeue, types};
+use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
+use rustix::io_uring::{
+    IoringEnterFlags, io_uring_enter, io_uring_enter_arg, io_uring_getevents_arg, io_uring_ptr,
+};
 
 use super::epoll::{GRID, LONGEST, on_grid};
 use super::notifier::Notifier;
@@ -91,8 +94,8 @@ const COMPLETIONS: u32 = 1024;
 pub(in crate::poller) const IS_BUILT: bool = true;
 
 /// Opens the backend.
-pub(in crate::poller) fn open() -> io::Result<Box<dyn Selector>> {
-    Ok(Box::new(Uring::new()?))
+pub(in crate::poller) fn open() -> io::Result<Uring> {
+    Uring::new()
 }
 
 /// Whether a ring can be made here: asked once, of the kernel. Being short of something for the
@@ -112,7 +115,7 @@ pub(in crate::poller) fn is_available() -> bool {
     !REFUSED.get_or_init(|| refused)
 }
 
-struct Uring {
+pub(in crate::poller) struct Uring {
     notifier: Notifier,
     table: Mutex<Table>,
     /// An eventfd for a foreign loop, to which the kernel writes when there is something.
@@ -126,8 +129,8 @@ struct Uring {
 struct Table {
     /// None between two owners.
     ring: Option<IoUring>,
-    /// The [`thread`] that the ring belongs to. While `waiting` is set nobody else touches the
-    /// ring; otherwise only the owner does, under the lock.
+    /// The [`thread`] that the ring belongs to; 0: nobody's yet, or there is none. While `waiting`
+    /// is set nobody else touches the ring; otherwise only the owner does, under the lock.
     owner: u64,
     /// How many times this process was a child when the ring was made: see [`FORKS`].
     forks: u32,
@@ -192,7 +195,7 @@ struct Said {
 }
 
 // What comes back with a completion: the number of the arming, above the descriptor's number, or
-// one of these.
+// one of these, which are more than any descriptor's.
 const NOTIFIER: u32 = u32::MAX;
 const TIMEOUT: u32 = u32::MAX - 1;
 const ORDER: u32 = u32::MAX - 2;
@@ -265,6 +268,8 @@ impl Uring {
                 }
             },
         };
+        // If that is refused there is none.
+        table.owner = 0;
         let enabled = ring.submitter().register_enable_rings();
         enabled.map_err(|error| failed("io_uring_register", error))?;
         drop(old);
@@ -355,6 +360,62 @@ impl Uring {
         }
     }
 
+    /// As a trait object.
+    #[inline]
+    pub(in crate::poller) fn selector(&self) -> &(dyn Selector + 'static) {
+        self
+    }
+
+    /// See [`Poller::wait_without_deadline`](crate::poller::Poller::wait_without_deadline).
+    #[inline]
+    pub(in crate::poller) fn wait_without_deadline(
+        &self,
+        events: &mut Events,
+        may_sleep: bool,
+        mut report: impl FnMut(Token, Ready),
+    ) -> io::Result<()> {
+        events.clear();
+        let waited = match may_sleep && self.exposed.get().is_none() {
+            true => self.wait_quickly(events),
+            false => self.wait_once(events, may_sleep, None).map(drop),
+        };
+        if let Err(error) = waited {
+            if error.kind() != io::ErrorKind::Interrupted {
+                return Err(error);
+            }
+        }
+        // Not from the queue itself: a source's lock comes before the table's.
+        for event in &*events {
+            report(event.token(), event.ready());
+        }
+        Ok(())
+    }
+
+    /// [`wait_once`](Self::wait_once) without a timeout, for a caller that comes again whatever
+    /// this returns: what has come in vain ends it too. Nearly always there are no orders, and what
+    /// one call reports is all.
+    fn wait_quickly(&self, events: &mut Events) -> io::Result<()> {
+        let mut table = self.table.lock();
+        if !table.is_prepared(false) || !table.ring().completion().is_empty() {
+            drop(table);
+            return self.wait_once(events, true, None).map(drop);
+        }
+        table.resting = false;
+        let call = table.prepare_wait();
+        drop(table);
+        let result = call.enter(None);
+        let mut table = self.table.lock();
+        table.waiting = false;
+        if let Err(error) = result {
+            return table.not_waited(error);
+        }
+        let mut said = table.collect(events, &self.notifier);
+        if said.is_full || table.has_work() {
+            self.collect_more(&mut table, &mut said, events)?;
+        }
+        Ok(())
+    }
+
     /// Waits, for so long at most (`None`: until something comes), or, unless it `may_sleep`,
     /// looks. Returns whether the kernel said that the time has passed.
     fn wait_once(
@@ -387,37 +448,11 @@ impl Uring {
                 match result {
                     Ok(_) => {}
                     Err(Errno::TIME) => passed = true,
-                    Err(Errno::BADR) => {
-                        // The kernel had no memory to keep a completion, so one poll may be gone.
-                        table.abandon();
-                        return Err(Errno::INTR.into());
-                    }
-                    // What has completed stays in the queue.
-                    Err(error) => return Err(failed("io_uring_enter", error)),
+                    Err(error) => table.not_waited(error)?,
                 }
                 said = table.collect(events, &self.notifier);
             }
-            // Hands over what is left, and has the kernel do what it defers.
-            for _ in 0..MOST_ROUNDS {
-                if said.is_full || !table.has_work() {
-                    break;
-                }
-                let entered = table.enter_now();
-                let more = table.collect(events, &self.notifier);
-                said.notified |= more.notified;
-                said.is_full = more.is_full;
-                match entered {
-                    Ok(()) => {}
-                    Err(error) if events.is_empty() && !said.notified => return Err(error),
-                    // The next wait meets it again.
-                    Err(_) => break,
-                }
-            }
-            if said.is_full {
-                // A notification that found no room came before this wait returns. What is said of
-                // it later is nobody's.
-                said.notified |= self.notifier.end_round();
-            }
+            self.collect_more(&mut table, &mut said, events)?;
             if is_exposed {
                 self.settle(&mut table);
             }
@@ -432,6 +467,36 @@ impl Uring {
         }
     }
 
+    /// Hands over what is left, has the kernel do what it defers, and collects what comes of it.
+    fn collect_more(
+        &self,
+        table: &mut Table,
+        said: &mut Said,
+        events: &mut Events,
+    ) -> io::Result<()> {
+        for _ in 0..MOST_ROUNDS {
+            if said.is_full || !table.has_work() {
+                break;
+            }
+            let entered = table.enter_now();
+            let more = table.collect(events, &self.notifier);
+            said.notified |= more.notified;
+            said.is_full = more.is_full;
+            match entered {
+                Ok(()) => {}
+                Err(error) if events.is_empty() && !said.notified => return Err(error),
+                // The next wait meets it again.
+                Err(_) => break,
+            }
+        }
+        if said.is_full {
+            // A notification that found no room came before this wait returns. What is said of it
+            // later is nobody's.
+            said.notified |= self.notifier.end_round();
+        }
+        Ok(())
+    }
+
     /// How long the kernel is told to wait: until the first moment of the [`GRID`] that is not
     /// before `deadline`.
     fn timeout(&self, deadline: Instant, now: Instant) -> Duration {
@@ -441,6 +506,9 @@ impl Uring {
             .clamp(Duration::from_nanos(1), LONGEST)
     }
 }
+
+/// `IORING_ENTER_NO_IOWAIT`, which rustix does not know: idle time is idle time.
+const NO_IOWAIT: IoringEnterFlags = IoringEnterFlags::from_bits_retain(1 << 7);
 
 /// In how many calls a wait has the kernel do what it defers: enough for a batch of events. The
 /// rest is for the next.
@@ -472,7 +540,7 @@ impl Table {
     /// Whether there is a ring, and it is the calling thread's.
     #[inline]
     fn is_own(&self) -> bool {
-        self.owner == thread() && self.ring.is_some()
+        self.owner != 0 && self.owner == NUMBER.get()
     }
 
     /// The ring of the calling thread.
@@ -604,6 +672,18 @@ impl Table {
         }
     }
 
+    /// What comes of a wait that the kernel has refused or interrupted.
+    #[cold]
+    fn not_waited(&mut self, error: Errno) -> io::Result<()> {
+        if error == Errno::BADR {
+            // The kernel had no memory to keep a completion, so one poll may be gone.
+            self.abandon();
+            return Err(Errno::INTR.into());
+        }
+        // What has completed stays in the queue.
+        Err(failed("io_uring_enter", error))
+    }
+
     /// The call that sleeps, to be made without the lock. Until `waiting` is taken back nobody
     /// else touches the ring.
     #[inline]
@@ -615,10 +695,9 @@ impl Table {
     #[inline]
     fn call(&mut self, completions: u32) -> Call {
         let ring = self.ring();
-        let mut flags = EnterFlags::GETEVENTS;
+        let mut flags = IoringEnterFlags::GETEVENTS;
         if ring.params().is_feature_no_iowait() {
-            // Idle time is idle time.
-            flags |= EnterFlags::NO_IOWAIT;
+            flags |= NO_IOWAIT;
         }
         Call {
             ring: ring.as_raw_fd(),
@@ -650,30 +729,23 @@ impl Table {
             let Some(it) = completed.next() else { break };
             let (arming, of) = ((it.user_data() >> 32) as u32, it.user_data() as u32);
             let is_last = !cqueue::more(it.flags());
-            match of {
-                NOTIFIER => {
-                    if is_last && arming == *notified_by {
-                        *notified_by = 0;
-                    }
-                    said.notified |= notifier.acknowledge();
+            if of < ORDER {
+                let line = &mut lines[of as usize];
+                let (event, has_changed) = line.complete(arming, it.result(), is_last);
+                if let Some(ready) = event {
+                    events.push(Event::new(line.token, ready));
                 }
-                TIMEOUT => {
-                    if arming == *timeout {
-                        (*timeout, *timeout_end) = (0, None);
-                    }
+                if has_changed && !line.changed {
+                    line.changed = true;
+                    changed.push(of as RawFd);
                 }
-                ORDER => {}
-                number => {
-                    let line = &mut lines[number as usize];
-                    let (event, has_changed) = line.complete(arming, it.result(), is_last);
-                    if let Some(ready) = event {
-                        events.push(Event::new(line.token, ready));
-                    }
-                    if has_changed && !line.changed {
-                        line.changed = true;
-                        changed.push(number as RawFd);
-                    }
+            } else if of == NOTIFIER {
+                if is_last && arming == *notified_by {
+                    *notified_by = 0;
                 }
+                said.notified |= notifier.acknowledge();
+            } else if of == TIMEOUT && arming == *timeout {
+                (*timeout, *timeout_end) = (0, None);
             }
         }
         said
@@ -921,19 +993,18 @@ fn count_forks() {
     });
 }
 
+thread_local! {
+    /// The [`thread`]; 0: it has asked for none yet.
+    static NUMBER: Cell<u64> = const { Cell::new(0) };
+}
+
 /// A number for the calling thread that no other has, or will have.
-#[inline]
 fn thread() -> u64 {
     static COUNT: AtomicU64 = AtomicU64::new(0);
-    thread_local! {
-        static NUMBER: Cell<u64> = const { Cell::new(0) };
+    if NUMBER.get() == 0 {
+        NUMBER.set(COUNT.fetch_add(1, Ordering::Relaxed) + 1);
     }
-    NUMBER.with(|number| {
-        if number.get() == 0 {
-            number.set(COUNT.fetch_add(1, Ordering::Relaxed) + 1);
-        }
-        number.get()
-    })
+    NUMBER.get()
 }
 
 /// A new ring, which polls and can do nothing else.
@@ -1002,16 +1073,7 @@ struct Call {
     ring: RawFd,
     orders: u32,
     completions: u32,
-    flags: EnterFlags,
-}
-
-/// `struct io_uring_getevents_arg`.
-#[repr(C)]
-struct Argument {
-    mask: u64,
-    mask_size: u32,
-    min_wait: u32,
-    timeout: u64,
+    flags: IoringEnterFlags,
 }
 
 impl Call {
@@ -1019,39 +1081,30 @@ impl Call {
     /// were taken.
     #[inline]
     fn enter(&self, timeout: Option<Duration>) -> Result<u32, Errno> {
-        let mut flags = self.flags;
-        let timespec = timeout.map(types::Timespec::from);
-        let argument = timespec.as_ref().map(|timespec| Argument {
-            mask: 0,
-            mask_size: 0,
-            min_wait: 0,
-            timeout: std::ptr::from_ref(timespec).expose_provenance() as u64,
+        let timeout = timeout.map(sys::timespec);
+        let argument = timeout.as_ref().map(|timeout| io_uring_getevents_arg {
+            ts: io_uring_ptr::new(std::ptr::from_ref(timeout).cast_mut().cast()),
+            ..Default::default()
         });
-        let (pointer, size) = match &argument {
-            Some(argument) => {
-                flags |= EnterFlags::EXT_ARG;
-                (std::ptr::from_ref(argument), size_of::<Argument>())
-            }
-            None => (std::ptr::null(), 0),
-        };
         // SAFETY: the descriptor is the ring's, which is not dropped while this thread, its owner,
         // is in a call. The kernel reads the argument and the timeout, which live here, and the
         // orders in the ring's queue, whose memory is the ring's: see `Table::push`.
-        let result = unsafe {
-            libc::syscall(
-                libc::SYS_io_uring_enter,
-                self.ring,
-                self.orders,
-                self.completions,
-                flags.bits(),
-                pointer,
-                size,
-            )
-        };
-        u32::try_from(result).map_err(|_| {
-            let error = io::Error::last_os_error();
-            Errno::from_io_error(&error).unwrap_or(Errno::IO)
-        })
+        unsafe {
+            let ring = BorrowedDescriptor::borrow_raw(self.ring);
+            let Call {
+                orders,
+                completions,
+                flags,
+                ..
+            } = *self;
+            match &argument {
+                None => io_uring_enter(ring, orders, completions, flags),
+                Some(argument) => {
+                    let flags = flags | IoringEnterFlags::EXT_ARG;
+                    io_uring_enter_arg(ring, orders, completions, flags, Some(argument))
+                }
+            }
+        }
     }
 }
 
@@ -1074,6 +1127,14 @@ fn flags(interest: Interest) -> u32 {
 /// What a completion says, as far as the interest goes; `None`: nothing.
 #[inline]
 fn ready(mask: u32, interest: Interest) -> Option<Ready> {
+    /// What a byte that came reports, if it is polled for with urgent ones and without.
+    const ORDINARY: [u32; 2] = [
+        (libc::POLLIN | libc::POLLPRI | libc::POLLRDBAND) as u32,
+        libc::POLLIN as u32,
+    ];
+    if ORDINARY.contains(&mask) {
+        return Some(Ready::READABLE);
+    }
     let has = |flag: libc::c_short| mask & flag as u32 != 0;
     let mut ready = Ready::default();
     if has(libc::POLLIN) {
@@ -1121,7 +1182,7 @@ fn quietly(order: squeue::Entry) -> squeue::Entry {
 mod tests {
     use super::*;
     use crate::Backend;
-    use crate::poller::Poller;
+    use crate::poller::{AnySelector, Poller};
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
     use std::os::unix::net::UnixStream;
@@ -1134,14 +1195,13 @@ mod tests {
     /// Where no ring can be made there is nothing to test.
     fn poller(submissions: u32, completions: u32) -> Option<Poller> {
         let selector = match Uring::with_queues(submissions, completions) {
-            Ok(uring) => Box::new(uring),
+            Ok(uring) => AnySelector::IoUring(Box::new(uring)),
             Err(error) => {
                 assert!(!Backend::IoUring.is_available(), "{error}");
                 eprintln!("not run: {error}");
                 return None;
             }
         };
-        let selector = crate::poller::AnySelector::Other(selector);
         Some(Poller::with(Backend::IoUring, selector))
     }
 
@@ -1257,6 +1317,63 @@ mod tests {
             assert_eq!(poller.wait(&mut events, None).unwrap(), 64, "wait {round}");
         }
         assert!(poll_now(&poller).is_empty(), "told twice");
+    }
+
+    /// What a quick turn is told by one wait. Ends, if nothing comes, after the [`LIMIT`].
+    fn told_quickly(uring: &Uring, meanwhile: impl FnOnce() + Send) -> Vec<Token> {
+        let (mut events, mut told) = (Events::with_capacity(64), Vec::new());
+        let (done, is_done) = std::sync::mpsc::channel();
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                meanwhile();
+                if is_done.recv_timeout(LIMIT).is_err() {
+                    uring.notify().unwrap();
+                }
+            });
+            let report = |token, _| told.push(token);
+            uring
+                .wait_without_deadline(&mut events, true, report)
+                .unwrap();
+            done.send(()).unwrap();
+        });
+        told
+    }
+
+    #[test]
+    fn a_quick_turn_is_told_all_that_is_ready_and_changed_meanwhile() {
+        let Ok(uring) = Uring::with_queues(256, 1024) else {
+            return;
+        };
+        let pairs: Vec<_> = (0..64).map(|_| UnixStream::pair().unwrap()).collect();
+        for (token, (ours, _)) in (0..).zip(&pairs) {
+            (uring.register(ours.as_fd(), Token(token), READABLE, Mode::Edge)).unwrap();
+        }
+        // The orders are handed over.
+        uring.wait(&mut Events::new(), &Until::Now).unwrap();
+        for (_, theirs) in &pairs {
+            (&*theirs).write_all(b"x").unwrap();
+        }
+        // Twenty come of one call.
+        assert_eq!(told_quickly(&uring, || {}).len(), 64);
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        theirs.write_all(b"x").unwrap();
+        let start = Instant::now();
+        let mut told = Vec::new();
+        let mut register = Some(|| {
+            while !uring.table.lock().waiting && start.elapsed() < LIMIT {
+                thread::yield_now();
+            }
+            (uring.register(ours.as_fd(), Token(64), READABLE, Mode::Edge)).unwrap();
+        });
+        // It may return with nothing, having been woken to take the order.
+        while told.is_empty() && start.elapsed() < LIMIT {
+            told = match register.take() {
+                Some(register) => told_quickly(&uring, register),
+                None => told_quickly(&uring, || {}),
+            };
+        }
+        assert_eq!(told, [Token(64)]);
+        assert!(start.elapsed() < LIMIT, "the order waited");
     }
 
     #[test]

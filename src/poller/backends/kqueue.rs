@@ -70,6 +70,8 @@ const FILTERS: [(Interest, Filter); 2] = [
     (Interest::READABLE, EVFILT_READ),
 ];
 
+pub(in crate::poller) const IS_BUILT: bool = true;
+
 /// Opens the backend.
 pub(in crate::poller) fn open() -> io::Result<Box<dyn Selector>> {
     Ok(Box::new(Kqueue::new()?))

@@ -2,57 +2,40 @@
 //! [`Selector`](super::Selector), its functions in the order of the trait.
 //!
 //! `poll` and `select` share the [interest table](table); what ends a wait from another thread is
-//! the [`notifier`].
+//! the [`notifier`]. In `missing` is what stands in for a backend that is not built.
 
 #[cfg(all(feature = "async-io", not(loom)))]
 pub(super) mod async_io;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(super) mod epoll;
 /// On the architectures that the crate `io-uring` knows.
-#[cfg(all(
-    feature = "io-uring",
-    target_os = "linux",
-    any(
-        target_arch = "x86_64",
-        target_arch = "aarch64",
-        target_arch = "riscv64",
-        target_arch = "loongarch64",
-        target_arch = "powerpc64"
-    ),
-    not(loom)
-))]
+#[cfg_attr(
+    not(all(
+        feature = "io-uring",
+        target_os = "linux",
+        any(
+            target_arch = "x86_64",
+            target_arch = "aarch64",
+            target_arch = "riscv64",
+            target_arch = "loongarch64",
+            target_arch = "powerpc64"
+        ),
+        not(loom)
+    )),
+    path = "missing/io_uring.rs"
+)]
 pub(super) mod io_uring;
-#[cfg(not(all(
-    feature = "io-uring",
-    target_os = "linux",
-    any(
-        target_arch = "x86_64",
-        target_arch = "aarch64",
-        target_arch = "riscv64",
-        target_arch = "loongarch64",
-        target_arch = "powerpc64"
-    ),
-    not(loom)
-)))]
-pub(super) mod io_uring {
-    pub(in crate::poller) const IS_BUILT: bool = false;
-
-    pub(in crate::poller) fn open() -> std::io::Result<Box<dyn crate::poller::Selector>> {
-        Err(crate::poller::error::unsupported("a ring"))
-    }
-
-    pub(in crate::poller) fn is_available() -> bool {
-        false
-    }
-}
-#[cfg(any(
-    polder_libkqueue,
-    target_vendor = "apple",
-    target_os = "freebsd",
-    target_os = "dragonfly",
-    target_os = "netbsd",
-    target_os = "openbsd",
-))]
+#[cfg_attr(
+    not(any(
+        polder_libkqueue,
+        target_vendor = "apple",
+        target_os = "freebsd",
+        target_os = "dragonfly",
+        target_os = "netbsd",
+        target_os = "openbsd",
+    )),
+    path = "missing/kqueue.rs"
+)]
 pub(super) mod kqueue;
 #[cfg(unix)]
 mod long_timeout;
@@ -86,5 +69,7 @@ pub(super) mod polling {
 }
 #[cfg(all(unix, not(any(target_os = "illumos", target_os = "solaris"))))]
 pub(super) mod select;
+#[cfg(all(feature = "sim", not(loom)))]
+pub(super) mod simulated;
 #[cfg(unix)]
 pub(super) mod table;

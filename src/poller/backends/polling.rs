@@ -13,12 +13,17 @@
 //! * It does not report hang-up and error on every system, nor, with edges, the end of file that
 //!   came with the data: so no hints.
 //! * It does not say whether a wait ended because its timeout elapsed.
+//! * On Windows, what is registered or changed while another thread is just about to wait may take
+//!   no effect in that wait: `polling` 3.11 asks whether somebody waits, and then either tells the
+//!   kernel or leaves it to the next wait, and in between that wait can begin. So whoever changes
+//!   something during a wait interrupts it: see [`Polling::kick`].
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::io;
 use std::num::NonZeroUsize;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use polling::{Event as Report, PollMode};
 
@@ -32,6 +37,10 @@ struct Polling {
     poller: polling::Poller,
     table: Mutex<Table>,
     buffer: Mutex<Buffer>,
+    /// [`notify`](Selector::notify) was called since the last wait was over. Set before `polling`
+    /// is told, so that a wait that it ends finds it; and a wait that takes it has ended since, so
+    /// that the notification is served, also if what it told `polling` ends another wait later.
+    notified: AtomicBool,
 }
 
 #[derive(Default)]
@@ -44,6 +53,9 @@ struct Table {
     /// Freed while a thread waited, and not to be reused before its wait is over.
     retired: Vec<usize>,
     waiting: bool,
+    /// The wait under way was told to look again. Cleared when a wait begins: what was told to an
+    /// earlier one may then end it without a reason, and it is made again.
+    kicked: bool,
 }
 
 /// Where `polling` writes events; it is made again when another number of them is asked for.
@@ -67,7 +79,33 @@ impl Polling {
                 events: polling::Events::new(),
                 limit: 0,
             }),
+            notified: AtomicBool::new(false),
         })
+    }
+
+    /// Has the wait under way look again at what was changed. Called under the table's lock: a wait
+    /// sets `waiting` under it before it begins, so one that is not seen here finds the change.
+    /// Once is enough for a wait, which ends after that, and is made again.
+    fn kick(&self, table: &mut Table) -> io::Result<()> {
+        if !(table.waiting && cfg!(windows)) || table.kicked {
+            return Ok(());
+        }
+        self.poller.notify()?;
+        table.kicked = true;
+        Ok(())
+    }
+
+    /// A wait is over; whether that is too early if it brought nothing. (It need not have been
+    /// kicked itself: a kick that comes when a wait has just ended by itself ends another one.)
+    fn was_too_short(&self, until: &Until) -> bool {
+        let notified = self.notified.swap(false, Ordering::AcqRel);
+        let too_early = match *until {
+            // A look has seen what there is. And it must end, however often it is kicked.
+            Until::Now => false,
+            Until::Deadline { deadline, .. } => Instant::now() < deadline,
+            Until::Never => true,
+        };
+        cfg!(windows) && too_early && !notified
     }
 }
 
@@ -139,10 +177,13 @@ impl Selector for Polling {
             self.poller
                 .add_with_mode(raw, report(key, interest), poll_mode(interest, mode))
         };
-        if result.is_err() {
-            table.remove(raw)?;
+        match result {
+            Ok(()) => self.kick(&mut table),
+            Err(error) => {
+                table.remove(raw)?;
+                Err(error)
+            }
         }
-        result
     }
 
     fn modify(
@@ -175,7 +216,7 @@ impl Selector for Polling {
             Err(_) if key != old => table.give_up(key),
             Err(_) => {}
         }
-        result
+        result.and_then(|()| self.kick(&mut table))
     }
 
     fn deregister(&self, descriptor: BorrowedDescriptor<'_>) -> io::Result<()> {
@@ -195,6 +236,7 @@ impl Selector for Polling {
         {
             let mut table = self.table.lock();
             table.waiting = true;
+            table.kicked = false;
         }
         let result = self.poller.wait(&mut buffer.events, until.timeout());
         let mut table = self.table.lock();
@@ -206,10 +248,15 @@ impl Selector for Polling {
         table.waiting = false;
         let table = &mut *table;
         table.free.append(&mut table.retired);
-        result.map(|_| false)
+        result?;
+        match self.was_too_short(until) && events.is_empty() {
+            true => Err(io::ErrorKind::Interrupted.into()),
+            false => Ok(false),
+        }
     }
 
     fn notify(&self) -> io::Result<()> {
+        self.notified.store(true, Ordering::Release);
         self.poller.notify()
     }
 
@@ -262,7 +309,6 @@ mod tests {
     use super::*;
     use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;
-    use std::time::Instant;
 
     impl Polling {
         fn key_of(&self, socket: &UnixStream) -> Option<usize> {

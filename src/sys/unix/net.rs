@@ -186,6 +186,29 @@ pub(crate) fn accept(listener: &impl AsFd) -> io::Result<(OwnedDescriptor, SockA
 /// are in TIME_WAIT.
 pub(crate) const REUSES_ADDRESS: bool = true;
 
+/// Has the kernel distribute connections among the listeners that are bound to one address with
+/// this. Returns whether it does: Linux from 3.9 on and DragonFly (`SO_REUSEPORT`), FreeBSD from
+/// 12.0 on (`SO_REUSEPORT_LB`). Elsewhere `SO_REUSEPORT` lets them be bound, and one of them gets
+/// all connections.
+pub(crate) fn set_balanced(socket: &impl AsFd) -> io::Result<bool> {
+    let socket = SockRef::from(socket);
+    #[cfg(any(target_os = "linux", target_os = "android", target_os = "dragonfly"))]
+    let result = socket.set_reuse_port(true).map(|()| true);
+    #[cfg(target_os = "freebsd")]
+    let result = socket.set_reuse_port_lb(true).map(|()| true);
+    #[cfg(not(any(
+        target_os = "linux",
+        target_os = "android",
+        target_os = "dragonfly",
+        target_os = "freebsd"
+    )))]
+    let result: io::Result<bool> = Ok(socket).map(|_| false);
+    match result {
+        Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => Ok(false),
+        other => other,
+    }
+}
+
 /// Whether an error of `getsockname` says that the socket is not bound yet: that is no error here.
 pub(crate) fn is_unbound(_: &io::Error) -> bool {
     false
@@ -320,27 +343,11 @@ pub(crate) fn peer_cred(_: &impl AsFd) -> io::Result<(u32, u32, Option<i32>)> {
 pub(crate) fn passrights(socket: &impl AsFd) -> io::Result<bool> {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     {
-        use std::os::fd::AsRawFd;
-
-        let mut value: libc::c_int = 0;
-        let mut length = size_of_val(&value) as libc::socklen_t;
-        // SAFETY: the descriptor is open while it is lent; the kernel writes at most `length`
-        // bytes, and any bytes are a number.
-        let result = unsafe {
-            libc::getsockopt(
-                socket.as_fd().as_raw_fd(),
-                libc::SOL_SOCKET,
-                SO_PASSRIGHTS,
-                std::ptr::from_mut(&mut value).cast(),
-                &mut length,
-            )
-        };
-        if result == 0 {
-            return Ok(value != 0);
-        }
-        let error = io::Error::last_os_error();
-        if error.raw_os_error() != Some(libc::ENOPROTOOPT) {
-            return Err(error);
+        let mut value = [0; size_of::<libc::c_int>()];
+        match get_option(socket, libc::SOL_SOCKET, SO_PASSRIGHTS, &mut value) {
+            Ok(_) => return Ok(value != [0; size_of::<libc::c_int>()]),
+            Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => {}
+            Err(error) => return Err(error),
         }
     }
     let _ = socket;
@@ -429,32 +436,50 @@ fn has_upper_layer(_: &impl AsFd) -> io::Result<bool> {
 /// (`do_tcp_getsockopt`). Before 4.13 there is neither the option nor such a protocol.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn has_upper_layer(socket: &impl AsFd) -> io::Result<bool> {
+    let mut name = [0_u8; 16]; // TCP_ULP_NAME_MAX
+    match get_option(socket, libc::IPPROTO_TCP, libc::TCP_ULP, &mut name) {
+        Ok(length) => Ok(length > 0 && name[0] != 0),
+        Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Reads an option that neither socket2 nor rustix knows. Returns its length.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn get_option(
+    socket: &impl AsFd,
+    level: libc::c_int,
+    name: libc::c_int,
+    value: &mut [u8],
+) -> io::Result<usize> {
     use std::os::fd::AsRawFd;
 
-    let mut name = [0_u8; 16]; // TCP_ULP_NAME_MAX
-    let mut length = name.len() as libc::socklen_t;
+    let mut length = value.len() as libc::socklen_t;
     // SAFETY: the descriptor is open while it is lent; the kernel writes at most `length` bytes.
     let result = unsafe {
         libc::getsockopt(
             socket.as_fd().as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_ULP,
-            name.as_mut_ptr().cast(),
+            level,
+            name,
+            value.as_mut_ptr().cast(),
             &mut length,
         )
     };
     match result {
-        0 => Ok(length > 0 && name[0] != 0),
-        _ => match io::Error::last_os_error() {
-            error if error.raw_os_error() == Some(libc::ENOPROTOOPT) => Ok(false),
-            error => Err(error),
-        },
+        0 => Ok(length as usize),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 
 /// Whether a non-blocking connect is in progress.
 pub(crate) fn is_in_progress(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINPROGRESS | libc::EINTR))
+}
+
+/// Whether a stream was connected and has been reset since, where asking for its peer's address
+/// says `error`: macOS.
+pub(crate) fn has_been_reset(_: &impl AsFd, error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::InvalidInput
 }
 
 #[cfg(all(test, any(target_os = "linux", target_os = "android")))]

@@ -30,6 +30,16 @@ pub(crate) fn receive_alone(
     Ok((receive_vectored(socket, buffers)?, false))
 }
 
+/// For Unix streams only, which do not exist here.
+pub(crate) fn passrights(_: &impl AsSocket) -> io::Result<bool> {
+    Ok(true)
+}
+
+/// See [`passrights`].
+pub(crate) fn set_passrights(_: &impl AsSocket, _: bool) -> io::Result<()> {
+    Ok(())
+}
+
 pub(crate) fn send(socket: &impl AsSocket, bytes: &[u8]) -> io::Result<usize> {
     SockRef::from(socket).send(bytes)
 }
@@ -79,6 +89,11 @@ pub(crate) fn accept(listener: &impl AsSocket) -> io::Result<(OwnedDescriptor, S
 /// `SO_REUSEADDR` would let another program take the address away.
 pub(crate) const REUSES_ADDRESS: bool = false;
 
+/// Windows has nothing that distributes connections among listeners.
+pub(crate) fn set_balanced(_: &impl AsSocket) -> io::Result<bool> {
+    Ok(false)
+}
+
 /// Whether an error of `getsockname` says that the socket is not bound yet.
 pub(crate) fn is_unbound(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::InvalidInput
@@ -103,4 +118,13 @@ pub(crate) fn prepare(_: &SockRef<'_>) -> io::Result<()> {
 /// Whether a non-blocking connect is in progress.
 pub(crate) fn is_in_progress(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::WouldBlock
+}
+
+/// Whether a stream was connected and has been reset since, where asking for its peer's address
+/// says `error`. A system that no longer knows the address of such a peer (wine) has no pending
+/// error either, and reports the socket as writable for ever. Sending nothing tells it from one
+/// that is not connected yet.
+pub(crate) fn has_been_reset(socket: &impl AsSocket, error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotConnected
+        && matches!(send(socket, &[]), Err(sent) if sent.kind() == io::ErrorKind::ConnectionReset)
 }

@@ -2,16 +2,17 @@
 
 use std::collections::HashMap;
 use std::io::Write;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::process::Command;
 use std::time::Duration;
 
 use polder::poller::{Poller, Token};
 use polder::{Backend, Runtime};
 
+use super::unix::set_descriptor_limit;
 use super::{
-    READABLE, Source, in_a_child, in_every_mode, modes, open, poll_now, quiet,
-    set_descriptor_limit, tokens, unix_pair, wait,
+    READABLE, Source, borrow, in_a_child, in_every_mode, local_pair, modes, open, poll_now, quiet,
+    tokens, wait,
 };
 use crate::support::{LIMIT, on_every_backend, settle};
 
@@ -42,7 +43,7 @@ fn rule_23_all_descriptors_are_close_on_exec() {
             let (before, held_before) = (descriptors(), inherited());
             let poller = open(backend);
             let (there, _) = modes(&poller);
-            let (ours, mut theirs) = unix_pair();
+            let (ours, mut theirs) = local_pair();
             let mut sources = Vec::new();
             for (token, mode) in there.into_iter().enumerate() {
                 let socket = ours.try_clone().unwrap();
@@ -87,13 +88,13 @@ fn rule_23_a_poller_that_goes_leaves_no_descriptor_and_no_registration_behind() 
     const NAME: &str = "pollers::descriptors::rule_23_a_poller_that_goes_leaves_no_descriptor_and_no_registration_behind";
     in_a_child(NAME, &[], || {
         in_every_mode(|poller, mode| {
-            let (ours, mut theirs) = unix_pair();
+            let (ours, mut theirs) = local_pair();
             theirs.write_all(b"x").unwrap();
             let before = descriptors();
             for round in 0..100 {
                 let other = open(poller.backend());
                 // SAFETY: the poller goes before the socket does.
-                unsafe { other.register(ours.as_fd(), Token(round), READABLE, mode) }.unwrap();
+                unsafe { other.register(borrow(&ours), Token(round), READABLE, mode) }.unwrap();
                 assert_eq!(tokens(&wait(&other, Some(LIMIT))), [round]);
                 other.notify().unwrap();
                 wait(&other, Some(Duration::from_micros(1)));

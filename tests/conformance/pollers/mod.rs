@@ -10,26 +10,31 @@
 
 mod backends;
 mod contract;
+#[cfg(unix)]
 mod descriptors;
 mod notification;
 mod readiness;
 mod registration;
 mod timeouts;
+#[cfg(unix)]
+mod unix;
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, Once};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use polder::Backend;
 use polder::poller::{Event, Events, Interest, Mode, Poller, Token};
-use socket2::{Domain, Socket, Type};
+use socket2::Socket;
+#[cfg(unix)]
+use socket2::{Domain, Type};
 
+use crate::descriptor::{AsDescriptor, borrow};
 use crate::support::{LIMIT, eventually, passed, within};
 
 const NONE: Interest = Interest::NONE;
@@ -171,14 +176,14 @@ fn tokens(events: &[Event]) -> Vec<u64> {
 }
 
 /// Something registered, which is deregistered before it is closed.
-struct Source<S: AsFd> {
+struct Source<S: AsDescriptor> {
     poller: Arc<Poller>,
     socket: S,
     token: u64,
     mode: Mode,
 }
 
-impl<S: AsFd> Source<S> {
+impl<S: AsDescriptor> Source<S> {
     fn new(
         poller: &Arc<Poller>,
         socket: S,
@@ -187,7 +192,7 @@ impl<S: AsFd> Source<S> {
         mode: Mode,
     ) -> Source<S> {
         // SAFETY: `drop` deregisters before the field is closed.
-        unsafe { poller.register(socket.as_fd(), Token(token), interest, mode) }
+        unsafe { poller.register(borrow(&socket), Token(token), interest, mode) }
             .expect("it can be registered");
         Source {
             poller: poller.clone(),
@@ -200,7 +205,7 @@ impl<S: AsFd> Source<S> {
     /// Sets the interest.
     fn set(&self, interest: Interest) {
         self.poller
-            .modify(self.socket.as_fd(), Token(self.token), interest, self.mode)
+            .modify(borrow(&self.socket), Token(self.token), interest, self.mode)
             .expect("what is registered can be modified");
     }
 
@@ -212,7 +217,7 @@ impl<S: AsFd> Source<S> {
     }
 
     fn deregister(&self) -> io::Result<()> {
-        self.poller.deregister(self.socket.as_fd())
+        self.poller.deregister(borrow(&self.socket))
     }
 
     /// Waits until it is reported.
@@ -232,7 +237,7 @@ impl<S: AsFd> Source<S> {
     }
 }
 
-impl<S: AsFd> Source<S>
+impl<S: AsDescriptor> Source<S>
 where
     for<'a> &'a S: Read,
 {
@@ -250,18 +255,26 @@ where
     }
 }
 
-impl<S: AsFd> Drop for Source<S> {
+impl<S: AsDescriptor> Drop for Source<S> {
     fn drop(&mut self) {
         let _ = self.deregister();
     }
 }
 
-fn unix_pair() -> (Socket, Socket) {
+/// A pair of stream sockets whose bytes arrive as they are written.
+#[cfg(unix)]
+fn local_pair() -> (Socket, Socket) {
     let (ours, theirs) = Socket::pair(Domain::UNIX, Type::STREAM, None).expect("a pair of sockets");
     for socket in [&ours, &theirs] {
         socket.set_nonblocking(true).unwrap();
     }
     (ours, theirs)
+}
+
+/// The same where Unix sockets are not.
+#[cfg(windows)]
+fn local_pair() -> (Socket, Socket) {
+    tcp_pair()
 }
 
 fn tcp_pair() -> (Socket, Socket) {
@@ -277,58 +290,12 @@ fn tcp_pair() -> (Socket, Socket) {
 
 /// A connected pair of each kind.
 fn pairs() -> [(&'static str, Socket, Socket); 2] {
-    let (unix, tcp) = (unix_pair(), tcp_pair());
-    [("Unix", unix.0, unix.1), ("TCP", tcp.0, tcp.1)]
+    let (local, tcp) = (local_pair(), tcp_pair());
+    [(LOCAL, local.0, local.1), ("TCP", tcp.0, tcp.1)]
 }
 
-/// An end of a pipe, non-blocking and close-on-exec.
-struct Pipe(OwnedFd);
-
-impl Pipe {
-    /// The end for reading, and the one for writing.
-    fn pair() -> (Pipe, Pipe) {
-        let mut ends = [-1; 2];
-        // The flags are set in the same call where there is one, so that no child that another
-        // test starts holds an end open.
-        #[cfg(not(target_vendor = "apple"))]
-        // SAFETY: the kernel writes two numbers to an array of two.
-        let result = unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) };
-        #[cfg(target_vendor = "apple")]
-        // SAFETY: the kernel writes two numbers to an array of two.
-        let result = unsafe { libc::pipe(ends.as_mut_ptr()) };
-        assert_eq!(result, 0, "{}", io::Error::last_os_error());
-        let [read, write] = ends.map(|end| {
-            // SAFETY: the descriptor was just opened; nothing else owns it.
-            let end = unsafe { OwnedFd::from_raw_fd(end) };
-            rustix::io::fcntl_setfd(&end, rustix::io::FdFlags::CLOEXEC).unwrap();
-            rustix::io::ioctl_fionbio(&end, true).unwrap();
-            Pipe(end)
-        });
-        (read, write)
-    }
-}
-
-impl AsFd for Pipe {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
-
-impl Read for &Pipe {
-    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        Ok(rustix::io::read(&self.0, bytes)?)
-    }
-}
-
-impl Write for Pipe {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        Ok(rustix::io::write(&self.0, bytes)?)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
+/// What a [`local_pair`] is called.
+const LOCAL: &str = if cfg!(unix) { "Unix" } else { "local" };
 
 /// Writes until there is no room. Returns the number of bytes.
 fn fill(mut to: impl Write) -> usize {
@@ -400,56 +367,6 @@ fn in_a_child(name: &str, variables: &[(&str, &str)], rule: impl FnOnce()) {
     );
 }
 
-static SIGNALS: AtomicUsize = AtomicUsize::new(0);
-
-/// Interrupts the thread that made it, thousands of times a second, until it is dropped there.
-struct Storm {
-    over: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Storm {
-    fn here() -> Storm {
-        extern "C" fn count(_: libc::c_int) {
-            SIGNALS.fetch_add(1, Ordering::Relaxed);
-        }
-        static INSTALL: Once = Once::new();
-        INSTALL.call_once(|| {
-            // SAFETY: all zero is a valid `sigaction`: no flags (so no SA_RESTART), an empty mask.
-            let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-            action.sa_sigaction = count as extern "C" fn(libc::c_int) as usize;
-            // SAFETY: the handler does no more than add to an atomic; nobody else here uses this
-            // signal.
-            let result = unsafe { libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut()) };
-            assert_eq!(result, 0, "{}", io::Error::last_os_error());
-        });
-        // SAFETY: always allowed.
-        let target = unsafe { libc::pthread_self() } as usize;
-        let over = Arc::new(AtomicBool::new(false));
-        let thread = thread::spawn({
-            let over = over.clone();
-            move || {
-                while !over.load(Ordering::Acquire) {
-                    // SAFETY: the target lives, since it drops the storm, which joins this thread.
-                    unsafe { libc::pthread_kill(target as libc::pthread_t, libc::SIGUSR1) };
-                    thread::sleep(Duration::from_micros(20));
-                }
-            }
-        });
-        Storm {
-            over,
-            thread: Some(thread),
-        }
-    }
-}
-
-impl Drop for Storm {
-    fn drop(&mut self) {
-        self.over.store(true, Ordering::Release);
-        let _ = self.thread.take().expect("it is joined once").join();
-    }
-}
-
 /// Pseudo-random numbers, the same in every run.
 struct Random(u64);
 
@@ -460,22 +377,6 @@ impl Random {
         self.0 ^= self.0 << 17;
         self.0 % bound
     }
-}
-
-/// Only for children: the limit is the process's.
-fn set_descriptor_limit(soft: libc::rlim_t) {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: the kernel writes a limit to a limit.
-    assert_eq!(
-        unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) },
-        0
-    );
-    limit.rlim_cur = soft;
-    // SAFETY: the kernel reads a limit.
-    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
 }
 
 /// What a waiting thread has seen, by the number of its wait.

@@ -2,17 +2,19 @@
 
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use polder::poller::{Event, Interest, Mode, Poller};
 use socket2::Socket;
 
+#[cfg(unix)]
+use super::unix::Pipe;
 use super::{
-    NONE, Pipe, QUIET, READABLE, Source, WRITABLE, drain, fails, fill, in_every_mode, pairs,
-    poll_now, quiet, reports_at_most, tcp_pair, unix_pair, wait, waiter, would_block,
+    LOCAL, NONE, QUIET, READABLE, Source, WRITABLE, drain, fails, fill, in_every_mode, local_pair,
+    pairs, poll_now, quiet, reports_at_most, tcp_pair, wait, would_block,
 };
+use crate::descriptor::{AsDescriptor, Owned};
 use crate::support::eventually;
 
 #[test]
@@ -223,37 +225,41 @@ fn rule_06_reading_goes_on_after_our_own_shutdown_of_writing() {
     });
 }
 
+/// All that was sent can be read after the hang-up.
+pub(super) fn all_of_it<S: AsDescriptor>(
+    kind: &str,
+    poller: &Arc<Poller>,
+    mode: Mode,
+    ours: S,
+    theirs: impl Write,
+) where
+    for<'a> &'a S: Read,
+{
+    // Read in pieces that do not divide it, and little enough to arrive with the end.
+    const SIZE: usize = 30_000;
+    let ours = Source::new(poller, ours, 1, READABLE, mode);
+    let mut theirs = theirs;
+    theirs.write_all(&[9; SIZE]).unwrap();
+    drop(theirs);
+    ours.until_hinted(READABLE, Event::is_closed);
+    let mut read = 0;
+    loop {
+        match ours.read(&mut [0; 999]).unwrap() {
+            0 => break,
+            count => read += count,
+        }
+    }
+    assert_eq!(read, SIZE, "{kind}: the end came before the data");
+}
+
 #[test]
 fn rule_07_all_data_can_be_read_after_a_hang_up() {
-    fn all_of_it<S: AsFd>(kind: &str, poller: &Arc<Poller>, mode: Mode, ours: S, theirs: impl Write)
-    where
-        for<'a> &'a S: Read,
-    {
-        // Read in pieces that do not divide it, and little enough to arrive with the end.
-        const SIZE: usize = 30_000;
-        let ours = Source::new(poller, ours, 1, READABLE, mode);
-        let mut theirs = theirs;
-        theirs.write_all(&[9; SIZE]).unwrap();
-        drop(theirs);
-        ours.until_hinted(READABLE, Event::is_closed);
-        let mut read = 0;
-        loop {
-            match ours.read(&mut [0; 999]).unwrap() {
-                0 => break,
-                count => read += count,
-            }
-        }
-        assert_eq!(read, SIZE, "{kind}: the end came before the data");
-    }
-
     in_every_mode(|poller, mode| {
         for (kind, ours, theirs) in pairs() {
             // Closed both ways is what makes a hang-up of TCP's end.
             ours.shutdown(Shutdown::Write).unwrap();
             all_of_it(kind, poller, mode, ours, theirs);
         }
-        let (ours, theirs) = Pipe::pair();
-        all_of_it("a pipe", poller, mode, ours, theirs);
     });
 }
 
@@ -279,53 +285,26 @@ fn rule_08_a_reply_before_a_reset_is_read_before_the_error() {
     });
 }
 
-#[test]
-fn rule_09_a_closed_pipe_reader_wakes_the_writer() {
-    in_every_mode(|poller, mode| {
-        for waited_for in [true, false] {
-            let (reader, mut writer) = Pipe::pair();
-            fill(&mut writer);
-            let mut writer = Source::new(poller, writer, 1, WRITABLE, mode);
-            quiet(poller, "the pipe is full");
-            let event = match waited_for {
-                true => {
-                    let waiter = waiter(poller, None);
-                    drop(reader);
-                    waiter.join().unwrap()[0]
-                }
-                false => {
-                    drop(reader);
-                    writer.next()
-                }
-            };
-            assert!(event.is_writable(), "{event:?}");
-            let error = writer.socket.write(b"x").unwrap_err();
-            assert_eq!(error.kind(), io::ErrorKind::BrokenPipe, "{error}");
-        }
-    });
-}
-
 /// The kind, the registered end, and what makes it hang up.
-type End = (&'static str, OwnedFd, Box<dyn FnOnce()>);
+type End = (&'static str, Owned, Box<dyn FnOnce()>);
 
 /// Every kind of end.
 fn ends() -> Vec<End> {
-    let (unix, unix_peer) = unix_pair();
+    let (unix, unix_peer) = local_pair();
     let (tcp, tcp_peer) = tcp_pair();
     let tcp_too = tcp.try_clone().unwrap();
     let (reset, reset_peer) = tcp_pair();
     let reset_too = reset.try_clone().unwrap();
-    let (read, read_peer) = Pipe::pair();
-    let (write_peer, write) = Pipe::pair();
     let hung_up = |socket: Socket| {
         eventually("the end arrives", || {
             !matches!(socket.peek(&mut [std::mem::MaybeUninit::uninit()]),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock)
         });
     };
-    vec![
+    #[allow(unused_mut, reason = "pipes are Unix's")]
+    let mut ends: Vec<End> = vec![
         (
-            "Unix",
+            LOCAL,
             unix.into(),
             Box::new(move || {
                 unix_peer.shutdown(Shutdown::Both).unwrap();
@@ -350,13 +329,19 @@ fn ends() -> Vec<End> {
                 hung_up(reset_too);
             }),
         ),
-        ("a pipe's reader", read.0, Box::new(move || drop(read_peer))),
-        (
+    ];
+    #[cfg(unix)]
+    {
+        let (read, read_peer) = Pipe::pair();
+        let (write_peer, write) = Pipe::pair();
+        ends.push(("a pipe's reader", read.0, Box::new(move || drop(read_peer))));
+        ends.push((
             "a pipe's writer",
             write.0,
             Box::new(move || drop(write_peer)),
-        ),
-    ]
+        ));
+    }
+    ends
 }
 
 #[test]
@@ -405,56 +390,6 @@ fn rule_10_an_end_that_was_reported_does_not_end_every_wait() {
     });
 }
 
-/// The calling thread's CPU time so far.
-#[cfg(any(target_os = "linux", target_os = "android"))]
-fn cpu_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-}
-
-#[test]
-fn rule_68_the_end_of_a_peer_that_keeps_its_descriptor_wakes_a_blocked_writer() {
-    // What is waited for, and whether something to read lies there all the time.
-    let cases = [
-        (WRITABLE, false),
-        (WRITABLE, true),
-        (READABLE | WRITABLE, false),
-        (READABLE | WRITABLE, true),
-    ];
-    in_every_mode(move |poller, mode| {
-        for (interest, unread) in cases {
-            for waited_for in [true, false] {
-                let (mut ours, mut theirs) = unix_pair();
-                fill(&mut ours);
-                if unread {
-                    assert_eq!(theirs.write(b"unread").unwrap(), 6);
-                }
-                let ours = Source::new(poller, ours, 1, interest, mode);
-                let is_quiet = !unread || !interest.contains(READABLE);
-                if is_quiet {
-                    quiet(
-                        poller,
-                        "there is no room, and nobody wants what there is to read",
-                    );
-                }
-                let waiter = (is_quiet && waited_for).then(|| waiter(poller, None));
-                theirs.shutdown(Shutdown::Both).unwrap();
-                let mut told = match waiter {
-                    Some(waiter) => waiter.join().unwrap(),
-                    None => wait(poller, None),
-                };
-                while !told.iter().any(Event::is_writable) {
-                    ours.rearm(interest);
-                    told = wait(poller, None);
-                }
-                let error = (&ours.socket).write(b"x").unwrap_err();
-                assert_eq!(error.kind(), io::ErrorKind::BrokenPipe, "{error}");
-                drop(theirs);
-            }
-        }
-    });
-}
-
 /// Room that comes while bytes are unread is reported, and nothing is reported before.
 #[test]
 fn rule_68_a_writer_beside_unread_bytes_is_told_of_room() {
@@ -463,7 +398,7 @@ fn rule_68_a_writer_beside_unread_bytes_is_told_of_room() {
             fill(&mut ours);
             assert_eq!(theirs.write(b"unread").unwrap(), 6);
             let ours = Source::new(poller, ours, 1, WRITABLE, mode);
-            if kind == "Unix" {
+            if kind == LOCAL && cfg!(unix) {
                 quiet(poller, "there is no room");
             }
             let mut bytes = [0; 64 * 1024];
@@ -472,23 +407,5 @@ fn rule_68_a_writer_beside_unread_bytes_is_told_of_room() {
             }
             assert!((&ours.socket).write(b"x").is_ok(), "{kind}");
         }
-    });
-}
-
-#[cfg(any(target_os = "linux", target_os = "android"))]
-#[test]
-fn rule_68_a_writer_beside_unread_bytes_costs_no_time() {
-    in_every_mode(|poller, mode| {
-        let (mut ours, mut theirs) = unix_pair();
-        fill(&mut ours);
-        assert_eq!(theirs.write(b"unread").unwrap(), 6);
-        let _ours = Source::new(poller, ours, 1, WRITABLE, mode);
-        let (start, time) = (cpu_time(), Duration::from_millis(200));
-        assert!(wait(poller, Some(time)).is_empty());
-        let used = cpu_time() - start;
-        assert!(
-            used < time / 4,
-            "{used:?} of CPU time in a wait of {time:?}"
-        );
     });
 }

@@ -1,169 +1,30 @@
-//! Rules 11, 14 to 17, 20 and 76: registering, changing, deregistering, and what cannot be
-//! registered.
+//! Rules 14 to 17 and 76: registering, changing and deregistering.
 
 use std::collections::HashSet;
 use std::io::{self, Read, Write};
 use std::net::TcpListener;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self};
 use std::time::{Duration, Instant};
 
-use polder::Backend;
-use polder::poller::{Events, Mode, Poller, Token};
+use polder::poller::{Events, Token};
 use socket2::Socket;
 
 use super::{
-    NONE, READABLE, Seen, Source, WRITABLE, drain, fails, in_a_child, in_every_mode, is_busy, next,
-    open, pairs, poll_now, quiet, reports_at_most, tcp_pair, tokens, unix_pair, wait, waiter,
+    NONE, READABLE, Seen, Source, WRITABLE, borrow, drain, fails, in_every_mode, is_busy,
+    local_pair, pairs, quiet, reports_at_most, tcp_pair, tokens, wait, waiter,
 };
-use crate::support::{LIMIT, eventually, on_every_backend, sized};
-
-/// A descriptor that is registered, and is closed before it is deregistered.
-struct Victim {
-    number: RawFd,
-    peer: Socket,
-}
-
-impl Victim {
-    fn new(poller: &Poller, token: u64, mode: Mode) -> Victim {
-        let (ours, peer) = unix_pair();
-        // SAFETY: this test does what a caller must not do. The process has no other thread that
-        // opens descriptors, so the test controls what the number refers to.
-        unsafe { poller.register(ours.as_fd(), Token(token), READABLE, mode) }.unwrap();
-        Victim {
-            number: ours.into_raw_fd(),
-            peer,
-        }
-    }
-
-    fn close(&self) {
-        // SAFETY: the number was taken out of its owner, and is closed once.
-        assert_eq!(unsafe { libc::close(self.number) }, 0);
-    }
-
-    /// A descriptor with the number of the one that was closed.
-    fn reborn(&self, socket: &Socket) -> OwnedFd {
-        let heir = rustix::io::fcntl_dupfd_cloexec(socket, self.number).unwrap();
-        assert_eq!(heir.as_raw_fd(), self.number, "the number is free");
-        heir
-    }
-}
-
-#[test]
-fn rule_11_a_descriptor_closed_behind_the_pollers_back_harms_nobody() {
-    const NAME: &str =
-        "pollers::registration::rule_11_a_descriptor_closed_behind_the_pollers_back_harms_nobody";
-    in_a_child(NAME, &[], || {
-        in_every_mode(|poller, mode| {
-            for (when, waits_before, dup) in [
-                ("before the first wait", false, false),
-                ("between two waits", true, false),
-                ("while a duplicate lives on", true, true),
-            ] {
-                // Each time another one, so that no number is registered already.
-                let poller = open(poller.backend());
-                let (ours, mut theirs) = unix_pair();
-                let ours = Source::new(&poller, ours, 1, READABLE, mode);
-                let mut healthy = || {
-                    theirs.write_all(b"x").unwrap();
-                    assert!(ours.next().is_readable(), "the other source, {when}");
-                    assert_eq!(ours.read(&mut [0; 8]).unwrap(), 1);
-                    ours.rearm(READABLE);
-                };
-                let victim = Victim::new(&poller, 2, mode);
-                if waits_before {
-                    quiet(&poller, when);
-                }
-                let dup = dup.then(|| {
-                    // SAFETY: it is open here, and borrowed for this expression only.
-                    let open = unsafe { BorrowedFd::borrow_raw(victim.number) };
-                    open.try_clone_to_owned().unwrap()
-                });
-                victim.close();
-                healthy();
-                if mode != Mode::Level {
-                    reports_at_most(&poller, 1, when);
-                }
-                healthy();
-                drop(victim.peer);
-                healthy();
-                if mode != Mode::Level {
-                    reports_at_most(&poller, 1, when);
-                }
-                drop(dup);
-            }
-        });
-    });
-}
-
-#[test]
-fn rule_11_a_descriptor_closed_while_a_thread_waits_harms_nobody() {
-    const NAME: &str =
-        "pollers::registration::rule_11_a_descriptor_closed_while_a_thread_waits_harms_nobody";
-    in_a_child(NAME, &[], || {
-        in_every_mode(|poller, mode| {
-            let (ours, mut theirs) = unix_pair();
-            let ours = Source::new(poller, ours, 1, READABLE, mode);
-            let victim = Victim::new(poller, 2, mode);
-            let waiter = waiter(poller, None);
-            victim.close();
-            drop(victim.peer);
-            theirs.write_all(b"x").unwrap();
-            waiter.join().unwrap();
-            // The wait may have ended for the one that was closed.
-            ours.rearm(READABLE);
-            assert_eq!(ours.read(&mut [0; 8]).unwrap(), 1);
-            theirs.write_all(b"y").unwrap();
-            ours.rearm(READABLE);
-            assert!(ours.next().is_readable());
-        });
-    });
-}
-
-/// Whether the backend is polder's own, and not the `polling` crate's.
-fn ours_alone(backend: Backend) -> bool {
-    matches!(
-        backend,
-        Backend::Epoll | Backend::IoUring | Backend::Poll | Backend::Select
-    )
-}
-
-#[test]
-fn rule_11_the_next_owner_of_a_number_that_was_found_closed_can_use_it() {
-    const NAME: &str = "pollers::registration::rule_11_the_next_owner_of_a_number_that_was_found_closed_can_use_it";
-    in_a_child(NAME, &[], || {
-        in_every_mode(|poller, mode| {
-            // The adapter to `polling` keeps a table, and its kernels do not report a closed
-            // descriptor: so it cannot know.
-            if !ours_alone(poller.backend()) {
-                return;
-            }
-            let (ours, mut theirs) = unix_pair();
-            let victim = Victim::new(poller, 1, mode);
-            victim.close();
-            // Whatever the poller can learn of it, it learns here.
-            for _ in 0..3 {
-                poll_now(poller);
-            }
-            let heir = Source::new(poller, victim.reborn(&ours), 2, READABLE, mode);
-            theirs.write_all(b"x").unwrap();
-            let events = wait(poller, None);
-            assert_eq!(tokens(&events), [2], "{events:?}");
-            drop(heir);
-        });
-    });
-}
+use crate::support::{LIMIT, eventually, sized};
 
 #[test]
 fn rule_14_the_same_descriptor_registered_twice_is_an_error() {
     in_every_mode(|poller, mode| {
-        let (ours, mut theirs) = unix_pair();
+        let (ours, mut theirs) = local_pair();
         let first = Source::new(poller, &ours, 1, READABLE, mode);
         for (token, interest) in [(1, READABLE), (2, READABLE | WRITABLE)] {
             // SAFETY: it is not registered by this, and `first` deregisters it in any case.
-            let again = unsafe { poller.register(ours.as_fd(), Token(token), interest, mode) };
+            let again = unsafe { poller.register(borrow(&ours), Token(token), interest, mode) };
             fails(again, io::ErrorKind::AlreadyExists, "registered twice");
         }
         // The first registration stands as it was.
@@ -180,7 +41,7 @@ fn rule_14_the_same_descriptor_registered_twice_is_an_error() {
 #[test]
 fn rule_14_a_duplicate_is_another_descriptor() {
     in_every_mode(|poller, mode| {
-        let (ours, mut theirs) = unix_pair();
+        let (ours, mut theirs) = local_pair();
         let other = ours.try_clone().unwrap();
         let ours = Source::new(poller, ours, 1, READABLE, mode);
         let other = Source::new(poller, other, 2, READABLE, mode);
@@ -200,35 +61,26 @@ fn rule_14_a_duplicate_is_another_descriptor() {
 #[test]
 fn rule_14_an_unknown_descriptor_is_not_found() {
     in_every_mode(|poller, mode| {
-        let (ours, _theirs) = unix_pair();
-        let unknown = |socket: BorrowedFd<'_>, what: &str| {
+        let (ours, _theirs) = local_pair();
+        let unknown = |socket: &Socket, what: &str| {
+            let socket = borrow(socket);
             let modified = poller.modify(socket, Token(1), READABLE, mode);
             fails(modified, io::ErrorKind::NotFound, what);
             let deregistered = poller.deregister(socket);
             fails(deregistered, io::ErrorKind::NotFound, what);
         };
-        unknown(ours.as_fd(), "never registered");
+        unknown(&ours, "never registered");
         // Far beyond every number that the poller has seen.
-        let far = rustix::io::fcntl_dupfd_cloexec(&ours, 900).unwrap();
-        unknown(far.as_fd(), "never registered, and a high number");
+        #[cfg(unix)]
+        let far = Socket::from(rustix::io::fcntl_dupfd_cloexec(&ours, 900).unwrap());
+        #[cfg(windows)]
+        let far = ours.try_clone().unwrap();
+        unknown(&far, "never registered, and a high number");
         let source = Source::new(poller, &ours, 1, READABLE | WRITABLE, mode);
-        unknown(far.as_fd(), "only its duplicate is registered");
+        unknown(&far, "only its duplicate is registered");
         source.deregister().unwrap();
-        unknown(ours.as_fd(), "deregistered already");
+        unknown(&ours, "deregistered already");
         quiet(poller, "a failed modify arms nothing");
-    });
-}
-
-#[test]
-fn rule_14_a_file_that_no_poller_takes_is_unknown_too() {
-    on_every_backend(|backend| {
-        let poller = open(backend);
-        let file = std::fs::File::open(std::env::current_exe().unwrap()).unwrap();
-        fails(
-            poller.deregister(file.as_fd()),
-            io::ErrorKind::NotFound,
-            "a file was never registered",
-        );
     });
 }
 
@@ -250,7 +102,7 @@ fn rule_15_deregistering_before_closing_leaves_nothing_behind() {
             // The duplicate can be registered, and so can (most likely) the number's next owner.
             let dup = Source::new(poller, dup, 2, READABLE, mode);
             assert!(dup.next().is_readable(), "{kind}");
-            let (heir, mut peer) = unix_pair();
+            let (heir, mut peer) = local_pair();
             drop(dup);
             let heir = Source::new(poller, heir, 3, READABLE, mode);
             peer.write_all(b"x").unwrap();
@@ -263,7 +115,7 @@ fn rule_15_deregistering_before_closing_leaves_nothing_behind() {
 #[test]
 fn rule_16_a_second_waiter_is_an_error() {
     in_every_mode(|poller, mode| {
-        let (ours, mut theirs) = unix_pair();
+        let (ours, mut theirs) = local_pair();
         let ours = Source::new(poller, ours, 1, READABLE, mode);
         let waiter = waiter(poller, None);
         for timeout in [Some(Duration::ZERO), Some(Duration::from_secs(3600)), None] {
@@ -285,7 +137,7 @@ fn rule_16_no_wait_that_starts_later_reports_what_was_deregistered() {
     in_every_mode(|poller, mode| {
         let (seen, thread) = Seen::watch(poller);
         let mut gone = Vec::new();
-        let (ours, _theirs) = unix_pair();
+        let (ours, _theirs) = local_pair();
         for token in 1..=sized(poller.backend(), 2_000) as u64 {
             // Ready at once, and, with levels, all the time; the number stays the same.
             let source = Source::new(poller, &ours, token, WRITABLE, mode);
@@ -301,7 +153,7 @@ fn rule_16_no_wait_that_starts_later_reports_what_was_deregistered() {
 #[test]
 fn rule_16_events_handed_out_keep_the_old_token() {
     in_every_mode(|poller, mode| {
-        let (ours, _theirs) = unix_pair();
+        let (ours, _theirs) = local_pair();
         let source = Source::new(poller, &ours, 1, WRITABLE, mode);
         let events = wait(poller, None);
         source.deregister().unwrap();
@@ -328,7 +180,7 @@ fn rule_17_registering_takes_effect_in_the_wait_under_way() {
 #[test]
 fn rule_17_modifying_takes_effect_in_the_wait_under_way() {
     in_every_mode(|poller, mode| {
-        let (ours, mut theirs) = unix_pair();
+        let (ours, mut theirs) = local_pair();
         let mut ours = Source::new(poller, ours, 1, NONE, mode);
         theirs.write_all(b"x").unwrap();
         let first = waiter(poller, None);
@@ -360,7 +212,7 @@ fn rule_17_deregistering_takes_effect_in_the_wait_under_way() {
     in_every_mode(|poller, mode| {
         for (kind, ours, mut theirs) in pairs() {
             let ours = Source::new(poller, ours, 1, READABLE, mode);
-            let (other, mut others) = unix_pair();
+            let (other, mut others) = local_pair();
             let _other = Source::new(poller, other, 2, READABLE, mode);
             let waiter = waiter(poller, None);
             ours.deregister().unwrap();
@@ -384,9 +236,9 @@ fn rule_17_changes_that_report_nothing_neither_end_a_wait_nor_prolong_it() {
             .map(|_| {
                 let (poller, over) = (poller.clone(), over.clone());
                 thread::spawn(move || {
-                    let (ours, mut theirs) = unix_pair();
+                    let (ours, mut theirs) = local_pair();
                     theirs.write_all(b"x").unwrap();
-                    let (silent, _silent) = unix_pair();
+                    let (silent, _silent) = local_pair();
                     while !over.load(Ordering::Relaxed) {
                         let ready = Source::new(&poller, &ours, 1, NONE, mode);
                         let silent = Source::new(&poller, &silent, 2, READABLE, mode);
@@ -414,76 +266,6 @@ fn rule_17_changes_that_report_nothing_neither_end_a_wait_nor_prolong_it() {
         }
         reports_at_most(poller, 0, "nothing is left of it");
         quiet(poller, "nothing is left of it");
-    });
-}
-
-#[test]
-fn rule_20_what_cannot_be_waited_for_is_an_error_at_registration() {
-    in_every_mode(|poller, mode| {
-        let program = std::env::current_exe().unwrap();
-        let file = std::fs::File::open(&program).unwrap();
-        let directory = std::fs::File::open(program.parent().unwrap()).unwrap();
-        for (what, file) in [("a regular file", file), ("a directory", directory)] {
-            // Twice: the first attempt leaves nothing behind.
-            for _ in 0..2 {
-                // SAFETY: it is not registered by this.
-                let result = unsafe { poller.register(file.as_fd(), Token(1), READABLE, mode) };
-                fails(result, io::ErrorKind::PermissionDenied, what);
-            }
-        }
-        quiet(poller, "nothing was registered");
-    });
-}
-
-#[test]
-fn rule_20_a_device_that_is_always_ready_is_an_error_or_ready() {
-    in_every_mode(|poller, mode| {
-        let null = std::fs::File::open("/dev/null").unwrap();
-        // SAFETY: it is deregistered below.
-        match unsafe { poller.register(null.as_fd(), Token(1), READABLE, mode) } {
-            Ok(()) => {
-                assert!(next(poller, 1).is_readable());
-                poller.deregister(null.as_fd()).unwrap();
-            }
-            Err(error) => assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}"),
-        }
-    });
-}
-
-/// A descriptor that only names a place in the file system (`O_PATH`); poll(2) treats it as closed.
-#[cfg(any(target_os = "linux", target_os = "android"))]
-#[test]
-fn rule_20_a_descriptor_that_only_names_a_place_is_an_error_at_registration() {
-    use rustix::fs::{Mode as Permissions, OFlags};
-
-    in_every_mode(|poller, mode| {
-        let flags = OFlags::PATH | OFlags::CLOEXEC;
-        for path in ["/dev/null", "/", "/dev/tty"] {
-            let place = rustix::fs::open(path, flags, Permissions::empty()).unwrap();
-            // SAFETY: it is not registered by this, or else the test fails and the poller goes.
-            let result = unsafe { poller.register(place.as_fd(), Token(1), READABLE, mode) };
-            assert!(result.is_err(), "{path} as a place only is taken");
-        }
-    });
-}
-
-/// A disk is always ready, as a file is. Only if this machine has one that may be opened.
-#[test]
-fn rule_20_a_block_device_is_an_error_at_registration() {
-    use std::os::unix::fs::FileTypeExt;
-
-    in_every_mode(|poller, mode| {
-        for entry in std::fs::read_dir("/dev").unwrap().flatten() {
-            if !entry.file_type().is_ok_and(|kind| kind.is_block_device()) {
-                continue;
-            }
-            let Ok(device) = std::fs::File::open(entry.path()) else {
-                continue;
-            };
-            // SAFETY: it is not registered by this, or else the test fails and the poller goes.
-            let result = unsafe { poller.register(device.as_fd(), Token(1), READABLE, mode) };
-            fails(result, io::ErrorKind::PermissionDenied, "a block device");
-        }
     });
 }
 

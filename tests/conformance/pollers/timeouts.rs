@@ -1,14 +1,12 @@
-//! Rules 19 and 22: timeouts, also in a storm of signals.
+//! Rule 19: timeouts.
 
-use std::io::{Read, Write};
-use std::sync::atomic::Ordering;
-use std::sync::mpsc;
+use std::io::Write;
 use std::thread::{self};
 use std::time::{Duration, Instant};
 
 use super::{
-    QUIET, READABLE, SIGNALS, Source, Storm, drain, in_every_mode, is_busy, modes, open, poll_now,
-    reports_at_most, tokens, unix_pair, wait, waiter,
+    QUIET, READABLE, Source, drain, in_every_mode, is_busy, local_pair, modes, open, poll_now,
+    reports_at_most, tokens, wait, waiter,
 };
 use crate::support::{eventually, on_every_backend};
 
@@ -16,7 +14,7 @@ use crate::support::{eventually, on_every_backend};
 fn rule_19_a_zero_timeout_reports_what_is_ready() {
     in_every_mode(|poller, mode| {
         assert!(poll_now(poller).is_empty());
-        let (ours, mut theirs) = unix_pair();
+        let (ours, mut theirs) = local_pair();
         theirs.write_all(b"x").unwrap();
         let mut ours = Source::new(poller, ours, 1, READABLE, mode);
         assert_eq!(tokens(&poll_now(poller)), [1], "just registered");
@@ -38,7 +36,7 @@ fn rule_19_a_zero_timeout_reports_what_is_ready() {
 fn rule_19_no_timeout_is_early() {
     on_every_backend(|backend| {
         let poller = open(backend);
-        let (ours, _theirs) = unix_pair();
+        let (ours, _theirs) = local_pair();
         let (there, _) = modes(&poller);
         let _ours = Source::new(&poller, ours, 1, READABLE, there[0]);
         for nanos in [
@@ -116,63 +114,5 @@ fn rule_19_no_timeout_overflows() {
             poller.notify().unwrap();
             assert!(waiter.join().unwrap().is_empty(), "{timeout:?}");
         }
-    });
-}
-
-#[test]
-fn rule_22_a_signal_storm_makes_no_timeout_early_or_endless() {
-    on_every_backend(|backend| {
-        let poller = open(backend);
-        let _storm = Storm::here();
-        let before = SIGNALS.load(Ordering::Relaxed);
-        let mut waits = 0;
-        // Far more interrupts than waits: each wait has to go on after several.
-        while waits < 40 || SIGNALS.load(Ordering::Relaxed) - before < 10 * waits {
-            for timeout in [Duration::from_micros(2_500), Duration::from_millis(3)] {
-                let start = Instant::now();
-                let events = wait(&poller, Some(timeout));
-                let elapsed = start.elapsed();
-                assert!(events.is_empty(), "{events:?}");
-                assert!(elapsed >= timeout, "{elapsed:?} instead of {timeout:?}");
-                waits += 1;
-            }
-        }
-    });
-}
-
-#[test]
-fn rule_22_a_signal_storm_loses_nothing() {
-    in_every_mode(|poller, mode| {
-        let (ours, mut theirs) = unix_pair();
-        let ours = Source::new(poller, ours, 1, READABLE, mode);
-        let (go, when) = mpsc::channel::<u8>();
-        let writer = thread::spawn(move || {
-            for byte in when {
-                // Time enough for the other to fall asleep, and to be interrupted.
-                thread::sleep(Duration::from_micros(200));
-                theirs.write_all(&[byte]).unwrap();
-            }
-        });
-        let storm = Storm::here();
-        let before = SIGNALS.load(Ordering::Relaxed);
-        for timeout in [None, Some(Duration::MAX), Some(Duration::from_secs(3600))] {
-            for round in 0..50 {
-                go.send(round).unwrap();
-                // A wait that only a signal could have ended would return without events.
-                let events = wait(poller, timeout);
-                assert_eq!(tokens(&events), [1], "round {round}");
-                let mut bytes = [0; 8];
-                assert_eq!((&ours.socket).read(&mut bytes).unwrap(), 1);
-                assert_eq!(bytes[0], round);
-                ours.rearm(READABLE);
-            }
-        }
-        assert!(
-            SIGNALS.load(Ordering::Relaxed) > before,
-            "there was no storm"
-        );
-        drop(storm);
-        drop(go);
-        writer.join().unwrap();
     });
 }

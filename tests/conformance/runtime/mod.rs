@@ -5,6 +5,7 @@ mod embedding;
 mod ending;
 mod nesting;
 mod outliving;
+mod stealing;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};

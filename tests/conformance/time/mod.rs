@@ -11,6 +11,7 @@ mod deadlines;
 mod drops;
 mod intervals;
 mod moving;
+mod slack;
 mod threads;
 mod timeouts;
 

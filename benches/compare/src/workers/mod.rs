@@ -3,9 +3,11 @@
 
 mod beside;
 
+use std::future::poll_fn;
 use std::hint::black_box;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -38,18 +40,16 @@ pub fn group() -> Group {
                 with four, eight and sixteen where there are so many cores. *Echo* is \
                 both ends of 200 TCP connections, a task each, in this process. *Storm*: a plain \
                 thread spawns a million tiny tasks; measured until all have run. *Channels*: pairs \
-                of tasks that ping-pong over `async-channel`. *Uneven*: tasks of which every 20th \
+                of tasks that ping-pong over `async-channel`. *Wakes*: pairs that only wake each other, which is what \
+                is left of a channel's round trip if the channel costs nothing. *Uneven*: tasks of which every 20th \
                 computes forty times as long as the others. *Beside*: a \
                 task computes for 100 ms; four others, which have waited on its worker, become ready meanwhile, \
                 while the other workers are idle: by a message of the task that computes, by a message of another \
                 thread, by a socket, by a timer. Shown is how long they then wait to run (the medians of five \
                 times), and the longest of all.\n\n\
-                What it costs that tasks stay: a polder task stays on the worker that starts it, so of 64 pairs \
-                about half are on two workers, and each of their messages is a wake-up across threads. Where that \
-                matters, one task that does both costs nothing of it. And a worker that computes keeps its other tasks \
-                waiting: what computes for long belongs in `unblock`, and smaller tasks are \
-                spread better. (Tried: un-started tasks taken two at a time, so that neighbours stay together: \
-                1.4 to 1.6 with 64 pairs, but a worker that is stuck keeps the second from the others.)",
+                A polder task goes to the worker of the task that wakes it, unless it waits for a socket or a timer; so \
+                pairs come together, and their messages are wake-ups within a thread. What a worker does not get round to, \
+                an idle one takes.",
         workloads,
         missing: || {
             let missing: Vec<String> = (WORKERS.iter())
@@ -87,7 +87,7 @@ const TRIP: &[Metric] = &nanos_of("ns per round trip");
 const TASK: &[Metric] = &nanos_of("ns per task");
 
 /// Name, title, metrics, and how many workers at most it has work for.
-const ROWS: [(&str, &str, &[Metric], usize); 6] = [
+const ROWS: [(&str, &str, &[Metric], usize); 7] = [
     ("echo-200", "Echo, 200 connections", TRIP, usize::MAX),
     (
         "storm-1000000",
@@ -99,6 +99,12 @@ const ROWS: [(&str, &str, &[Metric], usize); 6] = [
     (
         "channels-64",
         "Channels, 64 pairs of tasks",
+        TRIP,
+        usize::MAX,
+    ),
+    (
+        "wakes-64",
+        "64 pairs of tasks that wake each other, without a channel",
         TRIP,
         usize::MAX,
     ),
@@ -191,6 +197,7 @@ fn of<P: Pool>(order: &Order, workers: usize, work: &str) -> Ready {
     let run: Run = match work {
         "storm" => Box::new(move |count| storm(pool, count)),
         "channels" => Box::new(move |count| channels(pool, number, count / number)),
+        "wakes" => Box::new(move |count| wakes(pool, number, count / number)),
         "uneven" => Box::new(move |count| uneven(pool, count)),
         _ => return order.unknown(),
     };
@@ -204,7 +211,7 @@ fn storm<P: Pool>(pool: &P, count: u64) -> Took {
     let clock = Clock::start();
     let outside = thread::spawn(move || {
         let left = Arc::new(AtomicU64::new(count));
-        let done = Arc::new(std::sync::Mutex::new(Some(done)));
+        let done = Arc::new(Mutex::new(Some(done)));
         for _ in 0..count {
             let (left, done) = (left.clone(), done.clone());
             P::detach(&handle, async move {
@@ -231,6 +238,61 @@ fn channels<P: Pool>(pool: &P, pairs: u64, each: u64) -> Took {
         let (answers, answered) = bounded(1);
         P::detach(&handle, answer(questioned, answers));
         tasks.push(P::spawn(&handle, ask(questions, answered, each)));
+    }
+    pool.block_on(async {
+        for task in tasks {
+            task.await;
+        }
+    });
+    clock.stop()
+}
+
+/// Whose turn it is, of two tasks, and who waits for it: what is left of a channel where nothing is
+/// sent. What a round trip costs here is what the runtime's wakes and polls cost.
+#[derive(Default)]
+struct Turns(Mutex<(usize, Option<Waker>)>);
+
+impl Turns {
+    /// Gives the turn to the other one.
+    fn pass(&self, mine: usize) {
+        let mut turns = self.0.lock().expect("nobody panics");
+        turns.0 = 1 - mine;
+        let waker = turns.1.take();
+        drop(turns);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    async fn mine(&self, mine: usize) {
+        poll_fn(|cx| {
+            let mut turns = self.0.lock().expect("nobody panics");
+            if turns.0 == mine {
+                return Poll::Ready(());
+            }
+            turns.1 = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+}
+
+/// Pairs of tasks that wake each other by turns, `each` times.
+fn wakes<P: Pool>(pool: &P, pairs: u64, each: u64) -> Took {
+    let handle = pool.handle();
+    let clock = Clock::start();
+    let mut tasks = Vec::new();
+    for _ in 0..pairs {
+        let turns: Arc<Turns> = Arc::default();
+        for mine in [0, 1] {
+            let turns = turns.clone();
+            tasks.push(P::spawn(&handle, async move {
+                for _ in 0..each {
+                    turns.mine(mine).await;
+                    turns.pass(mine);
+                }
+            }));
+        }
     }
     pool.block_on(async {
         for task in tasks {

@@ -1,7 +1,14 @@
 //! Crates that do not know polder work inside it unchanged: channels, locks, files, processes,
-//! combinators, HTTP/2, and crates that need tokio's reactor.
+//! combinators, HTTP/2, buses, databases, and crates that need tokio's reactor.
 
 #![cfg(unix)]
+
+mod hickory;
+mod redis;
+#[path = "../shared/mod.rs"]
+mod shared;
+mod sqlite;
+mod zbus;
 
 use std::future::Future;
 use std::io;
@@ -21,12 +28,9 @@ use polder::net::{TcpListener, TcpStream};
 use polder::stream::StreamExt;
 use polder::time::sleep;
 use polder::{Backend, Runtime};
+use shared::LIMIT;
 
-/// The time limit of a test on a loaded machine; far longer than any needs.
-const LIMIT: Duration = Duration::from_secs(50);
-
-/// Runs `rule` on every backend, with its tasks on one thread and on three others, each time on a
-/// thread of its own: a lost wake-up is a failure, not an endless wait.
+/// Runs `rule` on every backend, with its tasks on one thread and on three others.
 fn everywhere<F>(rule: impl Fn(Backend) -> F + Clone + Send + 'static)
 where
     F: Future<Output = ()>,
@@ -34,24 +38,26 @@ where
     for backend in Backend::available() {
         for workers in [1, 3] {
             let rule = rule.clone();
-            let (sender, receiver) = mpsc::channel();
-            let thread = thread::spawn(move || {
+            within(format!("on {backend} with {workers}"), move || {
                 let runtime = Runtime::builder().backend(backend).workers(workers);
                 let runtime = runtime.build().expect("an available backend can be opened");
                 runtime.block_on(rule(backend));
-                drop(runtime);
-                let _ = sender.send(());
             });
-            match receiver.recv_timeout(LIMIT) {
-                Ok(()) => {}
-                Err(mpsc::RecvTimeoutError::Timeout) => {
-                    panic!("on {backend} with {workers}: not done after {LIMIT:?}")
-                }
-                Err(mpsc::RecvTimeoutError::Disconnected) => {
-                    thread.join().expect("it is done");
-                }
-            }
         }
+    }
+}
+
+/// Runs `rule` on a thread of its own: a lost wake-up is a failure, not an endless wait.
+fn within(what: String, rule: impl FnOnce() + Send + 'static) {
+    let (sender, receiver) = mpsc::channel();
+    let thread = thread::spawn(move || {
+        rule();
+        let _ = sender.send(());
+    });
+    match receiver.recv_timeout(LIMIT) {
+        Ok(()) => {}
+        Err(mpsc::RecvTimeoutError::Timeout) => panic!("{what}: not done after {LIMIT:?}"),
+        Err(mpsc::RecvTimeoutError::Disconnected) => thread.join().expect("it is done"),
     }
 }
 
@@ -326,50 +332,6 @@ async fn pair() -> io::Result<(TcpStream, TcpStream)> {
         .try_join()
         .await?;
     Ok((there, here.0))
-}
-
-/// What zbus makes available on the bus.
-struct Squares;
-
-#[zbus::interface(name = "org.example.Squares")]
-impl Squares {
-    async fn square(&self, number: u32) -> u32 {
-        // A task's, and a timer's, between the call and its answer.
-        polder::spawn(sleep(Duration::from_micros(100))).await;
-        number * number
-    }
-}
-
-/// zbus brings an executor, on a thread of its own, and waits with async-io: with that as the
-/// backend, for what wakes the worker that sleeps beside it.
-#[test]
-fn zbus_talks_to_a_peer() {
-    async fn call(number: u32) -> zbus::Result<u32> {
-        let (near, far) = std::os::unix::net::UnixStream::pair()?;
-        let server = zbus::connection::Builder::async_io_unix_stream(near)
-            .server(zbus::Guid::generate())?
-            .p2p()
-            .serve_at("/squares", Squares)?
-            .build();
-        let client = zbus::connection::Builder::async_io_unix_stream(far)
-            .p2p()
-            .build();
-        let (server, client) = polder::future::zip(server, client).await;
-        let (_server, client) = (server?, client?);
-        let (path, interface) = ("/squares", Some("org.example.Squares"));
-        let reply = client.call_method(None::<&str>, path, interface, "Square", &number);
-        reply.await?.body().deserialize()
-    }
-    everywhere(|backend| async move {
-        let calls = match backend {
-            Backend::AsyncIo => 100,
-            _ => 5,
-        };
-        for number in 0..calls {
-            let square = call(number).await.expect("it answers");
-            assert_eq!(square, number * number);
-        }
-    });
 }
 
 /// A child's output comes through async-io, and its end through a signal.

@@ -1,0 +1,464 @@
+//! [`Broker`]: lines that several servers share, over redis' publish and subscribe.
+//!
+//! Each server publishes what is said on it, and subscribes to what is said on the others. Redis
+//! keeps nothing, so a line that is published while a server is not subscribed is not heard there.
+//! What this adds: a server that cannot reach the broker goes on trying, and keeps up to
+//! [`CAPACITY`] lines meanwhile; lines whose publication was not confirmed are published again; and
+//! each has a number, so that the others drop what comes twice, and can tell how many are missing.
+//!
+//! Of redis' protocol (RESP2) it needs two commands, and speaks it itself: the crate `redis` queues
+//! what it hears without a limit, while here a listener that is slow has the broker wait.
+
+use std::collections::HashMap;
+use std::collections::VecDeque;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_channel::{Receiver, Sender};
+use polder::event::Latch;
+use polder::future;
+use polder::io::{
+    AsyncBufRead, AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader,
+    split,
+};
+use polder::net::TcpStream;
+use polder::time::{sleep, timeout};
+
+/// The number of lines that may wait for the broker.
+const CAPACITY: usize = 1_000;
+
+/// How long a line waits for room among these, while the broker takes any.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The number of lines that are published at once, before their confirmations are awaited.
+const BATCH: usize = 100;
+
+/// How long to wait before the broker is tried again: this after the first failure, and twice as
+/// long after each further one.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// The longest payload that is taken, and the longest line of the protocol.
+const LONGEST: usize = 64 * 1024;
+const LONGEST_HEAD: u64 = 1_024;
+
+/// The most strings of one answer: a message has three.
+const MOST_PARTS: usize = 8;
+
+/// The number of servers that are told apart. There are never so many at once, but each that is
+/// started has an id of its own.
+const SERVERS: usize = 10_000;
+
+/// What comes from the broker.
+#[derive(Debug)]
+pub enum Heard {
+    /// A line that was said on another server, with its end.
+    Line(String),
+    /// So many lines of another server are missing.
+    Lost(u64),
+    /// The broker refuses to publish. It is asked again and again, and what it hears is passed on
+    /// meanwhile.
+    Refused(io::Error),
+    /// It publishes again.
+    Taken,
+    /// The broker is reached.
+    Reached,
+    /// The broker cannot be reached any more, or not to begin with.
+    Unreached(io::Error),
+}
+
+/// The side that publishes: a handle, which can be cloned.
+#[derive(Clone)]
+pub struct Broker {
+    lines: Sender<String>,
+    state: Arc<State>,
+}
+
+/// The side that is connected.
+pub struct Connection {
+    address: String,
+    channel: String,
+    limit: Duration,
+    lines: Receiver<String>,
+    state: Arc<State>,
+    /// This server's.
+    id: u64,
+    /// The number of the line that was taken last.
+    number: u64,
+    /// What was taken, and not confirmed.
+    unconfirmed: VecDeque<Vec<u8>>,
+    /// The number of the last line of each other server.
+    heard: HashMap<u64, u64>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Whether the broker takes lines, so that waiting for it has a point.
+    takes: AtomicBool,
+    /// Lines that found no room.
+    lost: AtomicU64,
+}
+
+impl Broker {
+    /// Returns both sides. `address` is a host and a port, or the path of a Unix socket, which
+    /// begins with a slash. A broker that is silent for `limit` is gone.
+    pub fn new(address: &str, channel: &str, limit: Duration) -> (Broker, Connection) {
+        let (sender, lines) = async_channel::bounded(CAPACITY);
+        let state = Arc::new(State::default());
+        let connection = Connection {
+            address: address.into(),
+            channel: channel.into(),
+            limit,
+            lines,
+            state: state.clone(),
+            // Keyed at random.
+            id: RandomState::new().build_hasher().finish(),
+            number: 0,
+            unconfirmed: VecDeque::new(),
+            heard: HashMap::new(),
+        };
+        let lines = sender;
+        (Broker { lines, state }, connection)
+    }
+
+    /// Publishes a line. It waits while too many lines wait already, but not for long, and not for
+    /// a broker that takes none: then the line is lost, and the other servers will know.
+    pub async fn publish(&self, line: String) {
+        let Err(full) = self.lines.try_send(line) else {
+            return;
+        };
+        if self.state.takes.load(Ordering::Relaxed) {
+            let sent = timeout(PATIENCE, self.lines.send(full.into_inner())).await;
+            if matches!(sent, Ok(Ok(()))) {
+                return;
+            }
+            self.state.takes.store(false, Ordering::Relaxed);
+        }
+        self.state.lost.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Ends the connection as soon as all lines are published.
+    pub fn close(&self) {
+        self.lines.close();
+    }
+}
+
+impl Connection {
+    /// Publishes and listens until [`Broker::close`]. What it hears it passes to `hear`, and waits
+    /// for it.
+    pub async fn run(mut self, hear: impl AsyncFn(Heard)) {
+        let (mut pause, mut told) = (FIRST_PAUSE, false);
+        loop {
+            let error = match self.connected().await {
+                Ok((listening, publishing)) => {
+                    (pause, told) = (FIRST_PAUSE, false);
+                    self.state.takes.store(true, Ordering::Relaxed);
+                    hear(Heard::Reached).await;
+                    match self.exchange(listening, publishing, &hear).await {
+                        Ok(()) => return,
+                        Err(error) => error,
+                    }
+                }
+                Err(error) => error,
+            };
+            self.state.takes.store(false, Ordering::Relaxed);
+            if !told {
+                told = true;
+                hear(Heard::Unreached(error)).await;
+            }
+            if self.lines.is_closed() {
+                return;
+            }
+            sleep(pause).await;
+            pause = LONGEST_PAUSE.min(2 * pause);
+        }
+    }
+
+    /// Connects twice: one that is subscribed can do nothing else.
+    async fn connected(&self) -> io::Result<(Stream, Stream)> {
+        let both = async {
+            let mut listening = connect(&self.address).await?;
+            command(&mut listening, &[b"SUBSCRIBE", self.channel.as_bytes()]).await?;
+            match reply(&mut listening).await? {
+                Reply::List(parts) if parts.first().is_some_and(|kind| kind == b"subscribe") => {}
+                other => return Err(unexpected(other)),
+            }
+            Ok((listening, connect(&self.address).await?))
+        };
+        timeout(self.limit, both).await?
+    }
+
+    /// Returns when all is published and no more can come.
+    async fn exchange(
+        &mut self,
+        listening: Stream,
+        publishing: Stream,
+        hear: &impl AsyncFn(Heard),
+    ) -> io::Result<()> {
+        let Connection {
+            channel,
+            limit,
+            lines,
+            state,
+            id,
+            number,
+            unconfirmed,
+            heard,
+            ..
+        } = self;
+        let over = Latch::new();
+        let publish = async {
+            let mut stream = publishing;
+            // How long to wait after a refusal.
+            let mut pause = None;
+            loop {
+                if unconfirmed.is_empty() {
+                    match lines.recv().await {
+                        Ok(line) => unconfirmed.push_back(numbered(*id, number, state, &line)),
+                        Err(_) => return Ok(()),
+                    }
+                }
+                while unconfirmed.len() < BATCH
+                    && let Ok(line) = lines.try_recv()
+                {
+                    unconfirmed.push_back(numbered(*id, number, state, &line));
+                }
+                let publish = async {
+                    let mut batch = Vec::new();
+                    for payload in unconfirmed.iter() {
+                        command(&mut batch, &[b"PUBLISH", channel.as_bytes(), payload]).await?;
+                    }
+                    stream.write_all(&batch).await?;
+                    stream.flush().await?;
+                    let mut refusal = None;
+                    let mut refused = 0;
+                    for _ in 0..unconfirmed.len() {
+                        match reply(&mut stream).await? {
+                            // The others take no line that is older than one that they have.
+                            Reply::Number => {
+                                drop(unconfirmed.drain(..=std::mem::take(&mut refused)))
+                            }
+                            Reply::Error(error) => {
+                                refused += 1;
+                                refusal = Some(error);
+                            }
+                            other => return Err(unexpected(other)),
+                        }
+                    }
+                    Ok(refusal.filter(|_| refused > 0))
+                };
+                let refusal = timeout(*limit, publish).await??;
+                state.takes.store(refusal.is_none(), Ordering::Relaxed);
+                match (refusal, pause) {
+                    (None, None) => {}
+                    (None, Some(_)) => {
+                        pause = None;
+                        hear(Heard::Taken).await;
+                    }
+                    (Some(error), _) if lines.is_closed() => return Err(error),
+                    (Some(error), before) => {
+                        let next = before.map_or(FIRST_PAUSE, |pause| LONGEST_PAUSE.min(2 * pause));
+                        pause = Some(next);
+                        if before.is_none() {
+                            hear(Heard::Refused(error)).await;
+                        }
+                        sleep(next).await;
+                    }
+                }
+            }
+        };
+        let listen = async {
+            let (reader, mut writer) = split(listening);
+            let mut reader = BufReader::new(reader);
+            loop {
+                let ended = async {
+                    over.wait().await;
+                    Ok(None)
+                };
+                let next = async { reply(&mut reader).await.map(Some) };
+                let mut next = Box::pin(future::or(ended, next));
+                let reply = match timeout(*limit, next.as_mut()).await {
+                    Ok(reply) => reply?,
+                    // It may have nothing to say.
+                    Err(_) => {
+                        timeout(*limit, command(&mut writer, &[b"PING"])).await??;
+                        timeout(*limit, next).await??
+                    }
+                };
+                let parts = match reply {
+                    Some(Reply::List(parts)) => parts,
+                    Some(other) => return Err(unexpected(other)),
+                    None => return Ok(()),
+                };
+                let [kind, _, payload] = &parts[..] else {
+                    continue;
+                };
+                if kind != b"message" {
+                    continue;
+                }
+                // Anybody may publish anything on the channel.
+                let Some((server, number, line)) = parsed(payload) else {
+                    continue;
+                };
+                if server == *id {
+                    continue;
+                }
+                if heard.len() >= SERVERS {
+                    heard.clear();
+                }
+                let last = heard.entry(server).or_insert(number.saturating_sub(1));
+                if number <= *last {
+                    continue;
+                }
+                let lost = number - *last - 1;
+                *last = number;
+                if lost > 0 {
+                    hear(Heard::Lost(lost)).await;
+                }
+                hear(Heard::Line(line)).await;
+            }
+        };
+        // What is being heard is heard to its end.
+        let publish = async {
+            let published = publish.await;
+            over.set();
+            Ok(published)
+        };
+        let (published, ()) = future::try_zip(publish, listen).await?;
+        published
+    }
+}
+
+trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Socket for S {}
+
+type Stream = BufReader<Box<dyn Socket>>;
+
+async fn connect(address: &str) -> io::Result<Stream> {
+    #[cfg(unix)]
+    if address.starts_with('/') {
+        let stream = polder::net::unix::UnixStream::connect(address).await?;
+        return Ok(BufReader::new(Box::new(stream)));
+    }
+    let stream = TcpStream::connect(address).await?;
+    stream.set_nodelay(true)?;
+    Ok(BufReader::new(Box::new(stream)))
+}
+
+/// A line with the id of this server and a number. What was lost has a number, too.
+fn numbered(id: u64, number: &mut u64, state: &State, line: &str) -> Vec<u8> {
+    *number += 1 + state.lost.swap(0, Ordering::Relaxed);
+    format!("{id:x} {number} {line}").into_bytes()
+}
+
+/// Whose line it is, its number, and the line, of which there is one.
+fn parsed(payload: &[u8]) -> Option<(u64, u64, String)> {
+    let payload = String::from_utf8_lossy(payload);
+    let (id, rest) = payload.split_once(' ')?;
+    let (number, line) = rest.split_once(' ')?;
+    let line = line.lines().next()?;
+    let id = u64::from_str_radix(id, 16).ok()?;
+    Some((id, number.parse().ok()?, format!("{line}\n")))
+}
+
+async fn command(stream: &mut (impl AsyncWrite + Unpin), parts: &[&[u8]]) -> io::Result<()> {
+    let mut bytes = format!("*{}\r\n", parts.len()).into_bytes();
+    for part in parts {
+        bytes.extend_from_slice(format!("${}\r\n", part.len()).as_bytes());
+        bytes.extend_from_slice(part);
+        bytes.extend_from_slice(b"\r\n");
+    }
+    stream.write_all(&bytes).await?;
+    stream.flush().await
+}
+
+/// What the broker answers, as far as it matters.
+#[derive(Debug)]
+enum Reply {
+    Number,
+    Text,
+    Error(io::Error),
+    /// Strings; of a number, its digits.
+    List(Vec<Vec<u8>>),
+}
+
+async fn reply(stream: &mut (impl AsyncBufRead + Unpin)) -> io::Result<Reply> {
+    let head = head(stream).await?;
+    match (head.first(), &head[1..]) {
+        (Some(b':'), _) => Ok(Reply::Number),
+        (Some(b'+'), _) => Ok(Reply::Text),
+        (Some(b'-'), text) => {
+            let text = String::from_utf8_lossy(text);
+            Ok(Reply::Error(io::Error::other(text)))
+        }
+        (Some(b'*'), count) => {
+            let mut parts = Vec::new();
+            let count = length(count)?;
+            if count > MOST_PARTS {
+                return Err(invalid(&head));
+            }
+            for _ in 0..count {
+                parts.push(part(stream).await?);
+            }
+            Ok(Reply::List(parts))
+        }
+        _ => Err(invalid(&head)),
+    }
+}
+
+async fn part(stream: &mut (impl AsyncBufRead + Unpin)) -> io::Result<Vec<u8>> {
+    let mut head = head(stream).await?;
+    match head.first() {
+        Some(b':') => Ok(head.split_off(1)),
+        Some(b'$') => {
+            let length = length(&head[1..])?;
+            if length > LONGEST {
+                return Err(invalid(&head));
+            }
+            let mut bytes = vec![0; length + 2];
+            stream.read_exact(&mut bytes).await?;
+            bytes.truncate(length);
+            Ok(bytes)
+        }
+        _ => Err(invalid(&head)),
+    }
+}
+
+/// Reads a line, and returns it without its end. It is not empty.
+async fn head(stream: &mut (impl AsyncBufRead + Unpin)) -> io::Result<Vec<u8>> {
+    let mut line = Vec::new();
+    stream
+        .take(LONGEST_HEAD)
+        .read_until(b'\n', &mut line)
+        .await?;
+    match line.strip_suffix(b"\r\n") {
+        Some(line) if !line.is_empty() => Ok(line.to_vec()),
+        _ if line.is_empty() => Err(io::ErrorKind::UnexpectedEof.into()),
+        _ => Err(invalid(&line)),
+    }
+}
+
+fn length(digits: &[u8]) -> io::Result<usize> {
+    let number = std::str::from_utf8(digits).ok();
+    let number = number.and_then(|digits| digits.parse().ok());
+    number.ok_or_else(|| invalid(digits))
+}
+
+fn invalid(bytes: &[u8]) -> io::Error {
+    let text = format!("this is no answer of redis: {}", bytes.escape_ascii());
+    io::Error::new(io::ErrorKind::InvalidData, text)
+}
+
+fn unexpected(reply: Reply) -> io::Error {
+    match reply {
+        Reply::Error(error) => error,
+        reply => {
+            let text = format!("this is not what redis was asked for: {reply:?}");
+            io::Error::new(io::ErrorKind::InvalidData, text)
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! zbus: two peers, and a bus with an independent client.
+
+use std::process::Command;
+use std::time::Duration;
+
+use polder::time::sleep;
+use polder::{Backend, unblock};
+use zbus::connection::Builder;
+
+use crate::everywhere;
+use crate::shared::{Bus, client};
+
+/// What zbus makes available on the bus.
+struct Squares;
+
+#[zbus::interface(name = "org.example.Squares")]
+impl Squares {
+    async fn square(&self, number: u32) -> u32 {
+        // A task's, and a timer's, between the call and its answer.
+        polder::spawn(sleep(Duration::from_micros(100))).await;
+        number * number
+    }
+}
+
+/// zbus brings an executor, on a thread of its own, and waits with async-io: with that as the
+/// backend, for what wakes the worker that sleeps beside it.
+#[test]
+fn zbus_talks_to_a_peer() {
+    async fn call(number: u32) -> zbus::Result<u32> {
+        let (near, far) = std::os::unix::net::UnixStream::pair()?;
+        let server = Builder::async_io_unix_stream(near)
+            .server(zbus::Guid::generate())?
+            .p2p()
+            .serve_at("/squares", Squares)?
+            .build();
+        let client = Builder::async_io_unix_stream(far).p2p().build();
+        let (server, client) = polder::future::zip(server, client).await;
+        let (_server, client) = (server?, client?);
+        let (path, interface) = ("/squares", Some("org.example.Squares"));
+        let reply = client.call_method(None::<&str>, path, interface, "Square", &number);
+        reply.await?.body().deserialize()
+    }
+    everywhere(|backend| async move {
+        let calls = match backend {
+            Backend::AsyncIo => 100,
+            _ => 5,
+        };
+        for number in 0..calls {
+            let square = call(number).await.expect("it answers");
+            assert_eq!(square, number * number);
+        }
+    });
+}
+
+/// The names and the messages pass through a real bus; the last who asks is dbus-send.
+#[test]
+fn zbus_serves_its_clients_and_dbus_send_on_a_bus() {
+    everywhere(|_| async {
+        let (Some(bus), Some(_)) = (unblock(Bus::start).await, client("dbus-send")) else {
+            return;
+        };
+        let connection = || Builder::address(&*bus.address).expect("an address");
+        let server = connection()
+            .name("org.example.Squares")
+            .expect("a name")
+            .serve_at("/squares", Squares)
+            .expect("a path");
+        let server = server.build().await.expect("the bus takes it");
+        let client = connection().build().await.expect("the bus takes it");
+        let calls = (0..20_u32).map(|number| {
+            let client = client.clone();
+            polder::spawn(async move {
+                let name = Some("org.example.Squares");
+                let reply = client.call_method(name, "/squares", name, "Square", &number);
+                let reply = reply.await.expect("an answer");
+                let square: u32 = reply.body().deserialize().expect("a number");
+                assert_eq!(square, number * number);
+            })
+        });
+        for call in calls.collect::<Vec<_>>() {
+            call.await;
+        }
+        let mut command = Command::new("dbus-send");
+        command.arg(format!("--bus={}", bus.address));
+        command.args(["--print-reply=literal", "--dest=org.example.Squares"]);
+        command.args(["/squares", "org.example.Squares.Square", "uint32:7"]);
+        let output = unblock(move || command.output()).await.expect("it runs");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(said.trim(), "uint32 49", "{output:?}");
+        server.close().await.expect("it can be closed");
+    });
+}

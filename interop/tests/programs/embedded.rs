@@ -1,0 +1,44 @@
+//! `in_glib` and `in_libuv`: a runtime inside the loop of another library.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+
+use polder::Backend;
+
+use crate::support::*;
+
+/// How often the other loop's timer has ticked.
+fn ticks(client: &mut BufReader<TcpStream>) -> u64 {
+    client.get_mut().write_all(b"?\n").expect("it takes a line");
+    let mut line = String::new();
+    client.read_line(&mut line).expect("an answer in time");
+    line.trim_end().parse().expect("a number")
+}
+
+fn embeds(binary: &str) {
+    for backend in Backend::available() {
+        let server = Server::start(binary, backend, &[]);
+        let mut clients: Vec<_> = (0..20).map(|_| BufReader::new(server.connect())).collect();
+        let first = ticks(&mut clients[0]);
+        // Both go on: the other loop's timer ticks, and everyone is answered meanwhile.
+        while ticks(&mut clients[0]) < first + 5 {
+            for client in &mut clients {
+                assert!(ticks(client) >= first, "on {backend}");
+            }
+        }
+        drop(clients);
+        server.stops();
+    }
+}
+
+#[test]
+#[cfg(feature = "glib")]
+fn glibs_main_loop_drives_a_runtime_on_every_backend() {
+    embeds(env!("CARGO_BIN_EXE_in_glib"));
+}
+
+#[test]
+#[cfg(feature = "libuv")]
+fn libuvs_loop_drives_a_runtime_on_every_backend() {
+    embeds(env!("CARGO_BIN_EXE_in_libuv"));
+}

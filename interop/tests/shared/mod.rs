@@ -1,0 +1,170 @@
+//! What the tests of programs and of crates share: processes, and the servers of others.
+
+// Each test uses some of it.
+#![allow(dead_code)]
+
+use std::io::{self, BufRead, BufReader};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// What any single step may take on a loaded machine; far beyond what one needs.
+pub const LIMIT: Duration = Duration::from_secs(60);
+
+/// The program of this name; `None`, with words, where it is not installed. Those that are named in
+/// `INTEROP_CLIENTS` have to be there: `ci/interop.sh` names what it has installed.
+pub fn client(name: &str) -> Option<Command> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).any(|folder| folder.join(name).is_file());
+    found_or_told(name, found.then(|| Command::new(name)))
+}
+
+pub fn found_or_told(name: &str, command: Option<Command>) -> Option<Command> {
+    if command.is_none() {
+        let text = format!("{name} is not there: what it would show is not tested");
+        let needed = std::env::var("INTEROP_CLIENTS").unwrap_or_default();
+        assert!(!needed.split(' ').any(|needed| needed == name), "{text}");
+        eprintln!("{text}");
+    }
+    command
+}
+
+/// A process that does not outlive its test.
+pub struct Process(pub Child);
+
+impl Process {
+    pub fn start(command: &mut Command) -> Process {
+        let child = command.spawn();
+        Process(child.unwrap_or_else(|error| panic!("{command:?}: {error}")))
+    }
+
+    pub fn end(&mut self) -> ExitStatus {
+        let start = Instant::now();
+        loop {
+            if let Some(end) = self.0.try_wait().expect("it can be waited for") {
+                return end;
+            }
+            assert!(start.elapsed() < LIMIT, "still running after {LIMIT:?}");
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    pub fn signal(&self, signal: libc::c_int) {
+        let id = libc::pid_t::try_from(self.0.id()).expect("an id fits");
+        // SAFETY: this sends a signal and touches no memory. The id is the child's still: nobody
+        // has seen its end.
+        let result = unsafe { libc::kill(id, signal) };
+        assert_eq!(result, 0, "{}", io::Error::last_os_error());
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Does nothing where its end was seen already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A redis server of the test's own, that keeps nothing on disk. It listens on a Unix socket and on
+/// a port.
+pub struct Redis {
+    process: Process,
+    pub socket: PathBuf,
+    pub address: SocketAddr,
+}
+
+impl Redis {
+    /// `None`, with words, where it is not installed. `test` tells one test's socket from
+    /// another's.
+    pub fn start(test: &str) -> Option<Redis> {
+        client("redis-server")?;
+        let socket = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("redis-{test}"));
+        // Somebody else may get the port before redis does: then it ends, and gets another one.
+        for _ in 0..20 {
+            let free = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
+            let address = free.expect("a port");
+            if let Some(process) = Redis::process(&socket, address) {
+                return Some(Redis {
+                    process,
+                    socket,
+                    address,
+                });
+            }
+        }
+        panic!("redis-server does not start");
+    }
+
+    /// `None` if it has ended.
+    fn process(socket: &PathBuf, address: SocketAddr) -> Option<Process> {
+        let _ = std::fs::remove_file(socket);
+        let mut command = Command::new("redis-server");
+        command.args(["--bind", "127.0.0.1", "--port"]);
+        command.arg(address.port().to_string());
+        command.arg("--unixsocket").arg(socket);
+        command.args(["--save", "", "--appendonly", "no"]);
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        let mut process = Process::start(&mut command);
+        let start = Instant::now();
+        while UnixStream::connect(socket).is_err() || TcpStream::connect(address).is_err() {
+            if process
+                .0
+                .try_wait()
+                .expect("it can be waited for")
+                .is_some()
+            {
+                return None;
+            }
+            assert!(start.elapsed() < LIMIT, "redis-server does not listen");
+            thread::sleep(Duration::from_millis(2));
+        }
+        Some(process)
+    }
+
+    pub fn signal(&self, signal: libc::c_int) {
+        self.process.signal(signal);
+    }
+
+    /// Its end, without a word to its clients.
+    pub fn kill(&mut self) {
+        self.process.signal(libc::SIGKILL);
+        self.process.end();
+    }
+
+    /// Another one, in the place of one that has been killed.
+    pub fn again(&mut self) {
+        let process = Redis::process(&self.socket, self.address);
+        self.process = process.expect("the port is still free");
+    }
+}
+
+/// A bus of the test's own.
+pub struct Bus {
+    _process: Process,
+    pub address: String,
+}
+
+impl Bus {
+    /// `None`, with words, where it is not installed.
+    pub fn start() -> Option<Bus> {
+        let mut command = client("dbus-daemon")?;
+        let folder = env!("CARGO_TARGET_TMPDIR");
+        command.args(["--session", "--nofork", "--nopidfile", "--print-address"]);
+        command.arg(format!("--address=unix:dir={folder}"));
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        // It complains that it may not raise its limit of descriptors.
+        command.stderr(Stdio::null());
+        let mut process = Process::start(&mut command);
+        let stdout = process.0.stdout.take().expect("it is piped");
+        let mut address = String::new();
+        let read = BufReader::new(stdout).read_line(&mut address);
+        read.expect("it says where it listens");
+        Some(Bus {
+            _process: process,
+            address: address.trim_end().into(),
+        })
+    }
+}

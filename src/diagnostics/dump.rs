@@ -1,0 +1,752 @@
+//! What a runtime is at: its workers, its tasks, and what each of these waits for.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Write};
+use std::panic::Location;
+use std::time::{Duration, Instant, SystemTime};
+
+use super::sockets::{Described, describe};
+use crate::poller::Backend;
+use crate::reactor::{self, Direction, MAIN_FUTURE, SourceKind, SourceWait, now, since_tick};
+use crate::scheduler::{self, Leaf, Shared, SharedSnapshot, State, TaskRecord, Waits};
+use crate::sys::{self, AsRawDescriptor};
+use crate::task::{Id, Name};
+
+/// What a runtime is at: of [`Runtime::dump`](crate::Runtime::dump).
+///
+/// Printed, it is text for people, in which tasks that were spawned at the same place and wait for
+/// the same kind of thing are put together; [`json`](Self::json) is for tools.
+///
+/// **Taking it disturbs nobody for long.** No task is polled for it, and none has to be prepared.
+/// Each worker is asked what only it knows, and answers between two polls; its tasks pause while it
+/// does, the longer the more there are. One that has not come round to it after 100 ms is
+/// [`Silent`](WorkerState::Silent), and told with the task that keeps it. So a dump takes no longer
+/// than that, and a little for each task, also where workers are stuck. It is not of one moment:
+/// tasks go on meanwhile.
+///
+/// ```
+/// use polder::diagnostics::{TaskState, Wait};
+/// use polder::event::Event;
+/// use std::sync::Arc;
+///
+/// let runtime = polder::Runtime::new()?;
+/// let event = Arc::new(Event::new());
+/// let waits = runtime.spawn_named("waits", async move { event.wait().await });
+/// runtime.turn(std::time::Duration::ZERO);
+///
+/// let dump = runtime.dump();
+/// let task = dump.tasks.iter().find(|task| task.id == Some(waits.id())).unwrap();
+/// assert_eq!(task.name.as_ref().unwrap(), "waits");
+/// assert_eq!(task.state, TaskState::Waiting);
+/// assert!(matches!(task.waits_for[..], [Wait::Event(_)]));
+/// print!("{dump}");
+/// # std::io::Result::Ok(())
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Dump {
+    /// When it was taken.
+    pub at: SystemTime,
+    /// Which backend polls the kernel.
+    pub backend: Backend,
+    /// With [several](crate::runtime::Builder::workers), the last one is that of the thread that
+    /// made the runtime.
+    pub workers: Vec<WorkerDump>,
+    /// The tasks, and the futures of [`block_on`](crate::block_on).
+    pub tasks: Vec<TaskDump>,
+    /// How many tasks there are that nobody could tell: those that stay with a worker which has not
+    /// answered or is not driven, those in their first poll, and those on the way to a worker.
+    pub untold: usize,
+}
+
+/// What a worker is at.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct WorkerDump {
+    /// Which one it is.
+    pub index: usize,
+    /// What it does.
+    pub state: WorkerState,
+    /// How many tasks it owns.
+    pub tasks: usize,
+    /// How many sources are registered with its poller.
+    pub sources: usize,
+}
+
+/// What a worker does.
+///
+/// Workers hardly ever read the clock. So how long they have been at something is known no better
+/// than since their last reading: at most so long.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum WorkerState {
+    /// It sleeps until something comes.
+    Parked {
+        /// For how long, at most.
+        since: Duration,
+    },
+    /// It is awake, and answers.
+    Awake,
+    /// The dump was taken on its thread, within this task, or between tasks.
+    Here {
+        /// The task.
+        task: Option<RunningTask>,
+    },
+    /// No call drives it, nor does the foreign loop turn that it is embedded in: its tasks make no
+    /// progress. Which ones they are is known on its thread only.
+    NotDriven,
+    /// It has not answered: it computes or blocks, in a poll of this task, or elsewhere (the future
+    /// of `block_on`, a waker).
+    Silent {
+        /// The task.
+        task: Option<RunningTask>,
+        /// For how long, at most.
+        since: Duration,
+    },
+}
+
+/// A task that runs, or a future of [`block_on`](crate::block_on).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct RunningTask {
+    /// Its id. `None` for a future of `block_on`, which is no task.
+    pub id: Option<Id>,
+    /// Where it was spawned, or where `block_on` was called.
+    pub spawned_at: &'static Location<'static>,
+}
+
+impl RunningTask {
+    /// From what a worker shows.
+    pub(super) fn new((id, spawned_at): (u64, &'static Location<'static>)) -> RunningTask {
+        let id = Id::from_u64(id).filter(|_| id != MAIN_FUTURE);
+        RunningTask { id, spawned_at }
+    }
+}
+
+/// What a task is at.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct TaskDump {
+    /// `None` for a future of [`block_on`](crate::block_on), which is no task.
+    pub id: Option<Id>,
+    /// Its name, if it has one.
+    pub name: Option<Name>,
+    /// Where it was spawned, or where `block_on` was called.
+    pub spawned_at: &'static Location<'static>,
+    /// How long ago that was, at most: see [`WorkerState`].
+    pub age: Duration,
+    /// The worker that it belongs to. `None` if none has taken it yet.
+    pub worker: Option<usize>,
+    /// What it is at.
+    pub state: TaskState,
+    /// What it waits for, as far as that is known: see [`Wait`]. Empty if it does not wait.
+    pub waits_for: Vec<Wait>,
+    /// How many times it was polled. After 2^32 that begins anew.
+    pub polls: u32,
+    /// How long ago its last poll began, at most: see [`WorkerState`].
+    pub last_polled: Duration,
+}
+
+/// What a task is at.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[non_exhaustive]
+pub enum TaskState {
+    /// It was never polled.
+    New,
+    /// It was woken, and waits for its worker.
+    Ready,
+    /// It is being polled.
+    Running,
+    /// It waits to be woken.
+    Waiting,
+}
+
+/// What a task waits for. One that waits for several things at once has several.
+#[derive(Clone, PartialEq, Debug)]
+#[non_exhaustive]
+pub enum Wait {
+    /// A socket, or another descriptor.
+    Socket {
+        /// Its number.
+        descriptor: i64,
+        /// What it is: `TCP`, `UDP`, `Unix stream`, `Unix datagram`, `socket`, `descriptor`.
+        kind: &'static str,
+        /// Whether the task waits to write; to read or accept if not.
+        writes: bool,
+        /// Its own address.
+        local: Option<String>,
+        /// Its peer's.
+        peer: Option<String>,
+        /// It is readable, and the task, which was woken for it, does not wait for it again: what
+        /// would read is not polled any more, or is busy with something else. (One that has read,
+        /// and awaits another thing while its peer sends on, is told so too; and one that is woken
+        /// for it just now may be. Not known the first time that a task waits for a socket, nor
+        /// where several wait for it.)
+        ready_unread: bool,
+    },
+    /// A timer.
+    Timer {
+        /// When it is due.
+        due: Instant,
+    },
+    /// An [`Event`](crate::event::Event), by its address.
+    Event(usize),
+    /// A [`Latch`](crate::event::Latch), by its address.
+    Latch(usize),
+    /// Another task, or a function given to `unblock`, which has an id too.
+    Task(Id),
+    /// The next of a [`TaskSet`](crate::TaskSet), by its address.
+    TaskSet(usize),
+    /// A thread that does something that blocks.
+    Blocking,
+    /// The resolver of names.
+    Lookup,
+    /// One of these signals, by number. (Those from 60 on are not told.)
+    Signal(Vec<i32>),
+    /// Something that polder does not know: a channel or lock of another crate, or a waker that
+    /// another crate has wrapped.
+    Elsewhere,
+}
+
+impl Dump {
+    /// `own` is a worker of this thread, and what it tells.
+    pub(crate) fn of(
+        shared: &Shared,
+        own: Option<(usize, scheduler::WorkerSnapshot)>,
+        patience: Duration,
+    ) -> Dump {
+        let live = shared.live_tasks();
+        let snapshot = SharedSnapshot::take(shared, own, patience);
+        let now = now();
+        let workers: Vec<WorkerDump> = (snapshot.workers.iter().enumerate())
+            .map(|(index, record)| {
+                let task = record.running.map(RunningTask::new);
+                let since = since_tick(record.tick, now);
+                WorkerDump {
+                    index,
+                    state: match record.state {
+                        State::Parked => WorkerState::Parked { since },
+                        State::Awake => WorkerState::Awake,
+                        State::Here => WorkerState::Here { task },
+                        State::NotDriven => WorkerState::NotDriven,
+                        State::Silent => WorkerState::Silent { task, since },
+                    },
+                    tasks: record.load,
+                    sources: record.sources,
+                }
+            })
+            .collect();
+        let mut tasks: Vec<TaskDump> = (snapshot.tasks.into_iter())
+            .map(|(worker, record)| task(shared, &workers, worker, record, now))
+            .collect();
+        // The oldest ids first: they are near the order of spawning.
+        tasks.sort_by_key(|task| task.id);
+        let told = tasks.iter().filter(|task| task.id.is_some()).count();
+        Dump {
+            at: SystemTime::now(),
+            backend: shared.main().reactor.poller().backend(),
+            workers,
+            untold: live.saturating_sub(told),
+            tasks,
+        }
+    }
+
+    /// Returns the same as JSON: one object, on one line.
+    ///
+    /// Durations are in seconds; text that is not printable is escaped.
+    ///
+    /// ```
+    /// let runtime = polder::Runtime::new()?;
+    /// runtime.spawn_named("\"quoted\"", std::future::pending::<()>()).detach();
+    /// let json = runtime.dump().json();
+    /// assert!(json.starts_with(r#"{"at":"#), "{json}");
+    /// assert!(json.contains(r#""name":"\"quoted\"""#), "{json}");
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn json(&self) -> String {
+        let mut out = String::new();
+        // Writing to a string does not fail.
+        let _ = self.write_json(&mut out);
+        out
+    }
+
+    fn write_json(&self, out: &mut String) -> fmt::Result {
+        let at = self.at.duration_since(SystemTime::UNIX_EPOCH);
+        let at = at.unwrap_or_default().as_secs_f64();
+        write!(
+            out,
+            "{{\"at\":{at:.3},\"backend\":\"{}\",\"untold\":{},\"workers\":[",
+            self.backend.name(),
+            self.untold
+        )?;
+        for (index, worker) in self.workers.iter().enumerate() {
+            let comma = if index > 0 { "," } else { "" };
+            let (state, task, since) = match worker.state {
+                WorkerState::Parked { since } => ("parked", None, Some(since)),
+                WorkerState::Awake => ("awake", None, None),
+                WorkerState::Here { task } => ("here", task, None),
+                WorkerState::NotDriven => ("not driven", None, None),
+                WorkerState::Silent { task, since } => ("silent", task, Some(since)),
+            };
+            write!(
+                out,
+                "{comma}{{\"index\":{},\"state\":\"{state}\",\"tasks\":{},\"sources\":{}",
+                worker.index, worker.tasks, worker.sources
+            )?;
+            if let Some(since) = since {
+                write!(out, ",\"since\":{:.3}", since.as_secs_f64())?;
+            }
+            if let Some(task) = task {
+                match task.id {
+                    Some(id) => write!(out, ",\"task\":{id}")?,
+                    None => out.push_str(",\"task\":null"),
+                }
+                out.push_str(",\"spawned_at\":");
+                write_json_text(out, &task.spawned_at.to_string())?;
+            }
+            out.push('}');
+        }
+        out.push_str("],\"tasks\":[");
+        for (index, task) in self.tasks.iter().enumerate() {
+            let comma = if index > 0 { "," } else { "" };
+            write!(out, "{comma}{{\"id\":")?;
+            match task.id {
+                Some(id) => write!(out, "{id}")?,
+                None => out.push_str("null"),
+            }
+            if let Some(name) = &task.name {
+                out.push_str(",\"name\":");
+                write_json_text(out, name)?;
+            }
+            out.push_str(",\"spawned_at\":");
+            write_json_text(out, &task.spawned_at.to_string())?;
+            if let Some(worker) = task.worker {
+                write!(out, ",\"worker\":{worker}")?;
+            }
+            write!(
+                out,
+                ",\"age\":{:.3},\"state\":\"{}\",\"polls\":{},\"last_polled\":{:.3},\"waits_for\":[",
+                task.age.as_secs_f64(),
+                task.state.name(),
+                task.polls,
+                task.last_polled.as_secs_f64()
+            )?;
+            for (index, wait) in task.waits_for.iter().enumerate() {
+                out.push_str(if index > 0 { "," } else { "" });
+                wait.write_json(out)?;
+            }
+            out.push_str("]}");
+        }
+        out.push_str("]}");
+        Ok(())
+    }
+}
+
+/// What is known of a task, in words of the interface.
+fn task(
+    shared: &Shared,
+    workers: &[WorkerDump],
+    worker: Option<usize>,
+    record: TaskRecord,
+    now: Instant,
+) -> TaskDump {
+    let on = worker.and_then(|index| workers.get(index));
+    let runs = record.runs
+        || on.is_some_and(|worker| match worker.state {
+            WorkerState::Here { task } | WorkerState::Silent { task, .. } => {
+                task.is_some_and(|task| task.id.is_some() && task.id == record.id)
+            }
+            _ => false,
+        });
+    let state = match record.waits {
+        _ if runs => TaskState::Running,
+        Waits::Nothing if record.polls == 0 => TaskState::New,
+        Waits::Nothing => TaskState::Ready,
+        _ => TaskState::Waiting,
+    };
+    let mut waits_for = Vec::new();
+    if state == TaskState::Waiting {
+        let sources = record.sources.iter();
+        waits_for.extend(sources.filter_map(|(worker, wait)| {
+            let reactor = &shared.remotes().get(*worker)?.reactor;
+            (reactor.with_source(wait.token, |source| socket(source, wait))).flatten()
+        }));
+        waits_for.extend(record.timers.iter().map(|&due| Wait::Timer { due }));
+        match record.waits {
+            Waits::For(leaf) => waits_for.extend(of_leaf(leaf)),
+            _ if waits_for.iter().all(Wait::is_unread) => waits_for.push(Wait::Elsewhere),
+            _ => {}
+        }
+    }
+    TaskDump {
+        id: record.id,
+        name: record.name,
+        spawned_at: record.site,
+        age: since_tick(record.spawned, now),
+        worker,
+        state,
+        waits_for,
+        polls: record.polls,
+        last_polled: since_tick(record.polled, now),
+    }
+}
+
+/// `None` if the task was woken, and the source is not ready: it does not wait for that.
+///
+/// What was seen is of the past by now: a task that was woken may have read, and wait again. So the
+/// source is asked once more, after the kernel was.
+fn socket(source: &reactor::Source, wait: &SourceWait) -> Option<Wait> {
+    let descriptor = source.descriptor();
+    let writes = wait.direction == Direction::Write;
+    let mut ready_unread = false;
+    if !wait.is_waiting {
+        let is_readable = !writes && sys::is_ready(&descriptor, false).unwrap_or(false);
+        ready_unread = !source.is_waited_with(wait.waker, wait.direction)?;
+        if ready_unread && !is_readable {
+            return None;
+        }
+    }
+    let Described { kind, local, peer } = match source.kind() {
+        SourceKind::Lent | SourceKind::Other => describe(descriptor),
+        SourceKind::TcpStream => Described {
+            kind: "TCP",
+            ..describe(descriptor)
+        },
+        SourceKind::UnixStream => Described {
+            kind: "Unix stream",
+            ..describe(descriptor)
+        },
+    };
+    Some(Wait::Socket {
+        descriptor: descriptor.as_raw_descriptor() as i64,
+        kind,
+        writes,
+        local,
+        peer,
+        ready_unread,
+    })
+}
+
+fn of_leaf(leaf: Leaf) -> Option<Wait> {
+    Some(match leaf {
+        Leaf::Event(address) => Wait::Event(address),
+        Leaf::Latch(address) => Wait::Latch(address),
+        Leaf::Task(id) => Wait::Task(Id::from_u64(id)?),
+        Leaf::TaskSet(address) => Wait::TaskSet(address),
+        #[cfg(feature = "blocking")]
+        Leaf::Blocking => Wait::Blocking,
+        #[cfg(feature = "net")]
+        Leaf::Lookup => Wait::Lookup,
+        #[cfg(feature = "signal")]
+        Leaf::Signal(numbers) => {
+            let all = 0..u64::BITS as i32;
+            Wait::Signal(all.filter(|number| numbers >> number & 1 == 1).collect())
+        }
+    })
+}
+
+impl TaskState {
+    fn name(self) -> &'static str {
+        match self {
+            TaskState::New => "new",
+            TaskState::Ready => "ready",
+            TaskState::Running => "running",
+            TaskState::Waiting => "waiting",
+        }
+    }
+}
+
+impl Wait {
+    fn is_unread(&self) -> bool {
+        matches!(
+            self,
+            Wait::Socket {
+                ready_unread: true,
+                ..
+            }
+        )
+    }
+
+    /// What tasks that wait for the same kind of thing have in common.
+    fn summary(&self) -> String {
+        match self {
+            Wait::Socket {
+                kind,
+                writes,
+                ready_unread,
+                ..
+            } => match (ready_unread, writes) {
+                (true, _) => format!("does not read {kind}, which is readable"),
+                (false, true) => format!("writes {kind}"),
+                (false, false) => format!("reads {kind}"),
+            },
+            Wait::Timer { .. } => "timer".into(),
+            Wait::Event(_) => "event".into(),
+            Wait::Latch(_) => "latch".into(),
+            Wait::Task(_) => "task".into(),
+            Wait::TaskSet(_) => "task set".into(),
+            Wait::Blocking => "blocking call".into(),
+            Wait::Lookup => "name lookup".into(),
+            Wait::Signal(_) => "signal".into(),
+            Wait::Elsewhere => "elsewhere".into(),
+        }
+    }
+
+    /// One task's own.
+    fn detail(&self) -> String {
+        match self {
+            Wait::Socket {
+                descriptor,
+                local,
+                peer,
+                ..
+            } => {
+                let mut text = self.summary();
+                for (arrow, address) in [("", local), ("<-> ", peer)] {
+                    if let Some(address) = address {
+                        let _ = write!(text, " {arrow}{}", address.escape_debug());
+                    }
+                }
+                let _ = write!(text, " (descriptor {descriptor})");
+                text
+            }
+            Wait::Timer { due } => {
+                let now = now();
+                match due.checked_duration_since(now) {
+                    Some(left) => format!("timer due in {}", Brief(left)),
+                    None => format!("timer overdue by {}", Brief(now - *due)),
+                }
+            }
+            Wait::Event(address) => format!("event {address:#x}"),
+            Wait::Latch(address) => format!("latch {address:#x}"),
+            Wait::Task(id) => format!("task {id}"),
+            Wait::TaskSet(address) => format!("task set {address:#x}"),
+            Wait::Signal(numbers) => format!("signal {numbers:?}"),
+            Wait::Blocking | Wait::Lookup | Wait::Elsewhere => self.summary(),
+        }
+    }
+
+    fn write_json(&self, out: &mut String) -> fmt::Result {
+        match self {
+            Wait::Socket {
+                descriptor,
+                kind,
+                writes,
+                local,
+                peer,
+                ready_unread,
+            } => {
+                write!(
+                    out,
+                    "{{\"kind\":\"socket\",\"socket\":\"{kind}\",\"descriptor\":{descriptor},\
+                     \"writes\":{writes},\"ready_unread\":{ready_unread}"
+                )?;
+                for (key, address) in [("local", local), ("peer", peer)] {
+                    if let Some(address) = address {
+                        write!(out, ",\"{key}\":")?;
+                        write_json_text(out, address)?;
+                    }
+                }
+                out.push('}');
+                Ok(())
+            }
+            Wait::Timer { due } => {
+                let now = now();
+                let (sign, by) = match due.checked_duration_since(now) {
+                    Some(left) => ("", left),
+                    None => ("-", now - *due),
+                };
+                let by = by.as_secs_f64();
+                write!(out, "{{\"kind\":\"timer\",\"due_in\":{sign}{by:.3}}}")
+            }
+            Wait::Event(address) | Wait::Latch(address) | Wait::TaskSet(address) => {
+                let kind = self.summary();
+                write!(out, "{{\"kind\":\"{kind}\",\"address\":\"{address:#x}\"}}")
+            }
+            Wait::Task(id) => write!(out, "{{\"kind\":\"task\",\"id\":{id}}}"),
+            Wait::Signal(numbers) => {
+                write!(out, "{{\"kind\":\"signal\",\"numbers\":{numbers:?}}}")
+            }
+            Wait::Blocking | Wait::Lookup | Wait::Elsewhere => {
+                write!(out, "{{\"kind\":\"{}\"}}", self.summary())
+            }
+        }
+    }
+}
+
+/// Names and addresses come from users and peers: nothing in them reaches a terminal as it is.
+fn write_json_text(out: &mut String, text: &str) -> fmt::Result {
+    out.push('"');
+    for character in text.chars() {
+        match character {
+            '"' | '\\' => {
+                out.push('\\');
+                out.push(character);
+            }
+            // A quote, which needs no escape here.
+            '\'' => out.push('\''),
+            _ if character.escape_debug().len() > 1 => {
+                for unit in character.encode_utf16(&mut [0; 2]) {
+                    write!(out, "\\u{unit:04x}")?;
+                }
+            }
+            _ => out.push(character),
+        }
+    }
+    out.push('"');
+    Ok(())
+}
+
+/// A duration to the unit that matters.
+struct Brief(Duration);
+
+impl fmt::Display for Brief {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.as_secs() {
+            0 => write!(f, "{} ms", self.0.as_millis()),
+            1..120 => write!(f, "{:.1} s", self.0.as_secs_f64()),
+            seconds @ 120..7_200 => write!(f, "{} min", seconds / 60),
+            seconds => write!(f, "{} h", seconds / 3_600),
+        }
+    }
+}
+
+impl fmt::Display for RunningTask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.id {
+            Some(id) => write!(f, "task {id}, spawned at {}", self.spawned_at),
+            None => write!(f, "block_on, called at {}", self.spawned_at),
+        }
+    }
+}
+
+impl fmt::Display for WorkerState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WorkerState::Parked { since } => write!(f, "parked for at most {}", Brief(*since)),
+            WorkerState::Awake => f.write_str("awake"),
+            WorkerState::Here { task: Some(task) } => write!(f, "here, in {task}"),
+            WorkerState::Here { task: None } => f.write_str("here"),
+            WorkerState::NotDriven => f.write_str("NOT DRIVEN: no call runs its tasks"),
+            WorkerState::Silent { task, since } => {
+                write!(f, "DOES NOT ANSWER, for at most {}: ", Brief(*since))?;
+                match task {
+                    Some(task) => write!(f, "it runs {task}"),
+                    None => f.write_str("it is in the future of block_on, or in a waker"),
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Display for Dump {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let at = self.at.duration_since(SystemTime::UNIX_EPOCH);
+        let tasks = self.tasks.iter().filter(|task| task.id.is_some()).count();
+        writeln!(
+            f,
+            "polder: {}, {}, on {}, at {:.3} s of Unix time",
+            Count(self.workers.len(), "worker"),
+            Count(tasks + self.untold, "task"),
+            self.backend,
+            at.unwrap_or_default().as_secs_f64()
+        )?;
+        for worker in &self.workers {
+            writeln!(
+                f,
+                "worker {}: {}; {}, {}",
+                worker.index,
+                worker.state,
+                Count(worker.tasks, "task"),
+                Count(worker.sources, "source")
+            )?;
+        }
+        let mut groups = BTreeMap::<_, Vec<&TaskDump>>::new();
+        for task in &self.tasks {
+            let waits: Vec<String> = task.waits_for.iter().map(Wait::summary).collect();
+            let place = (task.spawned_at.file(), task.spawned_at.line());
+            let key = (task.id.is_some(), place, task.state, waits.join(" and "));
+            groups.entry(key).or_default().push(task);
+        }
+        for ((_, _, state, waits), group) in &groups {
+            let first = group[0];
+            write!(f, "  {first}")?;
+            let Some(last) = group.last().filter(|_| group.len() > 1) else {
+                continue;
+            };
+            let idle = group.iter().map(|task| task.last_polled);
+            write!(
+                f,
+                "    and {} more there, {}",
+                group.len() - 1,
+                state.name()
+            )?;
+            if !waits.is_empty() {
+                write!(f, " for: {waits}")?;
+            }
+            let longest = idle.max().unwrap_or_default();
+            writeln!(
+                f,
+                " (the last is {}; not polled for at most {})",
+                last.title(),
+                Brief(longest)
+            )?;
+        }
+        match self.untold {
+            0 => Ok(()),
+            untold => writeln!(
+                f,
+                "  {} not told: of a worker that does not answer or is not driven, or on the way",
+                Count(untold, "task")
+            ),
+        }
+    }
+}
+
+/// So many of something.
+struct Count(usize, &'static str);
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plural = if self.0 == 1 { "" } else { "s" };
+        write!(f, "{} {}{plural}", self.0, self.1)
+    }
+}
+
+impl TaskDump {
+    fn title(&self) -> String {
+        let Some(id) = self.id else {
+            return "block_on".into();
+        };
+        match &self.name {
+            Some(name) => format!("task {id} \"{}\"", name.escape_debug()),
+            None => format!("task {id}"),
+        }
+    }
+}
+
+/// Two lines: what it is, and what it waits for.
+impl fmt::Display for TaskDump {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verb = if self.id.is_some() {
+            "spawned"
+        } else {
+            "called"
+        };
+        let times = Count(self.polls as usize, "poll");
+        write!(f, "{}, {verb} at {}", self.title(), self.spawned_at)?;
+        write!(f, ", at most {} old, {times}", Brief(self.age))?;
+        if self.polls > 0 {
+            write!(f, ", last at most {} ago", Brief(self.last_polled))?;
+        }
+        if let Some(worker) = self.worker {
+            write!(f, ", worker {worker}")?;
+        }
+        write!(f, "\n    {}", self.state.name())?;
+        for (index, wait) in self.waits_for.iter().enumerate() {
+            let link = if index == 0 { " for: " } else { "; " };
+            write!(f, "{link}{}", wait.detail())?;
+        }
+        f.write_str("\n")
+    }
+}

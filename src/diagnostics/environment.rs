@@ -1,0 +1,338 @@
+//! What the environment asks for, so that a program can be asked that was not written for it:
+//! `POLDER_DUMP` and `POLDER_STALL`. See docs/DIAGNOSTICS.md.
+//!
+//! Both are read once, when the first runtime is built. Where neither is set nothing is opened,
+//! started or kept, then or later. Otherwise each runtime is noted in a list, without being kept
+//! alive, from its construction on.
+//!
+//! A value that means nothing is reported on standard error, and is no error otherwise: what helps
+//! to look for a fault does not add one. A program that runs with rights that its user does not
+//! have ignores both: they would have it write files, and tell of its insides.
+
+use std::ffi::OsStr;
+use std::fmt::Write as _;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::Dump;
+use super::watchdog::{Stall, Tell, watch};
+use crate::scheduler::{PATIENCE, Shared};
+use crate::sync::Mutex;
+use crate::sys;
+
+/// When dumps are printed, and where.
+const DUMP: &str = "POLDER_DUMP";
+
+/// From which duration on a poll is reported.
+const STALL: &str = "POLDER_STALL";
+
+/// How many stalls are reported within a second. The rest is counted: a program that stalls again
+/// and again says the same each time, and its reports would fill a disk.
+const STALLS_PER_SECOND: usize = 10;
+
+/// What each dump begins with: a file that does not was not made here.
+const FIRST_WORDS: &str = "polder: process";
+
+/// What both ask for.
+#[derive(Default)]
+struct Observer {
+    stalls: Option<(Duration, Tell)>,
+    /// Whose dumps are printed.
+    runtimes: Option<Mutex<Vec<Weak<Shared>>>>,
+}
+
+fn observer() -> Option<&'static Observer> {
+    static OBSERVER: OnceLock<Option<Observer>> = OnceLock::new();
+    OBSERVER.get_or_init(read).as_ref()
+}
+
+/// A runtime is built, and its builder does not say whether it is watched: see
+/// [`observe`](super::observe).
+pub(super) fn watched(shared: Shared) -> Arc<Shared> {
+    let Some((over, tell)) = observer().and_then(|it| it.stalls.clone()) else {
+        return Arc::new(shared);
+    };
+    let shared = Arc::new(shared.watched());
+    if let Err(error) = watch(&shared, over, tell) {
+        say(&format!("polder: {STALL} is ignored: {error}\n"));
+    }
+    shared
+}
+
+/// A runtime is built.
+pub(super) fn note_runtime(shared: &Arc<Shared>) {
+    if let Some(runtimes) = observer().and_then(|it| it.runtimes.as_ref()) {
+        let mut runtimes = runtimes.lock();
+        runtimes.retain(|runtime| runtime.strong_count() > 0);
+        runtimes.push(Arc::downgrade(shared));
+    }
+}
+
+/// Reads both, and starts what they ask for.
+fn read() -> Option<Observer> {
+    let value = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    let (dump, stall) = (value(DUMP), value(STALL));
+    if dump.is_none() && stall.is_none() || sys::has_foreign_rights() {
+        return None;
+    }
+    let mut observer = Observer::default();
+    if let Some(text) = stall {
+        match text.to_str().and_then(duration) {
+            Some(over) => observer.stalls = Some((over, Arc::new(print_stalls()))),
+            None => complain(STALL, &text, "it is a duration, as 100ms or 2s"),
+        }
+    }
+    if let Some(text) = dump {
+        match DumpSetting::parse(&text).map(start) {
+            Some(Ok(())) => observer.runtimes = Some(Mutex::new(Vec::new())),
+            Some(Err(error)) => complain(DUMP, &text, &error.to_string()),
+            None => complain(
+                DUMP,
+                &text,
+                "it is usr1, or after:30s; then :PATH may follow",
+            ),
+        }
+    }
+    Some(observer)
+}
+
+fn complain(name: &str, value: &OsStr, what: &str) {
+    say(&format!("polder: {name}={value:?} is ignored: {what}\n"));
+}
+
+/// Whoever reads standard error may have gone.
+fn say(text: &str) {
+    let _ = io::stderr().write_all(text.as_bytes());
+}
+
+/// A number and its unit: `250us`, `100ms`, `30s`, `2m`.
+fn duration(text: &str) -> Option<Duration> {
+    let unit = text.find(|character: char| !character.is_ascii_digit())?;
+    let (number, unit) = text.split_at(unit);
+    let number: u64 = number.parse().ok()?;
+    let duration = match unit {
+        "us" => Duration::from_micros(number),
+        "ms" => Duration::from_millis(number),
+        "s" => Duration::from_secs(number),
+        "m" => Duration::from_secs(number.checked_mul(60)?),
+        _ => return None,
+    };
+    Some(duration).filter(|duration| !duration.is_zero())
+}
+
+/// `POLDER_DUMP`.
+#[derive(Clone, PartialEq, Debug)]
+struct DumpSetting {
+    moment: Moment,
+    /// Standard error, if it is `None`.
+    path: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Moment {
+    /// Whenever SIGUSR1 comes.
+    Signal,
+    /// Once, so long after the first runtime was built.
+    After(Duration),
+}
+
+impl DumpSetting {
+    fn parse(text: &OsStr) -> Option<DumpSetting> {
+        let text = text.to_str()?;
+        let (word, rest) = text
+            .split_once(':')
+            .map_or((text, None), |it| (it.0, Some(it.1)));
+        let (moment, path) = match (word, rest) {
+            ("usr1", path) => (Moment::Signal, path),
+            ("after", Some(rest)) => {
+                let (time, path) =
+                    (rest.split_once(':')).map_or((rest, None), |it| (it.0, Some(it.1)));
+                (Moment::After(duration(time)?), path)
+            }
+            _ => return None,
+        };
+        let path = match path {
+            Some("") => return None,
+            // Where the program is when it starts: it may go elsewhere.
+            path => path.map(|path| std::path::absolute(path).unwrap_or_else(|_| path.into())),
+        };
+        Some(DumpSetting { moment, path })
+    }
+
+    /// Prints a dump of each runtime.
+    fn dump(&self, why: &str) {
+        let mut text = format!("{FIRST_WORDS} {}, {why}\n", std::process::id());
+        let runtimes = observer().and_then(|it| it.runtimes.as_ref());
+        let runtimes: Vec<Arc<Shared>> = match runtimes {
+            Some(runtimes) => runtimes.lock().iter().filter_map(Weak::upgrade).collect(),
+            None => Vec::new(),
+        };
+        // (Handles keep the memory of those that were dropped.)
+        let is_open = |runtime: &Arc<Shared>| !runtime.main().reactor.is_closed();
+        let runtimes: Vec<_> = runtimes.into_iter().filter(is_open).collect();
+        if runtimes.is_empty() {
+            text.push_str("polder: there is no runtime\n");
+        }
+        for runtime in runtimes {
+            // Writing to a string does not fail.
+            let _ = write!(text, "{}", Dump::of(&runtime, None, PATIENCE));
+        }
+        let Some(path) = &self.path else {
+            return say(&text);
+        };
+        let written = open(path).and_then(|mut file| file.write_all(text.as_bytes()));
+        if let Err(error) = written {
+            say(&format!("polder: {DUMP}: {path:?}: {error}\n"));
+        }
+    }
+}
+
+/// Starts the thread that prints. A signal is caught before this returns: it would end the process.
+fn start(setting: DumpSetting) -> io::Result<()> {
+    let thread = thread::Builder::new().name("polder-dump".into());
+    match setting.moment {
+        Moment::After(time) => thread.spawn(move || {
+            thread::sleep(time);
+            setting.dump(&format!("{time:?} after its first runtime was built"));
+        })?,
+        #[cfg(all(unix, feature = "signal"))]
+        Moment::Signal => {
+            use futures_lite::{StreamExt, future};
+
+            let mut signals = crate::signal::Signals::new([crate::signal::Signal::Usr1])?;
+            thread.spawn(move || {
+                while future::block_on(signals.next()).is_some() {
+                    setting.dump("SIGUSR1");
+                }
+            })?
+        }
+        #[cfg(not(all(unix, feature = "signal")))]
+        Moment::Signal => {
+            let what = match cfg!(unix) {
+                true => "polder was built without its feature `signal`",
+                false => "there is no such signal here",
+            };
+            return Err(io::Error::new(io::ErrorKind::Unsupported, what));
+        }
+    };
+    Ok(())
+}
+
+/// Opens a file to which dumps are appended: a new one, that nobody else can read, or one that
+/// looks as if it had been made here. It is neither a link nor a device, and no other name leads to
+/// it.
+fn open(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.append(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    match options.clone().create_new(true).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        result => return result,
+    }
+    // (That a pipe has no reader is reported then, and not waited for. It is read to be known.)
+    options.read(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::custom_flags(
+        &mut options,
+        libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY,
+    );
+    let file = options.open(path)?;
+    let mut start = [0; FIRST_WORDS.len()];
+    let is_own = sys::is_private_file(&file)?
+        && (&file).read_exact(&mut start).is_ok()
+        && start == *FIRST_WORDS.as_bytes();
+    match is_own {
+        true => Ok(file),
+        false => Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "there is a file that is not of this program's making, and it is left alone",
+        )),
+    }
+}
+
+/// Prints stalls, but not too many.
+fn print_stalls() -> impl Fn(&Stall) + Send + Sync + 'static {
+    // Since when, how many were printed since, and how many were not.
+    let printed = Mutex::new((None::<Instant>, 0, 0_usize));
+    move |stall| {
+        let mut printed = printed.lock();
+        let (since, count, left_out) = &mut *printed;
+        if since.is_none_or(|since| since.elapsed() >= Duration::from_secs(1)) {
+            (*since, *count) = (Some(Instant::now()), 0);
+        }
+        *count += 1;
+        if *count > STALLS_PER_SECOND {
+            *left_out += 1;
+            return;
+        }
+        let before = match std::mem::take(left_out) {
+            0 => String::new(),
+            count => format!("polder: {count} reports of stalls were left out\n"),
+        };
+        drop(printed);
+        say(&format!("{before}polder: {stall}\n"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_duration_is_a_number_and_a_unit() {
+        assert_eq!(duration("250us"), Some(Duration::from_micros(250)));
+        assert_eq!(duration("100ms"), Some(Duration::from_millis(100)));
+        assert_eq!(duration("30s"), Some(Duration::from_secs(30)));
+        assert_eq!(duration("2m"), Some(Duration::from_secs(120)));
+        let none = [
+            "",
+            "30",
+            "s",
+            "0s",
+            "-1s",
+            "1.5s",
+            "1h",
+            "30 s",
+            "18446744073709551615m",
+            "é",
+        ];
+        for text in none {
+            assert_eq!(duration(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_dump_is_asked_for_by_a_moment_and_maybe_a_path() {
+        let parse = |text: &str| DumpSetting::parse(OsStr::new(text));
+        let setting = |moment, path: Option<&str>| {
+            let path = path.map(PathBuf::from);
+            Some(DumpSetting { moment, path })
+        };
+        let after = Moment::After(Duration::from_secs(30));
+        assert_eq!(parse("usr1"), setting(Moment::Signal, None));
+        #[cfg(unix)]
+        assert_eq!(parse("usr1:/a:b"), setting(Moment::Signal, Some("/a:b")));
+        assert_eq!(parse("after:30s"), setting(after, None));
+        #[cfg(unix)]
+        assert_eq!(parse("after:30s:/d.txt"), setting(after, Some("/d.txt")));
+        let here = std::env::current_dir().unwrap().join("d.txt");
+        assert_eq!(parse("usr1:d.txt"), setting(Moment::Signal, here.to_str()));
+        for text in [
+            "",
+            "usr2",
+            "USR1",
+            "usr1:",
+            "after",
+            "after:",
+            "after:30",
+            "after:30s:",
+        ] {
+            assert_eq!(parse(text), None, "{text:?}");
+        }
+    }
+}

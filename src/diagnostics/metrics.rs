@@ -1,0 +1,323 @@
+//! Numbers of a runtime, and their text.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::poller::Backend;
+use crate::reactor;
+use crate::scheduler::{Remote, Shared};
+
+/// Numbers of a runtime: of [`Runtime::metrics`](crate::Runtime::metrics).
+///
+/// They are read while the workers go on, so they are not all of one moment. Counters only grow,
+/// from the start of the runtime (where `usize` has 32 bits, they wrap).
+///
+/// [`Display`](fmt::Display) writes them in the text format of [OpenMetrics], which Prometheus and
+/// others read, ended by `# EOF`: answer it to an HTTP `GET` with the content type
+/// [`Metrics::CONTENT_TYPE`]. Metrics of the program's own go before the last line.
+///
+/// ```
+/// let runtime = polder::Runtime::builder().workers(2).build()?;
+/// runtime.block_on(runtime.spawn(async {}));
+/// let text = runtime.metrics().to_string();
+/// assert!(text.contains("polder_polls_total{worker=\"0\"}"), "{text}");
+/// assert!(text.ends_with("# EOF\n"));
+/// # std::io::Result::Ok(())
+/// ```
+///
+/// [OpenMetrics]: https://prometheus.io/docs/specs/om/open_metrics_spec/
+#[doc(alias = "RuntimeMetrics")]
+#[derive(Clone, PartialEq, Debug)]
+#[non_exhaustive]
+pub struct Metrics {
+    /// Which backend polls the kernel.
+    pub backend: Backend,
+    /// How many tasks have a future: ready, waiting or running.
+    pub tasks: usize,
+    /// How many tasks were spawned.
+    pub spawned: usize,
+    /// How many tasks have ended: are done, have panicked, or were cancelled.
+    pub ended: usize,
+    /// How many tasks wait to be taken by a pool worker for their first poll.
+    pub injected: usize,
+    /// Of each worker. With [several](crate::runtime::Builder::workers), the last one is that of
+    /// the thread that made the runtime.
+    pub workers: Vec<WorkerMetrics>,
+}
+
+/// Numbers of one worker.
+#[derive(Clone, PartialEq, Debug)]
+#[non_exhaustive]
+pub struct WorkerMetrics {
+    /// How many tasks it owns: those that were polled, and wait or are ready.
+    pub tasks: usize,
+    /// How many sources (sockets and other descriptors) are registered with its poller.
+    pub sources: usize,
+    /// Whether it sleeps, or is not driven.
+    pub is_parked: bool,
+    /// How many times it polled a task.
+    pub polls: usize,
+    /// How many tasks were spawned by its tasks, or by the future of `block_on`.
+    pub spawned: usize,
+    /// How many of its tasks came from another thread: woken there, or sent to this worker by their
+    /// spawner.
+    pub remote_wakes: usize,
+    /// How many tasks it took from other workers, which did not get round to them.
+    pub stolen: usize,
+    /// How many times it parked, to sleep until something comes.
+    pub parks: usize,
+    /// How many times another thread woke it when it was parked, at the price of a system call.
+    pub notified: usize,
+    /// How many events the kernel reported.
+    pub events: usize,
+    /// How many timers fired.
+    pub timers_fired: usize,
+    /// How long after their deadlines these fired, as far as the worker was busy with other things.
+    /// Of a timer for which it slept this is zero, however late the kernel woke it; with
+    /// [`timer_slack`](crate::runtime::Builder::timer_slack), how much later it was to be woken.
+    pub timer_lateness: Histogram,
+    /// How many times a task had to yield since it had used up its budget of operations.
+    pub budget_exhausted: usize,
+    /// How many tasks were ready at once, at most, when a poll was timed.
+    pub longest_queue: usize,
+    /// How long polls took. One in 64 is timed.
+    pub poll_times: Histogram,
+}
+
+impl Metrics {
+    /// The content type of the text, for an HTTP response.
+    pub const CONTENT_TYPE: &'static str =
+        "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+    pub(crate) fn of(shared: &Shared) -> Metrics {
+        // What has ended first, so that no task ends before it is spawned.
+        let ended = shared.ended_tasks();
+        let spawned = shared.spawned_tasks();
+        Metrics {
+            backend: shared.main().reactor.poller().backend(),
+            tasks: spawned.wrapping_sub(ended),
+            spawned,
+            ended,
+            injected: shared.injected(),
+            workers: (shared.remotes().iter())
+                .map(|remote| WorkerMetrics::of(remote))
+                .collect(),
+        }
+    }
+}
+
+impl WorkerMetrics {
+    fn of(remote: &Remote) -> WorkerMetrics {
+        let counters = remote.reactor.counters();
+        WorkerMetrics {
+            tasks: remote.load(),
+            sources: remote.reactor.sources(),
+            is_parked: remote.reactor.is_parked(),
+            polls: counters.polls.get(),
+            spawned: remote.spawned(),
+            remote_wakes: remote.sent(),
+            stolen: counters.stolen.get(),
+            parks: counters.parks.get(),
+            notified: counters.notified.get(),
+            events: counters.events.get(),
+            timers_fired: counters.timers_fired.get(),
+            timer_lateness: Histogram::of(&counters.timer_lateness),
+            budget_exhausted: counters.budget_exhausted.get(),
+            longest_queue: counters.longest_queue.get(),
+            poll_times: Histogram::of(&counters.poll_times),
+        }
+    }
+}
+
+/// How long something took: how often up to one microsecond, up to two, up to four, and so on up to
+/// a second (2^20 microseconds), and how often longer.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// let runtime = polder::Runtime::new()?;
+/// runtime.block_on(polder::time::sleep(Duration::from_millis(1)));
+/// let lateness = &runtime.metrics().workers[0].timer_lateness;
+/// assert_eq!(lateness.count(), 1);
+/// let longest = lateness.buckets().filter(|(_, count)| *count > 0).last();
+/// let (limit, _) = longest.unwrap();
+/// assert!(limit.is_none_or(|limit| limit >= lateness.sum()));
+/// # std::io::Result::Ok(())
+/// ```
+#[derive(Clone, PartialEq, Debug)]
+pub struct Histogram {
+    counts: [usize; reactor::BUCKETS],
+    sum: Duration,
+}
+
+impl Histogram {
+    fn of(histogram: &reactor::Histogram) -> Histogram {
+        Histogram {
+            counts: histogram.buckets(),
+            sum: histogram.sum(),
+        }
+    }
+
+    /// How often.
+    pub fn count(&self) -> usize {
+        self.counts.iter().copied().fold(0, usize::wrapping_add)
+    }
+
+    /// How long altogether.
+    pub fn sum(&self) -> Duration {
+        self.sum
+    }
+
+    /// The upper limit of each bucket, which belongs to it, and how often it was that long, but
+    /// longer than the limit of the bucket before. The last one has no limit.
+    pub fn buckets(&self) -> impl Iterator<Item = (Option<Duration>, usize)> + '_ {
+        self.counts.iter().enumerate().map(|(index, count)| {
+            let is_last = index == self.counts.len() - 1;
+            let limit = (!is_last).then(|| Duration::from_micros(1 << index));
+            (limit, *count)
+        })
+    }
+}
+
+impl fmt::Display for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        family(f, "info", "polder", "What the runtime is.")?;
+        writeln!(f, "polder_info{{backend=\"{}\"}} 1", self.backend.name())?;
+        let gauges = [
+            ("tasks", "Tasks that have a future.", self.tasks),
+            (
+                "injected_tasks",
+                "Tasks that no worker has taken yet.",
+                self.injected,
+            ),
+        ];
+        for (name, help, value) in gauges {
+            let name = format!("polder_{name}");
+            family(f, "gauge", &name, help)?;
+            writeln!(f, "{name} {value}")?;
+        }
+        let counters = [
+            ("spawned", "Tasks that were spawned.", self.spawned),
+            ("ended", "Tasks that have ended.", self.ended),
+        ];
+        for (name, help, value) in counters {
+            let name = format!("polder_{name}");
+            family(f, "counter", &name, help)?;
+            writeln!(f, "{name}_total {value}")?;
+        }
+        for (name, help, value) in WORKER_GAUGES {
+            let name = format!("polder_worker_{name}");
+            family(f, "gauge", &name, help)?;
+            for (index, worker) in self.workers.iter().enumerate() {
+                writeln!(f, "{name}{{worker=\"{index}\"}} {}", value(worker))?;
+            }
+        }
+        let name = "polder_worker_parked";
+        family(
+            f,
+            "gauge",
+            name,
+            "Whether a worker sleeps, or is not driven.",
+        )?;
+        for (index, worker) in self.workers.iter().enumerate() {
+            let value = u8::from(worker.is_parked);
+            writeln!(f, "{name}{{worker=\"{index}\"}} {value}")?;
+        }
+        for (name, help, value) in WORKER_COUNTERS {
+            let name = format!("polder_{name}");
+            family(f, "counter", &name, help)?;
+            for (index, worker) in self.workers.iter().enumerate() {
+                writeln!(f, "{name}_total{{worker=\"{index}\"}} {}", value(worker))?;
+            }
+        }
+        for (name, help, value) in WORKER_HISTOGRAMS {
+            let name = format!("polder_{name}_seconds");
+            family(f, "histogram", &name, help)?;
+            for (index, worker) in self.workers.iter().enumerate() {
+                write_histogram(f, &name, index, value(worker))?;
+            }
+        }
+        f.write_str("# EOF\n")
+    }
+}
+
+/// Its name, what it says, and where it stands.
+type Row<T> = (&'static str, &'static str, fn(&WorkerMetrics) -> &T);
+
+const WORKER_GAUGES: [Row<usize>; 3] = [
+    ("tasks", "Tasks that a worker owns.", |it| &it.tasks),
+    ("sources", "Descriptors that are registered.", |it| {
+        &it.sources
+    }),
+    (
+        "longest_queue",
+        "Ready tasks at most when a poll was timed.",
+        |it| &it.longest_queue,
+    ),
+];
+
+const WORKER_COUNTERS: [Row<usize>; 9] = [
+    ("polls", "Polls of tasks.", |it| &it.polls),
+    ("worker_spawned", "Tasks spawned by a worker.", |it| {
+        &it.spawned
+    }),
+    ("remote_wakes", "Wakes of tasks by other threads.", |it| {
+        &it.remote_wakes
+    }),
+    ("stolen", "Tasks taken from other workers.", |it| &it.stolen),
+    ("parks", "How often a worker parked.", |it| &it.parks),
+    (
+        "notified",
+        "How often a parked worker was notified.",
+        |it| &it.notified,
+    ),
+    ("events", "Events that the kernel reported.", |it| {
+        &it.events
+    }),
+    ("timers_fired", "Timers that fired.", |it| &it.timers_fired),
+    (
+        "budget_exhausted",
+        "How often a task used up its budget.",
+        |it| &it.budget_exhausted,
+    ),
+];
+
+const WORKER_HISTOGRAMS: [Row<Histogram>; 2] = [
+    ("poll", "How long polls took, of one in 64.", |it| {
+        &it.poll_times
+    }),
+    ("timer_lateness", "How late timers fired.", |it| {
+        &it.timer_lateness
+    }),
+];
+
+/// The lines before the samples of a metric.
+fn family(f: &mut fmt::Formatter<'_>, kind: &str, name: &str, help: &str) -> fmt::Result {
+    writeln!(f, "# TYPE {name} {kind}")?;
+    if let Some(unit @ "seconds") = name.rsplit('_').next() {
+        writeln!(f, "# UNIT {name} {unit}")?;
+    }
+    writeln!(f, "# HELP {name} {help}")
+}
+
+/// Buckets count what is up to their limit, with what is in those before.
+fn write_histogram(
+    f: &mut fmt::Formatter<'_>,
+    name: &str,
+    worker: usize,
+    histogram: &Histogram,
+) -> fmt::Result {
+    let mut count = 0usize;
+    for (limit, of_bucket) in histogram.buckets() {
+        count = count.wrapping_add(of_bucket);
+        write!(f, "{name}_bucket{{worker=\"{worker}\",le=\"")?;
+        match limit {
+            Some(limit) => write!(f, "{}", limit.as_secs_f64())?,
+            None => f.write_str("+Inf")?,
+        }
+        writeln!(f, "\"}} {count}")?;
+    }
+    writeln!(f, "{name}_count{{worker=\"{worker}\"}} {count}")?;
+    let sum = histogram.sum.as_secs_f64();
+    writeln!(f, "{name}_sum{{worker=\"{worker}\"}} {sum}")
+}

@@ -1,0 +1,64 @@
+//! What a runtime is doing, for people and for tools that watch it.
+//!
+//! [`Runtime::metrics`](crate::Runtime::metrics) and [`Handle::metrics`](crate::Handle::metrics)
+//! return numbers, which are always counted, at next to no cost: see [`Metrics`].
+//!
+//! [`Runtime::dump`](crate::Runtime::dump) and [`Handle::dump`](crate::Handle::dump) tell what each
+//! task waits for: see [`Dump`].
+//!
+//! [`Builder::stalls`](crate::runtime::Builder::stalls) has polls reported that take too long: see
+//! [`Stall`].
+//!
+//! **From outside**, with the feature `environment` (which is on by default): `POLDER_DUMP=usr1`
+//! has a dump printed whenever SIGUSR1 comes, `POLDER_DUMP=after:30s` one that long after the first
+//! runtime was built; after another colon, a file may follow to which they are appended.
+//! `POLDER_STALL=100ms` has polls reported that take longer.
+//!
+//! ```
+//! let runtime = polder::Runtime::new()?;
+//! runtime.block_on(runtime.spawn(async {}));
+//! let metrics = runtime.metrics();
+//! assert_eq!((metrics.spawned, metrics.tasks), (1, 0));
+//! print!("{metrics}"); // As OpenMetrics text.
+//! # std::io::Result::Ok(())
+//! ```
+
+// What is measured is counted where it happens, by the thread that does it: see
+// `reactor::counters`. Metrics are read from any thread, without a lock and without a word to the
+// workers, and so while these are stuck. A dump asks them: see `scheduler::snapshot`.
+
+mod dump;
+#[cfg(feature = "environment")]
+mod environment;
+mod metrics;
+mod sockets;
+mod watchdog;
+
+pub use dump::{Dump, RunningTask, TaskDump, TaskState, Wait, WorkerDump, WorkerState};
+pub use metrics::{Histogram, Metrics, WorkerMetrics};
+pub(crate) use watchdog::Watch;
+pub use watchdog::{Activity, Stall};
+
+use std::io;
+use std::sync::Arc;
+
+use crate::scheduler::Shared;
+
+/// A runtime is built: it is observed as its builder and the environment want it. Called before any
+/// of its workers starts.
+pub(crate) fn observe(shared: Shared, watch: Option<Watch>) -> io::Result<Arc<Shared>> {
+    let shared = match watch {
+        Some(watch) => {
+            let shared = Arc::new(shared.watched());
+            watch.begin(&shared)?;
+            shared
+        }
+        #[cfg(feature = "environment")]
+        None => environment::watched(shared),
+        #[cfg(not(feature = "environment"))]
+        None => Arc::new(shared),
+    };
+    #[cfg(feature = "environment")]
+    environment::note_runtime(&shared);
+    Ok(shared)
+}

@@ -1,0 +1,188 @@
+//! Which of several addresses a stream connects to: Happy Eyeballs, RFC 8305.
+//!
+//! The addresses are tried in the order of the resolver, the families by turns (section 4). The
+//! next attempt begins when one has failed, or after [`ATTEMPT_DELAY`], and the others go on
+//! meanwhile (section 5). The first that connects wins; the others are dropped, which closes their
+//! sockets.
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use crate::time::Timer;
+
+/// How long an attempt has before the next one begins: what RFC 8305 recommends ("Connection
+/// Attempt Delay", section 8).
+const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
+
+/// Addresses of the family of the first one and others by turns; each family in its order.
+fn interleave(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
+    let Some(first) = addresses.first().map(SocketAddr::is_ipv6) else {
+        return addresses;
+    };
+    let count = addresses.len();
+    let (mut ours, mut others): (Vec<_>, Vec<_>) =
+        (addresses.into_iter()).partition(|address| address.is_ipv6() == first);
+    let mut ordered = Vec::with_capacity(count);
+    let (mut ours, mut others) = (ours.drain(..), others.drain(..));
+    while ordered.len() < count {
+        ordered.extend(ours.next());
+        ordered.extend(others.next());
+    }
+    ordered
+}
+
+/// The first of the attempts that succeeds; the error of the one that failed last if none does, and
+/// `None` if there is no address.
+pub(super) async fn race<T, F>(
+    addresses: Vec<SocketAddr>,
+    mut attempt: impl FnMut(SocketAddr) -> F,
+) -> Option<io::Result<T>>
+where
+    F: Future<Output = io::Result<T>>,
+{
+    let mut addresses = interleave(addresses).into_iter();
+    let mut attempts: Vec<Pin<Box<F>>> = Vec::new();
+    // Until the next attempt; `None` if it is to begin at once.
+    let mut delay: Option<Timer> = None;
+    let mut error = None;
+    poll_fn(|cx| {
+        loop {
+            let mut index = 0;
+            while let Some(attempt) = attempts.get_mut(index) {
+                match attempt.as_mut().poll(cx) {
+                    Poll::Pending => index += 1,
+                    Poll::Ready(Ok(it)) => return Poll::Ready(Some(Ok(it))),
+                    Poll::Ready(Err(failed)) => {
+                        error = Some(failed);
+                        drop(attempts.remove(index));
+                        delay = None;
+                    }
+                }
+            }
+            if let Some(timer) = &mut delay {
+                if Pin::new(timer).poll(cx).is_pending() {
+                    return Poll::Pending;
+                }
+            }
+            match addresses.next() {
+                Some(address) => {
+                    attempts.push(Box::pin(attempt(address)));
+                    // There is nothing to wait for beside the last one.
+                    let is_last = addresses.len() == 0;
+                    delay = (!is_last).then(|| Timer::after(ATTEMPT_DELAY));
+                }
+                None if attempts.is_empty() => return Poll::Ready(error.take().map(Err)),
+                None => {
+                    delay = None;
+                    return Poll::Pending;
+                }
+            }
+        }
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+    use std::future::pending;
+    use std::time::Instant;
+
+    fn addresses(text: &[&str]) -> Vec<SocketAddr> {
+        text.iter().map(|it| it.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn families_take_turns_and_begin_with_that_of_the_first_address() {
+        let all = addresses(&["[::1]:1", "[::2]:1", "[::3]:1", "1.1.1.1:1", "2.2.2.2:1"]);
+        let ordered = addresses(&["[::1]:1", "1.1.1.1:1", "[::2]:1", "2.2.2.2:1", "[::3]:1"]);
+        assert_eq!(interleave(all), ordered);
+        let all = addresses(&["1.1.1.1:1", "[::1]:1", "[::2]:1"]);
+        assert_eq!(interleave(all.clone()), all);
+        assert_eq!(interleave(Vec::new()), []);
+    }
+
+    /// Says of an address when it was tried, and when the attempt was dropped.
+    struct Attempt<'a>(&'a RefCell<Vec<String>>, SocketAddr);
+
+    impl Drop for Attempt<'_> {
+        fn drop(&mut self) {
+            self.0.borrow_mut().push(format!("end of {}", self.1));
+        }
+    }
+
+    #[test]
+    fn an_address_that_does_not_answer_delays_the_next_one_and_loses() {
+        let log = RefCell::new(Vec::new());
+        let start = Instant::now();
+        let result = crate::block_on(race(
+            addresses(&["[::1]:1", "[::2]:1", "1.1.1.1:1"]),
+            |address| {
+                log.borrow_mut().push(format!("{address}"));
+                let guard = Attempt(&log, address);
+                async move {
+                    let _guard = guard;
+                    match address.is_ipv6() {
+                        true => pending().await,
+                        false => Ok(address),
+                    }
+                }
+            },
+        ));
+        assert_eq!(result.unwrap().unwrap(), "1.1.1.1:1".parse().unwrap());
+        assert!(start.elapsed() >= ATTEMPT_DELAY);
+        let log = log.into_inner();
+        // The third one was not needed.
+        let expected = ["[::1]:1", "1.1.1.1:1", "end of 1.1.1.1:1", "end of [::1]:1"];
+        assert_eq!(log, expected);
+    }
+
+    /// A name with one address is the usual case.
+    #[test]
+    fn the_last_attempt_needs_no_timer() {
+        let all = addresses(&["[::1]:1", "1.1.1.1:1"]);
+        for (count, timers) in [(1, false), (2, true)] {
+            let runtime = crate::Runtime::new().unwrap();
+            let some = all[..count].to_vec();
+            let _race = runtime.spawn_local(race(some, |_| pending::<io::Result<()>>()));
+            runtime.turn(Duration::ZERO);
+            assert_eq!(runtime.next_timeout().is_some(), timers, "of {count}");
+        }
+    }
+
+    #[test]
+    fn an_address_that_fails_is_followed_by_the_next_at_once_and_the_last_error_counts() {
+        let fail = |address: SocketAddr| async move {
+            Err::<(), _>(io::Error::other(address.to_string()))
+        };
+        let all: Vec<_> = (1..=100)
+            .map(|port| ([127, 0, 0, 1], port).into())
+            .collect();
+        let start = Instant::now();
+        let error = crate::block_on(race(all, fail)).unwrap().unwrap_err();
+        assert_eq!(error.to_string(), "127.0.0.1:100");
+        // A hundred delays would take 25 seconds.
+        assert!(start.elapsed() < Duration::from_secs(20));
+        assert!(crate::block_on(race(Vec::new(), fail)).is_none());
+    }
+
+    #[test]
+    fn a_slow_address_may_still_win() {
+        let result = crate::block_on(race(
+            addresses(&["[::1]:1", "1.1.1.1:1"]),
+            |address| async move {
+                match address.is_ipv6() {
+                    true => Timer::after(2 * ATTEMPT_DELAY).await,
+                    false => pending().await,
+                };
+                Ok(address)
+            },
+        ));
+        assert_eq!(result.unwrap().unwrap(), "[::1]:1".parse().unwrap());
+    }
+}

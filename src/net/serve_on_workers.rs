@@ -1,0 +1,443 @@
+//! [`serve_on_workers`]: a loop of [`serve`](super::serve) on each worker, with a listener and a
+//! handler of its own.
+//!
+//! A coordinator spawns the loops, each on its worker, waits for the end, and adds up what they
+//! have done. They share a [`Latch`], which the coordinator sets to stop them, and so does each of
+//! them when it accepts no more, for whatever reason: an error, a panic, or its runtime's end. So
+//! the listeners close together, and the grace period of all begins at once.
+
+use std::fmt;
+use std::future::{Future, IntoFuture, pending};
+use std::io;
+use std::panic::{AssertUnwindSafe, resume_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_lite::FutureExt;
+use futures_lite::future::or;
+
+use super::listener::Listener;
+use super::serve::{AcceptLoop, Summary, check_limit};
+use crate::event::Latch;
+use crate::runtime::{Handle, TaskSet};
+use crate::task::Task;
+
+/// Accepts connections on the workers of this runtime for as long as it is awaited: each listener
+/// is served by one worker, and its connections stay there.
+///
+/// It is [`serve`](super::serve()) for programs that have a thread for each core and share nothing
+/// between them. `create` is called on the thread of each worker, with the worker's number, and
+/// returns its handler. Neither the handler nor its futures need be `Send`, so what a worker's
+/// connections share can be in an `Rc`. The listeners come from
+/// [`TcpListener::bind_balanced`](super::TcpListener::bind_balanced), or are clones of one. The
+/// first one is served by the first worker, and so on; if there are more of them than workers, from
+/// the first worker on again.
+///
+/// A connection stays with the worker whose listener got it, also while that worker computes for
+/// long and others are idle. Where connections differ much in what they cost, [`serve`] with a
+/// runtime of several workers is the better choice: its tasks move.
+///
+/// [`serve`]: super::serve()
+///
+/// # Examples
+///
+/// ```
+/// use polder::Runtime;
+/// use polder::event::Latch;
+/// use polder::io::{AsyncReadExt, AsyncWriteExt};
+/// use polder::net::{TcpListener, TcpStream, serve_on_workers};
+/// use std::cell::Cell;
+/// use std::future::IntoFuture;
+/// use std::rc::Rc;
+/// use std::time::Duration;
+///
+/// let runtime = Runtime::builder().workers(2).build()?;
+/// runtime.block_on(async {
+///     let listeners = TcpListener::bind_balanced("127.0.0.1:0", runtime.workers()).await?;
+///     let address = listeners[0].local_addr()?;
+///     let stop = Latch::new();
+///
+///     let server = serve_on_workers(listeners, |worker| {
+///         let count = Rc::new(Cell::new(0)); // Of this worker's connections.
+///         move |mut stream: TcpStream, _peer| {
+///             count.set(count.get() + 1);
+///             let count = count.clone();
+///             async move {
+///                 let text = format!("connection {} of worker {worker}", count.get());
+///                 let _ = stream.write_all(text.as_bytes()).await; // It may have gone.
+///             }
+///         }
+///     })
+///     .until(stop.wait())
+///     .grace(Duration::from_secs(5));
+///
+///     let client = async {
+///         let mut text = String::new();
+///         TcpStream::connect(address).await?.read_to_string(&mut text).await?;
+///         assert!(text.starts_with("connection 1 of worker "));
+///         stop.set();
+///         std::io::Result::Ok(())
+///     };
+///     let (summaries, result) = polder::future::zip(server.into_future(), client).await;
+///     result?;
+///     let accepted: u64 = summaries?.iter().map(|summary| summary.accepted).sum();
+///     assert_eq!(accepted, 1);
+///     std::io::Result::Ok(())
+/// })?;
+/// # std::io::Result::Ok(())
+/// ```
+///
+/// # Errors
+///
+/// When awaited: the error of `accept` if a listener cannot accept connections; all others stop
+/// then, and all connections have had their grace period. [`InvalidInput`] for a limit of 0, and if
+/// there is no listener.
+///
+/// [`InvalidInput`]: io::ErrorKind::InvalidInput
+///
+/// # Panics
+///
+/// If `create` or the function given to [`on_error`](ServeOnWorkers::on_error) panics, after all
+/// others have stopped. A panic of a handler, or of its future, ends that connection only.
+///
+/// # Cancel safety
+///
+/// Dropping it cancels its connections and closes the listeners, each on its worker **when that
+/// runs next**, which may be after the drop: until then the kernel goes on to connect clients, and
+/// a new listener may find the address in use. To return when they are closed,
+/// [stop](ServeOnWorkers::until) the server and await it.
+pub fn serve_on_workers<'a, L, C, H, F>(
+    listeners: impl IntoIterator<Item = L>,
+    create: C,
+) -> ServeOnWorkers<'a, L, C>
+where
+    L: Listener + 'static,
+    C: Fn(usize) -> H + Send + Sync + 'static,
+    H: FnMut(L::Stream, L::Address) -> F + 'static,
+    F: Future<Output = ()> + 'static,
+{
+    ServeOnWorkers {
+        listeners: listeners.into_iter().collect(),
+        create,
+        until: Box::pin(pending()),
+        limit: usize::MAX,
+        grace: Duration::ZERO,
+        drains: true,
+        on_error: Arc::new(|_| {}),
+    }
+}
+
+/// A server on several workers, to be configured and awaited: see [`serve_on_workers`].
+///
+/// It is a builder, which `.await` turns into a future; for functions that take a future, call
+/// [`into_future`](IntoFuture::into_future). The output is what was done with each listener, in
+/// their order.
+///
+/// ```
+/// use polder::net::{ServeOnWorkers, TcpListener, TcpStream, serve_on_workers};
+///
+/// polder::block_on(async {
+///     let listeners = TcpListener::bind_balanced("127.0.0.1:0", 3).await?;
+///     let server: ServeOnWorkers<'_, TcpListener, _> =
+///         serve_on_workers(listeners, |_worker| |_stream: TcpStream, _peer| async {});
+///     let summaries = server.until(async {}).await?;
+///     assert_eq!(summaries.len(), 3); // All on the one worker that there is.
+///     std::io::Result::Ok(())
+/// })?;
+/// # std::io::Result::Ok(())
+/// ```
+///
+/// # Cancel safety
+///
+/// Dropping it, or its future, cancels its connections and closes the listeners, each on its worker
+/// when that runs next: see [`serve_on_workers`].
+#[must_use = "nothing is served unless this is awaited"]
+pub struct ServeOnWorkers<'a, L, C> {
+    listeners: Vec<L>,
+    create: C,
+    until: Pin<Box<dyn Future<Output = ()> + Send + 'a>>,
+    limit: usize,
+    grace: Duration,
+    drains: bool,
+    on_error: OnError,
+}
+
+type OnError = Arc<dyn Fn(&io::Error) + Send + Sync>;
+
+impl<'a, L, C> ServeOnWorkers<'a, L, C> {
+    /// Limits the connections of each listener that are served at once. Further ones wait in its
+    /// queue.
+    ///
+    /// ```
+    /// use polder::net::{TcpListener, TcpStream, serve_on_workers};
+    ///
+    /// polder::block_on(async {
+    ///     let listeners = TcpListener::bind_balanced("127.0.0.1:0", 2).await?;
+    ///     let server = serve_on_workers(listeners, |_| |_: TcpStream, _| async {});
+    ///     let error = server.limit(0).await.unwrap_err();
+    ///     assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn limit(mut self, limit: usize) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// Stops when `end` completes, as [`Serve::until`](super::Serve::until): closes the listeners,
+    /// gives all connections their [grace period](Self::grace), and completes.
+    ///
+    /// ```
+    /// use polder::net::{TcpListener, TcpStream, serve_on_workers};
+    /// use polder::time::sleep;
+    /// use std::time::Duration;
+    ///
+    /// polder::block_on(async {
+    ///     let listeners = TcpListener::bind_balanced("127.0.0.1:0", 2).await?;
+    ///     let server = serve_on_workers(listeners, |_| |_: TcpStream, _| async {});
+    ///     let summaries = server.until(sleep(Duration::from_millis(2))).await?;
+    ///     assert_eq!(summaries[0].accepted + summaries[1].accepted, 0);
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn until(mut self, end: impl Future<Output = ()> + Send + 'a) -> Self {
+        self.until = Box::pin(end);
+        self
+    }
+
+    /// Sets how long connections may go on after the server has stopped, as
+    /// [`Serve::grace`](super::Serve::grace). The default is zero; [`Duration::MAX`] means without
+    /// limit.
+    ///
+    /// With a grace period, connections that wait in a listener's queue when the server stops are
+    /// accepted first, as far as the [limit](Self::limit) allows, unless that is [switched
+    /// off](Self::drain). What no program can prevent is that a connection is made between that and
+    /// the end of its listener: the kernel resets it.
+    ///
+    /// ```
+    /// use polder::net::{TcpListener, TcpStream, serve_on_workers};
+    /// use std::time::Duration;
+    ///
+    /// polder::block_on(async {
+    ///     let listeners = TcpListener::bind_balanced("127.0.0.1:0", 2).await?;
+    ///     let _client = TcpStream::connect(listeners[0].local_addr()?).await?;
+    ///     let server = serve_on_workers(listeners, |_| |_: TcpStream, _| async {})
+    ///         .until(async {}) // At once. The client is in one of the queues.
+    ///         .grace(Duration::from_secs(5));
+    ///     let finished: u64 = server.await?.iter().map(|summary| summary.finished).sum();
+    ///     assert_eq!(finished, 1);
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+
+    /// Sets whether connections that wait in a listener's queue when the server stops are accepted
+    /// first, as [`Serve::drain`](super::Serve::drain). The default is `true`. Switch it off where
+    /// others accept from the same queues and go on, such as the next version of the program.
+    ///
+    /// ```
+    /// use polder::net::{TcpListener, TcpStream, serve_on_workers};
+    /// use std::time::Duration;
+    ///
+    /// polder::block_on(async {
+    ///     let listeners = TcpListener::bind_balanced("127.0.0.1:0", 1).await?;
+    ///     let heir = listeners[0].clone();
+    ///     let client = TcpStream::connect(heir.local_addr()?).await?;
+    ///     let summaries = serve_on_workers(listeners, |_| |_: TcpStream, _| async {})
+    ///         .until(async {})
+    ///         .grace(Duration::from_secs(5))
+    ///         .drain(false)
+    ///         .await?;
+    ///     assert_eq!(summaries[0].accepted, 0);
+    ///     let (_stream, peer) = heir.accept().await?;
+    ///     assert_eq!(peer, client.local_addr()?);
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn drain(mut self, drain: bool) -> Self {
+        self.drains = drain;
+        self
+    }
+
+    /// Calls `on_error` when a connection cannot be accepted, on the worker of the listener, as
+    /// [`Serve::on_error`](super::Serve::on_error).
+    ///
+    /// ```
+    /// use polder::net::{TcpListener, TcpStream, serve_on_workers};
+    ///
+    /// polder::block_on(async {
+    ///     let listeners = TcpListener::bind_balanced("127.0.0.1:0", 2).await?;
+    ///     let summaries = serve_on_workers(listeners, |_| |_: TcpStream, _| async {})
+    ///         .on_error(|error| eprintln!("no more connections for now: {error}"))
+    ///         .until(async {})
+    ///         .await?;
+    ///     assert_eq!(summaries[0].errors, 0);
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn on_error(mut self, report: impl Fn(&io::Error) + Send + Sync + 'static) -> Self {
+        self.on_error = Arc::new(report);
+        self
+    }
+}
+
+impl<L, C> fmt::Debug for ServeOnWorkers<'_, L, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServeOnWorkers")
+            .field("listeners", &self.listeners.len())
+            .field("limit", &self.limit)
+            .field("grace", &self.grace)
+            .field("drain", &self.drains)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'a, L, C, H, F> IntoFuture for ServeOnWorkers<'a, L, C>
+where
+    L: Listener + 'static,
+    C: Fn(usize) -> H + Send + Sync + 'static,
+    H: FnMut(L::Stream, L::Address) -> F + 'static,
+    F: Future<Output = ()> + 'static,
+{
+    type Output = io::Result<Vec<Summary>>;
+    type IntoFuture = Pin<Box<dyn Future<Output = io::Result<Vec<Summary>>> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let ServeOnWorkers {
+            listeners,
+            create,
+            until,
+            limit,
+            grace,
+            drains,
+            on_error,
+        } = self;
+        let create = Arc::new(create);
+        let spawn = move |index, listener, stop: &Arc<Latch>| {
+            let each = OneWorker {
+                listener,
+                create: create.clone(),
+                limit,
+                grace,
+                drains,
+                on_error: on_error.clone(),
+                stop: StopAll(stop.clone()),
+            };
+            each.spawn(index)
+        };
+        let loops = move |stop: &Arc<Latch>| {
+            check_limit(limit)?;
+            if listeners.is_empty() {
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidInput,
+                    "serve_on_workers: there is no listener",
+                ));
+            }
+            let listeners = listeners.into_iter().enumerate();
+            Ok(listeners
+                .map(|(index, listener)| spawn(index, listener, stop))
+                .collect())
+        };
+        // Boxed here, where all that a listener brings is `'static`.
+        Box::pin(coordinate(Box::new(loops), until))
+    }
+}
+
+type Loop = Task<io::Result<Summary>>;
+
+/// Spawns the loops, which end when the latch is set.
+type Start = Box<dyn FnOnce(&Arc<Latch>) -> io::Result<Vec<Loop>> + Send>;
+
+/// Starts the loops, waits for the end and for theirs. Compiled once.
+async fn coordinate(
+    start: Start,
+    until: Pin<Box<dyn Future<Output = ()> + Send + '_>>,
+) -> io::Result<Vec<Summary>> {
+    let stop = Arc::new(Latch::new());
+    let loops = start(&stop)?;
+    or(until, stop.wait()).await;
+    stop.set();
+    let (mut summaries, mut failure, mut panic) = (Vec::new(), None, None);
+    // All end before the first failure is reported.
+    for each in loops {
+        match AssertUnwindSafe(each.fallible()).catch_unwind().await {
+            Ok(Some(Ok(summary))) => summaries.push(summary),
+            Ok(Some(Err(error))) => failure = failure.or(Some(error)),
+            Ok(None) => {
+                let ended = || io::Error::other("serve_on_workers: its runtime has ended");
+                failure = failure.or_else(|| Some(ended()));
+            }
+            Err(payload) => panic = panic.or(Some(payload)),
+        }
+    }
+    match (panic, failure) {
+        (Some(payload), _) => resume_unwind(payload),
+        (None, Some(error)) => Err(error),
+        (None, None) => Ok(summaries),
+    }
+}
+
+/// What goes to a worker.
+struct OneWorker<L, C> {
+    listener: L,
+    create: Arc<C>,
+    limit: usize,
+    grace: Duration,
+    drains: bool,
+    on_error: OnError,
+    stop: StopAll,
+}
+
+/// Stops all loops when it is dropped. It goes to the worker with the rest: a runtime that ends may
+/// drop that before it is polled.
+struct StopAll(Arc<Latch>);
+
+impl Drop for StopAll {
+    fn drop(&mut self) {
+        self.0.set();
+    }
+}
+
+impl<L: Listener + 'static, C> OneWorker<L, C> {
+    fn spawn<H, F>(self, index: usize) -> Loop
+    where
+        C: Fn(usize) -> H + Send + Sync + 'static,
+        H: FnMut(L::Stream, L::Address) -> F + 'static,
+        F: Future<Output = ()> + 'static,
+    {
+        let handle = Handle::current();
+        let worker = index % handle.workers();
+        handle.spawn_on(worker, move || async move {
+            let OneWorker {
+                listener,
+                create,
+                limit,
+                grace,
+                drains,
+                on_error,
+                stop,
+            } = self;
+            let accepting = AcceptLoop {
+                listener,
+                until: stop.0.wait(),
+                limit,
+                drains: drains && !grace.is_zero(),
+                on_error: Box::new(move |error| on_error(error)),
+            };
+            let handler = create(worker);
+            let spawn = |tasks: &mut TaskSet<()>, connection| drop(tasks.spawn_local(connection));
+            let stopped = accepting.run(handler, spawn).await;
+            drop(stop);
+            stopped.end(grace).await
+        })
+    }
+}

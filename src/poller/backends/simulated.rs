@@ -1,0 +1,111 @@
+//! The selector of a process in a simulated world: it reports what that world's kernel says, and
+//! never sleeps. Who drives the process is told when there is something to do.
+
+use std::io;
+use std::time::Duration;
+
+use crate::poller::{Capabilities, Event, Events, Interest, Mode, Ready, Selector, Token, Until};
+use crate::sim::kernel::{self, PollerOfProcess, SimSocketId};
+use crate::sys::BorrowedDescriptor;
+
+pub(in crate::poller) struct Simulated(PollerOfProcess);
+
+impl Simulated {
+    pub(in crate::poller) fn new(process: PollerOfProcess) -> Simulated {
+        Simulated(process)
+    }
+}
+
+/// Simulated sockets are registered with the kernel that has them.
+pub(in crate::poller) fn register(
+    socket: SimSocketId,
+    token: Token,
+    interest: Interest,
+) -> io::Result<()> {
+    let mut flags = 0;
+    if interest.is_readable() {
+        flags |= kernel::READABLE;
+    }
+    if interest.is_writable() {
+        flags |= kernel::WRITABLE;
+    }
+    socket.register(token.0, flags)
+}
+
+fn ready(flags: u8) -> Ready {
+    let all = [
+        (kernel::READABLE, Ready::READABLE),
+        (kernel::WRITABLE, Ready::WRITABLE),
+        (
+            kernel::CLOSED,
+            Ready::CLOSED | Ready::READABLE | Ready::WRITABLE,
+        ),
+        (
+            kernel::ERROR,
+            Ready::ERROR | Ready::READABLE | Ready::WRITABLE,
+        ),
+    ];
+    let set = all.into_iter().filter(|(flag, _)| flags & flag != 0);
+    set.fold(Ready::default(), |sum, (_, ready)| sum | ready)
+}
+
+fn no_descriptors() -> io::Error {
+    kernel::unsupported("waiting for a descriptor of the system's")
+}
+
+impl Selector for Simulated {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            level: false,
+            one_shot: false,
+            edge: true,
+            hints: true,
+            priority: true,
+            descriptor: false,
+            granularity: Duration::from_nanos(1),
+        }
+    }
+
+    fn register(
+        &self,
+        _: BorrowedDescriptor<'_>,
+        _: Token,
+        _: Interest,
+        _: Mode,
+    ) -> io::Result<()> {
+        Err(no_descriptors())
+    }
+
+    fn modify(&self, _: BorrowedDescriptor<'_>, _: Token, _: Interest, _: Mode) -> io::Result<()> {
+        Err(no_descriptors())
+    }
+
+    fn deregister(&self, _: BorrowedDescriptor<'_>) -> io::Result<()> {
+        Err(no_descriptors())
+    }
+
+    fn wait(&self, events: &mut Events, _: &Until) -> io::Result<bool> {
+        (self.0).take(events.limit(), |token, flags| {
+            events.push(Event::new(Token(token), ready(flags)));
+        });
+        Ok(false)
+    }
+
+    fn notify(&self) -> io::Result<()> {
+        self.0.notify();
+        Ok(())
+    }
+
+    fn woken_on_this_thread(&self) {
+        self.0.woken_on_this_thread();
+    }
+
+    fn arm(&self, until: Until) -> io::Result<()> {
+        match until {
+            Until::Now => self.0.notify(),
+            Until::Deadline { deadline, .. } => self.0.arm(Some(deadline)),
+            Until::Never => self.0.arm(None),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,492 @@
+//! [`Runtime::scope`]: tasks that borrow from their caller.
+//!
+//! A task must own what it uses, since nobody knows when it ends. Here somebody does: `scope`
+//! returns only when every task that was spawned in it has ended, and blocks its caller until then.
+//!
+//! **What makes it sound.** The lifetime of a future is erased where it is spawned. It then lies in
+//! a [`ScopedBody`], which keeps a place in the scope's list until the future is dropped: it is
+//! done, was cancelled, or its runtime ends. `scope` drives the runtime until the list is empty,
+//! and does not unwind before: neither by a panic of the caller's future, which is caught, nor by
+//! one of a task, which is its outcome. If the runtime fails meanwhile, it drops every task; where
+//! it cannot, since the scope is within one of them, the process is aborted.
+//!
+//! The list is under a lock. So what tasks did to what they borrow happens before `scope` returns.
+//! When the list is empty and the caller's future is dropped, nobody is left who could add to it.
+
+use std::fmt;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Waker, ready};
+use std::thread;
+
+use pin_project_lite::pin_project;
+
+use super::Runtime;
+use super::spawn::{spawn_local_on, spawn_on};
+use super::task_set::Members;
+use crate::scheduler::{self, Shared};
+use crate::sync::{Mutex, NeedsClone, Spare, contain, wake_all};
+use crate::task::{AbortHandle, MemberId, Task, poll_to_its_end};
+
+impl Runtime {
+    /// Calls `f` with a [`Scope`], in which tasks can be spawned that borrow what outlives this
+    /// call. Drives the runtime until the future of `f` **and all tasks of the scope** are done.
+    ///
+    /// It is for `block_on`'s place: `f`'s future runs on this thread, the tasks where the runtime
+    /// runs others. (`std::thread::scope` is the like for threads. Within a task nothing like it
+    /// can be sound: a task may be dropped at any time, and need not wait.)
+    ///
+    /// ```
+    /// let runtime = polder::Runtime::builder().workers(2).build()?;
+    /// let words = vec!["one".to_owned(), "two".into(), "three".into()];
+    /// let mut lengths = [0; 3];
+    ///
+    /// runtime.scope(async |scope| {
+    ///     for (word, length) in words.iter().zip(&mut lengths) {
+    ///         scope.spawn(async { *length = word.len() });
+    ///     }
+    /// });
+    /// assert_eq!(lengths, [3, 3, 5]);
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// What does not outlive the call cannot be borrowed:
+    ///
+    /// ```compile_fail,E0597
+    /// let runtime = polder::Runtime::new().unwrap();
+    /// runtime.scope(async |scope| {
+    ///     let inner = String::new();
+    ///     scope.spawn(async { println!("{inner}") });
+    /// });
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If the future of `f` panics: then the tasks are cancelled first. If a task has panicked, and
+    /// nobody has awaited it: when all have ended. If the kernel can no longer be waited on; within
+    /// a task of this runtime the process is aborted then, since tasks that borrow could not be
+    /// waited for.
+    #[track_caller]
+    pub fn scope<'env, F, T>(&self, f: F) -> T
+    where
+        F: for<'scope> AsyncFnOnce(&'scope Scope<'scope, 'env>) -> T,
+    {
+        let scope = Scope {
+            shared: self.shared().clone(),
+            state: Arc::default(),
+            scope: PhantomData,
+            env: PhantomData,
+        };
+        let result = {
+            let (worker, site) = (&self.worker, Location::caller());
+            catch_unwind(AssertUnwindSafe(|| worker.block_on(f(&scope), site)))
+        };
+        if result.is_err() {
+            scope.state.abort_all();
+        }
+        self.wait_for(&scope.state, Location::caller());
+        let value = result.unwrap_or_else(|panic| resume_unwind(panic));
+        if scope.state.has_panicked.load(Ordering::Relaxed) {
+            panic!("a task of the scope panicked");
+        }
+        value
+    }
+
+    /// Drives the runtime until no task of a scope is left. Does not unwind.
+    fn wait_for(&self, state: &ScopeState, site: &'static Location<'static>) {
+        while !state.is_empty() {
+            let wait = || self.worker.block_on(state.wait(), site);
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(wait)) {
+                // The runtime has failed, which the panic hook has reported.
+                std::mem::forget(panic);
+                if self.worker.is_driven() {
+                    // One of its tasks is further up this stack, and will not be dropped.
+                    std::process::abort();
+                }
+                self.worker.drop_all_tasks(self.threads.len());
+            }
+        }
+    }
+}
+
+/// Where tasks are spawned that borrow from the caller of [`Runtime::scope`].
+///
+/// ```
+/// let runtime = polder::Runtime::new()?;
+/// let numbers = [1, 2, 3];
+/// let sum: i32 = runtime.scope(async |scope| {
+///     let squares = numbers.each_ref().map(|n| scope.spawn(async move { n * n }));
+///     let mut sum = 0;
+///     for square in squares {
+///         sum += square.await;
+///     }
+///     sum
+/// });
+/// assert_eq!(sum, 14);
+/// # std::io::Result::Ok(())
+/// ```
+pub struct Scope<'scope, 'env: 'scope> {
+    shared: Arc<Shared>,
+    state: Arc<ScopeState>,
+    // Invariant, so that neither can be taken for a shorter or longer one: as in `std::thread`.
+    scope: PhantomData<fn(&'scope ()) -> &'scope ()>,
+    env: PhantomData<fn(&'env ()) -> &'env ()>,
+}
+
+/// What a scope and its tasks share.
+#[derive(Default)]
+struct ScopeState {
+    tasks: Arc<Members>,
+    /// Who waits for the last one to end.
+    waiter: Mutex<Option<Waker>>,
+    /// A task has panicked, and nobody has awaited it.
+    has_panicked: AtomicBool,
+}
+
+impl ScopeState {
+    fn is_empty(&self) -> bool {
+        self.tasks.len() == 0
+    }
+
+    /// The future of the task at `index` was dropped.
+    fn ended(&self, index: usize) {
+        self.tasks.remove(index);
+        if self.is_empty() {
+            let waiter = self.waiter.lock().take();
+            wake_all(waiter);
+        }
+    }
+
+    /// Waits until no task is left.
+    async fn wait(&self) {
+        std::future::poll_fn(|cx| {
+            // Registers, and then looks; the last task leaves the list, and then looks for a waker.
+            let mut waker = Spare::clone_of(cx.waker());
+            waker.swap(&mut self.waiter.lock());
+            match self.is_empty() {
+                true => Poll::Ready(()),
+                false => Poll::Pending,
+            }
+        })
+        .await;
+    }
+
+    /// Also what is spawned from now on: by tasks that run, and by destructors.
+    fn abort_all(&self) {
+        self.tasks.close();
+    }
+}
+
+impl<'scope> Scope<'scope, '_> {
+    /// Spawns a task, as [`Runtime::spawn`] does, that may borrow what outlives the scope, and the
+    /// scope itself. It may be awaited or not: the scope waits for it in any case.
+    ///
+    /// ```
+    /// let runtime = polder::Runtime::new()?;
+    /// let name = String::from("world");
+    /// runtime.scope(async |scope| {
+    ///     let task = scope.spawn(async {
+    ///         scope.spawn(async { println!("{name} again") });
+    ///         format!("hello {name}")
+    ///     });
+    ///     assert_eq!(task.await, "hello world");
+    /// });
+    /// # std::io::Result::Ok(())
+    /// ```
+    #[track_caller]
+    pub fn spawn<F>(&'scope self, future: F) -> ScopedTask<'scope, F::Output>
+    where
+        F: Future + Send + 'scope,
+        F::Output: Send + 'scope,
+    {
+        let site = Location::caller();
+        let (future, result) = self.with_result(future);
+        let future: Pin<Box<dyn Future<Output = ()> + Send + 'scope>> = Box::pin(future);
+        // SAFETY: only the lifetime changes, and the future is dropped before it is over. `add`
+        // puts it into a `ScopedBody`, whose place in the list is free when the future was dropped;
+        // and `Runtime::scope`, which lent this scope for `'scope`, does not return before all are.
+        let future: Pin<Box<dyn Future<Output = ()> + Send>> =
+            unsafe { std::mem::transmute(future) };
+        let abort = self.add(future, |body| spawn_on(&self.shared, body, site));
+        ScopedTask::new(result, abort)
+    }
+
+    /// Spawns a task that stays on this thread, as [`Runtime::spawn_local`] does: its future need
+    /// not be `Send`.
+    ///
+    /// ```
+    /// use std::cell::Cell;
+    ///
+    /// let runtime = polder::Runtime::new()?;
+    /// let count = Cell::new(0);
+    /// runtime.scope(async |scope| {
+    ///     for n in 1..=3 {
+    ///         let count = &count;
+    ///         scope.spawn_local(async move { count.set(count.get() + n) });
+    ///     }
+    /// });
+    /// assert_eq!(count.get(), 6);
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// Elsewhere than on the thread that made the runtime, within a drive of it.
+    #[track_caller]
+    pub fn spawn_local<F>(&'scope self, future: F) -> ScopedTask<'scope, F::Output>
+    where
+        F: Future + 'scope,
+        F::Output: 'scope,
+    {
+        let site = Location::caller();
+        let is_main = |local: &scheduler::Local| {
+            Arc::ptr_eq(&local.shared, &self.shared) && local.index == self.shared.main_index()
+        };
+        let Some(local) = scheduler::current_local().filter(|local| is_main(local)) else {
+            panic!("Scope::spawn_local: this thread does not drive the runtime of the scope");
+        };
+        let (future, result) = self.with_result(future);
+        let future: Pin<Box<dyn Future<Output = ()> + 'scope>> = Box::pin(future);
+        // SAFETY: only the lifetime changes, as in `spawn`.
+        let future: Pin<Box<dyn Future<Output = ()>>> = unsafe { std::mem::transmute(future) };
+        let abort = self.add(future, |body| {
+            // SAFETY: the current worker belongs to this thread.
+            unsafe { spawn_local_on(&local, body, site) }
+        });
+        ScopedTask::new(result, abort)
+    }
+
+    /// The future of a task, and where its result will be.
+    fn with_result<F: Future>(&self, future: F) -> (WithResult<F>, Arc<ScopedResult<F::Output>>) {
+        let result = Arc::new(ScopedResult {
+            slot: Mutex::new(Slot::Running(None)),
+            scope: self.state.clone(),
+        });
+        let future = WithResult {
+            future: Some(future),
+            result: result.clone(),
+        };
+        (future, result)
+    }
+
+    /// Spawns a future whose lifetime was erased. Its place is taken before anything can fail, and
+    /// freed when it is dropped.
+    fn add<D: ?Sized>(
+        &self,
+        future: Pin<Box<D>>,
+        spawn: impl FnOnce(ScopedBody<D>) -> Task<()>,
+    ) -> AbortHandle {
+        let id = self.state.tasks.add();
+        let task = spawn(ScopedBody {
+            future: Some(future),
+            id,
+            scope: self.state.clone(),
+        });
+        self.state.tasks.put(id, task);
+        AbortHandle::new(self.state.tasks.clone(), id)
+    }
+}
+
+impl fmt::Debug for Scope<'_, '_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scope")
+            .field("tasks", &self.state.tasks.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A future that may borrow, and its place in the list of its scope: see the head of this file.
+struct ScopedBody<D: ?Sized> {
+    /// `None` once it is dropped.
+    future: Option<Pin<Box<D>>>,
+    id: MemberId,
+    scope: Arc<ScopeState>,
+}
+
+impl<D: Future<Output = ()> + ?Sized> Future for ScopedBody<D> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        match &mut self.future {
+            Some(future) => future.as_mut().poll(cx),
+            None => Poll::Ready(()),
+        }
+    }
+}
+
+impl<D: ?Sized> Drop for ScopedBody<D> {
+    fn drop(&mut self) {
+        contain(|| self.future = None);
+        self.scope.ended(self.id.index);
+    }
+}
+
+pin_project! {
+    /// A future of the user's, which reports its result when it is dropped.
+    struct WithResult<F: Future> {
+        // `None` once it is done.
+        #[pin]
+        future: Option<F>,
+        result: Arc<ScopedResult<F::Output>>,
+    }
+
+    impl<F: Future> PinnedDrop for WithResult<F> {
+        fn drop(this: Pin<&mut Self>) {
+            let mut this = this.project();
+            contain(|| this.future.set(None));
+            this.result.put(None);
+        }
+    }
+}
+
+impl<F: Future> Future for WithResult<F> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self.project();
+        let result = ready!(poll_to_its_end(this.future, cx));
+        this.result.put(Some(result));
+        Poll::Ready(())
+    }
+}
+
+/// What a task and its [`ScopedTask`] share.
+struct ScopedResult<T> {
+    slot: Mutex<Slot<T>>,
+    scope: Arc<ScopeState>,
+}
+
+enum Slot<T> {
+    /// Who awaits the task.
+    Running(Option<Waker>),
+    /// `None` if it was taken, or the task cancelled.
+    Ended(Option<thread::Result<T>>),
+}
+
+impl<T> ScopedResult<T> {
+    /// The task has ended. Only the first call counts.
+    fn put(&self, result: Option<thread::Result<T>>) {
+        let mut slot = self.slot.lock();
+        if let Slot::Running(waker) = &mut *slot {
+            let waker = waker.take();
+            *slot = Slot::Ended(result);
+            drop(slot);
+            wake_all(waker);
+        }
+    }
+}
+
+impl<T> Drop for ScopedResult<T> {
+    fn drop(&mut self) {
+        let slot = std::mem::replace(&mut *self.slot.lock(), Slot::Ended(None));
+        if let Slot::Ended(Some(Err(_))) = slot {
+            self.scope.has_panicked.store(true, Ordering::Relaxed);
+        }
+        contain(|| drop(slot));
+    }
+}
+
+/// A task of a [`Scope`]. Awaiting it returns the output of its future.
+///
+/// **Dropping it does not cancel the task**, unlike a [`Task`]: the scope waits for it.
+///
+/// ```
+/// let runtime = polder::Runtime::new()?;
+/// let text = String::from("text");
+/// let length = runtime.scope(async |scope| scope.spawn(async { text.len() }).await);
+/// assert_eq!(length, 4);
+/// # std::io::Result::Ok(())
+/// ```
+///
+/// # Panics
+///
+/// Awaiting it resumes the task's panic; and panics if the task was aborted, cancelled by the end
+/// of its runtime, or polled after completion.
+///
+/// # Cancel safety
+///
+/// Cancel safe if polled through `&mut`: dropping that future loses nothing.
+pub struct ScopedTask<'scope, T> {
+    result: Arc<ScopedResult<T>>,
+    abort: AbortHandle,
+    scope: PhantomData<&'scope ()>,
+}
+
+impl<T> ScopedTask<'_, T> {
+    fn new(result: Arc<ScopedResult<T>>, abort: AbortHandle) -> Self {
+        ScopedTask {
+            result,
+            abort,
+            scope: PhantomData,
+        }
+    }
+
+    /// Returns a handle that cancels the task.
+    ///
+    /// ```
+    /// let runtime = polder::Runtime::new()?;
+    /// runtime.scope(async |scope| {
+    ///     let endless = scope.spawn(std::future::pending::<()>());
+    ///     endless.abort_handle().abort(); // Otherwise the scope would never end.
+    /// });
+    /// # std::io::Result::Ok(())
+    /// ```
+    #[must_use = "dropping the handle has no effect"]
+    pub fn abort_handle(&self) -> AbortHandle {
+        self.abort.clone()
+    }
+
+    /// Returns whether the task is done or cancelled.
+    ///
+    /// ```
+    /// let runtime = polder::Runtime::new()?;
+    /// runtime.scope(async |scope| {
+    ///     let task = scope.spawn(async {});
+    ///     while !task.is_finished() {
+    ///         polder::future::yield_now().await;
+    ///     }
+    /// });
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn is_finished(&self) -> bool {
+        matches!(&*self.result.slot.lock(), Slot::Ended(_))
+    }
+}
+
+/// The output is not structurally pinned.
+impl<T> Unpin for ScopedTask<'_, T> {}
+
+impl<T> Future for ScopedTask<'_, T> {
+    type Output = T;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        // See `Spare` for when it is filled and dropped.
+        let mut spare = Spare::default();
+        let result = loop {
+            let mut slot = self.result.slot.lock();
+            let left = match &mut *slot {
+                Slot::Ended(result) => break result.take(),
+                Slot::Running(waker) => spare.store(waker, cx.waker()),
+            };
+            drop(slot);
+            match left {
+                Ok(()) => return Poll::Pending,
+                Err(NeedsClone) => spare.fill(cx.waker()),
+            }
+        };
+        let result = result.expect("polled after completion, or the task was cancelled");
+        Poll::Ready(result.unwrap_or_else(|panic| resume_unwind(panic)))
+    }
+}
+
+impl<T> fmt::Debug for ScopedTask<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ScopedTask")
+            .field("finished", &self.is_finished())
+            .finish()
+    }
+}

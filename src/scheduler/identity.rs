@@ -1,0 +1,262 @@
+//! What a task is called: its [`Id`], the [`Name`] that its spawner gave it, and where it was
+//! spawned; together a [`Label`].
+//!
+//! **Ids** are counted, and never an address, so that none comes twice. A worker takes a block of
+//! [`BLOCK`] of them from the one counter of the process, and gives them out without an atomic.
+//! Threads that are no workers take one at a time.
+
+use std::borrow::Cow;
+use std::cell::Cell;
+use std::fmt;
+use std::num::NonZeroU64;
+use std::ops::Deref;
+use std::panic::Location;
+use std::sync::Arc;
+// A static, which loom's types cannot be.
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How many ids a worker takes at once: one locked instruction for as many spawns. What a worker
+/// does not use is lost, of 2^64. (Miri, where each step takes long, sees the ends of small ones.)
+const BLOCK: u64 = if cfg!(miri) { 8 } else { 1_024 };
+
+/// The next id that belongs to nobody.
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+/// Names a task. No two tasks of a process have the same one, also when the first has ended.
+///
+/// Ids say nothing else: their order is not that of spawning, and there are gaps.
+///
+/// ```
+/// polder::block_on(async {
+///     let task = polder::spawn(async { polder::task::id() });
+///     let id = task.id();
+///     assert_eq!(task.await, Some(id));
+/// });
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Id(NonZeroU64);
+
+impl Id {
+    /// An id that no task has.
+    #[cfg(any(feature = "blocking", test))]
+    #[inline]
+    pub(crate) fn new() -> Id {
+        super::with_local(|local| local.ids.next()).unwrap_or_else(Id::of_no_worker)
+    }
+
+    /// [`new`](Self::new), on a thread that drives no worker.
+    pub(super) fn of_no_worker() -> Id {
+        Id::after(take(1))
+    }
+
+    /// The number that is printed.
+    ///
+    /// ```
+    /// let task = polder::spawn(async {});
+    /// assert_eq!(task.id().to_string(), task.id().as_u64().to_string());
+    /// ```
+    pub fn as_u64(self) -> u64 {
+        self.0.get()
+    }
+
+    /// The id whose number this is.
+    pub(crate) fn from_u64(number: u64) -> Option<Id> {
+        NonZeroU64::new(number).map(Id)
+    }
+
+    #[inline]
+    fn after(before: u64) -> Id {
+        Id(NonZeroU64::MIN.saturating_add(before))
+    }
+}
+
+impl fmt::Display for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Id({})", self.0)
+    }
+}
+
+/// The ids that a worker may give to tasks.
+#[derive(Debug)]
+pub(super) struct Ids {
+    /// The last one that was given, and the last one of the block.
+    last: Cell<u64>,
+    end: Cell<u64>,
+}
+
+impl Ids {
+    pub(super) fn new() -> Ids {
+        Ids {
+            last: Cell::new(0),
+            end: Cell::new(0),
+        }
+    }
+
+    #[inline]
+    pub(super) fn next(&self) -> Id {
+        if self.last.get() == self.end.get() {
+            self.renew();
+        }
+        let last = self.last.get();
+        self.last.set(last + 1);
+        Id::after(last)
+    }
+
+    #[cold]
+    fn renew(&self) {
+        // A world counts its own, one at a time, so that each run has the same ones.
+        #[cfg(feature = "sim")]
+        if let Some(first) = crate::sim::kernel::take_task_ids(1) {
+            self.last.set(first - 1);
+            self.end.set(first);
+            return;
+        }
+        let before = take(BLOCK);
+        self.last.set(before);
+        self.end.set(before + BLOCK);
+    }
+}
+
+/// Takes so many ids. Returns the number before the first.
+fn take(count: u64) -> u64 {
+    NEXT.fetch_add(count, Ordering::Relaxed) - 1
+}
+
+/// The name of a task, for people: of [`spawn_named`](crate::spawn_named). Several tasks may have
+/// the same one. Cloning it is cheap.
+///
+/// It is made of text that is `'static`, or that is counted:
+///
+/// ```
+/// use polder::task::Name;
+/// use std::sync::Arc;
+///
+/// let counted = Name::from(Arc::from("counted"));
+/// let names = [Name::from("indexer"), Name::from(format!("shard {}", 7)), counted];
+/// assert_eq!(&*names[1], "shard 7");
+/// ```
+#[derive(Clone)]
+pub struct Name(Text);
+
+#[derive(Clone)]
+enum Text {
+    Static(&'static str),
+    Counted(Arc<str>),
+}
+
+impl Deref for Name {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        match &self.0 {
+            Text::Static(text) => text,
+            Text::Counted(text) => text,
+        }
+    }
+}
+
+impl From<&'static str> for Name {
+    fn from(text: &'static str) -> Name {
+        Name(Text::Static(text))
+    }
+}
+
+impl From<String> for Name {
+    fn from(text: String) -> Name {
+        Name(Text::Counted(text.into()))
+    }
+}
+
+impl From<Arc<str>> for Name {
+    fn from(text: Arc<str>) -> Name {
+        Name(Text::Counted(text))
+    }
+}
+
+impl From<Cow<'static, str>> for Name {
+    fn from(text: Cow<'static, str>) -> Name {
+        match text {
+            Cow::Borrowed(text) => text.into(),
+            Cow::Owned(text) => text.into(),
+        }
+    }
+}
+
+impl PartialEq for Name {
+    fn eq(&self, other: &Name) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for Name {}
+
+impl PartialEq<str> for Name {
+    fn eq(&self, other: &str) -> bool {
+        **self == *other
+    }
+}
+
+impl PartialEq<&str> for Name {
+    fn eq(&self, other: &&str) -> bool {
+        **self == **other
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self)
+    }
+}
+
+impl fmt::Debug for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&**self, f)
+    }
+}
+
+/// What a spawner says of a task.
+#[derive(Debug)]
+pub(crate) struct Label {
+    pub(super) site: &'static Location<'static>,
+    /// Boxed, since nearly every task goes without.
+    pub(super) name: Option<Box<Name>>,
+}
+
+impl Label {
+    pub(crate) fn named(name: Name, site: &'static Location<'static>) -> Label {
+        Label {
+            site,
+            name: Some(Box::new(name)),
+        }
+    }
+}
+
+impl From<&'static Location<'static>> for Label {
+    #[inline]
+    fn from(site: &'static Location<'static>) -> Label {
+        Label { site, name: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_of_blocks_and_of_single_threads_are_all_different() {
+        let ids = [Ids::new(), Ids::new()];
+        let mut seen = std::collections::BTreeSet::new();
+        for _ in 0..3 * BLOCK {
+            for ids in &ids {
+                assert!(seen.insert(ids.next()), "an id comes twice");
+            }
+            assert!(seen.insert(Id::new()), "an id comes twice");
+        }
+    }
+}

@@ -1,0 +1,381 @@
+//! The run queue of a pool worker: first in, first out, and open to thieves. One item may stand
+//! before the others, to be popped [next](RunQueue::push_next).
+//!
+//! A ring of slots, and one slot for the next item, each of which is empty or has one. Only the
+//! owner pushes, and only it moves `head` and `tail`. Whoever takes an item, owner or thief,
+//! replaces it by null in its slot, by one compare-and-exchange: that decides who has it, and
+//! nothing else does. So a push costs no atomic operation that locks the bus, and a pop one.
+//!
+//! **Why nothing is lost or taken twice.** The owner alone makes a slot non-null. It does so only
+//! at `tail`, where it has seen the slot null after it was last filled: `head` passes a slot only
+//! when the owner has emptied it, or has seen that somebody else did. So a push overwrites nothing,
+//! and each item that was stored is taken by exactly one of them. The slot of the next item is
+//! filled in the same way: the owner empties it first. What a thief reads of `head` and `tail` only
+//! says where to look. It may be old: then the slot has another item than the thief could have
+//! thought, which is an item all the same. `loom` checks this below.
+//!
+//! What a thief has taken leaves a hole between `head` and `tail`, which the owner skips. Until it
+//! does, [`len`](RunQueue::len) counts holes.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ptr::{self, NonNull};
+
+use crate::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+/// How many items there is room for: four turns. More of them wait in the worker's inbox.
+#[cfg(not(loom))]
+pub(super) const CAPACITY: usize = 256;
+#[cfg(loom)]
+pub(super) const CAPACITY: usize = 2;
+
+/// What can be kept as a pointer.
+pub(super) trait Item: Send + Sized {
+    fn into_raw(self) -> NonNull<()>;
+
+    /// # Safety
+    ///
+    /// `raw` was returned by [`into_raw`](Self::into_raw), and is passed to no other call.
+    unsafe fn from_raw(raw: NonNull<()>) -> Self;
+}
+
+/// On cache lines of its own: its owner writes it all the time.
+#[repr(align(128))]
+pub(super) struct RunQueue<T: Item> {
+    /// Where the owner pops next. Written by the owner.
+    head: AtomicUsize,
+    /// Where the owner pushes next. Written by the owner.
+    tail: AtomicUsize,
+    slots: Box<[AtomicPtr<()>]>,
+    next: AtomicPtr<()>,
+    items: PhantomData<T>,
+}
+
+impl<T: Item> RunQueue<T> {
+    pub(super) fn new() -> RunQueue<T> {
+        RunQueue {
+            head: AtomicUsize::new(0),
+            tail: AtomicUsize::new(0),
+            slots: (0..CAPACITY)
+                .map(|_| AtomicPtr::new(ptr::null_mut()))
+                .collect(),
+            next: AtomicPtr::new(ptr::null_mut()),
+            items: PhantomData,
+        }
+    }
+
+    /// Which is the next position to be popped; others are told what may be old.
+    #[inline]
+    pub(super) fn head(&self) -> usize {
+        self.head.load(Ordering::Relaxed)
+    }
+
+    /// Which is the next position to be pushed to; others are told what may be old.
+    #[inline]
+    pub(super) fn tail(&self) -> usize {
+        self.tail.load(Ordering::Relaxed)
+    }
+
+    /// How many items there are at most, without the next one.
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        // The head first: a tail that is newer makes it more, and not less than nothing.
+        let head = self.head();
+        self.tail().wrapping_sub(head).min(CAPACITY)
+    }
+
+    /// Whether there is none, for the owner; a guess for others.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.len() == 0 && !self.has_next()
+    }
+
+    /// Whether there is an item to be popped next; a guess for others than the owner.
+    #[inline]
+    pub(super) fn has_next(&self) -> bool {
+        !self.next.load(Ordering::Relaxed).is_null()
+    }
+
+    /// How many items can be pushed, for the owner.
+    #[inline]
+    pub(super) fn room(&self) -> usize {
+        CAPACITY - self.len()
+    }
+
+    /// For the owner. Returns the item if there is no room.
+    #[inline]
+    pub(super) fn push(&self, item: T) -> Result<(), T> {
+        let tail = self.tail();
+        if tail.wrapping_sub(self.head()) == CAPACITY {
+            return Err(item);
+        }
+        self.slots[tail % CAPACITY].store(item.into_raw().as_ptr(), Ordering::Release);
+        self.tail.store(tail.wrapping_add(1), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// For the owner: sets the item to be popped next. Returns the one that was to be.
+    #[inline]
+    pub(super) fn push_next(&self, item: T) -> Option<T> {
+        let old = self.pop_next();
+        self.next.store(item.into_raw().as_ptr(), Ordering::Release);
+        old
+    }
+
+    /// For the owner: takes the item that is to be popped next.
+    #[inline]
+    pub(super) fn pop_next(&self) -> Option<T> {
+        self.take(&self.next)
+    }
+
+    /// For the owner: takes the item that came first.
+    #[inline]
+    pub(super) fn pop(&self) -> Option<T> {
+        let (mut head, tail) = (self.head(), self.tail());
+        while head != tail {
+            let item = self.take(&self.slots[head % CAPACITY]);
+            head = head.wrapping_add(1);
+            self.head.store(head, Ordering::Relaxed);
+            if item.is_some() {
+                return item;
+            }
+        }
+        None
+    }
+
+    /// For any thread: takes up to `count` items, those that came first, and last the next one, and
+    /// gives them to `f`.
+    pub(super) fn steal(&self, count: usize, f: impl FnMut(T)) {
+        let head = self.head();
+        let positions = (0..self.len()).map(|offset| head.wrapping_add(offset));
+        let slots = positions.map(|position| &self.slots[position % CAPACITY]);
+        let items = slots.chain([&self.next]).filter_map(|slot| self.take(slot));
+        items.take(count).for_each(f);
+    }
+
+    /// Takes what is in a slot.
+    #[inline]
+    fn take(&self, slot: &AtomicPtr<()>) -> Option<T> {
+        let seen = NonNull::new(slot.load(Ordering::Relaxed))?;
+        let (null, relaxed) = (ptr::null_mut(), Ordering::Relaxed);
+        let taken = slot.compare_exchange(seen.as_ptr(), null, Ordering::Acquire, relaxed);
+        // The pointer that was there, and not the one that was seen: the item may have gone
+        // meanwhile, and another one have come that has the same address, and is another
+        // allocation.
+        let raw = NonNull::new(taken.ok()?)?;
+        // SAFETY: only `push` and `push_next` store what is not null, which they have from
+        // `into_raw`; and what they have stored is taken by one exchange, which was this one.
+        Some(unsafe { T::from_raw(raw) })
+    }
+}
+
+impl<T: Item> Drop for RunQueue<T> {
+    fn drop(&mut self) {
+        while let Some(item) = self.pop().or_else(|| self.pop_next()) {
+            drop(item);
+        }
+    }
+}
+
+impl<T: Item> fmt::Debug for RunQueue<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunQueue")
+            .field("len", &self.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A number, and one more than that as an address.
+#[cfg(test)]
+#[derive(PartialEq, Debug)]
+struct Number(usize);
+
+#[cfg(test)]
+impl Item for Number {
+    fn into_raw(self) -> NonNull<()> {
+        NonNull::new(ptr::without_provenance_mut(self.0 + 1)).unwrap()
+    }
+
+    unsafe fn from_raw(raw: NonNull<()>) -> Self {
+        Number(raw.addr().get() - 1)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicBool;
+
+    /// An item that is an allocation of its own, as tasks are.
+    struct Boxed(Box<usize>);
+
+    impl Item for Boxed {
+        fn into_raw(self) -> NonNull<()> {
+            NonNull::from(Box::leak(self.0)).cast()
+        }
+
+        unsafe fn from_raw(raw: NonNull<()>) -> Self {
+            // SAFETY: the caller has it from `into_raw`, which leaked such a box, and passes it on
+            // once.
+            Boxed(unsafe { Box::from_raw(raw.cast().as_ptr()) })
+        }
+    }
+
+    /// Miri sees the difference between two allocations that have the same address.
+    #[test]
+    fn what_is_taken_is_the_item_that_is_there_and_not_one_that_was_there_before() {
+        let queue = RunQueue::new();
+        let stop = AtomicBool::new(false);
+        // The sum of all numbers fits in 32 bits.
+        let rounds = if cfg!(miri) { 300 } else { 90_000 };
+        let (popped, stolen) = std::thread::scope(|scope| {
+            let thief = scope.spawn(|| {
+                let mut sum = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    queue.steal(1, |Boxed(number)| sum += *number);
+                    std::thread::yield_now();
+                }
+                sum
+            });
+            let mut sum = 0;
+            for number in 0..rounds {
+                // Each takes the memory of the one before.
+                sum += (queue.push_next(Boxed(Box::new(number)))).map_or(0, |Boxed(it)| *it);
+                sum += queue.pop_next().map_or(0, |Boxed(it)| *it);
+            }
+            stop.store(true, Ordering::Relaxed);
+            (sum, thief.join().unwrap())
+        });
+        assert_eq!(popped + stolen, (0..rounds).sum::<usize>());
+    }
+
+    #[test]
+    fn items_come_in_their_order_round_and_round_and_a_full_queue_gives_them_back() {
+        let queue = RunQueue::new();
+        for round in 0..10 {
+            for number in 0..CAPACITY {
+                queue.push(Number(number)).unwrap();
+            }
+            assert_eq!(queue.push(Number(round)), Err(Number(round)));
+            for number in 0..CAPACITY {
+                assert_eq!(queue.pop(), Some(Number(number)));
+            }
+            assert!(queue.pop().is_none() && queue.is_empty());
+            queue.push(Number(0)).unwrap();
+            queue.pop().unwrap();
+        }
+    }
+
+    #[test]
+    fn the_next_item_comes_first_and_gives_way_to_another_one() {
+        let queue = RunQueue::new();
+        queue.push(Number(1)).unwrap();
+        assert!(queue.push_next(Number(2)).is_none());
+        assert_eq!(queue.push_next(Number(3)), Some(Number(2)));
+        assert!(queue.has_next() && !queue.is_empty());
+        let mut stolen = Vec::new();
+        queue.steal(1, |Number(number)| stolen.push(number));
+        assert_eq!(queue.pop_next(), Some(Number(3)));
+        assert!(queue.push_next(Number(4)).is_none());
+        queue.steal(2, |Number(number)| stolen.push(number));
+        assert_eq!(stolen, [1, 4]);
+        assert!(queue.pop_next().is_none() && queue.pop().is_none() && queue.is_empty());
+    }
+
+    #[test]
+    fn a_thief_takes_those_that_came_first_and_the_owner_skips_the_holes() {
+        let queue = RunQueue::new();
+        for number in 0..10 {
+            queue.push(Number(number)).unwrap();
+        }
+        let mut stolen = Vec::new();
+        queue.steal(4, |Number(number)| stolen.push(number));
+        queue.steal(1, |Number(number)| stolen.push(number));
+        assert_eq!(stolen, [0, 1, 2, 3, 4]);
+        assert_eq!(queue.pop(), Some(Number(5)));
+        assert_eq!(queue.len(), 4);
+        queue.steal(usize::MAX, |Number(number)| stolen.push(number));
+        assert_eq!(stolen.len(), 9);
+        assert!(queue.pop().is_none() && queue.is_empty());
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use loom::sync::Arc;
+
+    /// The owner pushes `total`, and pops where there is no room, while thieves steal: every number
+    /// comes out once.
+    fn check(total: usize, thieves: usize, preemptions: usize) {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(preemptions);
+        model.check(move || {
+            let queue = Arc::new(RunQueue::new());
+            let thieves: Vec<_> = (0..thieves)
+                .map(|_| {
+                    let queue = queue.clone();
+                    loom::thread::spawn(move || {
+                        let mut stolen = Vec::new();
+                        queue.steal(2, |Number(number)| stolen.push(number));
+                        stolen
+                    })
+                })
+                .collect();
+            let mut all = Vec::new();
+            for number in 0..total {
+                let mut item = Number(number);
+                while let Err(back) = queue.push(item) {
+                    item = back;
+                    all.extend(queue.pop().map(|Number(number)| number));
+                }
+            }
+            let popped = all.clone();
+            assert!(popped.is_sorted(), "out of order: {popped:?}");
+            for thief in thieves {
+                all.extend(thief.join().unwrap());
+            }
+            while let Some(Number(number)) = queue.pop() {
+                all.push(number);
+            }
+            all.sort_unstable();
+            assert!(all.iter().copied().eq(0..total), "{all:?}");
+        });
+    }
+
+    #[test]
+    fn each_item_is_taken_once_by_the_owner_or_a_thief() {
+        check(4, 1, 3);
+    }
+
+    #[test]
+    fn the_next_item_is_taken_once() {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(|| {
+            let queue = Arc::new(RunQueue::new());
+            let thief = {
+                let queue = queue.clone();
+                loom::thread::spawn(move || {
+                    let mut stolen = Vec::new();
+                    queue.steal(1, |Number(number)| stolen.push(number));
+                    queue.steal(1, |Number(number)| stolen.push(number));
+                    stolen
+                })
+            };
+            let mut all = Vec::new();
+            for number in 0..3 {
+                all.extend(queue.push_next(Number(number)).map(|Number(number)| number));
+            }
+            all.extend(queue.pop_next().map(|Number(number)| number));
+            all.extend(thief.join().unwrap());
+            all.sort_unstable();
+            assert_eq!(all, [0, 1, 2]);
+        });
+    }
+
+    #[test]
+    fn each_item_is_taken_once_where_two_steal() {
+        check(2, 2, 2);
+    }
+}

@@ -1,0 +1,217 @@
+//! What an idle pool worker takes from the others.
+//!
+//! Movable tasks that are ready lie in the [run queue](super::run_queue) and in the inbox of their
+//! worker, where others can take them:
+//!
+//! * **Surplus.** A worker that has more to run after a turn says so, and wakes an idle worker
+//!   ([`Shared::offer_surplus`](super::shared::Shared)), as for injected tasks: see
+//!   [`idle`](super::idle). Whoever is idle takes half of it.
+//! * **What waits too long.** The [monitor](super::monitor) takes half of what it finds ready in
+//!   two looks in a row; or in one, if the worker has been in the same poll since the look before.
+//!   As long as that poll lasts it takes half of the rest whenever it has nothing else to do.
+//! * **What is not noticed.** The monitor also serves the reactor of a worker that has not polled
+//!   it between two looks ([`Local::help`]): the tasks whose sockets are ready, or whose timers are
+//!   due, come to the monitor.
+//!
+//! A task is taken with all that waits for it: its sockets and timers move at its next wait. So
+//! nothing is taken from a worker that gets round to it soon.
+//!
+//! Touched by the worker's thread only.
+
+use std::cell::{Cell, RefCell};
+use std::time::Instant;
+
+use super::local::Local;
+use super::monitor::INTERVAL;
+use crate::reactor::{Driver, now};
+
+#[derive(Debug)]
+pub(super) struct Thief {
+    /// What the last look has found, by worker.
+    seen: RefCell<Vec<Seen>>,
+    /// When the next look is due. Kept while the worker works, so that the kernel's timer, if it
+    /// has one, is set once for several sleeps.
+    next_look: Cell<Option<Instant>>,
+    /// How many tasks this worker had run at the last look.
+    runs: Cell<usize>,
+    /// At the last look there was nothing to do for a monitor, or there was another one.
+    may_rest: Cell<bool>,
+    sleeps_deeply: Cell<bool>,
+    /// It has begun to work since its last sleep.
+    has_begun: Cell<bool>,
+    /// The worker that it has taken tasks from, and how many tasks that one had begun to run.
+    stuck: Cell<Option<(usize, usize)>>,
+}
+
+/// What a look has found of one worker.
+#[derive(Clone, Copy, Default, Debug)]
+struct Seen {
+    is_awake: bool,
+    /// How many tasks it had begun to run.
+    runs: usize,
+    turns: usize,
+    /// Up to where its run queue was filled.
+    tail: usize,
+    /// Whether something lay in its inbox, and how often that had been emptied.
+    has_inbox: bool,
+    takes: usize,
+}
+
+impl Thief {
+    pub(super) fn new() -> Thief {
+        Thief {
+            seen: RefCell::default(),
+            next_look: Cell::new(None),
+            runs: Cell::new(0),
+            may_rest: Cell::new(false),
+            sleeps_deeply: Cell::new(false),
+            has_begun: Cell::new(true),
+            stuck: Cell::new(None),
+        }
+    }
+
+    /// The worker has nothing to do: takes what others have told to be too much for them, or what
+    /// is still left where it took something before. Returns whether it has taken any.
+    pub(super) fn steal(&self, local: &Local) -> bool {
+        if local.shared.is_closing() {
+            return false;
+        }
+        if let Some((victim, runs)) = self.stuck.get() {
+            let shared = &local.shared;
+            // (Parked, it has run that one, and nothing since.)
+            let is_stuck =
+                shared.pool(victim).runs() == runs && !shared.remote(victim).reactor.is_parked();
+            match is_stuck {
+                true if local.steal_half(victim) => return true,
+                true => {}
+                false => self.stuck.set(None),
+            }
+        }
+        local.steal_surplus()
+    }
+
+    /// Whether [`steal`](Self::steal) may find something, as far as is known.
+    #[inline]
+    pub(super) fn may_steal(&self, local: &Local) -> bool {
+        self.stuck.get().is_some() || local.shared.has_surplus(local.index)
+    }
+
+    /// The worker is about to park.
+    pub(super) fn fall_asleep(&self, local: &Local) {
+        let (shared, pool) = (&local.shared, local.pool());
+        self.has_begun.set(false);
+        let deeply = self.may_rest.get() && self.runs.get() == pool.runs();
+        if deeply {
+            shared.monitor.give_up(local.index);
+        }
+        self.sleeps_deeply.set(deeply);
+        pool.set_sleeps_deeply(deeply);
+    }
+
+    /// When a worker that has parked is to wake up for a look, and what time it is: not before
+    /// that. `None` if it need not.
+    pub(super) fn next_look(&self, local: &Local) -> Option<(Instant, Instant)> {
+        if self.sleeps_deeply.get() {
+            if local.shared.may_sleep_deeply(local.index) {
+                return None;
+            }
+            self.sleeps_deeply.set(false);
+            local.pool().set_sleeps_deeply(false);
+        }
+        let now = now();
+        // One that has become due while the worker worked is not put off: it may work again and
+        // again before an interval is over, and be the only one that is ever idle.
+        let next = self.next_look.get().unwrap_or(now + INTERVAL);
+        self.next_look.set(Some(next));
+        Some((next.max(now), now))
+    }
+
+    /// Whether a worker that does not sleep, and has nothing to do, is to look at the others.
+    #[inline]
+    pub(super) fn is_look_due(&self, now: Instant) -> bool {
+        self.next_look.get().is_some_and(|next| next <= now)
+    }
+
+    /// The worker is about to run a task, or a waker: others look after it, if it has slept.
+    #[inline]
+    pub(super) fn begin_work(&self, local: &Local) {
+        if !self.has_begun.replace(true) {
+            local.shared.begin_work(local.index);
+        }
+    }
+
+    /// The worker is awake. If it has nothing to do, and it is time, looks at the others.
+    #[inline]
+    pub(super) fn woke(&self, local: &Local, driver: &Driver) {
+        if !self.has_begun.get() && !local.has_work() && self.is_time_to_look() {
+            self.look(local, driver);
+        }
+    }
+
+    /// A worker that slept deeply, and has nothing to do, was woken to look.
+    fn is_time_to_look(&self) -> bool {
+        self.sleeps_deeply.get() || self.next_look.get().is_none_or(|next| next <= now())
+    }
+
+    /// Looks at all others, and takes from the one that has the most to be taken.
+    #[cold]
+    fn look(&self, local: &Local, driver: &Driver) {
+        let shared = &local.shared;
+        if shared.is_closing() {
+            return;
+        }
+        let mut seen = self.seen.take();
+        seen.resize_with(shared.workers(), Seen::default);
+        let mut is_anyone_awake = false;
+        let (mut victim, mut most) = (None, 0);
+        for (index, before) in seen.iter_mut().enumerate() {
+            if index == local.index {
+                continue;
+            }
+            let pool = shared.pool(index);
+            let found = Seen {
+                is_awake: !shared.remote(index).reactor.is_parked(),
+                runs: pool.runs(),
+                turns: pool.turns(),
+                tail: pool.queue.tail(),
+                has_inbox: !pool.inbox.is_empty(),
+                takes: pool.inbox.takes(),
+            };
+            let before = std::mem::replace(before, found);
+            is_anyone_awake |= found.is_awake || found.runs != before.runs;
+            if !found.is_awake {
+                continue; // It finds what it has before it sleeps.
+            }
+            if before.is_awake && found.turns == before.turns {
+                // Wakers may be foreign code, and block. (Tasks that come here are work when they
+                // run: as long as there is none, this one remains the monitor.)
+                local.help(index, driver, || self.begin_work(local));
+            }
+            let is_stuck = before.is_awake && found.runs == before.runs;
+            // Tasks that were there at the last look.
+            let (head, len) = (pool.queue.head(), pool.queue.len());
+            let are_left = before.tail.wrapping_sub(head) as isize > 0;
+            let waits_in_queue =
+                (len > 0 && (is_stuck || are_left)) || (pool.queue.has_next() && is_stuck);
+            let was_taken = !before.has_inbox || found.takes != before.takes;
+            let waits_in_inbox = found.has_inbox && (is_stuck || !was_taken);
+            let amount = 1 + len + pool.inbox.len();
+            if (waits_in_queue || waits_in_inbox) && amount > most {
+                (victim, most) = (Some((index, found.runs)), amount);
+            }
+        }
+        self.seen.replace(seen);
+        let has_stolen = victim.is_some_and(|(index, _)| local.steal_half(index));
+        if has_stolen {
+            self.stuck.set(victim);
+        }
+        let monitors = !local.has_work() && is_anyone_awake && shared.monitor.claim(local.index);
+        if monitors {
+            // The mark is removed when it begins to work again.
+            self.has_begun.set(false);
+        }
+        self.may_rest.set(!monitors && !local.has_work());
+        self.runs.set(local.pool().runs());
+        self.next_look.set(Some(now() + INTERVAL));
+    }
+}

@@ -1,0 +1,557 @@
+//! [`Host`] and [`Process`]: machines, and what runs on them.
+
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::fmt;
+use std::future::{Future, pending};
+use std::io;
+use std::net::IpAddr;
+use std::ops::Deref;
+use std::panic::{AssertUnwindSafe, Location};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use futures_lite::FutureExt;
+
+use super::kernel;
+use super::kernel::trace::{Seconds, What};
+use super::world::{Ending, State, kernel as with_kernel};
+use crate::sync::wake_all;
+use crate::task::panic_message;
+use crate::time::timeout;
+
+/// The number of the test's own host, which is the first.
+const TEST: usize = 0;
+
+/// A machine of a simulated world: a name, an address, and at most one process that runs on it. Of
+/// [`Sim::host`](super::Sim::host).
+///
+/// Clones are the same host. Names of hosts can be looked up, by their processes:
+/// `TcpStream::connect("store:7000")`.
+#[derive(Clone)]
+pub struct Host {
+    pub(super) state: Rc<State>,
+    pub(super) index: usize,
+}
+
+impl Host {
+    /// Starts a process: the future that `program` returns, on a runtime of its own, of one worker.
+    /// `program` is called again by each [`restart`](Self::restart).
+    ///
+    /// ```
+    /// use polder::io::{AsyncReadExt, AsyncWriteExt};
+    /// use polder::net::{TcpListener, TcpStream};
+    /// use polder::sim::{self, Sim};
+    ///
+    /// async fn greeter() -> std::io::Result<()> {
+    ///     let listener = TcpListener::bind("0.0.0.0:7000").await?;
+    ///     loop {
+    ///         let (mut stream, _) = listener.accept().await?;
+    ///         stream.write_all(b"hello").await?;
+    ///     }
+    /// }
+    ///
+    /// sim::check(0..10, |sim: Sim| async move {
+    ///     sim.host("greeter").start(greeter);
+    ///     let mut text = String::new();
+    ///     let mut stream = TcpStream::connect("greeter:7000").await?;
+    ///     stream.read_to_string(&mut text).await?;
+    ///     assert_eq!(text, "hello");
+    ///     std::io::Result::Ok(())
+    /// });
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If a process runs there already.
+    #[track_caller]
+    pub fn start<F, P>(&self, program: P) -> Process<F::Output>
+    where
+        P: Fn() -> F + 'static,
+        F: Future + 'static,
+        F::Output: 'static,
+    {
+        let site = Location::caller();
+        assert!(
+            self.state.hosts.borrow()[self.index].process.is_none(),
+            "polder::sim: a process runs on {:?} already",
+            self.name()
+        );
+        let slot = Rc::new(Slot::default());
+        let program = Rc::new(program);
+        let start = {
+            // Not the state itself, which has this function.
+            let (state, slot, index) = (Rc::downgrade(&self.state), slot.clone(), self.index);
+            Rc::new(move || {
+                let state = state.upgrade().expect("the world is there");
+                slot.begin();
+                let main = run(program.clone(), slot.clone(), Rc::downgrade(&state), index);
+                state.start(index).spawn_main(main, site);
+            })
+        };
+        let end = {
+            let slot = slot.clone();
+            Rc::new(move |ending| {
+                slot.set(match ending {
+                    Ending::Killed => Exit::Killed,
+                    Ending::PoweredOff => Exit::PoweredOff,
+                })
+            })
+        };
+        start();
+        self.state.hosts.borrow_mut()[self.index].start = Some((start, end));
+        Process {
+            host: self.clone(),
+            slot,
+        }
+    }
+
+    /// Its name.
+    ///
+    /// ```
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     assert_eq!(sim.host("store").name(), "store");
+    /// });
+    /// ```
+    pub fn name(&self) -> String {
+        with_kernel(|kernel| kernel.host_name(self.index).to_owned())
+    }
+
+    /// Its address, which it keeps.
+    ///
+    /// ```
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     let store = sim.host("store");
+    ///     let found = polder::net::resolve("store:80").await.unwrap();
+    ///     assert_eq!(found[0].ip(), store.address());
+    /// });
+    /// ```
+    pub fn address(&self) -> IpAddr {
+        with_kernel(|kernel| kernel.host_address(self.index))
+    }
+
+    /// Whether a process runs there.
+    ///
+    /// ```
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     let store = sim.host("store").start(std::future::pending::<()>);
+    ///     assert!(store.is_up());
+    ///     store.kill();
+    ///     assert!(!store.is_up());
+    /// });
+    /// ```
+    pub fn is_up(&self) -> bool {
+        self.state.hosts.borrow()[self.index].process.is_some()
+    }
+
+    /// Kills the process, as SIGKILL does: nothing of it runs any more, and the kernel closes its
+    /// sockets, with FIN, or with RST where something was left unread. The machine stays on, and
+    /// refuses connections. Nothing happens if no process runs.
+    ///
+    /// (Its tasks are dropped a moment later, which runs destructors. By then they can send
+    /// nothing.)
+    ///
+    /// # Panics
+    ///
+    /// If this is the host of the test itself.
+    #[track_caller]
+    pub fn kill(&self) {
+        self.end(What::Killed, Ending::Killed);
+    }
+
+    /// Takes the power from the machine: nobody is told, and whatever is sent to it is lost, until
+    /// it is [restarted](Self::restart).
+    ///
+    /// # Panics
+    ///
+    /// If this is the host of the test itself.
+    #[track_caller]
+    pub fn power_off(&self) {
+        self.end(What::PoweredOff, Ending::PoweredOff);
+        with_kernel(|kernel| kernel.power_off(self.index));
+    }
+
+    /// The test's process drives the others: without it nothing would ever end.
+    #[track_caller]
+    fn assert_not_the_test(&self) {
+        assert!(
+            self.index != TEST,
+            "polder::sim: the host {:?} runs the test itself: it cannot be stopped",
+            self.name()
+        );
+    }
+
+    #[track_caller]
+    fn end(&self, what: What, ending: Ending) {
+        self.assert_not_the_test();
+        let hosts = self.state.hosts.borrow();
+        let slot = &hosts[self.index];
+        let end = slot.start.as_ref().map(|(_, end)| end.clone());
+        let end = end.filter(|_| slot.process.is_some());
+        drop(hosts);
+        self.state.stop(self.index, what);
+        if let Some(end) = end {
+            end(ending);
+        }
+    }
+
+    /// Starts the program again that was started last; kills the process first if one runs.
+    ///
+    /// ```
+    /// use polder::sim::Exit;
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     let worker = sim.host("worker").start(|| async { 6 * 7 });
+    ///     assert_eq!(worker.finished().await, Exit::Returned(42));
+    ///     worker.restart();
+    ///     assert_eq!(worker.finished().await, Exit::Returned(42));
+    /// });
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If none was ever started, or if this is the host of the test itself.
+    #[track_caller]
+    pub fn restart(&self) {
+        self.kill();
+        let hosts = self.state.hosts.borrow();
+        let start = hosts[self.index].start.as_ref();
+        let start = start.map(|(start, _)| start.clone());
+        drop(hosts);
+        match start {
+            Some(start) => start(),
+            None => panic!("polder::sim: nothing was started on {:?}", self.name()),
+        }
+    }
+
+    /// Stops the process without ending it, as SIGSTOP does, until the result is dropped. The
+    /// machine's kernel goes on: it acknowledges what comes, as far as there is room.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     let nap = || async { polder::time::sleep(Duration::from_secs(1)).await };
+    ///     let sleeper = sim.host("sleeper").start(nap);
+    ///     sim.sleep(Duration::from_millis(1)).await; // It has begun to sleep.
+    ///     let pause = sleeper.pause();
+    ///     sim.sleep(Duration::from_secs(5)).await;
+    ///     assert!(sleeper.is_up());
+    ///     drop(pause);
+    ///     sleeper.finished().within(Duration::from_millis(1)).await;
+    /// });
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If this is the host of the test itself.
+    #[track_caller]
+    pub fn pause(&self) -> Pause {
+        self.assert_not_the_test();
+        with_kernel(|kernel| kernel.pause(self.index, true));
+        Pause(self.index)
+    }
+}
+
+impl fmt::Debug for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = kernel::with(|kernel| kernel.host_name(self.index).to_owned());
+        f.debug_struct("Host").field("name", &name).finish()
+    }
+}
+
+/// A process is paused as long as this exists: of [`Host::pause`].
+#[must_use = "the process goes on when it is dropped"]
+#[derive(Debug)]
+pub struct Pause(usize);
+
+impl Drop for Pause {
+    fn drop(&mut self) {
+        // Unless everything has been healed before.
+        kernel::with(|kernel| {
+            if kernel.is_paused(self.0) {
+                kernel.pause(self.0, false);
+            }
+        });
+    }
+}
+
+/// How a process has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Exit<T> {
+    /// Its future is done, and has returned this.
+    Returned(T),
+    /// Its future has panicked. (That fails the run.)
+    Panicked,
+    /// By [`Host::kill`], or by [`Host::restart`].
+    Killed,
+    /// By [`Host::power_off`].
+    PoweredOff,
+}
+
+/// A program that was started on a host, which this derefs to: of [`Host::start`]. Dropping it has
+/// no effect.
+pub struct Process<T> {
+    host: Host,
+    slot: Rc<Slot<T>>,
+}
+
+impl<T> Process<T> {
+    /// Waits until the process ends. The result is given once: a second wait is for the next one.
+    /// A wait that began before a restart sees how the process ended that ran then.
+    ///
+    /// ```
+    /// use polder::sim::Exit;
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     let adder = sim.host("adder").start(|| async { 1 + 2 });
+    ///     assert_eq!(adder.finished().await, Exit::Returned(3));
+    /// });
+    /// ```
+    pub fn finished(&self) -> Finished<T> {
+        let (key, generation) = self.slot.wait();
+        Finished {
+            host: self.host.clone(),
+            slot: self.slot.clone(),
+            key,
+            generation,
+        }
+    }
+}
+
+impl<T> Deref for Process<T> {
+    type Target = Host;
+
+    fn deref(&self) -> &Host {
+        &self.host
+    }
+}
+
+impl<T> fmt::Debug for Process<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Process").field("host", &self.host).finish()
+    }
+}
+
+/// A future of how a process ends: of [`Process::finished`].
+#[must_use = "futures do nothing unless they are polled"]
+pub struct Finished<T> {
+    host: Host,
+    slot: Rc<Slot<T>>,
+    /// Its place in the slot.
+    key: u64,
+    /// The start of which it is to tell the end.
+    generation: u64,
+}
+
+impl<T> Unpin for Finished<T> {}
+
+impl<T> Finished<T> {
+    /// What the process returns. The run fails if that takes longer than `limit`, or if the process
+    /// ends otherwise.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     let adder = sim.host("adder").start(|| async { 1 + 2 });
+    ///     assert_eq!(adder.finished().within(Duration::from_secs(1)).await, 3);
+    /// });
+    /// ```
+    pub async fn within(self, limit: Duration) -> T {
+        let host = self.host.clone();
+        let how = match timeout(limit, self).await {
+            Ok(Exit::Returned(value)) => return value,
+            Ok(Exit::Panicked) => "panicked".to_owned(),
+            Ok(Exit::Killed) => "was killed".to_owned(),
+            Ok(Exit::PoweredOff) => "was powered off".to_owned(),
+            Err(_) => {
+                let limit = Seconds(kernel::link::nanos(limit));
+                format!("has not returned within {limit}")
+            }
+        };
+        let name = host.name();
+        host.state.fail(format!("the process of {name:?} {how}"));
+        // The run ends with this step.
+        pending().await
+    }
+}
+
+impl<T> Future for Finished<T> {
+    type Output = Exit<T>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Exit<T>> {
+        let this = &mut *self;
+        let slot = &this.slot;
+        let mut exits = slot.exits.borrow_mut();
+        // Ends that were given to others are passed over.
+        while this.generation < slot.ended.get() {
+            if let Some(exit) = exits.remove(&this.generation) {
+                return Poll::Ready(exit);
+            }
+            this.generation += 1;
+        }
+        drop(exits);
+        slot.register(this.key, this.generation, cx.waker());
+        Poll::Pending
+    }
+}
+
+impl<T> Drop for Finished<T> {
+    fn drop(&mut self) {
+        let waiter = self.slot.waiters.borrow_mut().remove(&self.key);
+        drop(waiter);
+    }
+}
+
+impl<T> fmt::Debug for Finished<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Finished")
+            .field("host", &self.host)
+            .finish()
+    }
+}
+
+/// Where the ends of a process are told: one for each start, which are numbered.
+///
+/// A waiter has its place here from [`Process::finished`] on until it is dropped. So an end that
+/// somebody waits for is still there when the next process has begun. Wakers and values are foreign
+/// code: they are moved out of the cells, and dropped, cloned and woken under no borrow.
+pub(super) struct Slot<T> {
+    /// The ends that nobody has taken yet.
+    exits: RefCell<BTreeMap<u64, Exit<T>>>,
+    /// How many processes have ended: also the number of the one that runs, or that will be next.
+    ended: Cell<u64>,
+    /// Whether one runs.
+    runs: Cell<bool>,
+    waiters: RefCell<BTreeMap<u64, Waiter>>,
+    next_key: Cell<u64>,
+}
+
+struct Waiter {
+    generation: u64,
+    waker: Option<Waker>,
+}
+
+impl<T> Default for Slot<T> {
+    fn default() -> Slot<T> {
+        Slot {
+            exits: RefCell::default(),
+            ended: Cell::new(0),
+            runs: Cell::new(false),
+            waiters: RefCell::default(),
+            next_key: Cell::new(0),
+        }
+    }
+}
+
+impl<T> Slot<T> {
+    /// A process begins: ends that nobody waits for are forgotten.
+    fn begin(&self) {
+        let exits = self.exits.take();
+        let waiters = self.waiters.borrow();
+        let is_awaited = |generation| waiters.values().any(|it| it.generation <= generation);
+        let (kept, forgotten): (BTreeMap<_, _>, BTreeMap<_, _>) = exits
+            .into_iter()
+            .partition(|(generation, _)| is_awaited(*generation));
+        drop(waiters);
+        self.exits.replace(kept);
+        self.runs.set(true);
+        drop(forgotten);
+    }
+
+    /// The place of a new waiter, and for the end of which process it waits: the last one, if that
+    /// has ended and nobody has taken it; otherwise the one that runs, or will be next.
+    fn wait(&self) -> (u64, u64) {
+        let (key, ended) = (self.next_key.get(), self.ended.get());
+        self.next_key.set(key + 1);
+        let last = self.exits.borrow().keys().next_back().copied();
+        let generation = last.filter(|it| *it + 1 == ended && !self.runs.get());
+        let generation = generation.unwrap_or(ended);
+        let waiter = Waiter {
+            generation,
+            waker: None,
+        };
+        self.waiters.borrow_mut().insert(key, waiter);
+        (key, generation)
+    }
+
+    fn register(&self, key: u64, generation: u64, waker: &Waker) {
+        let exchange = |waker| {
+            let mut waiters = self.waiters.borrow_mut();
+            let waiter = waiters.get_mut(&key).expect("it waits");
+            waiter.generation = generation;
+            std::mem::replace(&mut waiter.waker, waker)
+        };
+        let before = exchange(None);
+        let waker = match before {
+            Some(same) if same.will_wake(waker) => same,
+            other => {
+                drop(other);
+                waker.clone()
+            }
+        };
+        drop(exchange(Some(waker)));
+    }
+
+    fn set(&self, exit: Exit<T>) {
+        let generation = self.ended.get();
+        self.ended.set(generation + 1);
+        self.runs.set(false);
+        self.exits.borrow_mut().insert(generation, exit);
+        let mut waiters = self.waiters.borrow_mut();
+        let woken: Vec<Waker> = (waiters.values_mut().filter_map(|it| it.waker.take())).collect();
+        drop(waiters);
+        wake_all(woken);
+    }
+}
+
+/// The error that a process has returned, for the report: of the types that programs return mostly.
+fn error_of(value: &dyn Any) -> Option<String> {
+    type Boxed = Result<(), Box<dyn Error>>;
+    type Sent = Result<(), Box<dyn Error + Send + Sync>>;
+    if let Some(result) = value.downcast_ref::<io::Result<()>>() {
+        return result.as_ref().err().map(io::Error::to_string);
+    }
+    if let Some(result) = value.downcast_ref::<Boxed>() {
+        return result.as_ref().err().map(ToString::to_string);
+    }
+    let result = value.downcast_ref::<Sent>()?;
+    result.as_ref().err().map(ToString::to_string)
+}
+
+/// What a process runs.
+async fn run<F: Future, P: Fn() -> F>(
+    program: Rc<P>,
+    slot: Rc<Slot<F::Output>>,
+    state: std::rc::Weak<State>,
+    host: usize,
+) where
+    F::Output: 'static,
+{
+    let result = AssertUnwindSafe(async { program().await });
+    let exit = match result.catch_unwind().await {
+        Ok(value) => {
+            if let (Some(error), Some(state)) = (error_of(&value), state.upgrade()) {
+                with_kernel(|kernel| kernel.note(host, What::Failed));
+                state.hosts.borrow_mut()[host].error = Some(error);
+            }
+            Exit::Returned(value)
+        }
+        Err(panic) => {
+            let words = panic_message(&*panic).to_owned();
+            std::mem::forget(panic); // Its destructor may panic too.
+            let name = with_kernel(|kernel| kernel.host_name(host).to_owned());
+            kernel::fail(|| format!("the process of {name:?} panicked: {words}"));
+            Exit::Panicked
+        }
+    };
+    if let Some(state) = state.upgrade() {
+        state.stop(host, What::Ended);
+    }
+    slot.set(exit);
+}

@@ -1,0 +1,1017 @@
+//! TCP, as a stream of segments between two sockets.
+//!
+//! What there is: the handshake, with a listener's queue; a send buffer and a receive window, both
+//! of [`BUFFER`] bytes, so that writers block; FIN and half-close; RST, for what finds no
+//! socket, for bytes that are unread when a socket is closed or come after both directions were
+//! shut down, and for a linger of zero; retransmission by time, and after three equal
+//! acknowledgements. A loss delays a connection, and never breaks it before the tries are used up.
+//!
+//! What there is not: congestion control, path MTU, Nagle's algorithm, keepalive, urgent data.
+//!
+//! Segments of one direction of a connection arrive in the order in which they were sent, but for
+//! those that are lost and sent again. Offsets count the bytes of a direction from zero, and do not
+//! wrap; the FIN has the offset behind the last byte.
+//!
+//! **A closed window.** A writer that waits for a window to open probes, as a real kernel's does
+//! (RFC 9293, 3.8.6.1), by the retransmission timer. Otherwise it would wait for ever for a peer
+//! that is gone, or whose news of its window were lost. But it does not probe while the peer's
+//! socket is there, and has said all that there is to say: such a probe would be answered by what
+//! is known. So a connection on which both sides wait for each other sends nothing, and the world
+//! sees that nothing will ever happen. When that ends (the peer's socket goes, something is lost),
+//! [`start_timer`](Kernel::start_timer) is called for the writer.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::net::{Shutdown, SocketAddr};
+
+use super::trace::{Flags, What};
+use super::{Event, Kernel};
+
+/// The bytes that a socket takes from a writer before the peer has acknowledged them, and those
+/// that it keeps for a reader. (A real system's grow, up to some megabytes: a program that needs
+/// more than these to make progress depends on that.)
+const BUFFER: usize = 64 * 1024;
+
+/// The most bytes in a segment: what fits into an Ethernet frame.
+const SEGMENT: usize = 1_460;
+
+/// RFC 6298, with Linux's lower bound: the shortest time until a segment is sent again, the
+/// longest, and the first one of a handshake.
+const SHORTEST_RTO: u64 = 200_000_000;
+const LONGEST_RTO: u64 = 120_000_000_000;
+const FIRST_RTO: u64 = 1_000_000_000;
+
+/// How often something is sent again before the connection has timed out: Linux's `tcp_retries2`,
+/// `tcp_syn_retries` and `tcp_synack_retries`.
+const RETRIES: u32 = 15;
+const SYN_RETRIES: u32 = 6;
+const SYN_ACK_RETRIES: u32 = 5;
+
+/// How long a connection that has ended on both sides still answers what comes late.
+const TIME_WAIT: u64 = 60_000_000_000;
+
+#[derive(Clone, Debug)]
+pub(super) struct Segment {
+    pub(super) from: (usize, SocketAddr),
+    pub(super) to: (usize, SocketAddr),
+    flags: Flags,
+    seq: u64,
+    bytes: Vec<u8>,
+    fin: bool,
+    ack: u64,
+    /// Up to which offset the sender takes bytes.
+    limit: u64,
+}
+
+impl Segment {
+    fn what(&self) -> (Flags, usize, u64, u64, usize) {
+        let mut digest = self.ack;
+        for byte in self.bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..byte.len()].copy_from_slice(byte);
+            digest = (digest ^ u64::from_le_bytes(word)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            digest ^= digest >> 29;
+        }
+        (self.flags, self.from.0, self.seq, digest, self.bytes.len())
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum State {
+    Listening,
+    /// It has sent a SYN.
+    Connecting,
+    /// It has answered a SYN to the listener of that number.
+    Accepting(u32),
+    Connected,
+    /// Both directions have ended, or the connection was reset.
+    Closed,
+}
+
+#[derive(Debug)]
+pub(super) struct Tcp {
+    pub(super) host: usize,
+    /// `None`: the user has closed it, or it is in a listener's queue.
+    pub(super) process: Option<usize>,
+    pub(super) state: State,
+    pub(super) local: SocketAddr,
+    pub(super) peer: Option<(usize, SocketAddr)>,
+    error: Option<io::ErrorKind>,
+    // What is sent: not acknowledged yet, or not sent yet.
+    out: VecDeque<u8>,
+    acked: u64,
+    next: u64,
+    wants_fin: bool,
+    limit: u64,
+    equal_acks: u32,
+    /// Whether the peer has acknowledged the FIN too.
+    fin_acked: bool,
+    /// Both directions have ended, and it is about to be forgotten.
+    has_ended: bool,
+    /// It waits in a listener's queue to be accepted.
+    is_queued: bool,
+    recover: u64,
+    // When it is sent again.
+    retries: u32,
+    rto: u64,
+    smoothed: Option<(u64, u64)>,
+    timed: Option<(u64, u64)>,
+    timer: Option<u64>,
+    timer_event: Option<u64>,
+    arrival: u64,
+    // What is received.
+    input: VecDeque<u8>,
+    received: u64,
+    beyond: BTreeMap<u64, Vec<u8>>,
+    fin_at: Option<u64>,
+    read_shut: bool,
+    told: u64,
+    // Of a listener.
+    backlog: usize,
+    opening: usize,
+    queue: VecDeque<u32>,
+    // Registered with the poller of a process: which, under which token, and for what.
+    pub(super) token: Option<(usize, u64, u8)>,
+    pub(super) pending: u8,
+    /// What would have blocked, for reports.
+    pub(super) blocked: u8,
+    pub(super) options: super::Options,
+}
+
+pub(crate) const READABLE: u8 = 1;
+pub(crate) const WRITABLE: u8 = 2;
+pub(crate) const CLOSED: u8 = 4;
+pub(crate) const ERROR: u8 = 8;
+
+impl Tcp {
+    pub(super) fn new(host: usize, process: Option<usize>, local: SocketAddr) -> Tcp {
+        Tcp {
+            host,
+            process,
+            state: State::Closed,
+            local,
+            peer: None,
+            error: None,
+            out: VecDeque::new(),
+            acked: 0,
+            next: 0,
+            wants_fin: false,
+            limit: 0,
+            equal_acks: 0,
+            fin_acked: false,
+            has_ended: false,
+            is_queued: false,
+            recover: 0,
+            retries: 0,
+            rto: FIRST_RTO,
+            smoothed: None,
+            timed: None,
+            timer: None,
+            timer_event: None,
+            arrival: 0,
+            input: VecDeque::new(),
+            received: 0,
+            beyond: BTreeMap::new(),
+            fin_at: None,
+            read_shut: false,
+            told: 0,
+            backlog: 0,
+            opening: 0,
+            queue: VecDeque::new(),
+            token: None,
+            pending: 0,
+            blocked: 0,
+            options: super::Options::default(),
+        }
+    }
+
+    /// The offset behind the last byte that was written: where the FIN is.
+    fn end(&self) -> u64 {
+        self.acked + self.out.len() as u64 - u64::from(self.fin_acked)
+    }
+
+    /// Up to where the peer may send.
+    fn room(&self) -> u64 {
+        self.received - self.input.len() as u64 + BUFFER as u64
+    }
+
+    fn has_peer_fin(&self) -> bool {
+        self.fin_at.is_some_and(|at| self.received >= at)
+    }
+
+    /// Both sides have ended, and know it: for the user it is not connected any more. (Linux keeps
+    /// the rest, TIME_WAIT, apart from the socket, which is closed.)
+    pub(super) fn is_over(&self) -> bool {
+        self.fin_acked && self.has_peer_fin()
+    }
+
+    fn acknowledgement(&self) -> u64 {
+        self.received + u64::from(self.has_peer_fin())
+    }
+
+    /// What it is ready for now.
+    pub(super) fn ready(&self) -> u8 {
+        let mut ready = 0;
+        if !self.queue.is_empty() || !self.input.is_empty() || self.read_shut {
+            ready |= READABLE;
+        }
+        if self.has_peer_fin() {
+            ready |= READABLE | CLOSED;
+        }
+        // (After the end of writing a write fails at once.)
+        if self.state == State::Connected && (self.out.len() < BUFFER || self.wants_fin) {
+            ready |= WRITABLE;
+        }
+        if self.state == State::Closed || self.is_over() {
+            ready |= READABLE | WRITABLE | CLOSED;
+        }
+        if self.error.is_some() {
+            ready |= READABLE | WRITABLE | ERROR | CLOSED;
+        }
+        ready
+    }
+
+    /// For reports.
+    pub(super) fn describe(&self, name: impl Fn(usize) -> String) -> String {
+        let state = match self.state {
+            State::Listening => return format!("listens at {}", self.local),
+            State::Connecting | State::Accepting(_) => "connecting to",
+            State::Connected => "connected to",
+            State::Closed => "was connected to",
+        };
+        let (host, peer) = self.peer.unwrap_or((self.host, self.local));
+        let mut text = format!("{}, {state} {}:{}", self.local, name(host), peer.port());
+        if self.blocked & READABLE != 0 {
+            text += ", waits to read";
+        }
+        if self.blocked & WRITABLE != 0 {
+            text += ", waits to write";
+        }
+        if self.has_peer_fin() {
+            text += ", the peer has ended";
+        }
+        text
+    }
+}
+
+/// What a user's calls do.
+impl Kernel {
+    pub(super) fn tcp_listen(&mut self, local: SocketAddr, backlog: usize) -> io::Result<u32> {
+        let (host, process) = self.here()?;
+        let local = self.bind_tcp(host, local)?;
+        let mut socket = Tcp::new(host, Some(process), local);
+        (socket.state, socket.backlog) = (State::Listening, backlog);
+        let id = self.insert(socket);
+        self.listeners
+            .entry((host, local.port()))
+            .or_default()
+            .push(id);
+        Ok(id)
+    }
+
+    pub(super) fn tcp_connect(&mut self, peer: SocketAddr) -> io::Result<u32> {
+        let (host, process) = self.here()?;
+        let (to, peer) = self.host_at(host, peer);
+        let ip = match peer.ip().is_loopback() {
+            true => peer.ip(),
+            false => self.hosts[host].address(peer.is_ipv6()),
+        };
+        let port = self.free_port(host)?;
+        let local = SocketAddr::new(ip, port);
+        let mut socket = Tcp::new(host, Some(process), local);
+        (socket.state, socket.peer) = (State::Connecting, Some((to, peer)));
+        let id = self.insert(socket);
+        self.connections.insert((host, local, peer), id);
+        let port = peer.port();
+        self.note(host, What::Connect { to, port });
+        self.send_flags(id, Flags::Syn);
+        self.start_timer(id);
+        Ok(id)
+    }
+
+    pub(super) fn tcp_accept(&mut self, id: u32) -> io::Result<(u32, SocketAddr)> {
+        let (_, process) = self.here()?;
+        loop {
+            let listener = self.socket(id)?;
+            let Some(accepted) = listener.queue.pop_front() else {
+                listener.blocked |= READABLE;
+                return Err(io::ErrorKind::WouldBlock.into());
+            };
+            listener.blocked &= !READABLE;
+            let (host, port) = (listener.host, listener.local.port());
+            let Ok(socket) = self.socket(accepted) else {
+                continue; // None goes while it waits, but with its listener.
+            };
+            let (from, peer) = socket.peer.expect("it has a peer");
+            (socket.process, socket.is_queued) = (Some(process), false);
+            self.note(host, What::Accepted { from, port });
+            return Ok((accepted, peer));
+        }
+    }
+
+    /// Whether a connection that was begun is there; the error that has ended it.
+    pub(super) fn tcp_is_connected(&mut self, id: u32) -> io::Result<bool> {
+        let socket = self.socket(id)?;
+        match socket.error.take() {
+            Some(error) => Err(error.into()),
+            None => Ok(socket.state != State::Connecting),
+        }
+    }
+
+    pub(super) fn tcp_read(
+        &mut self,
+        id: u32,
+        buffers: &mut [io::IoSliceMut<'_>],
+        keeps: bool,
+    ) -> io::Result<usize> {
+        let socket = self.socket(id)?;
+        let mut read = 0;
+        for buffer in buffers {
+            let mut rest = socket.input.iter().skip(if keeps { read } else { 0 });
+            let part = buffer
+                .len()
+                .min(socket.input.len() - if keeps { read } else { 0 });
+            match keeps {
+                true => buffer[..part]
+                    .iter_mut()
+                    .for_each(|it| *it = *rest.next().unwrap_or(&0)),
+                false => drain(&mut socket.input, &mut buffer[..part]),
+            }
+            read += part;
+        }
+        socket.blocked &= !READABLE;
+        if read == 0 {
+            // The end comes before an error, which is left to the writer.
+            if !socket.has_peer_fin() {
+                if let Some(error) = socket.error.take() {
+                    return Err(error.into());
+                }
+            }
+            let ended = socket.has_peer_fin() || socket.read_shut || socket.state == State::Closed;
+            return match socket.state {
+                _ if ended => Ok(0),
+                State::Connected => {
+                    socket.blocked |= READABLE;
+                    Err(io::ErrorKind::WouldBlock.into())
+                }
+                _ => Err(io::ErrorKind::NotConnected.into()),
+            };
+        }
+        let opened = socket.room() - socket.told;
+        let was_shut = socket.told < socket.received + SEGMENT as u64;
+        let is_news = opened >= BUFFER as u64 / 2 || was_shut && opened >= SEGMENT as u64;
+        if !keeps && is_news && socket.state == State::Connected && !socket.has_peer_fin() {
+            self.send_flags(id, Flags::Ack);
+        }
+        Ok(read)
+    }
+
+    pub(super) fn tcp_write(
+        &mut self,
+        id: u32,
+        buffers: &mut dyn Iterator<Item = &[u8]>,
+    ) -> io::Result<usize> {
+        let socket = self.socket(id)?;
+        if let Some(error) = socket.error.take() {
+            return Err(error.into());
+        }
+        match socket.state {
+            State::Connected if !socket.wants_fin => {}
+            State::Connected | State::Closed => return Err(io::ErrorKind::BrokenPipe.into()),
+            _ => return Err(io::ErrorKind::NotConnected.into()),
+        }
+        let (mut written, mut is_empty) = (0, true);
+        for bytes in buffers {
+            is_empty &= bytes.is_empty();
+            let part = bytes.len().min(BUFFER - socket.out.len());
+            socket.out.extend(&bytes[..part]);
+            written += part;
+        }
+        socket.blocked &= !WRITABLE;
+        if written == 0 && !is_empty {
+            socket.blocked |= WRITABLE;
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        self.transmit(id);
+        Ok(written)
+    }
+
+    pub(super) fn tcp_shutdown(&mut self, id: u32, how: Shutdown) -> io::Result<()> {
+        let socket = self.socket(id)?;
+        if socket.state != State::Connected || socket.is_over() {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
+        if how != Shutdown::Write {
+            socket.read_shut = true;
+        }
+        if how != Shutdown::Read && !socket.wants_fin {
+            socket.wants_fin = true;
+            self.transmit(id);
+        }
+        Ok(())
+    }
+
+    /// The last handle has gone, or the process. What was written is still sent.
+    pub(super) fn tcp_close(&mut self, id: u32) {
+        let Ok(socket) = self.socket(id) else {
+            return;
+        };
+        if socket.process.is_none() {
+            return; // Its process has ended, and closed it.
+        }
+        (socket.process, socket.token) = (None, None);
+        match socket.state {
+            State::Listening => {
+                let (key, queue) = (
+                    (socket.host, socket.local.port()),
+                    std::mem::take(&mut socket.queue),
+                );
+                if let Some(others) = self.listeners.get_mut(&key) {
+                    others.retain(|it| *it != id);
+                    if others.is_empty() {
+                        self.listeners.remove(&key);
+                    }
+                }
+                self.remove(id);
+                let opening: Vec<u32> = self
+                    .ids()
+                    .filter(|it| self.is_opening_for(*it, id))
+                    .collect();
+                for waiting in queue.into_iter().chain(opening) {
+                    self.reset(waiting);
+                }
+            }
+            State::Connecting | State::Accepting(_) | State::Closed => self.remove(id),
+            State::Connected => {
+                let is_hard = socket.options.linger == Some(std::time::Duration::ZERO);
+                // Where both sides have ended, there is nothing left to reset.
+                if !socket.is_over() && (is_hard || !socket.input.is_empty()) {
+                    return self.reset(id);
+                }
+                if !socket.wants_fin {
+                    socket.wants_fin = true;
+                    self.transmit(id);
+                }
+                self.end_if_done(id);
+            }
+        }
+    }
+
+    /// Ends a connection by RST, unless it has ended before, and forgets it.
+    pub(super) fn reset(&mut self, id: u32) {
+        if self.socket(id).is_ok_and(|it| it.state != State::Closed) {
+            self.send_flags(id, Flags::Reset);
+        }
+        self.remove(id);
+    }
+
+    fn is_opening_for(&self, id: u32, listener: u32) -> bool {
+        self.sockets[id as usize]
+            .as_ref()
+            .is_some_and(|it| it.state == State::Accepting(listener))
+    }
+
+    fn remove(&mut self, id: u32) {
+        let Some(socket) = self.sockets[id as usize].take() else {
+            return;
+        };
+        self.disconnect(id, socket.host, socket.local, socket.peer);
+        if let State::Accepting(listener) = socket.state {
+            if let Ok(listener) = self.socket(listener) {
+                listener.opening -= 1;
+            }
+        }
+    }
+
+    /// What arrives does not find the socket any more. (A new connection of the same addresses may
+    /// be found there by now.)
+    fn disconnect(
+        &mut self,
+        id: u32,
+        host: usize,
+        local: SocketAddr,
+        peer: Option<(usize, SocketAddr)>,
+    ) {
+        let Some(peer) = peer else {
+            return;
+        };
+        let key = (host, local, peer.1);
+        if self.connections.get(&key) == Some(&id) {
+            self.connections.remove(&key);
+            self.warn_peer(local, peer);
+        }
+    }
+
+    /// The connection has ended by an error, which the user is told of once.
+    ///
+    /// After the peer's FIN, and before its own, a reset is a broken pipe, as in Linux's
+    /// `tcp_reset`: reading goes on to what has come before, and to its end. One that waits in a
+    /// queue is accepted nevertheless, and has its error then.
+    pub(super) fn fail(&mut self, id: u32, error: io::ErrorKind) {
+        let Ok(socket) = self.socket(id) else {
+            return;
+        };
+        let is_kept = socket.process.is_some() || socket.is_queued;
+        if is_kept && socket.is_over() {
+            return;
+        }
+        socket.timer = None;
+        socket.out.clear();
+        match is_kept {
+            true => {
+                let is_half = socket.has_peer_fin() && !socket.wants_fin;
+                socket.error = match error {
+                    io::ErrorKind::ConnectionReset if is_half => Some(io::ErrorKind::BrokenPipe),
+                    error => Some(error),
+                };
+                socket.state = State::Closed;
+                let (host, local, peer) = (socket.host, socket.local, socket.peer);
+                self.disconnect(id, host, local, peer);
+                self.raise(id, READABLE | WRITABLE | CLOSED | ERROR);
+            }
+            false => self.remove(id),
+        }
+    }
+}
+
+/// What is sent.
+impl Kernel {
+    fn segment(&mut self, id: u32, flags: Flags) -> Option<Segment> {
+        let socket = self.socket(id).ok()?;
+        // Not by a few bytes, which would be sent one by one: RFC 9293, 3.8.6.2.2.
+        if socket.room() >= socket.told + SEGMENT as u64 {
+            socket.told = socket.room();
+        }
+        Some(Segment {
+            from: (socket.host, socket.local),
+            to: socket.peer?,
+            flags,
+            seq: socket.next,
+            bytes: Vec::new(),
+            fin: false,
+            ack: socket.acknowledgement(),
+            limit: socket.told,
+        })
+    }
+
+    fn send_flags(&mut self, id: u32, flags: Flags) {
+        if let Some(segment) = self.segment(id, flags) {
+            self.send(Some(id), segment);
+        }
+    }
+
+    /// Sends what lies at `seq`, which may be the FIN. Returns the offset behind it.
+    fn send_at(&mut self, id: u32, seq: u64) -> u64 {
+        let Some(mut segment) = self.segment(id, Flags::Data) else {
+            return seq;
+        };
+        let now = self.now;
+        let Ok(socket) = self.socket(id) else {
+            return seq;
+        };
+        let end = socket.end();
+        let start = (seq - socket.acked) as usize;
+        let fits = end.min(socket.limit).saturating_sub(seq);
+        let len = fits.min(SEGMENT as u64) as usize;
+        segment.seq = seq;
+        segment.bytes = copy(&socket.out, start, len);
+        segment.fin = socket.wants_fin && seq + len as u64 == end;
+        if segment.bytes.is_empty() {
+            segment.flags = Flags::Fin;
+        }
+        let behind = seq + len as u64 + u64::from(segment.fin);
+        if behind > socket.next {
+            socket.next = behind;
+            if socket.timed.is_none() {
+                socket.timed = Some((behind, now));
+            }
+        } else {
+            socket.timed = None; // Sent again: its time says nothing (Karn).
+        }
+        self.send(Some(id), segment);
+        behind
+    }
+
+    /// Sends what may be sent.
+    fn transmit(&mut self, id: u32) {
+        loop {
+            let Ok(socket) = self.socket(id) else {
+                return;
+            };
+            if socket.state != State::Connected || socket.fin_acked {
+                return;
+            }
+            let (next, end) = (socket.next, socket.end());
+            let may_send = next < end && next < socket.limit || next == end && socket.wants_fin;
+            if !may_send {
+                break;
+            }
+            self.send_at(id, next);
+        }
+        self.start_timer(id);
+    }
+
+    /// Something is to be sent again unless it is acknowledged in time, or a closed window is to be
+    /// probed.
+    fn start_timer(&mut self, id: u32) {
+        let now = self.now;
+        let must_probe = self.must_probe(id);
+        if let Ok(socket) = self.socket(id) {
+            let is_under_way = socket.acked < socket.next || is_opening(socket);
+            if socket.timer.is_none() && (is_under_way || must_probe) {
+                socket.timer = Some(now + socket.rto);
+                self.arm(id);
+            }
+        }
+    }
+
+    /// Whether it waits for its peer's window to open, and the peer is gone, or has said more than
+    /// has arrived.
+    fn must_probe(&self, id: u32) -> bool {
+        let find = |id: u32| self.sockets[id as usize].as_deref();
+        let Some((socket, (host, address))) = find(id).and_then(|it| Some((it, it.peer?))) else {
+            return false;
+        };
+        let is_blocked = socket.state == State::Connected
+            && socket.acked == socket.next
+            && socket.next < socket.end()
+            && socket.next >= socket.limit;
+        let peer = self.connections.get(&(host, address, socket.local));
+        let peer = peer.and_then(|it| find(*it));
+        let has_news = |it: &Tcp| it.state != State::Connected || it.told > socket.limit;
+        is_blocked && peer.is_none_or(has_news)
+    }
+
+    /// An end of a connection has gone: the other one, which is `peer`, may have to probe.
+    pub(super) fn warn_peer(&mut self, local: SocketAddr, (host, address): (usize, SocketAddr)) {
+        if let Some(id) = self.connections.get(&(host, address, local)).copied() {
+            self.start_timer(id);
+        }
+    }
+
+    fn arm(&mut self, id: u32) {
+        if let Ok(socket) = self.socket(id) {
+            if let Some(at) = socket.timer {
+                if socket.timer_event.is_none_or(|it| it > at) {
+                    socket.timer_event = Some(at);
+                    self.push(at, Event::Retransmit(id, at));
+                }
+            }
+        }
+    }
+
+    /// Whether that event of the socket's still means something; otherwise it is gone.
+    pub(super) fn tcp_is_due(&mut self, id: u32, at: u64) -> bool {
+        let Ok(socket) = self.socket(id) else {
+            return false;
+        };
+        if socket.timer_event != Some(at) {
+            return false;
+        }
+        socket.timer_event = None;
+        if socket.timer != Some(at) {
+            self.arm(id);
+            return false;
+        }
+        true
+    }
+
+    /// Something was not acknowledged in time.
+    pub(super) fn tcp_retransmit(&mut self, id: u32) {
+        let Ok(socket) = self.socket(id) else {
+            return;
+        };
+        socket.timer = None;
+        let may_probe = socket.state == State::Connected && socket.acked == socket.next;
+        if may_probe && !self.must_probe(id) {
+            return;
+        }
+        let Ok(socket) = self.socket(id) else {
+            return;
+        };
+        let (host, limit) = match socket.state {
+            State::Connecting => (socket.host, SYN_RETRIES),
+            State::Accepting(_) => (socket.host, SYN_ACK_RETRIES),
+            State::Connected => (socket.host, RETRIES),
+            State::Listening | State::Closed => return,
+        };
+        if socket.retries == limit {
+            self.note(host, What::TimedOut);
+            return self.fail(id, io::ErrorKind::TimedOut);
+        }
+        socket.retries += 1;
+        socket.rto = (socket.rto * 2).min(LONGEST_RTO);
+        // All that is under way counts as lost: each acknowledgement sends the next of it again.
+        socket.recover = socket.next;
+        let (acked, retries, state) = (socket.acked, socket.retries, socket.state);
+        let is_probe = acked == socket.next;
+        self.note(host, What::Retransmit(acked, retries));
+        match state {
+            State::Connecting => self.send_flags(id, Flags::Syn),
+            State::Accepting(_) => self.send_flags(id, Flags::SynAck),
+            _ if is_probe => self.send_flags(id, Flags::Probe),
+            _ => {
+                self.send_at(id, acked);
+            }
+        }
+        self.start_timer(id);
+    }
+
+    /// A segment is on its way, or lost. `id` is its sender, if that is a socket.
+    fn send(&mut self, id: Option<u32>, segment: Segment) {
+        let (from, to) = (segment.from.0, segment.to.0);
+        let Some(latency) = self.links.send(from, to) else {
+            return self.tcp_lost(segment);
+        };
+        let mut at = self.now + latency;
+        if let Some(Ok(socket)) = id.map(|id| self.socket(id)) {
+            at = at.max(socket.arrival);
+            socket.arrival = at;
+        }
+        self.push(at, Event::Segment(segment));
+    }
+
+    /// A segment is lost. If it had news of a window, the other side is to ask for them.
+    pub(super) fn tcp_lost(&mut self, segment: Segment) {
+        let (flags, from, seq, digest, len) = segment.what();
+        let to = segment.to.0;
+        self.note(to, What::Lost(flags, from, seq, digest, len));
+        self.warn_peer(segment.from.1, segment.to);
+    }
+}
+
+/// What arrives.
+impl Kernel {
+    pub(super) fn tcp_arrives(&mut self, segment: Segment) {
+        let (flags, from, seq, digest, len) = segment.what();
+        let (host, local) = segment.to;
+        self.note(host, What::Segment(flags, from, seq, digest, len));
+        if let Some(id) = self.connections.get(&(host, local, segment.from.1)) {
+            return self.arrives_at(*id, segment);
+        }
+        match segment.flags {
+            Flags::Reset => {}
+            Flags::Syn => self.syn_arrives(segment),
+            _ => self.refuse(&segment),
+        }
+    }
+
+    /// Nobody knows of this.
+    fn refuse(&mut self, segment: &Segment) {
+        let reset = Segment {
+            from: segment.to,
+            to: segment.from,
+            flags: Flags::Reset,
+            seq: segment.ack,
+            bytes: Vec::new(),
+            fin: false,
+            ack: segment.seq,
+            limit: 0,
+        };
+        self.send(None, reset);
+    }
+
+    fn syn_arrives(&mut self, segment: Segment) {
+        let (host, local) = segment.to;
+        let Some(id) = self.listener_at(host, local) else {
+            return self.refuse(&segment);
+        };
+        let Ok(listener) = self.socket(id) else {
+            return;
+        };
+        // One more than was asked for, by Linux's sk_acceptq_is_full().
+        if listener.queue.len() + listener.opening > listener.backlog {
+            return; // It comes again.
+        }
+        listener.opening += 1;
+        let options = listener.options.clone();
+        let mut socket = Tcp::new(host, None, local);
+        (socket.state, socket.peer) = (State::Accepting(id), Some(segment.from));
+        (socket.limit, socket.options) = (segment.limit, options);
+        let id = self.insert(socket);
+        self.connections.insert((host, local, segment.from.1), id);
+        self.send_flags(id, Flags::SynAck);
+        self.start_timer(id);
+    }
+
+    fn arrives_at(&mut self, id: u32, mut segment: Segment) {
+        let Ok(socket) = self.socket(id) else {
+            return;
+        };
+        match (segment.flags, socket.state) {
+            (Flags::Reset, State::Connecting) => {
+                return self.fail(id, io::ErrorKind::ConnectionRefused);
+            }
+            (Flags::Reset, _) => return self.fail(id, io::ErrorKind::ConnectionReset),
+            (Flags::SynAck, State::Connecting) => {
+                socket.limit = segment.limit;
+                self.opened(id);
+                self.raise(id, WRITABLE);
+                return self.send_flags(id, Flags::Ack);
+            }
+            // The acknowledgement of the first one was lost.
+            (Flags::SynAck, State::Connected) => return self.send_flags(id, Flags::Ack),
+            (Flags::Syn, State::Accepting(_)) => return self.send_flags(id, Flags::SynAck),
+            (Flags::Syn | Flags::SynAck, _) | (_, State::Connecting | State::Closed) => return,
+            (_, State::Accepting(listener)) => {
+                self.opened(id);
+                if let Ok(socket) = self.socket(id) {
+                    socket.is_queued = true;
+                }
+                if let Ok(listener) = self.socket(listener) {
+                    listener.opening -= 1;
+                    listener.queue.push_back(id);
+                }
+                self.raise(listener, READABLE);
+            }
+            _ => {}
+        }
+        self.acknowledged(id, &segment);
+        if segment.flags == Flags::Probe {
+            self.send_flags(id, Flags::Ack);
+        } else if !segment.bytes.is_empty() || segment.fin {
+            self.received(id, &mut segment);
+        }
+        self.end_if_done(id);
+    }
+
+    /// The handshake is done, for this side.
+    fn opened(&mut self, id: u32) {
+        if let Ok(socket) = self.socket(id) {
+            socket.state = State::Connected;
+            (socket.timer, socket.retries, socket.rto) = (None, 0, SHORTEST_RTO);
+        }
+    }
+
+    fn acknowledged(&mut self, id: u32, segment: &Segment) {
+        let now = self.now;
+        let Ok(socket) = self.socket(id) else {
+            return;
+        };
+        let opens = segment.limit > socket.limit;
+        socket.limit = socket.limit.max(segment.limit);
+        if socket.acked == socket.next {
+            // Nothing is under way but a probe, if that. The peer lives.
+            (socket.retries, socket.timer) = (0, None);
+            if opens {
+                forget_backoff(socket);
+            }
+        }
+        if segment.ack > socket.acked && segment.ack <= socket.next {
+            let was_full = socket.out.len() == BUFFER;
+            let bytes = (segment.ack - socket.acked).min(socket.out.len() as u64) as usize;
+            let is_last = socket.wants_fin
+                && segment.ack == socket.next
+                && segment.ack == socket.acked + socket.out.len() as u64 + 1;
+            socket.out.drain(..bytes);
+            socket.acked = segment.ack;
+            if is_last {
+                socket.fin_acked = true;
+            }
+            (socket.retries, socket.equal_acks, socket.timer) = (0, 0, None);
+            forget_backoff(socket);
+            if let Some((_, sent)) = socket.timed.take_if(|(behind, _)| *behind <= segment.ack) {
+                measure(socket, now - sent);
+            }
+            let (goes_on, acked) = (socket.acked < socket.recover, socket.acked);
+            if was_full {
+                self.raise(id, WRITABLE);
+            }
+            // More of what was under way is missing.
+            if goes_on && !is_last {
+                self.send_at(id, acked);
+            }
+        } else if segment.ack == socket.acked
+            && socket.acked < socket.next
+            && segment.bytes.is_empty()
+            && !opens
+            && !segment.fin
+        {
+            socket.equal_acks += 1;
+            if socket.equal_acks == 3 && socket.acked >= socket.recover {
+                socket.recover = socket.next;
+                let acked = socket.acked;
+                self.send_at(id, acked);
+            }
+        }
+        self.transmit(id);
+    }
+
+    fn received(&mut self, id: u32, segment: &mut Segment) {
+        let Ok(socket) = self.socket(id) else {
+            return;
+        };
+        let before = (socket.received, socket.has_peer_fin());
+        let end = segment.seq + segment.bytes.len() as u64;
+        let is_held = socket.process.is_some() || socket.is_queued;
+        if socket.wants_fin && (socket.read_shut || !is_held) && end > before.0 {
+            // Nobody will read it: Linux's tcp_rcv_state_process(), in FIN_WAIT1 and FIN_WAIT2.
+            self.send_flags(id, Flags::Reset);
+            return self.fail(id, io::ErrorKind::ConnectionReset);
+        }
+        if segment.fin {
+            socket.fin_at = Some(end);
+        }
+        if segment.seq > before.0 {
+            let bytes = std::mem::take(&mut segment.bytes);
+            let other = socket.beyond.entry(segment.seq).or_default();
+            if bytes.len() > other.len() {
+                *other = bytes;
+            }
+        } else {
+            take(socket, segment.seq, &segment.bytes);
+            while let Some(entry) = socket.beyond.first_entry() {
+                if *entry.key() > socket.received {
+                    break;
+                }
+                let (seq, bytes) = entry.remove_entry();
+                take(socket, seq, &bytes);
+            }
+        }
+        let has_ended = socket.has_peer_fin() && !before.1;
+        let more = socket.received > before.0;
+        if has_ended {
+            self.raise(id, READABLE | CLOSED);
+        } else if more {
+            self.raise(id, READABLE);
+        }
+        self.send_flags(id, Flags::Ack);
+    }
+
+    /// Both directions have ended, and all is acknowledged.
+    fn end_if_done(&mut self, id: u32) {
+        let now = self.now;
+        let Ok(socket) = self.socket(id) else {
+            return;
+        };
+        let is_done =
+            socket.state == State::Connected && socket.is_over() && socket.process.is_none();
+        if is_done && !std::mem::replace(&mut socket.has_ended, true) {
+            self.ended.push_back((now + TIME_WAIT, id));
+        }
+    }
+
+    /// Forgets connections that have ended long ago.
+    pub(super) fn tcp_forget(&mut self) {
+        while let Some((until, id)) = self.ended.front().copied() {
+            if until > self.now {
+                break;
+            }
+            self.ended.pop_front();
+            self.remove(id);
+        }
+    }
+}
+
+fn is_opening(socket: &Tcp) -> bool {
+    matches!(socket.state, State::Connecting | State::Accepting(_))
+}
+
+/// What was sent has arrived, or may be sent: the next loss is again one after the usual time.
+fn forget_backoff(socket: &mut Tcp) {
+    socket.rto = match socket.smoothed {
+        Some((mean, deviation)) => (mean + 4 * deviation).clamp(SHORTEST_RTO, LONGEST_RTO),
+        None => SHORTEST_RTO,
+    };
+}
+
+/// A round trip took so long: RFC 6298, in integers.
+fn measure(socket: &mut Tcp, took: u64) {
+    let (mean, deviation) = match socket.smoothed {
+        None => (took, took / 2),
+        Some((mean, deviation)) => (
+            (mean * 7 + took) / 8,
+            (deviation * 3 + mean.abs_diff(took)) / 4,
+        ),
+    };
+    socket.smoothed = Some((mean, deviation));
+    forget_backoff(socket);
+}
+
+/// Takes what is new of bytes that begin at or before what comes next.
+fn take(socket: &mut Tcp, seq: u64, bytes: &[u8]) {
+    let known = (socket.received - seq).min(bytes.len() as u64) as usize;
+    socket.received += (bytes.len() - known) as u64;
+    socket.input.extend(&bytes[known..]);
+}
+
+fn copy(from: &VecDeque<u8>, start: usize, len: usize) -> Vec<u8> {
+    let (front, back) = from.as_slices();
+    let mut bytes = Vec::with_capacity(len);
+    if start < front.len() {
+        bytes.extend_from_slice(&front[start..front.len().min(start + len)]);
+    }
+    let taken = bytes.len();
+    let start = (start + taken).saturating_sub(front.len());
+    bytes.extend_from_slice(&back[start..start + len - taken]);
+    bytes
+}
+
+fn drain(from: &mut VecDeque<u8>, to: &mut [u8]) {
+    let (front, back) = from.as_slices();
+    let split = front.len().min(to.len());
+    to[..split].copy_from_slice(&front[..split]);
+    let rest = to.len() - split;
+    to[split..].copy_from_slice(&back[..rest]);
+    from.drain(..to.len());
+}

@@ -1,0 +1,236 @@
+//! What has happened: a running hash, the *fingerprint*, and the last events for the report.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::panic::Location;
+use std::time::Duration;
+
+/// How many events a report shows.
+const SHOWN: usize = 60;
+
+/// How many fingerprints are kept where two runs are to be compared: eight megabytes.
+const KEPT: usize = 1 << 20;
+
+/// One thing that has happened. The numbers are the event's own: lengths, ports, counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum What {
+    Started,
+    Ended,
+    Killed,
+    PoweredOff,
+    Paused,
+    Resumed,
+    Polled(u64, Option<&'static Location<'static>>),
+    Connect { to: usize, port: u16 },
+    Accepted { from: usize, port: u16 },
+    Segment(Flags, usize, u64, u64, usize),
+    Lost(Flags, usize, u64, u64, usize),
+    Retransmit(u64, u32),
+    TimedOut,
+    Name(u64),
+    Cut(usize),
+    Healed(usize),
+    Chosen(u64),
+    Reset(usize),
+    Failed,
+}
+
+/// What a segment is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Flags {
+    Syn,
+    SynAck,
+    Data,
+    Fin,
+    Ack,
+    Reset,
+    Probe,
+}
+
+impl Flags {
+    fn name(self) -> &'static str {
+        match self {
+            Flags::Syn => "SYN",
+            Flags::SynAck => "SYN+ACK",
+            Flags::Data => "data",
+            Flags::Fin => "FIN",
+            Flags::Ack => "ACK",
+            Flags::Reset => "RST",
+            Flags::Probe => "a probe",
+        }
+    }
+}
+
+impl What {
+    /// As numbers, for the hash. A place in the source says nothing beyond the task's number, and
+    /// its address differs from run to run.
+    fn numbers(self) -> [u64; 5] {
+        let segment = |tag, flags: Flags, from: usize, seq, digest, len: usize| {
+            [
+                tag + ((flags as u64) << 8),
+                from as u64,
+                seq,
+                digest,
+                len as u64,
+            ]
+        };
+        let tag = match self {
+            What::Started => 1,
+            What::Ended => 2,
+            What::Killed => 3,
+            What::PoweredOff => 4,
+            What::Paused => 5,
+            What::Resumed => 6,
+            What::TimedOut => 7,
+            What::Polled(task, _) => return [8, task, 0, 0, 0],
+            What::Connect { to, port } => return [9, to as u64, port.into(), 0, 0],
+            What::Accepted { from, port } => return [10, from as u64, port.into(), 0, 0],
+            What::Segment(flags, from, seq, digest, len) => {
+                return segment(11, flags, from, seq, digest, len);
+            }
+            What::Lost(flags, from, seq, digest, len) => {
+                return segment(12, flags, from, seq, digest, len);
+            }
+            What::Retransmit(seq, tries) => return [13, seq, tries.into(), 0, 0],
+            What::Name(delay) => return [14, delay, 0, 0, 0],
+            What::Cut(to) => return [15, to as u64, 0, 0, 0],
+            What::Healed(to) => return [16, to as u64, 0, 0, 0],
+            What::Chosen(number) => return [17, number, 0, 0, 0],
+            What::Reset(other) => return [18, other as u64, 0, 0, 0],
+            What::Failed => 19,
+        };
+        [tag, 0, 0, 0, 0]
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Trace {
+    fingerprint: u64,
+    pub(crate) events: u64,
+    last: VecDeque<(u64, usize, What)>,
+    comparison: Comparison,
+}
+
+/// Whether this run writes its fingerprints down, or is compared with one that did.
+#[derive(Debug, Default)]
+pub(crate) enum Comparison {
+    #[default]
+    None,
+    Record(Vec<u64>),
+    Compare(Vec<u64>),
+}
+
+impl Trace {
+    pub(crate) fn new(comparison: Comparison) -> Trace {
+        Trace {
+            comparison,
+            ..Trace::default()
+        }
+    }
+
+    /// Notes an event at a time on a host. Returns `false` if the run that this one is compared
+    /// with had another event here.
+    #[must_use]
+    pub(crate) fn note(&mut self, now: u64, host: usize, what: What) -> bool {
+        let mut hash = self.fingerprint;
+        for number in [now, host as u64].into_iter().chain(what.numbers()) {
+            hash = (hash ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            hash ^= hash >> 32;
+        }
+        self.fingerprint = hash;
+        if self.last.len() == SHOWN {
+            self.last.pop_front();
+        }
+        self.last.push_back((now, host, what));
+        let index = self.events as usize;
+        self.events += 1;
+        match &mut self.comparison {
+            Comparison::None => true,
+            Comparison::Record(all) => {
+                if all.len() < KEPT {
+                    all.push(hash);
+                }
+                true
+            }
+            Comparison::Compare(all) => all.get(index).is_none_or(|it| *it == hash),
+        }
+    }
+
+    pub(crate) fn fingerprint(&self) -> u64 {
+        self.fingerprint
+    }
+
+    /// What this run has recorded.
+    pub(crate) fn take_recorded(&mut self) -> Vec<u64> {
+        match std::mem::take(&mut self.comparison) {
+            Comparison::Record(all) => all,
+            _ => Vec::new(),
+        }
+    }
+
+    /// The last events, a line each. `name` says what a host is called.
+    pub(crate) fn last_events<'a>(&'a self, name: impl Fn(usize) -> &'a str) -> String {
+        use fmt::Write;
+
+        let mut text = String::new();
+        for (now, host, what) in &self.last {
+            let host = name(*host);
+            let at = Seconds(*now);
+            let _ = match *what {
+                What::Started => writeln!(text, "    {at} {host}: started"),
+                What::Ended => writeln!(text, "    {at} {host}: its process has returned"),
+                What::Killed => writeln!(text, "    {at} {host}: killed"),
+                What::PoweredOff => writeln!(text, "    {at} {host}: powered off"),
+                What::Paused => writeln!(text, "    {at} {host}: paused"),
+                What::Resumed => writeln!(text, "    {at} {host}: resumed"),
+                What::Polled(task, Some(site)) => {
+                    writeln!(text, "    {at} {host}: task {task} runs, spawned at {site}")
+                }
+                What::Polled(task, None) => writeln!(text, "    {at} {host}: task {task} runs"),
+                What::Connect { to, port } => {
+                    writeln!(text, "    {at} {host}: connects to {}:{port}", name(to))
+                }
+                What::Accepted { from, port } => {
+                    let from = name(from);
+                    writeln!(text, "    {at} {host}: port {port} accepts from {from}")
+                }
+                What::Segment(flags, from, seq, _, len) => writeln!(
+                    text,
+                    "    {at} {host}: {} {seq}+{len} came from {}",
+                    flags.name(),
+                    name(from)
+                ),
+                What::Lost(flags, from, seq, _, len) => writeln!(
+                    text,
+                    "    {at} {host}: {} {seq}+{len} from {} is lost",
+                    flags.name(),
+                    name(from)
+                ),
+                What::Retransmit(seq, tries) => {
+                    writeln!(text, "    {at} {host}: sends {seq} again, try {tries}")
+                }
+                What::TimedOut => writeln!(text, "    {at} {host}: a connection has timed out"),
+                What::Name(_) => writeln!(text, "    {at} {host}: looks up a name"),
+                What::Cut(to) => writeln!(text, "    {at} {host}: cut off from {}", name(to)),
+                What::Healed(to) => writeln!(text, "    {at} {host}: reaches {} again", name(to)),
+                What::Chosen(number) => writeln!(text, "    {at} {host}: chose {number}"),
+                What::Reset(other) => {
+                    let other = name(other);
+                    writeln!(text, "    {at} {host}: connections with {other} are reset")
+                }
+                What::Failed => writeln!(text, "    {at} {host}: its process returns an error"),
+            };
+        }
+        text
+    }
+}
+
+/// Nanoseconds since the world began, as text.
+pub(crate) struct Seconds(pub(crate) u64);
+
+impl fmt::Display for Seconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let time = Duration::from_nanos(self.0);
+        write!(f, "{}.{:06} s", time.as_secs(), time.subsec_micros())
+    }
+}

@@ -1,0 +1,137 @@
+//! [`Links`]: the network between hosts, as a test sets it; and its faults, [`Cut`] and [`Hold`].
+
+use super::kernel::choice::Probability;
+use super::kernel::link::{Latency, Settings};
+use super::kernel::{self, Kernel};
+use super::world::kernel as with_kernel;
+
+/// Some of the links between hosts, to be set: of [`Sim::links`](super::Sim::links) and
+/// [`Sim::link`](super::Sim::link).
+///
+/// ```
+/// use polder::sim::Latency;
+/// use std::time::Duration;
+///
+/// polder::sim::check(0..1, |sim| async move {
+///     let (near, far) = (Duration::from_millis(1), Duration::from_millis(80));
+///     sim.links().latency(Latency::uniform(near..far)).loss(0.02);
+///     sim.host("store");
+///     sim.link("test", "store").loss(0.0);
+/// });
+/// ```
+#[derive(Clone, Debug)]
+pub struct Links(pub(super) Vec<Option<(usize, usize)>>);
+
+impl Links {
+    /// Sets how long segments take. By default that is 0.5 to 2 ms.
+    pub fn latency(self, latency: Latency) -> Links {
+        self.change(|it| it.latency = latency)
+    }
+
+    /// Sets the probability that a segment is lost. By default that is zero. A loss delays a TCP
+    /// connection; only a row of them breaks it.
+    ///
+    /// # Panics
+    ///
+    /// Unless the probability is from 0 to 1.
+    pub fn loss(self, probability: f64) -> Links {
+        let loss = Probability::new(probability);
+        let loss = loss.unwrap_or_else(|| {
+            panic!("polder::sim: a probability is from 0 to 1, not {probability}")
+        });
+        self.change(|it| it.loss = loss)
+    }
+
+    fn change(self, f: impl Fn(&mut Settings)) -> Links {
+        with_kernel(|kernel| {
+            for link in &self.0 {
+                kernel.change_links(*link, &f);
+            }
+        });
+        self
+    }
+}
+
+/// Hosts cannot reach each other as long as this exists: of [`Sim::cut`](super::Sim::cut).
+#[must_use = "the cut heals when it is dropped"]
+#[derive(Debug)]
+pub struct Cut(Ways);
+
+impl Cut {
+    /// Only what the first hosts send to the others is lost.
+    ///
+    /// ```
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     sim.host("a");
+    ///     sim.host("b");
+    ///     let cut = sim.cut(&["a"], &["b"]).one_way();
+    ///     drop(cut);
+    /// });
+    /// ```
+    pub fn one_way(mut self) -> Cut {
+        self.0.make_one_way(Kernel::heal);
+        self
+    }
+}
+
+impl Drop for Cut {
+    fn drop(&mut self) {
+        self.0.for_each(Kernel::heal);
+    }
+}
+
+/// What hosts send to each other is kept, and delivered when this is dropped: of
+/// [`Sim::hold`](super::Sim::hold).
+#[must_use = "everything is delivered when it is dropped"]
+#[derive(Debug)]
+pub struct Hold(Ways);
+
+impl Hold {
+    /// Only what the first hosts send to the others is kept.
+    pub fn one_way(mut self) -> Hold {
+        self.0.make_one_way(Kernel::release);
+        self
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.0.for_each(Kernel::release);
+    }
+}
+
+/// Pairs of hosts: first those that go, and then those that come back.
+#[derive(Debug)]
+struct Ways(Vec<(usize, usize)>);
+
+impl Ways {
+    fn between(these: &[usize], others: &[usize]) -> Ways {
+        let pairs = |from: &[usize], to: &[usize]| -> Vec<_> {
+            let pairs = from.iter().flat_map(|a| to.iter().map(move |b| (*a, *b)));
+            pairs.filter(|(a, b)| a != b).collect()
+        };
+        Ways([pairs(these, others), pairs(others, these)].concat())
+    }
+
+    fn make_one_way(&mut self, undo: fn(&mut Kernel, usize, usize)) {
+        let back = self.0.split_off(self.0.len() / 2);
+        Ways(back).for_each(undo);
+    }
+
+    /// (Where the world has ended, there is nothing to do.)
+    fn for_each(&self, f: fn(&mut Kernel, usize, usize)) {
+        kernel::with(|kernel| self.0.iter().for_each(|(from, to)| f(kernel, *from, *to)));
+    }
+}
+
+pub(super) fn cut(these: &[usize], others: &[usize]) -> Cut {
+    let ways = Ways::between(these, others);
+    ways.for_each(Kernel::cut);
+    Cut(ways)
+}
+
+pub(super) fn hold(these: &[usize], others: &[usize]) -> Hold {
+    let ways = Ways::between(these, others);
+    ways.for_each(Kernel::hold);
+    Hold(ways)
+}

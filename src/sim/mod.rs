@@ -1,0 +1,339 @@
+//! A world for tests: the program as it is, on several hosts, simulated from one seed.
+//!
+//! A test starts parts of the program, written with [`polder::net`](crate::net),
+//! [`polder::time`](crate::time) and [`spawn`](crate::spawn), as processes of *hosts*. They run on
+//! one thread, by a virtual clock that jumps to the next event, on a network with latency and
+//! faults. Whatever chance decides, the seed decides: a failure prints its seed, and the seed
+//! replays it. Nothing in the program changes: which world answers is found at run time.
+//!
+//! ```
+//! use polder::io::{AsyncReadExt, AsyncWriteExt};
+//! use polder::net::{TcpListener, TcpStream};
+//! use polder::sim::{self, Sim};
+//! use std::io;
+//! use std::time::Duration;
+//!
+//! async fn server() -> io::Result<()> {
+//!     let listener = TcpListener::bind("0.0.0.0:7000").await?;
+//!     loop {
+//!         let (mut stream, _) = listener.accept().await?;
+//!         polder::spawn(async move {
+//!             let mut bytes = [0; 4];
+//!             stream.read_exact(&mut bytes).await?;
+//!             stream.write_all(&bytes).await
+//!         })
+//!         .detach();
+//!     }
+//! }
+//!
+//! async fn client() -> io::Result<[u8; 4]> {
+//!     let mut stream = TcpStream::connect("server:7000").await?;
+//!     stream.write_all(b"ping").await?;
+//!     let mut bytes = [0; 4];
+//!     stream.read_exact(&mut bytes).await?;
+//!     Ok(bytes)
+//! }
+//!
+//! sim::check(0..50, |sim: Sim| async move {
+//!     sim.host("server").start(server);
+//!     sim.links().loss(0.05);
+//!     let client = sim.host("client").start(client);
+//!     // For some seeds the connection is cut for a while: TCP survives that.
+//!     sim.sleep(Duration::from_millis(sim.choose(10))).await;
+//!     let cut = sim.cut(&["client"], &["server"]);
+//!     sim.sleep(Duration::from_secs(2)).await;
+//!     drop(cut);
+//!     let answer = client.finished().within(Duration::from_secs(60)).await;
+//!     assert_eq!(&answer?, b"ping");
+//!     io::Result::Ok(())
+//! });
+//! ```
+//!
+//! # What is simulated
+//!
+//! * **Time**: [`time::now`](crate::time::now), timers, timeouts. `std::time::Instant::now` is the
+//!   system's as ever.
+//! * **Tasks**: each process has a runtime of one worker. Which host runs next, and which of its
+//!   ready tasks, is a choice; what has been ready longest is passed over 64 times in a row at
+//!   most. [`unblock`](crate::unblock) runs its function at once, in line.
+//! * **TCP** between hosts and within one: handshake and backlog, buffers and windows, half-close,
+//!   resets, retransmission and its end. Segments take the [latency](Latency) of their link, and
+//!   may be lost, which delays the connection.
+//! * **Names**: of hosts.
+//! * **Faults**: [`Sim::cut`], [`Sim::hold`], [`Sim::reset`], [`Links::loss`], [`Host::kill`],
+//!   [`Host::power_off`], [`Host::restart`], [`Host::pause`].
+//!
+//! Not simulated are UDP and Unix sockets, other descriptors, and a second runtime: these say
+//! [`Unsupported`](std::io::ErrorKind::Unsupported). A simulated socket lends a placeholder where a
+//! descriptor is asked for (`AsFd` and the like), on which every operation fails. Files, signals,
+//! threads of the program's own and processes are the system's.
+//! `docs/SIMULATION.md` in the repository says more.
+
+mod check;
+mod host;
+pub(crate) mod kernel;
+mod links;
+mod world;
+
+use std::fmt;
+use std::rc::Rc;
+use std::time::Duration;
+
+use crate::time::{Sleep, sleep};
+use world::{Check, State, kernel as with_kernel};
+
+pub use check::{Report, check, run};
+pub use host::{Exit, Finished, Host, Pause, Process};
+pub use kernel::link::Latency;
+pub use links::{Cut, Hold, Links};
+
+/// A world, as the test sees it: of [`check`]. Clones are the same world.
+#[derive(Clone)]
+pub struct Sim {
+    state: Rc<State>,
+}
+
+impl Sim {
+    fn new(state: Rc<State>) -> Sim {
+        Sim { state }
+    }
+
+    /// The host of that name, which is new if there is none.
+    ///
+    /// ```
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     let (store, same) = (sim.host("store"), sim.host("store"));
+    ///     assert_eq!(store.address(), same.address());
+    ///     assert_ne!(store.address(), sim.host("client").address());
+    /// });
+    /// ```
+    pub fn host(&self, name: &str) -> Host {
+        Host {
+            index: self.state.host(name),
+            state: self.state.clone(),
+        }
+    }
+
+    /// All links, those of hosts to come too.
+    pub fn links(&self) -> Links {
+        Links(vec![None])
+    }
+
+    /// The links between two hosts, in both directions.
+    ///
+    /// # Panics
+    ///
+    /// If there is no host of one of these names.
+    #[track_caller]
+    pub fn link(&self, a: &str, b: &str) -> Links {
+        let (a, b) = (find(a), find(b));
+        Links(vec![Some((a, b)), Some((b, a))])
+    }
+
+    /// Cuts these hosts off from the others, in both directions, until the result is dropped. What
+    /// is under way is lost too.
+    ///
+    /// ```
+    /// use polder::net::{TcpListener, TcpStream};
+    /// use std::time::Duration;
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     sim.host("server").start(|| async {
+    ///         let listener = TcpListener::bind("0.0.0.0:80").await?;
+    ///         listener.accept().await
+    ///     });
+    ///     let cut = sim.cut(&["test"], &["server"]);
+    ///     let limit = Duration::from_secs(5);
+    ///     let late = TcpStream::connect_timeout("server:80", limit).await.unwrap_err();
+    ///     assert_eq!(late.kind(), std::io::ErrorKind::TimedOut);
+    ///     drop(cut);
+    ///     assert!(TcpStream::connect_timeout("server:80", limit).await.is_ok());
+    /// });
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If there is no host of one of these names.
+    #[track_caller]
+    pub fn cut(&self, these: &[&str], others: &[&str]) -> Cut {
+        links::cut(&find_all(these), &find_all(others))
+    }
+
+    /// Keeps what these hosts and the others send to each other, until the result is dropped: then
+    /// everything arrives, in its order.
+    ///
+    /// # Panics
+    ///
+    /// If there is no host of one of these names.
+    #[track_caller]
+    pub fn hold(&self, these: &[&str], others: &[&str]) -> Hold {
+        links::hold(&find_all(these), &find_all(others))
+    }
+
+    /// Resets every connection between two hosts, as a middlebox does that has forgotten them: both
+    /// sides read [`ConnectionReset`](std::io::ErrorKind::ConnectionReset).
+    ///
+    /// # Panics
+    ///
+    /// If there is no host of one of these names.
+    #[track_caller]
+    pub fn reset(&self, a: &str, b: &str) {
+        let (a, b) = (find(a), find(b));
+        with_kernel(|kernel| kernel.reset_between(a, b));
+    }
+
+    /// Sleeps, by the world's clock: [`time::sleep`](crate::time::sleep) within the test does the
+    /// same.
+    pub fn sleep(&self, duration: Duration) -> Sleep {
+        sleep(duration)
+    }
+
+    /// How much time has passed since the world began.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     sim.sleep(Duration::from_secs(7)).await;
+    ///     assert_eq!(sim.now(), Duration::from_secs(7));
+    /// });
+    /// ```
+    pub fn now(&self) -> Duration {
+        with_kernel(|kernel| Duration::from_nanos(kernel.now()))
+    }
+
+    /// The seed of this world.
+    pub fn seed(&self) -> u64 {
+        with_kernel(|kernel| kernel.seed())
+    }
+
+    /// A number below `end`, for choices of the test's own. (With zero, zero.)
+    ///
+    /// ```
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     assert!(sim.choose(6) < 6);
+    /// });
+    /// ```
+    pub fn choose(&self, end: u64) -> u64 {
+        self.state.choose(end.max(1))
+    }
+
+    /// The run fails when `condition` is false, after whichever step. It reads what the test and
+    /// its hosts share, and changes nothing.
+    ///
+    /// ```
+    /// use std::cell::Cell;
+    /// use std::rc::Rc;
+    ///
+    /// let report = polder::sim::run(1, |sim| async move {
+    ///     let count = Rc::new(Cell::new(0));
+    ///     let seen = count.clone();
+    ///     sim.always("at most one", move || seen.get() <= 1);
+    ///     count.set(2);
+    ///     std::future::pending::<()>().await
+    /// });
+    /// assert!(report.failure.unwrap().contains("always \"at most one\""));
+    /// ```
+    pub fn always(&self, name: &str, condition: impl FnMut() -> bool + 'static) {
+        let check = Check::new(name, 0, Box::new(condition));
+        self.state.always(check);
+    }
+
+    /// `condition` is to be true at some moment for at least one of the seeds of [`check`]:
+    /// otherwise the test does not test what it is meant to.
+    pub fn sometimes(&self, name: &str, condition: impl FnMut() -> bool + 'static) {
+        let check = Check::new(name, 0, Box::new(condition));
+        self.state.sometimes.borrow_mut().push(check);
+    }
+
+    /// `condition` is to be true within that time of [`quiesce`](Self::quiesce), once; or when the
+    /// test ends.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let report = polder::sim::run(1, |sim| async move {
+    ///     sim.eventually("it is over", Duration::from_secs(5), || false);
+    ///     sim.quiesce();
+    ///     sim.sleep(Duration::from_secs(60)).await;
+    /// });
+    /// assert!(report.failure.unwrap().contains("eventually \"it is over\""));
+    /// assert_eq!(report.time.as_secs(), 5);
+    /// ```
+    pub fn eventually(
+        &self,
+        name: &str,
+        within: Duration,
+        condition: impl FnMut() -> bool + 'static,
+    ) {
+        let check = Check::new(name, kernel::link::nanos(within), Box::new(condition));
+        self.state.eventually(check);
+    }
+
+    /// Ends all faults: cuts and holds are healed, nothing is lost any more, paused processes go
+    /// on, and what was killed or powered off is restarted. From here on progress is owed.
+    pub fn quiesce(&self) {
+        with_kernel(|kernel| {
+            kernel.heal_all();
+            kernel.change_links(None, |it| it.loss = Default::default());
+        });
+        self.state.restart_all();
+        self.state.be_quiet();
+    }
+
+    /// Sets how much time may pass in the world until the test ends; an hour, unless this is
+    /// called.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let report = polder::sim::run(1, |sim| async move {
+    ///     sim.limit(Duration::from_secs(60));
+    ///     sim.sleep(Duration::from_secs(61)).await;
+    /// });
+    /// assert!(report.failure.unwrap().contains("the test has not ended within 60"));
+    /// ```
+    pub fn limit(&self, limit: Duration) {
+        self.state.set_limit(kernel::link::nanos(limit));
+    }
+
+    /// Sets after how many steps (tasks polled, events) without any time passing the run fails as a
+    /// livelock; 100,000, unless this is called. A world with many tasks that do much at one moment
+    /// needs more.
+    ///
+    /// ```
+    /// use polder::future::yield_now;
+    ///
+    /// let yields = |most| {
+    ///     polder::sim::run(1, move |sim| async move {
+    ///         sim.steps(most);
+    ///         for _ in 0..1_000 {
+    ///             yield_now().await;
+    ///         }
+    ///     })
+    /// };
+    /// assert!(yields(500).failure.unwrap().contains("livelock: 500 steps"));
+    /// assert_eq!(yields(5_000).failure, None);
+    /// ```
+    pub fn steps(&self, most: u64) {
+        self.state.set_most_steps(most);
+    }
+}
+
+impl fmt::Debug for Sim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seed = kernel::with(|kernel| kernel.seed());
+        f.debug_struct("Sim").field("seed", &seed).finish()
+    }
+}
+
+#[track_caller]
+fn find(name: &str) -> usize {
+    let host = with_kernel(|kernel| kernel.find_host(name));
+    host.unwrap_or_else(|| panic!("polder::sim: no host is called {name:?}"))
+}
+
+#[track_caller]
+fn find_all(names: &[&str]) -> Vec<usize> {
+    names.iter().map(|name| find(name)).collect()
+}

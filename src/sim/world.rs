@@ -1,0 +1,375 @@
+//! The loop that drives a world: one step after the other, on one thread.
+//!
+//! A step is one task polled, of a process that has something to do; which, is a choice. While any
+//! has, no time passes. Otherwise the clock jumps to the next event, which the kernel lets happen.
+//! If there is none either, nothing will ever happen: a deadlock.
+//!
+//! Each process has a real runtime, which is driven as by a foreign loop: one turn with a zero
+//! timeout, one task. Its poller tells the kernel when there is something to do (a wake from
+//! another host, a timer), so nobody is asked who has nothing.
+//!
+//! A process that is killed, or has returned, is gone for the kernel at once. Its runtime is
+//! dropped between two steps, since that runs destructors, and may not happen within one of its own
+//! tasks.
+
+use std::cell::{Cell, RefCell};
+use std::fmt::Write;
+use std::rc::Rc;
+
+use super::kernel::choice::Stream;
+use super::kernel::trace::{Seconds, What};
+use super::kernel::{self, Kernel};
+use crate::runtime::Runtime;
+
+/// More steps and events at one moment mean that the program goes round in circles, unless the test
+/// says otherwise.
+const MOST_STEPS: u64 = 100_000;
+
+/// How long a world may last: a program with a heartbeat never comes to an end by itself.
+const LONGEST: u64 = 3_600_000_000_000;
+
+/// What the handles of a world share.
+pub(super) struct State {
+    /// By the kernel's number; `None` when it has been dropped.
+    processes: RefCell<Vec<Option<Rc<Runtime>>>>,
+    /// By the kernel's number.
+    pub(super) hosts: RefCell<Vec<HostSlot>>,
+    /// Processes whose runtimes are to be dropped.
+    ended: RefCell<Vec<usize>>,
+    always: RefCell<Vec<Check>>,
+    pub(super) sometimes: RefCell<Vec<Check>>,
+    eventually: RefCell<Vec<Check>>,
+    /// Since when progress is owed.
+    quiet_since: Cell<Option<u64>>,
+    limit: Cell<u64>,
+    most_steps: Cell<u64>,
+    choices: RefCell<Stream>,
+}
+
+/// Starts a process, again and again.
+type Start = Rc<dyn Fn()>;
+
+/// Tells that the process has ended without a result.
+type End = Rc<dyn Fn(Ending)>;
+
+#[derive(Clone, Copy)]
+pub(super) enum Ending {
+    Killed,
+    PoweredOff,
+}
+
+#[derive(Default)]
+pub(super) struct HostSlot {
+    pub(super) process: Option<usize>,
+    pub(super) start: Option<(Start, End)>,
+    /// The last process was killed, or powered off.
+    was_stopped: bool,
+    /// What the last process has returned, if that was an error.
+    pub(super) error: Option<String>,
+}
+
+pub(super) struct Check {
+    pub(super) name: String,
+    condition: Box<dyn FnMut() -> bool>,
+    /// It has been true.
+    pub(super) was_true: bool,
+    within: u64,
+}
+
+impl Check {
+    pub(super) fn new(name: &str, within: u64, condition: Box<dyn FnMut() -> bool>) -> Check {
+        Check {
+            name: name.to_owned(),
+            condition,
+            was_true: false,
+            within,
+        }
+    }
+
+    fn holds(&mut self) -> bool {
+        let holds = (self.condition)();
+        self.was_true |= holds;
+        holds
+    }
+}
+
+/// Calls `f` with the kernel of the world that this thread is in.
+///
+/// # Panics
+///
+/// If it is in none: then a handle has outlived its world.
+pub(super) fn kernel<R>(f: impl FnOnce(&mut Kernel) -> R) -> R {
+    kernel::with(f).expect("polder::sim: this world has ended")
+}
+
+impl State {
+    pub(super) fn new(seed: u64) -> Rc<State> {
+        Rc::new(State {
+            processes: RefCell::default(),
+            hosts: RefCell::default(),
+            ended: RefCell::default(),
+            always: RefCell::default(),
+            sometimes: RefCell::default(),
+            eventually: RefCell::default(),
+            quiet_since: Cell::new(None),
+            limit: Cell::new(LONGEST),
+            most_steps: Cell::new(MOST_STEPS),
+            choices: RefCell::new(Stream::new(seed, "test", 0, 0)),
+        })
+    }
+
+    /// The number of the host of that name, which is new if there is none.
+    pub(super) fn host(&self, name: &str) -> usize {
+        let index = kernel(|kernel| kernel.add_host(name));
+        let mut hosts = self.hosts.borrow_mut();
+        while hosts.len() <= index {
+            hosts.push(HostSlot::default());
+        }
+        index
+    }
+
+    /// Starts a process on a host: returns its runtime, to spawn its main task on.
+    pub(super) fn start(&self, host: usize) -> Rc<Runtime> {
+        let (process, poller) = kernel(|kernel| kernel.start(host));
+        let runtime = Rc::new(Runtime::simulated(poller));
+        self.processes.borrow_mut().push(Some(runtime.clone()));
+        let slot = &mut self.hosts.borrow_mut()[host];
+        (slot.process, slot.was_stopped, slot.error) = (Some(process), false, None);
+        runtime
+    }
+
+    /// A host's process ends, as `what` says. Does nothing if none runs.
+    pub(super) fn stop(&self, host: usize, what: What) {
+        let process = self.hosts.borrow_mut()[host].process.take();
+        if let Some(process) = process {
+            self.hosts.borrow_mut()[host].was_stopped = what != What::Ended;
+            kernel(|kernel| kernel.stop(process, what));
+            self.ended.borrow_mut().push(process);
+        }
+    }
+
+    /// Starts again what was killed or powered off, and has not returned.
+    pub(super) fn restart_all(&self) {
+        let hosts = self.hosts.borrow();
+        let down = hosts.iter().filter(|it| it.was_stopped);
+        let starts: Vec<Start> = down
+            .filter_map(|it| it.start.as_ref().map(|(start, _)| start.clone()))
+            .collect();
+        drop(hosts);
+        starts.iter().for_each(|start| start());
+        kernel(Kernel::power_on_all);
+    }
+
+    pub(super) fn always(&self, check: Check) {
+        self.always.borrow_mut().push(check);
+    }
+
+    pub(super) fn eventually(&self, check: Check) {
+        self.eventually.borrow_mut().push(check);
+    }
+
+    pub(super) fn set_limit(&self, limit: u64) {
+        self.limit.set(limit);
+    }
+
+    pub(super) fn set_most_steps(&self, most: u64) {
+        self.most_steps.set(most);
+    }
+
+    pub(super) fn be_quiet(&self) {
+        self.quiet_since.set(Some(kernel(|kernel| kernel.now())));
+    }
+
+    pub(super) fn choose(&self, end: u64) -> u64 {
+        let number = self.choices.borrow_mut().below(end);
+        kernel(|kernel| kernel.note(0, What::Chosen(number)));
+        number
+    }
+
+    /// Drives the world until `is_done`, or something has failed.
+    pub(super) fn run(&self, is_done: &dyn Fn() -> bool) {
+        let (mut steps, mut moment) = (0, 0);
+        loop {
+            // What was killed since runs no more: also where that was outside of a step.
+            self.drop_ended();
+            let (stop, is_foreign, process) = kernel(|kernel| {
+                let stop = kernel.failure().is_some() || kernel.has_diverged();
+                let process = if stop { None } else { kernel.next_process() };
+                (stop, kernel.was_notified_from_elsewhere(), process)
+            });
+            if stop {
+                return;
+            }
+            if is_foreign {
+                return self.fail(
+                    "a task was woken by another thread: a world has one thread, and what others \
+                     do comes at another moment each time"
+                        .into(),
+                );
+            }
+            if is_done() {
+                return self.check_at_end();
+            }
+            // An event takes time or not: with a latency of zero it does not.
+            let now = kernel(|kernel| kernel.now());
+            if std::mem::replace(&mut moment, now) != now {
+                steps = 0;
+            }
+            steps += 1;
+            let most = self.most_steps.get();
+            if steps > most {
+                return self.fail(format!("livelock: {most} steps without any time passing"));
+            }
+            match process {
+                Some(process) => self.step(process),
+                None => {
+                    if !self.advance() {
+                        return;
+                    }
+                }
+            }
+            self.check();
+        }
+    }
+
+    fn step(&self, process: usize) {
+        let runtime = self.processes.borrow()[process].clone();
+        if let Some(runtime) = runtime {
+            kernel(|kernel| kernel.set_current(Some(process)));
+            runtime.worker.step();
+            kernel(|kernel| kernel.set_current(None));
+        }
+        self.drop_ended();
+    }
+
+    /// Drops the runtimes of processes that have ended.
+    fn drop_ended(&self) {
+        while let Some(process) = { self.ended.borrow_mut().pop() } {
+            self.drop_process(process);
+        }
+    }
+
+    fn drop_process(&self, process: usize) {
+        let runtime = self.processes.borrow_mut()[process].take();
+        // What its destructors do, the process does that has ended.
+        kernel::with(|kernel| kernel.set_current(Some(process)));
+        drop(runtime);
+        kernel::with(|kernel| kernel.set_current(None));
+    }
+
+    /// Lets the next event happen. Returns `false` if there is none, or none in time.
+    fn advance(&self) -> bool {
+        let Some(at) = kernel(Kernel::next_event) else {
+            self.fail("deadlock: no task is ready, no timer is set, nothing is under way".into());
+            return false;
+        };
+        if let Some(since) = self.quiet_since.get() {
+            let checks = self.eventually.borrow();
+            let mut late = checks.iter().filter(|it| !it.was_true);
+            let late = late.find(|it| at > since.saturating_add(it.within));
+            if let Some(check) = late {
+                let end = since.saturating_add(check.within);
+                kernel(|kernel| kernel.set_now(end));
+                let within = Seconds(check.within);
+                self.fail(format!(
+                    "eventually {:?}: it was not true within {within} of quiet",
+                    check.name
+                ));
+                return false;
+            }
+        }
+        if at > self.limit.get() {
+            let limit = Seconds(self.limit.get());
+            self.fail(format!(
+                "the test has not ended within {limit}: see Sim::limit"
+            ));
+            return false;
+        }
+        kernel(Kernel::advance);
+        true
+    }
+
+    /// After each step and event. The conditions are foreign code, so they are called under no
+    /// borrow: one may add another.
+    fn check(&self) {
+        let mut always = self.always.take();
+        if let Some(check) = always.iter_mut().find_map(|it| (!it.holds()).then_some(it)) {
+            self.fail(format!("always {:?}: it does not hold", check.name));
+        }
+        always.append(&mut self.always.borrow_mut());
+        self.always.replace(always);
+        for (checks, counts) in [
+            (&self.sometimes, true),
+            (&self.eventually, self.quiet_since.get().is_some()),
+        ] {
+            if counts && checks.borrow().iter().any(|it| !it.was_true) {
+                let mut all = checks.take();
+                let open = all.iter_mut().filter(|it| !it.was_true);
+                open.for_each(|it| {
+                    it.holds();
+                });
+                all.append(&mut checks.borrow_mut());
+                checks.replace(all);
+            }
+        }
+    }
+
+    fn check_at_end(&self) {
+        let mut all = self.eventually.take();
+        if let Some(check) =
+            (all.iter_mut()).find_map(|it| (!it.was_true && !it.holds()).then_some(it))
+        {
+            self.fail(format!(
+                "eventually {:?}: it was not true when the test ended",
+                check.name
+            ));
+        }
+    }
+
+    pub(super) fn fail(&self, reason: String) {
+        kernel::fail(|| reason);
+    }
+
+    /// What each process is doing, for the report of a failure.
+    pub(super) fn describe(&self) -> String {
+        let mut text = String::new();
+        let hosts = self.hosts.borrow();
+        for (index, slot) in hosts.iter().enumerate() {
+            let (name, state, sockets) = kernel(|kernel| {
+                let state = match (slot.process, kernel.is_up(index)) {
+                    (_, false) => "powered off",
+                    (Some(_), _) if kernel.is_paused(index) => "paused",
+                    (Some(_), _) => "running",
+                    (None, _) => "no process",
+                };
+                let sockets = slot.process.map(|it| kernel.describe_sockets(it));
+                let name = kernel.host_name(index).to_owned();
+                (name, state, sockets.unwrap_or_default())
+            });
+            let _ = writeln!(text, "    {name}: {state}");
+            if let Some(error) = &slot.error {
+                let _ = writeln!(text, "      its process has returned an error: {error}");
+            }
+            let processes = self.processes.borrow();
+            let runtime = slot.process.and_then(|it| processes[it].as_ref());
+            for site in runtime.map_or(Vec::new(), |it| it.worker.local.owned.sites()) {
+                let _ = writeln!(text, "      a task waits, spawned at {site}");
+            }
+            for socket in sockets {
+                let _ = writeln!(text, "      socket {socket}");
+            }
+        }
+        text
+    }
+
+    /// Ends the world: the hosts first, without a word on the network.
+    pub(super) fn end(&self) {
+        kernel::with(|kernel| (0..kernel.hosts()).for_each(|host| kernel.power_off(host)));
+        let count = self.processes.borrow().len();
+        for process in 0..count {
+            self.drop_process(process);
+        }
+        drop((self.always.take(), self.eventually.take()));
+        drop((self.sometimes.take(), self.hosts.take()));
+    }
+}

@@ -1,0 +1,173 @@
+//! What [`test!`](crate::test) expands to: a test on every backend, each time with a limit.
+//!
+//! The test runs on a thread of its own, and the thread that the test harness made is the watchdog:
+//! it waits for the other one, no longer than the limit. So the limit holds for a test that blocks
+//! its thread too. A dump tells what it waits for. Nothing can end that thread: after its limit the
+//! test fails, and the thread goes on until the process exits.
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::panic::{Location, resume_unwind};
+use std::sync::{Arc, OnceLock, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use crate::poller::Backend;
+use crate::runtime::{Handle, Runtime};
+
+/// The limit of a test that sets none: far longer than a test should take, and short enough that a
+/// test that hangs fails in the run that somebody watches.
+pub const DEFAULT_LIMIT: Duration = Duration::from_secs(60);
+
+/// What a test may return: nothing, or a result.
+pub trait Outcome {
+    /// # Panics
+    ///
+    /// If it is an error.
+    fn check(self);
+}
+
+impl Outcome for () {
+    fn check(self) {}
+}
+
+impl<E: Debug> Outcome for Result<(), E> {
+    #[track_caller]
+    fn check(self) {
+        if let Err(error) = self {
+            panic!("the test returned an error: {error:?}");
+        }
+    }
+}
+
+/// Runs `test` in a new runtime on every backend of this machine, one after the other.
+///
+/// # Panics
+///
+/// If the test does, returns an error, or takes longer than `limit` on one of them.
+#[track_caller]
+pub fn run<F>(name: &str, limit: Duration, test: fn() -> F)
+where
+    F: Future + 'static,
+    F::Output: Outcome,
+{
+    let site = Location::caller();
+    let backends = Backend::available();
+    assert!(!backends.is_empty(), "{name}: there is no backend here");
+    for backend in backends {
+        let drive = move |report: &dyn Fn(Handle)| {
+            let runtime = Runtime::builder().backend(backend).build();
+            let runtime = runtime.unwrap_or_else(|error| panic!("no runtime: {error}"));
+            report(runtime.handle());
+            runtime.worker.block_on(test(), site).check();
+        };
+        within(name, backend, limit, drive);
+    }
+}
+
+/// `drive` reports the handle of its runtime, for the dump.
+fn within(
+    name: &str,
+    backend: Backend,
+    limit: Duration,
+    drive: impl FnOnce(&dyn Fn(Handle)) + Send + 'static,
+) {
+    let (sender, receiver) = mpsc::channel::<()>();
+    let handle = Arc::new(OnceLock::new());
+    let reported = handle.clone();
+    let thread = thread::Builder::new()
+        .name(name.into())
+        .spawn(move || {
+            // Dropped when the test has returned or panicked, which the watchdog notices.
+            let _sender = sender;
+            drive(&|handle| drop(reported.set(handle)));
+        })
+        .unwrap_or_else(|error| panic!("{name}: cannot start a thread: {error}"));
+    if let Err(mpsc::RecvTimeoutError::Timeout) = receiver.recv_timeout(limit) {
+        if let Some(handle) = handle.get() {
+            eprint!("{name}, on {backend}: {}", handle.dump());
+        }
+        panic!("{name}, on {backend}: not done after {limit:?}");
+    }
+    if let Err(panic) = thread.join() {
+        eprintln!("{name}: failed on {backend}");
+        resume_unwind(panic);
+    }
+}
+
+/// Makes a test of an `async fn`: it runs on every backend of the machine, each time in a new
+/// [`Runtime`](crate::Runtime) of one worker, and fails if it takes longer than a limit.
+///
+/// The limit is 60 seconds on each backend, or what is given as `limit = …;`. It holds also for a
+/// test that blocks its thread. One that is over it prints a [dump](crate::diagnostics::Dump) of
+/// its runtime: what each task waits for. The test returns nothing, or a `Result<(), E>` with an
+/// `E: Debug`. Attributes such as `#[should_panic]`, `#[ignore]` and `#[cfg(…)]` have their usual
+/// effects.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// polder::test! {
+///     async fn sleeping_takes_time() {
+///         let start = std::time::Instant::now();
+///         polder::time::sleep(Duration::from_millis(1)).await;
+///         assert!(start.elapsed() >= Duration::from_millis(1));
+///     }
+/// }
+///
+/// polder::test! {
+///     limit = Duration::from_secs(5);
+///
+///     /// Several tests share a limit.
+///     async fn a_connection_is_accepted() -> std::io::Result<()> {
+///         let listener = polder::net::TcpListener::bind("127.0.0.1:0").await?;
+///         polder::net::TcpStream::connect(listener.local_addr()?).await?;
+///         listener.accept().await?;
+///         Ok(())
+///     }
+///
+///     #[should_panic = "on purpose"]
+///     async fn a_panic_fails() {
+///         panic!("on purpose");
+///     }
+/// }
+/// # // What the harness does.
+/// # polder::__testing::run("example", Duration::from_secs(5), || async {});
+/// ```
+///
+/// With the crate `macro_rules_attribute` it looks like an attribute, as which
+/// `#[apply(polder::test!)]` applies it to one function.
+#[doc(alias = "tokio_test")]
+#[macro_export]
+macro_rules! test {
+    (limit = $limit:expr; $($tests:tt)*) => {
+        $crate::__test! { ($limit) $($tests)* }
+    };
+    ($($tests:tt)*) => {
+        $crate::__test! { ($crate::__testing::DEFAULT_LIMIT) $($tests)* }
+    };
+}
+
+/// Not public: one test after the other.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __test {
+    (($limit:expr)) => {};
+    (($limit:expr)
+        $(#[$attribute:meta])*
+        $visibility:vis async fn $name:ident() $(-> $output:ty)? $body:block
+        $($rest:tt)*
+    ) => {
+        #[::core::prelude::v1::test]
+        $(#[$attribute])*
+        $visibility fn $name() {
+            async fn test() $(-> $output)? $body
+            $crate::__testing::run(
+                ::core::concat!(::core::module_path!(), "::", ::core::stringify!($name)),
+                $limit,
+                test,
+            );
+        }
+        $crate::__test! { ($limit) $($rest)* }
+    };
+}

@@ -1,0 +1,117 @@
+//! `async || {}` closures wherever a function is taken that returns a future.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use polder::event::Latch;
+use polder::future::yield_now;
+use polder::io::{AsyncReadExt, AsyncWriteExt};
+use polder::net::{TcpListener, TcpStream, serve, serve_on_workers};
+use polder::{Backend, Runtime};
+
+async fn greeted(address: std::net::SocketAddr) -> String {
+    let mut text = String::new();
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.read_to_string(&mut text).await.unwrap();
+    text
+}
+
+/// Its future may own what the closure is called with. What the closure has captured it would only
+/// borrow: for that there is a closure that returns an `async move` block.
+#[test]
+fn one_that_captures_nothing_is_a_handler_of_a_server() {
+    for backend in Backend::available() {
+        let runtime = Runtime::builder().backend(backend).workers(2).build();
+        runtime.unwrap().block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap();
+            let stop = Latch::new();
+            let server = serve(listener, async |mut stream: TcpStream, _peer| {
+                yield_now().await;
+                stream.write_all(b"hello").await.unwrap();
+            })
+            .until(stop.wait())
+            .grace(Duration::MAX);
+            let client = async {
+                assert_eq!(greeted(address).await, "hello");
+                stop.set();
+            };
+            let (summary, ()) = polder::future::zip(async { server.await }, client).await;
+            assert_eq!(summary.unwrap().finished, 1);
+
+            let listeners = TcpListener::bind_balanced("127.0.0.1:0", 2).await.unwrap();
+            let address = listeners[0].local_addr().unwrap();
+            let stop = Latch::new();
+            let server = serve_on_workers(listeners, |_worker| {
+                async |mut stream: TcpStream, _peer| {
+                    let bytes = Rc::new(*b"hello"); // It stays on its worker.
+                    yield_now().await;
+                    stream.write_all(&*bytes).await.unwrap();
+                }
+            })
+            .until(stop.wait())
+            .grace(Duration::MAX);
+            let client = async {
+                assert_eq!(greeted(address).await, "hello");
+                stop.set();
+            };
+            let (summaries, ()) = polder::future::zip(async { server.await }, client).await;
+            let finished: u64 = summaries.unwrap().iter().map(|it| it.finished).sum();
+            assert_eq!(finished, 1);
+        });
+    }
+}
+
+#[test]
+fn one_that_borrows_is_the_body_of_a_scope_and_its_tasks_are_called_ones() {
+    let runtime = Runtime::new().unwrap();
+    let (text, count) = (String::from("text"), Cell::new(0));
+    let length = runtime.scope(async |scope| {
+        let length = async || {
+            yield_now().await;
+            text.len()
+        };
+        let task = scope.spawn(length());
+        let local = async |by: u32| {
+            yield_now().await;
+            count.set(count.get() + by);
+        };
+        scope.spawn_local(local(2));
+        scope.spawn_local(local(3));
+        task.await
+    });
+    assert_eq!((length, count.get()), (4, 5));
+}
+
+#[test]
+fn one_that_captures_is_what_a_worker_is_given() {
+    let runtime = Runtime::builder().workers(2).build().unwrap();
+    let count = Arc::new(AtomicUsize::new(0));
+    for worker in 0..2 {
+        let count = count.clone();
+        let task = runtime.handle().spawn_on(worker, async move || {
+            let local = Rc::new(());
+            yield_now().await;
+            drop(local);
+            count.fetch_add(1, SeqCst);
+        });
+        runtime.block_on(task);
+    }
+    assert_eq!(count.load(SeqCst), 2);
+}
+
+/// What is called there is the closure. Its future is the output: it runs where it is awaited.
+#[test]
+#[cfg(feature = "blocking")]
+fn one_that_is_unblocked_returns_its_future_which_is_awaited_here() {
+    polder::block_on(async {
+        let here = std::thread::current().id();
+        let future = polder::unblock(async || std::thread::current().id());
+        assert_eq!(future.await.await, here);
+        let there = polder::unblock(|| std::thread::current().id());
+        assert_ne!(there.await, here);
+    });
+}

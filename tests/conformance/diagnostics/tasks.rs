@@ -1,0 +1,135 @@
+//! Ids and names of tasks.
+
+use std::collections::HashSet;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, mpsc};
+use std::task::{Context, Wake, Waker};
+use std::thread;
+
+use polder::{Runtime, future, task};
+
+use crate::support::{in_every_runtime, on_every_backend, runtime};
+
+#[test]
+fn a_task_knows_its_id_and_its_name_and_nobody_else_does() {
+    in_every_runtime(|_| async {
+        assert_eq!((task::id(), task::name()), (None, None), "in `block_on`");
+        let plain = polder::spawn(async { (task::id(), task::name()) });
+        let named = polder::spawn_named("indexer", async {
+            future::yield_now().await;
+            (task::id(), task::name())
+        });
+        let shard = format!("shard {}", 7);
+        let local = polder::spawn_local_named(shard, async { (task::id(), task::name()) });
+        let ids = [plain.id(), named.id(), local.id()];
+        assert_eq!(plain.await, (Some(ids[0]), None));
+        assert_eq!(named.await, (Some(ids[1]), Some("indexer".into())));
+        assert_eq!(local.await, (Some(ids[2]), Some("shard 7".into())));
+        assert_eq!((task::id(), task::name()), (None, None), "in `block_on`");
+    });
+}
+
+/// When a task ends, whoever awaited it is woken last: then its memory may be gone.
+#[test]
+fn a_waker_that_a_task_wakes_as_it_ends_is_in_no_task() {
+    struct Asks(Mutex<Vec<(Option<task::Id>, Option<task::Name>)>>);
+    impl Wake for Asks {
+        fn wake(self: Arc<Self>) {
+            self.0.lock().unwrap().push((task::id(), task::name()));
+        }
+    }
+    in_every_runtime(|_| async {
+        let asks = Arc::new(Asks(Mutex::default()));
+        let waker = Waker::from(asks.clone());
+        let shard = format!("shard {}", 7);
+        let mut named = polder::spawn_local_named(shard, future::yield_now());
+        let polled = Pin::new(&mut named).poll(&mut Context::from_waker(&waker));
+        assert!(polled.is_pending());
+        named.detach();
+        while asks.0.lock().unwrap().is_empty() {
+            future::yield_now().await;
+        }
+        assert_eq!(*asks.0.lock().unwrap(), [(None, None)]);
+    });
+}
+
+#[test]
+fn every_spawn_has_a_form_with_a_name() {
+    on_every_backend(|backend| {
+        let runtime = runtime(backend);
+        let name = || async { task::name().map(|name| name.to_string()) };
+        let by_handle = thread::spawn({
+            let handle = runtime.handle();
+            move || handle.spawn_named("handle", name())
+        });
+        let tasks = [
+            runtime.spawn_named("runtime", name()),
+            runtime.spawn_local_named("local", name()),
+            by_handle.join().unwrap(),
+        ];
+        for (task, expected) in tasks.into_iter().zip(["runtime", "local", "handle"]) {
+            assert_eq!(runtime.block_on(task).as_deref(), Some(expected));
+        }
+    });
+}
+
+#[test]
+fn no_two_tasks_have_the_same_id_whoever_spawns_them() {
+    on_every_backend(|backend| {
+        let runtime = runtime(backend);
+        let (sender, receiver) = mpsc::channel();
+        let spawners: Vec<_> = (0..4)
+            .map(|_| {
+                let (handle, sender) = (runtime.handle(), sender.clone());
+                thread::spawn(move || {
+                    for _ in 0..100 {
+                        let sender = sender.clone();
+                        let task = handle.spawn(async move {
+                            let inner = polder::spawn(async { task::id().unwrap() });
+                            let ids = [task::id().unwrap(), inner.id()];
+                            assert_eq!(inner.await, ids[1]);
+                            sender.send(ids).unwrap();
+                        });
+                        task.detach();
+                    }
+                })
+            })
+            .collect();
+        spawners.into_iter().for_each(|it| it.join().unwrap());
+        runtime.run();
+        drop(sender);
+        let ids: Vec<_> = receiver.into_iter().flatten().collect();
+        let different: HashSet<_> = ids.iter().collect();
+        assert_eq!((ids.len(), different.len()), (800, 800));
+    });
+}
+
+/// A task may drive its own runtime, and others.
+#[test]
+fn a_task_keeps_its_id_where_it_drives_runtimes() {
+    on_every_backend(|backend| {
+        let outer = Rc::new(Runtime::builder().backend(backend).build().unwrap());
+        let task = outer.spawn_local_named("outer", {
+            let outer = outer.clone();
+            async move {
+                let own = task::id();
+                let inner = outer.spawn(async { task::id() });
+                while !inner.is_finished() {
+                    outer.turn(std::time::Duration::ZERO);
+                    assert_eq!(task::id(), own);
+                }
+                let other = Runtime::builder().backend(backend).build().unwrap();
+                let within = other.block_on(async { task::id() });
+                assert_eq!(within, None, "the future of `block_on` is no task");
+                let there = other.block_on(other.spawn(async { task::id() }));
+                assert!(there.is_some() && there != own);
+                assert_eq!(task::name().unwrap(), "outer");
+                (own, inner.await)
+            }
+        });
+        let (own, inner) = outer.block_on(task);
+        assert!(own.is_some() && inner.is_some() && own != inner);
+    });
+}

@@ -1,0 +1,516 @@
+//! What only Unix has: descriptors that are closed behind the poller's back, files and devices,
+//! pipes, pairs of Unix sockets, and signals. Rules 7, 9, 11, 14, 20, 22 and 68.
+
+use std::io::{self, Read, Write};
+use std::net::Shutdown;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Once, mpsc};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use polder::Backend;
+use polder::poller::{Event, Mode, Poller, Token};
+use socket2::Socket;
+
+use super::readiness::all_of_it;
+use super::{
+    READABLE, Source, WRITABLE, borrow, fails, fill, in_a_child, in_every_mode, local_pair, next,
+    open, poll_now, quiet, reports_at_most, tokens, wait, waiter,
+};
+use crate::support::on_every_backend;
+
+/// An end of a pipe, non-blocking and close-on-exec.
+pub(super) struct Pipe(pub(super) OwnedFd);
+
+impl Pipe {
+    /// The end for reading, and the one for writing.
+    pub(super) fn pair() -> (Pipe, Pipe) {
+        let mut ends = [-1; 2];
+        // The flags are set in the same call where there is one, so that no child that another
+        // test starts holds an end open.
+        #[cfg(not(target_vendor = "apple"))]
+        // SAFETY: the kernel writes two numbers to an array of two.
+        let result = unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) };
+        #[cfg(target_vendor = "apple")]
+        // SAFETY: the kernel writes two numbers to an array of two.
+        let result = unsafe { libc::pipe(ends.as_mut_ptr()) };
+        assert_eq!(result, 0, "{}", io::Error::last_os_error());
+        let [read, write] = ends.map(|end| {
+            // SAFETY: the descriptor was just opened; nothing else owns it.
+            let end = unsafe { OwnedFd::from_raw_fd(end) };
+            rustix::io::fcntl_setfd(&end, rustix::io::FdFlags::CLOEXEC).unwrap();
+            rustix::io::ioctl_fionbio(&end, true).unwrap();
+            Pipe(end)
+        });
+        (read, write)
+    }
+}
+
+impl AsFd for Pipe {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        borrow(&self.0)
+    }
+}
+
+impl Read for &Pipe {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        Ok(rustix::io::read(&self.0, bytes)?)
+    }
+}
+
+impl Write for Pipe {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(rustix::io::write(&self.0, bytes)?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Only for children: the limit is the process's.
+pub(super) fn set_descriptor_limit(soft: libc::rlim_t) {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the kernel writes a limit to a limit.
+    assert_eq!(
+        unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) },
+        0
+    );
+    limit.rlim_cur = soft;
+    // SAFETY: the kernel reads a limit.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
+}
+
+pub(super) static SIGNALS: AtomicUsize = AtomicUsize::new(0);
+
+/// Interrupts the thread that made it, thousands of times a second, until it is dropped there.
+pub(super) struct Storm {
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Storm {
+    pub(super) fn here() -> Storm {
+        extern "C" fn count(_: libc::c_int) {
+            SIGNALS.fetch_add(1, Ordering::Relaxed);
+        }
+        static INSTALL: Once = Once::new();
+        INSTALL.call_once(|| {
+            // SAFETY: all zero is a valid `sigaction`: no flags (so no SA_RESTART), an empty mask.
+            let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+            action.sa_sigaction = count as extern "C" fn(libc::c_int) as usize;
+            // SAFETY: the handler does no more than add to an atomic; nobody else here uses this
+            // signal.
+            let result = unsafe { libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut()) };
+            assert_eq!(result, 0, "{}", io::Error::last_os_error());
+        });
+        // SAFETY: always allowed.
+        let target = unsafe { libc::pthread_self() } as usize;
+        let over = Arc::new(AtomicBool::new(false));
+        let thread = thread::spawn({
+            let over = over.clone();
+            move || {
+                while !over.load(Ordering::Acquire) {
+                    // SAFETY: the target lives, since it drops the storm, which joins this thread.
+                    unsafe { libc::pthread_kill(target as libc::pthread_t, libc::SIGUSR1) };
+                    thread::sleep(Duration::from_micros(20));
+                }
+            }
+        });
+        Storm {
+            over,
+            thread: Some(thread),
+        }
+    }
+}
+
+impl Drop for Storm {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Release);
+        let _ = self.thread.take().expect("it is joined once").join();
+    }
+}
+
+#[test]
+fn rule_07_all_data_can_be_read_after_a_pipes_writer_is_gone() {
+    in_every_mode(|poller, mode| {
+        let (ours, theirs) = Pipe::pair();
+        all_of_it("a pipe", poller, mode, ours, theirs);
+    });
+}
+
+/// A descriptor that is registered, and is closed before it is deregistered.
+struct Victim {
+    number: RawFd,
+    peer: Socket,
+}
+
+impl Victim {
+    fn new(poller: &Poller, token: u64, mode: Mode) -> Victim {
+        let (ours, peer) = local_pair();
+        // SAFETY: this test does what a caller must not do. The process has no other thread that
+        // opens descriptors, so the test controls what the number refers to.
+        unsafe { poller.register(borrow(&ours), Token(token), READABLE, mode) }.unwrap();
+        Victim {
+            number: ours.into_raw_fd(),
+            peer,
+        }
+    }
+
+    fn close(&self) {
+        // SAFETY: the number was taken out of its owner, and is closed once.
+        assert_eq!(unsafe { libc::close(self.number) }, 0);
+    }
+
+    /// A descriptor with the number of the one that was closed.
+    fn reborn(&self, socket: &Socket) -> OwnedFd {
+        let heir = rustix::io::fcntl_dupfd_cloexec(socket, self.number).unwrap();
+        assert_eq!(heir.as_raw_fd(), self.number, "the number is free");
+        heir
+    }
+}
+
+#[test]
+fn rule_11_a_descriptor_closed_behind_the_pollers_back_harms_nobody() {
+    const NAME: &str =
+        "pollers::unix::rule_11_a_descriptor_closed_behind_the_pollers_back_harms_nobody";
+    in_a_child(NAME, &[], || {
+        in_every_mode(|poller, mode| {
+            for (when, waits_before, dup) in [
+                ("before the first wait", false, false),
+                ("between two waits", true, false),
+                ("while a duplicate lives on", true, true),
+            ] {
+                // Each time another one, so that no number is registered already.
+                let poller = open(poller.backend());
+                let (ours, mut theirs) = local_pair();
+                let ours = Source::new(&poller, ours, 1, READABLE, mode);
+                let mut healthy = || {
+                    theirs.write_all(b"x").unwrap();
+                    assert!(ours.next().is_readable(), "the other source, {when}");
+                    assert_eq!(ours.read(&mut [0; 8]).unwrap(), 1);
+                    ours.rearm(READABLE);
+                };
+                let victim = Victim::new(&poller, 2, mode);
+                if waits_before {
+                    quiet(&poller, when);
+                }
+                let dup = dup.then(|| {
+                    // SAFETY: it is open here, and borrowed for this expression only.
+                    let open = unsafe { BorrowedFd::borrow_raw(victim.number) };
+                    open.try_clone_to_owned().unwrap()
+                });
+                victim.close();
+                healthy();
+                if mode != Mode::Level {
+                    reports_at_most(&poller, 1, when);
+                }
+                healthy();
+                drop(victim.peer);
+                healthy();
+                if mode != Mode::Level {
+                    reports_at_most(&poller, 1, when);
+                }
+                drop(dup);
+            }
+        });
+    });
+}
+
+#[test]
+fn rule_11_a_descriptor_closed_while_a_thread_waits_harms_nobody() {
+    const NAME: &str =
+        "pollers::unix::rule_11_a_descriptor_closed_while_a_thread_waits_harms_nobody";
+    in_a_child(NAME, &[], || {
+        in_every_mode(|poller, mode| {
+            let (ours, mut theirs) = local_pair();
+            let ours = Source::new(poller, ours, 1, READABLE, mode);
+            let victim = Victim::new(poller, 2, mode);
+            let waiter = waiter(poller, None);
+            victim.close();
+            drop(victim.peer);
+            theirs.write_all(b"x").unwrap();
+            waiter.join().unwrap();
+            // The wait may have ended for the one that was closed.
+            ours.rearm(READABLE);
+            assert_eq!(ours.read(&mut [0; 8]).unwrap(), 1);
+            theirs.write_all(b"y").unwrap();
+            ours.rearm(READABLE);
+            assert!(ours.next().is_readable());
+        });
+    });
+}
+
+/// Whether the backend is polder's own, and not the `polling` crate's.
+fn ours_alone(backend: Backend) -> bool {
+    matches!(
+        backend,
+        Backend::Epoll | Backend::IoUring | Backend::Poll | Backend::Select
+    )
+}
+
+#[test]
+fn rule_11_the_next_owner_of_a_number_that_was_found_closed_can_use_it() {
+    const NAME: &str =
+        "pollers::unix::rule_11_the_next_owner_of_a_number_that_was_found_closed_can_use_it";
+    in_a_child(NAME, &[], || {
+        in_every_mode(|poller, mode| {
+            // The adapter to `polling` keeps a table, and its kernels do not report a closed
+            // descriptor: so it cannot know.
+            if !ours_alone(poller.backend()) {
+                return;
+            }
+            let (ours, mut theirs) = local_pair();
+            let victim = Victim::new(poller, 1, mode);
+            victim.close();
+            // Whatever the poller can learn of it, it learns here.
+            for _ in 0..3 {
+                poll_now(poller);
+            }
+            let heir = Source::new(poller, victim.reborn(&ours), 2, READABLE, mode);
+            theirs.write_all(b"x").unwrap();
+            let events = wait(poller, None);
+            assert_eq!(tokens(&events), [2], "{events:?}");
+            drop(heir);
+        });
+    });
+}
+
+#[test]
+fn rule_14_a_file_that_no_poller_takes_is_unknown_too() {
+    on_every_backend(|backend| {
+        let poller = open(backend);
+        let file = std::fs::File::open(std::env::current_exe().unwrap()).unwrap();
+        fails(
+            poller.deregister(borrow(&file)),
+            io::ErrorKind::NotFound,
+            "a file was never registered",
+        );
+    });
+}
+
+#[test]
+fn rule_20_what_cannot_be_waited_for_is_an_error_at_registration() {
+    in_every_mode(|poller, mode| {
+        let program = std::env::current_exe().unwrap();
+        let file = std::fs::File::open(&program).unwrap();
+        let directory = std::fs::File::open(program.parent().unwrap()).unwrap();
+        for (what, file) in [("a regular file", file), ("a directory", directory)] {
+            // Twice: the first attempt leaves nothing behind.
+            for _ in 0..2 {
+                // SAFETY: it is not registered by this.
+                let result = unsafe { poller.register(borrow(&file), Token(1), READABLE, mode) };
+                fails(result, io::ErrorKind::PermissionDenied, what);
+            }
+        }
+        quiet(poller, "nothing was registered");
+    });
+}
+
+#[test]
+fn rule_20_a_device_that_is_always_ready_is_an_error_or_ready() {
+    in_every_mode(|poller, mode| {
+        let null = std::fs::File::open("/dev/null").unwrap();
+        // SAFETY: it is deregistered below.
+        match unsafe { poller.register(borrow(&null), Token(1), READABLE, mode) } {
+            Ok(()) => {
+                assert!(next(poller, 1).is_readable());
+                poller.deregister(borrow(&null)).unwrap();
+            }
+            Err(error) => assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}"),
+        }
+    });
+}
+
+/// A descriptor that only names a place in the file system (`O_PATH`); poll(2) treats it as closed.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+#[test]
+fn rule_20_a_descriptor_that_only_names_a_place_is_an_error_at_registration() {
+    use rustix::fs::{Mode as Permissions, OFlags};
+
+    in_every_mode(|poller, mode| {
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        for path in ["/dev/null", "/", "/dev/tty"] {
+            let place = rustix::fs::open(path, flags, Permissions::empty()).unwrap();
+            // SAFETY: it is not registered by this, or else the test fails and the poller goes.
+            let result = unsafe { poller.register(borrow(&place), Token(1), READABLE, mode) };
+            assert!(result.is_err(), "{path} as a place only is taken");
+        }
+    });
+}
+
+/// A disk is always ready, as a file is. Only if this machine has one that may be opened.
+#[test]
+fn rule_20_a_block_device_is_an_error_at_registration() {
+    use std::os::unix::fs::FileTypeExt;
+
+    in_every_mode(|poller, mode| {
+        for entry in std::fs::read_dir("/dev").unwrap().flatten() {
+            if !entry.file_type().is_ok_and(|kind| kind.is_block_device()) {
+                continue;
+            }
+            let Ok(device) = std::fs::File::open(entry.path()) else {
+                continue;
+            };
+            // SAFETY: it is not registered by this, or else the test fails and the poller goes.
+            let result = unsafe { poller.register(borrow(&device), Token(1), READABLE, mode) };
+            fails(result, io::ErrorKind::PermissionDenied, "a block device");
+        }
+    });
+}
+
+#[test]
+fn rule_09_a_closed_pipe_reader_wakes_the_writer() {
+    in_every_mode(|poller, mode| {
+        for waited_for in [true, false] {
+            let (reader, mut writer) = Pipe::pair();
+            fill(&mut writer);
+            let mut writer = Source::new(poller, writer, 1, WRITABLE, mode);
+            quiet(poller, "the pipe is full");
+            let event = match waited_for {
+                true => {
+                    let waiter = waiter(poller, None);
+                    drop(reader);
+                    waiter.join().unwrap()[0]
+                }
+                false => {
+                    drop(reader);
+                    writer.next()
+                }
+            };
+            assert!(event.is_writable(), "{event:?}");
+            let error = writer.socket.write(b"x").unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::BrokenPipe, "{error}");
+        }
+    });
+}
+
+/// The calling thread's CPU time so far.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+#[test]
+fn rule_68_the_end_of_a_peer_that_keeps_its_descriptor_wakes_a_blocked_writer() {
+    // What is waited for, and whether something to read lies there all the time.
+    let cases = [
+        (WRITABLE, false),
+        (WRITABLE, true),
+        (READABLE | WRITABLE, false),
+        (READABLE | WRITABLE, true),
+    ];
+    in_every_mode(move |poller, mode| {
+        for (interest, unread) in cases {
+            for waited_for in [true, false] {
+                let (mut ours, mut theirs) = local_pair();
+                fill(&mut ours);
+                if unread {
+                    assert_eq!(theirs.write(b"unread").unwrap(), 6);
+                }
+                let ours = Source::new(poller, ours, 1, interest, mode);
+                let is_quiet = !unread || !interest.contains(READABLE);
+                if is_quiet {
+                    quiet(
+                        poller,
+                        "there is no room, and nobody wants what there is to read",
+                    );
+                }
+                let waiter = (is_quiet && waited_for).then(|| waiter(poller, None));
+                theirs.shutdown(Shutdown::Both).unwrap();
+                let mut told = match waiter {
+                    Some(waiter) => waiter.join().unwrap(),
+                    None => wait(poller, None),
+                };
+                while !told.iter().any(Event::is_writable) {
+                    ours.rearm(interest);
+                    told = wait(poller, None);
+                }
+                let error = (&ours.socket).write(b"x").unwrap_err();
+                assert_eq!(error.kind(), io::ErrorKind::BrokenPipe, "{error}");
+                drop(theirs);
+            }
+        }
+    });
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+#[test]
+fn rule_68_a_writer_beside_unread_bytes_costs_no_time() {
+    in_every_mode(|poller, mode| {
+        let (mut ours, mut theirs) = local_pair();
+        fill(&mut ours);
+        assert_eq!(theirs.write(b"unread").unwrap(), 6);
+        let _ours = Source::new(poller, ours, 1, WRITABLE, mode);
+        let (start, time) = (cpu_time(), Duration::from_millis(200));
+        assert!(wait(poller, Some(time)).is_empty());
+        let used = cpu_time() - start;
+        assert!(
+            used < time / 4,
+            "{used:?} of CPU time in a wait of {time:?}"
+        );
+    });
+}
+
+#[test]
+fn rule_22_a_signal_storm_makes_no_timeout_early_or_endless() {
+    on_every_backend(|backend| {
+        let poller = open(backend);
+        let _storm = Storm::here();
+        let before = SIGNALS.load(Ordering::Relaxed);
+        let mut waits = 0;
+        // Far more interrupts than waits: each wait has to go on after several.
+        while waits < 40 || SIGNALS.load(Ordering::Relaxed) - before < 10 * waits {
+            for timeout in [Duration::from_micros(2_500), Duration::from_millis(3)] {
+                let start = Instant::now();
+                let events = wait(&poller, Some(timeout));
+                let elapsed = start.elapsed();
+                assert!(events.is_empty(), "{events:?}");
+                assert!(elapsed >= timeout, "{elapsed:?} instead of {timeout:?}");
+                waits += 1;
+            }
+        }
+    });
+}
+
+#[test]
+fn rule_22_a_signal_storm_loses_nothing() {
+    in_every_mode(|poller, mode| {
+        let (ours, mut theirs) = local_pair();
+        let ours = Source::new(poller, ours, 1, READABLE, mode);
+        let (go, when) = mpsc::channel::<u8>();
+        let writer = thread::spawn(move || {
+            for byte in when {
+                // Time enough for the other to fall asleep, and to be interrupted.
+                thread::sleep(Duration::from_micros(200));
+                theirs.write_all(&[byte]).unwrap();
+            }
+        });
+        let storm = Storm::here();
+        let before = SIGNALS.load(Ordering::Relaxed);
+        for timeout in [None, Some(Duration::MAX), Some(Duration::from_secs(3600))] {
+            for round in 0..50 {
+                go.send(round).unwrap();
+                // A wait that only a signal could have ended would return without events.
+                let events = wait(poller, timeout);
+                assert_eq!(tokens(&events), [1], "round {round}");
+                let mut bytes = [0; 8];
+                assert_eq!((&ours.socket).read(&mut bytes).unwrap(), 1);
+                assert_eq!(bytes[0], round);
+                ours.rearm(READABLE);
+            }
+        }
+        assert!(
+            SIGNALS.load(Ordering::Relaxed) > before,
+            "there was no storm"
+        );
+        drop(storm);
+        drop(go);
+        writer.join().unwrap();
+    });
+}

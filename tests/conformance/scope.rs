@@ -1,0 +1,235 @@
+//! `Runtime::scope`: tasks that borrow, and a caller that waits for all of them.
+
+use std::cell::Cell;
+use std::future::pending;
+use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use polder::event::Event;
+use polder::future::yield_now;
+use polder::runtime::Scope;
+use polder::time::sleep;
+
+use crate::probe::OnDrop;
+use crate::support::{message, on_every_backend, runtime, sized};
+
+#[test]
+fn a_scope_ends_when_all_its_tasks_have_ended() {
+    on_every_backend(|backend| {
+        let runtime = runtime(backend);
+        for _ in 0..sized(backend, 50) {
+            let mut numbers = vec![0; 20];
+            let ended = AtomicUsize::new(0);
+            let output = runtime.scope(async |scope| {
+                for (n, number) in numbers.iter_mut().enumerate() {
+                    let ended = &ended;
+                    scope.spawn(async move {
+                        // Some wait for the kernel, and each spawns another one.
+                        match n % 4 {
+                            0 => sleep(Duration::from_micros(50)).await,
+                            _ => yield_now().await,
+                        }
+                        *number = n;
+                        scope.spawn(async move {
+                            yield_now().await;
+                            ended.fetch_add(1, SeqCst);
+                        });
+                    });
+                }
+                "done"
+            });
+            assert_eq!((output, ended.into_inner()), ("done", 20));
+            assert!(numbers.into_iter().eq(0..20));
+        }
+    });
+}
+
+#[test]
+fn tasks_of_a_scope_are_awaited_there_and_local_ones_share_cells() {
+    on_every_backend(|backend| {
+        let runtime = runtime(backend);
+        let (text, count) = (String::from("text"), Cell::new(0));
+        let length = runtime.scope(async |scope| {
+            let length = scope.spawn(async {
+                yield_now().await;
+                text.len()
+            });
+            let local = scope.spawn_local(async {
+                count.set(count.get() + 1);
+                yield_now().await;
+                &count
+            });
+            local.await.set(7);
+            length.await
+        });
+        assert_eq!((length, count.get()), (4, 7));
+    });
+}
+
+/// The caller's future panics while tasks borrow from its caller: they are cancelled, and dropped
+/// before the panic goes on.
+#[test]
+fn a_scope_whose_future_panics_cancels_its_tasks_first() {
+    on_every_backend(|backend| {
+        let runtime = runtime(backend);
+        let (started, dropped) = (Event::new(), AtomicUsize::new(0));
+        let panic = catch_unwind(AssertUnwindSafe(|| {
+            runtime.scope(async |scope| {
+                for _ in 0..10 {
+                    scope.spawn(async {
+                        let _guard = OnDrop(|| {
+                            dropped.fetch_add(1, SeqCst);
+                        });
+                        started.set();
+                        pending::<()>().await;
+                    });
+                }
+                started.wait().await;
+                panic!("on purpose");
+            })
+        }));
+        let before = dropped.load(SeqCst);
+        assert!(before >= 1, "a task was begun, and not dropped");
+        assert_eq!(message(&*panic.unwrap_err()), "on purpose");
+        runtime.block_on(yield_now());
+        assert_eq!(
+            dropped.load(SeqCst),
+            before,
+            "a task lived longer than its scope"
+        );
+    });
+}
+
+#[test]
+fn a_panic_of_a_scopes_task_reaches_who_awaits_it_or_the_scope_when_all_have_ended() {
+    on_every_backend(|backend| {
+        let runtime = runtime(backend);
+        let others = AtomicUsize::new(0);
+        let panic = catch_unwind(AssertUnwindSafe(|| {
+            runtime.scope(async |scope| {
+                scope.spawn(async { panic!("on purpose, unseen") });
+                scope.spawn(async {
+                    sleep(Duration::from_millis(1)).await;
+                    others.fetch_add(1, SeqCst);
+                });
+            });
+        }));
+        assert_eq!(others.load(SeqCst), 1);
+        let panic = panic.unwrap_err();
+        assert_eq!(message(&*panic), "a task of the scope panicked");
+
+        let panic = catch_unwind(AssertUnwindSafe(|| {
+            runtime.scope(async |scope| {
+                let task = scope.spawn(async { panic!("on purpose, awaited") });
+                task.await
+            })
+        }));
+        assert_eq!(message(&*panic.unwrap_err()), "on purpose, awaited");
+        assert_eq!(runtime.scope(async |_| 5), 5);
+    });
+}
+
+#[test]
+fn a_task_of_a_scope_can_be_aborted() {
+    on_every_backend(|backend| {
+        let runtime = runtime(backend);
+        let dropped = AtomicUsize::new(0);
+        runtime.scope(async |scope| {
+            let guard = OnDrop(|| {
+                dropped.fetch_add(1, SeqCst);
+            });
+            let task = scope.spawn(async {
+                let _guard = guard;
+                pending::<()>().await;
+            });
+            yield_now().await;
+            let abort = task.abort_handle();
+            drop(task); // Which has no effect.
+            thread::spawn(move || abort.abort());
+        });
+        assert_eq!(dropped.into_inner(), 1);
+    });
+}
+
+#[test]
+fn what_is_spawned_after_the_scopes_future_has_panicked_is_cancelled_too() {
+    struct Spawns<'scope, 'env>(&'scope Scope<'scope, 'env>, &'scope AtomicUsize);
+    impl Drop for Spawns<'_, '_> {
+        fn drop(&mut self) {
+            let dropped = self.1;
+            let guard = OnDrop(move || {
+                dropped.fetch_add(1, SeqCst);
+            });
+            self.0.spawn(async {
+                let _guard = guard;
+                pending::<()>().await;
+            });
+        }
+    }
+    on_every_backend(|backend| {
+        let runtime = runtime(backend);
+        let dropped = AtomicUsize::new(0);
+        let scoped = catch_unwind(AssertUnwindSafe(|| {
+            runtime.scope(async |scope| {
+                let spawns = Spawns(scope, &dropped);
+                scope.spawn(async {
+                    let _spawns = spawns;
+                    pending::<()>().await;
+                });
+                yield_now().await;
+                panic_any("on purpose");
+            });
+        }));
+        assert_eq!(scoped.unwrap_err().downcast_ref(), Some(&"on purpose"));
+        assert_eq!(dropped.into_inner(), 1);
+    });
+}
+
+/// Within a drive of another runtime, and of its own.
+#[test]
+fn scopes_nest() {
+    on_every_backend(|backend| {
+        let (outer, inner) = (runtime(backend), runtime(backend));
+        let sum = Mutex::new(0);
+        outer.block_on(async {
+            inner.scope(async |scope| {
+                for n in 0..5 {
+                    let sum = &sum;
+                    scope.spawn(async move {
+                        sleep(Duration::from_micros(100)).await;
+                        *sum.lock().unwrap() += n;
+                    });
+                }
+                inner.scope(async |scope| {
+                    scope.spawn(async { *sum.lock().unwrap() += 100 });
+                });
+                assert!(*sum.lock().unwrap() >= 100);
+            });
+        });
+        assert_eq!(sum.into_inner().unwrap(), 110);
+    });
+}
+
+/// Nobody else ends the tasks' lives: not the drop of a handle, nor of what they were to wait for.
+#[test]
+fn a_scope_waits_for_tasks_whose_handles_are_forgotten() {
+    on_every_backend(|backend| {
+        let runtime = runtime(backend);
+        let mut number = 0;
+        let go_on = Arc::new(Event::new());
+        let other = go_on.clone();
+        let thread = runtime.scope(async |scope| {
+            let task = scope.spawn(async {
+                go_on.wait().await;
+                number = 5;
+            });
+            std::mem::forget(task);
+            thread::spawn(move || other.set())
+        });
+        assert_eq!(number, 5);
+        thread.join().unwrap();
+    });
+}

@@ -1,0 +1,483 @@
+//! `net::serve_on_workers`: a listener for each worker.
+
+use std::cell::Cell;
+use std::collections::HashSet;
+use std::future::{Future, IntoFuture, pending};
+use std::io::{self, ErrorKind, Write};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, ThreadId};
+use std::time::Duration;
+
+use polder::TaskSet;
+use polder::event::Latch;
+use polder::future::{FutureExt, or, poll_once, yield_now, zip};
+use polder::io::{AsyncReadExt, AsyncWriteExt, copy};
+use polder::net::{Listener, TcpListener, TcpStream, serve_on_workers};
+
+use crate::serve::{all_are_served, clients_in_queues, nobody_listens, queued};
+use crate::support::{on_every_backend_alone, runtime_of, until};
+
+/// Whether the kernel distributes connections among the listeners of one address.
+const BALANCES: bool = cfg!(any(
+    target_os = "linux",
+    target_os = "android",
+    target_os = "freebsd",
+    target_os = "dragonfly"
+));
+
+/// Runs `rule` on every backend, in a runtime of 1, of 2, and of 4 workers, whose number it is
+/// passed.
+fn with_1_2_and_4_workers<F: Future<Output = ()>>(
+    rule: impl Fn(usize) -> F + Clone + Send + 'static,
+) {
+    on_every_backend_alone(move |backend| {
+        for workers in [1, 2, 4] {
+            runtime_of(backend, workers).block_on(rule(workers));
+        }
+    });
+}
+
+async fn listen(count: usize) -> (Vec<TcpListener>, SocketAddr) {
+    let listeners = TcpListener::bind_balanced("127.0.0.1:0", count).await;
+    let listeners = listeners.expect("a port");
+    let address = listeners[0].local_addr().expect("it has one");
+    for listener in &listeners {
+        assert_eq!(listener.local_addr().expect("it has one"), address);
+    }
+    (listeners, address)
+}
+
+async fn echo(mut stream: TcpStream) {
+    let (reader, writer) = stream.split();
+    let _ = copy(reader, writer).await; // A client may go as it likes.
+}
+
+#[test]
+fn connections_reach_all_workers_and_each_stays_where_it_was_accepted() {
+    with_1_2_and_4_workers(|workers| async move {
+        let (listeners, address) = listen(workers).await;
+        let stop = Latch::new();
+        let server = serve_on_workers(listeners, |worker| {
+            let connections = Rc::new(Cell::new(0_u32)); // It is not `Send`, nor are the futures.
+            let thread: ThreadId = thread::current().id();
+            move |mut stream: TcpStream, _| {
+                let connections = connections.clone();
+                async move {
+                    connections.set(connections.get() + 1);
+                    let mut byte = [0];
+                    while stream.read_exact(&mut byte).await.is_ok() {
+                        assert_eq!(thread::current().id(), thread, "it has moved");
+                        let worker = u8::try_from(worker).expect("there are few");
+                        let _ = stream.write_all(&[worker]).await;
+                    }
+                    assert!(connections.get() > 0);
+                }
+            }
+        })
+        .until(stop.wait())
+        .grace(Duration::MAX);
+        let all = async {
+            let (mut reached, mut streams) = (HashSet::new(), Vec::new());
+            // The kernel chooses by a hash: with four, the 300th client finds the last worker
+            // untouched once in 10³⁷ runs.
+            while streams.len() < 20 || BALANCES && reached.len() < workers {
+                assert!(streams.len() < 300, "only {reached:?} were reached");
+                let mut stream = TcpStream::connect(address).await.expect("it listens");
+                let mut worker = [0];
+                for _ in 0..2 {
+                    stream.write_all(b"?").await.expect("it is served");
+                    stream.read_exact(&mut worker).await.expect("it is served");
+                }
+                reached.insert(worker);
+                streams.push(stream);
+            }
+            assert!(
+                reached
+                    .iter()
+                    .all(|[worker]| usize::from(*worker) < workers)
+            );
+            stop.set();
+            streams.len()
+        };
+        let (summaries, clients) = zip(server.into_future(), all).await;
+        let summaries = summaries.expect("it was told to stop");
+        assert_eq!(summaries.len(), workers);
+        let sum =
+            |count: fn(&polder::net::Summary) -> u64| summaries.iter().map(count).sum::<u64>();
+        assert_eq!(sum(|it| it.accepted), clients as u64);
+        assert_eq!(sum(|it| it.finished), clients as u64, "{summaries:?}");
+        nobody_listens(address).await;
+    });
+}
+
+#[test]
+fn whoever_waits_in_any_queue_when_it_stops_is_served_within_the_grace_period() {
+    with_1_2_and_4_workers(|workers| async move {
+        const CLIENTS: usize = 60;
+        let (listeners, address) = listen(workers).await;
+        let clients = clients_in_queues(&listeners.clone(), CLIENTS).await;
+        let server = serve_on_workers(listeners, |_| |stream, _| echo(stream))
+            .until(async {})
+            .grace(Duration::MAX);
+        let (summaries, ()) = zip(server.into_future(), all_are_served(clients)).await;
+        let summaries = summaries.expect("it was told to stop");
+        let finished: u64 = summaries.iter().map(|it| it.finished).sum();
+        assert_eq!(finished, CLIENTS as u64, "{summaries:?}");
+        nobody_listens(address).await;
+    });
+}
+
+#[test]
+fn it_stops_on_all_workers_when_it_is_dropped_and_when_it_panics_on_one() {
+    with_1_2_and_4_workers(|workers| async move {
+        let (listeners, address) = listen(workers).await;
+        let server = serve_on_workers(listeners, |_| |stream, _| echo(stream)).into_future();
+        let all = async {
+            let mut streams = Vec::new();
+            for _ in 0..10 {
+                let mut stream = TcpStream::connect(address).await.expect("it listens");
+                stream.write_all(b"x").await.expect("it is served");
+                stream.read_exact(&mut [0]).await.expect("it is served");
+                streams.push(stream);
+            }
+            Some(streams)
+        };
+        let server = async {
+            drop(server.await);
+            None
+        };
+        for mut stream in or(all, server).await.expect("it serves for ever") {
+            assert!(matches!(stream.read(&mut [0]).await, Ok(0) | Err(_)));
+        }
+        nobody_listens(address).await;
+
+        let (listeners, address) = listen(workers).await;
+        let server = serve_on_workers(listeners, move |worker| {
+            if worker == workers - 1 {
+                std::panic::resume_unwind(Box::new("on purpose"));
+            }
+            |stream, _| echo(stream)
+        });
+        let server = std::panic::AssertUnwindSafe(server.into_future());
+        let panic = server.catch_unwind().await.expect_err("of the last worker");
+        assert_eq!(panic.downcast_ref(), Some(&"on purpose"));
+        nobody_listens(address).await;
+    });
+}
+
+/// With one worker, no loop has begun.
+#[test]
+fn a_runtime_that_ends_before_the_loops_have_begun_ends_the_server() {
+    on_every_backend_alone(|backend| {
+        for workers in [1, 2, 4] {
+            let runtime = runtime_of(backend, workers);
+            let (listeners, address) = runtime.block_on(listen(workers));
+            let mut server =
+                serve_on_workers(listeners, |_| |stream, _| echo(stream)).into_future();
+            assert!(runtime.block_on(poll_once(&mut server)).is_none());
+            drop(runtime);
+            let error = polder::block_on(server).expect_err("nobody serves any more");
+            assert!(error.to_string().contains("has ended"), "{error}");
+            polder::block_on(nobody_listens(address));
+        }
+    });
+}
+
+/// Linux says EINVAL of a listener that was shut down.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_listener_that_cannot_go_on_stops_all_others_after_their_grace_period() {
+    with_1_2_and_4_workers(|workers| async move {
+        let (listeners, address) = listen(workers).await;
+        let other = listeners[workers - 1].clone();
+        let finished = Arc::new(AtomicUsize::new(0));
+        let server = serve_on_workers(listeners, {
+            let finished = finished.clone();
+            move |_| {
+                let finished = finished.clone();
+                move |stream, _| {
+                    let finished = finished.clone();
+                    async move {
+                        echo(stream).await;
+                        finished.fetch_add(1, Ordering::SeqCst);
+                    }
+                }
+            }
+        })
+        .grace(Duration::MAX);
+        let all = async {
+            let mut stream = TcpStream::connect(address).await.expect("it listens");
+            stream.write_all(b"x").await.expect("it is served");
+            stream.read_exact(&mut [0]).await.expect("it is served");
+            let end = socket2::SockRef::from(&other).shutdown(std::net::Shutdown::Both);
+            end.expect("a listener can be shut down");
+            drop(other);
+            nobody_listens(address).await;
+            for _ in 0..3 {
+                yield_now().await;
+            }
+            stream.write_all(b"y").await.expect("it is served still");
+            let back = stream.read_exact(&mut [0]).await;
+            back.expect("it is served still");
+        };
+        let (error, ()) = zip(server.into_future(), all).await;
+        let error = error.expect_err("one cannot go on");
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        // Whoever looked whether anybody listens was served too, until nobody did.
+        assert!(finished.load(Ordering::SeqCst) >= 1);
+    });
+}
+
+/// As `bind_balanced` returns them where the kernel does not distribute connections.
+#[test]
+fn workers_whose_listeners_are_clones_share_one_queue_and_lose_nobody() {
+    with_1_2_and_4_workers(|workers| async move {
+        const CLIENTS: usize = 60;
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("it has one");
+        let listeners = vec![listener; workers];
+        let watched = [listeners[0].clone()];
+        let mut clients = Vec::new();
+        for _ in 0..CLIENTS {
+            clients.push(TcpStream::connect(address).await.expect("it listens"));
+        }
+        until("all are in the queue", || queued(&watched, CLIENTS)).await;
+        drop(watched);
+        let stop = Latch::new();
+        let server = serve_on_workers(listeners, |_| |stream, _| echo(stream))
+            .until(stop.wait())
+            .grace(Duration::MAX);
+        let all = async {
+            for (number, mut client) in clients.into_iter().enumerate() {
+                if number == CLIENTS / 2 {
+                    stop.set();
+                }
+                client.write_all(b"x").await.expect("it is connected");
+                let back = client.read_exact(&mut [0]).await;
+                back.expect("it was connected, and is served");
+            }
+        };
+        let (summaries, ()) = zip(server.into_future(), all).await;
+        let summaries = summaries.expect("it was told to stop");
+        assert_eq!(summaries.len(), workers);
+        let finished: u64 = summaries.iter().map(|it| it.finished).sum();
+        assert_eq!(finished, CLIENTS as u64, "{summaries:?}");
+        nobody_listens(address).await;
+    });
+}
+
+/// A listener whose first two attempts fail.
+struct Failing {
+    listener: TcpListener,
+    attempts: AtomicUsize,
+}
+
+impl Listener for Failing {
+    type Stream = TcpStream;
+    type Address = SocketAddr;
+
+    async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        match self.attempts.fetch_add(1, Ordering::SeqCst) {
+            0 | 1 => Err(ErrorKind::ConnectionAborted.into()),
+            _ => self.listener.accept().await,
+        }
+    }
+}
+
+#[test]
+fn errors_of_accept_are_told_once_in_a_row_on_the_worker_of_their_listener() {
+    with_1_2_and_4_workers(|workers| async move {
+        let (listeners, _) = listen(workers).await;
+        let listeners = listeners.into_iter().map(|listener| Failing {
+            listener,
+            attempts: AtomicUsize::new(0),
+        });
+        let threads = Arc::new(Mutex::new(Vec::new()));
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let server = serve_on_workers(listeners, {
+            let threads = threads.clone();
+            move |_| {
+                threads.lock().unwrap().push(thread::current().id());
+                |stream, _| echo(stream)
+            }
+        })
+        .until(until("all have told", || {
+            told.lock().unwrap().len() == workers
+        }))
+        .on_error({
+            let told = told.clone();
+            move |error| {
+                assert_eq!(error.kind(), ErrorKind::ConnectionAborted);
+                told.lock().unwrap().push(thread::current().id());
+            }
+        })
+        .grace(Duration::MAX);
+        let summaries = server.await.expect("it was told to stop");
+        // Whether a listener fails twice, or stops before that, is a race; it is told once.
+        assert!(
+            summaries.iter().all(|it| (1..=2).contains(&it.errors)),
+            "{summaries:?}"
+        );
+        let all = |threads: &Mutex<Vec<ThreadId>>| {
+            let threads = threads.lock().unwrap();
+            assert_eq!(threads.len(), workers);
+            threads.iter().copied().collect::<HashSet<_>>()
+        };
+        assert_eq!(all(&told), all(&threads));
+        assert_eq!(all(&told).len(), workers);
+    });
+}
+
+#[test]
+fn a_limit_holds_for_each_listener_and_loses_nobody() {
+    with_1_2_and_4_workers(|workers| async move {
+        const LIMIT: usize = 2;
+        let clients = 12 * workers;
+        let (listeners, address) = listen(workers).await;
+        let (stop, go_on) = (Latch::new(), Arc::new(Latch::new()));
+        let begun = Arc::new(AtomicUsize::new(0));
+        let server = serve_on_workers(listeners, {
+            let (go_on, begun) = (go_on.clone(), begun.clone());
+            move |_| {
+                let (go_on, begun) = (go_on.clone(), begun.clone());
+                move |stream, _| {
+                    begun.fetch_add(1, Ordering::SeqCst);
+                    let go_on = go_on.clone();
+                    async move {
+                        go_on.wait().await;
+                        echo(stream).await;
+                    }
+                }
+            }
+        })
+        .limit(LIMIT)
+        .until(stop.wait())
+        .grace(Duration::MAX);
+        let all = async {
+            let mut set = TaskSet::new();
+            let connected = Arc::new(AtomicUsize::new(0));
+            for _ in 0..clients {
+                let connected = connected.clone();
+                set.spawn(async move {
+                    let mut stream = TcpStream::connect(address).await.expect("it listens");
+                    connected.fetch_add(1, Ordering::SeqCst);
+                    stream.write_all(b"x").await.expect("there is room");
+                    let back = stream.read_exact(&mut [0]).await;
+                    back.expect("its turn comes");
+                });
+            }
+            until("all are connected, and some served", || {
+                connected.load(Ordering::SeqCst) == clients && begun.load(Ordering::SeqCst) >= LIMIT
+            })
+            .await;
+            for _ in 0..100 {
+                yield_now().await;
+            }
+            assert!(begun.load(Ordering::SeqCst) <= LIMIT * workers);
+            go_on.set();
+            while set.join_next().await.is_some() {}
+            stop.set();
+        };
+        let (summaries, ()) = zip(server.into_future(), all).await;
+        let summaries = summaries.expect("it was told to stop");
+        let finished: u64 = summaries.iter().map(|it| it.finished).sum();
+        assert_eq!(finished, clients as u64, "{summaries:?}");
+        let most = summaries.iter().map(|it| it.most_at_once).max();
+        assert_eq!(most, Some(LIMIT), "{summaries:?}");
+    });
+}
+
+#[test]
+fn a_handler_that_panics_costs_its_connection_and_its_worker_goes_on() {
+    with_1_2_and_4_workers(|workers| async move {
+        const CLIENTS: usize = 30;
+        let (listeners, address) = listen(workers).await;
+        let stop = Latch::new();
+        let server = serve_on_workers(listeners, |_| {
+            let mut count = 0;
+            move |mut stream: TcpStream, _| {
+                count += 1;
+                if count == 1 {
+                    std::panic::resume_unwind(Box::new("before there is a future"));
+                }
+                let number = count;
+                async move {
+                    let mut byte = [0];
+                    let _ = stream.read(&mut byte).await;
+                    if number == 2 {
+                        std::panic::resume_unwind(Box::new("in the future"));
+                    }
+                    stream.write_all(&byte).await.expect("the client is there");
+                }
+            }
+        })
+        .until(stop.wait())
+        .grace(Duration::MAX);
+        let all = async {
+            let mut served = 0;
+            for _ in 0..CLIENTS {
+                let mut stream = TcpStream::connect(address).await.expect("it listens");
+                let _ = stream.write_all(b"x").await;
+                served += u64::from(stream.read_exact(&mut [0]).await.is_ok());
+            }
+            stop.set();
+            served
+        };
+        let (summaries, served) = zip(server.into_future(), all).await;
+        for summary in summaries.as_ref().expect("it was told to stop") {
+            assert_eq!(summary.panicked, summary.accepted.min(2), "{summary:?}");
+        }
+        let finished = summaries.iter().flatten().map(|it| it.finished);
+        assert_eq!(finished.sum::<u64>(), served);
+        assert!(served >= (CLIENTS - 2 * workers) as u64);
+    });
+}
+
+#[test]
+fn more_listeners_than_workers_are_served_and_none_is_an_error() {
+    with_1_2_and_4_workers(|workers| async move {
+        let (listeners, address) = listen(2 * workers + 1).await;
+        let count = listeners.len();
+        let stop = Latch::new();
+        let server = serve_on_workers(listeners, move |worker| {
+            assert!(worker < workers);
+            |stream, _| echo(stream)
+        })
+        .until(stop.wait())
+        .grace(Duration::MAX);
+        let all = async {
+            let clients = polder::unblock(move || {
+                for _ in 0..30 {
+                    let mut stream = std::net::TcpStream::connect(address).expect("it listens");
+                    stream.write_all(b"x").expect("it is served");
+                    std::io::Read::read_exact(&mut stream, &mut [0]).expect("it is served");
+                }
+            });
+            clients.await;
+            stop.set();
+        };
+        let (summaries, ()) = zip(server.into_future(), all).await;
+        let summaries = summaries.expect("it was told to stop");
+        assert_eq!(summaries.len(), count);
+        assert_eq!(summaries.iter().map(|it| it.finished).sum::<u64>(), 30);
+
+        let (listeners, _) = listen(1).await;
+        let handler = |_| |_: TcpStream, _| pending();
+        for server in [
+            serve_on_workers(Vec::<TcpListener>::new(), handler),
+            serve_on_workers(listeners, handler).limit(0),
+        ] {
+            let error = server.await.expect_err("nobody would ever be served");
+            assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        }
+        let none = TcpListener::bind_balanced("127.0.0.1:0", 0).await;
+        assert_eq!(none.unwrap_err().kind(), ErrorKind::InvalidInput);
+        // Nobody shares an address with a listener that does not want it.
+        let alone = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let taken = TcpListener::bind_balanced(alone.local_addr().unwrap(), 2).await;
+        assert_eq!(taken.unwrap_err().kind(), ErrorKind::AddrInUse);
+    });
+}

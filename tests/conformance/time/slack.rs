@@ -1,0 +1,95 @@
+//! Timers that may be late: `Builder::timer_slack`.
+
+use super::*;
+
+use polder::time::sleep;
+
+use crate::support::{eventually, on_every_backend_alone};
+
+fn with_slack(backend: Backend, workers: usize, slack: Duration) -> Runtime {
+    let builder = Runtime::builder().backend(backend).workers(workers);
+    builder.timer_slack(slack).build().expect("a runtime")
+}
+
+/// The first moment at which the worker would wake is an hour after it was made.
+#[test]
+fn a_worker_that_is_awake_fires_what_is_due_and_one_that_sleeps_waits_for_the_slack() {
+    on_every_backend_alone(|backend| {
+        let runtime = with_slack(backend, 1, FAR);
+        let soon = runtime.spawn(sleep(ms(5)));
+        let late = runtime.spawn(sleep(FAR + ms(5)));
+        runtime.turn(Duration::ZERO);
+        let sleeps = runtime.next_timeout().expect("there are timers");
+        assert!(sleeps > FAR / 2, "it would wake in {sleeps:?}");
+        eventually("what is due fires", || {
+            runtime.turn(Duration::ZERO);
+            soon.is_finished()
+        });
+        let sleeps = runtime.next_timeout().expect("there is a timer");
+        assert!(sleeps > FAR, "it would wake in {sleeps:?}");
+        assert!(!late.is_finished());
+
+        let exact = with_slack(backend, 1, Duration::ZERO);
+        let _soon = exact.spawn(sleep(ms(5)));
+        exact.turn(Duration::ZERO);
+        assert!(exact.next_timeout().expect("there is a timer") <= ms(6));
+    });
+}
+
+#[test]
+fn a_worker_that_busy_polls_is_awake_and_fires_what_is_due() {
+    on_every_backend_alone(|backend| {
+        // Far beyond what anything here takes.
+        const LONG: Duration = Duration::from_secs(20);
+        let builder = Runtime::builder().backend(backend).timer_slack(FAR);
+        let runtime = builder.busy_poll(LONG).build().expect("a runtime");
+        // Short idle times, so that it expects more of them.
+        runtime.block_on(async {
+            for _ in 0..20 {
+                polder::unblock(|| std::thread::sleep(ms(2))).await;
+            }
+        });
+        let start = Instant::now();
+        let soon = runtime.spawn(sleep(ms(5)));
+        while !soon.is_finished() {
+            runtime.turn(LONG);
+        }
+        let took = start.elapsed();
+        assert!(took < LONG, "on {backend}: {took:?}");
+    });
+}
+
+#[test]
+fn timers_with_slack_come_together_and_none_is_early() {
+    on_every_backend_alone(|backend| {
+        const SLACK: Duration = Duration::from_millis(40);
+        for workers in [1, 2] {
+            let before = Instant::now();
+            let runtime = with_slack(backend, workers, SLACK);
+            let tasks: Vec<_> = (1..=20)
+                .map(|n| {
+                    runtime.spawn(async move {
+                        let deadline = Instant::now() + ms(n);
+                        polder::time::sleep_until(deadline).await;
+                        assert!(Instant::now() >= deadline, "it is early");
+                    })
+                })
+                .collect();
+            runtime.block_on(async {
+                for task in tasks {
+                    task.await;
+                }
+            });
+            // A worker sleeps until then, unless a signal wakes it, or a worker that is idle looks
+            // after it.
+            let took = before.elapsed();
+            let may_wake = workers > 1 || std::env::var_os("POLDER_STORM").is_some();
+            assert!(took >= SLACK || may_wake, "on {backend}: {took:?}");
+        }
+        // A slack beyond all deadlines and clocks.
+        let runtime = with_slack(backend, 1, Duration::MAX);
+        let never = runtime.spawn(sleep(Duration::MAX));
+        runtime.turn(Duration::ZERO);
+        assert!(!never.is_finished());
+    });
+}

@@ -1,0 +1,325 @@
+//! `POLDER_DUMP` and `POLDER_STALL`: each test asks a program, which is this one once more, from
+//! outside.
+#![cfg(unix)]
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use polder::Runtime;
+use polder::time::sleep;
+use rustix::process::{Pid, Signal, kill_process};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Set in the child, to what it does.
+const CHILD: &str = "POLDER_ENVIRONMENT_CHILD";
+
+/// Starts `test` again, as a program with this in its environment.
+fn child(test: &str, does: &str, environment: &[(&str, &str)]) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .args(["--exact", test, "--nocapture", "--test-threads=1"])
+        .env_remove("POLDER_DUMP")
+        .env_remove("POLDER_STALL")
+        .env(CHILD, does)
+        .envs(environment.iter().copied())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command.spawn().expect("the test starts again")
+}
+
+fn what() -> Option<String> {
+    std::env::var(CHILD).ok()
+}
+
+/// Waits for the end of a child that ends by itself.
+fn end(mut child: Child) -> Output {
+    let start = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if start.elapsed() > LIMIT {
+            child.kill().unwrap();
+            let said = child.wait_with_output().unwrap().stderr;
+            panic!("it does not end: {}", String::from_utf8_lossy(&said));
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    child.wait_with_output().unwrap()
+}
+
+fn said(child: Child) -> String {
+    String::from_utf8(end(child).stderr).unwrap()
+}
+
+/// A folder for one test, which is removed at its end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let name = format!("polder-environment-{name}-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir(&path).unwrap();
+        Folder(path)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Waits for this line of standard output, that the child writes when its runtime is there.
+fn until_ready(child: &mut Child) {
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().contains("ready")));
+    // Nobody is to be stopped by a full pipe.
+    thread::spawn(move || lines.for_each(drop));
+}
+
+/// The child: a task with a name that waits.
+fn wait_in_runtime() {
+    Runtime::new().unwrap().block_on(async {
+        let task = polder::spawn_named("the one that waits", std::future::pending::<()>());
+        polder::future::yield_now().await;
+        println!("ready");
+        sleep(LIMIT).await;
+        drop(task);
+    });
+}
+
+/// Sends SIGUSR1 until `is_there`, and then ends the child.
+fn signal_until(mut child: Child, is_there: impl Fn(&str) -> bool) -> String {
+    until_ready(&mut child);
+    let mut error = child.stderr.take().unwrap();
+    let said = Arc::new(Mutex::new(String::new()));
+    let reader = thread::spawn({
+        let said = said.clone();
+        move || {
+            let mut bytes = [0; 4096];
+            loop {
+                match error.read(&mut bytes).unwrap() {
+                    0 => break,
+                    read => {
+                        (said.lock().unwrap()).push_str(&String::from_utf8_lossy(&bytes[..read]))
+                    }
+                }
+            }
+        }
+    });
+    let start = Instant::now();
+    loop {
+        kill_process(Pid::from_child(&child), Signal::USR1).unwrap();
+        thread::sleep(Duration::from_millis(200));
+        let ended = child.try_wait().unwrap();
+        assert!(ended.is_none(), "the signal has ended it: {ended:?}");
+        if is_there(&said.lock().unwrap()) {
+            break;
+        }
+        assert!(start.elapsed() < LIMIT, "nothing comes");
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    reader.join().unwrap();
+    said.lock().unwrap().clone()
+}
+
+#[test]
+fn a_dump_comes_with_the_signal() {
+    if what().is_some() {
+        return wait_in_runtime();
+    }
+    let child = child(
+        "a_dump_comes_with_the_signal",
+        "x",
+        &[("POLDER_DUMP", "usr1")],
+    );
+    let id = child.id();
+    let said = signal_until(child, |said| said.contains("\"the one that waits\""));
+    assert!(
+        said.contains(&format!("polder: process {id}, SIGUSR1")),
+        "{said}"
+    );
+    assert!(said.contains("\"the one that waits\""), "{said}");
+    assert!(said.contains(file!()), "{said}");
+}
+
+#[test]
+fn a_dump_is_appended_to_a_file_that_nobody_else_can_read() {
+    if what().is_some() {
+        return wait_in_runtime();
+    }
+    let folder = Folder::new("file");
+    let path = folder.path("dump");
+    let value = format!("usr1:{}", path.display());
+    let test = "a_dump_is_appended_to_a_file_that_nobody_else_can_read";
+    let dumps = || {
+        let text = fs::read_to_string(&path).unwrap_or_default();
+        text.matches("\"the one that waits\"").count()
+    };
+    for run in 1..=2 {
+        let child = child(test, "x", &[("POLDER_DUMP", &value)]);
+        let before = dumps();
+        let said = signal_until(child, |_| dumps() >= before + 2);
+        assert!(
+            !said.contains("the one"),
+            "in run {run}, standard error has {said}"
+        );
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+    }
+}
+
+/// A link, what others may read, what has another name, a folder, and what has no place.
+#[test]
+fn a_file_that_is_not_of_its_making_is_left_alone() {
+    const TEST: &str = "a_file_that_is_not_of_its_making_is_left_alone";
+    if what().is_some() {
+        return Runtime::new()
+            .unwrap()
+            .block_on(sleep(Duration::from_secs(1)));
+    }
+    let folder = Folder::new("foreign");
+    let (aim, link) = (folder.path("aim"), folder.path("link"));
+    let make = |path: &Path, mode| {
+        fs::write(path, "precious").unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    };
+    make(&aim, 0o600);
+    symlink(&aim, &link).unwrap();
+    let public = folder.path("public");
+    make(&public, 0o644);
+    let (named, twice) = (folder.path("named"), folder.path("twice"));
+    make(&named, 0o600);
+    fs::hard_link(&named, &twice).unwrap();
+    let nowhere = folder.path("no/where");
+    for path in [&aim, &link, &public, &twice, &folder.0, &nowhere] {
+        let value = format!("after:1ms:{}", path.display());
+        let said = said(child(TEST, "x", &[("POLDER_DUMP", &value)]));
+        assert!(
+            said.contains("POLDER_DUMP: ") && said.contains(path.to_str().unwrap()),
+            "{said}"
+        );
+    }
+    for path in [&aim, &public, &named] {
+        assert_eq!(fs::read_to_string(path).unwrap(), "precious");
+    }
+}
+
+#[test]
+fn a_program_that_hangs_says_what_it_waits_for_after_a_while() {
+    const TEST: &str = "a_program_that_hangs_says_what_it_waits_for_after_a_while";
+    if what().is_some() {
+        // Two runtimes, of which one computes.
+        thread::spawn(|| {
+            polder::block_on(async {
+                let start = Instant::now();
+                while start.elapsed() < Duration::from_secs(2) {
+                    std::hint::spin_loop();
+                }
+            });
+        });
+        return polder::block_on(sleep(Duration::from_secs(2)));
+    }
+    let said = said(child(TEST, "x", &[("POLDER_DUMP", "after:500ms")]));
+    assert!(
+        said.contains("500ms after its first runtime was built"),
+        "{said}"
+    );
+    assert_eq!(said.matches("polder: 1 worker").count(), 2, "{said}");
+    assert!(said.contains("timer due in"), "{said}");
+    assert!(said.contains("DOES NOT ANSWER"), "{said}");
+    assert!(said.contains("block_on, called at"), "{said}");
+}
+
+#[test]
+fn a_stall_is_told_by_its_place() {
+    const TEST: &str = "a_stall_is_told_by_its_place";
+    if what().is_some() {
+        return polder::block_on(polder::spawn(async {
+            thread::sleep(Duration::from_secs(1));
+            sleep(Duration::from_secs(1)).await; // It goes on, which is seen.
+        }));
+    }
+    let said = said(child(TEST, "x", &[("POLDER_STALL", "50ms")]));
+    assert!(said.contains("polder: worker 0 is stalled: "), "{said}");
+    assert!(said.contains(&format!("spawned at {}:", file!())), "{said}");
+    assert!(said.contains("worker 0 goes on"), "{said}");
+}
+
+#[test]
+fn a_value_that_means_nothing_is_reported_and_harms_nobody() {
+    const TEST: &str = "a_value_that_means_nothing_is_reported_and_harms_nobody";
+    if what().is_some() {
+        polder::block_on(async {});
+        return Runtime::new().unwrap().block_on(async {});
+    }
+    let environment = [("POLDER_DUMP", "when it rains"), ("POLDER_STALL", "5")];
+    let said = said(child(TEST, "x", &environment));
+    assert_eq!(
+        said.matches("POLDER_DUMP=\"when it rains\" is ignored")
+            .count(),
+        1,
+        "{said}"
+    );
+    assert_eq!(
+        said.matches("POLDER_STALL=\"5\" is ignored").count(),
+        1,
+        "{said}"
+    );
+    assert!(said.contains("usr1") && said.contains("100ms"), "{said}");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn without_them_there_is_no_thread_and_the_signal_has_its_own_meaning() {
+    use std::os::unix::process::ExitStatusExt;
+
+    const TEST: &str = "without_them_there_is_no_thread_and_the_signal_has_its_own_meaning";
+    if what().is_some() {
+        polder::block_on(async {});
+        for thread in fs::read_dir("/proc/self/task").unwrap() {
+            let name = fs::read_to_string(thread.unwrap().path().join("comm")).unwrap();
+            assert!(!name.starts_with("polder"), "{name}");
+        }
+        println!("ready");
+        return polder::block_on(sleep(LIMIT));
+    }
+    for empty in [&[][..], &[("POLDER_DUMP", ""), ("POLDER_STALL", "")]] {
+        let mut child = child(TEST, "x", empty);
+        until_ready(&mut child);
+        kill_process(Pid::from_child(&child), Signal::USR1).unwrap();
+        let status = end(child).status;
+        assert_eq!(status.signal(), Some(Signal::USR1.as_raw()), "{status:?}");
+    }
+}
+
+/// One that was stopped has not stalled.
+#[test]
+fn a_process_that_is_stopped_for_a_while_does_not_stall() {
+    const TEST: &str = "a_process_that_is_stopped_for_a_while_does_not_stall";
+    if what().is_some() {
+        println!("ready");
+        // Half of what is a stall, with the stop in the middle: no more is its own.
+        polder::block_on(async { thread::sleep(Duration::from_millis(300)) });
+        return;
+    }
+    let mut child = child(TEST, "x", &[("POLDER_STALL", "800ms")]);
+    until_ready(&mut child);
+    thread::sleep(Duration::from_millis(100));
+    let pid = Pid::from_child(&child);
+    kill_process(pid, Signal::STOP).unwrap();
+    thread::sleep(Duration::from_secs(3));
+    kill_process(pid, Signal::CONT).unwrap();
+    let said = said(child);
+    assert!(!said.contains("stalled"), "{said}");
+}

@@ -1,0 +1,48 @@
+//! A test of `polder::test!` that hangs, in a child process: it fails, and says what it waits for.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// What the child runs; this process, where the variable is not set, does nothing here.
+const VARIABLE: &str = "POLDER_TEST_HANGS";
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+mod child {
+    use std::time::Duration;
+
+    polder::test! {
+        limit = Duration::from_secs(1);
+
+        async fn hangs() {
+            if std::env::var_os(super::VARIABLE).is_some() {
+                let event = polder::event::Event::new();
+                polder::spawn_named("sleeps", polder::time::sleep(Duration::MAX / 2)).detach();
+                event.wait().await;
+            }
+        }
+    }
+}
+
+/// On a busy machine a single dump may find the worker silent, so the child gets several chances.
+#[test]
+fn a_test_that_hangs_says_what_it_waits_for() {
+    let start = Instant::now();
+    loop {
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        child.args(["--exact", "child::hangs", "--nocapture"]);
+        let output = child.env(VARIABLE, "1").output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{said}");
+        assert!(said.contains("not done after 1s"), "{said}");
+        let whats = [
+            "block_on, called at tests/hanging_test.rs",
+            "event 0x",
+            "\"sleeps\"",
+        ];
+        match whats.into_iter().find(|what| !said.contains(what)) {
+            None => return,
+            Some(what) => assert!(start.elapsed() < LIMIT, "no {what:?} in {said}"),
+        }
+    }
+}

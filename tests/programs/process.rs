@@ -1,0 +1,144 @@
+//! `process`: output as it comes, the end, and what takes too long.
+
+#![cfg(any(target_os = "linux", target_vendor = "apple"))]
+
+use polder::Backend;
+
+use crate::support::*;
+
+/// What it says, without the times.
+fn said(program: &mut Program) -> Vec<String> {
+    let lines = std::iter::from_fn(|| program.next_line());
+    let text = |line: String| {
+        let (time, text) = line.split_once("] ").expect("a time, and more");
+        assert!(time.starts_with('[') && time.ends_with(" s"), "{line:?}");
+        text.to_owned()
+    };
+    lines.map(text).collect()
+}
+
+#[test]
+fn process_passes_on_each_line_and_the_status_of_its_command() {
+    const SCRIPT: &str = "echo one; echo two >&2; printf three; sleep 0.1; echo; exit 7";
+    for backend in Backend::available() {
+        let mut command = with_arguments("process", ["sh", "-c", SCRIPT]);
+        command.env("POLDER_BACKEND", backend.name());
+        let mut program = Program::start(command);
+        let lines = said(&mut program);
+        assert_eq!(lines, ["one", "three", "exit status: 7"], "on {backend}");
+        assert_eq!(program.end().code(), Some(7), "on {backend}");
+        assert_eq!(program.complaints(), ["two"], "on {backend}");
+    }
+}
+
+#[test]
+fn process_kills_what_takes_longer_than_its_limit() {
+    for backend in Backend::available() {
+        let arguments = ["--limit", "0.05", "sleep", "1000"];
+        let mut command = with_arguments("process", arguments);
+        command.env("POLDER_BACKEND", backend.name());
+        let mut program = Program::start(command);
+        let lines = said(&mut program);
+        assert_eq!(lines[0], "it takes too long, and is killed", "on {backend}");
+        assert!(lines[1].starts_with("signal: 9"), "on {backend}: {lines:?}");
+        assert_eq!(program.end().code(), Some(1));
+    }
+}
+
+/// A program of another user (setuid) may not be killed. Here the system refuses it to all.
+#[test]
+#[cfg(target_os = "linux")]
+fn process_that_may_not_kill_its_command_says_so_and_does_not_wait_for_it() {
+    use std::os::unix::process::CommandExt;
+
+    /// Has the kernel refuse `kill` and `pidfd_send_signal`: seccomp(2).
+    fn refuse_to_kill() -> std::io::Result<()> {
+        let step = |code, jt, k| libc::sock_filter {
+            code: code as u16,
+            jt,
+            jf: 0,
+            k,
+        };
+        let is = |call: libc::c_long, steps| {
+            let equal = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+            step(equal, steps, call as u32)
+        };
+        let answer = |answer| step(libc::BPF_RET | libc::BPF_K, 0, answer);
+        let mut filter = [
+            // The call's number, which comes first in `seccomp_data`.
+            step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
+            is(libc::SYS_kill, 2),
+            is(libc::SYS_pidfd_send_signal, 1),
+            answer(libc::SECCOMP_RET_ALLOW),
+            answer(libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+        ];
+        let program = libc::sock_fprog {
+            len: filter.len() as u16,
+            filter: filter.as_mut_ptr(),
+        };
+        // SAFETY: numbers, and a program that lives until the call has returned.
+        let results = unsafe {
+            [
+                libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0),
+                libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program),
+            ]
+        };
+        match results {
+            [0, 0] => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        }
+    }
+
+    // Its standard error is the one that is read to its end below.
+    let script = "echo $$; exec sleep 1000 2>/dev/null";
+    let mut command = with_arguments("process", ["--limit", "1", "sh", "-c", script]);
+    // SAFETY: it makes two system calls, and allocates nothing.
+    unsafe { command.pre_exec(refuse_to_kill) };
+    let mut program = Program::start(command);
+    let line = program.line();
+    let sleeper = line.rsplit(' ').next().and_then(|id| id.parse().ok());
+    let sleeper = sleeper.unwrap_or_else(|| panic!("no id: {line:?}"));
+    let complaint = program.complaint(1);
+    let expected = "process: it takes too long, and cannot be killed: Operation not permitted";
+    assert!(complaint.starts_with(expected), "{complaint}");
+    // SAFETY: this sends a signal and touches no memory.
+    let result = unsafe { libc::kill(sleeper, libc::SIGKILL) };
+    assert_eq!(result, 0, "it was still running");
+}
+
+/// The pipe of one that has ended may be another one's, which goes on.
+#[test]
+fn process_does_not_wait_for_whoever_has_inherited_the_pipe() {
+    let script = "sleep 300 2>/dev/null & echo $!";
+    let mut program = Program::start(with_arguments("process", ["sh", "-c", script]));
+    let lines = said(&mut program);
+    assert_eq!(lines[1], "exit status: 0");
+    program.ended_well();
+    let sleeper = lines[0].parse().expect("an id");
+    // SAFETY: this sends a signal and touches no memory.
+    unsafe { libc::kill(sleeper, libc::SIGKILL) };
+}
+
+#[test]
+fn process_has_no_thread_beside_its_own() {
+    // Its parent's threads, seen by the child.
+    let script = "ls /proc/$PPID/task | wc -l";
+    if cfg!(target_os = "linux") {
+        let mut program = Program::start(with_arguments("process", ["sh", "-c", script]));
+        assert_eq!(said(&mut program), ["1", "exit status: 0"]);
+        program.ended_well();
+    }
+}
+
+#[test]
+fn a_command_that_is_not_there_is_an_error_and_a_wrong_argument_gets_the_usage() {
+    const USAGE: &str = "usage: process [--limit SECONDS] COMMAND [ARGUMENT...]";
+    fails("process", ["/nonexistent"], &["cannot run", "No such file"]);
+    wrong("process", ["--limit"], &["a number of seconds", USAGE]);
+    wrong(
+        "process",
+        ["--limit", "-1", "ls"],
+        &["a number of seconds", USAGE],
+    );
+    wrong("process", ["--limit", "1"], &["there is no command", USAGE]);
+}

@@ -1,0 +1,155 @@
+//! One seed, one run: twice in a process, in two processes, optimised or not.
+
+use std::process::Command;
+
+use polder::io::{AsyncReadExt, AsyncWriteExt};
+use polder::net::{TcpListener, TcpStream};
+use polder::sim::{self, Latency, Sim};
+use polder::time::sleep;
+
+use super::{ms, secs};
+
+/// Names, connections, losses, a crash.
+async fn busy(sim: Sim) {
+    sim.links()
+        .latency(Latency::uniform(ms(1)..ms(20)))
+        .loss(0.05);
+    let server = sim.host("server").start(|| async {
+        let listener = TcpListener::bind("0.0.0.0:1").await.unwrap();
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            polder::spawn(async move {
+                let mut bytes = [0; 64];
+                while stream.read_exact(&mut bytes).await.is_ok() {
+                    if stream.write_all(&bytes).await.is_err() {
+                        break;
+                    }
+                }
+            })
+            .detach();
+        }
+    });
+    for n in 0..3 {
+        sim.host(&format!("client-{n}")).start(|| async {
+            loop {
+                let Ok(mut stream) = TcpStream::connect("server:1").await else {
+                    sleep(ms(10)).await;
+                    continue;
+                };
+                let mut bytes = [7; 64];
+                while stream.write_all(&bytes).await.is_ok()
+                    && stream.read_exact(&mut bytes).await.is_ok()
+                {
+                    sleep(ms(3)).await;
+                }
+            }
+        });
+    }
+    sleep(ms(sim.choose(500))).await;
+    server.kill();
+    sleep(ms(50)).await;
+    server.restart();
+    sleep(secs(1)).await;
+}
+
+fn fingerprints(seeds: std::ops::Range<u64>) -> Vec<u64> {
+    seeds
+        .map(|seed| {
+            let report = sim::run(seed, busy);
+            assert_eq!(report.failure, None);
+            report.fingerprint
+        })
+        .collect()
+}
+
+/// What `fingerprints` said when this was written: other builds and platforms must say the same. A
+/// change of the world, or of what the runtime does when, writes them anew.
+const KNOWN: [u64; 3] = [
+    0x001d_3f2f_ff34_2028,
+    0x4eb1_567b_a2f7_cd19,
+    0xeb28_dce5_30e1_230b,
+];
+
+#[test]
+fn a_seed_has_the_same_fingerprint_each_time_and_others_have_others() {
+    let mut first = fingerprints(0..30);
+    assert_eq!(fingerprints(0..30), first);
+    first.sort_unstable();
+    first.dedup();
+    assert_eq!(first.len(), 30);
+}
+
+#[test]
+fn fingerprints_are_those_that_are_written_down() {
+    let now = fingerprints(0..3);
+    assert_eq!(
+        now, KNOWN,
+        "debug and release, this platform and others: {now:#x?}"
+    );
+}
+
+/// The variable that makes this program print its fingerprints.
+const PRINT: &str = "POLDER_TEST_PRINT_FINGERPRINTS";
+
+#[test]
+fn two_processes_have_the_same_fingerprints() {
+    let name = "determinism::two_processes_have_the_same_fingerprints";
+    if std::env::var_os(PRINT).is_some() {
+        println!("fingerprints: {:?}", fingerprints(0..5));
+        return;
+    }
+    let print = || {
+        let program = std::env::current_exe().unwrap();
+        let output = Command::new(program)
+            .args(["--exact", name, "--nocapture"])
+            .env(PRINT, "1")
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let line = text.lines().find(|it| it.contains("fingerprints: "));
+        line.unwrap_or_else(|| panic!("nothing was printed: {text}"))
+            .to_owned()
+    };
+    assert_eq!(print(), print());
+    assert!(print().ends_with(&format!("{:?}", fingerprints(0..5))));
+}
+
+#[test]
+#[should_panic = "two runs of it differ"]
+fn what_the_seed_does_not_decide_is_found() {
+    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+    static RUNS: AtomicU64 = AtomicU64::new(0);
+    sim::check(0..1, |_| async {
+        let run = RUNS.fetch_add(1, Relaxed);
+        sleep(ms(1 + run)).await;
+    });
+}
+
+#[test]
+fn checks_of_the_tests_do_not_change_the_run() {
+    let plain = sim::run(5, busy);
+    let checked = sim::run(5, |sim| {
+        sim.always("it is fine", || true);
+        sim.sometimes("it is not", || false);
+        busy(sim)
+    });
+    assert_eq!(plain.fingerprint, checked.fingerprint);
+    assert_eq!(plain.events, checked.events);
+}
+
+#[test]
+#[should_panic = "only the first time"]
+fn a_failure_that_does_not_repeat_is_reported() {
+    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+    static RUNS: AtomicU64 = AtomicU64::new(0);
+    let failed = std::panic::catch_unwind(|| {
+        sim::check(0..8, |sim| async move {
+            let is_first = sim.seed() == 3 && RUNS.fetch_add(1, Relaxed) == 0;
+            assert!(!is_first, "only the first time");
+        });
+    });
+    let words = *failed.unwrap_err().downcast::<String>().unwrap();
+    assert!(words.contains("two runs of it differ"), "{words}");
+    assert!(words.contains("POLDER_SEED=0x3"), "{words}");
+    panic!("{words}");
+}

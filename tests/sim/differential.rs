@@ -1,0 +1,726 @@
+//! The world's TCP beside the kernel's: random scripts of calls, by both ends of connections, run
+//! against Linux's loopback and in a world, and each call has to have the same result.
+//!
+//! One task makes the calls in one order, and after each of them lets everything arrive. So what a
+//! call finds does not depend on time, and its result is one word: how many bytes (their values
+//! are those of their place in the stream, or the result says that they are not), the end, the kind
+//! of an error, or that it would wait.
+//!
+//! `POLDER_SCRIPTS` is the number of scripts, and `POLDER_SCRIPT` the only one. One that fails is
+//! shrunk before it is shown: calls are left out as long as it still fails.
+//!
+//! # Permitted differences
+//!
+//! * How much fits into the buffers of a direction: Linux's grow, and count their own overhead. So
+//!   [`Call::Fill`] writes until it would wait, and does not say how much that was.
+//! * When a writer may go on after a full buffer, and so whether its bytes meet a peer that has
+//!   shut down both directions meanwhile: a receiver tells of its window when that is worth it,
+//!   which depends on buffers and on the size of segments. So until [`Call::Drain`] a full
+//!   direction is not written, and at most [`SURE`] bytes of it are read; none after both were
+//!   shut down.
+//! * How much of a full direction is read before its reset: what had arrived, which depends on the
+//!   same. So [`Call::Drain`] says "a part".
+
+mod loopback;
+
+use std::collections::BTreeSet;
+use std::future::poll_fn;
+use std::io::{ErrorKind, IoSlice, IoSliceMut, Result};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::thread;
+use std::time::Duration;
+
+use polder::future::yield_now;
+use polder::io::{AsyncRead, AsyncWrite};
+use polder::net::{Shutdown, TcpListener, TcpStream};
+use polder::sim;
+use polder::time::{sleep, timeout};
+use socket2::{Domain, SockRef, Socket, Type};
+
+use super::ms;
+
+/// How many scripts `cargo test` runs.
+const SCRIPTS: u64 = 300;
+
+/// How many scripts run at once. Most of the time they wait for acknowledgements that the kernel
+/// delays, of what came to connections that nobody has accepted yet.
+const JOBS: usize = 8;
+
+/// The most connections of a script.
+const CONNECTIONS: usize = 3;
+
+/// So many bytes may be unread in a direction unless it is filled: both kernels take them.
+const UNREAD: u64 = 48 * 1024;
+
+/// So many bytes have arrived in a direction that is full, in any case.
+const SURE: u64 = 16 * 1024;
+
+/// How often a reader looks for what was written and has not come: in a world for less than any
+/// timer of TCP's, and on loopback a millisecond apart at least.
+const LOOKS: (u32, u32) = (20, 20_000);
+
+/// How long a script may take on loopback.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// The most runs that shrinking a script takes.
+const SHRINKING: u32 = 400;
+
+/// What lingering is set to: mostly what resets.
+const LINGERS: [Option<Duration>; 4] = [
+    Some(Duration::ZERO),
+    Some(Duration::ZERO),
+    Some(Duration::from_millis(1_500)),
+    None,
+];
+
+/// What the time to live is set to: some of it is refused.
+const TTLS: [u32; 5] = [1, 64, 255, 0, 256];
+
+/// What scripts have to come to, so that it was compared.
+const KINDS: [&str; 18] = [
+    "10 bytes",
+    "0 bytes",
+    "would wait",
+    "the end",
+    "full",
+    "all, then would wait",
+    "all, then the end",
+    "all, then ConnectionReset",
+    "a part, then ConnectionReset",
+    "ConnectionReset",
+    "BrokenPipe",
+    "NotConnected",
+    "ConnectionRefused",
+    "AddrInUse",
+    "accepted 1",
+    "the listener",
+    "client 0",
+    "shut",
+];
+
+/// An end of a connection: twice its number, and one more for the end that was accepted.
+type End = usize;
+
+/// How a call is made: as a try, with two buffers too, or by polling, which heeds what events have
+/// said.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum How {
+    Try,
+    TryVectored,
+    Poll,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Call {
+    Listen,
+    CloseListener,
+    Connect,
+    ConnectToNobody,
+    Accept,
+    Read(End, usize, How),
+    Peek(End, usize),
+    Write(End, usize, How),
+    /// Writes until it would wait.
+    Fill(End),
+    /// Reads all that was written.
+    Drain(End),
+    Shutdown(End, Shutdown),
+    Linger(End, Option<Duration>),
+    Nodelay(End, bool),
+    Ttl(End, u32),
+    ListenerTtl(u32),
+    Options(End),
+    Close(End),
+    PeerAddr(End),
+    LocalAddr(End),
+}
+
+/// Numbers from a seed: SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % end
+    }
+
+    fn one_of<T: Copy>(&mut self, of: &[T]) -> T {
+        of[self.below(of.len() as u64) as usize]
+    }
+}
+
+/// The script of a seed. Some kinds of calls are left out of each, so that others meet more often.
+fn script(seed: u64) -> Vec<Call> {
+    let mut random = Random(seed);
+    let kinds = random.below(u64::MAX);
+    let mut calls = vec![Call::Listen, Call::Connect];
+    let mut connections = 1;
+    if random.below(4) > 0 {
+        calls.push(Call::Accept);
+    }
+    let length = 3 + random.below(25);
+    for _ in 0..length {
+        let kind = loop {
+            let kind = random.below(28);
+            if kind < 4 || kinds >> kind & 1 == 1 {
+                break kind;
+            }
+        };
+        let end = random.below(2 * connections) as usize;
+        let any = random.below(SURE) as usize;
+        let count = random.one_of(&[0, 1, 10, 1_460, 4_000, 16_384, any]);
+        let how = random.one_of(&[How::Try, How::TryVectored, How::Poll, How::Poll]);
+        let call = match kind {
+            0 | 4 | 5 => Call::Read(end, count, how),
+            1 | 6 | 7 => Call::Write(end, count, how),
+            2 | 8 => Call::Close(end),
+            3 | 9 => Call::Shutdown(end, random.one_of(&[Shutdown::Read, Shutdown::Write])),
+            10 => Call::Shutdown(end, random.one_of(&[Shutdown::Write, Shutdown::Both])),
+            11 => Call::Peek(end, count),
+            12 => Call::Fill(end),
+            13 | 14 => Call::Drain(end),
+            15 => Call::Linger(end, random.one_of(&LINGERS)),
+            16 => Call::PeerAddr(end),
+            17 => Call::LocalAddr(end),
+            18 | 19 => Call::Accept,
+            20 => Call::Listen,
+            21 => Call::CloseListener,
+            22 => Call::ConnectToNobody,
+            23 => Call::Nodelay(end, random.below(2) == 0),
+            24 => Call::Ttl(end, random.one_of(&TTLS)),
+            25 => Call::ListenerTtl(random.one_of(&TTLS)),
+            26 => Call::Options(end),
+            _ => {
+                connections = (connections + 1).min(CONNECTIONS as u64);
+                Call::Connect
+            }
+        };
+        calls.push(call);
+    }
+    calls
+}
+
+/// Where a script runs, and what is known of its sockets. What a call is left to do is decided by
+/// what is the same on both grounds.
+struct Stage {
+    ground: Ground,
+    address: SocketAddr,
+    nobody: SocketAddr,
+    listener: Option<TcpListener>,
+    /// Connections that were not accepted yet.
+    queue: Vec<usize>,
+    ends: Vec<EndState>,
+    /// The clients' addresses.
+    clients: Vec<SocketAddr>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Ground {
+    World,
+    Loopback,
+}
+
+#[derive(Default)]
+struct EndState {
+    stream: Option<TcpStream>,
+    /// It was closed.
+    is_gone: bool,
+    /// The peer was closed in a way that resets (asked on loopback only).
+    is_reset: bool,
+    /// What it writes does not fit any more.
+    is_full: bool,
+    /// Reading and writing were shut down.
+    is_shut: [bool; 2],
+    written: u64,
+    read: u64,
+    read_of_full: u64,
+}
+
+/// The byte that is written at a place of an end's stream.
+fn byte(end: End, place: u64) -> u8 {
+    let number = place.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56;
+    number as u8 ^ end as u8
+}
+
+/// Polls, and once more when the worker had the opportunity to ask for events, which it does not
+/// before somebody waits.
+async fn poll_once<T>(mut f: impl FnMut(&mut Context<'_>) -> Poll<Result<T>>) -> Result<T> {
+    for _ in 0..2 {
+        let polled = poll_fn(|cx| Poll::Ready(f(cx))).await;
+        if let Poll::Ready(result) = polled {
+            return result;
+        }
+        yield_now().await;
+        yield_now().await;
+    }
+    Err(ErrorKind::WouldBlock.into())
+}
+
+fn word<T>(result: Result<T>, ok: impl FnOnce(T) -> String) -> String {
+    match result {
+        Ok(it) => ok(it),
+        Err(error) if error.kind() == ErrorKind::WouldBlock => "would wait".into(),
+        Err(error) => format!("{:?}", error.kind()),
+    }
+}
+
+impl Stage {
+    fn new(ground: Ground, address: SocketAddr, nobody: SocketAddr) -> Stage {
+        Stage {
+            ground,
+            address,
+            nobody,
+            listener: None,
+            queue: Vec::new(),
+            ends: Vec::new(),
+            clients: Vec::new(),
+        }
+    }
+
+    async fn run(&mut self, calls: &[Call]) -> Vec<String> {
+        let mut results = Vec::new();
+        for call in calls {
+            results.push(self.call(*call).await);
+            self.settle().await;
+        }
+        results
+    }
+
+    /// Lets everything arrive.
+    async fn settle(&self) {
+        match self.ground {
+            // Many times loopback's latency, and less than any timer of TCP's.
+            Ground::World => sleep(ms(5)).await,
+            Ground::Loopback => loopback::settle(self).await,
+        }
+    }
+
+    async fn call(&mut self, call: Call) -> String {
+        match call {
+            Call::Listen => match TcpListener::bind(self.address).await {
+                Ok(listener) => {
+                    self.listener = Some(listener);
+                    "listens".into()
+                }
+                Err(error) => format!("{:?}", error.kind()),
+            },
+            Call::CloseListener => self.close_listener(),
+            Call::ListenerTtl(ttl) => match &self.listener {
+                Some(listener) => word(listener.set_ttl(ttl), |()| "set".into()),
+                None => "nobody".into(),
+            },
+            Call::Connect => self.connect().await,
+            Call::ConnectToNobody => word(TcpStream::connect(self.nobody).await, |_| {
+                "connected".into()
+            }),
+            Call::Accept => self.accept().await,
+            Call::Read(end, ..)
+            | Call::Peek(end, _)
+            | Call::Write(end, ..)
+            | Call::Fill(end)
+            | Call::Drain(end)
+            | Call::Shutdown(end, _)
+            | Call::Linger(end, _)
+            | Call::Nodelay(end, _)
+            | Call::Ttl(end, _)
+            | Call::Options(end)
+            | Call::Close(end)
+            | Call::PeerAddr(end)
+            | Call::LocalAddr(end) => match self.ends.get(end).and_then(|it| it.stream.clone()) {
+                Some(stream) => self.call_at(end, stream, call).await,
+                None => "nobody".into(),
+            },
+        }
+    }
+
+    fn close_listener(&mut self) -> String {
+        for connection in std::mem::take(&mut self.queue) {
+            self.ends[2 * connection].is_reset = true;
+            self.ends[2 * connection + 1].is_gone = true;
+        }
+        match self.listener.take() {
+            Some(_) => "closed".into(),
+            None => "nobody".into(),
+        }
+    }
+
+    async fn connect(&mut self) -> String {
+        let connection = self.clients.len();
+        if connection == CONNECTIONS {
+            return "skipped".into();
+        }
+        word(TcpStream::connect(self.address).await, |stream| {
+            self.clients.push(stream.local_addr().unwrap());
+            self.queue.push(connection);
+            self.ends.extend([EndState::default(), EndState::default()]);
+            self.take(2 * connection, stream);
+            "connected".into()
+        })
+    }
+
+    async fn accept(&mut self) -> String {
+        let Some(listener) = &self.listener else {
+            return "nobody".into();
+        };
+        word(poll_once(|cx| listener.poll_accept(cx)).await, |it| {
+            let (stream, peer) = it;
+            let Some(connection) = self.clients.iter().position(|it| *it == peer) else {
+                return format!("accepted {peer}, which is no client");
+            };
+            self.queue.retain(|it| *it != connection);
+            self.take(2 * connection + 1, stream);
+            format!("accepted {connection}")
+        })
+    }
+
+    fn take(&mut self, end: End, stream: TcpStream) {
+        if self.ground == Ground::Loopback {
+            // Filling it takes less, and it does not grow.
+            SockRef::from(&stream)
+                .set_send_buffer_size(1 << 15)
+                .unwrap();
+        }
+        self.ends[end].stream = Some(stream);
+    }
+
+    async fn call_at(&mut self, end: End, mut stream: TcpStream, call: Call) -> String {
+        match call {
+            Call::Read(_, count, how) => {
+                if !self.may_read(end, count) {
+                    return "skipped".into();
+                }
+                let mut bytes = vec![0; count];
+                let result = match how {
+                    How::Try => stream.try_read(&mut bytes),
+                    How::TryVectored => {
+                        let (one, other) = bytes.split_at_mut(count / 3);
+                        stream.try_read_vectored(&mut [one, other].map(IoSliceMut::new))
+                    }
+                    How::Poll => {
+                        poll_once(|cx| Pin::new(&mut stream).poll_read(cx, &mut bytes)).await
+                    }
+                };
+                let place = self.ends[end].read;
+                word(result, |read| {
+                    self.ends[end].read += read as u64;
+                    self.ends[end].read_of_full += read as u64;
+                    name_read(end ^ 1, place, &bytes, read)
+                })
+            }
+            Call::Peek(_, count) => {
+                if !self.may_read(end, count) {
+                    return "skipped".into();
+                }
+                let mut bytes = vec![0; count];
+                let result = poll_once(|cx| stream.poll_peek(cx, &mut bytes)).await;
+                let place = self.ends[end].read;
+                word(result, |read| name_read(end ^ 1, place, &bytes, read))
+            }
+            Call::Write(_, count, how) => {
+                let writer = &self.ends[end];
+                let unread = writer.written - self.ends[end ^ 1].read;
+                let count = match self.ends[end ^ 1].is_gone {
+                    true => count as u64,
+                    false => (count as u64).min(UNREAD.saturating_sub(unread)),
+                };
+                if writer.is_full && !writer.is_shut[1] {
+                    return "skipped".into();
+                }
+                let bytes: Vec<u8> = (0..count)
+                    .map(|it| byte(end, writer.written + it))
+                    .collect();
+                let result = match how {
+                    How::Try => stream.try_write(&bytes),
+                    How::TryVectored => {
+                        let (one, other) = bytes.split_at(bytes.len() / 3);
+                        stream.try_write_vectored(&[one, other].map(IoSlice::new))
+                    }
+                    How::Poll => poll_once(|cx| Pin::new(&mut stream).poll_write(cx, &bytes)).await,
+                };
+                word(result, |written| {
+                    self.ends[end].written += written as u64;
+                    format!("{written} bytes")
+                })
+            }
+            Call::Fill(_) => self.fill(end, stream).await,
+            Call::Drain(_) => self.drain(end, stream).await,
+            Call::Shutdown(_, how) => word(stream.shutdown(how), |()| {
+                let [read, write] = &mut self.ends[end].is_shut;
+                *read |= how != Shutdown::Write;
+                *write |= how != Shutdown::Read;
+                "shut".into()
+            }),
+            Call::Linger(_, linger) => word(stream.set_linger(linger), |()| "set".into()),
+            Call::Nodelay(_, on) => word(stream.set_nodelay(on), |()| "set".into()),
+            Call::Ttl(_, ttl) => word(stream.set_ttl(ttl), |()| "set".into()),
+            Call::Options(_) => {
+                let (linger, nodelay, ttl) = (stream.linger(), stream.nodelay(), stream.ttl());
+                let [linger, nodelay, ttl] = [
+                    word(linger, |it| format!("{it:?}")),
+                    word(nodelay, |it| it.to_string()),
+                    word(ttl, |it| it.to_string()),
+                ];
+                format!("linger {linger}, nodelay {nodelay}, ttl {ttl}")
+            }
+            Call::Close(_) => {
+                // A close that waits would block the thread, and timers would run meanwhile.
+                if stream.linger().unwrap() != Some(Duration::ZERO) {
+                    stream.set_linger(None).unwrap();
+                }
+                if self.ground == Ground::Loopback {
+                    self.ends[end ^ 1].is_reset |= loopback::closing_resets(&stream);
+                }
+                (self.ends[end].stream, self.ends[end].is_gone) = (None, true);
+                // Whoever writes to it hears at once.
+                self.ends[end ^ 1].is_full = false;
+                "closed".into()
+            }
+            Call::PeerAddr(_) => word(stream.peer_addr(), |it| self.name_address(it)),
+            Call::LocalAddr(_) => word(stream.local_addr(), |it| self.name_address(it)),
+            _ => unreachable!("{call:?} has no end"),
+        }
+    }
+
+    /// Whether both grounds have so many bytes for an end, if they have any.
+    fn may_read(&self, end: End, count: usize) -> bool {
+        let (reader, writer) = (&self.ends[end], &self.ends[end ^ 1]);
+        // What comes to an end that was shut down resets, as soon as the window has opened.
+        let resets = reader.is_shut == [true; 2];
+        !writer.is_full || !resets && reader.read_of_full + count as u64 <= SURE
+    }
+
+    async fn fill(&mut self, end: End, stream: TcpStream) -> String {
+        let (mut is_new, was_full) = (false, self.ends[end].is_full);
+        loop {
+            let place = self.ends[end].written;
+            let bytes: Vec<u8> = (0..8_192).map(|it| byte(end, place + it)).collect();
+            match stream.try_write(&bytes) {
+                Ok(written) => {
+                    self.ends[end].written += written as u64;
+                    is_new = true;
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.ends[end].is_full = true;
+                    if !std::mem::take(&mut is_new) {
+                        return "full".into();
+                    }
+                    // Some of it may have gone since.
+                    self.settle().await;
+                }
+                Err(error) => {
+                    self.ends[end].is_full = was_full;
+                    return format!("{:?}", error.kind());
+                }
+            }
+        }
+    }
+
+    async fn drain(&mut self, end: End, stream: TcpStream) -> String {
+        // After that, an empty queue looks like the end, although more may come.
+        if self.ends[end].is_shut[0] && self.ends[end ^ 1].is_full {
+            return "skipped".into();
+        }
+        let mut bytes = vec![0; 1 << 16];
+        let mut looks = match self.ground {
+            Ground::World => LOOKS.0,
+            Ground::Loopback => LOOKS.1,
+        };
+        let ending = loop {
+            let (place, written) = (self.ends[end].read, self.ends[end ^ 1].written);
+            match stream.try_read(&mut bytes) {
+                Ok(0) => break "the end".to_owned(),
+                Ok(read) => {
+                    self.ends[end].read += read as u64;
+                    if !are_right(end ^ 1, place, &bytes[..read]) {
+                        break "other bytes".to_owned();
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    if place == written {
+                        break "would wait".to_owned();
+                    }
+                    looks -= 1;
+                    if looks == 0 {
+                        break "nothing, although more was written".to_owned();
+                    }
+                    sleep(ms(1)).await;
+                    self.settle().await;
+                }
+                Err(error) => break format!("{:?}", error.kind()),
+            }
+        };
+        let is_all = self.ends[end].read == self.ends[end ^ 1].written;
+        self.ends[end].read_of_full = 0;
+        self.ends[end ^ 1].is_full = false;
+        let amount = if is_all { "all" } else { "a part" };
+        format!("{amount}, then {ending}")
+    }
+
+    fn name_address(&self, address: SocketAddr) -> String {
+        let client = self.clients.iter().position(|it| *it == address);
+        match client {
+            Some(connection) => format!("client {connection}"),
+            None if address == self.address => "the listener".into(),
+            None => "another address".into(),
+        }
+    }
+}
+
+/// Whether these are the bytes that were written at a place of an end's stream.
+fn are_right(writer: End, place: u64, bytes: &[u8]) -> bool {
+    (place..)
+        .zip(bytes)
+        .all(|(place, it)| *it == byte(writer, place))
+}
+
+fn name_read(writer: End, place: u64, bytes: &[u8], read: usize) -> String {
+    match read {
+        0 if !bytes.is_empty() => "the end".into(),
+        _ if are_right(writer, place, &bytes[..read]) => format!("{read} bytes"),
+        _ => format!("{read} other bytes"),
+    }
+}
+
+/// The results of a script's calls on loopback.
+fn on_loopback(calls: &[Call]) -> Vec<String> {
+    // It keeps a port for the listener, and one where nobody listens.
+    let keep = || {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.set_reuse_address(true).unwrap();
+        let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        socket.bind(&any.into()).unwrap();
+        let address = socket.local_addr().unwrap().as_socket().unwrap();
+        (socket, address)
+    };
+    let ((_listeners, address), (_nobodys, nobody)) = (keep(), keep());
+    polder::block_on(async {
+        let mut stage = Stage::new(Ground::Loopback, address, nobody);
+        let results = timeout(LIMIT, stage.run(calls)).await;
+        // No port is to rest in TIME_WAIT.
+        for stream in stage.ends.iter().filter_map(|it| it.stream.as_ref()) {
+            let _ = stream.set_linger(Some(Duration::ZERO));
+        }
+        results.unwrap_or_else(|_| panic!("loopback has not done {calls:?} within {LIMIT:?}"))
+    })
+}
+
+/// The results of a script's calls in a world.
+fn in_a_world(seed: u64, calls: &[Call]) -> Vec<String> {
+    let results = Arc::new(Mutex::new(Vec::new()));
+    let report = sim::run(seed, |_| {
+        let (calls, results) = (calls.to_vec(), results.clone());
+        async move {
+            let at = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+            let mut stage = Stage::new(Ground::World, at(7), at(1));
+            *results.lock().unwrap() = stage.run(&calls).await;
+        }
+    });
+    if let Some(failure) = report.failure {
+        return vec![failure];
+    }
+    let results = results.lock().unwrap();
+    results.clone()
+}
+
+/// The results on loopback, and in a world.
+fn both(seed: u64, calls: &[Call]) -> (Vec<String>, Vec<String>) {
+    (on_loopback(calls), in_a_world(seed, calls))
+}
+
+fn differs(seed: u64, calls: &[Call]) -> bool {
+    let (kernel, world) = both(seed, calls);
+    kernel != world
+}
+
+/// Leaves out what is not needed for a difference.
+fn shrink(seed: u64, mut calls: Vec<Call>) -> Vec<Call> {
+    let mut runs = 0;
+    let mut at = calls.len();
+    let mut was_shrunk = false;
+    while runs < SHRINKING {
+        if at == 0 {
+            if !std::mem::take(&mut was_shrunk) {
+                break;
+            }
+            at = calls.len();
+        }
+        at -= 1;
+        let mut fewer = calls.clone();
+        fewer.remove(at);
+        runs += 1;
+        if differs(seed, &fewer) {
+            (calls, was_shrunk) = (fewer, true);
+        }
+    }
+    calls
+}
+
+fn describe(seed: u64, calls: &[Call]) -> String {
+    let mut text = format!("script {seed}: the world is not like Linux\n");
+    let (kernel, world) = both(seed, calls);
+    if kernel == world {
+        text += "  (not each time: now it is)\n";
+    }
+    for (index, call) in calls.iter().enumerate() {
+        let (call, nothing) = (format!("{call:?}"), String::new());
+        let [kernel, world] = [&kernel, &world].map(|it| it.get(index).unwrap_or(&nothing));
+        text += &match kernel == world {
+            true => format!("  {call:<30} {kernel}\n"),
+            false => format!("  {call:<30} Linux: {kernel}; the world: {world}\n"),
+        };
+    }
+    text + &format!(
+        "  replay: POLDER_SCRIPT={seed} cargo test --features sim --test sim differential"
+    )
+}
+
+fn variable(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    let number = text.parse();
+    Some(number.unwrap_or_else(|_| panic!("{name} is not a number: {text:?}")))
+}
+
+#[test]
+fn calls_have_the_results_that_they_have_on_loopback() {
+    let (first, end) = match variable("POLDER_SCRIPT") {
+        Some(seed) => (seed, seed + 1),
+        None => (0, variable("POLDER_SCRIPTS").unwrap_or(SCRIPTS)),
+    };
+    let next = AtomicU64::new(first);
+    let (failure, seen) = (Mutex::new(None), Mutex::new(BTreeSet::new()));
+    let work = || {
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= end || failure.lock().unwrap().is_some() {
+                return;
+            }
+            let calls = script(seed);
+            let (kernel, world) = both(seed, &calls);
+            if kernel != world {
+                let text = describe(seed, &shrink(seed, calls));
+                failure.lock().unwrap().get_or_insert(text);
+            }
+            seen.lock().unwrap().extend(kernel);
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..JOBS {
+            scope.spawn(work);
+        }
+    });
+    if let Some(failure) = failure.into_inner().unwrap() {
+        panic!("{failure}");
+    }
+    let seen = seen.into_inner().unwrap();
+    if end - first >= SCRIPTS {
+        let missing: Vec<&&str> = KINDS.iter().filter(|it| !seen.contains(**it)).collect();
+        assert!(missing.is_empty(), "no script has come to {missing:?}");
+    }
+}

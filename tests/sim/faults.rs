@@ -1,0 +1,279 @@
+//! What a program sees of faults.
+
+use std::io::{ErrorKind, Result};
+use std::rc::Rc;
+
+use polder::event::Event;
+use polder::io::{AsyncReadExt, AsyncWriteExt};
+use polder::net::{Shutdown, TcpListener, TcpStream};
+use polder::sim::{self, Process, Sim};
+use polder::time::{now, sleep, timeout};
+
+use super::{ms, secs};
+
+async fn echo() {
+    let listener = TcpListener::bind("0.0.0.0:1").await.unwrap();
+    loop {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        polder::spawn(async move {
+            let mut bytes = [0; 4];
+            while stream.read_exact(&mut bytes).await.is_ok() {
+                if stream.write_all(&bytes).await.is_err() {
+                    break;
+                }
+            }
+        })
+        .detach();
+    }
+}
+
+async fn connected(sim: &Sim) -> Result<TcpStream> {
+    sim.host("echo").start(echo);
+    sleep(ms(1)).await;
+    TcpStream::connect("echo:1").await
+}
+
+async fn ask(stream: &mut TcpStream) -> Result<()> {
+    stream.write_all(b"ping").await?;
+    let mut bytes = [0; 4];
+    stream.read_exact(&mut bytes).await
+}
+
+#[test]
+fn a_connection_survives_a_cut_that_heals() {
+    sim::check(0..20, |sim| async move {
+        let mut stream = connected(&sim).await?;
+        ask(&mut stream).await?;
+        let cut = sim.cut(&["test"], &["echo"]);
+        assert!(timeout(secs(5), ask(&mut stream)).await.is_err());
+        drop(cut);
+        let mut bytes = [0; 4];
+        timeout(secs(10), stream.read_exact(&mut bytes)).await??;
+        timeout(secs(5), ask(&mut stream)).await?
+    });
+}
+
+#[test]
+fn a_cut_that_lasts_ends_the_connection_at_last() {
+    sim::check(0..3, |sim| async move {
+        let mut stream = connected(&sim).await?;
+        let _cut = sim.cut(&["test"], &["echo"]);
+        let start = now();
+        let error = ask(&mut stream).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+        let took = now() - start;
+        // tcp(7): 15 retransmissions, "between 13 and 30 minutes".
+        assert!(secs(13 * 60) < took && took < secs(30 * 60), "{took:?}");
+        Result::Ok(())
+    });
+}
+
+#[test]
+fn a_cut_in_one_direction_lets_the_other_through() {
+    sim::check(0..10, |sim| async move {
+        let mut stream = connected(&sim).await?;
+        ask(&mut stream).await?;
+        let cut = sim.cut(&["test"], &["echo"]).one_way();
+        // The SYN of the echo host arrives, and its acknowledgement does not.
+        assert!(timeout(secs(3), ask(&mut stream)).await.is_err());
+        drop(cut);
+        let cut = sim.cut(&["echo"], &["test"]).one_way();
+        sleep(secs(20)).await;
+        drop(cut);
+        let mut bytes = [0; 4];
+        timeout(secs(60), stream.read_exact(&mut bytes)).await??;
+        Result::Ok(())
+    });
+}
+
+#[test]
+fn what_is_held_arrives_when_it_is_released() {
+    sim::check(0..10, |sim| async move {
+        let mut stream = connected(&sim).await?;
+        ask(&mut stream).await?;
+        let hold = sim.hold(&["test"], &["echo"]);
+        assert!(timeout(ms(150), ask(&mut stream)).await.is_err());
+        drop(hold);
+        let mut bytes = [0; 4];
+        timeout(ms(20), stream.read_exact(&mut bytes)).await??;
+        Result::Ok(())
+    });
+}
+
+#[test]
+fn a_reset_reaches_both_sides() {
+    sim::check(0..10, |sim| async move {
+        let mut stream = connected(&sim).await?;
+        ask(&mut stream).await?;
+        sim.reset("test", "echo");
+        let reset = stream.read(&mut [0; 4]).await.unwrap_err();
+        assert_eq!(reset.kind(), ErrorKind::ConnectionReset);
+        Result::Ok(())
+    });
+}
+
+#[test]
+fn a_killed_peer_ends_its_connections_and_one_without_power_says_nothing() {
+    sim::check(0..10, |sim| async move {
+        let mut stream = connected(&sim).await?;
+        ask(&mut stream).await?;
+        sim.host("echo").kill();
+        assert_eq!(stream.read(&mut [0; 4]).await?, 0);
+        sim.host("echo").restart();
+        sleep(ms(1)).await;
+        let mut stream = TcpStream::connect("echo:1").await?;
+        ask(&mut stream).await?;
+        sim.host("echo").power_off();
+        assert!(
+            timeout(secs(3_000), stream.read(&mut [0; 4]))
+                .await
+                .is_err()
+        );
+        sim.host("echo").restart();
+        sleep(ms(1)).await;
+        // The machine knows nothing of the connection any more.
+        let reset = ask(&mut stream).await.unwrap_err();
+        assert_eq!(reset.kind(), ErrorKind::ConnectionReset);
+        Result::Ok(())
+    });
+}
+
+#[test]
+fn a_name_leads_to_its_host_after_a_while() {
+    sim::check(0..5, |sim| async move {
+        let host = sim.host("store");
+        let start = now();
+        let found = polder::net::resolve("store:80").await?;
+        assert_eq!(
+            (found.len(), found[0].ip(), found[0].port()),
+            (1, host.address(), 80)
+        );
+        assert!(now() > start);
+        let unknown = polder::net::resolve("nobody:80").await.unwrap_err();
+        assert_eq!(unknown.kind(), ErrorKind::NotFound);
+        Result::Ok(())
+    });
+}
+
+/// Reads what a test sends to it, when it is told to; until then it lets its window fill.
+async fn full(sim: &Sim) -> (Process<()>, TcpStream, Rc<Event>) {
+    let go = Rc::new(Event::new());
+    let wait = go.clone();
+    let reader = sim.host("reader").start(move || {
+        let wait = wait.clone();
+        async move {
+            let listener = TcpListener::bind("0.0.0.0:1").await.unwrap();
+            let (mut stream, _) = listener.accept().await.unwrap();
+            wait.wait().await;
+            let mut all = Vec::new();
+            stream.read_to_end(&mut all).await.unwrap();
+            assert_eq!(all.len(), 200_000);
+        }
+    });
+    sleep(ms(1)).await;
+    let mut stream = TcpStream::connect("reader:1").await.unwrap();
+    let bytes = vec![7; 200_000];
+    let mut rest = &bytes[..];
+    while let Ok(written) = timeout(secs(1), stream.write(rest)).await {
+        rest = &rest[written.unwrap()..];
+    }
+    assert_eq!(bytes.len() - rest.len(), 2 * 64 * 1024);
+    (reader, stream, go)
+}
+
+#[test]
+fn what_was_under_way_when_a_cut_began_arrives_soon_after_it_heals() {
+    sim::check(0..10, |sim| async move {
+        let mut stream = connected(&sim).await?;
+        ask(&mut stream).await?;
+        let cut = sim.cut(&["test"], &["echo"]);
+        let sent = vec![7; 64 * 1024];
+        stream.write_all(&sent).await?;
+        sleep(secs(10)).await;
+        drop(cut);
+        let mut bytes = vec![0; sent.len()];
+        timeout(secs(15), stream.read_exact(&mut bytes)).await??;
+        assert_eq!(bytes, sent);
+        Result::Ok(())
+    });
+}
+
+#[test]
+fn a_writer_at_a_closed_window_learns_that_its_reader_has_no_power() {
+    sim::check(0..5, |sim| async move {
+        let (reader, mut stream, _go) = full(&sim).await;
+        reader.power_off();
+        let late = stream.write_all(&[7; 100_000]).await.unwrap_err();
+        assert_eq!(late.kind(), ErrorKind::TimedOut);
+    });
+}
+
+#[test]
+fn a_writer_at_a_closed_window_learns_of_a_reset_that_was_lost() {
+    sim::check(0..5, |sim| async move {
+        let (reader, mut stream, _go) = full(&sim).await;
+        let cut = sim.cut(&["test"], &["reader"]);
+        reader.kill();
+        sleep(secs(5)).await;
+        drop(cut);
+        let reset = timeout(secs(60), stream.write_all(&[7; 100_000])).await;
+        assert_eq!(reset?.unwrap_err().kind(), ErrorKind::ConnectionReset);
+        Result::Ok(())
+    });
+}
+
+#[test]
+fn a_writer_goes_on_after_any_number_of_lost_window_updates() {
+    sim::check(0..5, |sim| async move {
+        let (reader, mut stream, go) = full(&sim).await;
+        let cut = sim.cut(&["test"], &["reader"]);
+        go.set();
+        sleep(secs(600)).await;
+        drop(cut);
+        let rest = vec![7; 200_000 - 2 * 64 * 1024];
+        timeout(secs(150), stream.write_all(&rest)).await??;
+        stream.shutdown(Shutdown::Write)?;
+        reader.finished().within(secs(60)).await;
+        Result::Ok(())
+    });
+}
+
+#[test]
+fn a_writer_waits_for_a_paused_reader_as_long_as_it_takes() {
+    sim::check(0..5, |sim| async move {
+        let (reader, mut stream, go) = full(&sim).await;
+        // What the reader says of its window is lost, often: it is asked for it again.
+        sim.link("test", "reader").loss(0.9);
+        let pause = reader.pause();
+        go.set();
+        sleep(secs(3_000)).await;
+        drop(pause);
+        sleep(secs(1)).await;
+        sim.link("test", "reader").loss(0.0);
+        let rest = vec![7; 200_000 - 2 * 64 * 1024];
+        timeout(secs(300), stream.write_all(&rest)).await??;
+        stream.shutdown(Shutdown::Write)?;
+        reader.finished().within(secs(60)).await;
+        Result::Ok(())
+    });
+}
+
+#[test]
+fn a_reset_reaches_both_sides_although_nothing_comes_through() {
+    sim::check(0..10, |sim| async move {
+        let listener = TcpListener::bind("0.0.0.0:1").await?;
+        let far = sim.host("far").start(|| async {
+            let mut stream = TcpStream::connect("test:1").await.unwrap();
+            stream.read(&mut [0; 4]).await.unwrap_err().kind()
+        });
+        let (mut stream, _) = listener.accept().await?;
+        sleep(secs(1)).await;
+        let _cut = sim.cut(&["test"], &["far"]);
+        sim.reset("far", "test");
+        let reset = stream.read(&mut [0; 4]).await.unwrap_err();
+        assert_eq!(reset.kind(), ErrorKind::ConnectionReset);
+        let kind = far.finished().within(secs(1)).await;
+        assert_eq!(kind, ErrorKind::ConnectionReset);
+        Result::Ok(())
+    });
+}

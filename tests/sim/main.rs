@@ -1,0 +1,19 @@
+//! The rules of simulated worlds, and programs with planted bugs that they find.
+
+mod determinism;
+#[cfg(target_os = "linux")]
+mod differential;
+mod faults;
+mod planted;
+mod tcp;
+mod world;
+
+use std::time::Duration;
+
+fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+fn secs(n: u64) -> Duration {
+    Duration::from_secs(n)
+}

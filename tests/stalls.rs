@@ -1,0 +1,243 @@
+//! Polls that take too long are told, with their task and what its thread does; and nothing else
+//! is.
+
+use std::future::pending;
+use std::rc::Rc;
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use polder::diagnostics::{Activity, Stall};
+use polder::time::sleep;
+use polder::{Backend, Handle, Runtime};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Well above what a busy machine takes from a thread.
+const OVER: Duration = Duration::from_millis(100);
+
+/// Long enough to be told also where many looks come too late to count.
+const LONG: Duration = Duration::from_millis(600);
+
+fn watched(backend: Backend, workers: usize, over: Duration) -> (Runtime, Receiver<Stall>) {
+    let (sender, stalls) = mpsc::channel();
+    let runtime = Runtime::builder()
+        .backend(backend)
+        .workers(workers)
+        .stalls(over, move |stall| drop(sender.send(stall.clone())))
+        .build()
+        .unwrap();
+    (runtime, stalls)
+}
+
+fn on_each(rule: impl Fn(Backend, usize)) {
+    for backend in Backend::available() {
+        for workers in [1, 2] {
+            rule(backend, workers);
+        }
+    }
+}
+
+/// Computes until it was told that it stalls. (It does not look at `stalls`, whose lock would put
+/// it to sleep.)
+fn compute_until(is_told: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !is_told() {
+        assert!(start.elapsed() < LIMIT, "nobody notices");
+        for _ in 0..10_000 {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+#[test]
+fn a_task_that_computes_is_told_while_it_does_and_when_it_goes_on() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    on_each(|backend, workers| {
+        let told = Arc::new(AtomicBool::new(false));
+        let (sender, stalls) = mpsc::channel();
+        let runtime = Runtime::builder()
+            .backend(backend)
+            .workers(workers)
+            .stalls(OVER, {
+                let told = told.clone();
+                move |stall| {
+                    told.store(true, Ordering::Relaxed);
+                    drop(sender.send(stall.clone()));
+                }
+            })
+            .build()
+            .unwrap();
+        let line = line!() + 1;
+        let task = runtime.spawn(async move { compute_until(|| told.load(Ordering::Relaxed)) });
+        let id = task.id();
+        runtime.block_on(task);
+        // (Others may have been interrupted for long.)
+        let of_task = |stalls: &Receiver<Stall>| loop {
+            let stall: Stall = stalls.recv_timeout(LIMIT).unwrap();
+            if stall.task.id == Some(id) {
+                break stall;
+            }
+        };
+        let stall = of_task(&stalls);
+        assert_eq!(stall.task.spawned_at.line(), line, "{stall:?}");
+        assert_eq!(stall.task.spawned_at.file(), file!(), "{stall:?}");
+        assert!(stall.lasted >= OVER && !stall.has_ended, "{stall:?}");
+        assert!(stall.worker < workers, "{stall:?}");
+        let computes = cfg!(any(target_os = "linux", target_os = "android"));
+        let computes = computes.then_some(Activity::Computes);
+        assert_eq!(stall.activity, computes, "{stall:?}");
+        let ended = of_task(&stalls);
+        assert!(ended.has_ended && ended.task == stall.task, "{ended:?}");
+        assert!(ended.lasted >= stall.lasted, "{ended:?}");
+        assert!(ended.activity.is_none(), "{ended:?}");
+    });
+}
+
+#[test]
+fn a_call_that_blocks_is_told_by_its_name() {
+    on_each(|backend, workers| {
+        let (runtime, stalls) = watched(backend, workers, OVER);
+        let task = runtime.spawn(async { thread::sleep(LONG) });
+        let id = task.id();
+        runtime.block_on(task);
+        let stall = stalls.recv_timeout(LIMIT).unwrap();
+        assert_eq!(stall.task.id, Some(id), "{stall:?}");
+        if cfg!(target_os = "linux") {
+            assert!(stall.to_string().contains("nanosleep"), "{stall}");
+        }
+    });
+}
+
+#[test]
+fn the_future_of_block_on_is_told_too_also_within_another_one() {
+    on_each(|backend, workers| {
+        let (runtime, stalls) = watched(backend, workers, OVER);
+        let line = line!() + 1;
+        runtime.block_on(async { thread::sleep(LONG) });
+        let stall = stalls.recv_timeout(LIMIT).unwrap();
+        assert_eq!(stall.task.id, None, "{stall:?}");
+        assert_eq!(stall.task.spawned_at.line(), line, "{stall:?}");
+        assert_eq!(
+            stall.worker,
+            runtime.metrics().workers.len() - 1,
+            "{stall:?}"
+        );
+        assert!(stalls.recv_timeout(LIMIT).unwrap().has_ended);
+        let line = line!() + 1;
+        let inner = async { runtime.block_on(async { thread::sleep(LONG) }) };
+        runtime.block_on(inner);
+        let stall = stalls.recv_timeout(LIMIT).unwrap();
+        assert_eq!(stall.task.spawned_at.line(), line, "{stall:?}");
+    });
+}
+
+/// Tasks that wait, work, yield, and drive their own runtime.
+#[test]
+fn nothing_is_told_where_nothing_stalls() {
+    const OVER: Duration = Duration::from_millis(400);
+    on_each(|backend, workers| {
+        let (runtime, stalls) = watched(backend, workers, OVER);
+        runtime.spawn(pending::<()>()).detach();
+        let handle = runtime.handle();
+        let runtime = Rc::new(runtime);
+        runtime.block_on(async {
+            let end = Instant::now() + OVER * 2;
+            let yields = handle.spawn(async move {
+                while Instant::now() < end {
+                    polder::future::yield_now().await;
+                }
+            });
+            let sleeps = handle.spawn(sleep(OVER * 2));
+            // Its own runtime is driven all the time, though within one poll of a task.
+            let own = runtime.clone();
+            let turns = runtime.spawn_local(async move {
+                let other = own.spawn_local(sleep(OVER * 2));
+                while !other.is_finished() {
+                    own.turn(Duration::ZERO);
+                }
+            });
+            let own = runtime.clone();
+            let nested = runtime.spawn_local(async move { own.block_on(sleep(OVER * 2)) });
+            yields.await;
+            sleeps.await;
+            turns.await;
+            nested.await;
+        });
+        let told: Vec<_> = stalls.try_iter().collect();
+        assert!(told.is_empty(), "on {backend} with {workers}: {told:?}");
+    });
+}
+
+#[test]
+fn a_function_that_panics_is_called_again_for_the_next_stall() {
+    let (sender, stalls) = mpsc::channel();
+    let runtime = Runtime::builder()
+        .stalls(OVER, move |stall| {
+            drop(sender.send(stall.clone()));
+            std::panic::resume_unwind(Box::new("on purpose"));
+        })
+        .build()
+        .unwrap();
+    for _ in 0..2 {
+        runtime.block_on(async { thread::sleep(LONG) });
+        assert!(!stalls.recv_timeout(LIMIT).unwrap().has_ended);
+        assert!(stalls.recv_timeout(LIMIT).unwrap().has_ended);
+    }
+}
+
+/// It is kept by what it is kept by: its own handle.
+#[test]
+fn a_function_that_keeps_a_handle_is_dropped_with_the_runtime() {
+    let (sender, stalls) = mpsc::channel();
+    let handle = Arc::new(OnceLock::<Handle>::new());
+    let runtime = Runtime::builder()
+        .stalls(OVER, {
+            let handle = handle.clone();
+            move |stall| {
+                let dump = handle.get().map(|handle| handle.dump().to_string());
+                drop(sender.send((stall.clone(), dump)));
+            }
+        })
+        .build()
+        .unwrap();
+    assert!(handle.set(runtime.handle()).is_ok());
+    drop(handle);
+    runtime.block_on(async { thread::sleep(LONG) });
+    let (stall, dump) = stalls.recv_timeout(LIMIT).unwrap();
+    assert!(!stall.has_ended, "{stall:?}");
+    assert!(dump.unwrap().contains("DOES NOT ANSWER"));
+    drop(runtime);
+    while stalls.recv_timeout(LIMIT).is_ok() {}
+    let gone = stalls.try_recv();
+    assert!(matches!(gone, Err(mpsc::TryRecvError::Disconnected)));
+}
+
+#[test]
+fn thresholds_without_measure_harm_nobody() {
+    for over in [Duration::MAX, Duration::ZERO] {
+        let (runtime, _stalls) = watched(Backend::default(), 1, over);
+        runtime.block_on(sleep(Duration::from_millis(5)));
+    }
+    // The thread is still there for others.
+    let (runtime, stalls) = watched(Backend::default(), 1, OVER);
+    runtime.block_on(async { thread::sleep(LONG) });
+    assert!(!stalls.recv_timeout(LIMIT).unwrap().has_ended);
+}
+
+/// The thread ends with the last runtime, and begins again with the next.
+#[test]
+fn runtimes_that_come_and_go_are_watched_each() {
+    for _ in 0..3 {
+        let (runtime, stalls) = watched(Backend::default(), 1, OVER);
+        runtime.block_on(async { thread::sleep(LONG) });
+        assert!(!stalls.recv_timeout(LIMIT).unwrap().has_ended);
+        drop(runtime);
+        // What tells is dropped with the runtime, though maybe not at once.
+        while stalls.recv_timeout(LIMIT).is_ok() {}
+        let gone = stalls.try_recv();
+        assert!(matches!(gone, Err(mpsc::TryRecvError::Disconnected)));
+    }
+}
