@@ -151,6 +151,14 @@ impl Pool {
         self.state.lock().queues[class as usize].limit = limit;
     }
 
+    /// How many jobs wait for a thread, and how many run, if the limit of their class is reached.
+    pub(crate) fn full(&self) -> Option<(usize, usize)> {
+        let state = self.state.lock();
+        let full = (state.queues.iter())
+            .find(|queue| !queue.jobs.is_empty() && queue.running >= queue.limit);
+        full.map(|queue| (queue.jobs.len(), queue.running))
+    }
+
     /// Queues `job` for a thread of the pool.
     ///
     /// # Errors
@@ -519,6 +527,21 @@ mod tests {
         for call in calls {
             assert_eq!(output(&call), Some(()));
         }
+    }
+
+    #[test]
+    fn it_is_full_when_jobs_wait_for_the_end_of_others() {
+        let pool = pool(1, 2);
+        let gate = Gate::default();
+        let calls = gate.calls(pool, Class::Call, 2);
+        pool.wait_until_started();
+        assert_eq!(pool.full(), None);
+        let more = gate.calls(pool, Class::Call, 3);
+        assert_eq!(pool.full(), Some((3, 2)));
+        gate.open();
+        pool.wait_until_empty();
+        assert_eq!(pool.full(), None);
+        drop((calls, more));
     }
 
     #[test]

@@ -12,6 +12,7 @@ use std::sync::{Arc, OnceLock, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use crate::diagnostics;
 use crate::poller::Backend;
 use crate::runtime::{Handle, Runtime};
 
@@ -83,7 +84,14 @@ fn within(
             drive(&|handle| drop(reported.set(handle)));
         })
         .unwrap_or_else(|error| panic!("{name}: cannot start a thread: {error}"));
-    if let Err(mpsc::RecvTimeoutError::Timeout) = receiver.recv_timeout(limit) {
+    // The dump says what has been so since the look before it.
+    let rest = diagnostics::look_before(limit);
+    let mut result = receiver.recv_timeout(limit - rest);
+    if let Err(mpsc::RecvTimeoutError::Timeout) = result {
+        handle.get().map(Handle::dump);
+        result = receiver.recv_timeout(rest);
+    }
+    if let Err(mpsc::RecvTimeoutError::Timeout) = result {
         if let Some(handle) = handle.get() {
             eprint!("{name}, on {backend}: {}", handle.dump());
         }

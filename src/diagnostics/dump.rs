@@ -5,6 +5,7 @@ use std::fmt::{self, Write};
 use std::panic::Location;
 use std::time::{Duration, Instant, SystemTime};
 
+use super::hints::{Clues, Hint, Unread};
 use super::sockets::{Described, describe};
 use crate::poller::Backend;
 use crate::reactor::{self, Direction, MAIN_FUTURE, SourceKind, SourceWait, now, since_tick};
@@ -57,6 +58,9 @@ pub struct Dump {
     /// How many tasks there are that nobody could tell: those that stay with a worker which has not
     /// answered or is not driven, those in their first poll, and those on the way to a worker.
     pub untold: usize,
+    /// What looks like a fault. Some are found only if there was a dump of this runtime before, a
+    /// second ago or more: see [`Hint`].
+    pub hints: Vec<Hint>,
 }
 
 /// What a worker is at.
@@ -90,7 +94,7 @@ pub enum WorkerState {
     /// The dump was taken on its thread, within this task, or between tasks.
     Here {
         /// The task.
-        task: Option<RunningTask>,
+        task: Option<TaskRef>,
     },
     /// No call drives it, nor does the foreign loop turn that it is embedded in: its tasks make no
     /// progress. Which ones they are is known on its thread only.
@@ -99,27 +103,27 @@ pub enum WorkerState {
     /// of `block_on`, a waker).
     Silent {
         /// The task.
-        task: Option<RunningTask>,
+        task: Option<TaskRef>,
         /// For how long, at most.
         since: Duration,
     },
 }
 
-/// A task that runs, or a future of [`block_on`](crate::block_on).
+/// Which task it is, or which future of [`block_on`](crate::block_on).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub struct RunningTask {
+pub struct TaskRef {
     /// Its id. `None` for a future of `block_on`, which is no task.
     pub id: Option<Id>,
     /// Where it was spawned, or where `block_on` was called.
     pub spawned_at: &'static Location<'static>,
 }
 
-impl RunningTask {
+impl TaskRef {
     /// From what a worker shows.
-    pub(super) fn new((id, spawned_at): (u64, &'static Location<'static>)) -> RunningTask {
+    pub(super) fn new((id, spawned_at): (u64, &'static Location<'static>)) -> TaskRef {
         let id = Id::from_u64(id).filter(|_| id != MAIN_FUTURE);
-        RunningTask { id, spawned_at }
+        TaskRef { id, spawned_at }
     }
 }
 
@@ -220,7 +224,7 @@ impl Dump {
         let now = now();
         let workers: Vec<WorkerDump> = (snapshot.workers.iter().enumerate())
             .map(|(index, record)| {
-                let task = record.running.map(RunningTask::new);
+                let task = record.running.map(TaskRef::new);
                 let since = since_tick(record.tick, now);
                 WorkerDump {
                     index,
@@ -236,19 +240,37 @@ impl Dump {
                 }
             })
             .collect();
+        let mut clues = Clues::default();
+        clues.unknown_waits = snapshot.unknown_waits;
         let mut tasks: Vec<TaskDump> = (snapshot.tasks.into_iter())
-            .map(|(worker, record)| task(shared, &workers, worker, record, now))
+            .map(|(worker, record)| task(shared, &workers, worker, record, now, &mut clues))
             .collect();
         // The oldest ids first: they are near the order of spawning.
         tasks.sort_by_key(|task| task.id);
         let told = tasks.iter().filter(|task| task.id.is_some()).count();
-        Dump {
+        let mut dump = Dump {
             at: SystemTime::now(),
             backend: shared.main().reactor.poller().backend(),
             workers,
             untold: live.saturating_sub(told),
             tasks,
-        }
+            hints: Vec::new(),
+        };
+        dump.hints = clues.hints(shared, &dump, now);
+        dump
+    }
+
+    /// Returns how many tasks there are, with those that are not told.
+    ///
+    /// ```
+    /// let runtime = polder::Runtime::new()?;
+    /// let task = runtime.spawn(std::future::pending::<()>());
+    /// assert_eq!(runtime.dump().task_count(), 1);
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn task_count(&self) -> usize {
+        let told = self.tasks.iter().filter(|task| task.id.is_some());
+        told.count() + self.untold
     }
 
     /// Returns the same as JSON: one object, on one line.
@@ -337,6 +359,11 @@ impl Dump {
             }
             out.push_str("]}");
         }
+        out.push_str("],\"hints\":[");
+        for (index, hint) in self.hints.iter().enumerate() {
+            out.push_str(if index > 0 { "," } else { "" });
+            hint.write_json(out)?;
+        }
         out.push_str("]}");
         Ok(())
     }
@@ -349,6 +376,7 @@ fn task(
     worker: Option<usize>,
     record: TaskRecord,
     now: Instant,
+    clues: &mut Clues,
 ) -> TaskDump {
     let on = worker.and_then(|index| workers.get(index));
     let runs = record.runs
@@ -362,14 +390,22 @@ fn task(
         _ if runs => TaskState::Running,
         Waits::Nothing if record.polls == 0 => TaskState::New,
         Waits::Nothing => TaskState::Ready,
+        Waits::WokenByItself => {
+            clues.woken_by_itself(record.id);
+            TaskState::Ready
+        }
         _ => TaskState::Waiting,
     };
     let mut waits_for = Vec::new();
     if state == TaskState::Waiting {
+        let task = TaskRef {
+            id: record.id,
+            spawned_at: record.site,
+        };
         let sources = record.sources.iter();
         waits_for.extend(sources.filter_map(|(worker, wait)| {
             let reactor = &shared.remotes().get(*worker)?.reactor;
-            (reactor.with_source(wait.token, |source| socket(source, wait))).flatten()
+            (reactor.with_source(wait.token, |source| socket(source, wait, task, clues))).flatten()
         }));
         waits_for.extend(record.timers.iter().map(|&due| Wait::Timer { due }));
         match record.waits {
@@ -395,7 +431,12 @@ fn task(
 ///
 /// What was seen is of the past by now: a task that was woken may have read, and wait again. So the
 /// source is asked once more, after the kernel was.
-fn socket(source: &reactor::Source, wait: &SourceWait) -> Option<Wait> {
+fn socket(
+    source: &reactor::Source,
+    wait: &SourceWait,
+    task: TaskRef,
+    clues: &mut Clues,
+) -> Option<Wait> {
     let descriptor = source.descriptor();
     let writes = wait.direction == Direction::Write;
     let mut ready_unread = false;
@@ -417,8 +458,18 @@ fn socket(source: &reactor::Source, wait: &SourceWait) -> Option<Wait> {
             ..describe(descriptor)
         },
     };
+    let number = descriptor.as_raw_descriptor() as i64;
+    if ready_unread {
+        clues.unread(Unread {
+            task,
+            descriptor: number,
+            peer: peer.clone(),
+            source: wait.source,
+            spent: source.snapshot(wait.direction).spent(),
+        });
+    }
     Some(Wait::Socket {
-        descriptor: descriptor.as_raw_descriptor() as i64,
+        descriptor: number,
         kind,
         writes,
         local,
@@ -575,7 +626,7 @@ impl Wait {
 }
 
 /// Names and addresses come from users and peers: nothing in them reaches a terminal as it is.
-fn write_json_text(out: &mut String, text: &str) -> fmt::Result {
+pub(super) fn write_json_text(out: &mut String, text: &str) -> fmt::Result {
     out.push('"');
     for character in text.chars() {
         match character {
@@ -598,7 +649,7 @@ fn write_json_text(out: &mut String, text: &str) -> fmt::Result {
 }
 
 /// A duration to the unit that matters.
-struct Brief(Duration);
+pub(super) struct Brief(pub(super) Duration);
 
 impl fmt::Display for Brief {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -611,7 +662,7 @@ impl fmt::Display for Brief {
     }
 }
 
-impl fmt::Display for RunningTask {
+impl fmt::Display for TaskRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.id {
             Some(id) => write!(f, "task {id}, spawned at {}", self.spawned_at),
@@ -642,12 +693,11 @@ impl fmt::Display for WorkerState {
 impl fmt::Display for Dump {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let at = self.at.duration_since(SystemTime::UNIX_EPOCH);
-        let tasks = self.tasks.iter().filter(|task| task.id.is_some()).count();
         writeln!(
             f,
             "polder: {}, {}, on {}, at {:.3} s of Unix time",
             Count(self.workers.len(), "worker"),
-            Count(tasks + self.untold, "task"),
+            Count(self.task_count(), "task"),
             self.backend,
             at.unwrap_or_default().as_secs_f64()
         )?;
@@ -692,19 +742,22 @@ impl fmt::Display for Dump {
                 Brief(longest)
             )?;
         }
-        match self.untold {
-            0 => Ok(()),
-            untold => writeln!(
+        if self.untold > 0 {
+            writeln!(
                 f,
                 "  {} not told: of a worker that does not answer or is not driven, or on the way",
-                Count(untold, "task")
-            ),
+                Count(self.untold, "task")
+            )?;
         }
+        for hint in &self.hints {
+            writeln!(f, "hint: {hint}")?;
+        }
+        Ok(())
     }
 }
 
 /// So many of something.
-struct Count(usize, &'static str);
+pub(super) struct Count(pub(super) usize, pub(super) &'static str);
 
 impl fmt::Display for Count {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -714,6 +767,13 @@ impl fmt::Display for Count {
 }
 
 impl TaskDump {
+    pub(super) fn reference(&self) -> TaskRef {
+        TaskRef {
+            id: self.id,
+            spawned_at: self.spawned_at,
+        }
+    }
+
     fn title(&self) -> String {
         let Some(id) = self.id else {
             return "block_on".into();

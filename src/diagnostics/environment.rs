@@ -166,14 +166,7 @@ impl DumpSetting {
     /// Prints a dump of each runtime.
     fn dump(&self, why: &str) {
         let mut text = format!("{FIRST_WORDS} {}, {why}\n", std::process::id());
-        let runtimes = observer().and_then(|it| it.runtimes.as_ref());
-        let runtimes: Vec<Arc<Shared>> = match runtimes {
-            Some(runtimes) => runtimes.lock().iter().filter_map(Weak::upgrade).collect(),
-            None => Vec::new(),
-        };
-        // (Handles keep the memory of those that were dropped.)
-        let is_open = |runtime: &Arc<Shared>| !runtime.main().reactor.is_closed();
-        let runtimes: Vec<_> = runtimes.into_iter().filter(is_open).collect();
+        let runtimes = open_runtimes();
         if runtimes.is_empty() {
             text.push_str("polder: there is no runtime\n");
         }
@@ -191,12 +184,31 @@ impl DumpSetting {
     }
 }
 
+/// Those whose dumps are printed.
+fn open_runtimes() -> Vec<Arc<Shared>> {
+    let runtimes = observer().and_then(|it| it.runtimes.as_ref());
+    let mut runtimes: Vec<Arc<Shared>> = match runtimes {
+        Some(runtimes) => runtimes.lock().iter().filter_map(Weak::upgrade).collect(),
+        None => Vec::new(),
+    };
+    // (Handles keep the memory of those that were dropped.)
+    runtimes.retain(|runtime| !runtime.main().reactor.is_closed());
+    runtimes
+}
+
 /// Starts the thread that prints. A signal is caught before this returns: it would end the process.
 fn start(setting: DumpSetting) -> io::Result<()> {
+    let start = Instant::now();
     let thread = thread::Builder::new().name("polder-dump".into());
     match setting.moment {
         Moment::After(time) => thread.spawn(move || {
-            thread::sleep(time);
+            // The dump says what has been so since the look before it.
+            let look = time.saturating_sub(super::look_before(time));
+            thread::sleep(look);
+            for runtime in open_runtimes() {
+                Dump::of(&runtime, None, PATIENCE);
+            }
+            thread::sleep(time.saturating_sub(start.elapsed()));
             setting.dump(&format!("{time:?} after its first runtime was built"));
         })?,
         #[cfg(all(unix, feature = "signal"))]

@@ -4,7 +4,7 @@
 //! return numbers, which are always counted, at next to no cost: see [`Metrics`].
 //!
 //! [`Runtime::dump`](crate::Runtime::dump) and [`Handle::dump`](crate::Handle::dump) tell what each
-//! task waits for: see [`Dump`].
+//! task waits for: see [`Dump`]; and what looks like a fault: see [`Hint`].
 //!
 //! [`Builder::stalls`](crate::runtime::Builder::stalls) has polls reported that take too long: see
 //! [`Stall`].
@@ -30,17 +30,20 @@
 mod dump;
 #[cfg(feature = "environment")]
 mod environment;
+mod hints;
 mod metrics;
 mod sockets;
 mod watchdog;
 
-pub use dump::{Dump, RunningTask, TaskDump, TaskState, Wait, WorkerDump, WorkerState};
+pub use dump::{Dump, TaskDump, TaskRef, TaskState, Wait, WorkerDump, WorkerState};
+pub use hints::Hint;
 pub use metrics::{Histogram, Metrics, WorkerMetrics};
 pub(crate) use watchdog::Watch;
 pub use watchdog::{Activity, Stall};
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::scheduler::Shared;
 
@@ -61,4 +64,12 @@ pub(crate) fn observe(shared: Shared, watch: Option<Watch>) -> io::Result<Arc<Sh
     #[cfg(feature = "environment")]
     environment::note_runtime(&shared);
     Ok(shared)
+}
+
+/// How long before a dump that is taken at a time of its own another one is taken, so that it can
+/// give hints: see `hints`.
+pub(crate) fn look_before(time: Duration) -> Duration {
+    /// Beside what hints take for long: see `hints::LONG_UNREAD`.
+    const LOOK_BEFORE: Duration = Duration::from_millis(1_200);
+    LOOK_BEFORE.min(time / 2)
 }

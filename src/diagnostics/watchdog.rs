@@ -20,7 +20,7 @@ use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::dump::RunningTask;
+use super::dump::TaskRef;
 use crate::reactor::Beat;
 use crate::scheduler::Shared;
 use crate::sync::{Mutex, contain};
@@ -45,7 +45,7 @@ pub struct Stall {
     /// The worker.
     pub worker: usize,
     /// The task that is polled, or the future of `block_on`.
-    pub task: RunningTask,
+    pub task: TaskRef,
     /// For how long, at least. It is known as exactly as half of the threshold.
     pub lasted: Duration,
     /// The poll is over. Otherwise it goes on.
@@ -75,7 +75,7 @@ impl Stall {
     fn new(worker: usize, poll: &Beat, lasted: Duration, has_ended: bool) -> Stall {
         Stall {
             worker,
-            task: RunningTask::new(poll.task),
+            task: TaskRef::new(poll.task),
             lasted,
             has_ended,
             activity: None,

@@ -67,6 +67,11 @@ impl Snapshot {
         self.events != self.spent
     }
 
+    /// Up to which event the readiness was used up.
+    pub(crate) fn spent(self) -> u32 {
+        self.spent
+    }
+
     /// Whether a hang-up, an error or urgent data was reported, ever, or may have gone unreported:
     /// then a read that fills less than was asked for says nothing about the next one.
     #[inline]

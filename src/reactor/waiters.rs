@@ -100,55 +100,63 @@ impl Waiter {
 /// writer who wait by turns allocate nothing.)
 #[derive(Debug, Default)]
 struct Queue {
-    /// By id.
-    futures: BTreeMap<u32, Waker>,
-    /// By arrival.
-    handles: BTreeMap<u64, Waker>,
+    /// Futures by their ids, and handles behind them, by arrival.
+    waiters: BTreeMap<u64, Waker>,
     /// When each handle has arrived, by id.
-    arrivals: BTreeMap<u32, u64>,
+    arrivals: BTreeMap<u64, u64>,
     arrived: u64,
 }
 
+/// The places of handles are above this one, and those of futures below.
+const FIRST_HANDLE: u64 = WaiterId::HANDLE as u64;
+
 impl Queue {
-    fn get(&mut self, id: WaiterId) -> Option<&mut Waker> {
+    /// Where the waiter is in the order.
+    fn place(&self, id: WaiterId) -> Option<u64> {
         match id.is_handle() {
-            true => self.handles.get_mut(self.arrivals.get(&id.0)?),
-            false => self.futures.get_mut(&id.0),
+            true => self.arrivals.get(&id.0.into()).copied(),
+            false => Some(id.0.into()),
         }
+    }
+
+    fn get(&mut self, id: WaiterId) -> Option<&mut Waker> {
+        self.waiters.get_mut(&self.place(id)?)
     }
 
     fn add(&mut self, id: WaiterId, waker: Waker) {
+        let mut place = id.0.into();
         if id.is_handle() {
             self.arrived += 1;
-            self.arrivals.insert(id.0, self.arrived);
-            self.handles.insert(self.arrived, waker);
-        } else {
-            self.futures.insert(id.0, waker);
+            place = FIRST_HANDLE + self.arrived;
+            self.arrivals.insert(id.0.into(), place);
         }
+        self.waiters.insert(place, waker);
     }
 
     fn remove(&mut self, id: WaiterId) -> Option<Waker> {
-        match id.is_handle() {
-            true => self.handles.remove(&self.arrivals.remove(&id.0)?),
-            false => self.futures.remove(&id.0),
+        let place = self.place(id)?;
+        if id.is_handle() {
+            self.arrivals.remove(&id.0.into());
         }
+        self.waiters.remove(&place)
     }
 
     fn len(&self) -> usize {
-        self.futures.len() + self.handles.len()
+        self.waiters.len()
     }
 
     /// Takes out everyone, in the order in which they are to be woken.
     fn take(&mut self, wakers: &mut Vec<Waker>) {
-        while let Some((_, waker)) = self.futures.pop_first() {
-            wakers.push(waker);
-        }
         while self.arrivals.pop_first().is_some() {}
-        let first = self.handles.pop_first();
-        while let Some((_, waker)) = self.handles.pop_first() {
-            wakers.push(waker);
+        let mut first_handle = None;
+        while let Some((place, waker)) = self.waiters.pop_first() {
+            if place > FIRST_HANDLE && first_handle.is_none() {
+                first_handle = Some(waker);
+            } else {
+                wakers.push(waker);
+            }
         }
-        wakers.extend(first.map(|(_, waker)| waker));
+        wakers.extend(first_handle);
     }
 }
 
@@ -283,8 +291,7 @@ impl Waiters {
         }
         let queues = self.several.iter().flat_map(|queues| &**queues);
         for (queue, direction) in queues.zip([Direction::Read, Direction::Write]) {
-            let wakers = queue.futures.values().chain(queue.handles.values());
-            wakers.for_each(|waker| f(waker, direction, true));
+            (queue.waiters.values()).for_each(|waker| f(waker, direction, true));
         }
     }
 

@@ -441,28 +441,32 @@ impl Runtime {
         self.worker.next_timeout()
     }
 
-    /// Drives the runtime until no task is left, for at most `timeout`, and drops it. Returns how
-    /// many tasks were cancelled. Like any drop of a runtime, it waits for tasks that pool workers
-    /// are just running.
+    /// Drives the runtime until no task is left, for at most `timeout`, and drops it. Returns who
+    /// was left, and is cancelled: the last [`dump`](Self::dump), which says what each task waited
+    /// for. Like any drop of a runtime, it waits for tasks that pool workers are just running.
     ///
     /// ```
     /// use std::time::Duration;
     ///
     /// let runtime = polder::Runtime::new()?;
     /// runtime.spawn(async { println!("finishing") }).detach();
-    /// runtime.spawn(std::future::pending::<()>()).detach();
-    /// assert_eq!(runtime.shutdown(Duration::from_millis(10)), 1);
+    /// runtime.spawn_named("stuck", std::future::pending::<()>()).detach();
+    /// let left = runtime.shutdown(Duration::from_millis(10));
+    /// if left.task_count() > 0 {
+    ///     eprint!("cancelled: {left}");
+    /// }
+    /// assert!(left.to_string().contains("stuck"));
     /// # std::io::Result::Ok(())
     /// ```
     ///
     /// If the kernel can no longer be waited on, it drops the runtime at once.
     #[doc(alias("shutdown_timeout", "shutdown_background"))]
-    pub fn shutdown(self, timeout: Duration) -> usize {
+    pub fn shutdown(self, timeout: Duration) -> Dump {
         let run = || self.worker.run(now().checked_add(timeout));
         if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
             drop(panic); // The message, which was printed.
         }
-        self.shared().live_tasks()
+        self.dump()
     }
 }
 

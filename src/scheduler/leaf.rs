@@ -33,6 +33,8 @@ pub(crate) enum Leaf {
 pub(crate) enum Waits {
     /// It is ready, or running, or new.
     Nothing,
+    /// It is ready, since it was woken while it ran.
+    WokenByItself,
     /// No leaf has said anything.
     Unknown,
     For(Leaf),
@@ -44,6 +46,7 @@ const KIND: u32 = 60;
 impl Leaf {
     pub(super) const NOTHING: u64 = 0;
     pub(super) const UNKNOWN: u64 = 1 << KIND;
+    pub(super) const WOKEN_BY_ITSELF: u64 = 15 << KIND;
 
     fn encode(self) -> u64 {
         let (kind, which) = match self {
@@ -77,6 +80,7 @@ impl Waits {
             7 => Leaf::Lookup,
             #[cfg(feature = "signal")]
             8 => Leaf::Signal(which),
+            15 => return Waits::WokenByItself,
             _ => return Waits::Unknown,
         })
     }
@@ -143,5 +147,7 @@ mod tests {
         }
         assert_eq!(Waits::decode(Leaf::NOTHING), Waits::Nothing);
         assert_eq!(Waits::decode(Leaf::UNKNOWN), Waits::Unknown);
+        let woken = Waits::decode(Leaf::WOKEN_BY_ITSELF);
+        assert_eq!(woken, Waits::WokenByItself);
     }
 }

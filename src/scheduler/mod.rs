@@ -69,7 +69,7 @@ pub(crate) use local::Local;
 pub(crate) use owned::{OwnedKey, bind, task_ended};
 pub(crate) use resolver::{BoxedLookup, Resolver};
 pub(crate) use shared::{Remote, Shared};
-pub(crate) use snapshot::{PATIENCE, SharedSnapshot, State, TaskRecord, WorkerSnapshot};
+pub(crate) use snapshot::{Earlier, PATIENCE, SharedSnapshot, State, TaskRecord, WorkerSnapshot};
 pub(crate) use worker::Worker;
 
 /// What every task has beside its future.
@@ -224,10 +224,14 @@ impl Meta {
         self.polled.store(tick, Ordering::Relaxed);
     }
 
-    /// It was woken, and waits for nothing any more.
+    /// It was woken, maybe while it ran, and waits for nothing any more.
     #[inline]
-    fn set_ready(&self) {
-        self.waits_for.store(Leaf::NOTHING, Ordering::Relaxed);
+    fn set_ready(&self, while_running: bool) {
+        let word = match while_running {
+            true => Leaf::WOKEN_BY_ITSELF,
+            false => Leaf::NOTHING,
+        };
+        self.waits_for.store(word, Ordering::Relaxed);
     }
 
     #[inline]
@@ -268,7 +272,7 @@ impl run_queue::Item for Runnable {
 /// The schedule function of every task, called for a wake on any thread, and for a new task.
 /// `async-task` does not call it again until the task has run.
 pub(crate) fn schedule(runnable: Runnable, info: ScheduleInfo) {
-    runnable.metadata().set_ready();
+    runnable.metadata().set_ready(info.woken_while_running);
     let remote = with_current(|current| match current {
         Some(Current { local, .. }) if local.is_worker_of(runnable.metadata()) => {
             local.schedule(runnable, info.woken_while_running);

@@ -52,7 +52,7 @@ use super::owned::MovableTasks;
 use super::request::Requests;
 use super::resolver::Resolver;
 use super::run_queue::RunQueue;
-use super::{MOVABLE, NONE, Runnable, TaskRecord, WorkerSnapshot};
+use super::{Earlier, MOVABLE, NONE, Runnable, TaskRecord, WorkerSnapshot};
 use crate::reactor::{Beat, Reactor};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering, fence};
@@ -83,6 +83,7 @@ pub(crate) struct Shared {
     resolver: Mutex<Option<Resolver>>,
     /// A watchdog looks at its polls: see `diagnostics::watchdog`.
     is_watched: bool,
+    earlier: Mutex<Option<Arc<Earlier>>>,
 }
 
 /// What every thread can reach of one worker. On cache lines of its own, since the ones beside it
@@ -353,7 +354,18 @@ impl Shared {
             watchers: AtomicUsize::new(0),
             resolver: Mutex::new(None),
             is_watched: false,
+            earlier: Mutex::new(None),
         }
+    }
+
+    /// What the dump before has left.
+    pub(crate) fn earlier(&self) -> Option<Arc<Earlier>> {
+        self.earlier.lock().clone()
+    }
+
+    /// For the next dump.
+    pub(crate) fn set_earlier(&self, earlier: Earlier) {
+        *self.earlier.lock() = Some(Arc::new(earlier));
     }
 
     /// Its polls are to be watched.

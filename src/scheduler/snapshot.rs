@@ -154,6 +154,15 @@ impl Wakers {
         }
     }
 
+    /// Whose they are that are left, and wait.
+    fn left(self) -> impl Iterator<Item = usize> {
+        let is_waited_for =
+            |of_waker: &Vec<(usize, SourceWait)>| of_waker.iter().any(|(_, wait)| wait.is_waiting);
+        let sources = (self.sources.into_iter()).filter(move |(_, waits)| is_waited_for(waits));
+        let timers = self.timers.into_keys();
+        sources.map(|(waker, _)| waker).chain(timers)
+    }
+
     /// Gives a task what is its own. A source that two workers serve is there twice.
     fn assign(&mut self, task: &mut TaskRecord) {
         if task.waker != 0 {
@@ -214,6 +223,23 @@ pub(crate) struct SharedSnapshot {
     pub(crate) workers: Vec<WorkerRecord>,
     /// With the index of the worker, unless nobody has taken the task yet.
     pub(crate) tasks: Vec<(Option<usize>, TaskRecord)>,
+    /// How many sources and timers will wake whom nobody knows: not a task, but what a task has
+    /// wrapped its waker in.
+    pub(crate) unknown_waits: usize,
+}
+
+/// What a dump leaves for the next one, which so knows what has not changed: see
+/// `diagnostics::hints`.
+#[derive(Debug)]
+pub(crate) struct Earlier {
+    pub(crate) at: Instant,
+    /// Sources that were readable while nobody waited for them, by address: since when, and how
+    /// much of their readiness was used up.
+    pub(crate) unread: HashMap<usize, (Instant, u32)>,
+    /// How often each task was polled that was ready then.
+    pub(crate) ready: HashMap<u64, u32>,
+    /// The worker that had all of those, if one had.
+    pub(crate) burdened: Option<usize>,
 }
 
 impl SharedSnapshot {
@@ -259,15 +285,18 @@ impl SharedSnapshot {
         }
         // What is being polled waits for nothing, whatever was noted before.
         let mut running = running_tasks(shared);
+        let mut assigned = HashSet::new();
         let mut tasks = Vec::new();
         for (_, remote) in pools() {
             for (worker, mut task) in remote.movable_tasks().records() {
                 if before.get(&task.waker).copied() == task.id {
                     wakers.assign(&mut task);
+                    assigned.insert(task.waker);
                 }
                 tasks.push((Some(worker), task));
             }
         }
+        let mut left: Vec<usize> = wakers.left().collect();
         running.extend(running_tasks(shared));
         for (_, task) in &mut tasks {
             task.runs = task.id.is_some_and(|id| running.contains(&id.as_u64()));
@@ -299,11 +328,18 @@ impl SharedSnapshot {
                 wakers.add_timers(snapshot.timers);
                 for mut task in snapshot.tasks {
                     wakers.assign(&mut task);
+                    assigned.insert(task.waker);
                     tasks.push((Some(index), task));
                 }
+                left.extend(wakers.left());
             }
         }
-        SharedSnapshot { workers, tasks }
+        left.retain(|waker| !assigned.contains(waker));
+        SharedSnapshot {
+            workers,
+            tasks,
+            unknown_waits: left.len(),
+        }
     }
 }
 

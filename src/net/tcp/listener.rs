@@ -168,7 +168,9 @@ impl TcpListener {
     /// Waits for a connection.
     ///
     /// Any number of tasks may wait at once; each connection goes to one of them. A connection
-    /// that its peer aborted in the queue is skipped.
+    /// that its peer has aborted in the queue is skipped where the system says so (`ECONNABORTED`).
+    /// Linux hands it out: the first read gives what was sent before, or
+    /// [`ConnectionReset`](io::ErrorKind::ConnectionReset).
     ///
     /// ```
     /// use polder::net::{TcpListener, TcpStream};

@@ -210,6 +210,11 @@ impl TcpStream {
     /// Shuts down reading, writing, or both. After writing is shut down the peer sees the end of
     /// file.
     ///
+    /// What happens to bytes that come after reading was shut down depends on the platform. Linux
+    /// still delivers them: a read returns zero only while there is none. After both directions
+    /// were shut down it answers them with a reset. Elsewhere they may be discarded. A connection
+    /// that is not to be read any more is better dropped.
+    ///
     /// ```
     /// use polder::io::AsyncReadExt;
     /// use polder::net::Shutdown;

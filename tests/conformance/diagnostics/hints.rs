@@ -1,0 +1,352 @@
+//! What a dump gives hints of: each fault, planted, and what looks like it and is none.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Wake, Waker};
+use std::thread;
+use std::time::Duration;
+
+use polder::diagnostics::{Dump, Hint, TaskRef, TaskState, WorkerState};
+use polder::event::Event;
+use polder::io::{AsyncReadExt, AsyncWriteExt};
+use polder::net::{TcpListener, TcpStream};
+use polder::task::Id;
+use polder::time::sleep;
+use polder::{Handle, Runtime, Task, future};
+
+use crate::support::{
+    eventually, on_every_backend, on_every_backend_alone, on_every_backend_with_several, runtime,
+    runtime_of, sized,
+};
+
+/// Longer than any test takes.
+const LONG: Duration = Duration::from_secs(3_600);
+
+/// How often what is no fault is looked at.
+const LOOKS: usize = 200;
+
+/// Drives the runtime, with what `plant` has spawned, while `look` takes dumps on another thread.
+fn while_driven<T>(runtime: &Runtime, look: impl FnOnce(&Handle) -> T + Send + 'static) -> T
+where
+    T: Send + 'static,
+{
+    let handle = runtime.handle();
+    let end = Arc::new(Event::new());
+    let thread = thread::spawn({
+        let end = end.clone();
+        move || {
+            let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| look(&handle)));
+            end.set();
+            found
+        }
+    });
+    runtime.block_on(end.wait());
+    match thread.join().unwrap() {
+        Ok(found) => found,
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+}
+
+/// The hint of a kind that comes, sooner or later.
+fn hint(handle: &Handle, is_meant: impl Fn(&Hint) -> bool) -> Hint {
+    let mut found = None;
+    let mut last = None;
+    eventually("there is a hint", || {
+        let dump = handle.dump();
+        found = dump.hints.iter().find(|hint| is_meant(hint)).cloned();
+        if found.is_some() {
+            let (text, json) = (dump.to_string(), dump.json());
+            assert!(text.contains("\nhint: "), "{text}");
+            assert!(json.contains(r#""hints":[{"kind":""#), "{json}");
+        }
+        last = Some(dump);
+        found.is_some()
+    });
+    found.expect("it was found")
+}
+
+/// A number of dumps, none of which has a hint. All of `tasks` tasks wait in each.
+fn no_hint(handle: &Handle, tasks: usize) {
+    eventually("all tasks wait", || {
+        let dump = handle.dump();
+        dump.tasks.len() == tasks + 1
+            && (dump.tasks.iter()).all(|task| task.state == TaskState::Waiting)
+    });
+    for _ in 0..LOOKS {
+        let dump = handle.dump();
+        assert!(dump.hints.is_empty(), "{dump}");
+    }
+}
+
+fn ids(tasks: &[TaskRef]) -> Vec<Id> {
+    tasks.iter().filter_map(|task| task.id).collect()
+}
+
+#[test]
+fn tasks_that_nothing_will_wake_are_told() {
+    on_every_backend(|backend| {
+        let runtime = runtime(backend);
+        let event = Arc::new(Event::new());
+        let waits = runtime.spawn({
+            let event = event.clone();
+            async move { event.wait().await }
+        });
+        // The future of `block_on` waits for another thread.
+        let hint = while_driven(&runtime, |handle| {
+            hint(handle, |hint| matches!(hint, Hint::NothingWakes { .. }))
+        });
+        assert_eq!(hint, Hint::NothingWakes { tasks: 2 });
+        drop(waits);
+    });
+}
+
+/// What another crate makes of a waker, to know who is to be polled.
+struct Wrapped(Waker);
+
+impl Wake for Wrapped {
+    fn wake(self: Arc<Self>) {
+        self.0.wake_by_ref();
+    }
+}
+
+/// A timer, a timer behind the waker of another crate, and a socket.
+#[test]
+fn tasks_that_a_timer_or_a_socket_will_wake_are_no_hint() {
+    on_every_backend_alone(|backend| {
+        let runtime = runtime(backend);
+        let timer = runtime.spawn(sleep(LONG));
+        while_driven(&runtime, |handle| no_hint(handle, 1));
+        drop(timer);
+        let wrapped = runtime.spawn(async {
+            let mut timer = pin!(sleep(LONG));
+            future::poll_fn(|cx| {
+                let waker = Waker::from(Arc::new(Wrapped(cx.waker().clone())));
+                timer.as_mut().poll(&mut Context::from_waker(&waker))
+            })
+            .await;
+        });
+        while_driven(&runtime, |handle| no_hint(handle, 1));
+        drop(wrapped);
+        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+        let accepts = runtime.spawn(async move { drop(listener.accept().await) });
+        while_driven(&runtime, |handle| no_hint(handle, 1));
+        drop(accepts);
+    });
+}
+
+/// A future that would read is neither polled nor dropped. (With one worker: where a task has moved
+/// since it last waited, its waker is not kept.)
+#[test]
+fn what_nobody_reads_is_told_with_its_peer_and_since_when() {
+    on_every_backend_alone(|backend| {
+        let runtime = runtime(backend);
+        let (mut near, mut far) = runtime.block_on(connection());
+        let peer = near.local_addr().unwrap();
+        let stuck = runtime.spawn(async move {
+            let mut byte = [0];
+            far.read_exact(&mut byte).await.unwrap();
+            let mut read = far.read(&mut byte);
+            assert!(future::poll_once(&mut read).await.is_none());
+            future::pending::<()>().await;
+        });
+        let writes = runtime.spawn(async move {
+            near.write_all(&[1]).await.unwrap();
+            sleep(Duration::from_millis(50)).await;
+            near.write_all(&[2]).await.unwrap();
+            sleep(LONG).await;
+        });
+        let hint = while_driven(&runtime, |handle| {
+            hint(handle, |hint| matches!(hint, Hint::Unread { .. }))
+        });
+        let Hint::Unread {
+            task,
+            peer: told,
+            since,
+            ..
+        } = &hint
+        else {
+            unreachable!("{hint}")
+        };
+        assert_eq!(task.id, Some(stuck.id()));
+        assert!(told.as_ref().unwrap().contains(&peer.to_string()), "{hint}");
+        assert!(*since >= Duration::from_secs(1));
+        let text = hint.to_string();
+        assert!(text.contains(file!()), "{text}");
+        drop(writes);
+    });
+}
+
+/// Reads, does something else while its peer sends on, and reads again.
+#[test]
+fn what_is_read_late_is_no_hint() {
+    on_every_backend_alone(|backend| {
+        let runtime = runtime(backend);
+        let (mut near, mut far) = runtime.block_on(connection());
+        let stop = Arc::new(AtomicBool::new(false));
+        let reads = runtime.spawn(async move {
+            let mut byte = [0];
+            loop {
+                far.read_exact(&mut byte).await.unwrap();
+                sleep(Duration::from_millis(300)).await;
+            }
+        });
+        let writes = runtime.spawn(async move {
+            loop {
+                near.write_all(&[1]).await.unwrap();
+                sleep(Duration::from_millis(100)).await;
+            }
+        });
+        while_driven(&runtime, |handle| {
+            for _ in 0..40 {
+                let dump = handle.dump();
+                assert!(dump.hints.is_empty(), "{dump}");
+                thread::sleep(Duration::from_millis(50));
+            }
+        });
+        stop.store(true, Ordering::Relaxed);
+        drop((reads, writes));
+    });
+}
+
+async fn connection() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (near, far) = future::zip(TcpStream::connect(address), listener.accept()).await;
+    (near.unwrap(), far.unwrap().0)
+}
+
+/// Where a task is handed another one.
+type Slot = Arc<Mutex<Option<Task<()>>>>;
+
+/// A task that awaits what it is handed, once it is told that it was.
+fn awaits(runtime: &Runtime) -> (Task<()>, Slot, Arc<Event>) {
+    let (slot, go): (Slot, Arc<Event>) = Default::default();
+    let task = runtime.spawn({
+        let (slot, go) = (slot.clone(), go.clone());
+        async move {
+            go.wait().await;
+            let task: Option<Task<()>> = slot.lock().unwrap().take();
+            task.expect("it was handed").await;
+        }
+    });
+    (task, slot, go)
+}
+
+#[test]
+fn tasks_that_await_each_other_are_told_in_their_order() {
+    on_every_backend(|backend| {
+        let runtime = runtime(backend);
+        let made: Vec<_> = (0..3).map(|_| awaits(&runtime)).collect();
+        let order: Vec<Id> = made.iter().map(|it| it.0.id()).collect();
+        let (tasks, rest): (Vec<_>, Vec<_>) =
+            made.into_iter().map(|it| (it.0, (it.1, it.2))).unzip();
+        // The first awaits the second, and so on.
+        let mut tasks = tasks;
+        tasks.rotate_left(1);
+        for ((slot, go), task) in rest.into_iter().zip(tasks) {
+            *slot.lock().unwrap() = Some(task);
+            go.set();
+        }
+        // Who awaits one of a ring is not in it.
+        let outside = runtime.spawn(sleep(LONG));
+        let hint = while_driven(&runtime, |handle| {
+            hint(handle, |hint| matches!(hint, Hint::AwaitEachOther(_)))
+        });
+        let Hint::AwaitEachOther(ring) = &hint else {
+            unreachable!("{hint}")
+        };
+        assert_eq!(ids(ring), order, "{hint}");
+        drop(outside);
+    });
+}
+
+#[test]
+fn a_chain_of_tasks_is_no_hint() {
+    on_every_backend(|backend| {
+        let runtime = runtime(backend);
+        let first = runtime.spawn(sleep(LONG));
+        let chain = (0..3).fold(first, |task, _| runtime.spawn(task));
+        while_driven(&runtime, |handle| no_hint(handle, 4));
+        drop(chain);
+    });
+}
+
+#[test]
+fn a_task_that_wakes_itself_again_and_again_is_told() {
+    on_every_backend_alone(|backend| {
+        let runtime = runtime(backend);
+        let spins = runtime.spawn(async {
+            loop {
+                future::yield_now().await;
+            }
+        });
+        let id = spins.id();
+        let hint = while_driven(&runtime, |handle| {
+            hint(handle, |hint| matches!(hint, Hint::WakesItself { .. }))
+        });
+        let Hint::WakesItself { task, polls, .. } = &hint else {
+            unreachable!("{hint}")
+        };
+        assert_eq!(task.id, Some(id), "{hint}");
+        assert!(*polls > 100, "{hint}");
+        drop(spins);
+    });
+}
+
+/// Two that wake each other: neither is idle, and neither wakes itself.
+#[test]
+fn tasks_that_wake_each_other_are_no_hint() {
+    on_every_backend_alone(|backend| {
+        let runtime = runtime(backend);
+        let events: [Arc<Event>; 2] = Default::default();
+        let tasks = [0, 1].map(|side| {
+            let (mine, other) = (events[side].clone(), events[1 - side].clone());
+            runtime.spawn(async move {
+                loop {
+                    mine.wait().await;
+                    other.set();
+                }
+            })
+        });
+        events[0].set();
+        while_driven(&runtime, |handle| {
+            for _ in 0..LOOKS {
+                let dump = handle.dump();
+                assert!(dump.hints.is_empty(), "{dump}");
+                thread::sleep(Duration::from_millis(1));
+            }
+        });
+        drop(tasks);
+    });
+}
+
+fn is_parked(dump: &Dump, worker: usize) -> bool {
+    matches!(dump.workers[worker].state, WorkerState::Parked { .. })
+}
+
+#[test]
+fn a_worker_that_keeps_all_the_load_is_told() {
+    on_every_backend_with_several(|backend, workers| {
+        let runtime = runtime_of(backend, workers);
+        let count = sized(backend, 64).max(32);
+        let spin = || async {
+            loop {
+                future::yield_now().await;
+            }
+        };
+        let tasks: Vec<_> = (0..count)
+            .map(|_| runtime.handle().spawn_on(1, spin))
+            .collect();
+        let hint = while_driven(&runtime, |handle| {
+            eventually("the other one sleeps", || is_parked(&handle.dump(), 0));
+            hint(handle, |hint| matches!(hint, Hint::Uneven { .. }))
+        });
+        let Hint::Uneven { worker, ready } = hint else {
+            unreachable!("{hint}")
+        };
+        assert!(worker == 1 && ready >= 16, "{hint}");
+        drop(tasks);
+    });
+}

@@ -1,0 +1,231 @@
+//! The five stories of docs/DIAGNOSTICS.md: programs with a fault that are asked from outside, and
+//! the same programs without it, of which nothing is said. Each is this one once more.
+#![cfg(unix)]
+
+use std::process::{Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use polder::event::{Event, Latch};
+use polder::io::{AsyncReadExt, AsyncWriteExt};
+use polder::net::{TcpListener, TcpStream};
+use polder::time::{sleep, timeout};
+use polder::{Runtime, Task, future};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Set in the child: `fault`, or `none`.
+const CHILD: &str = "POLDER_STORY";
+
+/// Whether this is the child, and whether it has the fault.
+fn has_fault() -> Option<bool> {
+    std::env::var(CHILD).ok().map(|what| what == "fault")
+}
+
+/// Runs `test` again, as a program, to its end. Returns what it has said on standard error.
+fn tell(test: &str, what: &str, environment: (&str, &str)) -> String {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .args(["--exact", test, "--nocapture", "--test-threads=1"])
+        .env_remove("POLDER_DUMP")
+        .env_remove("POLDER_STALL")
+        .env(CHILD, what)
+        .env(environment.0, environment.1)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    let child = command.spawn().expect("the test starts again");
+    let Output { status, stderr, .. } = child.wait_with_output().unwrap();
+    let said = String::from_utf8(stderr).unwrap();
+    assert!(status.success(), "{status}: {said}");
+    said
+}
+
+/// The culprit is named with its fault, and nobody without it. (On a busy machine one look may come
+/// at a wrong moment, so the fault has several chances. What is none has not.)
+fn story(test: &str, environment: (&str, &str), culprits: &[(&str, u32)], nothing: &str) {
+    let start = Instant::now();
+    loop {
+        let said = tell(test, "fault", environment);
+        let is_named = |(words, line): &(&str, u32)| {
+            let place = format!("{}:{line}:", file!());
+            said.lines()
+                .any(|it| it.contains(words) && it.contains(&place))
+        };
+        if culprits.iter().all(is_named) {
+            break;
+        }
+        assert!(start.elapsed() < LIMIT, "{culprits:?} in {said}");
+    }
+    let said = tell(test, "none", environment);
+    assert!(!said.contains(nothing), "{said}");
+}
+
+/// Long enough for two looks at what a program does.
+const A_WHILE: Duration = Duration::from_millis(1_500);
+
+#[test]
+fn it_hangs_in_ci() {
+    let (first, second) = (line!() + 8, line!() + 14);
+    if let Some(fault) = has_fault() {
+        let runtime = Runtime::new().unwrap();
+        // Each is to hand its result to the other, and awaits the other's first.
+        let slot = Arc::new(Mutex::new(None::<Task<()>>));
+        let handed = Arc::new(Event::new());
+        let one = {
+            let (slot, handed) = (slot.clone(), handed.clone());
+            runtime.spawn(async move {
+                handed.wait().await;
+                let other = slot.lock().unwrap().take().expect("it was handed over");
+                other.await;
+            })
+        };
+        let other = runtime.spawn(async move {
+            match fault {
+                true => one.await,
+                false => drop(one),
+            }
+        });
+        *slot.lock().unwrap() = Some(other);
+        handed.set();
+        runtime.block_on(sleep(A_WHILE));
+        return;
+    }
+    story(
+        "it_hangs_in_ci",
+        ("POLDER_DUMP", "after:1s"),
+        &[
+            ("hint: these await each other", first),
+            ("hint: these await each other", second),
+        ],
+        "hint:",
+    );
+}
+
+#[test]
+fn one_core_is_at_100_percent() {
+    let line = line!() + 6;
+    if let Some(fault) = has_fault() {
+        let runtime = Runtime::new().unwrap();
+        let queue = Arc::new(Mutex::new(Vec::<u32>::new()));
+        let pushed = Arc::new(Event::new());
+        let (queue, wait) = (queue.clone(), pushed.clone());
+        let consumer = runtime.spawn(async move {
+            loop {
+                let next = queue.lock().unwrap().pop();
+                match next {
+                    Some(_) => {}
+                    // Asks again, instead of waiting.
+                    None if fault => future::yield_now().await,
+                    None => wait.wait().await,
+                }
+            }
+        });
+        // Something else goes on as well.
+        runtime.block_on(sleep(A_WHILE));
+        drop((consumer, pushed));
+        return;
+    }
+    story(
+        "one_core_is_at_100_percent",
+        ("POLDER_DUMP", "after:1s"),
+        &[("wakes itself all the time", line)],
+        "hint:",
+    );
+}
+
+#[test]
+fn latency_has_a_tail() {
+    let line = line!() + 4;
+    if let Some(fault) = has_fault() {
+        let runtime = Runtime::new().unwrap();
+        let load = || thread::sleep(Duration::from_millis(600));
+        let reload = runtime.spawn(async move {
+            match fault {
+                true => load(),
+                false => polder::unblock(load).await,
+            }
+        });
+        runtime.block_on(reload);
+        return;
+    }
+    story(
+        "latency_has_a_tail",
+        ("POLDER_STALL", "100ms"),
+        &[("is stalled", line)],
+        &format!("{}:{line}:", file!()),
+    );
+}
+
+#[test]
+fn descriptors_grow() {
+    let line = line!() + 13;
+    if let Some(fault) = has_fault() {
+        let runtime = Runtime::new().unwrap();
+        return runtime.block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap();
+            for _ in 0..100 {
+                let stream = TcpStream::connect(address).await.unwrap();
+                let (mut accepted, _) = listener.accept().await.unwrap();
+                // A client that has gone without a word, behind a dead link: its end never comes.
+                let gone = stream;
+                std::mem::forget(gone);
+                let idle = Duration::from_millis(100);
+                polder::spawn(async move {
+                    let mut request = [0; 16];
+                    let read = accepted.read(&mut request);
+                    match fault {
+                        true => drop(read.await),
+                        false => drop(timeout(idle, read).await),
+                    }
+                    let _ = accepted.write_all(b"bye").await;
+                })
+                .detach();
+            }
+            sleep(A_WHILE).await;
+        });
+    }
+    story(
+        "descriptors_grow",
+        ("POLDER_DUMP", "after:1s"),
+        &[("spawned", line)],
+        "more there",
+    );
+    let said = tell("descriptors_grow", "fault", ("POLDER_DUMP", "after:1s"));
+    assert!(
+        said.contains("and 99 more there, waiting for: reads TCP"),
+        "{said}"
+    );
+}
+
+#[test]
+fn it_does_not_stop() {
+    let line = line!() + 5;
+    if let Some(fault) = has_fault() {
+        let runtime = Runtime::new().unwrap();
+        let stop = Arc::new(Latch::new());
+        let told = stop.clone();
+        let flush = runtime.spawn_named("flush", async move {
+            let forever = future::pending::<()>();
+            match fault {
+                true => forever.await,
+                false => future::or(forever, told.wait()).await,
+            }
+        });
+        flush.detach();
+        stop.set();
+        let left = runtime.shutdown(Duration::from_millis(500));
+        if left.task_count() > 0 {
+            eprint!("{left}");
+        }
+        return;
+    }
+    story(
+        "it_does_not_stop",
+        ("POLDER_STALL", ""),
+        &[("\"flush\"", line)],
+        "flush",
+    );
+}
