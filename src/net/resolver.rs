@@ -16,7 +16,6 @@
 //! wait for its own answer. That of another runtime is, which it may drive.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -29,7 +28,6 @@ use crate::pool::{Call, Class, POOL};
 use crate::runtime::Handle;
 use crate::scheduler::{Leaf, Resolver, waits_for};
 use crate::sync::Mutex;
-use crate::task::Task;
 
 /// Asks the resolver of the runtime that this thread drives, or else the system's. If the future is
 /// dropped before a thread has begun, and nobody else asks the same, the lookup is never made.
@@ -59,10 +57,23 @@ struct Lookups {
 }
 
 struct List {
-    /// The number and the lookup of each name.
-    lookups: BTreeMap<Name, (u64, Weak<Lookup>)>,
+    /// Sorted by name.
+    lookups: Vec<Entry>,
     /// How many there ever were.
     count: u64,
+}
+
+struct Entry {
+    name: Name,
+    number: u64,
+    lookup: Weak<Lookup>,
+}
+
+impl List {
+    /// Where the name is, or belongs.
+    fn find(&self, name: &Name) -> Result<usize, usize> {
+        self.lookups.binary_search_by(|entry| entry.name.cmp(name))
+    }
 }
 
 /// The lookups of the process.
@@ -75,8 +86,8 @@ struct Lookup {
     number: u64,
     outcome: Arc<Outcome>,
     _call: Option<Call<()>>,
-    /// Of a runtime's own resolver.
-    task: OnceLock<Task<()>>,
+    /// Of a runtime's own resolver: a task, which is cancelled when this is dropped.
+    task: OnceLock<Box<dyn Send + Sync>>,
 }
 
 /// What a lookup shares with whoever makes it.
@@ -90,7 +101,7 @@ impl Lookups {
     const fn new(ask: fn(&str) -> Answer) -> Lookups {
         Lookups {
             list: Mutex::new(List {
-                lookups: BTreeMap::new(),
+                lookups: Vec::new(),
                 count: 0,
             }),
             ask,
@@ -127,8 +138,9 @@ impl Lookups {
         let asked = own.as_ref().map_or(SYSTEM, |(_, resolver)| resolver.id());
         let name = (asked, host);
         let mut list = self.list.lock();
-        let under_way = list.lookups.get(&name);
-        if let Some(lookup) = under_way.and_then(|(_, lookup)| lookup.upgrade()) {
+        let place = list.find(&name);
+        let under_way = place.ok().map(|place| &list.lookups[place].lookup);
+        if let Some(lookup) = under_way.and_then(Weak::upgrade) {
             return Ok(lookup);
         }
         let number = list.count;
@@ -156,12 +168,21 @@ impl Lookups {
             _call: call,
             task: OnceLock::new(),
         });
-        let entry = (number, Arc::downgrade(&lookup));
-        list.lookups.insert(name, entry);
+        let entry = Entry {
+            name,
+            number,
+            lookup: Arc::downgrade(&lookup),
+        };
+        match place {
+            // Of one that everybody has given up.
+            Ok(place) => list.lookups[place] = entry,
+            Err(place) => list.lookups.insert(place, entry),
+        }
         drop(list);
         if let (Some((handle, resolver)), Some(end)) = (own, end) {
             // Whatever becomes of the task, its end is told: also if it is dropped here.
-            let task = handle.spawn_named("name lookup", Tell(end).ask(resolver));
+            let ask = Box::pin(Tell(end).ask(resolver.clone()));
+            let task = resolver.spawn(handle.shared(), ask);
             let _ = lookup.task.set(task);
         }
         Ok(lookup)
@@ -170,8 +191,9 @@ impl Lookups {
     /// Removes a lookup from the list, if it is there yet.
     fn remove(&self, name: &Name, number: u64) {
         let mut list = self.list.lock();
-        if list.lookups.get(name).is_some_and(|it| it.0 == number) {
-            list.lookups.remove(name);
+        let place = list.find(name).ok();
+        if let Some(place) = place.filter(|place| list.lookups[*place].number == number) {
+            list.lookups.remove(place);
         }
     }
 }

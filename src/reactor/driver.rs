@@ -24,7 +24,6 @@
 //! one thread waits on a poller at a time: who does is up to the caller.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::task::Waker;
@@ -105,31 +104,51 @@ pub(super) enum TimerOp {
     Suspend,
 }
 
-/// Operations for the driver: for each timer the last one, which replaces those before it. So there
-/// are never more of them than timers, however long nobody drives the worker. (The key of a timer
-/// that is to be removed is not used again before the driver has done that.)
+/// Operations for the driver: for each timer the last one, which replaces those before it. So they
+/// take no more memory than the timers do, however long nobody drives the worker. (The key of a
+/// timer that is to be removed is not used again before the driver has done that.)
 #[derive(Debug, Default)]
 pub(super) struct TimerOps {
-    /// With the order in which they were requested, which is that of equal deadlines.
-    ops: BTreeMap<Key, (u64, TimerOp)>,
-    count: u64,
+    /// In the order in which they were requested, which is that of equal deadlines. `None`: it was
+    /// replaced by a later one.
+    ops: Vec<Option<(Key, TimerOp)>>,
+    /// By key: where in `ops` it is, if it is there.
+    places: Vec<usize>,
+    /// How many were not replaced.
+    len: usize,
 }
 
 impl TimerOps {
     pub(super) fn len(&self) -> usize {
-        self.ops.len()
+        self.len
     }
 
     pub(super) fn push(&mut self, key: Key, op: TimerOp) {
-        self.count += 1;
-        self.ops.insert(key, (self.count, op));
+        let index = key.index();
+        if self.places.len() <= index {
+            self.places.resize(index + 1, 0);
+        }
+        let before = self.ops.get_mut(self.places[index]);
+        let is_key = |op: &mut (Key, TimerOp)| op.0 == key;
+        let replaced = before.and_then(|op| op.take_if(is_key));
+        self.len += usize::from(replaced.is_none());
+        self.places[index] = self.ops.len();
+        self.ops.push(Some((key, op)));
+        if self.ops.len() > 2 * self.len + TimerOps::FEW {
+            self.ops.retain(Option::is_some);
+            for (place, op) in self.ops.iter().enumerate() {
+                let key = op.as_ref().map(|(key, _)| key.index());
+                self.places[key.expect("the others were left out")] = place;
+            }
+        }
     }
 
+    /// So many that were replaced are kept at least: to leave them out takes time for each.
+    const FEW: usize = 64;
+
     /// Takes all of them, in their order.
-    pub(super) fn take(&mut self) -> Vec<(Key, TimerOp)> {
-        let mut ops: Vec<_> = std::mem::take(&mut self.ops).into_iter().collect();
-        ops.sort_unstable_by_key(|(_, (order, _))| *order);
-        ops.into_iter().map(|(key, (_, op))| (key, op)).collect()
+    pub(super) fn take(&mut self) -> impl Iterator<Item = (Key, TimerOp)> + use<> {
+        std::mem::take(self).ops.into_iter().flatten()
     }
 }
 
@@ -558,6 +577,8 @@ mod tests {
             ops.push(one, TimerOp::Suspend);
         }
         assert_eq!(ops.len(), 2);
+        let (places, len) = (ops.places.len(), ops.ops.len());
+        assert!(places <= 2 && len <= 4 + TimerOps::FEW, "{places} {len}");
     }
 
     /// Equal deadlines fire in the order in which they were set, wherever that was.
@@ -569,7 +590,7 @@ mod tests {
         ops.push(other, TimerOp::Reset(when));
         ops.push(one, TimerOp::Suspend);
         ops.push(one, TimerOp::Reset(when));
-        let taken = ops.take();
+        let taken: Vec<_> = ops.take().collect();
         assert_eq!(ops.len(), 0);
         let resets = (taken.iter()).all(|(_, op)| matches!(op, TimerOp::Reset(_)));
         let keys: Vec<Key> = taken.iter().map(|(key, _)| *key).collect();

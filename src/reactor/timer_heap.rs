@@ -64,6 +64,13 @@ pub(crate) struct TimerWait {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key(u32);
 
+impl Key {
+    /// The keys of a heap with n timers are below n, or what n was at most.
+    pub(super) fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
 const NONE: u32 = u32::MAX;
 const SUSPENDED: u32 = u32::MAX - 1;
 const CHILDREN: usize = 4;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use super::Runtime;
+use super::{Handle, Runtime};
 use crate::diagnostics::{Stall, Watch, observe};
 use crate::poller::{Backend, Poller};
 use crate::reactor::{Reactor, now};
@@ -370,7 +370,12 @@ impl Builder {
     {
         let resolver = AssertUnwindSafe(resolver);
         let look_up = move |host| -> BoxedLookup { Box::pin((*resolver)(host)) };
-        self.resolver = Some(Resolver::new(look_up));
+        self.resolver = Some(Resolver::new(look_up, |shared, lookup| {
+            let handle = Handle {
+                shared: shared.clone(),
+            };
+            Box::new(handle.spawn_named("name lookup", lookup))
+        }));
         self
     }
 

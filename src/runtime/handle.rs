@@ -201,6 +201,11 @@ impl Handle {
         Metrics::of(&self.shared)
     }
 
+    #[cfg(feature = "net")]
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
     /// What looks up names for the runtime, if that is not left to the system.
     pub(crate) fn resolver(&self) -> Option<Resolver> {
         self.shared.resolver()

@@ -17,23 +17,25 @@ use std::time::{Duration, Instant};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
 
-/// The questions that one worker has not looked at yet.
+/// The questions that one worker has not looked at yet. A question is what the worker is to do for
+/// it, so that only a program that asks has that in it.
 #[derive(Debug)]
-pub(crate) struct Requests<A> {
+pub(crate) struct Requests<Q, A> {
     /// Whether there is any, to be read without the lock. Written under it.
     asked: AtomicBool,
-    list: Mutex<Vec<Arc<Request<A>>>>,
+    list: Mutex<Vec<Arc<Request<Q, A>>>>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Request<A> {
+pub(crate) struct Request<Q, A> {
+    question: Q,
     answer: Mutex<Option<A>>,
     #[cfg(not(loom))]
     answered: Condvar,
 }
 
-impl<A> Requests<A> {
-    pub(super) fn new() -> Requests<A> {
+impl<Q: Copy, A> Requests<Q, A> {
+    pub(super) fn new() -> Requests<Q, A> {
         Requests {
             asked: AtomicBool::new(false),
             list: Mutex::new(Vec::new()),
@@ -41,8 +43,9 @@ impl<A> Requests<A> {
     }
 
     /// Asks. The worker is to be unparked afterwards.
-    pub(super) fn ask(&self) -> Arc<Request<A>> {
+    pub(super) fn ask(&self, question: Q) -> Arc<Request<Q, A>> {
         let request = Arc::new(Request {
+            question,
             answer: Mutex::new(None),
             #[cfg(not(loom))]
             answered: Condvar::new(),
@@ -60,13 +63,13 @@ impl<A> Requests<A> {
     }
 
     /// For the worker: answers each question by what `make` returns.
-    pub(super) fn answer(&self, mut make: impl FnMut() -> A) {
+    pub(super) fn answer(&self, mut make: impl FnMut(Q) -> A) {
         let mut list = self.list.lock();
         let requests = std::mem::take(&mut *list);
         self.asked.store(false, Ordering::Relaxed);
         drop(list);
         for request in requests {
-            let answer = make();
+            let answer = make(request.question);
             *request.answer.lock() = Some(answer);
             #[cfg(not(loom))]
             request.answered.notify_all();
@@ -74,7 +77,7 @@ impl<A> Requests<A> {
     }
 
     /// Takes a question back. Returns false if the worker has taken it: it answers, or has done so.
-    pub(super) fn withdraw(&self, request: &Arc<Request<A>>) -> bool {
+    pub(super) fn withdraw(&self, request: &Arc<Request<Q, A>>) -> bool {
         let mut list = self.list.lock();
         let before = list.len();
         list.retain(|other| !Arc::ptr_eq(other, request));
@@ -84,7 +87,7 @@ impl<A> Requests<A> {
 }
 
 #[cfg(not(loom))]
-impl<A> Request<A> {
+impl<Q, A> Request<Q, A> {
     /// Waits for the answer until `deadline`.
     pub(super) fn wait(&self, deadline: Instant, now: fn() -> Instant) -> Option<A> {
         let mut answer = self.answer.lock();
@@ -107,12 +110,12 @@ mod tests {
     #[test]
     fn a_question_that_was_taken_is_not_withdrawn_and_its_answer_comes() {
         let requests = Arc::new(Requests::new());
-        let request = requests.ask();
+        let request = requests.ask(());
         let [taken, go_on] = [(); 2].map(|()| Arc::new(Barrier::new(2)));
         let worker = {
             let (requests, taken, go_on) = (requests.clone(), taken.clone(), go_on.clone());
             std::thread::spawn(move || {
-                requests.answer(|| {
+                requests.answer(|()| {
                     taken.wait();
                     go_on.wait();
                     5
@@ -126,7 +129,7 @@ mod tests {
         let deadline = Instant::now() + Duration::from_secs(60);
         assert_eq!(request.wait(deadline, Instant::now), Some(5));
         worker.join().unwrap();
-        let other = requests.ask();
+        let other = requests.ask(());
         assert!(requests.withdraw(&other) && !requests.is_asked());
     }
 }
@@ -140,7 +143,7 @@ mod loom_tests {
     /// A worker that sleeps unless it is asked. Left out: that it has anything else to do.
     struct World {
         parking: Parking,
-        requests: Requests<usize>,
+        requests: Requests<(), usize>,
         notified: Mutex<bool>,
         woken: Condvar,
     }
@@ -155,8 +158,8 @@ mod loom_tests {
             })
         }
 
-        fn ask(&self) -> Arc<Request<usize>> {
-            let request = self.requests.ask();
+        fn ask(&self) -> Arc<Request<(), usize>> {
+            let request = self.requests.ask(());
             if self.parking.unpark() {
                 *self.notified.lock() = true;
                 self.woken.notify_one();
@@ -182,7 +185,7 @@ mod loom_tests {
                     *notified = false;
                 }
                 self.parking.resume();
-                self.requests.answer(|| {
+                self.requests.answer(|()| {
                     answers += 1;
                     answers
                 });
@@ -234,7 +237,7 @@ mod loom_tests {
             let request = world.ask();
             let worker = {
                 let world = world.clone();
-                loom::thread::spawn(move || world.requests.answer(|| 5))
+                loom::thread::spawn(move || world.requests.answer(|()| 5))
             };
             let is_gone = world.requests.withdraw(&request);
             let is_left = world.requests.is_asked();

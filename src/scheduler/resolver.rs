@@ -9,6 +9,7 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::pin::Pin;
 use std::sync::Arc;
 
+use super::Shared;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 
 /// Looks up the addresses of a host.
@@ -17,9 +18,16 @@ pub(crate) struct Resolver {
     /// Of the runtime that it was given to: look-ups of different ids have nothing in common.
     id: usize,
     look_up: Arc<LookUp>,
+    spawn: Spawn,
 }
 
 type LookUp = dyn Fn(String) -> BoxedLookup + Send + Sync + UnwindSafe + RefUnwindSafe;
+
+/// Spawns a task of a runtime, which is cancelled when what is returned is dropped. Whoever gives a
+/// resolver gives this too: other programs have no such task in them.
+type Spawn = fn(&Arc<Shared>, BoxedTask) -> Box<dyn Send + Sync>;
+
+pub(crate) type BoxedTask = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The addresses to come.
 pub(crate) type BoxedLookup = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
@@ -27,10 +35,12 @@ pub(crate) type BoxedLookup = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>
 impl Resolver {
     pub(crate) fn new(
         look_up: impl Fn(String) -> BoxedLookup + Send + Sync + UnwindSafe + RefUnwindSafe + 'static,
+        spawn: Spawn,
     ) -> Resolver {
         Resolver {
             id: next_id(),
             look_up: Arc::new(look_up),
+            spawn,
         }
     }
 
@@ -39,7 +49,13 @@ impl Resolver {
         Resolver {
             id: next_id(),
             look_up: self.look_up.clone(),
+            spawn: self.spawn,
         }
+    }
+
+    /// Spawns what makes a look-up.
+    pub(crate) fn spawn(&self, shared: &Arc<Shared>, task: BoxedTask) -> Box<dyn Send + Sync> {
+        (self.spawn)(shared, task)
     }
 
     /// Never 0.

@@ -52,6 +52,7 @@ use super::owned::MovableTasks;
 use super::request::Requests;
 use super::resolver::Resolver;
 use super::run_queue::RunQueue;
+use super::snapshot::Question;
 use super::{Earlier, MOVABLE, NONE, Runnable, TaskRecord, WorkerSnapshot};
 use crate::reactor::{Beat, Reactor};
 use crate::sync::Mutex;
@@ -106,7 +107,7 @@ pub(crate) struct Remote {
     /// are watched, where it is known; zero otherwise.
     thread: AtomicU32,
     /// What others want to know of it.
-    pub(super) requests: Requests<WorkerSnapshot>,
+    pub(super) requests: Requests<Question, WorkerSnapshot>,
 }
 
 /// Who drives a worker.

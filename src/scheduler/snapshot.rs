@@ -123,6 +123,9 @@ impl MainFuture {
     }
 }
 
+/// What a worker is asked.
+pub(super) type Question = fn(&Local, &Driver) -> WorkerSnapshot;
+
 /// What a worker tells of itself.
 #[derive(Debug)]
 pub(crate) struct WorkerSnapshot {
@@ -350,7 +353,7 @@ fn running_tasks(shared: &Shared) -> Vec<u64> {
 }
 
 /// Asks a worker, unless nobody drives it: a foreign loop may turn for it.
-fn ask(remote: &Remote) -> (State, Option<Arc<Request<WorkerSnapshot>>>) {
+fn ask(remote: &Remote) -> (State, Option<Arc<Request<Question, WorkerSnapshot>>>) {
     if remote.drive() == Drive::None {
         return (State::NotDriven, None);
     }
@@ -358,7 +361,7 @@ fn ask(remote: &Remote) -> (State, Option<Arc<Request<WorkerSnapshot>>>) {
         true => State::Parked,
         false => State::Awake,
     };
-    let request = remote.requests.ask();
+    let request = remote.requests.ask(Local::snapshot);
     remote.reactor.unpark_best_effort();
     (state, Some(request))
 }

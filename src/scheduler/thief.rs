@@ -25,6 +25,9 @@ use super::local::Local;
 use super::monitor::INTERVAL;
 use crate::reactor::{Driver, now};
 
+/// [`Thief::look`].
+type Look = fn(&Thief, &Local, &Driver);
+
 #[derive(Debug)]
 pub(super) struct Thief {
     /// What the last look has found, by worker.
@@ -41,6 +44,8 @@ pub(super) struct Thief {
     has_begun: Cell<bool>,
     /// The worker that it has taken tasks from, and how many tasks that one had begun to run.
     stuck: Cell<Option<(usize, usize)>>,
+    /// Of a pool worker, [`look`](Self::look): a program that has none does not have it in it.
+    look: Cell<Option<Look>>,
 }
 
 /// What a look has found of one worker.
@@ -67,7 +72,13 @@ impl Thief {
             sleeps_deeply: Cell::new(false),
             has_begun: Cell::new(true),
             stuck: Cell::new(None),
+            look: Cell::new(None),
         }
+    }
+
+    /// It is a pool worker's.
+    pub(super) fn enable(&self) {
+        self.look.set(Some(Thief::look));
     }
 
     /// The worker has nothing to do: takes what others have told to be too much for them, or what
@@ -144,7 +155,9 @@ impl Thief {
     #[inline]
     pub(super) fn woke(&self, local: &Local, driver: &Driver) {
         if !self.has_begun.get() && !local.has_work() && self.is_time_to_look() {
-            self.look(local, driver);
+            if let Some(look) = self.look.get() {
+                look(self, local, driver);
+            }
         }
     }
 

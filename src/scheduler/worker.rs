@@ -314,6 +314,7 @@ impl Worker {
         }
         let shared = &**self.shared();
         let _exit_guard = ExitGuard(shared);
+        self.thief.enable();
         let _driving = self.drive();
         let served = catch_unwind(AssertUnwindSafe(|| {
             start();
@@ -409,7 +410,7 @@ impl Worker {
     #[cold]
     fn answer(&self) {
         let requests = &self.remote().requests;
-        requests.answer(|| self.local.snapshot(&self.driver));
+        requests.answer(|question| question(&self.local, &self.driver));
     }
 
     /// What the worker is at. On its thread.
