@@ -163,7 +163,10 @@ impl Local {
     #[inline]
     pub(super) fn schedule(&self, runnable: Runnable, yields: bool) {
         match yields {
-            true => self.yielded.borrow_mut().push_back(runnable),
+            true => {
+                runnable.metadata().set_woken_by_itself();
+                self.yielded.borrow_mut().push_back(runnable);
+            }
             false => self.push(runnable),
         }
     }
@@ -183,7 +186,10 @@ impl Local {
         }
         match yields {
             // It is found there after the reactor was polled.
-            true => self.pool().inbox.push(runnable),
+            true => {
+                meta.set_woken_by_itself();
+                self.pool().inbox.push(runnable);
+            }
             // What the running task has just written for it is in the nearest cache yet.
             false if self.runs_task.get() => {
                 if let Some(before) = self.pool().queue.push_next(runnable) {

@@ -224,14 +224,17 @@ impl Meta {
         self.polled.store(tick, Ordering::Relaxed);
     }
 
-    /// It was woken, maybe while it ran, and waits for nothing any more.
+    /// It was woken, and waits for nothing any more.
     #[inline]
-    fn set_ready(&self, while_running: bool) {
-        let word = match while_running {
-            true => Leaf::WOKEN_BY_ITSELF,
-            false => Leaf::NOTHING,
-        };
-        self.waits_for.store(word, Ordering::Relaxed);
+    fn set_ready(&self) {
+        self.waits_for.store(Leaf::NOTHING, Ordering::Relaxed);
+    }
+
+    /// It was woken while it ran.
+    #[inline]
+    fn set_woken_by_itself(&self) {
+        self.waits_for
+            .store(Leaf::WOKEN_BY_ITSELF, Ordering::Relaxed);
     }
 
     #[inline]
@@ -272,7 +275,7 @@ impl run_queue::Item for Runnable {
 /// The schedule function of every task, called for a wake on any thread, and for a new task.
 /// `async-task` does not call it again until the task has run.
 pub(crate) fn schedule(runnable: Runnable, info: ScheduleInfo) {
-    runnable.metadata().set_ready(info.woken_while_running);
+    runnable.metadata().set_ready();
     let remote = with_current(|current| match current {
         Some(Current { local, .. }) if local.is_worker_of(runnable.metadata()) => {
             local.schedule(runnable, info.woken_while_running);
