@@ -96,7 +96,16 @@ else
     cat "$mutants/timeout.txt" >>"$mutants/caught.txt"
     cp "$mutants/timeout.txt" "$out/timeout-quick.txt"
     echo "-- what the quick tests have missed: $(wc -l <"$mutants/missed.txt")"
-    run "${common[@]}" "${thorough[@]}" "$@" --iterate --timeout 90 -- -- "${thorough_names[@]}"
+    # By their names: a shard of the second round would be of others.
+    missed=()
+    while read -r name; do
+        missed+=(--re "^$(sed 's/[][\\.*^$(){}|+?]/\\&/g' <<<"$name")\$")
+    done <"$mutants/missed.txt"
+    if [ ${#missed[@]} != 0 ]; then
+        cp "$mutants/caught.txt" "$out/caught-quick.txt"
+        run "${common[@]}" "${thorough[@]}" "${missed[@]}" --timeout 90 -- -- "${thorough_names[@]}"
+        cat "$out/caught-quick.txt" >>"$mutants/caught.txt"
+    fi
 fi
 
 for what in caught timeout unviable missed; do

@@ -430,6 +430,9 @@ impl Worker {
         }
         self.local.pool().count_turn();
         self.thief.woke(&self.local, &self.driver);
+        if self.thief.has_run_many(&self.local) {
+            self.thief.look_while_busy(&self.local, &self.driver);
+        }
         self.local.update_deferral();
     }
 

@@ -213,6 +213,52 @@ fn a_socket_that_is_readable_waits_for_no_worker_that_computes() {
     });
 }
 
+/// A task that always runs again, on the one worker that is not blocked.
+fn always_busy(runtime: &Runtime) -> Task<()> {
+    let polls = Arc::new(AtomicUsize::new(0));
+    let task = runtime.spawn({
+        let polls = polls.clone();
+        async move {
+            loop {
+                polls.fetch_add(1, SeqCst);
+                future::yield_now().await;
+            }
+        }
+    });
+    eventually("it runs", || polls.load(SeqCst) > 1_000);
+    task
+}
+
+/// Nobody is idle, so nobody looks but those that have work.
+#[test]
+fn what_is_ready_waits_for_no_worker_that_computes_while_the_others_have_work() {
+    on_every_backend_with_several(|backend, workers| {
+        let runtime = runtime_of(backend, workers);
+        most_are_in_time(|| {
+            let told = tolds(workers);
+            let wait = until_told(&told);
+            let busy = RefCell::new(None);
+            let unblock = |index: usize| {
+                (busy.borrow_mut()).get_or_insert_with(|| always_busy(&runtime));
+                told[index].tell();
+            };
+            beside_blocked_workers(&runtime, wait, |_| {}, unblock)
+        });
+        most_are_in_time(|| {
+            let wait = |_| async {
+                let due = Instant::now() + Duration::from_millis(5);
+                polder::Timer::at(due).await;
+                due
+            };
+            let busy = RefCell::new(None);
+            let unblock = |_| {
+                (busy.borrow_mut()).get_or_insert_with(|| always_busy(&runtime));
+            };
+            beside_blocked_workers(&runtime, wait, |_| {}, unblock)
+        });
+    });
+}
+
 /// A worker begins to compute after all others have gone to sleep, with more to do behind it.
 #[test]
 fn a_backlog_behind_a_task_that_computes_is_run_by_those_that_slept() {
