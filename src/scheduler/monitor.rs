@@ -3,7 +3,8 @@
 //! A worker that computes for long runs nothing else meanwhile: what is ready in its queues waits.
 //! So while one pool worker is awake and another one idle, an idle one looks at it every
 //! [`INTERVAL`], and takes what waits there for too long. That one is the *monitor*. While all
-//! sleep nobody looks; and while all are awake there is no monitor, but see [`thief`](super::thief).
+//! sleep nobody looks; and while all are awake there is no monitor, but see
+//! [`thief`](super::thief).
 //!
 //! An idle worker sleeps *lightly*, until the next look at the latest; or *deeply*, without a look.
 //! A worker that has worked since its last look sleeps lightly, and looks once more before it
