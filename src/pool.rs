@@ -58,6 +58,17 @@ pub(crate) trait Job: Send + Sync {
     fn run(&self);
 }
 
+/// What the threads are at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Load {
+    /// How many jobs wait for a thread, and how many run, if the limit of their class is reached.
+    pub(crate) full: Option<(usize, usize)>,
+    /// There is no job.
+    pub(crate) is_idle: bool,
+    /// How many jobs were done, ever.
+    pub(crate) done: usize,
+}
+
 pub(crate) struct Pool {
     state: Mutex<State>,
     /// Notified once for each job.
@@ -71,6 +82,8 @@ struct State {
     queues: [Queue; 2],
     /// How many threads have no job, and look for one before they sleep or exit.
     idle: usize,
+    /// How many jobs were done, ever.
+    done: usize,
 }
 
 struct Queue {
@@ -123,6 +136,7 @@ impl State {
     fn done(&mut self, class: usize) {
         self.queues[class].running -= 1;
         self.idle += 1;
+        self.done = self.done.wrapping_add(1);
     }
 
     /// Whether an existing thread is certain to become free for a job of this class. One that runs
@@ -139,6 +153,7 @@ impl Pool {
             state: Mutex::new(State {
                 queues: [Queue::new(MAX_LOOKUPS), Queue::new(MAX_CALLS)],
                 idle: 0,
+                done: 0,
             }),
             submitted: Condvar::new(),
             start,
@@ -151,12 +166,16 @@ impl Pool {
         self.state.lock().queues[class as usize].limit = limit;
     }
 
-    /// How many jobs wait for a thread, and how many run, if the limit of their class is reached.
-    pub(crate) fn full(&self) -> Option<(usize, usize)> {
+    /// What a dump wants to know.
+    pub(crate) fn load(&self) -> Load {
         let state = self.state.lock();
         let full = (state.queues.iter())
             .find(|queue| !queue.jobs.is_empty() && queue.running >= queue.limit);
-        full.map(|queue| (queue.jobs.len(), queue.running))
+        Load {
+            full: full.map(|queue| (queue.jobs.len(), queue.running)),
+            is_idle: (state.queues.iter()).all(|it| it.jobs.is_empty() && it.running == 0),
+            done: state.done,
+        }
     }
 
     /// Queues `job` for a thread of the pool.
@@ -535,12 +554,14 @@ mod tests {
         let gate = Gate::default();
         let calls = gate.calls(pool, Class::Call, 2);
         pool.wait_until_started();
-        assert_eq!(pool.full(), None);
+        assert_eq!(pool.load().full, None);
         let more = gate.calls(pool, Class::Call, 3);
-        assert_eq!(pool.full(), Some((3, 2)));
+        let load = pool.load();
+        assert!(load.full == Some((3, 2)) && !load.is_idle && load.done == 0);
         gate.open();
         pool.wait_until_empty();
-        assert_eq!(pool.full(), None);
+        let load = pool.load();
+        assert!(load.full.is_none() && load.is_idle && load.done == 5);
         drop((calls, more));
     }
 

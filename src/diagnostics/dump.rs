@@ -58,8 +58,8 @@ pub struct Dump {
     /// How many tasks there are that nobody could tell: those that stay with a worker which has not
     /// answered or is not driven, those in their first poll, and those on the way to a worker.
     pub untold: usize,
-    /// What looks like a fault. Some are found only if there was a dump of this runtime before, a
-    /// second ago or more: see [`Hint`].
+    /// What looks like a fault. They are found only if there was a dump of this runtime before, ten
+    /// milliseconds ago or more: see [`Hint`].
     pub hints: Vec<Hint>,
 }
 
@@ -247,6 +247,7 @@ impl Dump {
             .collect();
         // The oldest ids first: they are near the order of spawning.
         tasks.sort_by_key(|task| task.id);
+        clues.sort();
         let told = tasks.iter().filter(|task| task.id.is_some()).count();
         let mut dump = Dump {
             at: SystemTime::now(),
@@ -465,7 +466,8 @@ fn socket(
             descriptor: number,
             peer: peer.clone(),
             source: wait.source,
-            spent: source.snapshot(wait.direction).spent(),
+            mark: (sys::readable_bytes(&descriptor).filter(|bytes| *bytes > 0))
+                .map(|bytes| (source.snapshot(wait.direction).counts(), bytes)),
         });
     }
     Some(Wait::Socket {

@@ -2,7 +2,7 @@
 //!
 //! A dump is of one moment, and most faults are that something stays as it is. So each dump leaves
 //! what looked odd to the next one of the same runtime ([`Earlier`]), and only what was so both
-//! times is a hint. The threads that print a dump at a time of their own (`POLDER_DUMP=after:…`,
+//! times, and is known to have been so in between, is a hint. The threads that print a dump at a time of their own (`POLDER_DUMP=after:…`,
 //! [`test!`](crate::test)) take one before that for this reason.
 //!
 //! A hint is no proof: it says what was seen, and where to look.
@@ -14,19 +14,19 @@ use std::time::{Duration, Instant};
 use super::dump::{
     Brief, Count, Dump, TaskDump, TaskRef, TaskState, Wait, WorkerState, write_json_text,
 };
-use crate::scheduler::{Earlier, Shared};
+use crate::scheduler::{Earlier, EarlierUnread, Shared};
 use crate::task::Id;
 
-/// A socket that nobody reads is a hint from then on: a task that is busy with something else for
-/// less than this does not keep its peer waiting for longer than people notice.
-const LONG_UNREAD: Duration = Duration::from_secs(1);
+/// A socket that nobody reads is a hint from then on: most of what a task is busy with in between,
+/// a question to a database for instance, takes less.
+const LONG_UNREAD: Duration = Duration::from_secs(3);
 
-/// A task that is ready each time it is looked at, and was polled so often in a second, does not
-/// compute in each of its polls.
-const MANY_POLLS: f64 = 10_000.0;
+/// A task that is ready each time it is looked at, and was polled so often in a second, takes less
+/// than 20 µs for a poll with all that comes between two of them: it hardly computes.
+const MANY_POLLS: f64 = 50_000.0;
 
-/// For two dumps that are nearer to each other than this, how often something happened in between
-/// says nothing.
+/// What happened, or did not, between two dumps that are nearer to each other than this says
+/// nothing.
 const SHORT: Duration = Duration::from_millis(10);
 
 /// So many ready tasks on one worker are a burden, while another worker sleeps.
@@ -38,15 +38,16 @@ const MANY_READY: usize = 16;
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub enum Hint {
-    /// All tasks wait, all workers sleep, and no timer, descriptor, signal or blocking call that
-    /// the runtime knows of will wake any of them: only another thread can, or another runtime.
+    /// All tasks wait, as they did in the dump before; none was polled since, all workers sleep,
+    /// and no timer, descriptor, signal or blocking call that is known of will wake any of them:
+    /// only another thread can, or another runtime.
     NothingWakes {
         /// How many tasks there are, with the futures of [`block_on`](crate::block_on).
         tasks: usize,
     },
     /// A descriptor is readable, and was so in an earlier dump; nobody has read since, and the task
-    /// that was woken for it does not wait for it. Most likely the future that would read is
-    /// neither polled nor dropped.
+    /// that was woken for it does not wait for it. Either the future that would read is neither
+    /// polled nor dropped, or the task waits for something else for long.
     Unread {
         /// The task.
         task: TaskRef,
@@ -57,9 +58,12 @@ pub enum Hint {
         /// For how long, at least.
         since: Duration,
     },
-    /// Each of these tasks awaits the next one, and the last one the first.
+    /// Each of these tasks awaits the next one, and the last one the first, and none was polled
+    /// since the dump before. (If one of them waits for something else as well, by a `select`, that
+    /// may end it.)
     AwaitEachOther(Vec<TaskRef>),
-    /// A task that has nothing to wait for: whenever it was looked at it had woken itself.
+    /// A task that is polled again and again: whenever it was looked at it was ready, since it had
+    /// been woken while it ran, by itself or by what feeds it.
     WakesItself {
         /// The task.
         task: TaskRef,
@@ -77,7 +81,8 @@ pub enum Hint {
         ready: usize,
     },
     /// All threads of the pool are busy, and calls wait for one: of
-    /// [`unblock`](crate::unblock()), or name lookups.
+    /// [`unblock`](crate::unblock()), or name lookups, of whichever runtime. None was done since
+    /// the dump before.
     PoolIsFull {
         /// How many calls wait.
         waiting: usize,
@@ -103,8 +108,8 @@ pub(super) struct Unread {
     pub(super) peer: Option<String>,
     /// Its address.
     pub(super) source: usize,
-    /// How much of its readiness is used up: another number says that somebody has read.
-    pub(super) spent: u32,
+    /// See [`EarlierUnread`]. `None` where nobody says how many bytes there are, or there are none.
+    pub(super) mark: Option<((u32, u32), u64)>,
 }
 
 impl Clues {
@@ -116,77 +121,153 @@ impl Clues {
         self.woken_by_themselves.extend(task);
     }
 
+    /// All tasks were gone through.
+    pub(super) fn sort(&mut self) {
+        self.woken_by_themselves.sort_unstable();
+    }
+
     /// `dump` is whole but for its hints, and was begun at `now`.
     pub(super) fn hints(self, shared: &Shared, dump: &Dump, now: Instant) -> Vec<Hint> {
         // Others may take a dump at the same time: each goes by one that was before it.
         let earlier = shared.earlier();
         let earlier = earlier.as_deref();
-        let burdened = burdened(dump);
-        let (at, ready) = match earlier.filter(|earlier| now < earlier.at + SHORT) {
-            Some(earlier) => (earlier.at, earlier.ready.clone()),
-            None => (now, ready_tasks(dump)),
-        };
-        let mut next = Earlier {
-            at,
-            unread: HashMap::new(),
-            ready,
-            burdened: burdened.map(|(worker, _)| worker),
-        };
-
         let mut hints = Vec::new();
-        hints.extend(nothing_wakes(dump, self.unknown_waits));
-        hints.extend(self.unread.into_iter().filter_map(|unread| {
+        let mut next = Earlier {
+            at: now,
+            unread: HashMap::new(),
+            woken_by_themselves: self.woken_by_themselves(dump),
+            polls: polls(dump),
+            burdened: burdened(dump).map(|(worker, _)| worker),
+            full_pool: pool().filter(|pool| pool.full.is_some()).map(|it| it.done),
+        };
+        let within = earlier.map(|it| now.saturating_duration_since(it.at));
+        if let (Some(earlier), Some(within)) = (earlier, within) {
+            if within >= SHORT {
+                self.compare(dump, earlier, &next, within, &mut hints);
+            } else {
+                // That one is to be compared with what comes later, too.
+                next = Earlier {
+                    unread: HashMap::new(),
+                    ..earlier.clone()
+                };
+            }
+        }
+        for unread in self.unread {
             let Unread {
                 task,
                 descriptor,
                 peer,
                 source,
-                spent,
+                mark,
             } = unread;
+            let Some(mark) = mark else { continue };
+            let id = task.id.map_or(0, Id::as_u64);
             let seen = earlier.and_then(|earlier| earlier.unread.get(&source));
             let since = match seen {
-                Some((since, before)) if *before == spent => *since,
+                Some(seen) if seen.mark == mark && seen.task == id => seen.since,
                 _ => now,
             };
-            next.unread.insert(source, (since, spent));
-            let since = now.saturating_duration_since(since);
-            (since >= LONG_UNREAD).then_some(Hint::Unread {
-                task,
-                descriptor,
-                peer,
+            let entry = EarlierUnread {
                 since,
-            })
-        }));
-        hints.extend(rings(dump).into_iter().map(Hint::AwaitEachOther));
-        if let Some(earlier) = earlier {
-            let within = now.saturating_duration_since(earlier.at);
-            for task in &dump.tasks {
-                let polls = wakes_itself(task, &self.woken_by_themselves, earlier, within);
-                hints.extend(polls.map(|polls| Hint::WakesItself {
-                    task: task.reference(),
-                    polls,
-                    within,
-                }));
+                task: id,
+                mark,
+            };
+            next.unread.insert(source, entry);
+            let since = now.saturating_duration_since(since);
+            if since >= LONG_UNREAD {
+                hints.push(Hint::Unread {
+                    task,
+                    descriptor,
+                    peer,
+                    since,
+                });
             }
-            let uneven = burdened.filter(|(worker, _)| earlier.burdened == Some(*worker));
-            hints.extend(uneven.map(|(worker, ready)| Hint::Uneven { worker, ready }));
         }
-        #[cfg(any(feature = "net", feature = "blocking"))]
-        hints.extend(
-            (crate::pool::POOL.full())
-                .map(|(waiting, running)| Hint::PoolIsFull { waiting, running }),
-        );
         shared.set_earlier(next);
         hints
     }
+
+    /// The hints of what is the same in this dump and in an earlier one.
+    fn compare(
+        &self,
+        dump: &Dump,
+        earlier: &Earlier,
+        now: &Earlier,
+        within: Duration,
+        hints: &mut Vec<Hint>,
+    ) {
+        if earlier.polls == now.polls {
+            hints.extend(nothing_wakes(dump, self.unknown_waits));
+            hints.extend(rings(dump).into_iter().map(Hint::AwaitEachOther));
+        }
+        for task in &dump.tasks {
+            let id = task.id.map_or(0, Id::as_u64);
+            let before = earlier.woken_by_themselves.get(&id);
+            if let (Some(before), true) = (before, now.woken_by_themselves.contains_key(&id)) {
+                let polls = task.polls.wrapping_sub(*before);
+                if f64::from(polls) >= MANY_POLLS * within.as_secs_f64() {
+                    hints.push(Hint::WakesItself {
+                        task: task.reference(),
+                        polls,
+                        within,
+                    });
+                }
+            }
+        }
+        let uneven = burdened(dump).filter(|(worker, _)| earlier.burdened == Some(*worker));
+        hints.extend(uneven.map(|(worker, ready)| Hint::Uneven { worker, ready }));
+        if now.full_pool.is_some() && earlier.full_pool == now.full_pool {
+            let full = pool().and_then(|pool| pool.full);
+            hints.extend(full.map(|(waiting, running)| Hint::PoolIsFull { waiting, running }));
+        }
+    }
+
+    fn woken_by_themselves(&self, dump: &Dump) -> HashMap<u64, u32> {
+        if self.woken_by_themselves.is_empty() {
+            return HashMap::new();
+        }
+        let is_one = |task: &&TaskDump| {
+            (task.id).is_some_and(|id| self.woken_by_themselves.binary_search(&id).is_ok())
+        };
+        let tasks = dump.tasks.iter().filter(is_one);
+        tasks
+            .filter_map(|task| Some((task.id?.as_u64(), task.polls)))
+            .collect()
+    }
 }
 
-fn ready_tasks(dump: &Dump) -> HashMap<u64, u32> {
-    let is_ready = |task: &&TaskDump| matches!(task.state, TaskState::Ready | TaskState::Running);
-    let ready = dump.tasks.iter().filter(is_ready);
-    ready
-        .filter_map(|task| Some((task.id?.as_u64(), task.polls)))
-        .collect()
+#[cfg(any(feature = "net", feature = "blocking"))]
+fn pool() -> Option<crate::pool::Load> {
+    Some(crate::pool::POOL.load())
+}
+
+/// There are no such threads.
+#[cfg(not(any(feature = "net", feature = "blocking")))]
+fn pool() -> Option<NoPool> {
+    None
+}
+
+#[cfg(not(any(feature = "net", feature = "blocking")))]
+struct NoPool {
+    full: Option<(usize, usize)>,
+    is_idle: bool,
+    done: usize,
+}
+
+/// How many tasks there are, and how many polls: if both are the same later, nobody was polled.
+fn polls(dump: &Dump) -> (usize, u64) {
+    let polls = dump.tasks.iter().map(|task| u64::from(task.polls)).sum();
+    (dump.tasks.len(), polls)
+}
+
+/// Whether a signal may come that somebody waits for: but SIGUSR1, which may be what asks.
+fn waits_for_signal() -> bool {
+    #[cfg(all(unix, feature = "signal"))]
+    return crate::signal::is_waited_for(libc::SIGUSR1);
+    #[cfg(all(windows, feature = "signal"))]
+    return crate::signal::is_waited_for(0);
+    #[cfg(not(feature = "signal"))]
+    return false;
 }
 
 fn nothing_wakes(dump: &Dump, unknown_waits: usize) -> Option<Hint> {
@@ -196,6 +277,8 @@ fn nothing_wakes(dump: &Dump, unknown_waits: usize) -> Option<Hint> {
             WorkerState::Parked { .. } | WorkerState::Here { task: None }
         )
     };
+    // (A function given to `unblock` has an id too. Such calls are looked at below, since others
+    // may wait for them whose poll has said something else last.)
     let needs_another = |wait: &Wait| match wait {
         Wait::Event(_) | Wait::Latch(_) | Wait::Task(_) | Wait::TaskSet(_) | Wait::Elsewhere => {
             true
@@ -206,6 +289,8 @@ fn nothing_wakes(dump: &Dump, unknown_waits: usize) -> Option<Hint> {
     };
     let is_stuck = dump.untold == 0
         && unknown_waits == 0
+        && pool().is_none_or(|pool| pool.is_idle)
+        && !waits_for_signal()
         && !dump.tasks.is_empty()
         && dump.workers.iter().all(|worker| sleeps(&worker.state))
         && (dump.tasks.iter()).all(|task| {
@@ -249,20 +334,6 @@ fn rings(dump: &Dump) -> Vec<Vec<TaskRef>> {
         }
     }
     rings
-}
-
-/// How often a task was polled since the dump before, if it does nothing but wake itself.
-fn wakes_itself(
-    task: &TaskDump,
-    woken_by_themselves: &[Id],
-    earlier: &Earlier,
-    within: Duration,
-) -> Option<u32> {
-    let id = task.id?;
-    let before = earlier.ready.get(&id.as_u64())?;
-    let polls = task.polls.wrapping_sub(*before);
-    let is_often = within >= SHORT && f64::from(polls) >= MANY_POLLS * within.as_secs_f64();
-    (is_often && woken_by_themselves.contains(&id)).then_some(polls)
 }
 
 /// The worker that has all the ready tasks of the pool, and how many, while another one sleeps.
@@ -350,14 +421,14 @@ impl fmt::Display for Hint {
                 write!(
                     f,
                     " has been readable for at least {}, and nobody has read: {task} was woken for it, \
-                     and does not poll the future that would read",
+                     and waits for something else",
                     Brief(*since)
                 )
             }
             Hint::AwaitEachOther(tasks) => match &tasks[..] {
-                [task] => write!(f, "{task} awaits itself"),
+                [task] => write!(f, "{task} seems to await itself"),
                 _ => {
-                    f.write_str("these await each other, in a ring: ")?;
+                    f.write_str("these seem to await each other, in a ring: ")?;
                     for (index, task) in tasks.iter().enumerate() {
                         write!(f, "{}{task}", if index > 0 { "; " } else { "" })?;
                     }
@@ -370,7 +441,7 @@ impl fmt::Display for Hint {
                 within,
             } => write!(
                 f,
-                "{task} wakes itself all the time: {polls} polls in {}",
+                "{task} wakes itself all the time, or is woken as it runs: {polls} polls in {}",
                 Brief(*within)
             ),
             Hint::Uneven { worker, ready } => write!(

@@ -70,6 +70,6 @@ pub(crate) fn observe(shared: Shared, watch: Option<Watch>) -> io::Result<Arc<Sh
 /// give hints: see `hints`.
 pub(crate) fn look_before(time: Duration) -> Duration {
     /// Beside what hints take for long: see `hints::LONG_UNREAD`.
-    const LOOK_BEFORE: Duration = Duration::from_millis(1_200);
+    const LOOK_BEFORE: Duration = Duration::from_millis(3_500);
     LOOK_BEFORE.min(time / 2)
 }

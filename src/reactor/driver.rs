@@ -148,7 +148,9 @@ impl TimerOps {
 
     /// Takes all of them, in their order.
     pub(super) fn take(&mut self) -> impl Iterator<Item = (Key, TimerOp)> + use<> {
-        std::mem::take(self).ops.into_iter().flatten()
+        // The places stay: what they say is of no use without the operations, and does no harm.
+        self.len = 0;
+        std::mem::take(&mut self.ops).into_iter().flatten()
     }
 }
 

@@ -67,9 +67,10 @@ impl Snapshot {
         self.events != self.spent
     }
 
-    /// Up to which event the readiness was used up.
-    pub(crate) fn spent(self) -> u32 {
-        self.spent
+    /// How many events there were, and up to which the readiness was used up: if both are the same
+    /// later, nothing has come since, and nobody has tried in vain.
+    pub(crate) fn counts(self) -> (u32, u32) {
+        (self.events, self.spent)
     }
 
     /// Whether a hang-up, an error or urgent data was reported, ever, or may have gone unreported:

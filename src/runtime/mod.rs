@@ -442,8 +442,9 @@ impl Runtime {
     }
 
     /// Drives the runtime until no task is left, for at most `timeout`, and drops it. Returns who
-    /// was left, and is cancelled: the last [`dump`](Self::dump), which says what each task waited
-    /// for. Like any drop of a runtime, it waits for tasks that pool workers are just running.
+    /// was left: the last [`dump`](Self::dump), which says what each task waited for. (With several
+    /// workers some of them may have ended by the time that they are cancelled.) Like any drop of a
+    /// runtime, it waits for tasks that pool workers are just running.
     ///
     /// ```
     /// use std::time::Duration;
@@ -466,7 +467,12 @@ impl Runtime {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
             drop(panic); // The message, which was printed.
         }
-        self.dump()
+        // Where nobody is left nobody is asked.
+        let patience = match self.shared().live_tasks() {
+            0 => Duration::ZERO,
+            _ => PATIENCE,
+        };
+        Dump::of(self.shared(), Some(self.worker.snapshot()), patience)
     }
 }
 

@@ -33,7 +33,7 @@ pub(crate) enum Leaf {
 pub(crate) enum Waits {
     /// It is ready, or running, or new.
     Nothing,
-    /// It is ready, since it was woken while it ran.
+    /// It is ready, since it was woken while it ran: mostly by itself.
     WokenByItself,
     /// No leaf has said anything.
     Unknown,

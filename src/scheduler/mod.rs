@@ -69,7 +69,9 @@ pub(crate) use local::Local;
 pub(crate) use owned::{OwnedKey, bind, task_ended};
 pub(crate) use resolver::{BoxedLookup, Resolver};
 pub(crate) use shared::{Remote, Shared};
-pub(crate) use snapshot::{Earlier, PATIENCE, SharedSnapshot, State, TaskRecord, WorkerSnapshot};
+pub(crate) use snapshot::{
+    Earlier, EarlierUnread, PATIENCE, SharedSnapshot, State, TaskRecord, WorkerSnapshot,
+};
 pub(crate) use worker::Worker;
 
 /// What every task has beside its future.

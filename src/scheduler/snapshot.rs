@@ -233,16 +233,30 @@ pub(crate) struct SharedSnapshot {
 
 /// What a dump leaves for the next one, which so knows what has not changed: see
 /// `diagnostics::hints`.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Earlier {
     pub(crate) at: Instant,
-    /// Sources that were readable while nobody waited for them, by address: since when, and how
-    /// much of their readiness was used up.
-    pub(crate) unread: HashMap<usize, (Instant, u32)>,
-    /// How often each task was polled that was ready then.
-    pub(crate) ready: HashMap<u64, u32>,
-    /// The worker that had all of those, if one had.
+    /// Sources that were readable while nobody waited for them, by address.
+    pub(crate) unread: HashMap<usize, EarlierUnread>,
+    /// How often each task was polled that had woken itself.
+    pub(crate) woken_by_themselves: HashMap<u64, u32>,
+    /// How many tasks there were, and how many polls in all of them.
+    pub(crate) polls: (usize, u64),
+    /// The worker that had all the ready tasks, if one had.
     pub(crate) burdened: Option<usize>,
+    /// How many jobs the pool had done, if it was full.
+    pub(crate) full_pool: Option<usize>,
+}
+
+/// A source that was readable while nobody waited for it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EarlierUnread {
+    pub(crate) since: Instant,
+    /// The task that was woken for it: zero for a future of `block_on`.
+    pub(crate) task: u64,
+    /// Events and what was spent of them, and how many bytes were there: as long as these are the
+    /// same nobody reads.
+    pub(crate) mark: ((u32, u32), u64),
 }
 
 impl SharedSnapshot {

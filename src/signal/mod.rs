@@ -314,3 +314,10 @@ impl Drop for Signals {
 fn invalid(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, what)
 }
+
+/// Whether anybody waits for a signal but for that one.
+pub(crate) fn is_waited_for(but_for: i32) -> bool {
+    let own = usize::try_from(but_for).map_or(0, mask);
+    let registry = registry::lock();
+    (registry.waiters.iter()).any(|(_, waiter)| waiter.waker.is_some() && waiter.mask != own)
+}

@@ -159,6 +159,14 @@ fn process_clock() -> Duration {
 /// The bound by which a public function takes a type with a descriptor.
 pub(crate) use std::os::fd::AsFd as HasDescriptor;
 
+/// How many bytes there are to be read, where the system tells that of such a descriptor.
+pub(crate) fn readable_bytes(descriptor: &impl AsFd) -> Option<u64> {
+    #[cfg(not(any(target_os = "espidf", target_os = "horizon", target_os = "vita")))]
+    return rustix::io::ioctl_fionread(descriptor).ok();
+    #[cfg(any(target_os = "espidf", target_os = "horizon", target_os = "vita"))]
+    return None;
+}
+
 /// Whether a read, or a write, would not block right now: the level, whatever events have said. An
 /// error and a hang-up count, since the operation would report them at once.
 pub(crate) fn is_ready(descriptor: &impl AsFd, to_write: bool) -> io::Result<bool> {

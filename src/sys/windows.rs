@@ -61,6 +61,11 @@ pub(crate) use lend_descriptor;
 /// The bound by which a public function takes a type with a descriptor.
 pub(crate) use std::os::windows::io::AsSocket as HasDescriptor;
 
+/// How many bytes there are to be read: not asked here.
+pub(crate) fn readable_bytes(_socket: &impl AsSocket) -> Option<u64> {
+    None
+}
+
 /// Whether a read, or a write, would not block right now: the level, whatever events have told. An
 /// error and a hang-up count, since the operation would report them at once.
 pub(crate) fn is_ready(socket: &impl AsSocket, to_write: bool) -> io::Result<bool> {

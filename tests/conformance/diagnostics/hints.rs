@@ -2,19 +2,19 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
 use polder::diagnostics::{Dump, Hint, TaskRef, TaskState, WorkerState};
-use polder::event::Event;
+use polder::event::{Event, Latch};
 use polder::io::{AsyncReadExt, AsyncWriteExt};
 use polder::net::{TcpListener, TcpStream};
+use polder::stream::StreamExt;
 use polder::task::Id;
 use polder::time::sleep;
-use polder::{Handle, Runtime, Task, future};
+use polder::{Handle, Runtime, Task, TaskSet, future};
 
 use crate::support::{
     eventually, on_every_backend, on_every_backend_alone, on_every_backend_with_several, runtime,
@@ -171,25 +171,27 @@ fn what_nobody_reads_is_told_with_its_peer_and_since_when() {
         };
         assert_eq!(task.id, Some(stuck.id()));
         assert!(told.as_ref().unwrap().contains(&peer.to_string()), "{hint}");
-        assert!(*since >= Duration::from_secs(1));
+        assert!(*since >= Duration::from_secs(3));
         let text = hint.to_string();
         assert!(text.contains(file!()), "{text}");
         drop(writes);
     });
 }
 
-/// Reads, does something else while its peer sends on, and reads again.
+/// Reads frames, and does something else after each while its peer sends on. (The first two times it
+/// waits: a task's waker is kept from then on.)
 #[test]
-fn what_is_read_late_is_no_hint() {
+fn what_is_read_slowly_is_no_hint() {
     on_every_backend_alone(|backend| {
         let runtime = runtime(backend);
         let (mut near, mut far) = runtime.block_on(connection());
-        let stop = Arc::new(AtomicBool::new(false));
         let reads = runtime.spawn(async move {
             let mut byte = [0];
-            loop {
+            for count in 0.. {
                 far.read_exact(&mut byte).await.unwrap();
-                sleep(Duration::from_millis(300)).await;
+                if count > 3 {
+                    sleep(Duration::from_millis(300)).await;
+                }
             }
         });
         let writes = runtime.spawn(async move {
@@ -199,14 +201,76 @@ fn what_is_read_late_is_no_hint() {
             }
         });
         while_driven(&runtime, |handle| {
-            for _ in 0..40 {
+            for _ in 0..80 {
                 let dump = handle.dump();
                 assert!(dump.hints.is_empty(), "{dump}");
                 thread::sleep(Duration::from_millis(50));
             }
         });
-        stop.store(true, Ordering::Relaxed);
         drop((reads, writes));
+    });
+}
+
+/// Whatever was said last in a poll.
+#[test]
+fn a_call_that_blocks_and_a_signal_are_no_hint() {
+    on_every_backend_alone(|backend| {
+        let runtime = runtime(backend);
+        let work = || polder::unblock(|| thread::sleep(Duration::from_secs(1)));
+        let latch = Arc::new(Latch::new());
+        let calls = runtime.spawn({
+            let latch = latch.clone();
+            async move { future::or(work(), latch.wait()).await }
+        });
+        let set = runtime.spawn(async move {
+            let mut set: TaskSet<()> = (0..3).map(|_| work()).collect();
+            while set.next().await.is_some() {}
+        });
+        // The set has three of its own.
+        while_driven(&runtime, |handle| no_hint(handle, 5));
+        drop((calls, set));
+        #[cfg(unix)]
+        {
+            use polder::signal::{Signal, Signals};
+
+            let mut signals = Signals::new([Signal::Winch]).unwrap();
+            let waits = runtime.spawn(async move {
+                let signal = async {
+                    let _ = signals.next().await;
+                };
+                future::or(signal, latch.wait()).await
+            });
+            while_driven(&runtime, |handle| no_hint(handle, 1));
+            drop(waits);
+        }
+    });
+}
+
+/// Two tasks that wake each other, on two workers: each looks idle when the other is looked at.
+#[test]
+fn tasks_of_two_workers_that_wake_each_other_are_no_hint() {
+    on_every_backend_with_several(|backend, workers| {
+        let runtime = runtime_of(backend, workers);
+        let events: [Arc<Event>; 2] = Default::default();
+        let tasks = [0, 1].map(|side| {
+            let events = events.clone();
+            runtime.handle().spawn_on(side, move || async move {
+                loop {
+                    events[side].wait().await;
+                    events[1 - side].set();
+                }
+            })
+        });
+        events[0].set();
+        while_driven(&runtime, |handle| {
+            for _ in 0..LOOKS {
+                let dump = handle.dump();
+                let stuck = |hint: &Hint| matches!(hint, Hint::NothingWakes { .. });
+                assert!(!dump.hints.iter().any(stuck), "{dump}");
+                thread::sleep(Duration::from_millis(1));
+            }
+        });
+        drop(tasks);
     });
 }
 
