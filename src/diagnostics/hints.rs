@@ -2,8 +2,9 @@
 //!
 //! A dump is of one moment, and most faults are that something stays as it is. So each dump leaves
 //! what looked odd to the next one of the same runtime ([`Earlier`]), and only what was so both
-//! times, and is known to have been so in between, is a hint. The threads that print a dump at a time of their own (`POLDER_DUMP=after:…`,
-//! [`test!`](crate::test)) take one before that for this reason.
+//! times, and is known to have been so in between, is a hint. The threads that print a dump at a
+//! time of their own (`POLDER_DUMP=after:…`, [`test!`](crate::test)) take one before that for this
+//! reason.
 //!
 //! A hint is no proof: it says what was seen, and where to look.
 

@@ -178,7 +178,7 @@ fn what_nobody_reads_is_told_with_its_peer_and_since_when() {
     });
 }
 
-/// Reads frames, and does something else after each while its peer sends on. (The first two times it
+/// Reads frames, and does something else after each while its peer sends on. (The first times it
 /// waits: a task's waker is kept from then on.)
 #[test]
 fn what_is_read_slowly_is_no_hint() {
