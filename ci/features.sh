@@ -10,7 +10,7 @@ cargo clippy --all-targets --all-features -- -D warnings
 cargo test --no-default-features --lib --tests
 
 # A filter that matches nothing passes too. (Examples are run in groups, a result each.)
-ran=$(cargo test --all-features --doc compat | tee /dev/stderr | awk '/^test result: ok/ { n += $4 } END { print n + 0 }')
+ran=$(cargo test --all-features --doc compat | tee -a /dev/stderr | awk '/^test result: ok/ { n += $4 } END { print n + 0 }')
 if [ "$ran" = 0 ]; then
     echo "$0: no example of the feature compat has run" >&2
     exit 1
