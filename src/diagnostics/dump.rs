@@ -247,7 +247,6 @@ impl Dump {
             .collect();
         // The oldest ids first: they are near the order of spawning.
         tasks.sort_by_key(|task| task.id);
-        clues.sort();
         let told = tasks.iter().filter(|task| task.id.is_some()).count();
         let mut dump = Dump {
             at: SystemTime::now(),
@@ -392,7 +391,7 @@ fn task(
         Waits::Nothing if record.polls == 0 => TaskState::New,
         Waits::Nothing => TaskState::Ready,
         Waits::WokenByItself => {
-            clues.woken_by_itself(record.id);
+            clues.woken_by_itself(record.id, record.polls);
             TaskState::Ready
         }
         _ => TaskState::Waiting,

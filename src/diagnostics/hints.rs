@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 use super::dump::{
     Brief, Count, Dump, TaskDump, TaskRef, TaskState, Wait, WorkerState, write_json_text,
 };
+#[cfg(any(feature = "net", feature = "blocking"))]
+use crate::pool::Load;
 use crate::scheduler::{Earlier, EarlierUnread, Shared};
 use crate::task::Id;
 
@@ -96,8 +98,8 @@ pub enum Hint {
 #[derive(Default)]
 pub(super) struct Clues {
     unread: Vec<Unread>,
-    /// Tasks that are ready, since they have woken themselves.
-    woken_by_themselves: Vec<Id>,
+    /// How often each task was polled that is ready, since it has woken itself.
+    woken_by_themselves: HashMap<u64, u32>,
     /// How many sources and timers will wake whom nobody knows.
     pub(super) unknown_waits: usize,
 }
@@ -118,13 +120,8 @@ impl Clues {
         self.unread.push(unread);
     }
 
-    pub(super) fn woken_by_itself(&mut self, task: Option<Id>) {
-        self.woken_by_themselves.extend(task);
-    }
-
-    /// All tasks were gone through.
-    pub(super) fn sort(&mut self) {
-        self.woken_by_themselves.sort_unstable();
+    pub(super) fn woken_by_itself(&mut self, task: Option<Id>, polls: u32) {
+        (self.woken_by_themselves).extend(task.map(|id| (id.as_u64(), polls)));
     }
 
     /// `dump` is whole but for its hints, and was begun at `now`.
@@ -132,19 +129,33 @@ impl Clues {
         // Others may take a dump at the same time: each goes by one that was before it.
         let earlier = shared.earlier();
         let earlier = earlier.as_deref();
+        let (pool, burdened) = (pool(), burdened(dump));
         let mut hints = Vec::new();
         let mut next = Earlier {
             at: now,
             unread: HashMap::new(),
-            woken_by_themselves: self.woken_by_themselves(dump),
+            woken_by_themselves: self.woken_by_themselves,
             polls: polls(dump),
-            burdened: burdened(dump).map(|(worker, _)| worker),
-            full_pool: pool().filter(|pool| pool.full.is_some()).map(|it| it.done),
+            burdened: burdened.map(|(worker, _)| worker),
+            full_pool: pool.filter(|pool| pool.full.is_some()).map(|it| it.done),
         };
-        let within = earlier.map(|it| now.saturating_duration_since(it.at));
-        if let (Some(earlier), Some(within)) = (earlier, within) {
+        if let Some(earlier) = earlier {
+            let within = now.saturating_duration_since(earlier.at);
             if within >= SHORT {
-                self.compare(dump, earlier, &next, within, &mut hints);
+                if earlier.polls == next.polls {
+                    hints.extend(nothing_wakes(dump, self.unknown_waits, pool));
+                    hints.extend(rings(dump).into_iter().map(Hint::AwaitEachOther));
+                }
+                hints.extend(wake_themselves(dump, earlier, &next, within));
+                if earlier.burdened == next.burdened {
+                    hints.extend(burdened.map(|(worker, ready)| Hint::Uneven { worker, ready }));
+                }
+                if earlier.full_pool == next.full_pool {
+                    let full = pool.and_then(|pool| pool.full);
+                    hints.extend(
+                        full.map(|(waiting, running)| Hint::PoolIsFull { waiting, running }),
+                    );
+                }
             } else {
                 // That one is to be compared with what comes later, too.
                 next = Earlier {
@@ -187,69 +198,42 @@ impl Clues {
         shared.set_earlier(next);
         hints
     }
+}
 
-    /// The hints of what is the same in this dump and in an earlier one.
-    fn compare(
-        &self,
-        dump: &Dump,
-        earlier: &Earlier,
-        now: &Earlier,
-        within: Duration,
-        hints: &mut Vec<Hint>,
-    ) {
-        if earlier.polls == now.polls {
-            hints.extend(nothing_wakes(dump, self.unknown_waits));
-            hints.extend(rings(dump).into_iter().map(Hint::AwaitEachOther));
-        }
-        for task in &dump.tasks {
-            let id = task.id.map_or(0, Id::as_u64);
-            let before = earlier.woken_by_themselves.get(&id);
-            if let (Some(before), true) = (before, now.woken_by_themselves.contains_key(&id)) {
-                let polls = task.polls.wrapping_sub(*before);
-                if f64::from(polls) >= MANY_POLLS * within.as_secs_f64() {
-                    hints.push(Hint::WakesItself {
-                        task: task.reference(),
-                        polls,
-                        within,
-                    });
-                }
-            }
-        }
-        let uneven = burdened(dump).filter(|(worker, _)| earlier.burdened == Some(*worker));
-        hints.extend(uneven.map(|(worker, ready)| Hint::Uneven { worker, ready }));
-        if now.full_pool.is_some() && earlier.full_pool == now.full_pool {
-            let full = pool().and_then(|pool| pool.full);
-            hints.extend(full.map(|(waiting, running)| Hint::PoolIsFull { waiting, running }));
-        }
-    }
-
-    fn woken_by_themselves(&self, dump: &Dump) -> HashMap<u64, u32> {
-        if self.woken_by_themselves.is_empty() {
-            return HashMap::new();
-        }
-        let is_one = |task: &&TaskDump| {
-            (task.id).is_some_and(|id| self.woken_by_themselves.binary_search(&id).is_ok())
-        };
-        let tasks = dump.tasks.iter().filter(is_one);
-        tasks
-            .filter_map(|task| Some((task.id?.as_u64(), task.polls)))
-            .collect()
-    }
+/// Tasks that had woken themselves in both dumps, and were polled often in between.
+fn wake_themselves(
+    dump: &Dump,
+    earlier: &Earlier,
+    next: &Earlier,
+    within: Duration,
+) -> impl Iterator<Item = Hint> {
+    dump.tasks.iter().filter_map(move |task| {
+        let id = task.id?.as_u64();
+        let before = earlier.woken_by_themselves.get(&id)?;
+        let polls = next.woken_by_themselves.get(&id)?.wrapping_sub(*before);
+        let is_often = f64::from(polls) >= MANY_POLLS * within.as_secs_f64();
+        is_often.then(|| Hint::WakesItself {
+            task: task.reference(),
+            polls,
+            within,
+        })
+    })
 }
 
 #[cfg(any(feature = "net", feature = "blocking"))]
-fn pool() -> Option<crate::pool::Load> {
+fn pool() -> Option<Load> {
     Some(crate::pool::POOL.load())
 }
 
 /// There are no such threads.
 #[cfg(not(any(feature = "net", feature = "blocking")))]
-fn pool() -> Option<NoPool> {
+fn pool() -> Option<Load> {
     None
 }
 
 #[cfg(not(any(feature = "net", feature = "blocking")))]
-struct NoPool {
+#[derive(Clone, Copy)]
+struct Load {
     full: Option<(usize, usize)>,
     is_idle: bool,
     done: usize,
@@ -271,7 +255,7 @@ fn waits_for_signal() -> bool {
     return false;
 }
 
-fn nothing_wakes(dump: &Dump, unknown_waits: usize) -> Option<Hint> {
+fn nothing_wakes(dump: &Dump, unknown_waits: usize, pool: Option<Load>) -> Option<Hint> {
     let sleeps = |state: &WorkerState| {
         matches!(
             state,
@@ -290,7 +274,7 @@ fn nothing_wakes(dump: &Dump, unknown_waits: usize) -> Option<Hint> {
     };
     let is_stuck = dump.untold == 0
         && unknown_waits == 0
-        && pool().is_none_or(|pool| pool.is_idle)
+        && pool.is_none_or(|pool| pool.is_idle)
         && !waits_for_signal()
         && !dump.tasks.is_empty()
         && dump.workers.iter().all(|worker| sleeps(&worker.state))
@@ -340,21 +324,16 @@ fn rings(dump: &Dump) -> Vec<Vec<TaskRef>> {
 /// The worker that has all the ready tasks of the pool, and how many, while another one sleeps.
 fn burdened(dump: &Dump) -> Option<(usize, usize)> {
     let (_, pool) = dump.workers.split_last()?;
-    let ready_on = |worker: usize| {
-        let is_ready = |task: &&TaskDump| {
-            task.worker == Some(worker)
-                && matches!(task.state, TaskState::Ready | TaskState::Running)
-        };
-        dump.tasks.iter().filter(is_ready).count()
+    let mut awake = (pool.iter())
+        .filter(|worker| !matches!(worker.state, WorkerState::Parked { .. }))
+        .map(|worker| worker.index);
+    let (Some(worker), None) = (awake.next(), awake.next()) else {
+        return None;
     };
-    let mut awake = Vec::new();
-    for worker in pool {
-        if !matches!(worker.state, WorkerState::Parked { .. }) {
-            awake.push(worker.index);
-        }
-    }
-    let [worker] = awake[..] else { return None };
-    let ready = ready_on(worker);
+    let is_ready = |task: &&TaskDump| {
+        task.worker == Some(worker) && matches!(task.state, TaskState::Ready | TaskState::Running)
+    };
+    let ready = dump.tasks.iter().filter(is_ready).count();
     (pool.len() > 1 && ready >= MANY_READY).then_some((worker, ready))
 }
 
