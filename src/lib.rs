@@ -71,7 +71,7 @@
 //! * **Traits and combinators:** [`io`], [`future`], [`stream`] are futures-lite's.
 //! * **Tests:** [`test!`] runs one on every backend, with a limit.
 //! * **What a program is doing:** [`diagnostics`] has numbers of a runtime, dumps, which tell what
-//!   each task waits for, and stalls; [`spawn_named`] gives tasks names.
+//!   each task waits for, stalls, and traces; [`spawn_named`] gives tasks names.
 //! * **What waits for the kernel, on its own:** [`poller`], for those who write their own loop.
 //!
 //! Names and behaviour follow `smol`, `async-io` and `async-net`, and the traits are futures-io's,
@@ -94,7 +94,7 @@
 //! | `signal` | yes | [`signal`] | signal-hook |
 //! | `blocking` | yes | [`unblock`] and [`io::Unblock`] | none |
 //! | `polling` | yes | [`Backend::Polling`] | polling (on Windows and illumos it is there in any case) |
-//! | `environment` | yes | `POLDER_DUMP` and `POLDER_STALL`: see [`diagnostics`] | none |
+//! | `environment` | yes | `POLDER_DUMP`, `POLDER_STALL`, `POLDER_TRACE`: see [`diagnostics`] | none |
 //! | `io-uring` | no | [`Backend::IoUring`]: on Linux, a ring that polls | io-uring |
 //! | `sim` | no | [`sim`]: tests in a simulated world, from a seed | none |
 //! | `compat` | no | the functions of async-io for [`Async`]`<std::net::TcpStream>` and the like | none |

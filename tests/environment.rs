@@ -1,5 +1,5 @@
-//! `POLDER_DUMP` and `POLDER_STALL`: each test asks a program, which is this one once more, from
-//! outside.
+//! `POLDER_DUMP`, `POLDER_STALL` and `POLDER_TRACE`: each test asks a program, which is this one
+//! once more, from outside.
 #![cfg(unix)]
 
 use std::fs;
@@ -15,6 +15,9 @@ use polder::Runtime;
 use polder::time::sleep;
 use rustix::process::{Pid, Signal, kill_process};
 
+#[allow(dead_code)] // It has more than is asked here.
+mod json;
+
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Set in the child, to what it does.
@@ -27,6 +30,7 @@ fn child(test: &str, does: &str, environment: &[(&str, &str)]) -> Child {
         .args(["--exact", test, "--nocapture", "--test-threads=1"])
         .env_remove("POLDER_DUMP")
         .env_remove("POLDER_STALL")
+        .env_remove("POLDER_TRACE")
         .env(CHILD, does)
         .envs(environment.iter().copied())
         .stdin(Stdio::null())
@@ -294,7 +298,8 @@ fn without_them_there_is_no_thread_and_the_signal_has_its_own_meaning() {
         println!("ready");
         return polder::block_on(sleep(LIMIT));
     }
-    for empty in [&[][..], &[("POLDER_DUMP", ""), ("POLDER_STALL", "")]] {
+    let all = ["POLDER_DUMP", "POLDER_STALL", "POLDER_TRACE"].map(|name| (name, ""));
+    for empty in [&[][..], &all] {
         let mut child = child(TEST, "x", empty);
         until_ready(&mut child);
         kill_process(Pid::from_child(&child), Signal::USR1).unwrap();
@@ -322,4 +327,79 @@ fn a_process_that_is_stopped_for_a_while_does_not_stall() {
     kill_process(pid, Signal::CONT).unwrap();
     let said = said(child);
     assert!(!said.contains("stalled"), "{said}");
+}
+
+/// How many polls of tasks that were spawned here a trace tells of.
+fn polls(path: &Path) -> usize {
+    let text = fs::read_to_string(path).unwrap();
+    let trace = json::Value::parse(&text);
+    let events = trace.at("traceEvents").list().iter();
+    let is_ours = |it: &&json::Value| it.at("name").text().starts_with(file!());
+    events.filter(is_ours).count()
+}
+
+#[test]
+fn a_trace_of_each_runtime_is_written_when_it_ends() {
+    const TEST: &str = "a_trace_of_each_runtime_is_written_when_it_ends";
+    if let Some(what) = what() {
+        let [first, second] = [(); 2].map(|()| Runtime::new().unwrap());
+        first.block_on(first.spawn(async {}));
+        if what == "two" {
+            let spawned = second.spawn(async {});
+            second.block_on(spawned);
+            second.block_on(second.spawn(async {}));
+        }
+        return;
+    }
+    let folder = Folder::new("trace");
+    let (first, second) = (folder.path("trace.json"), folder.path("trace.json.1"));
+    let value = first.to_str().unwrap();
+    // The second time there are the files of the first time.
+    for (does, of_second) in [("two", 2), ("one", 0)] {
+        let said = said(child(TEST, does, &[("POLDER_TRACE", value)]));
+        assert!(!said.contains("POLDER_TRACE"), "{said}");
+        assert_eq!((polls(&first), polls(&second)), (1, of_second));
+        for path in [&first, &second] {
+            assert_eq!(fs::metadata(path).unwrap().mode() & 0o777, 0o600);
+        }
+    }
+    fs::write(&second, "precious").unwrap();
+    let said = said(child(TEST, "two", &[("POLDER_TRACE", value)]));
+    assert!(said.contains("POLDER_TRACE: ") && said.contains("trace.json.1"));
+    assert_eq!(fs::read_to_string(&second).unwrap(), "precious");
+}
+
+/// What happened before it is in the trace, and so is the poll that goes on.
+#[test]
+fn a_stall_and_a_dump_have_the_trace_written() {
+    const TEST: &str = "a_stall_and_a_dump_have_the_trace_written";
+    if let Some(path) = what() {
+        return polder::block_on(async {
+            polder::spawn(async {}).await;
+            let stalls = polder::spawn(async move {
+                let start = Instant::now();
+                while !fs::exists(&path).unwrap() && start.elapsed() < LIMIT {
+                    thread::sleep(Duration::from_millis(1));
+                }
+                // It is there since before it is whole.
+                thread::sleep(Duration::from_secs(1));
+                std::process::abort();
+            });
+            stalls.await
+        });
+    }
+    let folder = Folder::new("flight");
+    for (name, asks) in [
+        ("stall", ("POLDER_STALL", "20ms")),
+        ("dump", ("POLDER_DUMP", "after:1s")),
+    ] {
+        let path = folder.path(name);
+        let path_text = path.to_str().unwrap();
+        let said = said(child(TEST, path_text, &[("POLDER_TRACE", path_text), asks]));
+        assert!(
+            said.contains("DOES NOT ANSWER") || said.contains("stalled"),
+            "{said}"
+        );
+        assert_eq!(polls(&path), 2, "{name}");
+    }
 }

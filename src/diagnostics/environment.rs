@@ -1,25 +1,26 @@
 //! What the environment asks for, so that a program can be asked that was not written for it:
-//! `POLDER_DUMP` and `POLDER_STALL`. See docs/DIAGNOSTICS.md.
+//! `POLDER_DUMP`, `POLDER_STALL` and `POLDER_TRACE`. See docs/DIAGNOSTICS.md.
 //!
-//! Both are read once, when the first runtime is built. Where neither is set nothing is opened,
+//! They are read once, when the first runtime is built. Where none is set nothing is opened,
 //! started or kept, then or later. Otherwise each runtime is noted in a list, without being kept
 //! alive, from its construction on.
 //!
 //! A value that means nothing is reported on standard error, and is no error otherwise: what helps
 //! to look for a fault does not add one. A program that runs with rights that its user does not
-//! have ignores both: they would have it write files, and tell of its insides.
+//! have ignores them: they would have it write files, and tell of its insides.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::Dump;
 use super::watchdog::{Stall, Tell, watch};
+use super::{Dump, Trace, trace};
 use crate::scheduler::{PATIENCE, Shared};
 use crate::sync::Mutex;
 use crate::sys;
@@ -30,6 +31,20 @@ const DUMP: &str = "POLDER_DUMP";
 /// From which duration on a poll is reported.
 const STALL: &str = "POLDER_STALL";
 
+/// Where traces are written.
+const TRACE: &str = "POLDER_TRACE";
+
+/// So many events of each worker are traced: 1.5 MiB, and seconds of a busy one.
+const TRACED_EVENTS: usize = 65_536;
+
+/// So many runtimes of a process are traced, each to a file of its own. A program that makes
+/// another one for each request would fill a disk.
+const TRACED_RUNTIMES: usize = 64;
+
+/// Stalls have the trace written no more often than this: it takes a while, and what happened
+/// before the next one is there as well.
+const TRACE_INTERVAL: Duration = Duration::from_secs(1);
+
 /// How many stalls are reported within a second. The rest is counted: a program that stalls again
 /// and again says the same each time, and its reports would fill a disk.
 const STALLS_PER_SECOND: usize = 10;
@@ -37,12 +52,25 @@ const STALLS_PER_SECOND: usize = 10;
 /// What each dump begins with: a file that does not was not made here.
 const FIRST_WORDS: &str = "polder: process";
 
-/// What both ask for.
+/// What they ask for.
 #[derive(Default)]
 struct Observer {
     stalls: Option<(Duration, Tell)>,
-    /// Whose dumps are printed.
-    runtimes: Option<Mutex<Vec<Weak<Shared>>>>,
+    /// The file of the first runtime's trace.
+    trace: Option<PathBuf>,
+    /// How many runtimes are traced.
+    traced: AtomicUsize,
+    /// Whose dumps are printed, and whose traces are written.
+    runtimes: Mutex<Vec<Noted>>,
+}
+
+/// A runtime.
+struct Noted {
+    shared: Weak<Shared>,
+    /// The file of its trace.
+    trace: Option<PathBuf>,
+    /// When a stall had it written.
+    written: Option<Instant>,
 }
 
 fn observer() -> Option<&'static Observer> {
@@ -52,34 +80,102 @@ fn observer() -> Option<&'static Observer> {
 
 /// A runtime is built, and its builder does not say whether it is watched: see
 /// [`observe`](super::observe).
-pub(super) fn watched(shared: Shared) -> Arc<Shared> {
+pub(super) fn watch_stalls(shared: &Arc<Shared>) {
     let Some((over, tell)) = observer().and_then(|it| it.stalls.clone()) else {
-        return Arc::new(shared);
+        return;
     };
-    let shared = Arc::new(shared.watched());
-    if let Err(error) = watch(&shared, over, tell) {
+    if let Err(error) = watch(shared, over, tell) {
         say(&format!("polder: {STALL} is ignored: {error}\n"));
     }
-    shared
+}
+
+/// A runtime is built, and its builder does not say whether it is traced: how many events are, if
+/// any.
+pub(super) fn trace() -> Option<usize> {
+    let observer = observer().filter(|it| it.trace.is_some())?;
+    (observer.traced.load(Ordering::Relaxed) < TRACED_RUNTIMES).then_some(TRACED_EVENTS)
 }
 
 /// A runtime is built.
 pub(super) fn note_runtime(shared: &Arc<Shared>) {
-    if let Some(runtimes) = observer().and_then(|it| it.runtimes.as_ref()) {
-        let mut runtimes = runtimes.lock();
-        runtimes.retain(|runtime| runtime.strong_count() > 0);
-        runtimes.push(Arc::downgrade(shared));
+    let Some(observer) = observer() else {
+        return;
+    };
+    let path = observer.trace.as_ref().filter(|_| shared.trace().is_some());
+    let trace = path.and_then(|path| {
+        let number = observer.traced.fetch_add(1, Ordering::Relaxed);
+        numbered(path, number)
+    });
+    let noted = Noted {
+        shared: Arc::downgrade(shared),
+        trace,
+        written: None,
+    };
+    let mut runtimes = observer.runtimes.lock();
+    runtimes.retain(|noted| noted.shared.strong_count() > 0);
+    runtimes.push(noted);
+}
+
+/// The file for the trace of the runtime of that number, counted from zero, if it gets one.
+fn numbered(path: &Path, number: usize) -> Option<PathBuf> {
+    match number {
+        0 => Some(path.to_owned()),
+        TRACED_RUNTIMES.. => None,
+        number => {
+            let mut path = path.as_os_str().to_owned();
+            path.push(format!(".{number}"));
+            Some(path.into())
+        }
     }
 }
 
-/// Reads both, and starts what they ask for.
+/// Writes the trace of a runtime to its file, if it has one.
+pub(super) fn write_trace(shared: &Shared) {
+    write_trace_if(shared, |_| true);
+}
+
+/// [`write_trace`], but for a stall.
+pub(super) fn write_trace_at_stall(shared: &Shared) {
+    write_trace_if(shared, |noted| {
+        let is_due = (noted.written).is_none_or(|written| written.elapsed() >= TRACE_INTERVAL);
+        if is_due {
+            noted.written = Some(Instant::now());
+        }
+        is_due
+    });
+}
+
+fn write_trace_if(shared: &Shared, is_due: impl FnOnce(&mut Noted) -> bool) {
+    let Some(observer) = observer().filter(|it| it.trace.is_some()) else {
+        return;
+    };
+    let mut runtimes = observer.runtimes.lock();
+    let is_it = |noted: &&mut Noted| std::ptr::eq(noted.shared.as_ptr(), shared);
+    let noted = runtimes.iter_mut().find(is_it);
+    let path = noted.and_then(|noted| noted.trace.clone().filter(|_| is_due(noted)));
+    drop(runtimes);
+    if let (Some(path), Some(trace)) = (path, Trace::of(shared)) {
+        let written = open(&path, trace::FIRST_WORDS).and_then(|mut file| {
+            file.set_len(0)?;
+            file.write_all(trace.json().as_bytes())
+        });
+        if let Err(error) = written {
+            say(&format!("polder: {TRACE}: {path:?}: {error}\n"));
+        }
+    }
+}
+
+/// Reads them, and starts what they ask for.
 fn read() -> Option<Observer> {
     let value = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-    let (dump, stall) = (value(DUMP), value(STALL));
-    if dump.is_none() && stall.is_none() || sys::has_foreign_rights() {
+    let (dump, stall, trace) = (value(DUMP), value(STALL), value(TRACE));
+    if dump.is_none() && stall.is_none() && trace.is_none() || sys::has_foreign_rights() {
         return None;
     }
-    let mut observer = Observer::default();
+    let mut observer = Observer {
+        trace: trace.map(|path| file(&path)),
+        ..Observer::default()
+    };
     if let Some(text) = stall {
         match text.to_str().and_then(duration) {
             Some(over) => observer.stalls = Some((over, Arc::new(print_stalls()))),
@@ -88,7 +184,7 @@ fn read() -> Option<Observer> {
     }
     if let Some(text) = dump {
         match DumpSetting::parse(&text).map(start) {
-            Some(Ok(())) => observer.runtimes = Some(Mutex::new(Vec::new())),
+            Some(Ok(())) => {}
             Some(Err(error)) => complain(DUMP, &text, &error.to_string()),
             None => complain(
                 DUMP,
@@ -157,8 +253,7 @@ impl DumpSetting {
         };
         let path = match path {
             Some("") => return None,
-            // Where the program is when it starts: it may go elsewhere.
-            path => path.map(|path| std::path::absolute(path).unwrap_or_else(|_| path.into())),
+            path => path.map(|path| file(path.as_ref())),
         };
         Some(DumpSetting { moment, path })
     }
@@ -173,11 +268,12 @@ impl DumpSetting {
         for runtime in runtimes {
             // Writing to a string does not fail.
             let _ = write!(text, "{}", Dump::of(&runtime, None, PATIENCE));
+            write_trace(&runtime);
         }
         let Some(path) = &self.path else {
             return say(&text);
         };
-        let written = open(path).and_then(|mut file| file.write_all(text.as_bytes()));
+        let written = open(path, FIRST_WORDS).and_then(|mut file| file.write_all(text.as_bytes()));
         if let Err(error) = written {
             say(&format!("polder: {DUMP}: {path:?}: {error}\n"));
         }
@@ -186,11 +282,13 @@ impl DumpSetting {
 
 /// Those whose dumps are printed.
 fn open_runtimes() -> Vec<Arc<Shared>> {
-    let runtimes = observer().and_then(|it| it.runtimes.as_ref());
-    let mut runtimes: Vec<Arc<Shared>> = match runtimes {
-        Some(runtimes) => runtimes.lock().iter().filter_map(Weak::upgrade).collect(),
-        None => Vec::new(),
+    let Some(observer) = observer() else {
+        return Vec::new();
     };
+    let noted = observer.runtimes.lock();
+    let runtimes = noted.iter().filter_map(|noted| noted.shared.upgrade());
+    let mut runtimes: Vec<Arc<Shared>> = runtimes.collect();
+    drop(noted);
     // (Handles keep the memory of those that were dropped.)
     runtimes.retain(|runtime| !runtime.main().reactor.is_closed());
     runtimes
@@ -234,10 +332,15 @@ fn start(setting: DumpSetting) -> io::Result<()> {
     Ok(())
 }
 
-/// Opens a file to which dumps are appended: a new one, that nobody else can read, or one that
-/// looks as if it had been made here. It is neither a link nor a device, and no other name leads to
-/// it.
-fn open(path: &Path) -> io::Result<File> {
+/// A file that the environment names, where the program is when it starts: it may go elsewhere.
+fn file(path: &OsStr) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.into())
+}
+
+/// Opens a file to append to: a new one, that nobody else can read, or one that looks as if it had
+/// been made here, since it begins with `first_words`. It is neither a link nor a device, and no
+/// other name leads to it.
+fn open(path: &Path, first_words: &str) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.append(true);
     #[cfg(unix)]
@@ -254,10 +357,10 @@ fn open(path: &Path) -> io::Result<File> {
         libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY,
     );
     let file = options.open(path)?;
-    let mut start = [0; FIRST_WORDS.len()];
+    let mut start = vec![0; first_words.len()];
     let is_own = sys::is_private_file(&file)?
         && (&file).read_exact(&mut start).is_ok()
-        && start == *FIRST_WORDS.as_bytes();
+        && start == first_words.as_bytes();
     match is_own {
         true => Ok(file),
         false => Err(io::Error::new(

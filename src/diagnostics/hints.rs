@@ -293,18 +293,18 @@ fn rings(dump: &Dump) -> Vec<Vec<TaskRef>> {
         [Wait::Task(next)] => Some(next),
         _ => None,
     };
-    let tasks: HashMap<Id, &TaskDump> = (dump.tasks.iter())
-        .filter_map(|task| Some((task.id?, task)))
-        .collect();
+    // They are in the order of ids.
+    let place = |id: Id| (dump.tasks.binary_search_by_key(&Some(id), |task| task.id)).ok();
     let mut rings = Vec::new();
     // The walk in which a task was seen first: each is walked through once.
-    let mut seen = HashMap::new();
+    let mut seen = vec![None; dump.tasks.len()];
     for (walk, start) in dump.tasks.iter().enumerate() {
         let mut path = Vec::new();
-        let mut next = start.id;
-        while let Some(task) = next.and_then(|id| tasks.get(&id)) {
-            match seen.insert(task.id, walk) {
-                None => path.push(*task),
+        let mut next = (start.id.and_then(|_| awaited(start))).map(|_| walk);
+        while let Some(index) = next {
+            let task = &dump.tasks[index];
+            match seen[index].replace(walk) {
+                None => path.push(task),
                 Some(before) => {
                     // In this walk: from there on it is a ring.
                     if before == walk {
@@ -315,7 +315,7 @@ fn rings(dump: &Dump) -> Vec<Vec<TaskRef>> {
                     break;
                 }
             }
-            next = awaited(task);
+            next = awaited(task).and_then(place);
         }
     }
     rings

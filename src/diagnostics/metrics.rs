@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::poller::Backend;
 use crate::reactor;
 use crate::scheduler::{Remote, Shared};
+use crate::sys;
 
 /// Numbers of a runtime: of [`Runtime::metrics`](crate::Runtime::metrics).
 ///
@@ -55,6 +56,10 @@ pub struct WorkerMetrics {
     pub sources: usize,
     /// Whether it sleeps, or is not driven.
     pub is_parked: bool,
+    /// How much processor time its thread has used: by how much this grows within a second is how
+    /// busy it is. (Of the main worker's thread it counts what else that does.) `None` where the
+    /// system does not tell, which Linux and Android do; and until the worker was driven.
+    pub cpu_time: Option<Duration>,
     /// How many times it polled a task.
     pub polls: usize,
     /// How many tasks were spawned by its tasks, or by the future of `block_on`.
@@ -113,6 +118,7 @@ impl WorkerMetrics {
             tasks: remote.load(),
             sources: remote.reactor.sources(),
             is_parked: remote.reactor.is_parked(),
+            cpu_time: sys::thread_cpu_time(remote.thread()),
             polls: counters.polls.get(),
             spawned: remote.spawned(),
             remote_wakes: remote.sent(),
@@ -228,6 +234,14 @@ impl fmt::Display for Metrics {
             family(f, "counter", &name, help)?;
             for (index, worker) in self.workers.iter().enumerate() {
                 writeln!(f, "{name}_total{{worker=\"{index}\"}} {}", value(worker))?;
+            }
+        }
+        let name = "polder_cpu_seconds";
+        family(f, "counter", name, "Processor time of a worker's thread.")?;
+        for (index, worker) in self.workers.iter().enumerate() {
+            if let Some(time) = worker.cpu_time {
+                let time = time.as_secs_f64();
+                writeln!(f, "{name}_total{{worker=\"{index}\"}} {time}")?;
             }
         }
         for (name, help, value) in WORKER_HISTOGRAMS {

@@ -9,10 +9,14 @@
 //! [`Builder::stalls`](crate::runtime::Builder::stalls) has polls reported that take too long: see
 //! [`Stall`].
 //!
+//! [`Builder::trace`](crate::runtime::Builder::trace) keeps what a runtime did last, event by
+//! event, for trace viewers: see [`Trace`].
+//!
 //! **From outside**, with the feature `environment` (which is on by default): `POLDER_DUMP=usr1`
 //! has a dump printed whenever SIGUSR1 comes, `POLDER_DUMP=after:30s` one that long after the first
 //! runtime was built; after another colon, a file may follow to which they are appended.
-//! `POLDER_STALL=100ms` has polls reported that take longer.
+//! `POLDER_STALL=100ms` has polls reported that take longer, and `POLDER_TRACE=FILE` a trace
+//! written: at the end of its runtime, at a stall, and with a dump.
 //!
 //! ```
 //! let runtime = polder::Runtime::new()?;
@@ -33,11 +37,13 @@ mod environment;
 mod hints;
 mod metrics;
 mod sockets;
+mod trace;
 mod watchdog;
 
 pub use dump::{Dump, TaskDump, TaskRef, TaskState, Wait, WorkerDump, WorkerState};
 pub use hints::Hint;
 pub use metrics::{Histogram, Metrics, WorkerMetrics};
+pub use trace::Trace;
 pub(crate) use watchdog::Watch;
 pub use watchdog::{Activity, Stall};
 
@@ -49,21 +55,36 @@ use crate::scheduler::Shared;
 
 /// A runtime is built: it is observed as its builder and the environment want it. Called before any
 /// of its workers starts.
-pub(crate) fn observe(shared: Shared, watch: Option<Watch>) -> io::Result<Arc<Shared>> {
-    let shared = match watch {
-        Some(watch) => {
-            let shared = Arc::new(shared.watched());
-            watch.begin(&shared)?;
-            shared
-        }
-        #[cfg(feature = "environment")]
-        None => environment::watched(shared),
-        #[cfg(not(feature = "environment"))]
-        None => Arc::new(shared),
+pub(crate) fn observe(
+    shared: Shared,
+    watch: Option<Watch>,
+    trace: Option<usize>,
+) -> io::Result<Arc<Shared>> {
+    #[cfg(feature = "environment")]
+    let trace = trace.or_else(environment::trace);
+    let shared = match trace {
+        Some(events) => shared.traced(events),
+        None => shared,
     };
+    let shared = Arc::new(shared);
+    match watch {
+        Some(watch) => watch.begin(&shared)?,
+        #[cfg(feature = "environment")]
+        None => environment::watch_stalls(&shared),
+        #[cfg(not(feature = "environment"))]
+        None => {}
+    }
     #[cfg(feature = "environment")]
     environment::note_runtime(&shared);
     Ok(shared)
+}
+
+/// A runtime is about to be closed, and will do no more.
+pub(crate) fn runtime_ends(shared: &Shared) {
+    #[cfg(feature = "environment")]
+    environment::write_trace(shared);
+    #[cfg(not(feature = "environment"))]
+    let _ = shared;
 }
 
 /// How long before a dump that is taken at a time of its own another one is taken, so that it can

@@ -297,6 +297,10 @@ impl Watched {
         }
         for stall in stalls {
             self.tell(&stall);
+            #[cfg(feature = "environment")]
+            if let (false, Some(shared)) = (stall.has_ended, self.runtime()) {
+                super::environment::write_trace_at_stall(&shared);
+            }
         }
         self.next = Instant::now() + interval;
     }

@@ -10,10 +10,12 @@
 // Nothing is synchronised by them, so loom has nothing to see in them.
 use std::panic::Location;
 use std::ptr;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use super::clock::tick;
+use super::ring::{Ring, What};
 
 /// One poll of so many is timed: two readings of the clock then cost each poll a nanosecond.
 pub(crate) const SAMPLE: usize = 64;
@@ -123,9 +125,23 @@ pub(crate) struct Counters {
     pub(crate) longest_queue: Counter,
     /// Of one poll in [`SAMPLE`].
     pub(crate) poll_times: Histogram,
+    /// Its last events, if they are wanted.
+    trace: OnceLock<Ring>,
 }
 
 impl Counters {
+    /// Before the worker starts: its events are wanted.
+    pub(crate) fn set_trace(&self, ring: Ring) {
+        let set = self.trace.set(ring);
+        debug_assert!(set.is_ok(), "a runtime is traced once");
+    }
+
+    /// Where its events go, if they are wanted. Written on the worker's thread.
+    #[inline]
+    pub(crate) fn trace(&self) -> Option<&Ring> {
+        self.trace.get()
+    }
+
     /// On the worker's thread: a task begins to run.
     #[inline]
     pub(crate) fn set_task(&self, id: u64, site: &'static Location<'static>) {
@@ -201,6 +217,9 @@ impl Counters {
     pub(super) fn count_fired(&self, late: Duration) {
         self.timers_fired.add(1);
         self.timer_lateness.record(late);
+        if let Some(trace) = self.trace() {
+            trace.push(What::TimerFired(late));
+        }
     }
 }
 

@@ -30,7 +30,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use super::timer_heap::{Key, TimerHeap, TimerWait};
-use super::{Counters, Reactor, now};
+use super::{Counters, Reactor, What, now};
 use crate::poller::{Events, Until};
 use crate::sync::{drop_all, wake_all};
 
@@ -295,7 +295,10 @@ impl Driver {
     pub(crate) fn wait(&self, until: &Until, awake: impl FnOnce(bool)) -> io::Result<bool> {
         let mut scratch = self.scratch.take().unwrap_or_default();
         let Scratch { events, wakers } = &mut *scratch;
+        let may_sleep = !matches!(until, Until::Now);
+        self.trace_if(may_sleep, What::Sleeps);
         let result = self.reactor.wait(self, events, until, wakers);
+        self.trace_if(may_sleep, What::Awakes);
         self.reached.set(*result.as_ref().unwrap_or(&None));
         awake(!scratch.wakers.is_empty());
         let any = wake(&mut scratch.wakers);
@@ -303,7 +306,8 @@ impl Driver {
         result.map(|_| any)
     }
 
-    /// [`wait`](Self::wait) without a deadline; unless it `may_sleep`, looks once.
+    /// [`wait`](Self::wait) without a deadline; unless it `may_sleep`, looks once. Nothing of it is
+    /// traced.
     #[inline]
     pub(crate) fn wait_without_deadline(
         &self,
@@ -322,6 +326,14 @@ impl Driver {
         }
         self.scratch.set(Some(scratch));
         result
+    }
+
+    /// Something happens, which is traced if `may_sleep`, and if anything is.
+    #[inline]
+    fn trace_if(&self, may_sleep: bool, what: What) {
+        if let (true, Some(trace)) = (may_sleep, self.counters.trace()) {
+            trace.push(what);
+        }
     }
 
     /// Does once, without sleeping, what the thread that drives `reactor` does in each turn: wakes

@@ -19,6 +19,7 @@ pub(crate) mod parking;
 mod readiness;
 mod registration;
 mod registry;
+mod ring;
 mod source;
 mod table;
 mod timer;
@@ -33,7 +34,7 @@ use std::time::Instant;
 use crate::poller::{Events, Mode, Poller, Token, Until};
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sync::{Mutex, MutexGuard};
-use crate::sys::BorrowedDescriptor;
+use crate::sys::{AsRawDescriptor, BorrowedDescriptor};
 use driver::{TimerOp, TimerOps};
 use parking::Parking;
 use table::SourceTable;
@@ -44,6 +45,7 @@ pub(crate) use counters::{BUCKETS, Beat, Counters, Histogram, MAIN_FUTURE, SAMPL
 pub(crate) use driver::{BATCH, Driver};
 pub(crate) use parking::Since;
 pub(crate) use readiness::{Direction, Snapshot};
+pub(crate) use ring::{Event, Ring, Traced, What};
 pub(crate) use source::{Io, Source, SourceKind, SourceWait};
 pub(crate) use timer::{TimerHandle, TimerState};
 pub(crate) use timer_heap::TimerWait;
@@ -215,10 +217,15 @@ impl Reactor {
         if events.is_empty() {
             return Ok(reached);
         }
-        driver.counters().events.add(events.len());
+        let counters = driver.counters();
+        counters.events.add(events.len());
         let table = self.sources.lock();
         for event in &*events {
             if let Some(source) = table.get(event.token()) {
+                if let Some(trace) = counters.trace() {
+                    let descriptor = source.descriptor().as_raw_descriptor();
+                    trace.push(What::Ready(descriptor as u64));
+                }
                 source.deliver(driver, event.token(), event.ready(), wakers);
             }
         }

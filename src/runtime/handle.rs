@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::background;
 use super::spawn::spawn_on;
-use crate::diagnostics::{Dump, Metrics};
+use crate::diagnostics::{Dump, Metrics, Trace};
 use crate::poller::Backend;
 use crate::scheduler::{self, Label, PATIENCE, Resolver, Shared};
 use crate::task::{self, Name, Task};
@@ -231,6 +231,21 @@ impl Handle {
     pub fn dump(&self) -> Dump {
         let own = scheduler::snapshot_here(&self.shared);
         Dump::of(&self.shared, own, PATIENCE)
+    }
+
+    /// Returns what the runtime did last, event by event: see
+    /// [`Runtime::trace`](super::Runtime::trace).
+    ///
+    /// ```
+    /// use polder::{Handle, Runtime};
+    ///
+    /// let runtime = Runtime::builder().workers(2).trace(1_000).build()?;
+    /// let trace = runtime.block_on(runtime.spawn(async { Handle::current().trace() }));
+    /// assert!(trace.unwrap().json().contains("worker 1"));
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn trace(&self) -> Option<Trace> {
+        Trace::of(&self.shared)
     }
 
     /// Returns which backend the runtime polls the kernel with.

@@ -39,7 +39,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::diagnostics::{Dump, Metrics, observe};
+use crate::diagnostics::{self, Dump, Metrics, Trace, observe};
 use crate::poller::{Backend, Poller};
 use crate::reactor::{Reactor, now};
 use crate::scheduler::{BusyPollConfig, Label, PATIENCE, Shared, Worker};
@@ -353,6 +353,24 @@ impl Runtime {
         Dump::of(self.shared(), Some(self.worker.snapshot()), PATIENCE)
     }
 
+    /// Returns what the runtime did last, event by event. `None` unless it was
+    /// [built](super::runtime::Builder::trace) to be traced.
+    ///
+    /// ```
+    /// let runtime = polder::Runtime::builder().trace(1_000).build()?;
+    /// runtime.block_on(runtime.spawn(async {}));
+    /// let trace = runtime.trace().unwrap();
+    /// let path = std::env::temp_dir().join("polder-doc.trace.json");
+    /// std::fs::write(&path, trace.json())?; // For https://ui.perfetto.dev.
+    /// # std::fs::remove_file(path)?;
+    ///
+    /// assert!(polder::Runtime::new()?.trace().is_none());
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn trace(&self) -> Option<Trace> {
+        Trace::of(self.shared())
+    }
+
     /// Returns which backend polls the kernel.
     ///
     /// ```
@@ -486,6 +504,7 @@ impl Drop for Runtime {
             return;
         }
         self.worker.close(std::mem::take(&mut self.threads));
+        diagnostics::runtime_ends(self.shared());
     }
 }
 
@@ -567,5 +586,5 @@ fn not_simulated() -> io::Result<()> {
 fn single_worker() -> io::Result<Arc<Shared>> {
     not_simulated()?;
     let poller = Poller::first_of(Backend::list_from_env()?)?;
-    observe(Shared::new([Reactor::new(poller)]), None)
+    observe(Shared::new([Reactor::new(poller)]), None, None)
 }

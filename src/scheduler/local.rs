@@ -18,7 +18,7 @@ use super::owned::OwnedTasks;
 use super::shared::{PoolRemote, Remote, Shared};
 use super::snapshot::MainFuture;
 use super::{Meta, NONE, Runnable, TaskRecord};
-use crate::reactor::{Counters, Driver, SAMPLE, now};
+use crate::reactor::{Counters, Driver, SAMPLE, What, now};
 #[cfg(feature = "sim")]
 use crate::sim::kernel;
 use crate::sync::MutexGuard;
@@ -43,6 +43,9 @@ pub(crate) struct Local {
     pub(crate) index: usize,
     remote: Arc<Remote>,
     pub(super) counters: Arc<Counters>,
+    /// Each poll whose count has none of these bits is timed: one in [`SAMPLE`], or every one if
+    /// they are traced.
+    sample_mask: usize,
     pub(super) is_pool_worker: bool,
     /// What a pool worker shares with the others.
     pub(super) pool: Option<Arc<PoolRemote>>,
@@ -86,6 +89,10 @@ impl Local {
             is_pool_worker: index != shared.main_index(),
             remote: shared.remote(index).clone(),
             counters: shared.remote(index).reactor.counters().clone(),
+            sample_mask: match shared.trace() {
+                Some(_) => 0,
+                None => SAMPLE - 1,
+            },
             pool: shared.remote(index).pool().cloned(),
             shared,
             index,
@@ -121,10 +128,15 @@ impl Local {
         self.is_pool_worker
     }
 
-    /// Whether this is the worker of a task that stays.
+    /// Whether this is the worker of a task that stays, and is not traced.
     #[inline]
     pub(super) fn is_worker_of(&self, meta: &Meta) -> bool {
         Arc::ptr_eq(&self.shared, &meta.shared) && self.index as u32 == meta.state()
+    }
+
+    /// Whether this is the worker of a task that stays, and is traced.
+    pub(super) fn is_worker_of_traced(&self, meta: &Meta) -> bool {
+        meta.is_traced() && !meta.is_movable() && self.has(meta)
     }
 
     /// Whether this is the task's worker, be the task movable or not.
@@ -160,7 +172,7 @@ impl Local {
 
     /// Schedules a task that stays on this worker. `yields` says whether it woke itself while it
     /// ran.
-    #[inline]
+    #[inline(always)]
     pub(super) fn schedule(&self, runnable: Runnable, yields: bool) {
         match yields {
             true => {
@@ -504,28 +516,48 @@ impl Local {
         let meta = runnable.metadata();
         counters.set_task(meta.id.as_u64(), meta.site());
         meta.begin_poll(counters.tick());
-        match count % SAMPLE {
-            0 => self.run_timed(runnable),
+        match count & self.sample_mask {
+            0 => self.run_timed(runnable, count % SAMPLE == 0),
             _ => drop(runnable.run()),
         }
         counters.reset_task();
         Running::reset();
     }
 
-    /// [`run`](Self::run), with a look at the clock before and after.
+    /// [`run`](Self::run), with a look at the clock before and after, for the trace, and for the
+    /// metrics if it is a sample of those.
     #[inline(never)]
-    fn run_timed(&self, runnable: Runnable) {
+    fn run_timed(&self, runnable: Runnable, is_sample: bool) {
         let counters = &self.counters;
-        let ready =
-            1 + self.ready.borrow().len() + self.pool.as_ref().map_or(0, |it| it.queue.len());
-        if ready > counters.longest_queue.get() {
-            counters.longest_queue.set(ready);
+        if is_sample {
+            self.measure_queue();
         }
         let start = now();
         counters.set_tick(start);
-        runnable.metadata().begin_poll_at(counters.tick());
+        let meta = runnable.metadata();
+        let id = meta.id.as_u64();
+        meta.begin_poll_at(counters.tick());
+        if let Some(trace) = counters.trace() {
+            trace.push_at(start, What::PollBegins((id, meta.site())));
+        }
         runnable.run();
-        (counters.poll_times).record(now().saturating_duration_since(start));
+        let end = now();
+        if let Some(trace) = counters.trace() {
+            trace.push_at(end, What::PollEnds(id));
+        }
+        if is_sample {
+            (counters.poll_times).record(end.saturating_duration_since(start));
+        }
+    }
+
+    /// How many tasks are ready, with the one that runs next.
+    fn measure_queue(&self) {
+        let longest = &self.counters.longest_queue;
+        let ready =
+            1 + self.ready.borrow().len() + self.pool.as_ref().map_or(0, |it| it.queue.len());
+        if ready > longest.get() {
+            longest.set(ready);
+        }
     }
 
     /// A task begins to run.

@@ -46,6 +46,7 @@ mod run_queue;
 mod shared;
 mod snapshot;
 mod thief;
+mod trace;
 mod worker;
 
 use std::panic::Location;
@@ -72,6 +73,8 @@ pub(crate) use shared::{Remote, Shared};
 pub(crate) use snapshot::{
     Earlier, EarlierUnread, PATIENCE, SharedSnapshot, State, TaskRecord, WorkerSnapshot,
 };
+#[cfg(feature = "blocking")]
+pub(crate) use trace::current_trace;
 pub(crate) use worker::Worker;
 
 /// What every task has beside its future.
@@ -113,6 +116,10 @@ const BOUND: u32 = 1 << 17;
 /// waker, or a timer. So most likely that is where it is woken.
 const WAITS_HERE: u32 = 1 << 18;
 
+/// The task's runtime is traced. So [`Local::is_worker_of`] never holds of it, and its wakes take
+/// the longer way, on which they are traced: the others pay nothing for that.
+const TRACED: u32 = 1 << 19;
+
 /// Where the index of the worker begins whose list the task is in.
 const LIST_SHIFT: u32 = 20;
 
@@ -132,7 +139,7 @@ impl Meta {
         shared.task_spawned(here);
         Meta {
             shared: shared.clone(),
-            state: AtomicU32::new(worker as u32),
+            state: AtomicU32::new(worker as u32 | shared.task_flags()),
             spawned,
             id,
             label,
@@ -140,6 +147,11 @@ impl Meta {
             polls: AtomicU32::new(0),
             polled: AtomicU32::new(spawned),
         }
+    }
+
+    /// Whether the task was never polled.
+    fn is_new(&self) -> bool {
+        self.polls.load(Ordering::Relaxed) == 0
     }
 
     /// Where the task was spawned.
@@ -165,6 +177,11 @@ impl Meta {
     #[inline]
     fn index(&self) -> usize {
         (self.state() & INDEX) as usize
+    }
+
+    #[inline]
+    fn is_traced(&self) -> bool {
+        self.state() & TRACED != 0
     }
 
     #[inline]
@@ -197,6 +214,12 @@ impl Meta {
         let flag = if waits_here { WAITS_HERE } else { 0 };
         self.state
             .store(self.state() & !WAITS_HERE | flag, Ordering::Relaxed);
+    }
+
+    /// Whether [`is_bound`](Self::is_bound) holds, or [`is_traced`](Self::is_traced).
+    #[inline]
+    fn is_bound_or_traced(&self) -> bool {
+        self.state() & (BOUND | TRACED) != 0
     }
 
     /// Whether a movable task is in a pool worker's list.
@@ -290,12 +313,19 @@ pub(crate) fn schedule(runnable: Runnable, info: ScheduleInfo) {
     }
 }
 
-/// Schedules a task that is movable, or not the current worker's.
+/// Schedules a task that is movable, not the current worker's, or traced.
 #[inline(never)]
 fn schedule_otherwise(runnable: Runnable, info: ScheduleInfo) {
+    if runnable.metadata().is_traced() {
+        trace::scheduled(runnable.metadata());
+    }
     let remote = with_current(|current| match current {
         Some(Current { local, .. }) if local.is_pool_of(runnable.metadata()) => {
             local.schedule_movable(runnable, info.woken_while_running)
+        }
+        Some(Current { local, .. }) if local.is_worker_of_traced(runnable.metadata()) => {
+            local.schedule(runnable, info.woken_while_running);
+            None
         }
         _ => Some(runnable),
     });

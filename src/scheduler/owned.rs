@@ -24,7 +24,7 @@ use std::task::Waker;
 use slab::Slab;
 
 use super::current::Running;
-use super::{Id, Local, Meta, TaskRecord, with_local};
+use super::{Id, Local, Meta, TaskRecord, trace, with_local};
 use crate::sync::Mutex;
 
 /// Every task that stays on its worker, was polled and still has its future, except one in its
@@ -185,11 +185,11 @@ fn bind_movable(local: &Local, meta: &Meta, task: OwnedTask) -> OwnedKey {
 /// one that has exited. Otherwise it may be any.
 pub(crate) fn task_ended(meta: &Meta, key: Option<OwnedKey>) {
     Running::ended(meta);
-    if let (Some(key), true) = (key, meta.is_bound()) {
-        return movable_task_ended(meta, key);
+    if meta.is_bound_or_traced() && other_task_ended(meta, key) {
+        return;
     }
     let index = with_local(|local| {
-        if let (Some(key), true) = (key, local.is_worker_of(meta)) {
+        if let (Some(key), true) = (key, local.has(meta)) {
             local.owned.remove(key);
             local.publish_load();
         }
@@ -198,7 +198,21 @@ pub(crate) fn task_ended(meta: &Meta, key: Option<OwnedKey>) {
     meta.shared.task_ended(index.flatten());
 }
 
+/// The task is movable, or traced. Returns whether nothing is left to be done.
 #[inline(never)]
+fn other_task_ended(meta: &Meta, key: Option<OwnedKey>) -> bool {
+    if meta.is_traced() {
+        trace::ended(meta);
+    }
+    match (key, meta.is_bound()) {
+        (Some(key), true) => {
+            movable_task_ended(meta, key);
+            true
+        }
+        _ => false,
+    }
+}
+
 fn movable_task_ended(meta: &Meta, key: OwnedKey) {
     let list = meta.shared.remote(meta.list()).movable_tasks();
     list.remove(key);

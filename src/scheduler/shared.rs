@@ -53,7 +53,8 @@ use super::request::Requests;
 use super::resolver::Resolver;
 use super::run_queue::RunQueue;
 use super::snapshot::Question;
-use super::{Earlier, MOVABLE, NONE, Runnable, TaskRecord, WorkerSnapshot};
+use super::trace::TraceLog;
+use super::{Earlier, MOVABLE, NONE, Runnable, TRACED, TaskRecord, WorkerSnapshot};
 use crate::reactor::{Beat, Reactor};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering, fence};
@@ -82,9 +83,11 @@ pub(crate) struct Shared {
     watchers: AtomicUsize,
     /// Taken when the runtime has closed: see [`take_resolver`](Self::take_resolver).
     resolver: Mutex<Option<Resolver>>,
-    /// A watchdog looks at its polls: see `diagnostics::watchdog`.
-    is_watched: bool,
     earlier: Mutex<Option<Arc<Earlier>>>,
+    /// What its workers do is kept for whoever looks at it later.
+    trace: Option<Arc<TraceLog>>,
+    /// What the state of each of its tasks has from the beginning: [`TRACED`], or nothing.
+    task_flags: u32,
 }
 
 /// What every thread can reach of one worker. On cache lines of its own, since the ones beside it
@@ -103,8 +106,8 @@ pub(crate) struct Remote {
     deferring: AtomicBool,
     /// A [`Drive`]. Written by its thread.
     drive: AtomicU8,
-    /// The system's number of the thread that drives it, or did so last: of a runtime whose polls
-    /// are watched, where it is known; zero otherwise.
+    /// The system's number of the thread that drives it, or did so last, where it is known; zero
+    /// otherwise.
     thread: AtomicU32,
     /// What others want to know of it.
     pub(super) requests: Requests<Question, WorkerSnapshot>,
@@ -354,8 +357,9 @@ impl Shared {
             exited: AtomicUsize::new(0),
             watchers: AtomicUsize::new(0),
             resolver: Mutex::new(None),
-            is_watched: false,
             earlier: Mutex::new(None),
+            trace: None,
+            task_flags: 0,
         }
     }
 
@@ -369,17 +373,19 @@ impl Shared {
         *self.earlier.lock() = Some(Arc::new(earlier));
     }
 
-    /// Its polls are to be watched.
-    pub(crate) fn watched(self) -> Shared {
-        Shared {
-            is_watched: true,
-            ..self
-        }
+    #[inline]
+    pub(crate) fn trace(&self) -> Option<&Arc<TraceLog>> {
+        self.trace.as_ref()
+    }
+
+    pub(super) fn set_trace(&mut self, trace: Arc<TraceLog>) {
+        self.trace = Some(trace);
+        self.task_flags = TRACED;
     }
 
     #[inline]
-    pub(super) fn is_watched(&self) -> bool {
-        self.is_watched
+    pub(super) fn task_flags(&self) -> u32 {
+        self.task_flags
     }
 
     pub(crate) fn with_resolver(self, resolver: Option<Resolver>) -> Shared {

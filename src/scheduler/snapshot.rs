@@ -168,12 +168,17 @@ impl Wakers {
 
     /// Gives a task what is its own. A source that two workers serve is there twice.
     fn assign(&mut self, task: &mut TaskRecord) {
-        if task.waker != 0 {
+        // (Looking for a waker takes a while, and most tasks of a crowd wait for the same thing.)
+        if task.waker != 0 && !self.sources.is_empty() {
             task.sources = self.sources.remove(&task.waker).unwrap_or_default();
+        }
+        if task.sources.len() > 1 {
             let mut seen = HashSet::new();
             let is_new =
                 |(_, wait): &(_, SourceWait)| seen.insert((wait.source, wait.direction as usize));
             task.sources.retain(is_new);
+        }
+        if task.waker != 0 && !self.timers.is_empty() {
             task.timers = self.timers.remove(&task.waker).unwrap_or_default();
         }
     }
@@ -302,13 +307,13 @@ impl SharedSnapshot {
         }
         // What is being polled waits for nothing, whatever was noted before.
         let mut running = running_tasks(shared);
-        let mut assigned = HashSet::new();
+        let mut assigned = Vec::new();
         let mut tasks = Vec::new();
         for (_, remote) in pools() {
             for (worker, mut task) in remote.movable_tasks().records() {
                 if before.get(&task.waker).copied() == task.id {
                     wakers.assign(&mut task);
-                    assigned.insert(task.waker);
+                    assigned.push(task.waker);
                 }
                 tasks.push((Some(worker), task));
             }
@@ -345,13 +350,16 @@ impl SharedSnapshot {
                 wakers.add_timers(snapshot.timers);
                 for mut task in snapshot.tasks {
                     wakers.assign(&mut task);
-                    assigned.insert(task.waker);
+                    assigned.push(task.waker);
                     tasks.push((Some(index), task));
                 }
                 left.extend(wakers.left());
             }
         }
-        left.retain(|waker| !assigned.contains(waker));
+        if !left.is_empty() {
+            let assigned = HashSet::<usize>::from_iter(assigned);
+            left.retain(|waker| !assigned.contains(waker));
+        }
         SharedSnapshot {
             workers,
             tasks,

@@ -63,7 +63,7 @@ use super::shared::{Drive, Remote, Shared};
 use super::snapshot::{MainFuture, WorkerSnapshot};
 use super::thief::Thief;
 use crate::poller::Until;
-use crate::reactor::{BATCH, Driver, Reactor, Since, now};
+use crate::reactor::{BATCH, Driver, MAIN_FUTURE, Reactor, Since, What, now};
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
 use crate::sync::{MutexGuard, contain};
 use crate::sys::{self, BorrowedDescriptor};
@@ -86,7 +86,7 @@ pub(crate) struct Worker {
     ///
     /// [`poll_or_park_quickly`]: Worker::poll_or_park_quickly
     needs_look: Cell<bool>,
-    /// It does not busy-poll, and is neither embedded nor broken.
+    /// It does not busy-poll, is not traced, and is neither embedded nor broken.
     may_be_quick: Cell<bool>,
     /// A foreign loop waits on the poller's descriptor.
     embedded: Cell<bool>,
@@ -113,7 +113,7 @@ impl Worker {
         Worker {
             driver: Rc::new(Driver::new(shared.remote(index).reactor.clone())),
             needs_look: Cell::new(true),
-            may_be_quick: Cell::new(!busy_poll.is_enabled()),
+            may_be_quick: Cell::new(!busy_poll.is_enabled() && local.shared.trace().is_none()),
             local: Rc::new(local),
             embedded: Cell::new(false),
             busy_poll,
@@ -180,6 +180,7 @@ impl Worker {
         let waker = Waker::from(main.clone());
         let mut cx = Context::from_waker(&waker);
         let entered = self.enter_main(site, main.clone());
+        let trace = self.local.counters.trace();
         loop {
             // The future is polled among the tasks, and yields like one.
             let mut yielded = false;
@@ -192,10 +193,16 @@ impl Worker {
                     let counters = &*self.local.counters;
                     entered.future.begin_poll(counters.tick());
                     counters.begin_main_poll(site);
+                    if let Some(trace) = trace {
+                        trace.push(What::PollBegins((MAIN_FUTURE, site)));
+                    }
                     if poll(&mut cx) {
                         return;
                     }
                     counters.reset_task();
+                    if let Some(trace) = trace {
+                        trace.push(What::PollEnds(MAIN_FUTURE));
+                    }
                     entered.future.end_poll();
                     yielded = main.woken.load(Ordering::Relaxed);
                 } else if !self.run_next() {
@@ -908,7 +915,7 @@ impl Worker {
         self.needs_look.set(true);
         self.drives.set(self.drives.get() + 1);
         self.remote().set_drive(Drive::Driven);
-        if self.shared().is_watched() && self.remote().thread() == 0 {
+        if self.remote().thread() == 0 {
             // It stays on this thread.
             self.remote().set_thread(sys::thread_id());
         }
@@ -1057,6 +1064,10 @@ struct Main<'a> {
 
 impl Drop for Main<'_> {
     fn drop(&mut self) {
+        if let (true, Some(trace)) = (self.future.is_in_poll.get(), self.local.counters.trace()) {
+            // It is done, or has panicked.
+            trace.push(What::PollEnds(MAIN_FUTURE));
+        }
         let popped = self.local.mains.borrow_mut().pop();
         drop(popped);
         leaf::set_main(self.outer);

@@ -118,6 +118,11 @@ pub(crate) fn is_private_file(file: &std::fs::File) -> io::Result<bool> {
     Ok(file.metadata()?.is_file())
 }
 
+/// It is not told.
+pub(crate) fn thread_cpu_time(_: u32) -> Option<std::time::Duration> {
+    None
+}
+
 /// It is not needed.
 pub(crate) fn thread_id() -> u32 {
     0

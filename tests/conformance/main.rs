@@ -14,6 +14,8 @@ mod descriptor;
 mod diagnostics;
 mod endings;
 mod events;
+#[path = "../json/mod.rs"]
+mod json;
 #[cfg(unix)]
 mod kernel;
 mod memory;

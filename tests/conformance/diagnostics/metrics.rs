@@ -5,6 +5,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use polder::Runtime;
 use polder::diagnostics::Metrics;
 use polder::future;
 use polder::io::{AsyncReadExt, AsyncWriteExt};
@@ -119,6 +120,51 @@ fn a_wake_by_another_thread_is_counted_where_the_task_is() {
         let before = waker.join().unwrap();
         assert_eq!(sum(&runtime.metrics(), |it| it.remote_wakes), before + 1);
     });
+}
+
+#[test]
+fn the_processor_time_of_a_worker_grows_while_it_computes_and_not_while_it_sleeps() {
+    on_every_backend(|backend| {
+        let runtime = runtime(backend);
+        let used = |runtime: &Runtime| {
+            let metrics = runtime.metrics();
+            let times = metrics.workers.iter().filter_map(|it| it.cpu_time);
+            times.sum::<Duration>()
+        };
+        runtime.block_on(async {}); // Before, no call has driven it.
+        let is_told = cfg!(any(target_os = "linux", target_os = "android"));
+        let before = used(&runtime);
+        let computed = Duration::from_millis(20);
+        runtime.block_on(runtime.spawn(async move {
+            let start = cpu_time();
+            while is_told && cpu_time() - start < computed {}
+        }));
+        let after = used(&runtime);
+        assert!(
+            !is_told || after - before >= computed,
+            "{before:?} {after:?}"
+        );
+        runtime.block_on(sleep(Duration::from_millis(100)));
+        let slept = used(&runtime) - after;
+        assert!(
+            slept < Duration::from_millis(50),
+            "{slept:?} of 100 ms asleep"
+        );
+    });
+}
+
+/// What this thread has used, as the system tells it to itself.
+#[cfg(unix)]
+fn cpu_time() -> Duration {
+    use rustix::time::{ClockId, clock_gettime};
+
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+#[cfg(not(unix))]
+fn cpu_time() -> Duration {
+    Duration::ZERO
 }
 
 #[test]

@@ -4,3 +4,4 @@ mod dump;
 mod hints;
 mod metrics;
 mod tasks;
+mod trace;

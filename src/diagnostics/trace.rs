@@ -1,0 +1,368 @@
+//! What a runtime did last, event by event, as a file for trace viewers.
+//!
+//! What is traced lies in rings of the scheduler's and the reactor's (`scheduler::trace`,
+//! `reactor::ring`), which are read here while the workers go on. The format is the JSON of
+//! Chromium's `about:tracing`, which Perfetto reads ("Trace Event Format": `ph` is the kind of an
+//! event, X a slice with a duration, i an instant, s and f the two ends of an arrow, b and e those
+//! of what overlaps; `ts` and `dur` are in microseconds).
+//!
+//! An arrow begins and ends on slices. So a wake that comes from no task has a short slice of its
+//! own.
+
+use std::collections::HashMap;
+use std::fmt::{self, Write};
+use std::time::{Duration, SystemTime};
+
+use super::dump::{Count, write_json_text};
+use crate::reactor::{Event, MAIN_FUTURE, Ring, Traced, What, now};
+use crate::scheduler::Shared;
+use crate::task::Name;
+
+/// What a runtime did last, event by event: of [`Runtime::trace`](crate::Runtime::trace).
+///
+/// A worker's events are polls of tasks, spawns, wakes, ends, sleeps, sources that became ready and
+/// timers that fired. What other threads did to its tasks is told too, and calls of
+/// [`unblock`](crate::unblock) that were made on its workers.
+///
+/// ```
+/// let runtime = polder::Runtime::builder().trace(1_000).build()?;
+/// runtime.block_on(runtime.spawn(async {}));
+///
+/// let trace = runtime.trace().unwrap();
+/// assert!(trace.json().contains(r#""cat":"poll""#));
+/// println!("{trace}"); // 9 events of 1 worker, within 0.1 ms
+/// # std::io::Result::Ok(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Trace {
+    began: SystemTime,
+    /// When it was taken, as its events count time.
+    taken: Duration,
+    /// By worker; and the last one is that of other threads.
+    tracks: Vec<Track>,
+    names: HashMap<u64, Name>,
+}
+
+#[derive(Clone, Debug)]
+struct Track {
+    name: String,
+    events: Vec<Event>,
+    /// How many came before these.
+    lost: u64,
+}
+
+impl Track {
+    fn new(name: String, ring: &Ring) -> Track {
+        let (events, lost) = ring.events();
+        Track { name, events, lost }
+    }
+}
+
+impl Trace {
+    /// `None` if the runtime is not traced.
+    pub(crate) fn of(shared: &Shared) -> Option<Trace> {
+        let log = shared.trace()?;
+        let workers = shared.remotes().iter().enumerate();
+        let mut tracks: Vec<Track> = workers
+            .filter_map(|(index, remote)| {
+                let ring = remote.reactor.counters().trace()?;
+                Some(Track::new(format!("worker {index}"), ring))
+            })
+            .collect();
+        tracks.push(Track::new("other threads".into(), log.others()));
+        Some(Trace {
+            began: log.start_time,
+            taken: now().saturating_duration_since(log.start),
+            tracks,
+            names: log.names().into_iter().collect(),
+        })
+    }
+
+    /// Returns it as a JSON object that trace viewers read, such as <https://ui.perfetto.dev>: a
+    /// track for each worker, with a slice for each poll, called by the place of the task's spawn,
+    /// and an arrow from each wake to the poll that follows.
+    ///
+    /// Text that is not printable is escaped.
+    pub fn json(&self) -> String {
+        let mut writer = Writer {
+            out: String::new(),
+            trace: self,
+            polls: self.polls(),
+            arrows: 0,
+            is_first: true,
+        };
+        // Writing to a string does not fail.
+        let _ = writer.write();
+        writer.out
+    }
+
+    /// By task: when its polls began, and on which track. In this order.
+    fn polls(&self) -> HashMap<u64, Vec<(Duration, usize)>> {
+        let mut polls = HashMap::<_, Vec<_>>::new();
+        for (track, it) in self.tracks.iter().enumerate() {
+            for event in &it.events {
+                if let What::PollBegins((id, _)) = event.what {
+                    polls.entry(id).or_default().push((event.at, track));
+                }
+            }
+        }
+        for of_task in polls.values_mut() {
+            of_task.sort();
+        }
+        polls
+    }
+}
+
+/// What it has, in a line.
+impl fmt::Display for Trace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count = |of: fn(&Track) -> usize| self.tracks.iter().map(of).sum::<usize>();
+        let first = self.tracks.iter().filter_map(|it| it.events.first());
+        let first = first.map(|event| event.at).min().unwrap_or(self.taken);
+        write!(
+            f,
+            "{} of {}, within {:.1?}",
+            Count(count(|track| track.events.len()), "event"),
+            Count(self.tracks.len() - 1, "worker"),
+            self.taken.saturating_sub(first),
+        )?;
+        match count(|track| track.lost as usize) {
+            0 => Ok(()),
+            lost => write!(f, "; {} before", Count(lost, "event")),
+        }
+    }
+}
+
+/// How long a wake is shown that comes from no task, at most.
+const WAKE_LENGTH: Duration = Duration::from_micros(1);
+
+/// Writes the JSON.
+struct Writer<'a> {
+    out: String,
+    trace: &'a Trace,
+    polls: HashMap<u64, Vec<(Duration, usize)>>,
+    /// How many arrows there are: each has a number.
+    arrows: u64,
+    is_first: bool,
+}
+
+/// A slice that has begun.
+enum Open {
+    Poll(Duration, Traced),
+    Sleep(Duration),
+}
+
+impl Writer<'_> {
+    fn write(&mut self) -> fmt::Result {
+        let trace = self.trace;
+        let began = trace.began.duration_since(SystemTime::UNIX_EPOCH);
+        write!(
+            self.out,
+            "{FIRST_WORDS}{}\",\"began\":{:.6}}},\"traceEvents\":[",
+            env!("CARGO_PKG_VERSION"),
+            began.unwrap_or_default().as_secs_f64()
+        )?;
+        self.begin("M", "process_name", 0, None)?;
+        self.out.push_str(",\"args\":{\"name\":\"polder\"}}");
+        for (index, track) in trace.tracks.iter().enumerate() {
+            self.begin("M", "thread_name", index, None)?;
+            write!(
+                self.out,
+                ",\"args\":{{\"name\":\"{}\",\"events_before\":{}}}}}",
+                track.name, track.lost
+            )?;
+        }
+        for (index, track) in trace.tracks.iter().enumerate() {
+            self.write_track(index, track)?;
+        }
+        self.out.push_str("\n]}\n");
+        Ok(())
+    }
+
+    fn write_track(&mut self, index: usize, track: &Track) -> fmt::Result {
+        let mut open = Vec::new();
+        for (place, event) in track.events.iter().enumerate() {
+            let at = event.at;
+            match event.what {
+                What::PollBegins(task) => open.push(Open::Poll(at, task)),
+                What::PollEnds(id) => self.end_poll(index, &mut open, id, at)?,
+                What::Sleeps => open.push(Open::Sleep(at)),
+                What::Awakes => self.end_sleep(index, &mut open, at)?,
+                What::Ready(descriptor) => {
+                    // It was reported by the wait.
+                    self.end_sleep(index, &mut open, at)?;
+                    self.begin("i", "ready", index, Some(at))?;
+                    write!(self.out, ",\"s\":\"t\",\"args\":{{\"fd\":{descriptor}}}}}")?;
+                }
+                What::TimerFired(late) => {
+                    self.begin("i", "timer", index, Some(at))?;
+                    let late = Micros(late);
+                    write!(self.out, ",\"s\":\"t\",\"args\":{{\"late_us\":{late}}}}}")?;
+                }
+                What::Ended(id) => {
+                    self.begin("i", "ended", index, Some(at))?;
+                    write!(self.out, ",\"s\":\"t\",\"args\":{{\"task\":{id}}}}}")?;
+                }
+                What::Spawned((id, _)) | What::Woken(id) => {
+                    let name = match event.what {
+                        What::Woken(_) => "wake",
+                        _ => "spawn",
+                    };
+                    if open.is_empty() {
+                        let next = track.events.get(place + 1).map_or(at, |next| next.at);
+                        let length = next.saturating_sub(at).min(WAKE_LENGTH);
+                        self.slice(index, name, "wake", at, at + length)?;
+                        write!(self.out, ",\"args\":{{\"task\":{id}}}}}")?;
+                    }
+                    self.arrow(index, name, id, at)?;
+                }
+                What::CallBegins(call) => {
+                    self.call("b", index, call.0, at)?;
+                    self.args(call)?;
+                }
+                What::CallEnds(id) => {
+                    self.call("e", index, id, at)?;
+                    self.out.push('}');
+                }
+            }
+        }
+        // What goes on: as far as is known.
+        while let Some(slice) = open.pop() {
+            let taken = self.trace.taken;
+            match slice {
+                Open::Poll(start, task) => self.poll(index, task, start, taken)?,
+                Open::Sleep(start) => self.sleep(index, start, taken)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The poll of a task has ended; and what had begun within it and was not told of its end.
+    fn end_poll(
+        &mut self,
+        track: usize,
+        open: &mut Vec<Open>,
+        id: u64,
+        at: Duration,
+    ) -> fmt::Result {
+        let is_it = |slice: &Open| matches!(slice, Open::Poll(_, task) if task.0 == id);
+        let Some(place) = open.iter().rposition(is_it) else {
+            return Ok(()); // Its beginning was lost.
+        };
+        for slice in open.drain(place..) {
+            match slice {
+                Open::Poll(start, task) => self.poll(track, task, start, at)?,
+                Open::Sleep(start) => self.sleep(track, start, at)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn end_sleep(&mut self, track: usize, open: &mut Vec<Open>, at: Duration) -> fmt::Result {
+        let Some(&Open::Sleep(start)) = open.last() else {
+            return Ok(());
+        };
+        open.pop();
+        self.sleep(track, start, at)
+    }
+
+    fn poll(&mut self, track: usize, task: Traced, start: Duration, end: Duration) -> fmt::Result {
+        let name = match task {
+            (MAIN_FUTURE, site) => format!("block_on {}:{}", site.file(), site.line()),
+            (_, site) => format!("{}:{}", site.file(), site.line()),
+        };
+        self.slice(track, &name, "poll", start, end)?;
+        self.args(task)
+    }
+
+    fn sleep(&mut self, track: usize, start: Duration, end: Duration) -> fmt::Result {
+        self.slice(track, "sleep", "sleep", start, end)?;
+        self.out.push('}');
+        Ok(())
+    }
+
+    fn call(&mut self, ph: &str, track: usize, id: u64, at: Duration) -> fmt::Result {
+        self.begin(ph, "unblock", track, Some(at))?;
+        write!(self.out, ",\"cat\":\"unblock\",\"id\":{id}")
+    }
+
+    /// An arrow from here to the next poll of a task, if that is known.
+    fn arrow(&mut self, track: usize, name: &str, task: u64, at: Duration) -> fmt::Result {
+        let Some(polls) = self.polls.get(&task) else {
+            return Ok(());
+        };
+        let next = polls.partition_point(|(begin, _)| *begin < at);
+        let Some(&(poll, other_track)) = polls.get(next) else {
+            return Ok(());
+        };
+        self.arrows += 1;
+        let id = self.arrows;
+        self.begin("s", name, track, Some(at))?;
+        write!(self.out, ",\"cat\":\"wake\",\"id\":{id}}}")?;
+        self.begin("f", name, other_track, Some(poll))?;
+        write!(self.out, ",\"cat\":\"wake\",\"id\":{id},\"bp\":\"e\"}}")
+    }
+
+    /// The end of an event of this task.
+    fn args(&mut self, (id, site): Traced) -> fmt::Result {
+        self.out.push_str(",\"args\":{");
+        if id != MAIN_FUTURE {
+            write!(self.out, "\"task\":{id},")?;
+        }
+        if let Some(name) = self.trace.names.get(&id) {
+            self.out.push_str("\"name\":");
+            write_json_text(&mut self.out, name)?;
+            self.out.push(',');
+        }
+        self.out.push_str("\"spawned_at\":");
+        write_json_text(&mut self.out, &site.to_string())?;
+        self.out.push_str("}}");
+        Ok(())
+    }
+
+    /// A slice, but for its end.
+    fn slice(
+        &mut self,
+        track: usize,
+        name: &str,
+        category: &str,
+        start: Duration,
+        end: Duration,
+    ) -> fmt::Result {
+        self.begin("X", name, track, Some(start))?;
+        let length = Micros(end.saturating_sub(start));
+        write!(self.out, ",\"dur\":{length},\"cat\":\"{category}\"")
+    }
+
+    /// What all events begin with.
+    fn begin(&mut self, ph: &str, name: &str, track: usize, at: Option<Duration>) -> fmt::Result {
+        let comma = match std::mem::take(&mut self.is_first) {
+            true => "",
+            false => ",",
+        };
+        write!(self.out, "{comma}\n{{\"ph\":\"{ph}\",\"name\":")?;
+        write_json_text(&mut self.out, name)?;
+        write!(self.out, ",\"pid\":1,\"tid\":{}", track + 1)?;
+        match at {
+            Some(at) => write!(self.out, ",\"ts\":{}", Micros(at)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What each trace begins with: a file that does not was not made here.
+pub(super) const FIRST_WORDS: &str = "{\"otherData\":{\"polder\":\"";
+
+/// Microseconds, and what is left of them.
+struct Micros(Duration);
+
+impl fmt::Display for Micros {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}.{:03}",
+            self.0.as_micros(),
+            self.0.subsec_nanos() % 1_000
+        )
+    }
+}

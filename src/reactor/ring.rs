@@ -1,0 +1,261 @@
+//! The last events of one worker, for whoever looks at them later: see `diagnostics::trace`.
+//!
+//! A [`Ring`] is written by one thread at a time, without a lock and without waiting, and may be
+//! read by any. When it is full, the oldest event gives way.
+//!
+//! **How it is read.** Each event is three words, written and read one by one. The writer says that
+//! it begins with the event of a number, writes the words, and says that it is done with it. A
+//! reader copies the events that are done, and then asks which one the writer has begun: those that
+//! its words may have replaced meanwhile are left out. The fences make that right: who reads a word
+//! of a later event also reads that this event was begun. So nothing that is returned is torn, and
+//! no place of a torn event is ever looked at.
+
+use std::fmt;
+use std::panic::Location;
+use std::ptr;
+use std::time::{Duration, Instant};
+
+use super::now;
+use crate::sync::atomic::{AtomicPtr, AtomicU64, Ordering, fence};
+
+/// Something that a worker did.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Event {
+    /// Since the trace began.
+    pub(crate) at: Duration,
+    pub(crate) what: What,
+}
+
+/// A task, or [`MAIN_FUTURE`](super::MAIN_FUTURE), and where it was spawned.
+pub(crate) type Traced = (u64, &'static Location<'static>);
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum What {
+    Spawned(Traced),
+    PollBegins(Traced),
+    PollEnds(u64),
+    Woken(u64),
+    /// Its future was dropped.
+    Ended(u64),
+    /// The worker is about to sleep in the kernel; and it comes back.
+    Sleeps,
+    Awakes,
+    /// The kernel has reported a source: the number of its descriptor.
+    Ready(u64),
+    /// A timer has fired, so late.
+    TimerFired(Duration),
+    /// A function given to `unblock` begins to run, on a thread of the pool; and it has returned.
+    CallBegins(Traced),
+    CallEnds(u64),
+}
+
+/// How an event's kind stands in the lower bits of its first word.
+const KIND_BITS: u32 = 8;
+
+/// As many events as anybody may want of a worker: 1.5 GiB of memory.
+const MAX_EVENTS: usize = 1 << 26;
+
+pub(crate) struct Ring {
+    start: Instant,
+    slots: Box<[Slot]>,
+    /// How many events were begun, and how many of them are done.
+    begun: AtomicU64,
+    done: AtomicU64,
+}
+
+/// One event.
+struct Slot {
+    /// The time in nanoseconds, which leaves 56 bits for 833 days of them; and the kind.
+    head: AtomicU64,
+    number: AtomicU64,
+    site: AtomicPtr<Location<'static>>,
+}
+
+impl Ring {
+    /// With place for so many events, and for what is missing to a power of two.
+    pub(crate) fn new(start: Instant, events: usize) -> Ring {
+        let slot = || Slot {
+            head: AtomicU64::new(0),
+            number: AtomicU64::new(0),
+            site: AtomicPtr::new(ptr::null_mut()),
+        };
+        let events = events.min(MAX_EVENTS).next_power_of_two();
+        Ring {
+            start,
+            slots: (0..events).map(|_| slot()).collect(),
+            begun: AtomicU64::new(0),
+            done: AtomicU64::new(0),
+        }
+    }
+
+    /// For the thread that writes: something happens now.
+    pub(crate) fn push(&self, what: What) {
+        self.push_at(now(), what);
+    }
+
+    /// For the thread that writes.
+    pub(crate) fn push_at(&self, at: Instant, what: What) {
+        let at = at.saturating_duration_since(self.start).as_nanos() as u64;
+        let (kind, number, site) = what.into_parts();
+        let count = self.done.load(Ordering::Relaxed);
+        self.begun.store(count + 1, Ordering::Relaxed);
+        // Before the words: see the head.
+        fence(Ordering::Release);
+        let slot = self.slot(count);
+        (slot.head).store(at << KIND_BITS | kind, Ordering::Relaxed);
+        slot.number.store(number, Ordering::Relaxed);
+        let site = site.map_or(ptr::null_mut(), |site| ptr::from_ref(site).cast_mut());
+        slot.site.store(site, Ordering::Relaxed);
+        self.done.store(count + 1, Ordering::Release);
+    }
+
+    fn slot(&self, number: u64) -> &Slot {
+        // (The length is a power of two.)
+        &self.slots[number as usize & (self.slots.len() - 1)]
+    }
+
+    /// The last events, the oldest first; and how many came before these.
+    pub(crate) fn events(&self) -> (Vec<Event>, u64) {
+        let len = self.slots.len() as u64;
+        let done = self.done.load(Ordering::Acquire);
+        let first = done.saturating_sub(len);
+        let words: Vec<_> = (first..done).map(|it| self.slot(it).load()).collect();
+        fence(Ordering::Acquire);
+        let torn = self.begun.load(Ordering::Relaxed).saturating_sub(len);
+        let first_whole = torn.max(first);
+        let whole = words.into_iter().skip((first_whole - first) as usize);
+        let events = whole.filter_map(|(head, number, site)| {
+            // SAFETY: null, or of a whole event, for which `push_at` has it from `ptr::from_ref`:
+            // all of these are `'static`, and borrow nothing of a Runnable.
+            let site = unsafe { site.as_ref() };
+            Some(Event {
+                at: Duration::from_nanos(head >> KIND_BITS),
+                what: What::from_parts(head & ((1 << KIND_BITS) - 1), number, site)?,
+            })
+        });
+        (events.collect(), first_whole)
+    }
+}
+
+impl Slot {
+    fn load(&self) -> (u64, u64, *mut Location<'static>) {
+        (
+            self.head.load(Ordering::Relaxed),
+            self.number.load(Ordering::Relaxed),
+            self.site.load(Ordering::Relaxed),
+        )
+    }
+}
+
+impl fmt::Debug for Ring {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Ring({})", self.slots.len())
+    }
+}
+
+impl What {
+    fn into_parts(self) -> (u64, u64, Option<&'static Location<'static>>) {
+        match self {
+            What::Spawned((id, site)) => (0, id, Some(site)),
+            What::PollBegins((id, site)) => (1, id, Some(site)),
+            What::PollEnds(id) => (2, id, None),
+            What::Woken(id) => (3, id, None),
+            What::Ended(id) => (4, id, None),
+            What::Sleeps => (5, 0, None),
+            What::Awakes => (6, 0, None),
+            What::Ready(descriptor) => (7, descriptor, None),
+            What::TimerFired(late) => (8, late.as_nanos() as u64, None),
+            What::CallBegins((id, site)) => (9, id, Some(site)),
+            What::CallEnds(id) => (10, id, None),
+        }
+    }
+
+    fn from_parts(
+        kind: u64,
+        number: u64,
+        site: Option<&'static Location<'static>>,
+    ) -> Option<What> {
+        Some(match kind {
+            0 => What::Spawned((number, site?)),
+            1 => What::PollBegins((number, site?)),
+            2 => What::PollEnds(number),
+            3 => What::Woken(number),
+            4 => What::Ended(number),
+            5 => What::Sleeps,
+            6 => What::Awakes,
+            7 => What::Ready(number),
+            8 => What::TimerFired(Duration::from_nanos(number)),
+            9 => What::CallBegins((number, site?)),
+            10 => What::CallEnds(number),
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use loom::sync::Arc;
+
+    /// Each event says the same in its time and its number: a torn one does not.
+    #[test]
+    fn what_is_read_while_the_writer_goes_round_is_whole_and_in_order() {
+        loom::model(|| {
+            let start = now();
+            let ring = Arc::new(Ring::new(start, 2));
+            let push = move |ring: &Ring, number| {
+                ring.push_at(start + Duration::from_nanos(number), What::Woken(number));
+            };
+            push(&ring, 1);
+            let writer = {
+                let ring = ring.clone();
+                loom::thread::spawn(move || (2..=4).for_each(|number| push(&ring, number)))
+            };
+            let (events, before) = ring.events();
+            writer.join().unwrap();
+            for (index, event) in events.iter().enumerate() {
+                let number = event.at.as_nanos() as u64;
+                assert_eq!(event.what, What::Woken(number), "an event is torn");
+                assert_eq!(number, before + index as u64 + 1, "an event is missing");
+            }
+            let (events, before) = ring.events();
+            assert_eq!((events.len(), before), (2, 2));
+        });
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ring_keeps_the_last_events_as_they_were() {
+        let start = now();
+        let site = Location::caller();
+        let all = [
+            What::Spawned((7, site)),
+            What::PollBegins((7, site)),
+            What::PollEnds(7),
+            What::Woken(u64::MAX),
+            What::Ended(7),
+            What::Sleeps,
+            What::Awakes,
+            What::Ready(3),
+            What::TimerFired(Duration::from_micros(5)),
+            What::CallBegins((8, site)),
+            What::CallEnds(8),
+        ];
+        let ring = Ring::new(start, 5);
+        assert_eq!(ring.events(), (vec![], 0));
+        for (index, what) in all.into_iter().enumerate() {
+            ring.push_at(start + Duration::from_secs(index as u64), what);
+        }
+        let (events, before) = ring.events();
+        assert_eq!((events.len(), before), (8, 3));
+        for (index, event) in events.iter().enumerate() {
+            assert_eq!(event.what, all[index + 3]);
+            assert_eq!(event.at, Duration::from_secs(index as u64 + 3));
+        }
+        assert_eq!(Ring::new(start, 0).slots.len(), 1);
+    }
+}

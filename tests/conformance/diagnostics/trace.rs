@@ -1,0 +1,336 @@
+//! What a traced runtime tells of its last events, as a file for trace viewers.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use polder::future::yield_now;
+use polder::io::{AsyncReadExt, AsyncWriteExt};
+use polder::net::TcpListener;
+use polder::runtime::Builder;
+use polder::time::sleep;
+use polder::{Backend, Runtime};
+
+use crate::json::Value;
+use crate::support::{on_every_backend_alone, on_every_backend_with_several};
+
+/// How many traces are taken while the workers go on.
+const TAKEN: usize = 50;
+
+/// In microseconds, as text has it: to three digits.
+const EXACT: f64 = 0.000_5;
+
+/// A slice of a track.
+#[derive(Debug)]
+struct Slice {
+    start: f64,
+    end: f64,
+    category: String,
+    name: String,
+    task: Option<f64>,
+}
+
+/// A trace, as its file says.
+struct Told {
+    /// By track.
+    slices: BTreeMap<usize, Vec<Slice>>,
+    names: BTreeMap<usize, String>,
+    instants: Vec<(String, Value)>,
+    /// Where arrows begin and end: track and time of both.
+    arrows: Vec<[(usize, f64); 2]>,
+    /// How many calls of `unblock` begin and end.
+    calls: [usize; 2],
+}
+
+impl Told {
+    /// Reads a trace, and asks of it what the format wants.
+    fn read(json: &str) -> Told {
+        let value = Value::parse(json);
+        assert!(value.at("otherData").at("began").number() > 1e9);
+        let mut told = Told {
+            slices: BTreeMap::new(),
+            names: BTreeMap::new(),
+            instants: Vec::new(),
+            arrows: Vec::new(),
+            calls: [0, 0],
+        };
+        let mut ends = BTreeMap::<u64, [Option<(usize, f64)>; 2]>::new();
+        for event in value.at("traceEvents").list() {
+            assert_eq!(event.at("pid").number(), 1.0);
+            let track = event.at("tid").number() as usize;
+            let name = event.at("name").text().to_owned();
+            let kind = event.at("ph").text();
+            if kind == "M" {
+                let name = event.at("args").at("name").text();
+                if event.at("name").text() == "thread_name" {
+                    told.names.insert(track, name.into());
+                }
+                continue;
+            }
+            assert!(told.names.contains_key(&track), "no track: {event:?}");
+            let at = event.at("ts").number();
+            match kind {
+                "X" => {
+                    let end = at + event.at("dur").number();
+                    let args = event.get("args");
+                    told.slices.entry(track).or_default().push(Slice {
+                        start: at,
+                        end,
+                        category: event.at("cat").text().into(),
+                        name,
+                        task: args.and_then(|it| it.get("task")).map(Value::number),
+                    });
+                }
+                "i" => {
+                    assert_eq!(event.at("s").text(), "t");
+                    told.instants.push((name, event.at("args").clone()));
+                }
+                "s" | "f" => {
+                    let end = usize::from(kind == "f");
+                    let id = event.at("id").number() as u64;
+                    let before = ends.entry(id).or_default()[end].replace((track, at));
+                    assert_eq!(before, None, "an arrow of the same number");
+                    assert_eq!(event.get("bp").is_some(), kind == "f");
+                }
+                "b" | "e" => {
+                    assert_eq!(event.at("cat").text(), "unblock");
+                    told.calls[usize::from(kind == "e")] += 1;
+                }
+                other => panic!("{other}: {event:?}"),
+            }
+        }
+        for ends in ends.into_values() {
+            told.arrows.push(ends.map(|end| end.expect("both ends")));
+        }
+        told.check();
+        told
+    }
+
+    /// Slices of one track lie beside or within each other, and arrows begin and end on them.
+    fn check(&self) {
+        for slices in self.slices.values() {
+            for (index, one) in slices.iter().enumerate() {
+                assert!(one.start <= one.end, "{one:?}");
+                for other in &slices[index + 1..] {
+                    let is_beside =
+                        one.end <= other.start + EXACT || other.end <= one.start + EXACT;
+                    let is_within =
+                        |a: &Slice, b: &Slice| a.start + EXACT >= b.start && a.end <= b.end + EXACT;
+                    assert!(
+                        is_beside || is_within(one, other) || is_within(other, one),
+                        "{one:?} and {other:?} overlap"
+                    );
+                }
+            }
+        }
+        for [(track, at), (other_track, poll)] in &self.arrows {
+            assert!(at <= poll, "an arrow goes back: {at} to {poll}");
+            let begins = self.slices[track].iter();
+            let begins = begins.filter(|it| it.start <= at + EXACT && *at <= it.end + EXACT);
+            assert!(begins.count() > 0, "an arrow begins nowhere, at {at}");
+            let mut polls = self.slices[other_track].iter();
+            let is_poll = |it: &Slice| it.category == "poll" && (it.start - poll).abs() < EXACT;
+            assert!(polls.any(is_poll), "an arrow ends nowhere, at {poll}");
+        }
+    }
+
+    fn polls(&self, task: u64) -> usize {
+        let slices = self.slices.values().flatten();
+        let is_it = |it: &&Slice| it.category == "poll" && it.task == Some(task as f64);
+        slices.filter(is_it).count()
+    }
+
+    fn count(&self, instant: &str) -> usize {
+        let names = self.instants.iter().map(|(name, _)| name);
+        names.filter(|name| *name == instant).count()
+    }
+}
+
+fn traced(backend: Backend, workers: usize, events: usize) -> Runtime {
+    let builder = Builder::new().backend(backend).workers(workers);
+    builder.trace(events).build().unwrap()
+}
+
+#[test]
+fn a_trace_tells_polls_wakes_events_timers_sleeps_and_ends() {
+    on_every_backend_alone(|backend| {
+        for workers in [1, 2] {
+            let runtime = traced(backend, workers, 10_000);
+            let yields = runtime.spawn_named("yields \"often\"\u{1b}[31m", async {
+                for _ in 0..5 {
+                    yield_now().await;
+                }
+            });
+            let id = yields.id().as_u64();
+            runtime.block_on(async {
+                yields.await;
+                echo_once().await.unwrap();
+                sleep(Duration::from_millis(2)).await;
+                runtime.spawn(polder::unblock(|| ())).await;
+            });
+            let trace = runtime.trace().unwrap();
+            let (json, text) = (trace.json(), trace.to_string());
+            assert!(!json.contains('\u{1b}'), "a name is not escaped");
+            let told = Told::read(&json);
+            assert_eq!(told.polls(id), 6, "{backend}: of {text}");
+            assert!(told.count("ready") >= 2 && told.count("timer") >= 1);
+            assert_eq!(told.count("ended"), 4, "two of ours, and two of the echo");
+            assert_eq!(told.calls, [1, 1]);
+            let all: Vec<&Slice> = told.slices.values().flatten().collect();
+            assert!(all.iter().any(|it| it.category == "sleep"));
+            let place = format!("block_on {}", file!());
+            assert!(all.iter().any(|it| it.name.starts_with(&place)), "{all:?}");
+            // Each poll of a task but those of `yield_now` follows a wake, and those too.
+            assert!(told.arrows.len() >= 6, "{}", told.arrows.len());
+            assert_eq!(told.names.len(), if workers == 1 { 2 } else { 4 });
+            assert!(
+                text.contains("events of") && !text.contains("before"),
+                "{text}"
+            );
+        }
+    });
+}
+
+/// Two tasks of the current runtime.
+async fn echo_once() -> io::Result<()> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?;
+    let server = polder::spawn(async move {
+        let (mut stream, _) = listener.accept().await?;
+        let mut byte = [0];
+        stream.read_exact(&mut byte).await?;
+        stream.write_all(&byte).await
+    });
+    let client = polder::spawn(async move {
+        let mut stream = polder::net::TcpStream::connect(address).await?;
+        stream.write_all(b"x").await?;
+        stream.read_exact(&mut [0]).await
+    });
+    client.await?;
+    server.await
+}
+
+#[test]
+fn what_other_threads_wake_and_spawn_is_on_a_track_of_its_own() {
+    on_every_backend_alone(|backend| {
+        let runtime = traced(backend, 1, 1_000);
+        let (sender, receiver) = async_channel::bounded(1);
+        let waits = runtime.spawn(async move { receiver.recv().await });
+        let spawned = runtime.spawn(async {
+            let handle = polder::Handle::current();
+            thread::spawn(move || {
+                sender.try_send(5).unwrap();
+                handle.spawn(async { 6 })
+            })
+        });
+        let id = waits.id();
+        let thread = runtime.block_on(async {
+            let thread = spawned.await;
+            waits.await.unwrap();
+            thread
+        });
+        assert_eq!(runtime.block_on(thread.join().unwrap()), 6);
+        let told = Told::read(&runtime.trace().unwrap().json());
+        let others = told.names.iter().find(|it| it.1 == "other threads");
+        let track = *others.unwrap().0;
+        let there = &told.slices[&track];
+        let has = |name: &str, id: Option<f64>| {
+            (there.iter()).any(|it| it.name == name && id.is_none_or(|id| it.task == Some(id)))
+        };
+        assert!(has("wake", Some(id.as_u64() as f64)), "{there:?}");
+        assert!(has("spawn", None), "{there:?}");
+        let from_there = told.arrows.iter().filter(|it| it[0].0 == track);
+        // This thread did not drive the runtime when it spawned the first two.
+        assert_eq!(from_there.count(), 4);
+    });
+}
+
+#[test]
+fn a_trace_has_no_more_events_than_were_asked_for_and_says_how_many_came_before() {
+    on_every_backend_alone(|backend| {
+        let runtime = traced(backend, 1, 8);
+        runtime.block_on(async {
+            for _ in 0..100 {
+                polder::spawn(async {}).await;
+            }
+        });
+        let trace = runtime.trace().unwrap();
+        let told = Told::read(&trace.json());
+        assert!(told.slices.values().flatten().count() <= 9);
+        assert!(
+            trace.to_string().starts_with("8 events of 1 worker"),
+            "{trace}"
+        );
+        assert!(trace.to_string().ends_with(" events before"), "{trace}");
+        assert!(Runtime::new().unwrap().trace().is_none());
+        assert!(traced(backend, 1, 0).trace().is_some());
+    });
+}
+
+#[test]
+fn what_goes_on_when_a_trace_is_taken_is_in_it() {
+    on_every_backend_alone(|backend| {
+        let runtime = traced(backend, 1, 100);
+        let trace = runtime.block_on(async { polder::Handle::current().trace().unwrap() });
+        let told = Told::read(&trace.json());
+        let slices: Vec<&Slice> = told.slices.values().flatten().collect();
+        assert!(
+            matches!(&slices[..], [one] if one.name.starts_with("block_on")),
+            "{slices:?}"
+        );
+    });
+}
+
+#[test]
+fn a_future_of_block_on_that_panics_ends_its_poll() {
+    on_every_backend_alone(|backend| {
+        let runtime = traced(backend, 1, 100);
+        let drive = || runtime.block_on(async { panic!("expected") });
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(drive)).unwrap_err();
+        runtime.block_on(async {});
+        let told = Told::read(&runtime.trace().unwrap().json());
+        let slices = &told.slices[&1];
+        assert!(
+            slices.len() == 2 && slices[0].end <= slices[1].start,
+            "{slices:?}"
+        );
+    });
+}
+
+#[test]
+fn a_trace_that_is_taken_while_the_workers_go_on_is_whole() {
+    on_every_backend_with_several(|backend, workers| storm(&traced(backend, workers, 64)));
+}
+
+/// Traces are taken while tasks spawn, wake and end.
+fn storm(runtime: &Runtime) {
+    let (handle, stop) = (runtime.handle(), Arc::new(AtomicBool::new(false)));
+    let taker = thread::spawn({
+        let stop = stop.clone();
+        move || {
+            for _ in 0..TAKEN {
+                Told::read(&handle.trace().unwrap().json());
+            }
+            stop.store(true, Ordering::Relaxed);
+        }
+    });
+    let tasks: Vec<_> = (0..4)
+        .map(|_| {
+            let stop = stop.clone();
+            runtime.spawn(async move {
+                while !stop.load(Ordering::Relaxed) {
+                    polder::spawn(yield_now()).await;
+                }
+            })
+        })
+        .collect();
+    runtime.block_on(async {
+        for task in tasks {
+            task.await;
+        }
+    });
+    taker.join().unwrap();
+}
