@@ -1,13 +1,13 @@
 //! What the environment asks for, so that a program can be asked that was not written for it:
-//! `POLDER_DUMP` and `POLDER_STALL`. See docs/DIAGNOSTICS.md.
+//! `POLDER_DUMP`, `POLDER_STALL` and `POLDER_TOP`. See docs/DIAGNOSTICS.md.
 //!
-//! Both are read once, when the first runtime is built. Where neither is set nothing is opened,
+//! They are read once, when the first runtime is built. Where none is set nothing is opened,
 //! started or kept, then or later. Otherwise each runtime is noted in a list, without being kept
 //! alive, from its construction on.
 //!
 //! A value that means nothing is reported on standard error, and is no error otherwise: what helps
 //! to look for a fault does not add one. A program that runs with rights that its user does not
-//! have ignores both: they would have it write files, and tell of its insides.
+//! have ignores them: they would have it write files, and tell of its insides.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -30,6 +30,9 @@ const DUMP: &str = "POLDER_DUMP";
 /// From which duration on a poll is reported.
 const STALL: &str = "POLDER_STALL";
 
+/// Where a Unix socket is made that tells what goes on: see `top`.
+const TOP: &str = "POLDER_TOP";
+
 /// How many stalls are reported within a second. The rest is counted: a program that stalls again
 /// and again says the same each time, and its reports would fill a disk.
 const STALLS_PER_SECOND: usize = 10;
@@ -37,11 +40,11 @@ const STALLS_PER_SECOND: usize = 10;
 /// What each dump begins with: a file that does not was not made here.
 const FIRST_WORDS: &str = "polder: process";
 
-/// What both ask for.
+/// What they ask for.
 #[derive(Default)]
 struct Observer {
     stalls: Option<(Duration, Tell)>,
-    /// Whose dumps are printed.
+    /// Of which dumps are taken.
     runtimes: Option<Mutex<Vec<Weak<Shared>>>>,
 }
 
@@ -72,11 +75,11 @@ pub(super) fn note_runtime(shared: &Arc<Shared>) {
     }
 }
 
-/// Reads both, and starts what they ask for.
+/// Reads them, and starts what they ask for.
 fn read() -> Option<Observer> {
     let value = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-    let (dump, stall) = (value(DUMP), value(STALL));
-    if dump.is_none() && stall.is_none() || sys::has_foreign_rights() {
+    let (dump, stall, top) = (value(DUMP), value(STALL), value(TOP));
+    if dump.is_none() && stall.is_none() && top.is_none() || sys::has_foreign_rights() {
         return None;
     }
     let mut observer = Observer::default();
@@ -97,7 +100,24 @@ fn read() -> Option<Observer> {
             ),
         }
     }
+    if let Some(path) = top {
+        match start_top(&path) {
+            Ok(()) => observer.runtimes = Some(Mutex::new(Vec::new())),
+            Err(error) => complain(TOP, &path, &error.to_string()),
+        }
+    }
     Some(observer)
+}
+
+fn start_top(path: &OsStr) -> io::Result<()> {
+    #[cfg(unix)]
+    return super::top::start(path);
+    #[cfg(not(unix))]
+    {
+        let _ = path;
+        let what = "Unix sockets are not supported here";
+        Err(io::Error::new(io::ErrorKind::Unsupported, what))
+    }
 }
 
 fn complain(name: &str, value: &OsStr, what: &str) {
@@ -184,8 +204,8 @@ impl DumpSetting {
     }
 }
 
-/// Those whose dumps are printed.
-fn open_runtimes() -> Vec<Arc<Shared>> {
+/// Those of which dumps are taken.
+pub(super) fn open_runtimes() -> Vec<Arc<Shared>> {
     let runtimes = observer().and_then(|it| it.runtimes.as_ref());
     let mut runtimes: Vec<Arc<Shared>> = match runtimes {
         Some(runtimes) => runtimes.lock().iter().filter_map(Weak::upgrade).collect(),
