@@ -11,7 +11,7 @@ tool cargo-deny 0.20.2
 # packages CHECK…: of both.
 packages() {
     cargo deny --all-features check "$@"
-    cargo deny --manifest-path top/Cargo.toml check --config top/deny.toml "$@"
+    cargo deny --manifest-path top/Cargo.toml --config top/deny.toml check "$@"
 }
 
 packages bans licenses sources

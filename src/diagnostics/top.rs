@@ -598,4 +598,20 @@ mod tests {
             listeners[0].accept().expect("it is the one at the path");
         }
     }
+    #[test]
+    #[cfg(not(target_os = "solaris"))]
+    fn who_binds_waits_for_another_one_who_binds_in_that_folder() {
+        let place = Place::new();
+        let start = Instant::now();
+        let held = lock(&place.folder).unwrap();
+        thread::scope(|scope| {
+            let other = scope.spawn(|| listen(&place.socket));
+            thread::sleep(LOCK_PATIENCE / 10);
+            let is_there = place.socket.exists();
+            // (Unless this thread was kept from looking for so long.)
+            assert!(!is_there || start.elapsed() >= LOCK_PATIENCE);
+            drop(held);
+            other.join().unwrap().unwrap();
+        });
+    }
 }

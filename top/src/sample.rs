@@ -8,6 +8,8 @@ pub struct Sample {
     pub program: Text,
     pub process: u64,
     pub uptime: f64,
+    /// When the next line was to come.
+    pub interval: f64,
     pub backends: Vec<Text>,
     pub tasks: u64,
     pub untold: u64,
@@ -82,6 +84,7 @@ impl Sample {
             program: now.program.clone(),
             process: now.process,
             uptime: now.uptime,
+            interval: now.interval,
             ..Sample::default()
         };
         let within = before.map(|before| now.uptime - before.uptime);

@@ -89,7 +89,7 @@ fn draw_head(app: &App, sample: &Sample, area: Rect, buffer: &mut Buffer) {
         Link::Down(why) => first.push(format!("  GONE: {why}").red().bold()),
         _ => {
             let silence = app.silence().map_or(0.0, |it| it.as_secs_f64());
-            if silence > LATE {
+            if silence > sample.interval + LATE {
                 first.push(format!("  no line for {}", duration(silence)).red().bold());
             }
         }
