@@ -8,6 +8,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -347,10 +348,18 @@ fn be_watched() {
     rustix::process::umask(rustix::fs::Mode::empty());
     let other = Runtime::builder().workers(2).build().unwrap();
     Runtime::new().unwrap().block_on(async {
+        let begun = Arc::new(AtomicUsize::new(0));
         for _ in 0..1_000 {
-            polder::spawn_named("\u{1b}[2J \"a\"", sleep(LIMIT)).detach();
+            let begun = begun.clone();
+            let task = async move {
+                begun.fetch_add(1, Ordering::Relaxed);
+                sleep(LIMIT).await;
+            };
+            polder::spawn_named("\u{1b}[2J \"a\"", task).detach();
         }
-        polder::future::yield_now().await;
+        while begun.load(Ordering::Relaxed) < 1_000 {
+            polder::future::yield_now().await;
+        }
         println!("ready");
         sleep(LIMIT).await;
     });
