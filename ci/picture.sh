@@ -1,6 +1,10 @@
 #!/usr/bin/env bash
 # Writes docs/terminal.svg: one program on three backends, as a terminal shows it. What is in it is what the
-# programs have printed.
+# programs have printed. And docs/top.svg: what polder-top shows of the lines in top/tests/program.jsonl. With
+#
+#     ci/picture.sh --lines
+#
+# these are taken anew first, of the program top/examples/program.rs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -63,3 +67,23 @@ height=$((${#lines[@]} * 18 + 60))
     echo "  </g>"
     echo "</svg>"
 } >docs/terminal.svg
+
+cd top
+lines=tests/program.jsonl
+if [ "${1:-}" = --lines ]; then
+    # They are those of the ninth second: what looks like a fault is known by then.
+    cargo build --quiet --release --example program
+    socket=$(mktemp -u)
+    POLDER_TOP=$socket "${CARGO_TARGET_DIR:-target}/release/examples/program" 12 &
+    until [ -S "$socket" ]; do sleep 0.1; done
+    python3 - "$socket" <<'END' >$lines
+import socket, sys
+stream = socket.socket(socket.AF_UNIX)
+stream.connect(sys.argv[1])
+lines = stream.makefile()
+sys.stdout.writelines([lines.readline() for _ in range(9)][7:])
+END
+    wait
+fi
+cargo run --quiet --example picture >"../docs/top.svg.new"
+mv ../docs/top.svg.new ../docs/top.svg

@@ -94,7 +94,7 @@
 //! | `signal` | yes | [`signal`] | signal-hook |
 //! | `blocking` | yes | [`unblock`] and [`io::Unblock`] | none |
 //! | `polling` | yes | [`Backend::Polling`] | polling (on Windows and illumos it is there in any case) |
-//! | `environment` | yes | `POLDER_DUMP`, `POLDER_STALL`, `POLDER_TRACE`: see [`diagnostics`] | none |
+//! | `environment` | yes | `POLDER_DUMP`, `POLDER_STALL`, `POLDER_TRACE`, `POLDER_TOP`: see [`diagnostics`] | none |
 //! | `io-uring` | no | [`Backend::IoUring`]: on Linux, a ring that polls | io-uring |
 //! | `sim` | no | [`sim`]: tests in a simulated world, from a seed | none |
 //! | `compat` | no | the functions of async-io for [`Async`]`<std::net::TcpStream>` and the like | none |

@@ -1,12 +1,14 @@
-//! `POLDER_DUMP`, `POLDER_STALL` and `POLDER_TRACE`: each test asks a program, which is this one
-//! once more, from outside.
+//! `POLDER_DUMP`, `POLDER_STALL`, `POLDER_TRACE` and `POLDER_TOP`: each test asks a program, which is
+//! this one once more, from outside.
 #![cfg(unix)]
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -31,6 +33,7 @@ fn child(test: &str, does: &str, environment: &[(&str, &str)]) -> Child {
         .env_remove("POLDER_DUMP")
         .env_remove("POLDER_STALL")
         .env_remove("POLDER_TRACE")
+        .env_remove("POLDER_TOP")
         .env(CHILD, does)
         .envs(environment.iter().copied())
         .stdin(Stdio::null())
@@ -295,10 +298,16 @@ fn without_them_there_is_no_thread_and_the_signal_has_its_own_meaning() {
             let name = fs::read_to_string(thread.unwrap().path().join("comm")).unwrap();
             assert!(!name.starts_with("polder"), "{name}");
         }
+        for descriptor in fs::read_dir("/proc/self/fd").unwrap() {
+            let aim = fs::read_link(descriptor.unwrap().path()).unwrap_or_default();
+            let aim = aim.to_string_lossy();
+            assert!(!aim.starts_with("socket:"), "{aim}");
+        }
         println!("ready");
         return polder::block_on(sleep(LIMIT));
     }
-    let all = ["POLDER_DUMP", "POLDER_STALL", "POLDER_TRACE"].map(|name| (name, ""));
+    let all = ["DUMP", "STALL", "TRACE", "TOP"].map(|it| format!("POLDER_{it}"));
+    let all = all.each_ref().map(|name| (&**name, ""));
     for empty in [&[][..], &all] {
         let mut child = child(TEST, "x", empty);
         until_ready(&mut child);
@@ -402,4 +411,187 @@ fn a_stall_and_a_dump_have_the_trace_written() {
         );
         assert_eq!(polls(&path), 2, "{name}");
     }
+}
+
+/// The next line from the socket at this path, and whoever reads there.
+fn line_of(path: &Path) -> (String, BufReader<UnixStream>) {
+    let stream = UnixStream::connect(path).unwrap();
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    let mut reader = BufReader::new(stream);
+    let mut line = String::new();
+    reader.read_line(&mut line).unwrap();
+    (line, reader)
+}
+
+/// Two runtimes: one has a group of tasks, with a name that would move a cursor.
+fn be_watched() {
+    rustix::process::umask(rustix::fs::Mode::empty());
+    let other = Runtime::builder().workers(2).build().unwrap();
+    Runtime::new().unwrap().block_on(async {
+        let begun = Arc::new(AtomicUsize::new(0));
+        for _ in 0..1_000 {
+            let begun = begun.clone();
+            let task = async move {
+                begun.fetch_add(1, Ordering::Relaxed);
+                sleep(LIMIT).await;
+            };
+            polder::spawn_named("\u{1b}[2J \"a\"", task).detach();
+        }
+        while begun.load(Ordering::Relaxed) < 1_000 {
+            polder::future::yield_now().await;
+        }
+        println!("ready");
+        sleep(LIMIT).await;
+    });
+    drop(other);
+}
+
+#[test]
+fn whoever_connects_is_told_all_runtimes_once_a_second_in_groups() {
+    const TEST: &str = "whoever_connects_is_told_all_runtimes_once_a_second_in_groups";
+    if what().is_some() {
+        return be_watched();
+    }
+    let folder = Folder::new("top");
+    let path = folder.path("of-%p");
+    let mut child = child(TEST, "x", &[("POLDER_TOP", path.to_str().unwrap())]);
+    let path = folder.path(&format!("of-{}", child.id()));
+    until_ready(&mut child);
+    let metadata = fs::symlink_metadata(&path).unwrap();
+    assert!(metadata.file_type().is_socket());
+    // Though the process leaves files to everybody.
+    assert_eq!(metadata.mode() & 0o777, 0o600);
+    let (first, mut reader) = line_of(&path);
+    let mut second = String::new();
+    reader.read_line(&mut second).unwrap();
+    for line in [&first, &second] {
+        assert!(line.starts_with("{\"polder_top\":1,"), "{line}");
+        assert!(line.ends_with("}]}\n"), "{line}");
+        assert!(line.len() < 10_000, "{} bytes", line.len());
+        assert!(!line.trim_end().contains(char::is_control), "{line:?}");
+        let process = format!("\"process\":{}", child.id());
+        let group =
+            r#","name":"\u001b[2J \"a\"","state":"waiting","waits_for":"timer","tasks":1000"#;
+        for part in [
+            &process,
+            group,
+            file!(),
+            "\"number\":0",
+            "\"number\":1",
+            "\"block_on\":true",
+            "\"worker_spawned\":1000",
+            "\"poll_seconds\":{\"sum\":",
+        ] {
+            assert!(line.contains(part), "there is no {part}: {line}");
+        }
+        // Two workers and the thread that made them; and one.
+        assert_eq!(line.matches("\"parked\":").count(), 4, "{line}");
+    }
+    assert!(!first.contains("\"recent_polls\""), "{first}");
+    assert!(second.contains("\"recent_polls\":0"), "{second}");
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+/// Another program's, a file, a link, and a path that is too long.
+#[test]
+fn what_is_where_the_socket_should_be_is_left_alone() {
+    const TEST: &str = "what_is_where_the_socket_should_be_is_left_alone";
+    if what().is_some() {
+        return polder::block_on(async {});
+    }
+    let folder = Folder::new("top-foreign");
+    let busy = folder.path("busy");
+    let _listener = UnixListener::bind(&busy).unwrap();
+    let file = folder.path("file");
+    fs::write(&file, "precious").unwrap();
+    let old = folder.path("old");
+    drop(UnixListener::bind(&old).unwrap());
+    let link = folder.path("link");
+    symlink(&old, &link).unwrap();
+    let nowhere = folder.path("no/where");
+    let long = folder.path(&"x".repeat(200));
+    for (path, words) in [
+        (&busy, "somebody listens"),
+        (&file, "left alone"),
+        (&link, "left alone"),
+        (&nowhere, "ignored"),
+        (&long, "ignored"),
+    ] {
+        let said = said(child(TEST, "x", &[("POLDER_TOP", path.to_str().unwrap())]));
+        assert!(said.contains("polder: POLDER_TOP="), "{said}");
+        assert!(said.contains(words), "{said}");
+    }
+    assert!(fs::symlink_metadata(&busy).unwrap().file_type().is_socket());
+    assert_eq!(fs::read_to_string(&file).unwrap(), "precious");
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert!(fs::symlink_metadata(&old).is_ok());
+}
+
+#[test]
+fn the_socket_goes_with_the_process_and_one_that_was_left_is_replaced() {
+    const TEST: &str = "the_socket_goes_with_the_process_and_one_that_was_left_is_replaced";
+    match what().as_deref() {
+        Some("waits") => return wait_in_runtime(),
+        Some("ends") => {
+            polder::block_on(async {});
+            assert!(UnixStream::connect(std::env::var("POLDER_TOP").unwrap()).is_ok());
+            return;
+        }
+        Some("is robbed") => {
+            polder::block_on(async {});
+            let path = std::env::var("POLDER_TOP").unwrap();
+            fs::remove_file(&path).unwrap();
+            fs::write(&path, "precious").unwrap();
+            return;
+        }
+        _ => {}
+    }
+    let folder = Folder::new("top-end");
+    let path = folder.path("socket");
+    let environment = [("POLDER_TOP", path.to_str().unwrap())];
+    let mut killed = child(TEST, "waits", &environment);
+    until_ready(&mut killed);
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    assert!(UnixStream::connect(&path).is_err());
+    assert!(path.exists());
+    let output = end(child(TEST, "ends", &environment));
+    assert!(output.status.success(), "{output:?}");
+    assert!(!path.exists());
+    // Another file takes its place meanwhile.
+    let output = end(child(TEST, "is robbed", &environment));
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+}
+
+/// It has no thread, and the socket is its parent's.
+#[test]
+fn a_forked_child_leaves_the_socket_to_its_parent() {
+    const TEST: &str = "a_forked_child_leaves_the_socket_to_its_parent";
+    if what().is_some() {
+        polder::block_on(async {});
+        // SAFETY: the child does no more than end, by which what is called then is called.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: as above.
+            unsafe { libc::exit(0) };
+        }
+        let mut status = 0;
+        // SAFETY: the status is there to be written.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        assert_eq!(status, 0);
+        let path = std::env::var("POLDER_TOP").unwrap();
+        let (line, _) = line_of(Path::new(&path));
+        assert!(
+            line.contains(&format!("\"process\":{}", std::process::id())),
+            "{line}"
+        );
+        return;
+    }
+    let folder = Folder::new("top-fork");
+    let path = folder.path("socket");
+    let output = end(child(TEST, "x", &[("POLDER_TOP", path.to_str().unwrap())]));
+    assert!(output.status.success(), "{output:?}");
+    assert!(!path.exists());
 }

@@ -273,6 +273,24 @@ impl Dump {
         told.count() + self.untold
     }
 
+    /// The tasks, with those together that a reader need not tell apart.
+    pub(super) fn groups(&self) -> Vec<Group<'_>> {
+        let mut groups = BTreeMap::<_, Vec<&TaskDump>>::new();
+        for task in &self.tasks {
+            let waits: Vec<String> = task.waits_for.iter().map(Wait::summary).collect();
+            let place = (task.spawned_at.file(), task.spawned_at.line());
+            let key = (task.id.is_some(), place, task.state, waits.join(" and "));
+            groups.entry(key).or_default().push(task);
+        }
+        (groups.into_iter())
+            .map(|((_, _, state, waits), tasks)| Group {
+                state,
+                waits,
+                tasks,
+            })
+            .collect()
+    }
+
     /// Returns the same as JSON: one object, on one line.
     ///
     /// Durations are in seconds; text that is not printable is escaped.
@@ -302,30 +320,13 @@ impl Dump {
             self.untold
         )?;
         for (index, worker) in self.workers.iter().enumerate() {
-            let comma = if index > 0 { "," } else { "" };
-            let (state, task, since) = match worker.state {
-                WorkerState::Parked { since } => ("parked", None, Some(since)),
-                WorkerState::Awake => ("awake", None, None),
-                WorkerState::Here { task } => ("here", task, None),
-                WorkerState::NotDriven => ("not driven", None, None),
-                WorkerState::Silent { task, since } => ("silent", task, Some(since)),
-            };
+            out.push_str(if index > 0 { "," } else { "" });
             write!(
                 out,
-                "{comma}{{\"index\":{},\"state\":\"{state}\",\"tasks\":{},\"sources\":{}",
+                "{{\"index\":{},\"tasks\":{},\"sources\":{},",
                 worker.index, worker.tasks, worker.sources
             )?;
-            if let Some(since) = since {
-                write!(out, ",\"since\":{:.3}", since.as_secs_f64())?;
-            }
-            if let Some(task) = task {
-                match task.id {
-                    Some(id) => write!(out, ",\"task\":{id}")?,
-                    None => out.push_str(",\"task\":null"),
-                }
-                out.push_str(",\"spawned_at\":");
-                write_json_text(out, &task.spawned_at.to_string())?;
-            }
+            worker.state.write_json(out)?;
             out.push('}');
         }
         out.push_str("],\"tasks\":[");
@@ -366,6 +367,23 @@ impl Dump {
         }
         out.push_str("]}");
         Ok(())
+    }
+}
+
+/// Tasks that were spawned at the same place, and wait for the same kinds of things.
+pub(super) struct Group<'a> {
+    pub(super) state: TaskState,
+    /// What for, without what is one task's own. Empty if they do not wait.
+    pub(super) waits: String,
+    /// One at least, the oldest first.
+    pub(super) tasks: Vec<&'a TaskDump>,
+}
+
+impl Group<'_> {
+    /// How long ago that one was polled that was polled the longest ago.
+    pub(super) fn idle(&self) -> Duration {
+        let idle = self.tasks.iter().map(|task| task.last_polled);
+        idle.max().unwrap_or_default()
     }
 }
 
@@ -497,8 +515,34 @@ fn of_leaf(leaf: Leaf) -> Option<Wait> {
     })
 }
 
+impl WorkerState {
+    /// As members of an object that has been begun.
+    pub(super) fn write_json(&self, out: &mut String) -> fmt::Result {
+        let (state, task, since) = match *self {
+            WorkerState::Parked { since } => ("parked", None, Some(since)),
+            WorkerState::Awake => ("awake", None, None),
+            WorkerState::Here { task } => ("here", task, None),
+            WorkerState::NotDriven => ("not driven", None, None),
+            WorkerState::Silent { task, since } => ("silent", task, Some(since)),
+        };
+        write!(out, "\"state\":\"{state}\"")?;
+        if let Some(since) = since {
+            write!(out, ",\"since\":{:.3}", since.as_secs_f64())?;
+        }
+        if let Some(task) = task {
+            match task.id {
+                Some(id) => write!(out, ",\"task\":{id}")?,
+                None => out.push_str(",\"task\":null"),
+            }
+            out.push_str(",\"spawned_at\":");
+            write_json_text(out, &task.spawned_at.to_string())?;
+        }
+        Ok(())
+    }
+}
+
 impl TaskState {
-    fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             TaskState::New => "new",
             TaskState::Ready => "ready",
@@ -712,35 +756,26 @@ impl fmt::Display for Dump {
                 Count(worker.sources, "source")
             )?;
         }
-        let mut groups = BTreeMap::<_, Vec<&TaskDump>>::new();
-        for task in &self.tasks {
-            let waits: Vec<String> = task.waits_for.iter().map(Wait::summary).collect();
-            let place = (task.spawned_at.file(), task.spawned_at.line());
-            let key = (task.id.is_some(), place, task.state, waits.join(" and "));
-            groups.entry(key).or_default().push(task);
-        }
-        for ((_, _, state, waits), group) in &groups {
-            let first = group[0];
+        for group in self.groups() {
+            let first = group.tasks[0];
             write!(f, "  {first}")?;
-            let Some(last) = group.last().filter(|_| group.len() > 1) else {
+            let Some(last) = group.tasks.last().filter(|_| group.tasks.len() > 1) else {
                 continue;
             };
-            let idle = group.iter().map(|task| task.last_polled);
             write!(
                 f,
                 "    and {} more there, {}",
-                group.len() - 1,
-                state.name()
+                group.tasks.len() - 1,
+                group.state.name()
             )?;
-            if !waits.is_empty() {
-                write!(f, " for: {waits}")?;
+            if !group.waits.is_empty() {
+                write!(f, " for: {}", group.waits)?;
             }
-            let longest = idle.max().unwrap_or_default();
             writeln!(
                 f,
                 " (the last is {}; not polled for at most {})",
                 last.title(),
-                Brief(longest)
+                Brief(group.idle())
             )?;
         }
         if self.untold > 0 {

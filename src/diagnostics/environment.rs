@@ -1,5 +1,5 @@
 //! What the environment asks for, so that a program can be asked that was not written for it:
-//! `POLDER_DUMP`, `POLDER_STALL` and `POLDER_TRACE`. See docs/DIAGNOSTICS.md.
+//! `POLDER_DUMP`, `POLDER_STALL`, `POLDER_TRACE` and `POLDER_TOP`. See docs/DIAGNOSTICS.md.
 //!
 //! They are read once, when the first runtime is built. Where none is set nothing is opened,
 //! started or kept, then or later. Otherwise each runtime is noted in a list, without being kept
@@ -44,6 +44,8 @@ const TRACED_RUNTIMES: usize = 64;
 /// Stalls have the trace written no more often than this: it takes a while, and what happened
 /// before the next one is there as well.
 const TRACE_INTERVAL: Duration = Duration::from_secs(1);
+/// Where a Unix socket is made that tells what goes on: see `top`.
+const TOP: &str = "POLDER_TOP";
 
 /// How many stalls are reported within a second. The rest is counted: a program that stalls again
 /// and again says the same each time, and its reports would fill a disk.
@@ -168,8 +170,9 @@ fn write_trace_if(shared: &Shared, is_due: impl FnOnce(&mut Noted) -> bool) {
 /// Reads them, and starts what they ask for.
 fn read() -> Option<Observer> {
     let value = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-    let (dump, stall, trace) = (value(DUMP), value(STALL), value(TRACE));
-    if dump.is_none() && stall.is_none() && trace.is_none() || sys::has_foreign_rights() {
+    let (dump, stall, trace, top) = (value(DUMP), value(STALL), value(TRACE), value(TOP));
+    let all = [&dump, &stall, &trace, &top];
+    if all.iter().all(|it| it.is_none()) || sys::has_foreign_rights() {
         return None;
     }
     let mut observer = Observer {
@@ -193,7 +196,24 @@ fn read() -> Option<Observer> {
             ),
         }
     }
+    if let Some(path) = top {
+        match start_top(&path) {
+            Ok(()) => {}
+            Err(error) => complain(TOP, &path, &error.to_string()),
+        }
+    }
     Some(observer)
+}
+
+fn start_top(path: &OsStr) -> io::Result<()> {
+    #[cfg(unix)]
+    return super::top::start(file(path));
+    #[cfg(not(unix))]
+    {
+        let _ = path;
+        let what = "Unix sockets are not supported here";
+        Err(io::Error::new(io::ErrorKind::Unsupported, what))
+    }
 }
 
 fn complain(name: &str, value: &OsStr, what: &str) {
@@ -280,8 +300,8 @@ impl DumpSetting {
     }
 }
 
-/// Those whose dumps are printed.
-fn open_runtimes() -> Vec<Arc<Shared>> {
+/// Those of which dumps are taken.
+pub(super) fn open_runtimes() -> Vec<Arc<Shared>> {
     let Some(observer) = observer() else {
         return Vec::new();
     };
@@ -334,7 +354,17 @@ fn start(setting: DumpSetting) -> io::Result<()> {
 
 /// A file that the environment names, where the program is when it starts: it may go elsewhere.
 fn file(path: &OsStr) -> PathBuf {
-    std::path::absolute(path).unwrap_or_else(|_| path.into())
+    let path = with_process(path, std::process::id());
+    std::path::absolute(&path).unwrap_or(path)
+}
+
+/// In a path, `%p` is the number of the process: a program that starts others gives them its
+/// environment.
+fn with_process(path: &OsStr, id: u32) -> PathBuf {
+    match path.to_str() {
+        Some(text) => text.replace("%p", &id.to_string()).into(),
+        None => path.into(),
+    }
 }
 
 /// Opens a file to append to: a new one, that nobody else can read, or one that looks as if it had
@@ -418,6 +448,18 @@ mod tests {
         ];
         for text in none {
             assert_eq!(duration(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn the_number_of_the_process_stands_where_the_path_says() {
+        for (path, whole) in [
+            ("/tmp/a", "/tmp/a"),
+            ("/tmp/%p", "/tmp/17"),
+            ("%p%p/x%", "1717/x%"),
+            ("%%p", "%17"),
+        ] {
+            assert_eq!(with_process(path.as_ref(), 17), Path::new(whole));
         }
     }
 

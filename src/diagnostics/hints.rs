@@ -338,7 +338,7 @@ fn burdened(dump: &Dump) -> Option<(usize, usize)> {
 }
 
 impl Hint {
-    fn kind(&self) -> &'static str {
+    pub(super) fn kind(&self) -> &'static str {
         match self {
             Hint::NothingWakes { .. } => "nothing wakes",
             Hint::Unread { .. } => "unread",

@@ -135,6 +135,33 @@ impl WorkerMetrics {
     }
 }
 
+/// For `POLDER_TOP`.
+#[cfg(all(unix, feature = "environment"))]
+impl WorkerMetrics {
+    /// As one JSON object, whose members have the names of the text but for what all of them begin
+    /// with. Of a histogram there are the counts of its buckets.
+    pub(super) fn write_json(&self, out: &mut String) -> fmt::Result {
+        use fmt::Write as _;
+
+        out.push('{');
+        for (name, _, value) in WORKER_GAUGES.iter().chain(&WORKER_COUNTERS) {
+            write!(out, "\"{name}\":{},", value(self))?;
+        }
+        for (name, _, value) in WORKER_HISTOGRAMS {
+            let histogram = value(self);
+            let (sum, counts) = (histogram.sum.as_secs_f64(), histogram.counts);
+            write!(
+                out,
+                "\"{name}_seconds\":{{\"sum\":{sum:.6},\"counts\":{counts:?}}},"
+            )?;
+        }
+        if let Some(time) = self.cpu_time {
+            write!(out, "\"cpu_seconds\":{:.6},", time.as_secs_f64())?;
+        }
+        write!(out, "\"parked\":{}}}", self.is_parked)
+    }
+}
+
 /// How long something took: how often up to one microsecond, up to two, up to four, and so on up to
 /// a second (2^20 microseconds), and how often longer.
 ///

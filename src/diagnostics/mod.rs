@@ -16,7 +16,8 @@
 //! has a dump printed whenever SIGUSR1 comes, `POLDER_DUMP=after:30s` one that long after the first
 //! runtime was built; after another colon, a file may follow to which they are appended.
 //! `POLDER_STALL=100ms` has polls reported that take longer, and `POLDER_TRACE=FILE` a trace
-//! written: at the end of its runtime, at a stall, and with a dump.
+//! written: at the end of its runtime, at a stall, and with a dump. `POLDER_TOP=/path` has a Unix
+//! socket made at which `polder-top`, a program of its own, shows all of this while it goes on.
 //!
 //! ```
 //! let runtime = polder::Runtime::new()?;
@@ -35,8 +36,12 @@ mod dump;
 #[cfg(feature = "environment")]
 mod environment;
 mod hints;
+#[cfg(all(unix, feature = "environment"))]
+mod line;
 mod metrics;
 mod sockets;
+#[cfg(all(unix, feature = "environment"))]
+mod top;
 mod trace;
 mod watchdog;
 

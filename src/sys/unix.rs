@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 
+#[cfg(all(feature = "environment", not(loom)))]
+pub(crate) mod local;
 #[cfg(feature = "net")]
 mod net;
 #[cfg(feature = "net")]
@@ -266,10 +268,38 @@ pub(crate) fn is_private_file(file: &std::fs::File) -> io::Result<bool> {
     use std::os::unix::fs::MetadataExt;
 
     let metadata = file.metadata()?;
-    // SAFETY: it has no preconditions, and always succeeds.
-    let user = unsafe { libc::geteuid() };
-    let is_own = metadata.uid() == user && metadata.mode() & 0o077 == 0 && metadata.nlink() == 1;
+    let is_own = metadata.uid() == user() && metadata.mode() & 0o077 == 0 && metadata.nlink() == 1;
     Ok(metadata.is_file() && is_own)
+}
+
+/// Sends as much as there is room for. A peer that has gone is an error, never a signal. As for how
+/// the call is made: see `net::receive`.
+#[cfg(any(feature = "net", all(feature = "environment", not(loom))))]
+#[inline]
+pub(crate) fn send(socket: &impl AsFd, bytes: &[u8]) -> io::Result<usize> {
+    // Apple's systems have no such flag in rustix, but an option of sockets.
+    #[cfg(target_vendor = "apple")]
+    let flags = rustix::net::SendFlags::empty();
+    #[cfg(not(target_vendor = "apple"))]
+    let flags = rustix::net::SendFlags::NOSIGNAL;
+    Ok(rustix::net::send(socket, bytes, flags)?)
+}
+
+/// As whom the program acts.
+#[cfg(all(feature = "environment", not(loom)))]
+pub(crate) fn user() -> u32 {
+    // SAFETY: it has no preconditions, and always succeeds.
+    unsafe { libc::geteuid() }
+}
+
+/// Has this called when the process ends by itself: after `main`, or by `exit`.
+#[cfg(all(feature = "environment", not(loom)))]
+pub(crate) fn at_exit(call: extern "C" fn()) -> io::Result<()> {
+    // SAFETY: the function is no closure, and stays for as long as the process does.
+    match unsafe { libc::atexit(call) } {
+        0 => Ok(()),
+        _ => Err(io::ErrorKind::OutOfMemory.into()),
+    }
 }
 
 /// The system's number of this thread, if it is needed anywhere: on Linux, for `/proc` and for

@@ -31,17 +31,6 @@ pub(crate) fn receive(socket: &impl AsFd, bytes: &mut [u8]) -> io::Result<usize>
     Ok(rustix::net::recv(socket, bytes, rustix::net::RecvFlags::empty())?.0)
 }
 
-/// See [`receive`].
-#[inline]
-pub(crate) fn send(socket: &impl AsFd, bytes: &[u8]) -> io::Result<usize> {
-    // Apple's systems have no such flag in rustix: see `prepare`.
-    #[cfg(target_vendor = "apple")]
-    let flags = rustix::net::SendFlags::empty();
-    #[cfg(not(target_vendor = "apple"))]
-    let flags = rustix::net::SendFlags::NOSIGNAL;
-    Ok(rustix::net::send(socket, bytes, flags)?)
-}
-
 /// Receives from a Unix stream. Also returns whether a short read shows that the stream is drained.
 ///
 /// Linux ends a read behind a message that carried descriptors (`unix_stream_read_generic`), and

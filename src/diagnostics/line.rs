@@ -1,0 +1,239 @@
+//! What `POLDER_TOP` tells of the runtimes of the process, on one line of JSON: see `top`.
+//!
+//! A line stays small, however many tasks there are: they are told in groups, by the place of their
+//! spawn and what they wait for, and there are limits for the rest. What is between two lines, and
+//! cannot be known by whoever reads them, is told with the second one: how often the tasks of a
+//! group were polled. So this remembers each task's polls, while somebody reads.
+//!
+//! Whoever reads lines should expect members that they do not know: there will be more.
+
+use std::fmt::{self, Write};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant, SystemTime};
+
+use super::dump::{Group, write_json_text};
+use super::{Dump, Metrics, TaskDump};
+use crate::scheduler::{PATIENCE, Shared};
+
+/// Changes where a reader of older lines would be misled.
+const VERSION: u32 = 1;
+
+/// How many groups are told of a runtime: those with the most tasks. Each takes some 250 bytes.
+const MAX_GROUPS: usize = 200;
+
+/// How many hints are told of a runtime.
+const MAX_HINTS: usize = 20;
+
+/// How many characters of a name or a hint are told. (A hint may name each task of a long ring.)
+const MAX_TEXT: usize = 400;
+
+/// What is remembered from line to line.
+pub(super) struct Lines {
+    /// When the first runtime was built.
+    start: Instant,
+    /// Those of which there was a line, but for those that are gone.
+    seen: Vec<Seen>,
+    /// The number of the next runtime.
+    next: usize,
+}
+
+/// A runtime, and what the last line said of it.
+struct Seen {
+    runtime: Weak<Shared>,
+    number: usize,
+    /// When that was, and how often each task had been polled, by id. `None` before the first line,
+    /// and after a while in which nobody has read.
+    last: Option<(Instant, Vec<(u64, u32)>)>,
+}
+
+impl Lines {
+    pub(super) fn new() -> Lines {
+        Lines {
+            start: Instant::now(),
+            seen: Vec::new(),
+            next: 0,
+        }
+    }
+
+    /// Keeps nothing: the next line is compared with none before.
+    pub(super) fn forget(&mut self) {
+        for seen in &mut self.seen {
+            seen.last = None;
+        }
+        self.seen.retain(|seen| seen.runtime.strong_count() > 0);
+    }
+
+    /// `interval` is when the next one is to be expected.
+    pub(super) fn line(&mut self, runtimes: &[Arc<Shared>], interval: Duration) -> String {
+        let mut out = String::new();
+        // Writing to a string does not fail.
+        let _ = self.write(&mut out, runtimes, interval);
+        out
+    }
+
+    fn write(
+        &mut self,
+        out: &mut String,
+        runtimes: &[Arc<Shared>],
+        interval: Duration,
+    ) -> fmt::Result {
+        let at = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        write!(
+            out,
+            "{{\"polder_top\":{VERSION},\"process\":{},\"program\":",
+            std::process::id()
+        )?;
+        let program = std::env::args_os().next().unwrap_or_default();
+        let program = std::path::Path::new(&program).file_name();
+        let program = program.unwrap_or_default().to_string_lossy();
+        write_short(out, &program)?;
+        write!(
+            out,
+            ",\"at\":{:.3},\"uptime\":{:.3},\"interval\":{:.3},\"runtimes\":[",
+            at.unwrap_or_default().as_secs_f64(),
+            self.start.elapsed().as_secs_f64(),
+            interval.as_secs_f64(),
+        )?;
+        self.seen.retain(|seen| seen.runtime.strong_count() > 0);
+        for (index, runtime) in runtimes.iter().enumerate() {
+            out.push_str(if index > 0 { "," } else { "" });
+            let known = |seen: &Seen| seen.runtime.as_ptr() == Arc::as_ptr(runtime);
+            let place = match self.seen.iter().position(known) {
+                Some(place) => place,
+                None => {
+                    self.seen.push(Seen {
+                        runtime: Arc::downgrade(runtime),
+                        number: self.next,
+                        last: None,
+                    });
+                    self.next += 1;
+                    self.seen.len() - 1
+                }
+            };
+            self.seen[place].write(out, runtime)?;
+        }
+        out.push_str("]}\n");
+        Ok(())
+    }
+}
+
+impl Seen {
+    fn write(&mut self, out: &mut String, runtime: &Shared) -> fmt::Result {
+        let now = Instant::now();
+        let dump = Dump::of(runtime, None, PATIENCE);
+        let metrics = Metrics::of(runtime);
+        write!(
+            out,
+            "{{\"number\":{},\"backend\":\"{}\",\"tasks\":{},\"spawned\":{},\"ended\":{},\
+             \"injected\":{},\"untold\":{}",
+            self.number,
+            metrics.backend.name(),
+            metrics.tasks,
+            metrics.spawned,
+            metrics.ended,
+            metrics.injected,
+            dump.untold
+        )?;
+        let before = self.last.take();
+        if let Some((at, _)) = &before {
+            write!(out, ",\"within\":{:.3}", (now - *at).as_secs_f64())?;
+        }
+        out.push_str(",\"workers\":[");
+        for (index, (worker, numbers)) in dump.workers.iter().zip(&metrics.workers).enumerate() {
+            out.push_str(if index > 0 { ",{" } else { "{" });
+            worker.state.write_json(out)?;
+            out.push_str(",\"metrics\":");
+            numbers.write_json(out)?;
+            out.push('}');
+        }
+        out.push_str("],\"groups\":[");
+        let mut groups = dump.groups();
+        // The sort is stable: of those that are as large, the first ones stay.
+        groups.sort_by_key(|group| std::cmp::Reverse(group.tasks.len()));
+        let left_out = groups.split_off(groups.len().min(MAX_GROUPS));
+        for (index, group) in groups.iter().enumerate() {
+            out.push_str(if index > 0 { "," } else { "" });
+            write_group(out, group, before.as_ref().map(|(_, polls)| &polls[..]))?;
+        }
+        let tasks: usize = left_out.iter().map(|group| group.tasks.len()).sum();
+        write!(
+            out,
+            "],\"left_out\":{{\"groups\":{},\"tasks\":{tasks},\"hints\":{}}},\"hints\":[",
+            left_out.len(),
+            dump.hints.len().saturating_sub(MAX_HINTS)
+        )?;
+        for (index, hint) in dump.hints.iter().take(MAX_HINTS).enumerate() {
+            out.push_str(if index > 0 { "," } else { "" });
+            write!(out, "{{\"kind\":\"{}\",\"text\":", hint.kind())?;
+            write_short(out, &hint.to_string())?;
+            out.push('}');
+        }
+        out.push_str("]}");
+        // The tasks of a dump are in the order of their ids.
+        let polls = dump.tasks.iter().map(|task| (id(task), task.polls));
+        self.last = Some((now, polls.collect()));
+        Ok(())
+    }
+}
+
+/// The future of `block_on` has none, and there is one for a runtime mostly.
+fn id(task: &TaskDump) -> u64 {
+    task.id.map_or(0, |id| id.as_u64())
+}
+
+/// `before` is how often each task had been polled, if that is known.
+fn write_group(out: &mut String, group: &Group<'_>, before: Option<&[(u64, u32)]>) -> fmt::Result {
+    let first = group.tasks[0];
+    out.push_str("{\"spawned_at\":");
+    write_json_text(out, &first.spawned_at.to_string())?;
+    if first.id.is_none() {
+        out.push_str(",\"block_on\":true");
+    }
+    // The name of all of them.
+    if let Some(name) = &first.name {
+        if group
+            .tasks
+            .iter()
+            .all(|task| task.name.as_ref() == Some(name))
+        {
+            out.push_str(",\"name\":");
+            write_short(out, name)?;
+        }
+    }
+    write!(out, ",\"state\":\"{}\",\"waits_for\":", group.state.name())?;
+    write_short(out, &group.waits)?;
+    let tasks = || group.tasks.iter();
+    let age = tasks().map(|task| task.age).max().unwrap_or_default();
+    let last_polled = tasks().filter(|task| task.polls > 0);
+    let last_polled = last_polled.map(|task| task.last_polled).min();
+    let polls: u64 = tasks().map(|task| u64::from(task.polls)).sum();
+    write!(
+        out,
+        ",\"tasks\":{},\"polls\":{polls},\"oldest\":{:.3},\"idle\":{:.3}",
+        group.tasks.len(),
+        age.as_secs_f64(),
+        group.idle().as_secs_f64()
+    )?;
+    if let Some(ago) = last_polled {
+        write!(out, ",\"last_polled\":{:.3}", ago.as_secs_f64())?;
+    }
+    if let Some(before) = before {
+        // A task that was not there was spawned since, and so all of its polls are new.
+        let polls = tasks().map(|task| {
+            let known = before.binary_search_by_key(&id(task), |(id, _)| *id);
+            let earlier = known.map_or(0, |place| before[place].1);
+            u64::from(task.polls.wrapping_sub(earlier))
+        });
+        write!(out, ",\"recent_polls\":{}", polls.sum::<u64>())?;
+    }
+    out.push('}');
+    Ok(())
+}
+
+/// Text, but for what is too long.
+fn write_short(out: &mut String, text: &str) -> fmt::Result {
+    match text.char_indices().nth(MAX_TEXT) {
+        Some((end, _)) => write_json_text(out, &format!("{}…", &text[..end])),
+        None => write_json_text(out, text),
+    }
+}

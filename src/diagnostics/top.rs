@@ -1,0 +1,589 @@
+//! `POLDER_TOP=/path`: a Unix socket at which a running program tells, once a second, what its
+//! runtimes are at: a line of JSON (`line`) to each who has connected. `polder-top` shows it.
+//!
+//! **A thread of its own** does that, with a plain `poll(2)` and nothing of the runtimes, which it
+//! looks at and is not kept by. While nobody is connected it sleeps, and takes no dumps.
+//! Descriptors do not wait: a client that does not read keeps neither the others nor this thread
+//! waiting. What it has not taken of a line is kept, until it takes it or is cut; no other line is
+//! kept for it.
+//!
+//! **The socket** is this user's alone from its first moment (`sys::local::listen_privately`).
+//! Nothing is replaced but a socket of this user on which nobody listens any more: one that was
+//! left by a process that was killed. For that the folder is locked, so that of several processes
+//! that start at the same time none takes the new socket of another for an old one. At the end of
+//! the process the file is removed, if it is still the same one.
+//!
+//! **A child that has forked**, and not called `exec`, has no such thread, and neither answers nor
+//! removes anything. It does have the listener's descriptor: if it outlives a parent that was
+//! killed, the socket counts as one that somebody listens on.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::fs::FlockOperation;
+
+use super::environment::open_runtimes;
+use super::line::Lines;
+use crate::sys::{self, local};
+
+/// What people can follow; and each client that does not read for five lines is cut.
+const PACE: Pace = Pace {
+    interval: Duration::from_secs(1),
+    patience: Duration::from_secs(5),
+};
+
+/// Lines take a tenth of the time at most: after one that has taken long, the next one comes later.
+/// (With a worker that does not answer, a dump takes a tenth of a second.)
+const SHARE: u32 = 10;
+
+/// How many clients there may be: people who look, and not a service. Each costs a descriptor, and
+/// a line at most.
+const MAX_CLIENTS: usize = 8;
+
+/// What the next one is told.
+const TOO_MANY: &str = "{\"error\":\"as many look already as may\"}\n";
+
+/// For so long nobody is accepted after descriptors, or memory, had run out.
+const REST: Duration = Duration::from_millis(100);
+
+/// For so long other processes that start at the same path are waited for.
+const LOCK_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Binds the socket, and starts the thread.
+pub(super) fn start(path: PathBuf) -> io::Result<()> {
+    let listener = listen(&path)?;
+    Place::note(path)?;
+    let thread = thread::Builder::new().name("polder-top".into());
+    let started = thread.spawn(move || serve(&listener, PACE, &mut Lines::new()));
+    if started.is_err() {
+        Place::remove();
+    }
+    started.map(drop)
+}
+
+fn listen(path: &Path) -> io::Result<UnixListener> {
+    let _alone = path.parent().and_then(lock);
+    match local::listen_privately(path) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+            let there = fs::symlink_metadata(path)?;
+            if !there.file_type().is_socket() || there.uid() != sys::user() {
+                return Err(io::Error::new(
+                    io::ErrorKind::AlreadyExists,
+                    "there is something that is not of this program's making, and it is left alone",
+                ));
+            }
+            if local::is_listened_to(path)? {
+                let what = "there is a socket on which somebody listens (%p in the path is the \
+                            number of the process)";
+                return Err(io::Error::new(error.kind(), what));
+            }
+            fs::remove_file(path)?;
+            local::listen_privately(path)
+        }
+        result => result,
+    }
+}
+
+/// The right to bind in a folder, until it is dropped; as far as it can be had.
+fn lock(folder: &Path) -> Option<File> {
+    let folder = File::open(folder).ok()?;
+    // Solaris has no such locks.
+    #[cfg(not(target_os = "solaris"))]
+    {
+        let start = Instant::now();
+        while let Err(error) = rustix::fs::flock(&folder, FlockOperation::NonBlockingLockExclusive)
+        {
+            if error != rustix::io::Errno::WOULDBLOCK || start.elapsed() > LOCK_PATIENCE {
+                return None;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+    Some(folder)
+}
+
+/// The file of the socket, to be removed when the process ends.
+struct Place {
+    path: PathBuf,
+    /// Which file it is: another one may have taken its place.
+    file: (u64, u64),
+    /// A child that has forked is another process.
+    process: u32,
+}
+
+static PLACE: OnceLock<Place> = OnceLock::new();
+
+impl Place {
+    /// Where the system will not call at the end, the file stays.
+    fn note(path: PathBuf) -> io::Result<()> {
+        extern "C" fn remove() {
+            Place::remove();
+        }
+        let place = Place {
+            file: file(&path)?,
+            path,
+            process: std::process::id(),
+        };
+        if PLACE.set(place).is_ok() {
+            let _ = sys::at_exit(remove);
+        }
+        Ok(())
+    }
+
+    fn remove() {
+        let Some(place) = PLACE.get() else { return };
+        if place.process == std::process::id() && file(&place.path).ok() == Some(place.file) {
+            let _ = fs::remove_file(&place.path);
+        }
+    }
+}
+
+fn file(path: &Path) -> io::Result<(u64, u64)> {
+    let metadata = fs::symlink_metadata(path)?;
+    Ok((metadata.dev(), metadata.ino()))
+}
+
+/// When what happens.
+#[derive(Clone, Copy)]
+struct Pace {
+    /// From line to line.
+    interval: Duration,
+    /// A client that has not taken a line by then is cut. It also gets no other one meanwhile.
+    patience: Duration,
+}
+
+/// What the thread tells.
+trait Tell {
+    /// The next one is told so much later, at least.
+    fn line(&mut self, interval: Duration) -> String;
+    /// Nobody is there to be told.
+    fn forget(&mut self);
+}
+
+impl Tell for Lines {
+    fn line(&mut self, interval: Duration) -> String {
+        Lines::line(self, &open_runtimes(), interval)
+    }
+
+    fn forget(&mut self) {
+        Lines::forget(self);
+    }
+}
+
+struct Client {
+    stream: UnixStream,
+    /// What it has not taken yet.
+    rest: Option<Rest>,
+}
+
+struct Rest {
+    line: Arc<str>,
+    taken: usize,
+    since: Instant,
+}
+
+impl Client {
+    /// Returns whether it is still there.
+    fn tell(&mut self, line: &Arc<str>, patience: Duration) -> bool {
+        match &self.rest {
+            Some(rest) => rest.since.elapsed() < patience,
+            None => {
+                self.rest = Some(Rest {
+                    line: line.clone(),
+                    taken: 0,
+                    since: Instant::now(),
+                });
+                self.go_on()
+            }
+        }
+    }
+
+    /// Likewise.
+    fn go_on(&mut self) -> bool {
+        while let Some(rest) = &mut self.rest {
+            match sys::send(&self.stream, &rest.line.as_bytes()[rest.taken..]) {
+                Ok(count) => rest.taken += count,
+                Err(error) => match error.kind() {
+                    io::ErrorKind::WouldBlock => return true,
+                    io::ErrorKind::Interrupted => {}
+                    _ => return false,
+                },
+            }
+            if rest.taken == rest.line.len() {
+                self.rest = None;
+            }
+        }
+        true
+    }
+}
+
+/// What the thread does, for as long as the process runs.
+fn serve(listener: &UnixListener, pace: Pace, lines: &mut impl Tell) {
+    let mut clients: Vec<Client> = Vec::new();
+    // For those who come before it is time for the next one. So however many come and go, there is
+    // one in an interval. Once it is too old to be compared with the next one it is forgotten.
+    let mut latest: Option<Arc<str>> = None;
+    let mut next = Instant::now();
+    let mut interval = pace.interval;
+    loop {
+        let until = match (clients.is_empty(), &latest) {
+            (false, _) => Some(next),
+            (true, Some(_)) => Some(next + interval),
+            (true, None) => None,
+        };
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        if wait(listener, &mut clients, left) {
+            let is_fresh = next > Instant::now();
+            accept(
+                listener,
+                &mut clients,
+                latest.as_ref().filter(|_| is_fresh),
+                pace.patience,
+            );
+        }
+        let now = Instant::now();
+        if clients.is_empty() {
+            if now >= next + interval {
+                lines.forget();
+                latest = None;
+            }
+        } else if now >= next {
+            let line: Arc<str> = lines.line(interval).into();
+            interval = pace.interval.max(now.elapsed() * SHARE);
+            next = now + interval;
+            clients.retain_mut(|client| client.tell(&line, pace.patience));
+            latest = Some(line);
+        }
+    }
+}
+
+/// Waits until somebody comes, or `left` is over, and meanwhile goes on with those who have not
+/// taken everything. Returns whether somebody has come.
+///
+/// Nothing that clients say is read. That they have gone is an event that need not be asked for.
+fn wait(listener: &UnixListener, clients: &mut Vec<Client>, left: Option<Duration>) -> bool {
+    let mut asked = vec![PollFd::new(listener, PollFlags::IN)];
+    asked.extend(clients.iter().map(|client| {
+        let wanted = match client.rest {
+            Some(_) => PollFlags::OUT,
+            None => PollFlags::empty(),
+        };
+        PollFd::new(&client.stream, wanted)
+    }));
+    let result = rustix::event::poll(&mut asked, left.map(sys::timespec).as_ref());
+    let told: Vec<PollFlags> = asked.iter().map(PollFd::revents).collect();
+    match result {
+        Ok(_) => {}
+        Err(rustix::io::Errno::INTR) => return false,
+        Err(_) => {
+            thread::sleep(REST);
+            return false;
+        }
+    }
+    let mut of_clients = told[1..].iter();
+    clients.retain_mut(|client| match of_clients.next() {
+        Some(told) if told.intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL) => false,
+        Some(told) if told.contains(PollFlags::OUT) => client.go_on(),
+        _ => true,
+    });
+    !told[0].is_empty()
+}
+
+/// Takes whoever has come. They are told the latest line at once, unless it is time for the next.
+fn accept(
+    listener: &UnixListener,
+    clients: &mut Vec<Client>,
+    latest: Option<&Arc<str>>,
+    patience: Duration,
+) {
+    loop {
+        match local::accept(listener) {
+            Ok(stream) if clients.len() == MAX_CLIENTS => {
+                let _ = sys::send(&stream, TOO_MANY.as_bytes());
+            }
+            Ok(stream) => {
+                let mut client = Client { stream, rest: None };
+                if latest.is_none_or(|line| client.tell(line, patience)) {
+                    clients.push(client);
+                }
+            }
+            Err(error) => match error.kind() {
+                io::ErrorKind::WouldBlock => return,
+                io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => {}
+                _ => return thread::sleep(REST),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Read};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(60);
+
+    /// A path for one test, in a folder of its own.
+    struct Place {
+        folder: PathBuf,
+        socket: PathBuf,
+    }
+
+    impl Place {
+        fn new() -> Place {
+            static NEXT: AtomicUsize = AtomicUsize::new(0);
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            let name = format!("polder-top-{}-{number}", std::process::id());
+            let folder = std::env::temp_dir().join(name);
+            fs::create_dir(&folder).unwrap();
+            let socket = folder.join("socket");
+            Place { folder, socket }
+        }
+
+        fn connect(&self) -> UnixStream {
+            let stream = UnixStream::connect(&self.socket).unwrap();
+            stream.set_read_timeout(Some(LIMIT)).unwrap();
+            stream
+        }
+    }
+
+    impl Drop for Place {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.folder);
+        }
+    }
+
+    /// Lines of this many bytes, counted; and how often they were forgotten.
+    struct Told {
+        bytes: usize,
+        lines: Arc<AtomicUsize>,
+        forgotten: Arc<AtomicUsize>,
+    }
+
+    impl Tell for Told {
+        fn line(&mut self, _: Duration) -> String {
+            let number = self.lines.fetch_add(1, Ordering::SeqCst);
+            let number = number.to_string();
+            " ".repeat(self.bytes - 1 - number.len()) + &number + "\n"
+        }
+
+        fn forget(&mut self) {
+            self.forgotten.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Serves until the process of all tests ends. Returns the counts.
+    fn serve_at(
+        place: &Place,
+        bytes: usize,
+        interval: Duration,
+        patience: Duration,
+    ) -> (Arc<AtomicUsize>, Arc<AtomicUsize>) {
+        let listener = listen(&place.socket).unwrap();
+        let (lines, forgotten) = (Arc::default(), Arc::default());
+        let mut told = Told {
+            bytes,
+            lines: Arc::clone(&lines),
+            forgotten: Arc::clone(&forgotten),
+        };
+        let pace = Pace { interval, patience };
+        thread::spawn(move || serve(&listener, pace, &mut told));
+        (lines, forgotten)
+    }
+
+    fn until(what: &str, is_so: impl Fn() -> bool) {
+        let start = Instant::now();
+        while !is_so() {
+            assert!(start.elapsed() < LIMIT, "it comes never: {what}");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn a_client_that_does_not_read_is_cut_and_another_one_gets_its_lines() {
+        const BYTES: usize = 1 << 20;
+        // A reader may come that late on a machine with much to do.
+        const PATIENCE: Duration = Duration::from_secs(2);
+
+        let place = Place::new();
+        serve_at(&place, BYTES, Duration::from_millis(10), PATIENCE);
+        let mut deaf = place.connect();
+        let mut lines = BufReader::new(place.connect()).lines();
+        let start = Instant::now();
+        let mut numbers = Vec::new();
+        while start.elapsed() < PATIENCE * 2 || numbers.len() < 10 {
+            let line = lines.next().unwrap().unwrap();
+            assert_eq!(line.len(), BYTES - 1);
+            numbers.push(line.trim().parse::<usize>().unwrap());
+        }
+        assert!(numbers.is_sorted_by(|one, next| one < next), "{numbers:?}");
+        // What had been sent to it, which is less than a line, is still there to be read.
+        let mut rest = Vec::new();
+        deaf.read_to_end(&mut rest).unwrap();
+        assert!((1..BYTES).contains(&rest.len()), "{} bytes", rest.len());
+    }
+
+    #[test]
+    fn a_client_that_reads_slowly_misses_lines_and_gets_whole_ones() {
+        const BYTES: usize = 1 << 20;
+
+        let place = Place::new();
+        serve_at(&place, BYTES, Duration::from_millis(1), LIMIT);
+        let mut slow = BufReader::with_capacity(BYTES / 4, place.connect());
+        let mut before = None;
+        for _ in 0..3 {
+            let mut line = Vec::new();
+            while line.last() != Some(&b'\n') {
+                thread::sleep(Duration::from_millis(5));
+                let (part, end) = {
+                    let bytes = slow.fill_buf().unwrap();
+                    let end = bytes.iter().position(|byte| *byte == b'\n');
+                    let part = end.map_or(bytes, |end| &bytes[..=end]);
+                    (part.to_vec(), end.is_some())
+                };
+                assert!(!part.is_empty(), "it was cut");
+                slow.consume(part.len());
+                line.extend(part);
+                assert!(!end || line.last() == Some(&b'\n'));
+            }
+            assert_eq!(line.len(), BYTES);
+            let number = String::from_utf8(line).unwrap().trim().parse::<usize>();
+            let number = Some(number.unwrap());
+            assert!(number > before);
+            before = number;
+        }
+    }
+
+    #[test]
+    fn who_comes_is_told_at_once_and_there_is_one_line_in_an_interval() {
+        let place = Place::new();
+        let (lines, _) = serve_at(&place, 8, LIMIT, LIMIT);
+        for _ in 0..20 {
+            let mut line = String::new();
+            BufReader::new(place.connect())
+                .read_line(&mut line)
+                .unwrap();
+            assert_eq!(line, "      0\n");
+        }
+        assert_eq!(lines.load(Ordering::SeqCst), 1);
+    }
+
+    #[test]
+    fn while_nobody_is_there_no_line_is_made_and_nothing_is_remembered() {
+        let place = Place::new();
+        let (lines, forgotten) = serve_at(&place, 8, Duration::from_millis(10), LIMIT);
+        thread::sleep(Duration::from_millis(100));
+        assert_eq!(lines.load(Ordering::SeqCst), 0);
+        let client = place.connect();
+        until("the third line", || lines.load(Ordering::SeqCst) > 2);
+        let before = forgotten.load(Ordering::SeqCst);
+        drop(client);
+        until("its end is seen", || {
+            forgotten.load(Ordering::SeqCst) > before
+        });
+        let then = lines.load(Ordering::SeqCst);
+        thread::sleep(Duration::from_millis(100));
+        assert_eq!(lines.load(Ordering::SeqCst), then);
+    }
+
+    #[test]
+    fn a_client_more_than_may_be_is_told_so_until_another_one_goes() {
+        let place = Place::new();
+        serve_at(&place, 8, Duration::from_millis(10), LIMIT);
+        let hear = |stream: &UnixStream| {
+            let mut line = String::new();
+            BufReader::new(stream).read_line(&mut line).unwrap();
+            line
+        };
+        let mut clients = Vec::new();
+        for _ in 0..MAX_CLIENTS {
+            clients.push(place.connect());
+            assert_ne!(hear(clients.last().unwrap()), TOO_MANY);
+        }
+        let mut one_more = place.connect();
+        let mut said = String::new();
+        one_more.read_to_string(&mut said).unwrap();
+        assert_eq!(said, TOO_MANY);
+        clients.pop();
+        until("a place is free", || hear(&place.connect()) != TOO_MANY);
+    }
+
+    #[test]
+    fn a_socket_on_which_nobody_listens_is_replaced_and_nothing_else() {
+        let place = Place::new();
+        let path = &place.socket;
+        drop(UnixListener::bind(path).unwrap());
+        let listener = listen(path).unwrap();
+        let mode = || fs::symlink_metadata(path).unwrap().mode() & 0o777;
+        assert_eq!(mode(), 0o600);
+        // Somebody listens, whether he accepts or not, and however many wait.
+        let mut waiting = Vec::new();
+        for _ in 0..100 {
+            let error = listen(path).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::AddrInUse, "{error}");
+            if waiting.len() < 5 {
+                waiting.push(place.connect());
+            }
+        }
+        drop(listener);
+        // A link to such a socket is none.
+        let link = place.folder.join("link");
+        std::os::unix::fs::symlink(path, &link).unwrap();
+        let file = place.folder.join("file");
+        fs::write(&file, "precious").unwrap();
+        let dangling = place.folder.join("dangling");
+        std::os::unix::fs::symlink(place.folder.join("none"), &dangling).unwrap();
+        for other in [&link, &file, &dangling, &place.folder] {
+            let error = listen(other).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::AlreadyExists, "{error}");
+        }
+        assert_eq!(fs::read_to_string(&file).unwrap(), "precious");
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert!(!place.folder.join("none").exists());
+        drop(listen(path).unwrap());
+    }
+
+    #[test]
+    fn of_many_who_replace_an_old_socket_at_once_one_has_it() {
+        for _ in 0..20 {
+            let place = Place::new();
+            drop(UnixListener::bind(&place.socket).unwrap());
+            let results: Vec<_> = thread::scope(|scope| {
+                let threads: Vec<_> = (0..4)
+                    .map(|_| scope.spawn(|| listen(&place.socket)))
+                    .collect();
+                threads.into_iter().map(|it| it.join().unwrap()).collect()
+            });
+            let listeners: Vec<_> = results.into_iter().filter_map(Result::ok).collect();
+            assert_eq!(listeners.len(), 1);
+            place.connect();
+            listeners[0].accept().expect("it is the one at the path");
+        }
+    }
+
+    #[test]
+    #[cfg(not(target_os = "solaris"))]
+    fn who_binds_waits_for_another_one_who_binds_in_that_folder() {
+        let place = Place::new();
+        let start = Instant::now();
+        let held = lock(&place.folder).unwrap();
+        thread::scope(|scope| {
+            let other = scope.spawn(|| listen(&place.socket));
+            thread::sleep(LOCK_PATIENCE / 10);
+            let is_there = place.socket.exists();
+            // (Unless this thread was kept from looking for so long.)
+            assert!(!is_there || start.elapsed() >= LOCK_PATIENCE);
+            drop(held);
+            other.join().unwrap().unwrap();
+        });
+    }
+}

@@ -1,0 +1,351 @@
+//! What is shown, in numbers: a line, compared with the one before.
+
+use crate::line::{self, Group, Histogram, Line};
+use crate::text::Text;
+
+#[derive(Clone, Default, Debug)]
+pub struct Sample {
+    pub program: Text,
+    pub process: u64,
+    pub uptime: f64,
+    /// When the next line was to come.
+    pub interval: f64,
+    pub backends: Vec<Text>,
+    pub tasks: u64,
+    pub untold: u64,
+    /// `None` if there is no line before.
+    pub rates: Option<Rates>,
+    pub poll_times: Quantiles,
+    pub lateness: Quantiles,
+    pub workers: Vec<Worker>,
+    pub rows: Vec<Row>,
+    /// Groups, and tasks in them, that the program has left out.
+    pub left_out: (u64, u64),
+    pub hints: Vec<Text>,
+    pub hints_left_out: u64,
+}
+
+/// In a second.
+#[derive(Clone, Copy, PartialEq, Default, Debug)]
+pub struct Rates {
+    pub polls: f64,
+    pub wakes: f64,
+    pub spawns: f64,
+    pub ends: f64,
+    pub events: f64,
+    pub timers: f64,
+}
+
+#[derive(Clone, Default, Debug)]
+pub struct Worker {
+    pub runtime: u64,
+    pub index: usize,
+    pub state: Text,
+    pub since: Option<f64>,
+    /// What it runs, if it does not answer.
+    pub runs: Option<Text>,
+    /// From 0 to 1. `None` if there is no line before.
+    pub load: Option<f64>,
+    pub tasks: u64,
+    pub sources: u64,
+    pub polls: Option<f64>,
+    pub longest_queue: u64,
+}
+
+#[derive(Clone, Default, Debug)]
+pub struct Row {
+    pub runtime: u64,
+    pub group: Group,
+    /// In a second, of all of them.
+    pub polls: Option<f64>,
+}
+
+/// How long something took that was counted in a histogram: the limits of buckets.
+#[derive(Clone, Copy, PartialEq, Default, Debug)]
+pub struct Quantiles {
+    pub half: Option<Limit>,
+    pub most: Option<Limit>,
+    pub nearly_all: Option<Limit>,
+    pub longest: Option<Limit>,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Limit {
+    /// In seconds.
+    AtMost(f64),
+    MoreThan(f64),
+}
+
+impl Sample {
+    /// `before` is passed over if it is another program's.
+    pub fn new(before: Option<&Line>, now: &Line) -> Sample {
+        let before = before.filter(|it| it.process == now.process && it.uptime < now.uptime);
+        let mut sample = Sample {
+            program: now.program.clone(),
+            process: now.process,
+            uptime: now.uptime,
+            interval: now.interval,
+            ..Sample::default()
+        };
+        let within = before.map(|before| now.uptime - before.uptime);
+        sample.rates = within.map(|_| Rates::default());
+        let (mut polls, mut lateness) = (Vec::new(), Vec::new());
+        for runtime in &now.runtimes {
+            let before = before.and_then(|line| {
+                let same = |it: &&line::Runtime| it.number == runtime.number;
+                line.runtimes.iter().find(same)
+            });
+            if !sample.backends.contains(&runtime.backend) {
+                sample.backends.push(runtime.backend.clone());
+            }
+            sample.tasks = sample.tasks.saturating_add(runtime.tasks);
+            sample.untold = sample.untold.saturating_add(runtime.untold);
+            if let (Some(rates), Some(within)) = (&mut sample.rates, within) {
+                rates.add(before, runtime, within);
+            }
+            for (index, worker) in runtime.workers.iter().enumerate() {
+                let before = before.and_then(|it| it.workers.get(index));
+                let earlier = before.map(|it| &it.metrics);
+                let metrics = &worker.metrics;
+                add(
+                    &mut polls,
+                    earlier.map(|it| &it.poll_seconds),
+                    &metrics.poll_seconds,
+                );
+                add(
+                    &mut lateness,
+                    earlier.map(|it| &it.timer_lateness_seconds),
+                    &metrics.timer_lateness_seconds,
+                );
+                sample.workers.push(Worker {
+                    runtime: runtime.number,
+                    index,
+                    state: worker.state.clone(),
+                    since: worker.since,
+                    runs: runs(worker),
+                    load: within.and_then(|within| load(before?, worker, within)),
+                    tasks: metrics.tasks,
+                    sources: metrics.sources,
+                    polls: (earlier.zip(within))
+                        .map(|(it, within)| grown(it.polls, metrics.polls) / within),
+                    longest_queue: metrics.longest_queue,
+                });
+            }
+            sample.rows.extend(runtime.groups.iter().map(|group| {
+                Row {
+                    runtime: runtime.number,
+                    group: group.clone(),
+                    polls: (group.recent_polls.zip(runtime.within))
+                        .filter(|(_, within)| *within > 0.0)
+                        .map(|(polls, within)| polls as f64 / within),
+                }
+            }));
+            let left_out = &runtime.left_out;
+            sample.left_out.0 = sample.left_out.0.saturating_add(left_out.groups);
+            sample.left_out.1 = sample.left_out.1.saturating_add(left_out.tasks);
+            (sample.hints).extend(runtime.hints.iter().map(|hint| hint.text.clone()));
+            sample.hints_left_out = sample.hints_left_out.saturating_add(left_out.hints);
+        }
+        if before.is_some() {
+            sample.poll_times = Quantiles::of(&polls);
+            sample.lateness = Quantiles::of(&lateness);
+        }
+        sample
+    }
+}
+
+/// What does not grow has begun anew.
+fn grown(before: u64, now: u64) -> f64 {
+    now.saturating_sub(before) as f64
+}
+
+impl Rates {
+    /// All of a runtime that was not there before is new.
+    fn add(&mut self, before: Option<&line::Runtime>, now: &line::Runtime, within: f64) {
+        let nothing = line::Runtime::default();
+        let before = before.unwrap_or(&nothing);
+        self.spawns += grown(before.spawned, now.spawned) / within;
+        self.ends += grown(before.ended, now.ended) / within;
+        let idle = line::Metrics::default();
+        for (index, worker) in now.workers.iter().enumerate() {
+            let before = before.workers.get(index).map_or(&idle, |it| &it.metrics);
+            let now = &worker.metrics;
+            self.polls += grown(before.polls, now.polls) / within;
+            self.wakes += grown(before.remote_wakes, now.remote_wakes) / within;
+            self.events += grown(before.events, now.events) / within;
+            self.timers += grown(before.timers_fired, now.timers_fired) / within;
+        }
+    }
+}
+
+fn runs(worker: &line::Worker) -> Option<Text> {
+    let place = worker.spawned_at.as_ref()?;
+    Some(Text::from(match worker.task {
+        Some(id) => format!("task {id}, spawned at {place}"),
+        None => format!("block_on, called at {place}"),
+    }))
+}
+
+/// Which part of the time it was at work. Unless the program tells that, it is estimated: so many
+/// polls, each of which took as long as those that were timed.
+///
+/// (`max` behind `clamp` makes zero of what is no number.)
+fn load(before: &line::Worker, now: &line::Worker, within: f64) -> Option<f64> {
+    if now.state.as_str() == "silent" {
+        return Some(1.0);
+    }
+    let (before, now) = (&before.metrics, &now.metrics);
+    if let (Some(before), Some(now)) = (before.cpu_seconds, now.cpu_seconds) {
+        return Some(((now - before) / within).clamp(0.0, 1.0).max(0.0));
+    }
+    let polls = grown(before.polls, now.polls);
+    let mut counts = Vec::new();
+    add(&mut counts, Some(&before.poll_seconds), &now.poll_seconds);
+    let mut timed = total(&counts);
+    let mut sum = now.poll_seconds.sum - before.poll_seconds.sum;
+    if timed == 0 {
+        // None was timed: as long as all the others before.
+        (timed, sum) = (total(&now.poll_seconds.counts), now.poll_seconds.sum);
+    }
+    let mean = if timed == 0 { 0.0 } else { sum / timed as f64 };
+    Some((polls * mean / within).clamp(0.0, 1.0).max(0.0))
+}
+
+fn total(counts: &[u64]) -> u64 {
+    counts.iter().copied().fold(0, u64::saturating_add)
+}
+
+/// Adds what was counted between two lines.
+fn add(counts: &mut Vec<u64>, before: Option<&Histogram>, now: &Histogram) {
+    if counts.len() < now.counts.len() {
+        counts.resize(now.counts.len(), 0);
+    }
+    for (index, count) in now.counts.iter().enumerate() {
+        let before = before.and_then(|it| it.counts.get(index)).copied();
+        let new = count.saturating_sub(before.unwrap_or(0));
+        counts[index] = counts[index].saturating_add(new);
+    }
+}
+
+impl Quantiles {
+    fn of(counts: &[u64]) -> Quantiles {
+        let at = |part| quantile(counts, part);
+        Quantiles {
+            half: at(0.5),
+            most: at(0.9),
+            nearly_all: at(0.99),
+            longest: at(1.0),
+        }
+    }
+}
+
+fn quantile(counts: &[u64], part: f64) -> Option<Limit> {
+    let wanted = (total(counts) as f64 * part).ceil();
+    let mut seen = 0u64;
+    for (index, count) in counts.iter().enumerate() {
+        seen = seen.saturating_add(*count);
+        if *count > 0 && seen as f64 >= wanted {
+            let limit = |index: usize| 1e-6 * (index as f64).exp2();
+            return Some(match index + 1 == counts.len() {
+                true => Limit::MoreThan(limit(index.saturating_sub(1))),
+                false => Limit::AtMost(limit(index)),
+            });
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(text: &str) -> Line {
+        Line::parse(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn quantiles_are_limits_of_buckets_and_the_last_has_none() {
+        let quantiles = Quantiles::of(&[50, 0, 45, 4, 1]);
+        assert_eq!(quantiles.half, Some(Limit::AtMost(1e-6)));
+        assert_eq!(quantiles.most, Some(Limit::AtMost(4e-6)));
+        assert_eq!(quantiles.nearly_all, Some(Limit::AtMost(8e-6)));
+        assert_eq!(quantiles.longest, Some(Limit::MoreThan(8e-6)));
+        assert_eq!(Quantiles::of(&[]), Quantiles::default());
+        assert_eq!(Quantiles::of(&[0, 0]), Quantiles::default());
+    }
+
+    const BEFORE: &str = r#"{"polder_top":1,"process":7,"uptime":10.0,"runtimes":[{"number":0,
+        "spawned":100,"ended":50,"workers":[{"state":"awake","metrics":{"polls":1000,"events":10,
+        "poll_seconds":{"sum":1.0,"counts":[10,0,5,0]}}}]}]}"#;
+
+    #[test]
+    fn rates_are_differences_within_the_time_between_two_lines() {
+        let now = r#"{"polder_top":1,"process":7,"uptime":12.0,"runtimes":[{"number":0,
+            "spawned":300,"ended":60,"within":2.0,"groups":[{"tasks":2,"recent_polls":8}],"workers":[
+            {"state":"awake","metrics":{"polls":1640,"events":10,"remote_wakes":4,
+            "poll_seconds":{"sum":1.01,"counts":[10,0,15,0]}}}]}]}"#;
+        let sample = Sample::new(Some(&line(BEFORE)), &line(now));
+        let rates = sample.rates.unwrap();
+        assert_eq!((rates.polls, rates.spawns, rates.ends), (320.0, 100.0, 5.0));
+        assert_eq!((rates.events, rates.wakes), (0.0, 2.0));
+        assert_eq!(sample.rows[0].polls, Some(4.0));
+        assert_eq!(sample.poll_times.half, Some(Limit::AtMost(4e-6)));
+        // 640 polls of a millisecond each, in two seconds.
+        let load = sample.workers[0].load.unwrap();
+        assert!((load - 0.32).abs() < 1e-9, "{load}");
+    }
+
+    #[test]
+    fn what_the_program_tells_of_its_work_is_believed() {
+        let text = |busy, uptime| {
+            line(&format!(
+                r#"{{"polder_top":1,"uptime":{uptime},"runtimes":[{{"workers":[
+                {{"metrics":{{"cpu_seconds":{busy}}}}}]}}]}}"#
+            ))
+        };
+        let sample = Sample::new(Some(&text(1.0, 1.0)), &text(1.5, 3.0));
+        assert_eq!(sample.workers[0].load, Some(0.25));
+    }
+
+    #[test]
+    fn a_worker_that_does_not_answer_is_at_work() {
+        let now = line(
+            r#"{"polder_top":1,"process":7,"uptime":11.0,"runtimes":[{"number":0,"workers":[
+            {"state":"silent","since":0.9,"task":17,"spawned_at":"src/a.rs:1:2"}]}]}"#,
+        );
+        let sample = Sample::new(Some(&line(BEFORE)), &now);
+        assert_eq!(sample.workers[0].load, Some(1.0));
+        let runs = sample.workers[0].runs.as_ref().unwrap();
+        assert_eq!(runs.as_str(), "task 17, spawned at src/a.rs:1:2");
+    }
+
+    #[test]
+    fn a_program_that_was_started_again_is_not_compared() {
+        let mut again = line(BEFORE);
+        again.process = 8;
+        again.uptime = 20.0;
+        assert_eq!(Sample::new(Some(&line(BEFORE)), &again).rates, None);
+        // The same number, by accident.
+        again.process = 7;
+        again.uptime = 0.5;
+        assert_eq!(Sample::new(Some(&line(BEFORE)), &again).rates, None);
+    }
+
+    #[test]
+    fn numbers_that_cannot_be_true_do_no_harm() {
+        let huge = u64::MAX;
+        let text = |uptime: f64, polls: u64| {
+            line(&format!(
+                r#"{{"polder_top":1,"uptime":{uptime:e},"runtimes":[{{"tasks":{huge},"spawned":{polls},
+                "within":0,"groups":[{{"recent_polls":{huge},"oldest":-1e308}}],"workers":[{{"metrics":{{
+                "polls":{polls},"poll_seconds":{{"sum":-1e308,"counts":[{huge},{huge}]}}}}}}]}},
+                {{"tasks":{huge}}}]}}"#
+            ))
+        };
+        let sample = Sample::new(Some(&text(0.0, huge)), &text(1e-300, 0));
+        assert_eq!(sample.tasks, u64::MAX);
+        assert_eq!(sample.rates.unwrap().polls, 0.0);
+        let load = sample.workers[0].load.unwrap();
+        assert!((0.0..=1.0).contains(&load), "{load}");
+    }
+}
