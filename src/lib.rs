@@ -170,6 +170,8 @@ mod scheduler;
 pub mod signal;
 #[cfg(all(feature = "sim", not(loom)))]
 pub mod sim;
+#[cfg(not(loom))]
+mod spans;
 mod sync;
 mod sys;
 #[cfg(not(loom))]
