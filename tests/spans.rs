@@ -226,11 +226,16 @@ fn record_of(id: Id) -> TaskRecord {
     found.unwrap_or_else(|| panic!("task {id} has no span"))
 }
 
-/// Checks what holds for each task that has ended, and returns how often it was entered.
+fn is_closed(id: Id) -> bool {
+    record_of(id).steps.last() == Some(&Step::Close)
+}
+
+/// Checks what holds for each task that has ended, and returns how often it was entered. (Sets and
+/// scopes hand out what a task returns just before its future is dropped, maybe elsewhere.)
 fn check_ended(id: Id) -> usize {
+    eventually("its span is closed", || is_closed(id));
     let record = record_of(id);
     let steps = &record.steps;
-    assert_eq!(steps.last(), Some(&Step::Close), "{record:?}");
     assert_eq!(
         steps.iter().filter(|it| **it == Step::Close).count(),
         1,
@@ -440,7 +445,7 @@ fn a_span_is_closed_when_the_future_is_dropped_however_its_task_ends() {
             assert!(aborted.fallible().await.is_none());
             // An aborted task's future is dropped by its worker, soon.
             for id in &ids {
-                while record_of(*id).steps.last() != Some(&Step::Close) {
+                while !is_closed(*id) {
                     sleep(Duration::from_millis(1)).await;
                 }
             }
@@ -472,6 +477,23 @@ fn what_a_runtime_s_end_cancels_is_closed() {
             check_ended(id);
         }
     }
+}
+
+#[cfg(feature = "blocking")]
+#[test]
+fn a_function_on_the_pool_has_a_span_too() {
+    listen();
+    let task = polder::unblock(|| ENTERED.with_borrow(Vec::len));
+    let id = task.id();
+    assert_eq!(polder::block_on(task), 1);
+    assert_eq!(record_of(id).fields["kind"], "blocking");
+    assert_eq!(check_ended(id), 1);
+
+    // One that panics.
+    let task = polder::unblock(|| resume_unwind(Box::new("bad luck")));
+    let id = task.id();
+    assert!(catch_unwind(AssertUnwindSafe(|| polder::block_on(task))).is_err());
+    check_ended(id);
 }
 
 // Wakes.

@@ -50,4 +50,7 @@ pub(crate) enum Kind {
     Task,
     /// It stays on its worker: of `spawn_local`, `spawn_on`.
     Local,
+    /// A function that runs on the pool.
+    #[cfg(feature = "blocking")]
+    Blocking,
 }

@@ -61,15 +61,27 @@ impl TaskSpan {
         }
     }
 
-    /// Calls `drop_future`, which does not unwind, within the span, and closes it.
+    /// Calls `last` within the span, and closes it: for a task, what drops the future; for a
+    /// function, all of it. `last` does not unwind.
     #[inline]
-    pub(crate) fn end(&mut self, drop_future: impl FnOnce()) {
+    pub(crate) fn end<T>(&mut self, last: impl FnOnce() -> T) -> T {
         match self.0.take() {
-            None => drop_future(),
+            None => last(),
             Some(traced) => {
-                traced.within(drop_future);
-                contain(|| drop(traced));
+                let result = within(&traced.span, last);
+                traced.close();
+                result
             }
+        }
+    }
+}
+
+/// Of a function that is not called.
+impl Drop for TaskSpan {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(traced) = self.0.take() {
+            traced.close();
         }
     }
 }
@@ -98,16 +110,15 @@ impl Traced {
                 .id()
                 .map(|id| TracedWaker::new(own, id.into_u64()));
         }
-        let waker = self.waker.as_ref().map_or(own, |traced| &traced.waker);
-        let mut cx = Context::from_waker(waker);
-        let mut entered = None;
-        contain(|| entered = Some(self.span.enter()));
-        let result = poll(&mut cx);
-        if let Some(waker) = &mut self.waker {
-            contain(|| waker.tell_count());
-        }
-        contain(|| drop(entered));
-        result
+        let Traced { span, waker } = self;
+        within(span, || match waker {
+            None => poll(&mut Context::from_waker(own)),
+            Some(traced) => {
+                let result = poll(&mut Context::from_waker(&traced.waker));
+                contain(|| traced.tell_count());
+                result
+            }
+        })
     }
 
     fn waker_to_list<'a>(&'a mut self, own: &'a Waker) -> &'a Waker {
@@ -120,19 +131,27 @@ impl Traced {
         }
     }
 
-    /// Calls `f`, which does not unwind, within the span.
-    fn within(&self, f: impl FnOnce()) {
-        let mut entered = None;
-        contain(|| entered = Some(self.span.enter()));
-        f();
-        contain(|| drop(entered));
+    #[cold]
+    fn close(self: Box<Self>) {
+        contain(|| drop(self));
     }
+}
+
+/// Calls `f`, which does not unwind, within the span.
+fn within<T>(span: &Span, f: impl FnOnce() -> T) -> T {
+    let mut entered = None;
+    contain(|| entered = Some(span.enter()));
+    let result = f();
+    contain(|| drop(entered));
+    result
 }
 
 fn task_span(task: NewTask<'_>) -> Span {
     let kind = match task.kind {
         Kind::Task => "task",
         Kind::Local => "local",
+        #[cfg(feature = "blocking")]
+        Kind::Blocking => "blocking",
     };
     trace_span!(
         target: "tokio::task",

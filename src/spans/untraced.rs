@@ -33,8 +33,8 @@ impl TaskSpan {
     }
 
     #[inline(always)]
-    pub(crate) fn end(&mut self, drop_future: impl FnOnce()) {
-        drop_future();
+    pub(crate) fn end<T>(&mut self, last: impl FnOnce() -> T) -> T {
+        last()
     }
 }
 

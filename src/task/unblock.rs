@@ -6,6 +6,7 @@ use std::sync::Once;
 
 use super::{Abort, Id, Inner, MemberId, Outcome, Task};
 use crate::pool::{Call, Class, Handoff, POOL, Stage};
+use crate::spans::{Kind, NewTask, TaskSpan};
 
 /// The environment variable that limits how many calls run at once. It is that of the crate
 /// `blocking`, with the same bounds.
@@ -45,11 +46,22 @@ where
 {
     let site = Location::caller();
     apply_limit();
-    let work = move || Outcome::new(catch_unwind(AssertUnwindSafe(f)), site);
+    let id = Id::new();
+    let mut span = TaskSpan::new(NewTask {
+        kind: Kind::Blocking,
+        id: id.as_u64(),
+        name: None,
+        site,
+        size: size_of::<F>(),
+    });
+    let work = move || {
+        let result = span.end(|| catch_unwind(AssertUnwindSafe(f)));
+        Outcome::new(result, site)
+    };
     // A simulated world has one thread.
     #[cfg(feature = "sim")]
     if crate::sim::kernel::is_here() {
-        return Task::new(Inner::Blocking(Call::done(work())), Id::new());
+        return Task::new(Inner::Blocking(Call::done(work())), id);
     }
     let call = POOL.call(Class::Call, work).unwrap_or_else(|error| {
         // A real panic, so that the panic hook reports it.
@@ -57,7 +69,7 @@ where
         let refused = catch_unwind(AssertUnwindSafe(refuse));
         Call::done(Outcome::new(refused, site))
     });
-    Task::new(Inner::Blocking(call), Id::new())
+    Task::new(Inner::Blocking(call), id)
 }
 
 impl<T: Send> Abort for Handoff<Stage<T>> {
