@@ -30,10 +30,10 @@ pub(crate) struct TaskSpan(
 impl TaskSpan {
     /// Not to be called under a lock, nor are the methods: see the head of [`super`].
     #[inline]
-    pub(crate) fn new(task: NewTask<'_>) -> TaskSpan {
+    pub(crate) fn new<'a>(task: impl FnOnce() -> NewTask<'a>) -> TaskSpan {
         // What `trace_span!` asks first, without all that it does then.
         match LevelFilter::current() >= Level::TRACE {
-            true => TaskSpan(Traced::new(task)),
+            true => TaskSpan(Traced::new(task())),
             false => TaskSpan(None),
         }
     }

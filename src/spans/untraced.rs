@@ -13,8 +13,18 @@ pub(crate) struct TaskSpan;
 
 impl TaskSpan {
     #[inline(always)]
-    pub(crate) fn new(task: NewTask<'_>) -> TaskSpan {
-        let _ = (task.kind, task.id, task.name, task.site, task.size); // So that they are read.
+    pub(crate) fn new<'a>(task: impl FnOnce() -> NewTask<'a>) -> TaskSpan {
+        // Not called: so that the compiler sees them read.
+        let _ = || {
+            let NewTask {
+                kind,
+                id,
+                name,
+                site,
+                size,
+            } = task();
+            (kind, id, name, site, size)
+        };
         TaskSpan
     }
 

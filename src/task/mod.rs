@@ -175,7 +175,7 @@ where
     F::Output: 'static,
 {
     let meta = Meta::new(shared, worker, label);
-    let span = TaskSpan::new(NewTask {
+    let span = TaskSpan::new(|| NewTask {
         kind,
         id: meta.id().as_u64(),
         name: meta.name().map(|name| &**name),

@@ -47,7 +47,7 @@ where
     let site = Location::caller();
     apply_limit();
     let id = Id::new();
-    let mut span = TaskSpan::new(NewTask {
+    let mut span = TaskSpan::new(|| NewTask {
         kind: Kind::Blocking,
         id: id.as_u64(),
         name: None,
