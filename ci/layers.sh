@@ -22,7 +22,7 @@ signal task
 scheduler
 reactor
 poller
-kernel pool sys sync
+kernel pool sys spans sync
 '
 
 find src -name '*.rs' ! -path src/lib.rs | LC_ALL=C sort | xargs env LEVELS="$levels" awk -v edges="${1:-}" '

@@ -95,6 +95,7 @@
 //! | `blocking` | yes | [`unblock`] and [`io::Unblock`] | none |
 //! | `polling` | yes | [`Backend::Polling`] | polling (on Windows and illumos it is there in any case) |
 //! | `environment` | yes | `POLDER_DUMP`, `POLDER_STALL`, `POLDER_TRACE`, `POLDER_TOP`: see [`diagnostics`] | none |
+//! | `tracing` | no | spans of tasks, and events, for subscribers and tokio-console: see `docs/DIAGNOSTICS.md` | tracing |
 //! | `io-uring` | no | [`Backend::IoUring`]: on Linux, a ring that polls | io-uring |
 //! | `sim` | no | [`sim`]: tests in a simulated world, from a seed | none |
 //! | `compat` | no | the functions of async-io for [`Async`]`<std::net::TcpStream>` and the like | none |
@@ -170,6 +171,8 @@ mod scheduler;
 pub mod signal;
 #[cfg(all(feature = "sim", not(loom)))]
 pub mod sim;
+#[cfg(not(loom))]
+mod spans;
 mod sync;
 mod sys;
 #[cfg(not(loom))]

@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 use super::dump::TaskRef;
 use crate::reactor::Beat;
 use crate::scheduler::Shared;
+use crate::spans;
 use crate::sync::{Mutex, contain};
 
 /// The shortest threshold: below, a poll that was merely interrupted by the system would count.
@@ -258,6 +259,7 @@ impl Watched {
 
     /// Foreign code: if it panics, the hook has said so, and the others are still watched.
     fn tell(&self, stall: &Stall) {
+        spans::stalled(stall, stall.has_ended);
         contain(|| (self.tell)(stall));
     }
 

@@ -43,6 +43,7 @@ use futures_lite::future::{poll_once, yield_now};
 use super::listener::Listener;
 use super::socket::BACKLOG;
 use crate::runtime::TaskSet;
+use crate::spans;
 use crate::sys::{AfterAcceptError, after_accept_error};
 use crate::time::{Timer, timeout};
 
@@ -638,6 +639,7 @@ impl Trouble {
     fn tell(&mut self, error: &io::Error, report: &mut dyn FnMut(&io::Error)) {
         let code = Some((error.kind(), error.raw_os_error()));
         if std::mem::replace(&mut self.last, code) != code {
+            spans::accept_failed(error);
             report(error);
         }
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::background;
 use crate::scheduler::{self, Label, Local, Shared};
+use crate::spans::Kind;
 use crate::task::{self, Name, Task};
 
 /// Spawns a task on the runtime that this thread drives. On a plain thread, spawns it on the
@@ -195,8 +196,15 @@ where
     F::Output: 'static,
 {
     // SAFETY: the caller is on the thread of the worker at `local.index`.
-    let (runnable, task) =
-        unsafe { task::new_at(&local.shared, local.index, future, label.into()) };
+    let (runnable, task) = unsafe {
+        task::new_at(
+            &local.shared,
+            local.index,
+            future,
+            label.into(),
+            Kind::Local,
+        )
+    };
     local.shared.schedule_new(runnable);
     task
 }

@@ -12,8 +12,9 @@
 //! removes it there. Nearly always that is the same worker, so the lock is hardly ever contended;
 //! and tasks that are done after their first poll do not take it.
 //!
-//! Wakers in the lists are async-task's, so cloning one runs no foreign code; one is dropped or
-//! woken outside borrow and lock all the same, since it may be the task's last reference.
+//! Wakers in the lists are async-task's, or a count of references around one (`spans`), so cloning
+//! one runs no foreign code; one is dropped or woken outside borrow and lock all the same, since it
+//! may be the task's last reference.
 
 use std::cell::{Cell, RefCell};
 use std::num::NonZeroUsize;
@@ -56,8 +57,9 @@ impl OwnedTask {
     }
 
     fn meta(&self) -> &Meta {
-        // SAFETY: the metadata lies in the allocation of the task whose own waker this is, and is
-        // dropped when that has no Runnable, no handle and no waker left.
+        // SAFETY: the metadata lies in the allocation of the task whose own waker this is, or
+        // whose own waker it holds; and is dropped when that has no Runnable, no handle and no
+        // waker left.
         unsafe { &*self.meta }
     }
 

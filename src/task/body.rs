@@ -14,6 +14,7 @@ use std::task::{Context, Poll, ready};
 use pin_project_lite::pin_project;
 
 use crate::scheduler::{self, Meta, OwnedKey};
+use crate::spans::{self, TaskSpan};
 use crate::sync::contain;
 
 pin_project! {
@@ -22,6 +23,8 @@ pin_project! {
         meta: &'a Meta,
         // In the list of its worker's tasks: from the end of the first poll on.
         key: Option<OwnedKey>,
+        // Closed when the future is dropped.
+        span: TaskSpan,
         // `None` only within `drop`.
         #[pin]
         future: Option<F>,
@@ -30,7 +33,7 @@ pin_project! {
     impl<'a, F> PinnedDrop for Body<'a, F> {
         fn drop(this: Pin<&mut Self>) {
             let mut this = this.project();
-            contain(|| this.future.set(None));
+            this.span.end(|| contain(|| this.future.set(None)));
             scheduler::task_ended(this.meta, *this.key);
         }
     }
@@ -38,10 +41,11 @@ pin_project! {
 
 impl<'a, F> Body<'a, F> {
     #[inline]
-    pub(super) fn new(meta: &'a Meta, future: F) -> Body<'a, F> {
+    pub(super) fn new(meta: &'a Meta, future: F, span: TaskSpan) -> Body<'a, F> {
         Body {
             meta,
             key: None,
+            span,
             future: Some(future),
         }
     }
@@ -55,10 +59,12 @@ impl<F: Future> Future for Body<'_, F> {
         let this = self.project();
         scheduler::set_running(cx.waker(), this.meta);
         let future = this.future.as_pin_mut().expect("only `drop` takes it");
-        let result = match catch_unwind(AssertUnwindSafe(|| future.poll(cx))) {
+        let poll = |cx: &mut Context<'_>| catch_unwind(AssertUnwindSafe(|| future.poll(cx)));
+        let result = match this.span.poll(cx, poll) {
             Ok(Poll::Pending) => {
                 if this.key.is_none() {
-                    *this.key = scheduler::bind(this.meta, cx.waker());
+                    let waker = this.span.waker_to_list(cx.waker());
+                    *this.key = scheduler::bind(this.meta, waker);
                 }
                 scheduler::task_waits(this.meta);
                 return Poll::Pending;
@@ -142,6 +148,7 @@ fn report(site: &Location<'_>, panic: &(dyn Any + Send)) {
             format!("the task spawned at {site} panicked, and nobody awaits it: {message}")
         });
     }
+    spans::task_panicked(site, message);
     let _ = writeln!(
         std::io::stderr(),
         "polder: the task spawned at {site} panicked, and nobody awaits it: {message}"

@@ -41,6 +41,7 @@ use pin_project_lite::pin_project;
 #[cfg(feature = "blocking")]
 use crate::pool::Call;
 use crate::scheduler::{self, Label, Leaf, Meta, Runnable, Shared, budget, waits_for};
+use crate::spans::{Kind, NewTask, TaskSpan};
 use abort::{AbortableTask, abortable};
 use body::Body;
 
@@ -105,7 +106,7 @@ where
     F::Output: Send + 'static,
 {
     // SAFETY: the future is `Send`.
-    unsafe { new_at(shared, shared.any_worker(), future, label) }
+    unsafe { new_at(shared, shared.any_worker(), future, label, Kind::Task) }
 }
 
 /// Makes a task that stays on the worker of that index of `shared`, where `create` makes its
@@ -128,7 +129,7 @@ where
     // index polls it: the task is not movable. Once it was polled, only that worker drops it; one
     // that was not, anybody may drop (see `Shared::schedule_new` and `Shared::take_late`). The
     // output is `Send`, so the handle may be used on any thread.
-    unsafe { new_at(shared, worker, future, label) }
+    unsafe { new_at(shared, worker, future, label, Kind::Local) }
 }
 
 pin_project! {
@@ -167,13 +168,21 @@ pub(crate) unsafe fn new_at<F>(
     worker: usize,
     future: F,
     label: Label,
+    kind: Kind,
 ) -> (Runnable, Task<F::Output>)
 where
     F: Future + 'static,
     F::Output: 'static,
 {
     let meta = Meta::new(shared, worker, label);
-    let body = |meta| Body::new(meta, future);
+    let span = TaskSpan::new(|| NewTask {
+        kind,
+        id: meta.id().as_u64(),
+        name: meta.name().map(|name| &**name),
+        site: meta.site(),
+        size: size_of::<F>(),
+    });
+    let body = |meta| Body::new(meta, future, span);
     // SAFETY: async-task requires four things of an unchecked spawn.
     // - If the future is not `Send`, the runnable is used and dropped on the spawning thread only:
     //   `scheduler::schedule` passes the runnable of a task that stays to its worker and to nobody

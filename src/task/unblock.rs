@@ -7,6 +7,7 @@ use std::sync::Once;
 use super::{Abort, Id, Inner, MemberId, Outcome, Task};
 use crate::pool::{Call, Class, Handoff, POOL, Stage};
 use crate::scheduler::current_trace;
+use crate::spans::{Kind, NewTask, TaskSpan};
 
 /// The environment variable that limits how many calls run at once. It is that of the crate
 /// `blocking`, with the same bounds.
@@ -48,11 +49,18 @@ where
     apply_limit();
     let id = Id::new();
     let trace = current_trace();
+    let mut span = TaskSpan::new(|| NewTask {
+        kind: Kind::Blocking,
+        id: id.as_u64(),
+        name: None,
+        site,
+        size: size_of::<F>(),
+    });
     let work = move || {
         if let Some(trace) = &trace {
             trace.call_begins((id.as_u64(), site));
         }
-        let result = catch_unwind(AssertUnwindSafe(f));
+        let result = span.end(|| catch_unwind(AssertUnwindSafe(f)));
         if let Some(trace) = trace {
             trace.call_ends(id.as_u64());
         }

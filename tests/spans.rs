@@ -1,0 +1,794 @@
+//! With the feature `tracing`: what a subscriber is told of tasks, by the names that tokio-console
+//! knows; and that it may do there what foreign code does: spawn, wake, look at the runtime, panic.
+//!
+//! There is one subscriber for the process. A test finds its tasks by their ids.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Debug;
+use std::future::{pending, poll_fn};
+use std::io;
+use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, LazyLock, Mutex, Once};
+use std::task::{Poll, Waker};
+use std::thread;
+use std::time::Duration;
+
+use polder::event::{Event, Latch};
+use polder::future::{yield_now, zip};
+use polder::io::{AsyncReadExt, AsyncWriteExt};
+use polder::net::{Listener, TcpListener, TcpStream, serve};
+use polder::task::Id;
+use polder::time::sleep;
+use polder::{Backend, Handle, Runtime, Task};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Record};
+use tracing::{Level, Metadata, Subscriber, span};
+
+#[path = "conformance/support.rs"]
+#[allow(dead_code, reason = "made for the conformance suite")]
+mod support;
+use support::{LIMIT, eventually, message, within};
+
+/// Runs `rule` on every backend, with one worker and with two.
+fn on_each(rule: impl Fn(&Runtime) + Clone + Send + 'static) {
+    listen();
+    for backend in Backend::available() {
+        for workers in [1, 2] {
+            let rule = rule.clone();
+            within(LIMIT, &format!("{backend}, {workers} workers"), move || {
+                let builder = Runtime::builder().backend(backend).workers(workers);
+                rule(&builder.build().unwrap());
+            });
+        }
+    }
+}
+
+// What is recorded.
+
+type Fields = BTreeMap<String, String>;
+
+#[derive(Clone, Debug)]
+struct TaskRecord {
+    name: &'static str,
+    level: Level,
+    target: String,
+    fields: Fields,
+    is_root: bool,
+    steps: Vec<Step>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Step {
+    Enter,
+    Exit,
+    /// Woken; within the span on the same thread or not.
+    Wake {
+        by_itself: bool,
+    },
+    Clone,
+    Drop,
+    Close,
+    /// What nobody should be told.
+    Fault(&'static str),
+}
+
+#[derive(Clone, Debug)]
+struct EventRecord {
+    level: Level,
+    target: String,
+    fields: Fields,
+}
+
+#[derive(Default)]
+struct Records {
+    spans: HashMap<u64, TaskRecord>,
+    events: Vec<EventRecord>,
+}
+
+static RECORDS: Mutex<Option<Records>> = Mutex::new(None);
+
+fn records<T>(f: impl FnOnce(&mut Records) -> T) -> T {
+    f(RECORDS.lock().unwrap().get_or_insert_default())
+}
+
+thread_local! {
+    static ENTERED: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+}
+
+struct FieldVisitor(Fields);
+
+impl Visit for FieldVisitor {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        self.0.insert(field.name().into(), format!("{value:?}"));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.0.insert(field.name().into(), value.into());
+    }
+}
+
+/// What is done where the subscriber is told something of a task whose name begins so. It is passed
+/// the name, and what the subscriber is told.
+type Deed = Box<dyn Fn(&str, &str) + Send + Sync>;
+static DEEDS: Mutex<Vec<(&str, Arc<Deed>)>> = Mutex::new(Vec::new());
+
+struct Recorder;
+
+impl Recorder {
+    /// Does what is to be done, under no lock of its own.
+    fn act(span: u64, what: &str) {
+        let name = records(|it| it.spans.get(&span)?.fields.get("task.name").cloned());
+        let Some(name) = name else { return };
+        let deeds = DEEDS.lock().unwrap();
+        let deed = deeds.iter().find(|(of, _)| name.starts_with(of));
+        let deed = deed.map(|(_, deed)| deed.clone());
+        drop(deeds);
+        if let Some(deed) = deed {
+            deed(&name, what);
+        }
+    }
+
+    fn step(span: u64, step: Step) {
+        records(|it| it.spans.get_mut(&span).map(|it| it.steps.push(step)));
+    }
+}
+
+impl Subscriber for Recorder {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, span: &Attributes<'_>) -> span::Id {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let id = NEXT.fetch_add(1, SeqCst);
+        let mut visitor = FieldVisitor(Fields::new());
+        span.record(&mut visitor);
+        let meta = span.metadata();
+        let record = TaskRecord {
+            name: meta.name(),
+            level: *meta.level(),
+            target: meta.target().into(),
+            fields: visitor.0,
+            is_root: span.is_root(),
+            steps: Vec::new(),
+        };
+        records(|it| it.spans.insert(id, record));
+        Recorder::act(id, "new_span");
+        span::Id::from_u64(id)
+    }
+
+    fn record(&self, _: &span::Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        let mut visitor = FieldVisitor(Fields::new());
+        event.record(&mut visitor);
+        let (meta, fields) = (event.metadata(), visitor.0);
+        if meta.target() == "tokio::task::waker" {
+            let span = fields["task.id"].parse().unwrap();
+            let by_itself = ENTERED.with_borrow(|entered| entered.contains(&span));
+            let step = match &*fields["op"] {
+                "waker.wake_by_ref" => Step::Wake { by_itself },
+                "waker.clone" => Step::Clone,
+                "waker.drop" => Step::Drop,
+                _ => Step::Fault("the console does not know such an event"),
+            };
+            Recorder::step(span, step);
+            return Recorder::act(span, "event");
+        }
+        let (level, target) = (*meta.level(), meta.target().into());
+        let event = EventRecord {
+            level,
+            target,
+            fields,
+        };
+        records(|it| it.events.push(event));
+    }
+
+    fn enter(&self, span: &span::Id) {
+        Recorder::step(span.into_u64(), Step::Enter);
+        Recorder::act(span.into_u64(), "enter");
+        ENTERED.with_borrow_mut(|entered| entered.push(span.into_u64()));
+    }
+
+    fn exit(&self, span: &span::Id) {
+        Recorder::step(span.into_u64(), Step::Exit);
+        if ENTERED.with_borrow_mut(Vec::pop) != Some(span.into_u64()) {
+            Recorder::step(
+                span.into_u64(),
+                Step::Fault("not the innermost span is left"),
+            );
+        }
+        Recorder::act(span.into_u64(), "exit");
+    }
+
+    fn try_close(&self, span: span::Id) -> bool {
+        Recorder::step(span.into_u64(), Step::Close);
+        Recorder::act(span.into_u64(), "close");
+        true
+    }
+}
+
+fn listen() {
+    static LISTENS: Once = Once::new();
+    LISTENS.call_once(|| tracing::subscriber::set_global_default(Recorder).unwrap());
+}
+
+/// What is known of a task.
+fn record_of(id: Id) -> TaskRecord {
+    let id = id.to_string();
+    let of_task = |it: &&TaskRecord| it.fields["task.id"] == id;
+    let found = records(|it| it.spans.values().find(of_task).cloned());
+    found.unwrap_or_else(|| panic!("task {id} has no span"))
+}
+
+fn is_closed(id: Id) -> bool {
+    record_of(id).steps.last() == Some(&Step::Close)
+}
+
+/// Checks what holds for each task that has ended, and returns how often it was entered. (Sets and
+/// scopes hand out what a task returns just before its future is dropped, maybe elsewhere.)
+fn check_ended(id: Id) -> usize {
+    eventually("its span is closed", || is_closed(id));
+    let record = record_of(id);
+    let steps = &record.steps;
+    assert_eq!(
+        steps.iter().filter(|it| **it == Step::Close).count(),
+        1,
+        "{record:?}"
+    );
+    let mut is_inside = false;
+    for step in steps {
+        match step {
+            Step::Enter => assert!(!std::mem::replace(&mut is_inside, true), "{record:?}"),
+            Step::Exit => assert!(std::mem::replace(&mut is_inside, false), "{record:?}"),
+            Step::Close => assert!(!is_inside, "{record:?}"),
+            Step::Fault(what) => panic!("{what}: {record:?}"),
+            Step::Wake { .. } | Step::Clone | Step::Drop => {}
+        }
+    }
+    steps.iter().filter(|it| **it == Step::Enter).count()
+}
+
+/// How many wakers of a task there are, as far as it was told.
+fn wakers_of(id: Id) -> usize {
+    (record_of(id).steps.iter()).fold(0, |count: usize, step| match step {
+        Step::Clone => count + 1,
+        Step::Drop => count.checked_sub(1).expect("more dropped than cloned"),
+        _ => count,
+    })
+}
+
+fn deed(of: &'static str, deed: impl Fn(&str, &str) + Send + Sync + 'static) {
+    DEEDS.lock().unwrap().push((of, Arc::new(Box::new(deed))));
+}
+
+// The schema.
+
+#[test]
+fn a_task_has_a_span_that_tokio_console_knows() {
+    on_each(|runtime| {
+        runtime.block_on(async {
+            let line = line!() + 1;
+            let task = polder::spawn_named("indexer", async {});
+            let id = task.id();
+            task.await;
+            let record = record_of(id);
+            assert_eq!(record.name, "runtime.spawn");
+            assert_eq!(
+                (record.level, &*record.target),
+                (Level::TRACE, "tokio::task")
+            );
+            assert!(record.is_root);
+            let fields = record.fields;
+            assert_eq!(fields["kind"], "task");
+            assert_eq!(fields["task.name"], "indexer");
+            assert_eq!(fields["loc.file"], file!());
+            assert_eq!(fields["loc.line"], line.to_string());
+            assert!(fields["loc.col"].parse::<u32>().is_ok());
+            assert_eq!(fields["size.bytes"], "1");
+        });
+    });
+}
+
+#[test]
+fn whatever_spawns_gives_its_task_a_span_with_its_kind_and_place() {
+    /// A task that says who it is and where it was spawned: just here.
+    #[track_caller]
+    fn check(kind: &str, name: Option<&str>, id: Id) {
+        let record = record_of(id);
+        assert_eq!(record.fields["kind"], kind);
+        assert_eq!(record.fields.get("task.name").map(String::as_str), name);
+        assert_eq!(record.fields["loc.file"], file!());
+        let (line, called) = (record.fields["loc.line"].parse(), Location::caller().line());
+        assert!((called..called + 5).contains(&line.unwrap()), "{record:?}");
+        check_ended(id);
+    }
+    let id = async || polder::task::id().unwrap();
+    on_each(move |runtime| {
+        let ended = async |task: Task<Id>| task.await;
+        runtime.block_on(async {
+            check("task", None, ended(polder::spawn(id())).await);
+            check("local", None, ended(polder::spawn_local(id())).await);
+            check(
+                "task",
+                Some("one"),
+                ended(polder::spawn_named("one", id())).await,
+            );
+            check(
+                "local",
+                Some("two"),
+                ended(polder::spawn_local_named("two", id())).await,
+            );
+            check("task", None, ended(Handle::current().spawn(id())).await);
+            check(
+                "local",
+                None,
+                ended(Handle::current().spawn_on(0, id)).await,
+            );
+            let mut tasks = polder::TaskSet::new();
+            check("task", None, {
+                tasks.spawn(id());
+                tasks.join_next().await.unwrap()
+            });
+        });
+        check("task", None, runtime.block_on(runtime.spawn(id())));
+        check("local", None, runtime.block_on(runtime.spawn_local(id())));
+        runtime.scope(async |scope| {
+            check("task", None, scope.spawn(id()).await);
+            check("local", None, scope.spawn_local(id()).await);
+        });
+    });
+}
+
+#[test]
+fn a_task_that_is_spawned_within_another_one_s_span_is_a_root_too() {
+    on_each(|runtime| {
+        let outer = runtime.spawn(async {
+            let inner = polder::spawn(async {});
+            let id = inner.id();
+            inner.await;
+            id
+        });
+        assert!(record_of(runtime.block_on(outer)).is_root);
+    });
+}
+
+// Polls.
+
+#[test]
+fn each_poll_and_the_drop_of_the_future_are_within_the_span() {
+    on_each(|runtime| {
+        let polls = Arc::new(AtomicUsize::new(0));
+        let tasks: Vec<_> = (0..20)
+            .map(|n| {
+                let polls = polls.clone();
+                runtime.spawn(async move {
+                    for m in 0..n {
+                        match m % 3 {
+                            0 => sleep(Duration::from_micros(100)).await,
+                            1 => yield_now().await,
+                            _ => polder::spawn(async {}).await,
+                        }
+                    }
+                    polls.fetch_add(1, SeqCst);
+                    // Nobody else's.
+                    ENTERED.with_borrow(|entered| entered.len())
+                })
+            })
+            .collect();
+        for (n, task) in tasks.into_iter().enumerate() {
+            let id = task.id();
+            let entered = runtime.block_on(task);
+            // (Without a clock the first kind may be done at its first poll.)
+            assert_eq!(entered, 1);
+            assert!(
+                (2..=n + 2).contains(&check_ended(id)),
+                "{:?}",
+                record_of(id)
+            );
+        }
+        assert_eq!(polls.load(SeqCst), 20);
+    });
+}
+
+#[test]
+fn polls_are_counted_exactly() {
+    on_each(|runtime| {
+        for polls in [1, 2, 5] {
+            let mut left = polls;
+            let task = runtime.spawn(poll_fn(move |cx| {
+                left -= 1;
+                if left == 0 {
+                    return Poll::Ready(());
+                }
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }));
+            let id = task.id();
+            runtime.block_on(task);
+            // And one for the drop of the future.
+            assert_eq!(check_ended(id), polls + 1);
+        }
+    });
+}
+
+// Ends.
+
+#[test]
+fn a_span_is_closed_when_the_future_is_dropped_however_its_task_ends() {
+    on_each(|runtime| {
+        let done = runtime.spawn(async {});
+        let panics = runtime.spawn(async { resume_unwind(Box::new("bad luck")) });
+        let cancelled = runtime.spawn(pending::<()>());
+        let dropped = runtime.spawn_local(pending::<()>());
+        let never_polled = runtime.spawn_local(pending::<()>());
+        let mut aborted = runtime.spawn(pending::<()>());
+        let abort = aborted.abort_handle();
+        let tasks = [&cancelled, &dropped, &never_polled, &aborted, &done];
+        let ids = [panics.id()].into_iter().chain(tasks.map(Task::id));
+        let ids: Vec<Id> = ids.collect();
+
+        drop(never_polled);
+        runtime.block_on(done);
+        let result = catch_unwind(AssertUnwindSafe(|| runtime.block_on(panics)));
+        assert!(result.is_err());
+        runtime.block_on(async {
+            yield_now().await;
+            cancelled.cancel().await;
+            abort.abort();
+            drop(dropped);
+            assert!(aborted.fallible().await.is_none());
+            // An aborted task's future is dropped by its worker, soon.
+            for id in &ids {
+                while !is_closed(*id) {
+                    sleep(Duration::from_millis(1)).await;
+                }
+            }
+        });
+        for id in ids {
+            check_ended(id);
+        }
+    });
+}
+
+#[test]
+fn what_a_runtime_s_end_cancels_is_closed() {
+    listen();
+    for workers in [1, 2] {
+        let runtime = Runtime::builder().workers(workers).build().unwrap();
+        let polled = [
+            runtime.spawn(pending::<()>()),
+            runtime.spawn_local(pending::<()>()),
+        ];
+        runtime.block_on(sleep(Duration::from_millis(1)));
+        let never_polled = runtime.spawn(pending::<()>());
+        let mut ids = vec![never_polled.id()];
+        for task in polled {
+            ids.push(task.id());
+            task.detach();
+        }
+        drop(runtime);
+        for id in ids {
+            check_ended(id);
+        }
+    }
+}
+
+#[cfg(feature = "blocking")]
+#[test]
+fn a_function_on_the_pool_has_a_span_too() {
+    listen();
+    let task = polder::unblock(|| ENTERED.with_borrow(Vec::len));
+    let id = task.id();
+    assert_eq!(polder::block_on(task), 1);
+    assert_eq!(record_of(id).fields["kind"], "blocking");
+    assert_eq!(check_ended(id), 1);
+
+    // One that panics.
+    let task = polder::unblock(|| resume_unwind(Box::new("bad luck")));
+    let id = task.id();
+    assert!(catch_unwind(AssertUnwindSafe(|| polder::block_on(task))).is_err());
+    check_ended(id);
+}
+
+// Wakes.
+
+#[test]
+fn who_wakes_itself_is_told_from_who_is_woken() {
+    let woken = Step::Wake { by_itself: false };
+    let by_itself = Step::Wake { by_itself: true };
+    on_each(move |runtime| {
+        let wakes = |id: Id| {
+            let mut steps = record_of(id).steps;
+            steps.retain(|step| matches!(step, Step::Wake { .. }));
+            steps
+        };
+        let task = runtime.spawn(async {
+            yield_now().await;
+            yield_now().await;
+        });
+        let id = task.id();
+        runtime.block_on(task);
+        assert_eq!(wakes(id), [by_itself; 2]);
+
+        // By another task, by a thread, by a timer, by the end of a task.
+        let event = Arc::new(Event::new());
+        let waits = {
+            let event = event.clone();
+            runtime.spawn(async move { event.wait().await })
+        };
+        let id = waits.id();
+        let wakes_it = async {
+            while record_of(id).steps.last() != Some(&Step::Exit) {
+                sleep(Duration::from_millis(1)).await;
+            }
+            event.set();
+        };
+        runtime.block_on(zip(waits, wakes_it));
+        assert_eq!(wakes(id), [woken]);
+
+        let (sender, receiver) = async_channel::bounded(1);
+        let waits = runtime.spawn(async move { receiver.recv().await.unwrap() });
+        let id = waits.id();
+        let sends = thread::spawn(move || {
+            eventually("it waits", || {
+                record_of(id).steps.last() == Some(&Step::Exit)
+            });
+            sender.send_blocking(()).unwrap();
+        });
+        runtime.block_on(waits);
+        sends.join().unwrap();
+        assert_eq!(wakes(id), [woken]);
+
+        let waits = runtime.spawn(sleep(Duration::from_millis(1)));
+        let id = waits.id();
+        runtime.block_on(waits);
+        assert_eq!(wakes(id), [woken]);
+    });
+}
+
+#[test]
+fn the_number_of_wakers_is_told_at_the_end_of_each_poll() {
+    on_each(|runtime| {
+        let wakers: Arc<Mutex<Vec<Waker>>> = Arc::default();
+        let task = {
+            let wakers = wakers.clone();
+            let mut polls = 0;
+            runtime.spawn_local(poll_fn(move |cx| {
+                polls += 1;
+                let mut wakers = wakers.lock().unwrap();
+                match polls {
+                    1 => wakers.extend([cx.waker().clone(), cx.waker().clone()]),
+                    2 => wakers.truncate(1),
+                    3 => wakers.clear(),
+                    _ => return Poll::Ready(()),
+                }
+                Poll::<()>::Pending
+            }))
+        };
+        let id = task.id();
+        let turn = || runtime.turn(Duration::ZERO);
+        turn();
+        assert_eq!(wakers_of(id), 2);
+        let wake = || wakers.lock().unwrap()[0].wake_by_ref();
+        wake();
+        turn();
+        assert_eq!(wakers_of(id), 1);
+        wake();
+        turn();
+        // Now it has lost its waker, which the console says.
+        assert_eq!(wakers_of(id), 0);
+        drop(task);
+        turn();
+        check_ended(id);
+    });
+}
+
+// What else there is.
+
+#[test]
+fn a_dump_tells_what_a_task_with_a_span_waits_for() {
+    on_each(|runtime| {
+        let dump = runtime.block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let accepts = polder::spawn_named("accepts", async move { listener.accept().await });
+            let sleeps = polder::spawn_local_named("sleeps", sleep(Duration::from_secs(3600)));
+            let (accepts_id, sleeps_id) = (accepts.id(), sleeps.id());
+            while [accepts_id, sleeps_id]
+                .iter()
+                .any(|id| record_of(*id).steps.is_empty())
+            {
+                sleep(Duration::from_millis(1)).await;
+            }
+            let wakers = [accepts_id, sleeps_id].map(wakers_of);
+            assert_eq!(wakers, [1, 1]);
+            let dump = Handle::current().dump().to_string();
+            drop((accepts, sleeps));
+            dump
+        });
+        assert!(dump.contains("reads TCP 127.0.0.1:"), "{dump}");
+        assert!(
+            dump.contains("timer due in 59 min") || dump.contains("timer due in 60 min"),
+            "{dump}"
+        );
+    });
+}
+
+// Foreign code.
+
+#[test]
+fn a_subscriber_may_spawn_wake_and_look_at_the_runtime_whatever_it_is_told() {
+    static LATCH: LazyLock<Latch> = LazyLock::new(Latch::new);
+    static DONE: AtomicUsize = AtomicUsize::new(0);
+    static BEGUN: AtomicUsize = AtomicUsize::new(0);
+    static SEEN: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    deed("reenters", |_, what| {
+        SEEN.lock().unwrap().push(what.into());
+        BEGUN.fetch_add(1, SeqCst);
+        polder::spawn_named("within", async {
+            yield_now().await;
+            DONE.fetch_add(1, SeqCst);
+        })
+        .detach();
+        LATCH.set();
+        // It locks what a wake must not be under: sources, timers, lists of tasks.
+        if let Some(handle) = Handle::try_current() {
+            assert!(!handle.dump().to_string().is_empty());
+        }
+    });
+    on_each(|runtime| {
+        let echo = async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap();
+            let server = polder::spawn_named("reenters: server", async move {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                for _ in 0..3 {
+                    let mut byte = [0];
+                    stream.read_exact(&mut byte).await.unwrap();
+                    sleep(Duration::from_micros(200)).await;
+                    stream.write_all(&byte).await.unwrap();
+                }
+            });
+            let client = polder::spawn_local_named("reenters: client", async move {
+                let mut stream = TcpStream::connect(address).await.unwrap();
+                for _ in 0..3 {
+                    stream.write_all(&[1]).await.unwrap();
+                    stream.read_exact(&mut [0]).await.unwrap();
+                }
+                LATCH.wait().await;
+            });
+            zip(server, client).await;
+            polder::spawn_named("reenters: cancelled", pending::<()>())
+                .cancel()
+                .await;
+        };
+        runtime.block_on(async {
+            echo.await;
+            // (What was spawned on another thread, or while the task was dropped, counts too.)
+            while DONE.load(SeqCst) < BEGUN.load(SeqCst) {
+                sleep(Duration::from_millis(1)).await;
+            }
+        });
+    });
+    let mut seen = SEEN.lock().unwrap().clone();
+    seen.sort();
+    seen.dedup();
+    assert_eq!(seen, ["close", "enter", "event", "exit", "new_span"]);
+}
+
+#[test]
+fn a_subscriber_that_panics_costs_nobody_anything() {
+    const PLACES: [&str; 5] = ["new_span", "enter", "exit", "event", "close"];
+    static PANICKED: AtomicUsize = AtomicUsize::new(0);
+    deed("panics", |name, what| {
+        if name.ends_with(what) || name.ends_with("everywhere") {
+            PANICKED.fetch_add(1, SeqCst);
+            resume_unwind(Box::new("a subscriber's"));
+        }
+    });
+    on_each(|runtime| {
+        for place in PLACES.into_iter().chain(["everywhere"]) {
+            let name = format!("panics in {place}");
+            let task = runtime.spawn_named(name.clone(), async move {
+                yield_now().await;
+                // Its waker is with async-task now, which would abort the process.
+                let inner = polder::spawn_named(name, async {
+                    sleep(Duration::from_micros(100)).await;
+                    6
+                });
+                inner.await * 7
+            });
+            assert_eq!(runtime.block_on(task), 42);
+            let cancelled = runtime.spawn_local_named("panics everywhere", pending::<()>());
+            assert_eq!(runtime.block_on(cancelled.cancel()), None);
+            let panics = runtime.spawn_named("panics everywhere", async {
+                resume_unwind(Box::new("its own"))
+            });
+            let result = catch_unwind(AssertUnwindSafe(|| runtime.block_on(panics)));
+            assert_eq!(message(&*result.unwrap_err()), "its own");
+        }
+        assert_ne!(PANICKED.swap(0, SeqCst), 0);
+    });
+}
+
+// Events.
+
+fn events(says: &str) -> Vec<EventRecord> {
+    let is_it = |it: &&EventRecord| it.fields["message"].contains(says);
+    records(|it| it.events.iter().filter(is_it).cloned().collect())
+}
+
+#[test]
+fn a_panic_that_nobody_awaits_is_an_event() {
+    listen();
+    let runtime = Runtime::new().unwrap();
+    let says = "nobody hears it";
+    let line = line!() + 1;
+    let task = runtime.spawn(async move { resume_unwind(Box::new(says)) });
+    task.detach();
+    runtime.run();
+    let told: Vec<_> = events("nobody awaits it");
+    let of_task = |it: &&EventRecord| it.fields["panic"] == says;
+    let told: Vec<_> = told.iter().filter(of_task).collect();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!((told[0].level, &*told[0].target), (Level::ERROR, "polder"));
+    assert!(told[0].fields["spawned_at"].starts_with(&format!("{}:{line}:", file!())));
+}
+
+#[test]
+fn a_poll_that_takes_too_long_is_an_event_if_it_is_watched() {
+    listen();
+    let told = Arc::new(AtomicBool::new(false));
+    let runtime = {
+        let told = told.clone();
+        let over = Duration::from_millis(50);
+        let builder = Runtime::builder().stalls(over, move |_| told.store(true, SeqCst));
+        builder.build().unwrap()
+    };
+    let task = runtime.spawn(async move { eventually("it is told", || told.load(SeqCst)) });
+    let id = task.id();
+    runtime.block_on(task);
+    let of_task = format!("poll of task {id},");
+    eventually("both are told", || events(&of_task).len() == 2);
+    let told = events(&of_task);
+    assert!(told.iter().all(|it| it.level == Level::WARN), "{told:?}");
+    let ended: Vec<_> = told.iter().map(|it| &*it.fields["has_ended"]).collect();
+    assert_eq!(ended, ["false", "true"]);
+}
+
+#[test]
+fn an_error_of_accept_that_a_server_survives_is_an_event() {
+    /// No descriptor is left, for three attempts.
+    struct Broken(AtomicUsize);
+    impl Listener for Broken {
+        type Stream = ();
+        type Address = SocketAddr;
+
+        async fn accept(&self) -> io::Result<((), SocketAddr)> {
+            match self.0.fetch_add(1, SeqCst) {
+                0..3 => Err(io::Error::from_raw_os_error(24)),
+                _ => pending().await,
+            }
+        }
+    }
+    listen();
+    let stop = Latch::new();
+    let server = serve(Broken(AtomicUsize::new(0)), |(), _| async {})
+        .on_error(|_| stop.set())
+        .until(async {
+            stop.wait().await;
+            sleep(Duration::from_millis(20)).await;
+        });
+    let summary = polder::block_on(async { server.await }).unwrap();
+    assert_ne!(summary.errors, 0);
+    let told = events("could not be accepted");
+    // Once, as `on_error` is.
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(told[0].level, Level::WARN);
+    assert!(told[0].fields["error"].contains("os error 24"), "{told:?}");
+}
