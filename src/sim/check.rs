@@ -11,8 +11,11 @@ use std::thread;
 use std::time::Duration;
 
 use super::Sim;
+use super::kernel;
+use super::kernel::faults::{Id, Kept};
 use super::kernel::trace::{Comparison, Seconds};
-use super::kernel::{self};
+use super::left_out::LeftOut;
+use super::panics;
 use super::world::{State, kernel as with_kernel};
 use crate::task::panic_message;
 use crate::testing::Outcome;
@@ -31,10 +34,71 @@ pub struct Report {
     pub events: u64,
     /// What has failed, with the last events and what each host was doing.
     pub failure: Option<String>,
-    sometimes: Vec<(String, bool)>,
-    recorded: Vec<u64>,
-    has_diverged: bool,
+    pub(super) sometimes: Vec<(String, bool)>,
+    pub(super) recorded: Vec<u64>,
+    pub(super) has_diverged: bool,
+    /// The faults that there were: their numbers are their places, counted from one.
+    pub(super) faults: Vec<Id>,
+    pub(super) details: Option<Box<Details>>,
 }
+
+/// What is said of a run that has failed, in its parts.
+#[derive(Clone, Debug)]
+pub(super) struct Details {
+    /// What is the same if another run fails for the same reason.
+    pub(super) cause: String,
+    /// The line that says what has failed, and when.
+    pub(super) head: String,
+    /// The faults, in words.
+    pub(super) faults: Vec<String>,
+    /// The last events, and what each host was doing.
+    pub(super) rest: String,
+}
+
+/// So many faults are told in a report.
+const MOST_TOLD: usize = 12;
+
+impl Details {
+    /// The report. `needed` are the places of the faults without which the run does not fail.
+    pub(super) fn text(&self, needed: Option<&[usize]>) -> String {
+        let count = self.faults.len();
+        let plural = if count == 1 { "" } else { "s" };
+        let told: Vec<&str> = match needed {
+            Some(needed) => (needed.iter().map(|it| self.faults[*it].as_str())).collect(),
+            None => self.faults.iter().map(String::as_str).collect(),
+        };
+        let mut text = self.head.clone();
+        let _ = match needed {
+            _ if count == 0 => Ok(()),
+            Some([]) => write!(text, "  {count} fault{plural}, none of them needed"),
+            Some(needed) => {
+                let needed = needed.len();
+                write!(text, "  {count} fault{plural}, {needed} of them needed: ")
+            }
+            None => write!(text, "  {count} fault{plural}: "),
+        };
+        text += &told[..told.len().min(MOST_TOLD)].join("; ");
+        let _ = match told.len().saturating_sub(MOST_TOLD) {
+            _ if count == 0 => Ok(()),
+            0 => writeln!(text),
+            more => writeln!(text, "; and {more} more"),
+        };
+        text + &self.rest
+    }
+}
+
+/// How a world is run.
+#[derive(Default)]
+pub(super) struct Setup {
+    pub(super) comparison: Comparison,
+    /// The faults that may happen, where others are left out.
+    pub(super) kept: Option<Kept>,
+    /// A panic is not printed: the same one was before.
+    pub(super) is_quiet: bool,
+}
+
+/// Runs a test with a seed.
+pub(super) type Run<'a> = dyn Fn(u64, Setup) -> Report + Sync + 'a;
 
 /// Runs a test in a simulated world for each of `seeds`, and panics with a report if it fails for
 /// one of them.
@@ -49,6 +113,7 @@ pub struct Report {
 /// | variable | |
 /// |---|---|
 /// | `POLDER_SEED` | runs this seed only: decimal, or hexadecimal after `0x` |
+/// | `POLDER_SIM` | runs a seed, and leaves out the faults of these numbers: `0x1d3:-1,-2,-4..8` |
 /// | `POLDER_SEEDS` | runs so many seeds, from zero on |
 /// | `POLDER_SIM_JOBS` | so many threads at once, instead of one for each core |
 ///
@@ -75,12 +140,22 @@ where
     F::Output: Outcome,
 {
     let site = Location::caller();
-    let one = number_from("POLDER_SEED");
+    panics::watch();
+    let run = |seed, setup| on_a_thread(seed, || in_world(seed, &test, site, setup));
+    check_with(seeds.into_iter().collect(), &run);
+}
+
+/// What [`check`] does, whatever the types of the test.
+fn check_with(seeds: Vec<u64>, run: &Run<'_>) {
+    let left_out = LeftOut::from_environment();
+    let one = left_out.as_ref().map(|it| it.seed);
+    let one = one.or_else(|| number_from("POLDER_SEED"));
     let seeds: Vec<u64> = match (one, number_from("POLDER_SEEDS")) {
         (Some(seed), _) => vec![seed],
         (None, Some(count)) => (0..count).collect(),
-        (None, None) => seeds.into_iter().collect(),
+        (None, None) => seeds,
     };
+    let kept = left_out.as_ref().map(|it| it.kept(run));
     let jobs = number_from("POLDER_SIM_JOBS").map(|it| it as usize);
     let cores = || thread::available_parallelism().map_or(1, usize::from);
     let jobs = jobs.unwrap_or_else(cores).clamp(1, seeds.len().max(1));
@@ -93,7 +168,7 @@ where
     let first = seeds.first();
     let serve = || {
         while let Some(&seed) = { lock().next() } {
-            let report = run_checked(seed, Some(&seed) == first, &test, site);
+            let report = run_checked(seed, Some(&seed) == first, run, kept.as_ref());
             lock().add(report);
         }
     };
@@ -104,9 +179,14 @@ where
         serve();
     });
     let work = work.into_inner().unwrap_or_else(PoisonError::into_inner);
-    if let Some((seed, failure)) = work.failure {
+    if let Some(report) = work.failure {
+        let text = report.failure.unwrap_or_default();
         let name = thread::current().name().unwrap_or_default().to_owned();
-        panic!("{failure}  replay: POLDER_SEED={seed:#x} cargo test {name}\n");
+        let variable = match &left_out {
+            Some(left_out) => format!("POLDER_SIM={left_out}"),
+            None => format!("POLDER_SEED={:#x}", report.seed),
+        };
+        panic!("{text}  replay: {variable} cargo test {name}\n");
     }
     let never = work.sometimes.iter().find(|(_, was_true)| !**was_true);
     if let (Some((name, _)), None) = (never, one) {
@@ -117,7 +197,7 @@ where
 
 struct Work<'a> {
     left: std::slice::Iter<'a, u64>,
-    failure: Option<(u64, String)>,
+    failure: Option<Report>,
     sometimes: BTreeMap<String, bool>,
 }
 
@@ -130,14 +210,13 @@ impl<'a> Work<'a> {
     }
 
     /// Of several failures the one with the lowest seed counts, so that it is the same each time.
-    fn add(&mut self, report: Report) {
-        for (name, was_true) in report.sometimes {
+    fn add(&mut self, mut report: Report) {
+        for (name, was_true) in report.sometimes.drain(..) {
             *self.sometimes.entry(name).or_default() |= was_true;
         }
-        if let Some(failure) = report.failure {
-            if self.failure.as_ref().is_none_or(|it| report.seed < it.0) {
-                self.failure = Some((report.seed, failure));
-            }
+        let is_lower = (self.failure.as_ref()).is_none_or(|it| report.seed < it.seed);
+        if report.failure.is_some() && is_lower {
+            self.failure = Some(report);
         }
     }
 }
@@ -145,18 +224,15 @@ impl<'a> Work<'a> {
 /// Runs a seed; once more where it is the first one or has failed. Every first run is recorded, so
 /// that the second says where it differs. A failure of the first run is kept whatever the second
 /// does.
-fn run_checked<T, F>(
-    seed: u64,
-    is_first: bool,
-    test: &T,
-    site: &'static Location<'static>,
-) -> Report
-where
-    T: Fn(Sim) -> F + Sync,
-    F: Future + 'static,
-    F::Output: Outcome,
-{
-    let run = |comparison| on_a_thread(seed, || in_world(seed, test, site, comparison));
+fn run_checked(seed: u64, is_first: bool, run: &Run<'_>, kept: Option<&Kept>) -> Report {
+    let run = |comparison| {
+        let setup = Setup {
+            comparison,
+            kept: kept.cloned(),
+            ..Setup::default()
+        };
+        run(seed, setup)
+    };
     let mut first = run(Comparison::Record(Vec::new()));
     let recorded = std::mem::take(&mut first.recorded);
     if !is_first && first.failure.is_none() {
@@ -166,6 +242,7 @@ where
     let is_same = second.fingerprint == first.fingerprint && second.failure == first.failure;
     if second.has_diverged || !is_same {
         first.failure = Some(diverged(&first, &second));
+        first.details = None; // Of what is not the same each time nothing more can be said.
     }
     first
 }
@@ -210,7 +287,8 @@ where
     F::Output: Outcome,
 {
     let site = Location::caller();
-    on_a_thread(seed, || in_world(seed, &test, site, Comparison::None))
+    panics::watch();
+    on_a_thread(seed, || in_world(seed, &test, site, Setup::default()))
 }
 
 /// A thread for each world: what a program keeps in thread-locals is new each time.
@@ -227,12 +305,7 @@ fn on_a_thread(seed: u64, run: impl FnOnce() -> Report + Send) -> Report {
     })
 }
 
-fn in_world<T, F>(
-    seed: u64,
-    test: &T,
-    site: &'static Location<'static>,
-    comparison: Comparison,
-) -> Report
+fn in_world<T, F>(seed: u64, test: &T, site: &'static Location<'static>, setup: Setup) -> Report
 where
     T: Fn(Sim) -> F + Sync,
     F: Future + 'static,
@@ -245,7 +318,8 @@ where
             self.0.end();
         }
     }
-    let world = kernel::begin(seed, comparison);
+    panics::be_quiet(setup.is_quiet);
+    let world = kernel::begin(seed, setup.comparison, setup.kept);
     let state = State::new(seed);
     let end = End(state.clone());
     let sim = Sim::new(state.clone());
@@ -262,7 +336,7 @@ where
                 if let Err(panic) = result.await {
                     let words = panic_message(&*panic).to_owned();
                     std::mem::forget(panic); // Its destructor may panic too.
-                    kernel::fail(|| format!("the test panicked: {words}"));
+                    kernel::fail_by_panic(|| format!("the test panicked: {words}"));
                 }
                 is_done.set(true);
             };
@@ -275,50 +349,75 @@ where
     if let Err(panic) = driven {
         let words = panic_message(&*panic).to_owned();
         std::mem::forget(panic);
-        kernel::fail(|| format!("the test panicked: {words}"));
+        kernel::fail_by_panic(|| format!("the test panicked: {words}"));
     }
-    let mut report = with_kernel(|kernel| Report {
-        seed,
-        fingerprint: kernel.trace.fingerprint(),
-        time: Duration::from_nanos(kernel.now()),
-        events: kernel.trace.events,
-        failure: kernel.failure().cloned(),
-        sometimes: Vec::new(),
-        recorded: kernel.trace.take_recorded(),
-        has_diverged: kernel.has_diverged(),
-    });
-    let sometimes = state.sometimes.borrow();
-    report.sometimes = (sometimes.iter().map(|it| (it.name.clone(), it.was_true))).collect();
-    drop(sometimes);
-    if report.failure.is_some() || report.has_diverged {
-        report.failure = Some(describe(&report, &state));
-    }
+    let report = report(seed, &state);
     drop(end);
     drop(state);
     drop(world);
     report
 }
 
-fn describe(report: &Report, state: &State) -> String {
+/// What is said of the world that this thread is in.
+fn report(seed: u64, state: &State) -> Report {
+    let sometimes = state.sometimes.borrow();
+    let mut report = with_kernel(|kernel| Report {
+        seed,
+        fingerprint: kernel.trace.fingerprint(),
+        time: Duration::from_nanos(kernel.now()),
+        events: kernel.trace.events,
+        failure: None,
+        sometimes: (sometimes.iter().map(|it| (it.name.clone(), it.was_true))).collect(),
+        recorded: kernel.trace.take_recorded(),
+        has_diverged: kernel.has_diverged(),
+        faults: kernel.faults.list().iter().map(|it| it.id).collect(),
+        details: None,
+    });
+    drop(sometimes);
+    let failure = with_kernel(|kernel| kernel.failure().cloned());
+    if failure.is_some() || report.has_diverged {
+        let details = describe(&report, failure, state);
+        report.failure = Some(details.text(None));
+        report.details = Some(Box::new(details));
+    }
+    report
+}
+
+fn describe(report: &Report, failure: Option<kernel::Failure>, state: &State) -> Details {
     let at = Seconds(nanos(report.time));
-    let reason = report.failure.as_deref().unwrap_or("other than before");
-    let events = with_kernel(|kernel| kernel.trace.last_events(|it| kernel.host_name(it)));
+    let (reason, cause) = match failure {
+        Some(failure) => (failure.reason, failure.cause),
+        None => ("other than before".into(), String::new()),
+    };
     let hosts = state.describe();
-    format!(
-        "seed {:#x} failed at {at}: {reason}\n  the last events:\n{events}  the hosts:\n{hosts}",
-        report.seed
-    )
+    with_kernel(|kernel| {
+        let name = |host| kernel.host_name(host);
+        let faults = kernel.faults.list().iter();
+        let events = kernel.trace.last_events(name);
+        Details {
+            cause,
+            head: format!("seed {:#x} failed at {at}: {reason}\n", report.seed),
+            faults: faults.map(|it| it.describe(name)).collect(),
+            rest: format!("  the last events:\n{events}  the hosts:\n{hosts}"),
+        }
+    })
 }
 
 /// A number from the environment.
-fn number_from(variable: &str) -> Option<u64> {
+pub(super) fn number_from(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;
-    let number = match text.strip_prefix("0x") {
-        Some(digits) => u64::from_str_radix(digits, 16),
-        None => text.parse(),
-    };
-    match number {
-        Ok(number) => Some(number),
-        Err(_) => panic!("polder::sim: {variable} is not a number: {text:?}"),
+    let number = parse(&text);
+    assert!(
+        number.is_some(),
+        "polder::sim: {variable} is not a number: {text:?}"
+    );
+    number
+}
+
+/// A number: decimal, or hexadecimal after `0x`.
+pub(super) fn parse(text: &str) -> Option<u64> {
+    match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
     }
 }

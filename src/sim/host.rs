@@ -546,7 +546,7 @@ async fn run<F: Future, P: Fn() -> F>(
             let words = panic_message(&*panic).to_owned();
             std::mem::forget(panic); // Its destructor may panic too.
             let name = with_kernel(|kernel| kernel.host_name(host).to_owned());
-            kernel::fail(|| format!("the process of {name:?} panicked: {words}"));
+            kernel::fail_by_panic(|| format!("the process of {name:?} panicked: {words}"));
             Exit::Panicked
         }
     };

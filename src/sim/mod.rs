@@ -72,7 +72,9 @@
 mod check;
 mod host;
 pub(crate) mod kernel;
+mod left_out;
 mod links;
+mod panics;
 mod world;
 
 use std::fmt;

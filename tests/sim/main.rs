@@ -3,6 +3,7 @@
 mod determinism;
 #[cfg(target_os = "linux")]
 mod differential;
+mod failing;
 mod faults;
 mod planted;
 mod tcp;

@@ -10,6 +10,7 @@
 //! without its world it finds nobody, and says so.
 
 pub(crate) mod choice;
+pub(crate) mod faults;
 pub(crate) mod link;
 mod tcp;
 pub(crate) mod trace;
@@ -26,6 +27,7 @@ use std::time::{Duration, Instant};
 
 use crate::sys::{AsDescriptor, BorrowedDescriptor, OwnedDescriptor};
 use choice::Stream;
+use faults::{Faults, Kept};
 use link::Links;
 pub(crate) use tcp::{CLOSED, ERROR, READABLE, WRITABLE};
 use tcp::{Segment, State, Tcp};
@@ -97,12 +99,22 @@ pub(crate) struct Kernel {
     listeners: BTreeMap<(usize, u16), Vec<u32>>,
     ended: VecDeque<(u64, u32)>,
     links: Links,
+    pub(crate) faults: Faults,
     schedule: Stream,
     pub(crate) trace: Trace,
     has_diverged: bool,
-    failure: Option<String>,
+    failure: Option<Failure>,
     tasks: u64,
     foreign: Arc<AtomicBool>,
+}
+
+/// Why a run has failed.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    pub(crate) reason: String,
+    /// What another run has in common with this one if it fails for the same reason: the check's
+    /// name, or where a panic came from.
+    pub(crate) cause: String,
 }
 
 struct HostState {
@@ -174,6 +186,8 @@ thread_local! {
     /// load.
     static CLOCK: Cell<Option<Instant>> = const { Cell::new(None) };
     static KERNEL: RefCell<Option<Box<Kernel>>> = const { RefCell::new(None) };
+    /// Where this thread's last panic came from.
+    static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
 /// The time of this thread's world, if it is in one.
@@ -195,7 +209,7 @@ pub(crate) fn with<R>(f: impl FnOnce(&mut Kernel) -> R) -> Option<R> {
 }
 
 /// Begins a world on this thread. It ends when the result is dropped.
-pub(crate) fn begin(seed: u64, comparison: Comparison) -> World {
+pub(crate) fn begin(seed: u64, comparison: Comparison, kept: Option<Kept>) -> World {
     static WORLDS: AtomicU32 = AtomicU32::new(0);
     assert!(!is_here(), "polder::sim: this thread is in a world already");
     let kernel = Kernel {
@@ -217,6 +231,7 @@ pub(crate) fn begin(seed: u64, comparison: Comparison) -> World {
         listeners: BTreeMap::new(),
         ended: VecDeque::new(),
         links: Links::new(seed),
+        faults: Faults::new(kept),
         schedule: Stream::new(seed, "process", 0, 0),
         trace: Trace::new(comparison),
         has_diverged: false,
@@ -439,11 +454,34 @@ pub(crate) fn take_task_ids(count: u64) -> Option<u64> {
 
 /// The run has failed.
 pub(crate) fn fail(reason: impl FnOnce() -> String) {
+    fail_as(None, reason);
+}
+
+/// The run has failed by a panic of this thread, the last one that there was.
+pub(crate) fn fail_by_panic(reason: impl FnOnce() -> String) {
+    let site = PANIC.with(|it| it.try_borrow_mut().ok().and_then(|mut it| it.take()));
+    fail_as(site.map(|it| format!("a panic at {it}")), reason);
+}
+
+fn fail_as(cause: Option<String>, reason: impl FnOnce() -> String) {
     with(|kernel| {
         if kernel.failure.is_none() {
-            kernel.failure = Some(reason());
+            let reason = reason();
+            let cause = cause.unwrap_or_else(|| reason.clone());
+            kernel.failure = Some(Failure { reason, cause });
         }
     });
+}
+
+/// This thread panics there: called by the panic hook, so nothing here may panic.
+pub(crate) fn note_panic(site: Option<&Location<'_>>) {
+    let site = site.map(ToString::to_string);
+    let note = |panic: &RefCell<Option<String>>| {
+        if let Ok(mut panic) = panic.try_borrow_mut() {
+            *panic = site;
+        }
+    };
+    let _ = PANIC.try_with(note);
 }
 
 /// The end of a process's poller, as its selector knows it.
@@ -783,7 +821,7 @@ impl Kernel {
         self.has_diverged
     }
 
-    pub(crate) fn failure(&self) -> Option<&String> {
+    pub(crate) fn failure(&self) -> Option<&Failure> {
         self.failure.as_ref()
     }
 

@@ -720,7 +720,7 @@ impl Kernel {
     /// A segment is on its way, or lost. `id` is its sender, if that is a socket.
     fn send(&mut self, id: Option<u32>, segment: Segment) {
         let (from, to) = (segment.from.0, segment.to.0);
-        let Some(latency) = self.links.send(from, to) else {
+        let Some(latency) = self.links.send((from, to), self.now, &mut self.faults) else {
             return self.tcp_lost(segment);
         };
         let mut at = self.now + latency;
