@@ -51,6 +51,8 @@ pub(super) struct Details {
     pub(super) head: String,
     /// The faults, in words.
     pub(super) faults: Vec<String>,
+    /// What chaos has drawn.
+    pub(super) drawn: String,
     /// The last events, and what each host was doing.
     pub(super) rest: String,
 }
@@ -83,7 +85,7 @@ impl Details {
             0 => writeln!(text),
             more => writeln!(text, "; and {more} more"),
         };
-        text + &self.rest
+        text + &self.drawn + &self.rest
     }
 }
 
@@ -115,6 +117,7 @@ pub(super) type Run<'a> = dyn Fn(u64, Setup) -> Report + Sync + 'a;
 /// | `POLDER_SEED` | runs this seed only: decimal, or hexadecimal after `0x` |
 /// | `POLDER_SIM` | runs a seed, and leaves out the faults of these numbers: `0x1d3:-1,-2,-4..8` |
 /// | `POLDER_SEEDS` | runs so many seeds, from zero on |
+/// | `POLDER_SIM_CHECK` | if it is `1`, every seed runs twice, and not only the first one |
 /// | `POLDER_SIM_JOBS` | so many threads at once, instead of one for each core |
 ///
 /// ```
@@ -166,9 +169,11 @@ fn check_with(seeds: Vec<u64>, run: &Run<'_>) {
     });
     let lock = || work.lock().unwrap_or_else(PoisonError::into_inner);
     let first = seeds.first();
+    let checks_all = number_from("POLDER_SIM_CHECK").is_some_and(|it| it != 0);
     let serve = || {
         while let Some(&seed) = { lock().next() } {
-            let report = run_checked(seed, Some(&seed) == first, run, kept.as_ref());
+            let runs_twice = checks_all || Some(&seed) == first;
+            let report = run_checked(seed, runs_twice, run, kept.as_ref());
             lock().add(report);
         }
     };
@@ -224,7 +229,7 @@ impl<'a> Work<'a> {
 /// Runs a seed; once more where it is the first one or has failed. Every first run is recorded, so
 /// that the second says where it differs. A failure of the first run is kept whatever the second
 /// does.
-fn run_checked(seed: u64, is_first: bool, run: &Run<'_>, kept: Option<&Kept>) -> Report {
+fn run_checked(seed: u64, runs_twice: bool, run: &Run<'_>, kept: Option<&Kept>) -> Report {
     let run = |comparison| {
         let setup = Setup {
             comparison,
@@ -235,7 +240,7 @@ fn run_checked(seed: u64, is_first: bool, run: &Run<'_>, kept: Option<&Kept>) ->
     };
     let mut first = run(Comparison::Record(Vec::new()));
     let recorded = std::mem::take(&mut first.recorded);
-    if !is_first && first.failure.is_none() {
+    if !runs_twice && first.failure.is_none() {
         return first;
     }
     let second = run(Comparison::Compare(recorded));
@@ -397,6 +402,7 @@ fn describe(report: &Report, failure: Option<kernel::Failure>, state: &State) ->
         Details {
             cause,
             head: format!("seed {:#x} failed at {at}: {reason}\n", report.seed),
+            drawn: state.chaos.borrow().drawn.clone(),
             faults: faults.map(|it| it.describe(name)).collect(),
             rest: format!("  the last events:\n{events}  the hosts:\n{hosts}"),
         }

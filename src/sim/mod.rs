@@ -60,7 +60,7 @@
 //!   resets, retransmission and its end. Segments take the [latency](Latency) of their link, and
 //!   may be lost, which delays the connection.
 //! * **Names**: of hosts.
-//! * **Faults**: [`Sim::cut`], [`Sim::hold`], [`Sim::reset`], [`Links::loss`], [`Host::kill`],
+//! * **Faults**: [`Sim::chaos`], [`Sim::cut`], [`Sim::hold`], [`Sim::reset`], [`Links::loss`], [`Host::kill`],
 //!   [`Host::power_off`], [`Host::restart`], [`Host::pause`].
 //!
 //! Not simulated are UDP and Unix sockets, other descriptors, and a second runtime: these say
@@ -69,6 +69,7 @@
 //! threads of the program's own and processes are the system's.
 //! `docs/SIMULATION.md` in the repository says more.
 
+mod chaos;
 mod check;
 mod host;
 pub(crate) mod kernel;
@@ -84,6 +85,7 @@ use std::time::Duration;
 use crate::time::{Sleep, sleep};
 use world::{Check, State, kernel as with_kernel};
 
+pub use chaos::Chaos;
 pub use check::{Report, check, run};
 pub use host::{Exit, Finished, Host, Pause, Process};
 pub use kernel::link::Latency;
@@ -184,6 +186,11 @@ impl Sim {
         with_kernel(|kernel| kernel.reset_between(a, b));
     }
 
+    /// Harm by chance, drawn anew for each seed, from now on for so long: see [`Chaos`].
+    pub fn chaos(&self, duration: Duration) -> Chaos {
+        Chaos::new(self.state.clone(), kernel::link::nanos(duration))
+    }
+
     /// Sleeps, by the world's clock: [`time::sleep`](crate::time::sleep) within the test does the
     /// same.
     pub fn sleep(&self, duration: Duration) -> Sleep {
@@ -272,9 +279,11 @@ impl Sim {
         self.state.eventually(check);
     }
 
-    /// Ends all faults: cuts and holds are healed, nothing is lost any more, paused processes go
-    /// on, and what was killed or powered off is restarted. From here on progress is owed.
+    /// Ends all faults, [`chaos`](Self::chaos) too: cuts and holds are healed, nothing is lost any
+    /// more, paused processes go on, and what was killed or powered off is restarted. From here on
+    /// progress is owed.
     pub fn quiesce(&self) {
+        self.state.end_chaos();
         with_kernel(|kernel| {
             kernel.heal_all();
             kernel.change_links(None, |it| it.loss = Default::default());

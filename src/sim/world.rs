@@ -13,9 +13,10 @@
 //! tasks.
 
 use std::cell::{Cell, RefCell};
-use std::fmt::Write;
+use std::fmt::{self, Write};
 use std::rc::Rc;
 
+use super::chaos::Plan;
 use super::kernel::choice::Stream;
 use super::kernel::trace::{Seconds, What};
 use super::kernel::{self, Kernel};
@@ -44,6 +45,7 @@ pub(super) struct State {
     limit: Cell<u64>,
     most_steps: Cell<u64>,
     choices: RefCell<Stream>,
+    pub(super) chaos: RefCell<Plan>,
 }
 
 /// Starts a process, again and again.
@@ -64,6 +66,8 @@ pub(super) struct HostSlot {
     pub(super) start: Option<(Start, End)>,
     /// The last process was killed, or powered off.
     was_stopped: bool,
+    /// By which fault of chaos: what the test itself has stopped, or started since, is the test's.
+    pub(super) stopped_by: Option<u64>,
     /// What the last process has returned, if that was an error.
     pub(super) error: Option<String>,
 }
@@ -115,6 +119,7 @@ impl State {
             limit: Cell::new(LONGEST),
             most_steps: Cell::new(MOST_STEPS),
             choices: RefCell::new(Stream::new(seed, "test", 0, 0)),
+            chaos: RefCell::new(Plan::new(seed)),
         })
     }
 
@@ -135,6 +140,7 @@ impl State {
         self.processes.borrow_mut().push(Some(runtime.clone()));
         let slot = &mut self.hosts.borrow_mut()[host];
         (slot.process, slot.was_stopped, slot.error) = (Some(process), false, None);
+        slot.stopped_by = None;
         runtime
     }
 
@@ -146,6 +152,35 @@ impl State {
             kernel(|kernel| kernel.stop(process, what));
             self.ended.borrow_mut().push(process);
         }
+    }
+
+    /// Kills the process of a host, or takes its power, and tells who waits for its end.
+    pub(super) fn end_process(&self, host: usize, what: What, ending: Ending) {
+        let mut hosts = self.hosts.borrow_mut();
+        let slot = &mut hosts[host];
+        slot.stopped_by = None;
+        let end = slot.start.as_ref().map(|(_, end)| end.clone());
+        let end = end.filter(|_| slot.process.is_some());
+        drop(hosts);
+        self.stop(host, what);
+        if let Some(end) = end {
+            end(ending);
+        }
+        if what == What::PoweredOff {
+            kernel(|kernel| kernel.power_off(host));
+        }
+    }
+
+    /// Starts the program again that was started last on a host. Returns `false` if none was.
+    pub(super) fn start_again(&self, host: usize) -> bool {
+        let start = self.hosts.borrow()[host]
+            .start
+            .as_ref()
+            .map(|it| it.0.clone());
+        if let Some(start) = &start {
+            start();
+        }
+        start.is_some()
     }
 
     /// Starts again what was killed or powered off, and has not returned.
@@ -239,6 +274,7 @@ impl State {
             runtime.worker.step();
             kernel(|kernel| kernel.set_current(None));
         }
+        self.chaos_after_step(process);
         self.drop_ended();
     }
 
@@ -286,6 +322,7 @@ impl State {
             return false;
         }
         kernel(Kernel::advance);
+        self.chaos_is_due();
         true
     }
 
@@ -371,5 +408,11 @@ impl State {
         }
         drop((self.always.take(), self.eventually.take()));
         drop((self.sometimes.take(), self.hosts.take()));
+    }
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("State").finish_non_exhaustive()
     }
 }

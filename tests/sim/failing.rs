@@ -14,7 +14,7 @@ const INNER: &str = "POLDER_TEST_INNER";
 
 /// Runs one test of this program in another process, with these variables, and returns whether it
 /// passes, with all that it prints.
-fn in_a_process(name: &str, variables: &[(&str, &str)]) -> (bool, String) {
+pub(super) fn in_a_process(name: &str, variables: &[(&str, &str)]) -> (bool, String) {
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", name, "--nocapture"])
         .env(INNER, "1")
@@ -27,7 +27,7 @@ fn in_a_process(name: &str, variables: &[(&str, &str)]) -> (bool, String) {
     (output.status.success(), text)
 }
 
-fn is_inner() -> bool {
+pub(super) fn is_inner() -> bool {
     std::env::var_os(INNER).is_some()
 }
 

@@ -23,6 +23,11 @@ impl Probability {
         ((0.0..=1.0).contains(&value)).then_some(Probability((value * CERTAIN as f64) as u64))
     }
 
+    /// So many parts of ten thousand.
+    pub(crate) fn of_ten_thousand(parts: u16) -> Probability {
+        Probability(CERTAIN / 10_000 * u64::from(parts.min(10_000)))
+    }
+
     pub(crate) fn is_certain(self) -> bool {
         self.0 == CERTAIN
     }

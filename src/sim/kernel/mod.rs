@@ -100,6 +100,10 @@ pub(crate) struct Kernel {
     ended: VecDeque<(u64, u32)>,
     links: Links,
     pub(crate) faults: Faults,
+    /// What the world's chaos is to do at a time that has come, by its number.
+    due: VecDeque<u64>,
+    /// Chaos of a lower number has been called off.
+    first_chaos: u64,
     schedule: Stream,
     pub(crate) trace: Trace,
     has_diverged: bool,
@@ -153,6 +157,8 @@ enum Event {
     Segment(Segment),
     Retransmit(u32, u64),
     Deadline(usize, u64),
+    /// Something of that number that the world's chaos is to do.
+    Chaos(u64),
 }
 
 struct Entry {
@@ -232,6 +238,8 @@ pub(crate) fn begin(seed: u64, comparison: Comparison, kept: Option<Kept>) -> Wo
         ended: VecDeque::new(),
         links: Links::new(seed),
         faults: Faults::new(kept),
+        due: VecDeque::new(),
+        first_chaos: 0,
         schedule: Stream::new(seed, "process", 0, 0),
         trace: Trace::new(comparison),
         has_diverged: false,
@@ -717,6 +725,7 @@ impl Kernel {
 
     /// Ends every cut, hold and pause.
     pub(crate) fn heal_all(&mut self) {
+        self.note(0, What::Quiet);
         let mut held = Vec::new();
         for (_, link) in self.links.all() {
             (link.cuts, link.holds) = (0, 0);
@@ -778,6 +787,7 @@ impl Kernel {
                 Event::Segment(_) => true,
                 Event::Retransmit(id, at) => self.tcp_is_due(id, at),
                 Event::Deadline(process, at) => self.is_deadline(process, at),
+                Event::Chaos(number) => number >= self.first_chaos,
             };
             if is_due {
                 return Some(at);
@@ -800,7 +810,39 @@ impl Kernel {
                 self.processes[process].deadline = None;
                 self.wake(process);
             }
+            Event::Chaos(number) => self.due.push_back(number),
         }
+    }
+
+    /// At that time [`take_chaos`](Self::take_chaos) gives this number, unless it is called off.
+    /// Later calls have greater numbers.
+    pub(crate) fn schedule_chaos(&mut self, at: u64, number: u64) {
+        self.push(at.max(self.now), Event::Chaos(number));
+    }
+
+    /// Of what is scheduled, numbers below this one are never given.
+    pub(crate) fn call_off_chaos(&mut self, first: u64) {
+        self.first_chaos = first;
+        self.due.clear();
+    }
+
+    pub(crate) fn take_chaos(&mut self) -> Option<u64> {
+        self.due.pop_front()
+    }
+
+    /// The probability that a segment is lost, where its link's own is smaller.
+    pub(crate) fn set_loss_by_chaos(&mut self, loss: choice::Probability) {
+        self.links.loss = loss;
+    }
+
+    /// From here on chance does no harm, and each segment takes the mean of its link's latency.
+    pub(crate) fn be_calm(&mut self) {
+        self.faults.turn_off();
+        self.links.is_even = true;
+    }
+
+    pub(crate) fn host_of(&self, process: usize) -> usize {
+        self.processes[process].host
     }
 
     pub(crate) fn set_now(&mut self, at: u64) {

@@ -33,6 +33,7 @@ pub(crate) enum What {
     Chosen(u64),
     Reset(usize),
     Failed,
+    Quiet,
 }
 
 /// What a segment is.
@@ -98,6 +99,7 @@ impl What {
             What::Chosen(number) => return [17, number, 0, 0, 0],
             What::Reset(other) => return [18, other as u64, 0, 0, 0],
             What::Failed => 19,
+            What::Quiet => 20,
         };
         [tag, 0, 0, 0, 0]
     }
@@ -219,6 +221,7 @@ impl Trace {
                     writeln!(text, "    {at} {host}: connections with {other} are reset")
                 }
                 What::Failed => writeln!(text, "    {at} {host}: its process returns an error"),
+                What::Quiet => writeln!(text, "    {at} {host}: all faults end"),
             };
         }
         text
