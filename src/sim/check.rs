@@ -16,6 +16,7 @@ use super::kernel::faults::{Id, Kept};
 use super::kernel::trace::{Comparison, Seconds};
 use super::left_out::LeftOut;
 use super::panics;
+use super::shrink::shrink;
 use super::world::{State, kernel as with_kernel};
 use crate::task::panic_message;
 use crate::testing::Outcome;
@@ -185,19 +186,39 @@ fn check_with(seeds: Vec<u64>, run: &Run<'_>) {
     });
     let work = work.into_inner().unwrap_or_else(PoisonError::into_inner);
     if let Some(report) = work.failure {
-        let text = report.failure.unwrap_or_default();
-        let name = thread::current().name().unwrap_or_default().to_owned();
-        let variable = match &left_out {
-            Some(left_out) => format!("POLDER_SIM={left_out}"),
-            None => format!("POLDER_SEED={:#x}", report.seed),
-        };
-        panic!("{text}  replay: {variable} cargo test {name}\n");
+        panic!("{}", explain(&report, run, left_out.as_ref()));
     }
     let never = work.sometimes.iter().find(|(_, was_true)| !**was_true);
     if let (Some((name, _)), None) = (never, one) {
         let count = seeds.len();
         panic!("sometimes {name:?}: it was not true for any of {count} seeds");
     }
+}
+
+/// The whole report of a failure: with the faults that are needed, and how to see it again.
+fn explain(report: &Report, run: &Run<'_>, left_out: Option<&LeftOut>) -> String {
+    let seed = report.seed;
+    let name = thread::current().name().unwrap_or_default().to_owned();
+    // Where the user leaves out what he likes, the rest is needed.
+    let needed = match left_out {
+        None => shrink(report, run),
+        Some(_) => None,
+    };
+    let mut text = match &report.details {
+        Some(details) => details.text(needed.as_deref()),
+        None => report.failure.clone().unwrap_or_default(),
+    };
+    let variable = match left_out {
+        Some(left_out) => format!("POLDER_SIM={left_out}"),
+        None => format!("POLDER_SEED={seed:#x}"),
+    };
+    let _ = writeln!(text, "  replay: {variable} cargo test {name}");
+    if let Some(needed) = needed.filter(|it| it.len() < report.faults.len()) {
+        let kept = needed.iter().map(|it| report.faults[*it]).collect();
+        let left_out = LeftOut::but(seed, &report.faults, &kept);
+        let _ = writeln!(text, "  shrunk: POLDER_SIM={left_out} cargo test {name}");
+    }
+    text
 }
 
 struct Work<'a> {

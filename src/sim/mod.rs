@@ -76,6 +76,7 @@ pub(crate) mod kernel;
 mod left_out;
 mod links;
 mod panics;
+mod shrink;
 mod world;
 
 use std::fmt;

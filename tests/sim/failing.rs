@@ -116,3 +116,89 @@ fn a_loss_that_is_certain_and_a_cut_by_hand_are_no_faults_by_chance() {
     assert!(failure.contains("nothing came through"), "{failure}");
     assert!(!failure.contains("fault"), "{failure}");
 }
+
+/// The address of the report's `shrunk:` line.
+pub(super) fn shrunk(text: &str) -> &str {
+    let line = text
+        .lines()
+        .find_map(|it| it.strip_prefix("  shrunk: POLDER_SIM="));
+    let line = line.unwrap_or_else(|| panic!("nothing is shrunk: {text}"));
+    line.split_once(' ').expect("a command follows").0
+}
+
+/// Two cuts at once, of which neither is enough, fail it, in a world with many other faults.
+async fn fails_by_two_cuts(sim: Sim) {
+    sim.host("a").start(answer);
+    sim.host("b").start(answer);
+    sim.chaos(secs(60)).cuts().pauses().loss();
+    let mut late = 0;
+    while sim.now() < secs(60) {
+        let mut is_late = true;
+        for address in ["a:1", "b:1"] {
+            let there = TcpStream::connect_timeout(address, ms(900)).await;
+            is_late &= there.is_err();
+        }
+        late += u32::from(is_late);
+        assert!(late < 2, "neither of them was there, twice");
+        sleep(ms(300)).await;
+    }
+}
+
+#[test]
+fn a_failure_is_shrunk_to_the_faults_that_it_needs() {
+    let name = "failing::a_failure_is_shrunk_to_the_faults_that_it_needs";
+    if is_inner() {
+        return sim::check(10..60, fails_by_two_cuts);
+    }
+    let (passes, text) = in_a_process(name, &[]);
+    assert!(
+        !passes && text.contains("neither of them was there"),
+        "{text}"
+    );
+    let line = text.lines().find(|it| it.contains(" of them needed: "));
+    let line = line.unwrap_or_else(|| panic!("{text}"));
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let (all, needed): (u32, u32) = (words[0].parse().unwrap(), words[2].parse().unwrap());
+    assert!(1 <= needed && needed * 4 < all, "{line}");
+    // What is shrunk fails with these faults alone.
+    let again = shrunk(&text).to_owned();
+    let (passes, text) = in_a_process(name, &[("POLDER_SIM", &again)]);
+    assert!(
+        !passes && text.contains("neither of them was there"),
+        "{text}"
+    );
+    assert!(text.contains(&format!("  {needed} fault")), "{text}");
+    // None of them can be left out.
+    assert!(
+        text.contains(&format!("replay: POLDER_SIM={again}")),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_failure_that_needs_no_fault_says_so() {
+    let name = "failing::a_failure_that_needs_no_fault_says_so";
+    if is_inner() {
+        return sim::check(3..4, |sim| async move {
+            no_delay_by_chance(sim).await;
+            panic_on_purpose();
+        });
+    }
+    let (passes, text) = in_a_process(name, &[]);
+    assert!(!passes && text.contains("none of them needed"), "{text}");
+    // The panic is printed by the first two runs, and not by those that shrink.
+    let printed = text.matches("on purpose once more").count();
+    assert!(printed <= 5, "{printed} times: {text}");
+}
+
+fn panic_on_purpose() {
+    panic!("on purpose once more");
+}
+
+async fn no_delay_by_chance(sim: Sim) {
+    sim.host("server").start(answer);
+    sim.links().loss(0.3);
+    for _ in 0..20 {
+        let _ = TcpStream::connect_timeout("server:1", secs(1)).await;
+    }
+}
