@@ -71,9 +71,11 @@
 
 mod chaos;
 mod check;
+mod history;
 mod host;
 pub(crate) mod kernel;
 mod left_out;
+mod linear;
 mod links;
 mod panics;
 mod shrink;
@@ -88,8 +90,10 @@ use world::{Check, State, kernel as with_kernel};
 
 pub use chaos::Chaos;
 pub use check::{Report, check, run};
+pub use history::{History, Invocation, Operation};
 pub use host::{Exit, Finished, Host, Pause, Process};
 pub use kernel::link::Latency;
+pub use linear::{Model, Verdict};
 pub use links::{Cut, Hold, Links};
 
 /// A world, as the test sees it: of [`check`]. Clones are the same world.
@@ -278,6 +282,12 @@ impl Sim {
     ) {
         let check = Check::new(name, kernel::link::nanos(within), Box::new(condition));
         self.state.eventually(check);
+    }
+
+    /// The history of operations with these inputs and outputs. There is one for each pair of types,
+    /// and mostly they are inferred.
+    pub fn history<I: 'static, O: 'static>(&self) -> History<I, O> {
+        History::of(&self.state)
     }
 
     /// Ends all faults, [`chaos`](Self::chaos) too: cuts and holds are healed, nothing is lost any

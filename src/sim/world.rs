@@ -12,6 +12,7 @@
 //! dropped between two steps, since that runs destructors, and may not happen within one of its own
 //! tasks.
 
+use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::fmt::{self, Write};
 use std::rc::Rc;
@@ -46,6 +47,8 @@ pub(super) struct State {
     most_steps: Cell<u64>,
     choices: RefCell<Stream>,
     pub(super) chaos: RefCell<Plan>,
+    /// Of each pair of types one.
+    pub(super) histories: RefCell<Vec<Box<dyn Any>>>,
 }
 
 /// Starts a process, again and again.
@@ -120,6 +123,7 @@ impl State {
             most_steps: Cell::new(MOST_STEPS),
             choices: RefCell::new(Stream::new(seed, "test", 0, 0)),
             chaos: RefCell::new(Plan::new(seed)),
+            histories: RefCell::default(),
         })
     }
 
@@ -408,6 +412,7 @@ impl State {
         }
         drop((self.always.take(), self.eventually.take()));
         drop((self.sometimes.take(), self.hosts.take()));
+        drop(self.histories.take());
     }
 }
 

@@ -471,6 +471,11 @@ pub(crate) fn fail_by_panic(reason: impl FnOnce() -> String) {
     fail_as(site.map(|it| format!("a panic at {it}")), reason);
 }
 
+/// The run has failed, for a reason that says more than its cause.
+pub(crate) fn fail_because(cause: &str, reason: impl FnOnce() -> String) {
+    fail_as(Some(cause.to_owned()), reason);
+}
+
 fn fail_as(cause: Option<String>, reason: impl FnOnce() -> String) {
     with(|kernel| {
         if kernel.failure.is_none() {
@@ -550,10 +555,7 @@ impl PollerOfProcess {
     /// When the process's earliest timer is due.
     pub(crate) fn arm(&self, deadline: Option<Instant>) {
         self.with(|kernel, process| {
-            let at = deadline.map(|it| {
-                let after = it.saturating_duration_since(kernel.base);
-                link::nanos(after).max(kernel.now)
-            });
+            let at = deadline.map(|it| kernel.nanos_at(it).max(kernel.now));
             let state = &mut kernel.processes[process];
             state.deadline = at;
             if let Some(at) = at {
@@ -848,6 +850,11 @@ impl Kernel {
     pub(crate) fn set_now(&mut self, at: u64) {
         self.now = at.max(self.now);
         CLOCK.set(Some(self.base + Duration::from_nanos(self.now)));
+    }
+
+    /// A time of [`now`] as nanoseconds since the world began.
+    pub(crate) fn nanos_at(&self, at: Instant) -> u64 {
+        link::nanos(at.saturating_duration_since(self.base))
     }
 
     /// Nanoseconds since the world began.
