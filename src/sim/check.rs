@@ -1,21 +1,22 @@
 //! [`check`] and [`run`]: worlds from seeds, on threads of their own, and what is said of them.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::rc::Rc;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use super::Sim;
-use super::kernel;
 use super::kernel::faults::{Id, Kept};
 use super::kernel::trace::{Comparison, Seconds};
+use super::kernel::{self, Setup};
 use super::left_out::LeftOut;
 use super::panics;
+use super::picture::{self, Scene};
 use super::shrink::shrink;
 use super::world::{State, kernel as with_kernel};
 use crate::task::panic_message;
@@ -41,6 +42,8 @@ pub struct Report {
     /// The faults that there were: their numbers are their places, counted from one.
     pub(super) faults: Vec<Id>,
     pub(super) details: Option<Box<Details>>,
+    /// What a picture shows, of a recording run.
+    pub(super) scene: Option<Box<Scene>>,
 }
 
 /// What is said of a run that has failed, in its parts.
@@ -88,16 +91,6 @@ impl Details {
         };
         text + &self.drawn + &self.rest
     }
-}
-
-/// How a world is run.
-#[derive(Default)]
-pub(super) struct Setup {
-    pub(super) comparison: Comparison,
-    /// The faults that may happen, where others are left out.
-    pub(super) kept: Option<Kept>,
-    /// A panic is not printed: the same one was before.
-    pub(super) is_quiet: bool,
 }
 
 /// Runs a test with a seed.
@@ -208,6 +201,9 @@ fn explain(report: &Report, run: &Run<'_>, left_out: Option<&LeftOut>) -> String
         Some(details) => details.text(needed.as_deref()),
         None => report.failure.clone().unwrap_or_default(),
     };
+    if report.details.is_some() {
+        text += &pictures(report, needed.as_deref(), run, left_out);
+    }
     let variable = match left_out {
         Some(left_out) => format!("POLDER_SIM={left_out}"),
         None => format!("POLDER_SEED={seed:#x}"),
@@ -219,6 +215,40 @@ fn explain(report: &Report, run: &Run<'_>, left_out: Option<&LeftOut>) -> String
         let _ = writeln!(text, "  shrunk: POLDER_SIM={left_out} cargo test {name}");
     }
     text
+}
+
+/// Draws the run once more, without the faults that it does not need. Returns the lines that say
+/// where.
+fn pictures(
+    report: &Report,
+    needed: Option<&[usize]>,
+    run: &Run<'_>,
+    left_out: Option<&LeftOut>,
+) -> String {
+    let needed = needed.map(|it| it.iter().map(|it| report.faults[*it]).collect());
+    let kept = match left_out {
+        // Those that there were, and none else.
+        Some(_) => Some(report.faults.iter().copied().collect()),
+        None => needed.filter(|it: &BTreeSet<Id>| it.len() < report.faults.len()),
+    };
+    let setup = Setup {
+        kept: kept.map(Arc::new),
+        records: true,
+        is_quiet: true,
+        ..Setup::default()
+    };
+    let Some(scene) = run(report.seed, setup).scene else {
+        return String::new(); // It did not fail this time: then something else is wrong.
+    };
+    let name = thread::current().name().unwrap_or_default().to_owned();
+    match picture::write(&scene, &name) {
+        Ok((html, json)) => format!(
+            "  timeline: {}\n  Perfetto: {}\n",
+            html.display(),
+            json.display()
+        ),
+        Err(error) => format!("  timeline: it cannot be written: {error}\n"),
+    }
 }
 
 struct Work<'a> {
@@ -345,7 +375,7 @@ where
         }
     }
     panics::be_quiet(setup.is_quiet);
-    let world = kernel::begin(seed, setup.comparison, setup.kept);
+    let world = kernel::begin(seed, setup);
     let state = State::new(seed);
     let end = End(state.clone());
     let sim = Sim::new(state.clone());
@@ -398,15 +428,33 @@ fn report(seed: u64, state: &State) -> Report {
         has_diverged: kernel.has_diverged(),
         faults: kernel.faults.list().iter().map(|it| it.id).collect(),
         details: None,
+        scene: None,
     });
     drop(sometimes);
     let failure = with_kernel(|kernel| kernel.failure().cloned());
     if failure.is_some() || report.has_diverged {
         let details = describe(&report, failure, state);
         report.failure = Some(details.text(None));
+        report.scene = scene(&details.head);
         report.details = Some(Box::new(details));
     }
     report
+}
+
+/// What a picture shows of the world that this thread is in, if the run is recorded.
+fn scene(head: &str) -> Option<Box<Scene>> {
+    with_kernel(|kernel| {
+        let recording = kernel.trace.take_recording()?;
+        Some(Box::new(Scene {
+            head: head.to_owned(),
+            hosts: (0..kernel.hosts())
+                .map(|it| kernel.host_name(it).to_owned())
+                .collect(),
+            recording: *recording,
+            faults: kernel.faults.list().to_vec(),
+            end: kernel.now(),
+        }))
+    })
 }
 
 fn describe(report: &Report, failure: Option<kernel::Failure>, state: &State) -> Details {

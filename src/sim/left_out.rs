@@ -5,7 +5,8 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use super::check::{Run, Setup, parse};
+use super::check::{Run, parse};
+use super::kernel::Setup;
 use super::kernel::faults::{Id, Kept};
 
 /// A seed, and what its run leaves out: `0x1d3:-1,-2,-4..8`, ranges with both ends.

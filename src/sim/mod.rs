@@ -78,6 +78,7 @@ mod left_out;
 mod linear;
 mod links;
 mod panics;
+mod picture;
 mod shrink;
 mod world;
 

@@ -9,7 +9,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::check::{Report, Run, Setup};
+use super::check::{Report, Run};
+use super::kernel::Setup;
 use super::kernel::faults::{Id, MOST_LISTED};
 
 /// So many runs at most: more than ddmin needs for a few dozen faults of which a few are needed.

@@ -214,8 +214,20 @@ pub(crate) fn with<R>(f: impl FnOnce(&mut Kernel) -> R) -> Option<R> {
     KERNEL.try_with(with).ok().flatten()
 }
 
+/// How a world is run.
+#[derive(Default)]
+pub(crate) struct Setup {
+    pub(crate) comparison: Comparison,
+    /// The faults that may happen, where others are left out.
+    pub(crate) kept: Option<Kept>,
+    /// More is kept of what happens, for a picture.
+    pub(crate) records: bool,
+    /// A panic is not printed: the same one was before.
+    pub(crate) is_quiet: bool,
+}
+
 /// Begins a world on this thread. It ends when the result is dropped.
-pub(crate) fn begin(seed: u64, comparison: Comparison, kept: Option<Kept>) -> World {
+pub(crate) fn begin(seed: u64, setup: Setup) -> World {
     static WORLDS: AtomicU32 = AtomicU32::new(0);
     assert!(!is_here(), "polder::sim: this thread is in a world already");
     let kernel = Kernel {
@@ -237,11 +249,11 @@ pub(crate) fn begin(seed: u64, comparison: Comparison, kept: Option<Kept>) -> Wo
         listeners: BTreeMap::new(),
         ended: VecDeque::new(),
         links: Links::new(seed),
-        faults: Faults::new(kept),
+        faults: Faults::new(setup.kept),
         due: VecDeque::new(),
         first_chaos: 0,
         schedule: Stream::new(seed, "process", 0, 0),
-        trace: Trace::new(comparison),
+        trace: Trace::new(setup.comparison, setup.records),
         has_diverged: false,
         failure: None,
         tasks: 1,
