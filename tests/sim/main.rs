@@ -4,6 +4,7 @@ mod chaos;
 mod determinism;
 #[cfg(target_os = "linux")]
 mod differential;
+mod example;
 mod failing;
 mod faults;
 mod planted;
