@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::future::Future;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -104,6 +105,15 @@ pub(super) type Run<'a> = dyn Fn(u64, Setup) -> Report + Sync + 'a;
 /// The first seed and one that fails run twice, and their fingerprints are compared: where they
 /// differ, the program does something that the seed does not decide.
 ///
+/// Each fault that happens by chance (of [`Sim::chaos`], and a segment that is lost by
+/// [`Links::loss`](super::Links::loss)) has a number. Of a failure those are told that it needs: the
+/// seed runs again, without some, up to 200 times or half a minute. The report has the last events,
+/// what each host was doing, the paths of a page with a diagram and of a trace for Perfetto (in
+/// `target/sim`), and how to see the failure again.
+///
+/// A panic hook is installed, once. It calls the one that was there, but for panics that are
+/// printed already, of runs that are repeated.
+///
 /// Environment variables:
 ///
 /// | variable | |
@@ -112,6 +122,7 @@ pub(super) type Run<'a> = dyn Fn(u64, Setup) -> Report + Sync + 'a;
 /// | `POLDER_SIM` | runs a seed, and leaves out the faults of these numbers: `0x1d3:-1,-2,-4..8` |
 /// | `POLDER_SEEDS` | runs so many seeds, from zero on |
 /// | `POLDER_SIM_CHECK` | if it is `1`, every seed runs twice, and not only the first one |
+/// | `POLDER_SEED_FROM` | the first seed; `random` for one that is another each time |
 /// | `POLDER_SIM_JOBS` | so many threads at once, instead of one for each core |
 ///
 /// ```
@@ -147,10 +158,16 @@ fn check_with(seeds: Vec<u64>, run: &Run<'_>) {
     let left_out = LeftOut::from_environment();
     let one = left_out.as_ref().map(|it| it.seed);
     let one = one.or_else(|| number_from("POLDER_SEED"));
-    let seeds: Vec<u64> = match (one, number_from("POLDER_SEEDS")) {
-        (Some(seed), _) => vec![seed],
-        (None, Some(count)) => (0..count).collect(),
-        (None, None) => seeds,
+    let (count, from) = (number_from("POLDER_SEEDS"), first_seed());
+    let seeds: Vec<u64> = match (one, count, from) {
+        (Some(seed), _, _) => vec![seed],
+        (None, None, None) => seeds,
+        (None, count, from) => {
+            let count = count.unwrap_or(seeds.len() as u64);
+            (0..count)
+                .map(|it| from.unwrap_or(0).wrapping_add(it))
+                .collect()
+        }
     };
     let kept = left_out.as_ref().map(|it| it.kept(run));
     let jobs = number_from("POLDER_SIM_JOBS").map(|it| it as usize);
@@ -452,7 +469,11 @@ fn scene(head: &str) -> Option<Box<Scene>> {
                 .collect(),
             recording: *recording,
             faults: kernel.faults.list().to_vec(),
-            end: kernel.now(),
+            end: kernel
+                .failure()
+                .and_then(|it| it.at)
+                .unwrap_or(kernel.now()),
+            last: kernel.now(),
         }))
     })
 }
@@ -476,6 +497,17 @@ fn describe(report: &Report, failure: Option<kernel::Failure>, state: &State) ->
             rest: format!("  the last events:\n{events}  the hosts:\n{hosts}"),
         }
     })
+}
+
+/// Where `POLDER_SEED_FROM` says that the seeds begin.
+fn first_seed() -> Option<u64> {
+    let variable = "POLDER_SEED_FROM";
+    if std::env::var(variable).is_ok_and(|it| it == "random") {
+        // The keys of a map are the only chance that the standard library offers. Seeds of 48 bits
+        // are long enough, and none of the calm ones.
+        return Some((RandomState::new().build_hasher().finish() >> 16).max(10));
+    }
+    number_from(variable)
 }
 
 /// A number from the environment.

@@ -203,13 +203,14 @@ impl<I, O> History<I, O> {
     /// });
     /// ```
     pub fn verdict<M: Model<Input = I, Output = O>>(&self, model: &M) -> Verdict {
-        linear::check(&self.0.records.borrow(), model)
+        linear::check(&self.0.records.borrow(), model).0
     }
 
     /// The run fails unless the history is linearizable: see [`verdict`](Self::verdict). The report
     /// draws what no order explains. It fails too if that was not decided.
     pub fn linearizable<M: Model<Input = I, Output = O>>(&self, model: M) {
-        let (cause, reason) = match self.verdict(&model) {
+        let (verdict, at) = linear::check(&self.0.records.borrow(), &model);
+        let (cause, reason) = match verdict {
             Verdict::Linearizable => return,
             Verdict::Violation(drawing) => ("the history is not linearizable", drawing),
             Verdict::Undecided { states } => (
@@ -217,7 +218,7 @@ impl<I, O> History<I, O> {
                 format!("after {states} states. More partitions (Model::partition) help.\n"),
             ),
         };
-        kernel::fail_because(cause, || format!("{cause}: {}", reason.trim_end()));
+        kernel::fail_because(cause, at, || format!("{cause}: {}", reason.trim_end()));
         // The failure is noted: the panic only ends the test, and is not printed.
         resume_unwind(Box::new(cause));
     }

@@ -82,7 +82,11 @@ pub(super) struct Record<I, O> {
     pub(super) answered: Option<((u64, u64), O)>,
 }
 
-pub(super) fn check<M: Model>(records: &[Record<M::Input, M::Output>], model: &M) -> Verdict {
+/// The verdict, and when what cannot be explained was answered.
+pub(super) fn check<M: Model>(
+    records: &[Record<M::Input, M::Output>],
+    model: &M,
+) -> (Verdict, Option<u64>) {
     check_within(records, model, MOST_STATES)
 }
 
@@ -90,7 +94,7 @@ fn check_within<M: Model>(
     records: &[Record<M::Input, M::Output>],
     model: &M,
     most: usize,
-) -> Verdict {
+) -> (Verdict, Option<u64>) {
     let mut partitions: BTreeMap<String, Vec<&Record<M::Input, M::Output>>> = BTreeMap::new();
     for record in records {
         let key = model.partition(&record.client, &record.input);
@@ -104,14 +108,17 @@ fn check_within<M: Model>(
             // A violation elsewhere is worth more.
             Found::TooMany(states) => undecided = Some(states),
             Found::None { longest, stuck } => {
-                return Verdict::Violation(draw(&key, &partition, &longest, stuck));
+                let at = partition[stuck].answered.as_ref().map(|it| it.0.0);
+                let drawing = draw(&key, &partition, &longest, stuck);
+                return (Verdict::Violation(drawing), at);
             }
         }
     }
-    match undecided {
+    let verdict = match undecided {
         Some(states) => Verdict::Undecided { states },
         None => Verdict::Linearizable,
-    }
+    };
+    (verdict, None)
 }
 
 /// The operations that were taken: of those with an answer, by the order of their invocations, all
@@ -443,8 +450,8 @@ mod tests {
     use Input::{Read, Write};
 
     fn is_fine(operations: &[Op]) -> bool {
-        let verdict = check(operations, &REGISTERS);
-        let whole = check(operations, &Registers { is_parted: false });
+        let verdict = check(operations, &REGISTERS).0;
+        let whole = check(operations, &Registers { is_parted: false }).0;
         let is_fine = verdict == Verdict::Linearizable;
         assert_eq!(is_fine, whole == Verdict::Linearizable, "parted or not");
         assert!(
@@ -562,12 +569,12 @@ mod tests {
         for seed in 0..5 {
             let mut operations = random(seed, 8, 10_000);
             assert!(operations.len() > 4_000, "{}", operations.len());
-            assert_eq!(check(&operations, &REGISTERS), Verdict::Linearizable);
+            assert_eq!(check(&operations, &REGISTERS).0, Verdict::Linearizable);
             // A read long after gives what was there at the beginning.
             let end = operations.iter().filter_map(|it| it.answered.as_ref());
             let end = end.map(|it| it.0.0).max().unwrap();
             operations.push(op("a", Read("x"), end + 1, end + 2, 1_000_000));
-            let Verdict::Violation(text) = check(&operations, &REGISTERS) else {
+            let Verdict::Violation(text) = check(&operations, &REGISTERS).0 else {
                 panic!("it is not linearizable");
             };
             assert!(text.contains("of x"), "{text}");
@@ -581,7 +588,7 @@ mod tests {
             .map(|value| op("a", Write("x", value), 0, 100, value))
             .collect();
         operations.push(op("b", Read("x"), 0, 100, 77));
-        let verdict = check_within(&operations, &REGISTERS, 10_000);
+        let verdict = check_within(&operations, &REGISTERS, 10_000).0;
         assert_eq!(verdict, Verdict::Undecided { states: 10_000 });
     }
 
@@ -600,7 +607,7 @@ mod tests {
             .collect();
         operations.push(op("reader", Read("x"), 293, 294, 29));
         operations.push(op("reader", Read("x"), 296, 299, 29));
-        let Verdict::Violation(text) = check(&operations, &REGISTERS) else {
+        let Verdict::Violation(text) = check(&operations, &REGISTERS).0 else {
             panic!("it is not linearizable");
         };
         let lines: Vec<&str> = text.lines().collect();

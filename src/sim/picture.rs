@@ -24,8 +24,10 @@ pub(super) struct Scene {
     pub(super) hosts: Vec<String>,
     pub(super) recording: Recording,
     pub(super) faults: Vec<Fault>,
-    /// When it failed.
+    /// When that happened which is wrong.
     pub(super) end: u64,
+    /// When the run ended.
+    pub(super) last: u64,
 }
 
 /// So many things the first diagram shows: what fits on a screen.
@@ -131,7 +133,7 @@ fn html(scene: &Scene, name: &str) -> String {
          lost. Red bands: cut; grey: no process; yellow: paused; numbers: faults.</p>\n\
          <h2>The last moments</h2>\n"
     );
-    page += &Diagram::new(scene, FEW).draw();
+    page += &Diagram::new(scene, FEW, scene.end).draw();
     page += "<h2>Faults</h2>\n<ol>\n";
     for fault in scene.faults.iter().take(MANY) {
         let _ = writeln!(
@@ -141,7 +143,7 @@ fn html(scene: &Scene, name: &str) -> String {
         );
     }
     page += "</ol>\n<h2>The run</h2>\n";
-    page += &Diagram::new(scene, MANY).draw();
+    page += &Diagram::new(scene, MANY, scene.last).draw();
     page += "</body>\n</html>\n";
     page
 }
@@ -210,7 +212,7 @@ fn bands(scene: &Scene) -> Vec<Band> {
         }
     }
     for (key, (from, _)) in open {
-        close(key, from, scene.end);
+        close(key, from, scene.last);
     }
     bands
 }
@@ -235,12 +237,15 @@ fn has_mark(what: &What) -> bool {
 }
 
 impl<'a> Diagram<'a> {
-    fn new(scene: &'a Scene, most: usize) -> Diagram<'a> {
+    /// Of `most` things until `end`.
+    fn new(scene: &'a Scene, most: usize, end: u64) -> Diagram<'a> {
         let lanes = scene.hosts.len().min(MOST_HOSTS);
         let messages = scene.recording.messages.iter();
-        let messages = messages.filter(|it| it.from < lanes && it.to < lanes && it.from != it.to);
+        let messages = messages
+            .filter(|it| it.from < lanes && it.to < lanes && it.from != it.to && it.at <= end);
         let events = scene.recording.events.iter();
-        let events = events.filter(|(_, host, what)| *host < lanes && has_mark(what));
+        let events =
+            events.filter(|(at, host, what)| *host < lanes && *at <= end && has_mark(what));
         let mut times: Vec<u64> = messages.clone().map(|it| it.at).collect();
         times.extend(events.clone().map(|it| it.0));
         times.sort_unstable();
@@ -249,18 +254,21 @@ impl<'a> Diagram<'a> {
         let messages: Vec<_> = messages.filter(|it| it.at >= start).collect();
         let events: Vec<_> = events.filter(|it| it.0 >= start).collect();
         let faults = scene.faults.iter().enumerate();
-        let faults: Vec<_> = faults.filter(|(_, it)| it.at >= start).collect();
+        let faults: Vec<_> = faults
+            .filter(|(_, it)| (start..=end).contains(&it.at))
+            .collect();
         let bands = bands(scene).into_iter();
         let bands: Vec<_> = bands
-            .filter(|it| it.to >= start && it.hosts.0 < lanes && it.hosts.1 < lanes)
+            .filter(|it| it.to >= start && it.from <= end)
+            .filter(|it| it.hosts.0 < lanes && it.hosts.1 < lanes)
             .collect();
-        let mut moments: BTreeSet<u64> = [start, scene.end].into();
+        let mut moments: BTreeSet<u64> = [start, scene.end, end].into();
         moments.extend(messages.iter().flat_map(|it| [it.sent, it.at]));
         moments.extend(events.iter().map(|it| it.0));
         moments.extend(faults.iter().map(|(_, it)| it.at));
         moments.extend(bands.iter().flat_map(|it| [it.from, it.to]));
         let (mut y, mut before) = (40, start);
-        let places = moments.range(start..).map(|at| {
+        let places = moments.range(start..=end).map(|at| {
             // An instant is short, and a long time not much longer.
             let passed = (at - before) / 1_000;
             if *at > before {
@@ -288,7 +296,7 @@ impl<'a> Diagram<'a> {
     fn draw(&self) -> String {
         let lanes = self.scene.hosts.len().min(MOST_HOSTS);
         let width = FIRST_LANE + lanes * LANE;
-        let bottom = self.y(self.scene.end) + 16;
+        let bottom = self.places.last().map_or(40, |it| it.1) + 16;
         let height = bottom + 24;
         let mut svg = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \

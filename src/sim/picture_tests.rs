@@ -181,6 +181,7 @@ fn scene(messages: u64) -> Scene {
         recording,
         faults: vec![fault],
         end: end + 100,
+        last: end + 200,
     }
 }
 
