@@ -539,6 +539,9 @@ async fn run<F: Future, P: Fn() -> F>(
         }
     };
     if let Some(state) = state.upgrade() {
+        if matches!(exit, Exit::Returned(_)) {
+            state.check_leaks(host);
+        }
         state.stop(host, What::Ended);
     }
     slot.set(exit);

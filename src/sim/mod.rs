@@ -63,6 +63,10 @@
 //! * **Faults**: [`Sim::chaos`], [`Sim::cut`], [`Sim::hold`], [`Sim::reset`], [`Links::loss`], [`Host::kill`],
 //!   [`Host::power_off`], [`Host::restart`], [`Host::pause`].
 //!
+//! * **Checks**: [`Sim::always`], [`Sim::eventually`], [`Sim::sometimes`], [`Sim::history`] with
+//!   [`History::linearizable`], [`Sim::most_connects`], [`Sim::forbid_leaks`]; deadlocks, livelocks
+//!   and panics without being asked for.
+//!
 //! Not simulated are UDP and Unix sockets, other descriptors, and a second runtime: these say
 //! [`Unsupported`](std::io::ErrorKind::Unsupported). A simulated socket lends a placeholder where a
 //! descriptor is asked for (`AsFd` and the like), on which every operation fails. Files, signals,
@@ -318,6 +322,40 @@ impl Sim {
     /// ```
     pub fn limit(&self, limit: Duration) {
         self.state.set_limit(kernel::link::nanos(limit));
+    }
+
+    /// The run fails if a host begins more than `most` connections within a second of the world: a
+    /// retry storm, of clients without a back-off.
+    ///
+    /// ```
+    /// use polder::net::TcpStream;
+    ///
+    /// let report = polder::sim::run(1, |sim| async move {
+    ///     sim.most_connects(100);
+    ///     sim.host("server"); // It refuses, as nothing listens there.
+    ///     while TcpStream::connect("server:1").await.is_err() {}
+    /// });
+    /// assert!(report.failure.unwrap().contains("retry storm"));
+    /// ```
+    pub fn most_connects(&self, most: u32) {
+        with_kernel(|kernel| kernel.set_most_connects(most));
+    }
+
+    /// From now on the run fails if a process returns and leaves tasks or sockets behind: what its
+    /// future has spawned and not awaited, and did not close. (A process that is killed may.)
+    ///
+    /// ```
+    /// let report = polder::sim::run(1, |sim| async move {
+    ///     sim.forbid_leaks();
+    ///     let process = sim.host("host").start(|| async {
+    ///         polder::spawn(std::future::pending::<()>()).detach();
+    ///     });
+    ///     process.finished().await;
+    /// });
+    /// assert!(report.failure.unwrap().contains("leaves behind"));
+    /// ```
+    pub fn forbid_leaks(&self) {
+        self.state.forbid_leaks();
     }
 
     /// Sets after how many steps (tasks polled, events) without any time passing the run fails as a

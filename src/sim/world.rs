@@ -45,6 +45,8 @@ pub(super) struct State {
     quiet_since: Cell<Option<u64>>,
     limit: Cell<u64>,
     most_steps: Cell<u64>,
+    /// Whether a process may leave something behind.
+    forbids_leaks: Cell<bool>,
     choices: RefCell<Stream>,
     pub(super) chaos: RefCell<Plan>,
     /// Of each pair of types one.
@@ -121,6 +123,7 @@ impl State {
             quiet_since: Cell::new(None),
             limit: Cell::new(LONGEST),
             most_steps: Cell::new(MOST_STEPS),
+            forbids_leaks: Cell::new(false),
             choices: RefCell::new(Stream::new(seed, "test", 0, 0)),
             chaos: RefCell::new(Plan::new(seed)),
             histories: RefCell::default(),
@@ -213,6 +216,33 @@ impl State {
 
     pub(super) fn set_most_steps(&self, most: u64) {
         self.most_steps.set(most);
+    }
+
+    pub(super) fn forbid_leaks(&self) {
+        self.forbids_leaks.set(true);
+    }
+
+    /// A host's process has returned: nothing of it may be left but its main task, which runs.
+    pub(super) fn check_leaks(&self, host: usize) {
+        let process = self.hosts.borrow()[host].process;
+        let Some(process) = process.filter(|_| self.forbids_leaks.get()) else {
+            return;
+        };
+        let runtime = self.processes.borrow()[process].clone();
+        let sites = runtime.map_or(Vec::new(), |it| it.worker.other_sites());
+        let sockets = kernel(|kernel| kernel.describe_sockets(process));
+        if sites.is_empty() && sockets.is_empty() {
+            return;
+        }
+        let name = kernel(|kernel| kernel.host_name(host).to_owned());
+        let mut text = format!("the process of {name:?} has returned, and leaves behind");
+        for site in sites {
+            let _ = write!(text, "\n    a task, spawned at {site}");
+        }
+        for socket in sockets {
+            let _ = write!(text, "\n    a socket: {socket}");
+        }
+        self.fail(text);
     }
 
     pub(super) fn be_quiet(&self) {

@@ -1,6 +1,7 @@
 //! The rules of simulated worlds, and programs with planted bugs that they find.
 
 mod chaos;
+mod checks;
 mod determinism;
 #[cfg(target_os = "linux")]
 mod differential;

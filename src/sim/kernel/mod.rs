@@ -109,6 +109,8 @@ pub(crate) struct Kernel {
     has_diverged: bool,
     failure: Option<Failure>,
     tasks: u64,
+    /// How often a host may connect in a second.
+    most_connects: u32,
     foreign: Arc<AtomicBool>,
 }
 
@@ -119,12 +121,16 @@ pub(crate) struct Failure {
     /// What another run has in common with this one if it fails for the same reason: the check's
     /// name, or where a panic came from.
     pub(crate) cause: String,
+    /// When what is wrong happened, if that was found later.
+    pub(crate) at: Option<u64>,
 }
 
 struct HostState {
     name: String,
     is_up: bool,
     pauses: u32,
+    /// In which second it connected last, and how often in that.
+    connects: (u64, u32),
     next_port: u16,
     names: Stream,
     v4: Ipv4Addr,
@@ -257,6 +263,7 @@ pub(crate) fn begin(seed: u64, setup: Setup) -> World {
         has_diverged: false,
         failure: None,
         tasks: 1,
+        most_connects: u32::MAX,
         foreign: Arc::default(),
     };
     CLOCK.set(Some(kernel.base));
@@ -474,26 +481,26 @@ pub(crate) fn take_task_ids(count: u64) -> Option<u64> {
 
 /// The run has failed.
 pub(crate) fn fail(reason: impl FnOnce() -> String) {
-    fail_as(None, reason);
+    fail_as(None, None, reason);
 }
 
 /// The run has failed by a panic of this thread, the last one that there was.
 pub(crate) fn fail_by_panic(reason: impl FnOnce() -> String) {
     let site = PANIC.with(|it| it.try_borrow_mut().ok().and_then(|mut it| it.take()));
-    fail_as(site.map(|it| format!("a panic at {it}")), reason);
+    fail_as(site.map(|it| format!("a panic at {it}")), None, reason);
 }
 
-/// The run has failed, for a reason that says more than its cause.
-pub(crate) fn fail_because(cause: &str, reason: impl FnOnce() -> String) {
-    fail_as(Some(cause.to_owned()), reason);
+/// The run has failed, for a reason that says more than its cause, and by what happened then.
+pub(crate) fn fail_because(cause: &str, at: Option<u64>, reason: impl FnOnce() -> String) {
+    fail_as(Some(cause.to_owned()), at, reason);
 }
 
-fn fail_as(cause: Option<String>, reason: impl FnOnce() -> String) {
+fn fail_as(cause: Option<String>, at: Option<u64>, reason: impl FnOnce() -> String) {
     with(|kernel| {
         if kernel.failure.is_none() {
             let reason = reason();
             let cause = cause.unwrap_or_else(|| reason.clone());
-            kernel.failure = Some(Failure { reason, cause });
+            kernel.failure = Some(Failure { reason, cause, at });
         }
     });
 }
@@ -593,6 +600,7 @@ impl Kernel {
             name: name.to_owned(),
             is_up: true,
             pauses: 0,
+            connects: (0, 0),
             next_port: *PORTS.start(),
             names: Stream::new(self.seed, "names", index, 0),
             v4: Ipv4Addr::new(10, 0, high, low),
@@ -853,6 +861,27 @@ impl Kernel {
     pub(crate) fn be_calm(&mut self) {
         self.faults.turn_off();
         self.links.is_even = true;
+    }
+
+    pub(crate) fn set_most_connects(&mut self, most: u32) {
+        self.most_connects = most;
+    }
+
+    /// A host connects: too often, and the run fails.
+    fn count_connect(&mut self, host: usize) {
+        let second = self.now / 1_000_000_000;
+        let state = &mut self.hosts[host];
+        if state.connects.0 != second {
+            state.connects = (second, 0);
+        }
+        state.connects.1 += 1;
+        let most = self.most_connects;
+        if state.connects.1 > most && self.failure.is_none() {
+            let cause = format!("retry storm: {:?} connects too often", state.name);
+            let reason = format!("{cause}: more than {most} times within a second");
+            let at = None;
+            self.failure = Some(Failure { reason, cause, at });
+        }
     }
 
     pub(crate) fn host_of(&self, process: usize) -> usize {

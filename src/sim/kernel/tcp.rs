@@ -299,6 +299,7 @@ impl Kernel {
         self.connections.insert((host, local, peer), id);
         let port = peer.port();
         self.note(host, What::Connect { to, port });
+        self.count_connect(host);
         self.send_flags(id, Flags::Syn);
         self.start_timer(id);
         Ok(id)
