@@ -322,15 +322,17 @@ impl State {
                     (ways.iter()).for_each(|(from, to)| kernel.release(*from, *to));
                 }),
                 Some(Action::Resume(host)) => with_kernel(|kernel| kernel.pause(host, false)),
-                Some(Action::Restart(host, by)) => {
-                    // Unless the test has stopped it since, or started it.
-                    if self.hosts.borrow()[host].stopped_by == Some(by) {
-                        self.start_again(host);
-                    }
+                // Unless the test has stopped it since, or started it.
+                Some(Action::Restart(host, by)) if self.is_stopped_by(host, by) => {
+                    self.start_again(host);
                 }
-                None => {}
+                Some(Action::Restart(..)) | None => {}
             }
         }
+    }
+
+    fn is_stopped_by(&self, host: usize, by: u64) -> bool {
+        self.hosts.borrow()[host].stopped_by == Some(by)
     }
 
     /// A fault of a kind begins, and the next one is scheduled.

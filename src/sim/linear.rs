@@ -82,6 +82,9 @@ pub(super) struct Record<I, O> {
     pub(super) answered: Option<((u64, u64), O)>,
 }
 
+/// Some of a history's.
+type Records<'a, M> = Vec<&'a Record<<M as Model>::Input, <M as Model>::Output>>;
+
 /// The verdict, and when what cannot be explained was answered.
 pub(super) fn check<M: Model>(
     records: &[Record<M::Input, M::Output>],
@@ -95,7 +98,7 @@ fn check_within<M: Model>(
     model: &M,
     most: usize,
 ) -> (Verdict, Option<u64>) {
-    let mut partitions: BTreeMap<String, Vec<&Record<M::Input, M::Output>>> = BTreeMap::new();
+    let mut partitions: BTreeMap<String, Records<'_, M>> = BTreeMap::new();
     for record in records {
         let key = model.partition(&record.client, &record.input);
         partitions.entry(key).or_default().push(record);

@@ -82,8 +82,7 @@ fn a_seed_with_chaos_has_the_same_fingerprint_each_time() {
         return sim::check(10..200, chaotic);
     }
     let all = |seeds: std::ops::Range<u64>| -> Vec<u64> {
-        let run = |seed| sim::run(seed, chaotic);
-        let reports = seeds.map(|seed| run(seed));
+        let reports = seeds.map(|seed| sim::run(seed, chaotic));
         let fingerprint = |it: sim::Report| {
             assert_eq!(it.failure, None);
             it.fingerprint
