@@ -13,8 +13,8 @@
 //! **What happens when.** The kernel keeps the times ([`Kernel::schedule_chaos`]); the world's loop
 //! asks after each event what is due, and does it between two steps. A crash may wait for some
 //! steps of its process, so that it comes in the middle of what the process does at one moment.
-//! Every fault ends when the chaos does. [`Sim::quiesce`](super::Sim::quiesce) calls off all that is
-//! scheduled, ends included, since it heals everything itself.
+//! Every fault ends when the chaos does. [`Sim::quiesce`](super::Sim::quiesce) calls off all that
+//! is scheduled, ends included, since it heals everything itself.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -18,9 +18,9 @@ use std::hash::Hash;
 
 use super::kernel::trace::Seconds;
 
-/// So many states of a partition are remembered, some hundred megabytes where they are large. The
+/// So many states of a partition are remembered, tens of megabytes where they are small. The
 /// problem is NP-complete: beyond that nothing is decided.
-const MOST_STATES: usize = 500_000;
+const MOST_STATES: usize = 200_000;
 
 /// So many operations are drawn.
 const MOST_DRAWN: usize = 12;

@@ -60,8 +60,8 @@
 //!   resets, retransmission and its end. Segments take the [latency](Latency) of their link, and
 //!   may be lost, which delays the connection.
 //! * **Names**: of hosts.
-//! * **Faults**: [`Sim::chaos`], [`Sim::cut`], [`Sim::hold`], [`Sim::reset`], [`Links::loss`], [`Host::kill`],
-//!   [`Host::power_off`], [`Host::restart`], [`Host::pause`].
+//! * **Faults**: [`Sim::chaos`], [`Sim::cut`], [`Sim::hold`], [`Sim::reset`], [`Links::loss`],
+//!   [`Host::kill`], [`Host::power_off`], [`Host::restart`], [`Host::pause`].
 //!
 //! * **Checks**: [`Sim::always`], [`Sim::eventually`], [`Sim::sometimes`], [`Sim::history`] with
 //!   [`History::linearizable`], [`Sim::most_connects`], [`Sim::forbid_leaks`]; deadlocks, livelocks
@@ -289,8 +289,8 @@ impl Sim {
         self.state.eventually(check);
     }
 
-    /// The history of operations with these inputs and outputs. There is one for each pair of types,
-    /// and mostly they are inferred.
+    /// The history of operations with these inputs and outputs. There is one for each pair of
+    /// types, and mostly they are inferred.
     pub fn history<I: 'static, O: 'static>(&self) -> History<I, O> {
         History::of(&self.state)
     }

@@ -8,6 +8,7 @@ mod differential;
 mod example;
 mod failing;
 mod faults;
+mod history;
 mod planted;
 mod tcp;
 mod world;

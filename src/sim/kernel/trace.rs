@@ -105,8 +105,8 @@ impl What {
     }
 }
 
-/// How much a recording run keeps of either kind, the last of it: enough for a picture that somebody
-/// looks through, some megabytes.
+/// How much a recording run keeps of either kind, the last of it: enough for a picture that
+/// somebody looks through, some megabytes.
 const MOST_RECORDED: usize = 50_000;
 
 /// Something that was sent from one host to another.
