@@ -62,7 +62,6 @@
 //! * **Names**: of hosts.
 //! * **Faults**: [`Sim::chaos`], [`Sim::cut`], [`Sim::hold`], [`Sim::reset`], [`Links::loss`],
 //!   [`Host::kill`], [`Host::power_off`], [`Host::restart`], [`Host::pause`].
-//!
 //! * **Checks**: [`Sim::always`], [`Sim::eventually`], [`Sim::sometimes`], [`Sim::history`] with
 //!   [`History::linearizable`], [`Sim::most_connects`], [`Sim::forbid_leaks`]; deadlocks, livelocks
 //!   and panics without being asked for.

@@ -110,11 +110,13 @@ fn a_loss_that_is_certain_and_a_cut_by_hand_are_no_faults_by_chance() {
         sim.host("server").start(answer);
         sleep(ms(1)).await;
         sim.link("test", "server").loss(1.0);
-        let cut = sim.cut(&["test"], &["server"]);
         let limit = secs(20);
+        let lost = TcpStream::connect_timeout("server:1", limit).await;
+        sim.link("test", "server").loss(0.0);
+        let cut = sim.cut(&["test"], &["server"]);
         let late = TcpStream::connect_timeout("server:1", limit).await;
         drop(cut);
-        assert!(late.is_ok(), "nothing came through");
+        assert!(lost.is_ok() || late.is_ok(), "nothing came through");
     });
     let failure = report.failure.unwrap();
     assert!(failure.contains("nothing came through"), "{failure}");
@@ -257,4 +259,25 @@ fn every_seed_runs_twice_where_that_is_asked_for() {
         !passes && text.contains("seed 0x2: two runs of it differ"),
         "{text}"
     );
+}
+
+#[test]
+fn a_failure_for_another_reason_is_not_the_same() {
+    let name = "failing::a_failure_for_another_reason_is_not_the_same";
+    let test = |sim: Sim| async move {
+        no_delay(sim).await;
+        // Without a loss it fails too, here.
+        panic_on_purpose();
+    };
+    if is_inner() {
+        return sim::check(0..1, test);
+    }
+    let is_late = |seed: &u64| {
+        let failure = sim::run(*seed, test).failure.unwrap();
+        failure.contains("an answer is late")
+    };
+    let seed = (0..50).find(is_late).expect("a seed loses a segment");
+    let (passes, text) = in_a_process(name, &[("POLDER_SEED", &seed.to_string())]);
+    assert!(!passes && text.contains("an answer is late"), "{text}");
+    assert!(text.contains(" of them needed: loss of "), "{text}");
 }
