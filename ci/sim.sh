@@ -10,6 +10,9 @@ export POLDER_PLANTED_SEEDS=${1:-1000}
 # About ten seconds.
 export POLDER_SCRIPTS=${POLDER_SCRIPTS:-5000}
 timeout 900 cargo test --release --features sim --test sim -- --skip planted::
+# The example, by far more seeds than in the suite: in seconds, on one core.
+POLDER_SEEDS=10000 POLDER_SIM_JOBS=1 timeout 900 cargo test --release --features sim --test sim -- \
+    --exact example::no_increment_is_lost_or_applied_twice
 # How many seeds find each bug; all that was printed where one fails.
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT

@@ -112,9 +112,10 @@ impl Ids {
     fn renew(&self) {
         // A world counts its own, one at a time, so that each run has the same ones.
         #[cfg(feature = "sim")]
-        if let Some(first) = crate::sim::kernel::take_task_ids(1) {
-            self.last.set(first - 1);
-            self.end.set(first);
+        if crate::sim::kernel::is_here() {
+            let before = take(1);
+            self.last.set(before);
+            self.end.set(before + 1);
             return;
         }
         let before = take(BLOCK);
@@ -125,6 +126,10 @@ impl Ids {
 
 /// Takes so many ids. Returns the number before the first.
 fn take(count: u64) -> u64 {
+    #[cfg(feature = "sim")]
+    if let Some(first) = crate::sim::kernel::take_task_ids(count) {
+        return first - 1;
+    }
     NEXT.fetch_add(count, Ordering::Relaxed) - 1
 }
 

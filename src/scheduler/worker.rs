@@ -296,6 +296,16 @@ impl Worker {
         self.arm_descriptor();
     }
 
+    /// Where the tasks were spawned that there are beside the running one.
+    #[cfg(feature = "sim")]
+    pub(crate) fn other_sites(&self) -> Vec<&'static Location<'static>> {
+        let running = super::with_running(|meta| meta.id());
+        let all = self.local.owned.records().into_iter();
+        let all = all.chain(self.local.new_tasks());
+        let others = all.filter(|it| it.id != running);
+        others.map(|it| it.site).collect()
+    }
+
     /// Takes what there is, and runs one task.
     #[cfg(feature = "sim")]
     pub(crate) fn step(&self) {

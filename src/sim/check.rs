@@ -1,18 +1,24 @@
 //! [`check`] and [`run`]: worlds from seeds, on threads of their own, and what is said of them.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::future::Future;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::rc::Rc;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use super::Sim;
+use super::kernel::faults::{Id, Kept};
 use super::kernel::trace::{Comparison, Seconds};
-use super::kernel::{self};
+use super::kernel::{self, Setup};
+use super::left_out::LeftOut;
+use super::panics;
+use super::picture::{self, Scene};
+use super::shrink::shrink;
 use super::world::{State, kernel as with_kernel};
 use crate::task::panic_message;
 use crate::testing::Outcome;
@@ -31,10 +37,65 @@ pub struct Report {
     pub events: u64,
     /// What has failed, with the last events and what each host was doing.
     pub failure: Option<String>,
-    sometimes: Vec<(String, bool)>,
-    recorded: Vec<u64>,
-    has_diverged: bool,
+    pub(super) sometimes: Vec<(String, bool)>,
+    pub(super) recorded: Vec<u64>,
+    pub(super) has_diverged: bool,
+    /// The faults that there were: their numbers are their places, counted from one.
+    pub(super) faults: Vec<Id>,
+    pub(super) details: Option<Box<Details>>,
+    /// What a picture shows, of a recording run.
+    pub(super) scene: Option<Box<Scene>>,
 }
+
+/// What is said of a run that has failed, in its parts.
+#[derive(Clone, Debug)]
+pub(super) struct Details {
+    /// What is the same if another run fails for the same reason.
+    pub(super) cause: String,
+    /// The line that says what has failed, and when.
+    pub(super) head: String,
+    /// The faults, in words.
+    pub(super) faults: Vec<String>,
+    /// What chaos has drawn.
+    pub(super) drawn: String,
+    /// The last events, and what each host was doing.
+    pub(super) rest: String,
+}
+
+/// So many faults are told in a report.
+const MOST_TOLD: usize = 12;
+
+impl Details {
+    /// The report. `needed` are the places of the faults without which the run does not fail.
+    pub(super) fn text(&self, needed: Option<&[usize]>) -> String {
+        let count = self.faults.len();
+        let plural = if count == 1 { "" } else { "s" };
+        let told: Vec<&str> = match needed {
+            Some(needed) => (needed.iter().map(|it| self.faults[*it].as_str())).collect(),
+            None => self.faults.iter().map(String::as_str).collect(),
+        };
+        let mut text = self.head.clone();
+        let _ = match needed {
+            _ if count == 0 => Ok(()),
+            Some([]) => write!(text, "  {count} fault{plural}, none of them needed"),
+            Some(needed) => {
+                let needed = needed.len();
+                write!(text, "  {count} fault{plural}, {needed} of them needed: ")
+            }
+            None => write!(text, "  {count} fault{plural}: "),
+        };
+        text += &told[..told.len().min(MOST_TOLD)].join("; ");
+        let _ = match told.len().saturating_sub(MOST_TOLD) {
+            _ if count == 0 => Ok(()),
+            0 => writeln!(text),
+            more => writeln!(text, "; and {more} more"),
+        };
+        text + &self.drawn + &self.rest
+    }
+}
+
+/// Runs a test with a seed.
+pub(super) type Run<'a> = dyn Fn(u64, Setup) -> Report + Sync + 'a;
 
 /// Runs a test in a simulated world for each of `seeds`, and panics with a report if it fails for
 /// one of them.
@@ -44,12 +105,24 @@ pub struct Report {
 /// The first seed and one that fails run twice, and their fingerprints are compared: where they
 /// differ, the program does something that the seed does not decide.
 ///
+/// Each fault that happens by chance (of [`Sim::chaos`], and a segment that is lost by
+/// [`Links::loss`](super::Links::loss)) has a number. Of a failure those are told that it needs:
+/// the seed runs again, without some, up to 200 times or half a minute. The report has the last events,
+/// what each host was doing, the paths of a page with a diagram and of a trace for Perfetto (in
+/// `target/sim`), and how to see the failure again.
+///
+/// A panic hook is installed, once. It calls the one that was there, but for panics that are
+/// printed already, of runs that are repeated.
+///
 /// Environment variables:
 ///
 /// | variable | |
 /// |---|---|
 /// | `POLDER_SEED` | runs this seed only: decimal, or hexadecimal after `0x` |
+/// | `POLDER_SIM` | runs a seed, and leaves out the faults of these numbers: `0x1d3:-1,-2,-4..8` |
 /// | `POLDER_SEEDS` | runs so many seeds, from zero on |
+/// | `POLDER_SIM_CHECK` | if it is `1`, every seed runs twice, and not only the first one |
+/// | `POLDER_SEED_FROM` | the first seed; `random` for one that is another each time |
 /// | `POLDER_SIM_JOBS` | so many threads at once, instead of one for each core |
 ///
 /// ```
@@ -75,12 +148,28 @@ where
     F::Output: Outcome,
 {
     let site = Location::caller();
-    let one = number_from("POLDER_SEED");
-    let seeds: Vec<u64> = match (one, number_from("POLDER_SEEDS")) {
-        (Some(seed), _) => vec![seed],
-        (None, Some(count)) => (0..count).collect(),
-        (None, None) => seeds.into_iter().collect(),
+    panics::watch();
+    let run = |seed, setup| on_a_thread(seed, || in_world(seed, &test, site, setup));
+    check_with(seeds.into_iter().collect(), &run);
+}
+
+/// What [`check`] does, whatever the types of the test.
+fn check_with(seeds: Vec<u64>, run: &Run<'_>) {
+    let left_out = LeftOut::from_environment();
+    let one = left_out.as_ref().map(|it| it.seed);
+    let one = one.or_else(|| number_from("POLDER_SEED"));
+    let (count, from) = (number_from("POLDER_SEEDS"), first_seed());
+    let seeds: Vec<u64> = match (one, count, from) {
+        (Some(seed), _, _) => vec![seed],
+        (None, None, None) => seeds,
+        (None, count, from) => {
+            let count = count.unwrap_or(seeds.len() as u64);
+            (0..count)
+                .map(|it| from.unwrap_or(0).wrapping_add(it))
+                .collect()
+        }
     };
+    let kept = left_out.as_ref().map(|it| it.kept(run));
     let jobs = number_from("POLDER_SIM_JOBS").map(|it| it as usize);
     let cores = || thread::available_parallelism().map_or(1, usize::from);
     let jobs = jobs.unwrap_or_else(cores).clamp(1, seeds.len().max(1));
@@ -91,9 +180,11 @@ where
     });
     let lock = || work.lock().unwrap_or_else(PoisonError::into_inner);
     let first = seeds.first();
+    let checks_all = number_from("POLDER_SIM_CHECK").is_some_and(|it| it != 0);
     let serve = || {
         while let Some(&seed) = { lock().next() } {
-            let report = run_checked(seed, Some(&seed) == first, &test, site);
+            let runs_twice = checks_all || Some(&seed) == first;
+            let report = run_checked(seed, runs_twice, run, kept.as_ref());
             lock().add(report);
         }
     };
@@ -104,9 +195,8 @@ where
         serve();
     });
     let work = work.into_inner().unwrap_or_else(PoisonError::into_inner);
-    if let Some((seed, failure)) = work.failure {
-        let name = thread::current().name().unwrap_or_default().to_owned();
-        panic!("{failure}  replay: POLDER_SEED={seed:#x} cargo test {name}\n");
+    if let Some(report) = work.failure {
+        panic!("{}", explain(&report, run, left_out.as_ref()));
     }
     let never = work.sometimes.iter().find(|(_, was_true)| !**was_true);
     if let (Some((name, _)), None) = (never, one) {
@@ -115,9 +205,72 @@ where
     }
 }
 
+/// The whole report of a failure: with the faults that are needed, and how to see it again.
+fn explain(report: &Report, run: &Run<'_>, left_out: Option<&LeftOut>) -> String {
+    let seed = report.seed;
+    let name = thread::current().name().unwrap_or_default().to_owned();
+    // Where the user leaves out what he likes, the rest is needed.
+    let needed = match left_out {
+        None => shrink(report, run),
+        Some(_) => None,
+    };
+    let mut text = match &report.details {
+        Some(details) => details.text(needed.as_deref()),
+        None => report.failure.clone().unwrap_or_default(),
+    };
+    if report.details.is_some() {
+        text += &pictures(report, needed.as_deref(), run, left_out);
+    }
+    let variable = match left_out {
+        Some(left_out) => format!("POLDER_SIM={left_out}"),
+        None => format!("POLDER_SEED={seed:#x}"),
+    };
+    let _ = writeln!(text, "  replay: {variable} cargo test {name}");
+    if let Some(needed) = needed.filter(|it| it.len() < report.faults.len()) {
+        let kept = needed.iter().map(|it| report.faults[*it]).collect();
+        let left_out = LeftOut::but(seed, &report.faults, &kept);
+        let _ = writeln!(text, "  shrunk: POLDER_SIM={left_out} cargo test {name}");
+    }
+    text
+}
+
+/// Draws the run once more, without the faults that it does not need. Returns the lines that say
+/// where.
+fn pictures(
+    report: &Report,
+    needed: Option<&[usize]>,
+    run: &Run<'_>,
+    left_out: Option<&LeftOut>,
+) -> String {
+    let needed = needed.map(|it| it.iter().map(|it| report.faults[*it]).collect());
+    let kept = match left_out {
+        // Those that there were, and none else.
+        Some(_) => Some(report.faults.iter().copied().collect()),
+        None => needed.filter(|it: &BTreeSet<Id>| it.len() < report.faults.len()),
+    };
+    let setup = Setup {
+        kept: kept.map(Arc::new),
+        records: true,
+        is_quiet: true,
+        ..Setup::default()
+    };
+    let Some(scene) = run(report.seed, setup).scene else {
+        return String::new(); // It did not fail this time: then something else is wrong.
+    };
+    let name = thread::current().name().unwrap_or_default().to_owned();
+    match picture::write(&scene, &name) {
+        Ok((html, json)) => format!(
+            "  timeline: {}\n  Perfetto: {}\n",
+            html.display(),
+            json.display()
+        ),
+        Err(error) => format!("  timeline: it cannot be written: {error}\n"),
+    }
+}
+
 struct Work<'a> {
     left: std::slice::Iter<'a, u64>,
-    failure: Option<(u64, String)>,
+    failure: Option<Report>,
     sometimes: BTreeMap<String, bool>,
 }
 
@@ -130,14 +283,13 @@ impl<'a> Work<'a> {
     }
 
     /// Of several failures the one with the lowest seed counts, so that it is the same each time.
-    fn add(&mut self, report: Report) {
-        for (name, was_true) in report.sometimes {
+    fn add(&mut self, mut report: Report) {
+        for (name, was_true) in report.sometimes.drain(..) {
             *self.sometimes.entry(name).or_default() |= was_true;
         }
-        if let Some(failure) = report.failure {
-            if self.failure.as_ref().is_none_or(|it| report.seed < it.0) {
-                self.failure = Some((report.seed, failure));
-            }
+        let is_lower = (self.failure.as_ref()).is_none_or(|it| report.seed < it.seed);
+        if report.failure.is_some() && is_lower {
+            self.failure = Some(report);
         }
     }
 }
@@ -145,27 +297,25 @@ impl<'a> Work<'a> {
 /// Runs a seed; once more where it is the first one or has failed. Every first run is recorded, so
 /// that the second says where it differs. A failure of the first run is kept whatever the second
 /// does.
-fn run_checked<T, F>(
-    seed: u64,
-    is_first: bool,
-    test: &T,
-    site: &'static Location<'static>,
-) -> Report
-where
-    T: Fn(Sim) -> F + Sync,
-    F: Future + 'static,
-    F::Output: Outcome,
-{
-    let run = |comparison| on_a_thread(seed, || in_world(seed, test, site, comparison));
+fn run_checked(seed: u64, runs_twice: bool, run: &Run<'_>, kept: Option<&Kept>) -> Report {
+    let run = |comparison| {
+        let setup = Setup {
+            comparison,
+            kept: kept.cloned(),
+            ..Setup::default()
+        };
+        run(seed, setup)
+    };
     let mut first = run(Comparison::Record(Vec::new()));
     let recorded = std::mem::take(&mut first.recorded);
-    if !is_first && first.failure.is_none() {
+    if !runs_twice && first.failure.is_none() {
         return first;
     }
     let second = run(Comparison::Compare(recorded));
     let is_same = second.fingerprint == first.fingerprint && second.failure == first.failure;
     if second.has_diverged || !is_same {
         first.failure = Some(diverged(&first, &second));
+        first.details = None; // Of what is not the same each time nothing more can be said.
     }
     first
 }
@@ -210,7 +360,8 @@ where
     F::Output: Outcome,
 {
     let site = Location::caller();
-    on_a_thread(seed, || in_world(seed, &test, site, Comparison::None))
+    panics::watch();
+    on_a_thread(seed, || in_world(seed, &test, site, Setup::default()))
 }
 
 /// A thread for each world: what a program keeps in thread-locals is new each time.
@@ -227,12 +378,7 @@ fn on_a_thread(seed: u64, run: impl FnOnce() -> Report + Send) -> Report {
     })
 }
 
-fn in_world<T, F>(
-    seed: u64,
-    test: &T,
-    site: &'static Location<'static>,
-    comparison: Comparison,
-) -> Report
+fn in_world<T, F>(seed: u64, test: &T, site: &'static Location<'static>, setup: Setup) -> Report
 where
     T: Fn(Sim) -> F + Sync,
     F: Future + 'static,
@@ -245,7 +391,8 @@ where
             self.0.end();
         }
     }
-    let world = kernel::begin(seed, comparison);
+    panics::be_quiet(setup.is_quiet);
+    let world = kernel::begin(seed, setup);
     let state = State::new(seed);
     let end = End(state.clone());
     let sim = Sim::new(state.clone());
@@ -262,7 +409,7 @@ where
                 if let Err(panic) = result.await {
                     let words = panic_message(&*panic).to_owned();
                     std::mem::forget(panic); // Its destructor may panic too.
-                    kernel::fail(|| format!("the test panicked: {words}"));
+                    kernel::fail_by_panic(|| format!("the test panicked: {words}"));
                 }
                 is_done.set(true);
             };
@@ -275,50 +422,109 @@ where
     if let Err(panic) = driven {
         let words = panic_message(&*panic).to_owned();
         std::mem::forget(panic);
-        kernel::fail(|| format!("the test panicked: {words}"));
+        kernel::fail_by_panic(|| format!("the test panicked: {words}"));
     }
-    let mut report = with_kernel(|kernel| Report {
-        seed,
-        fingerprint: kernel.trace.fingerprint(),
-        time: Duration::from_nanos(kernel.now()),
-        events: kernel.trace.events,
-        failure: kernel.failure().cloned(),
-        sometimes: Vec::new(),
-        recorded: kernel.trace.take_recorded(),
-        has_diverged: kernel.has_diverged(),
-    });
-    let sometimes = state.sometimes.borrow();
-    report.sometimes = (sometimes.iter().map(|it| (it.name.clone(), it.was_true))).collect();
-    drop(sometimes);
-    if report.failure.is_some() || report.has_diverged {
-        report.failure = Some(describe(&report, &state));
-    }
+    let report = report(seed, &state);
     drop(end);
     drop(state);
     drop(world);
     report
 }
 
-fn describe(report: &Report, state: &State) -> String {
+/// What is said of the world that this thread is in.
+fn report(seed: u64, state: &State) -> Report {
+    let sometimes = state.sometimes.borrow();
+    let mut report = with_kernel(|kernel| Report {
+        seed,
+        fingerprint: kernel.trace.fingerprint(),
+        time: Duration::from_nanos(kernel.now()),
+        events: kernel.trace.events,
+        failure: None,
+        sometimes: (sometimes.iter().map(|it| (it.name.clone(), it.was_true))).collect(),
+        recorded: kernel.trace.take_recorded(),
+        has_diverged: kernel.has_diverged(),
+        faults: kernel.faults.list().iter().map(|it| it.id).collect(),
+        details: None,
+        scene: None,
+    });
+    drop(sometimes);
+    let failure = with_kernel(|kernel| kernel.failure().cloned());
+    if failure.is_some() || report.has_diverged {
+        let details = describe(&report, failure, state);
+        report.failure = Some(details.text(None));
+        report.scene = scene(&details.head);
+        report.details = Some(Box::new(details));
+    }
+    report
+}
+
+/// What a picture shows of the world that this thread is in, if the run is recorded.
+fn scene(head: &str) -> Option<Box<Scene>> {
+    with_kernel(|kernel| {
+        let recording = kernel.trace.take_recording()?;
+        Some(Box::new(Scene {
+            head: head.to_owned(),
+            hosts: (0..kernel.hosts())
+                .map(|it| kernel.host_name(it).to_owned())
+                .collect(),
+            recording: *recording,
+            faults: kernel.faults.list().to_vec(),
+            end: kernel
+                .failure()
+                .and_then(|it| it.at)
+                .unwrap_or(kernel.now()),
+            last: kernel.now(),
+        }))
+    })
+}
+
+fn describe(report: &Report, failure: Option<kernel::Failure>, state: &State) -> Details {
     let at = Seconds(nanos(report.time));
-    let reason = report.failure.as_deref().unwrap_or("other than before");
-    let events = with_kernel(|kernel| kernel.trace.last_events(|it| kernel.host_name(it)));
+    let (reason, cause) = match failure {
+        Some(failure) => (failure.reason, failure.cause),
+        None => ("other than before".into(), String::new()),
+    };
     let hosts = state.describe();
-    format!(
-        "seed {:#x} failed at {at}: {reason}\n  the last events:\n{events}  the hosts:\n{hosts}",
-        report.seed
-    )
+    with_kernel(|kernel| {
+        let name = |host| kernel.host_name(host);
+        let faults = kernel.faults.list().iter();
+        let events = kernel.trace.last_events(name);
+        Details {
+            cause,
+            head: format!("seed {:#x} failed at {at}: {reason}\n", report.seed),
+            drawn: state.chaos.borrow().drawn.clone(),
+            faults: faults.map(|it| it.describe(name)).collect(),
+            rest: format!("  the last events:\n{events}  the hosts:\n{hosts}"),
+        }
+    })
+}
+
+/// Where `POLDER_SEED_FROM` says that the seeds begin.
+fn first_seed() -> Option<u64> {
+    let variable = "POLDER_SEED_FROM";
+    if std::env::var(variable).is_ok_and(|it| it == "random") {
+        // The keys of a map are the only chance that the standard library offers. Seeds of 48 bits
+        // are long enough, and none of the calm ones.
+        return Some((RandomState::new().build_hasher().finish() >> 16).max(10));
+    }
+    number_from(variable)
 }
 
 /// A number from the environment.
-fn number_from(variable: &str) -> Option<u64> {
+pub(super) fn number_from(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;
-    let number = match text.strip_prefix("0x") {
-        Some(digits) => u64::from_str_radix(digits, 16),
-        None => text.parse(),
-    };
-    match number {
-        Ok(number) => Some(number),
-        Err(_) => panic!("polder::sim: {variable} is not a number: {text:?}"),
+    let number = parse(&text);
+    assert!(
+        number.is_some(),
+        "polder::sim: {variable} is not a number: {text:?}"
+    );
+    number
+}
+
+/// A number: decimal, or hexadecimal after `0x`.
+pub(super) fn parse(text: &str) -> Option<u64> {
+    match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
     }
 }

@@ -172,12 +172,11 @@ impl Host {
     #[track_caller]
     pub fn power_off(&self) {
         self.end(What::PoweredOff, Ending::PoweredOff);
-        with_kernel(|kernel| kernel.power_off(self.index));
     }
 
     /// The test's process drives the others: without it nothing would ever end.
     #[track_caller]
-    fn assert_not_the_test(&self) {
+    pub(super) fn assert_not_the_test(&self) {
         assert!(
             self.index != TEST,
             "polder::sim: the host {:?} runs the test itself: it cannot be stopped",
@@ -188,15 +187,7 @@ impl Host {
     #[track_caller]
     fn end(&self, what: What, ending: Ending) {
         self.assert_not_the_test();
-        let hosts = self.state.hosts.borrow();
-        let slot = &hosts[self.index];
-        let end = slot.start.as_ref().map(|(_, end)| end.clone());
-        let end = end.filter(|_| slot.process.is_some());
-        drop(hosts);
-        self.state.stop(self.index, what);
-        if let Some(end) = end {
-            end(ending);
-        }
+        self.state.end_process(self.index, what, ending);
     }
 
     /// Starts the program again that was started last; kills the process first if one runs.
@@ -218,14 +209,11 @@ impl Host {
     #[track_caller]
     pub fn restart(&self) {
         self.kill();
-        let hosts = self.state.hosts.borrow();
-        let start = hosts[self.index].start.as_ref();
-        let start = start.map(|(start, _)| start.clone());
-        drop(hosts);
-        match start {
-            Some(start) => start(),
-            None => panic!("polder::sim: nothing was started on {:?}", self.name()),
-        }
+        assert!(
+            self.state.start_again(self.index),
+            "polder::sim: nothing was started on {:?}",
+            self.name()
+        );
     }
 
     /// Stops the process without ending it, as SIGSTOP does, until the result is dropped. The
@@ -546,11 +534,14 @@ async fn run<F: Future, P: Fn() -> F>(
             let words = panic_message(&*panic).to_owned();
             std::mem::forget(panic); // Its destructor may panic too.
             let name = with_kernel(|kernel| kernel.host_name(host).to_owned());
-            kernel::fail(|| format!("the process of {name:?} panicked: {words}"));
+            kernel::fail_by_panic(|| format!("the process of {name:?} panicked: {words}"));
             Exit::Panicked
         }
     };
     if let Some(state) = state.upgrade() {
+        if matches!(exit, Exit::Returned(_)) {
+            state.check_leaks(host);
+        }
         state.stop(host, What::Ended);
     }
     slot.set(exit);

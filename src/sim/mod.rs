@@ -60,8 +60,11 @@
 //!   resets, retransmission and its end. Segments take the [latency](Latency) of their link, and
 //!   may be lost, which delays the connection.
 //! * **Names**: of hosts.
-//! * **Faults**: [`Sim::cut`], [`Sim::hold`], [`Sim::reset`], [`Links::loss`], [`Host::kill`],
-//!   [`Host::power_off`], [`Host::restart`], [`Host::pause`].
+//! * **Faults**: [`Sim::chaos`], [`Sim::cut`], [`Sim::hold`], [`Sim::reset`], [`Links::loss`],
+//!   [`Host::kill`], [`Host::power_off`], [`Host::restart`], [`Host::pause`].
+//! * **Checks**: [`Sim::always`], [`Sim::eventually`], [`Sim::sometimes`], [`Sim::history`] with
+//!   [`History::linearizable`], [`Sim::most_connects`], [`Sim::forbid_leaks`]; deadlocks, livelocks
+//!   and panics without being asked for.
 //!
 //! Not simulated are UDP and Unix sockets, other descriptors, and a second runtime: these say
 //! [`Unsupported`](std::io::ErrorKind::Unsupported). A simulated socket lends a placeholder where a
@@ -69,10 +72,17 @@
 //! threads of the program's own and processes are the system's.
 //! `docs/SIMULATION.md` in the repository says more.
 
+mod chaos;
 mod check;
+mod history;
 mod host;
 pub(crate) mod kernel;
+mod left_out;
+mod linear;
 mod links;
+mod panics;
+mod picture;
+mod shrink;
 mod world;
 
 use std::fmt;
@@ -82,9 +92,12 @@ use std::time::Duration;
 use crate::time::{Sleep, sleep};
 use world::{Check, State, kernel as with_kernel};
 
+pub use chaos::Chaos;
 pub use check::{Report, check, run};
+pub use history::{History, Invocation, Operation};
 pub use host::{Exit, Finished, Host, Pause, Process};
 pub use kernel::link::Latency;
+pub use linear::{Model, Verdict};
 pub use links::{Cut, Hold, Links};
 
 /// A world, as the test sees it: of [`check`]. Clones are the same world.
@@ -182,6 +195,11 @@ impl Sim {
         with_kernel(|kernel| kernel.reset_between(a, b));
     }
 
+    /// Harm by chance, drawn anew for each seed, from now on for so long: see [`Chaos`].
+    pub fn chaos(&self, duration: Duration) -> Chaos {
+        Chaos::new(self.state.clone(), kernel::link::nanos(duration))
+    }
+
     /// Sleeps, by the world's clock: [`time::sleep`](crate::time::sleep) within the test does the
     /// same.
     pub fn sleep(&self, duration: Duration) -> Sleep {
@@ -270,9 +288,17 @@ impl Sim {
         self.state.eventually(check);
     }
 
-    /// Ends all faults: cuts and holds are healed, nothing is lost any more, paused processes go
-    /// on, and what was killed or powered off is restarted. From here on progress is owed.
+    /// The history of operations with these inputs and outputs. There is one for each pair of
+    /// types, and mostly they are inferred.
+    pub fn history<I: 'static, O: 'static>(&self) -> History<I, O> {
+        History::of(&self.state)
+    }
+
+    /// Ends all faults, [`chaos`](Self::chaos) too: cuts and holds are healed, nothing is lost any
+    /// more, paused processes go on, and what was killed or powered off is restarted. From here on
+    /// progress is owed.
     pub fn quiesce(&self) {
+        self.state.end_chaos();
         with_kernel(|kernel| {
             kernel.heal_all();
             kernel.change_links(None, |it| it.loss = Default::default());
@@ -295,6 +321,40 @@ impl Sim {
     /// ```
     pub fn limit(&self, limit: Duration) {
         self.state.set_limit(kernel::link::nanos(limit));
+    }
+
+    /// The run fails if a host begins more than `most` connections within a second of the world: a
+    /// retry storm, of clients without a back-off.
+    ///
+    /// ```
+    /// use polder::net::TcpStream;
+    ///
+    /// let report = polder::sim::run(1, |sim| async move {
+    ///     sim.most_connects(100);
+    ///     sim.host("server"); // It refuses, as nothing listens there.
+    ///     while TcpStream::connect("server:1").await.is_err() {}
+    /// });
+    /// assert!(report.failure.unwrap().contains("retry storm"));
+    /// ```
+    pub fn most_connects(&self, most: u32) {
+        with_kernel(|kernel| kernel.set_most_connects(most));
+    }
+
+    /// From now on the run fails if a process returns and leaves tasks or sockets behind: what its
+    /// future has spawned and not awaited, and did not close. (A process that is killed may.)
+    ///
+    /// ```
+    /// let report = polder::sim::run(1, |sim| async move {
+    ///     sim.forbid_leaks();
+    ///     let process = sim.host("host").start(|| async {
+    ///         polder::spawn(std::future::pending::<()>()).detach();
+    ///     });
+    ///     process.finished().await;
+    /// });
+    /// assert!(report.failure.unwrap().contains("leaves behind"));
+    /// ```
+    pub fn forbid_leaks(&self) {
+        self.state.forbid_leaks();
     }
 
     /// Sets after how many steps (tasks polled, events) without any time passing the run fails as a

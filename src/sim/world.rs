@@ -12,10 +12,12 @@
 //! dropped between two steps, since that runs destructors, and may not happen within one of its own
 //! tasks.
 
+use std::any::Any;
 use std::cell::{Cell, RefCell};
-use std::fmt::Write;
+use std::fmt::{self, Write};
 use std::rc::Rc;
 
+use super::chaos::Plan;
 use super::kernel::choice::Stream;
 use super::kernel::trace::{Seconds, What};
 use super::kernel::{self, Kernel};
@@ -43,7 +45,12 @@ pub(super) struct State {
     quiet_since: Cell<Option<u64>>,
     limit: Cell<u64>,
     most_steps: Cell<u64>,
+    /// Whether a process may leave something behind.
+    forbids_leaks: Cell<bool>,
     choices: RefCell<Stream>,
+    pub(super) chaos: RefCell<Plan>,
+    /// Of each pair of types one.
+    pub(super) histories: RefCell<Vec<Box<dyn Any>>>,
 }
 
 /// Starts a process, again and again.
@@ -64,6 +71,8 @@ pub(super) struct HostSlot {
     pub(super) start: Option<(Start, End)>,
     /// The last process was killed, or powered off.
     was_stopped: bool,
+    /// By which fault of chaos: what the test itself has stopped, or started since, is the test's.
+    pub(super) stopped_by: Option<u64>,
     /// What the last process has returned, if that was an error.
     pub(super) error: Option<String>,
 }
@@ -114,7 +123,10 @@ impl State {
             quiet_since: Cell::new(None),
             limit: Cell::new(LONGEST),
             most_steps: Cell::new(MOST_STEPS),
+            forbids_leaks: Cell::new(false),
             choices: RefCell::new(Stream::new(seed, "test", 0, 0)),
+            chaos: RefCell::new(Plan::new(seed)),
+            histories: RefCell::default(),
         })
     }
 
@@ -135,6 +147,7 @@ impl State {
         self.processes.borrow_mut().push(Some(runtime.clone()));
         let slot = &mut self.hosts.borrow_mut()[host];
         (slot.process, slot.was_stopped, slot.error) = (Some(process), false, None);
+        slot.stopped_by = None;
         runtime
     }
 
@@ -146,6 +159,35 @@ impl State {
             kernel(|kernel| kernel.stop(process, what));
             self.ended.borrow_mut().push(process);
         }
+    }
+
+    /// Kills the process of a host, or takes its power, and tells who waits for its end.
+    pub(super) fn end_process(&self, host: usize, what: What, ending: Ending) {
+        let mut hosts = self.hosts.borrow_mut();
+        let slot = &mut hosts[host];
+        slot.stopped_by = None;
+        let end = slot.start.as_ref().map(|(_, end)| end.clone());
+        let end = end.filter(|_| slot.process.is_some());
+        drop(hosts);
+        self.stop(host, what);
+        if let Some(end) = end {
+            end(ending);
+        }
+        if what == What::PoweredOff {
+            kernel(|kernel| kernel.power_off(host));
+        }
+    }
+
+    /// Starts the program again that was started last on a host. Returns `false` if none was.
+    pub(super) fn start_again(&self, host: usize) -> bool {
+        let start = self.hosts.borrow()[host]
+            .start
+            .as_ref()
+            .map(|it| it.0.clone());
+        if let Some(start) = &start {
+            start();
+        }
+        start.is_some()
     }
 
     /// Starts again what was killed or powered off, and has not returned.
@@ -174,6 +216,33 @@ impl State {
 
     pub(super) fn set_most_steps(&self, most: u64) {
         self.most_steps.set(most);
+    }
+
+    pub(super) fn forbid_leaks(&self) {
+        self.forbids_leaks.set(true);
+    }
+
+    /// A host's process has returned: nothing of it may be left but its main task, which runs.
+    pub(super) fn check_leaks(&self, host: usize) {
+        let process = self.hosts.borrow()[host].process;
+        let Some(process) = process.filter(|_| self.forbids_leaks.get()) else {
+            return;
+        };
+        let runtime = self.processes.borrow()[process].clone();
+        let sites = runtime.map_or(Vec::new(), |it| it.worker.other_sites());
+        let sockets = kernel(|kernel| kernel.describe_sockets(process));
+        if sites.is_empty() && sockets.is_empty() {
+            return;
+        }
+        let name = kernel(|kernel| kernel.host_name(host).to_owned());
+        let mut text = format!("the process of {name:?} has returned, and leaves behind");
+        for site in sites {
+            let _ = write!(text, "\n    a task, spawned at {site}");
+        }
+        for socket in sockets {
+            let _ = write!(text, "\n    a socket: {socket}");
+        }
+        self.fail(text);
     }
 
     pub(super) fn be_quiet(&self) {
@@ -239,6 +308,7 @@ impl State {
             runtime.worker.step();
             kernel(|kernel| kernel.set_current(None));
         }
+        self.chaos_after_step(process);
         self.drop_ended();
     }
 
@@ -286,6 +356,7 @@ impl State {
             return false;
         }
         kernel(Kernel::advance);
+        self.chaos_is_due();
         true
     }
 
@@ -371,5 +442,12 @@ impl State {
         }
         drop((self.always.take(), self.eventually.take()));
         drop((self.sometimes.take(), self.hosts.take()));
+        drop(self.histories.take());
+    }
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("State").finish_non_exhaustive()
     }
 }

@@ -62,6 +62,36 @@ fn fingerprints(seeds: std::ops::Range<u64>) -> Vec<u64> {
         .collect()
 }
 
+#[test]
+fn a_seed_with_chaos_has_the_same_fingerprint_each_time() {
+    let chaotic = |sim: Sim| async move {
+        let hosts = ["server", "client-0", "client-1", "client-2"].map(|name| sim.host(name));
+        let [server, one, two, three] = &hosts;
+        sim.chaos(secs(2))
+            .cuts()
+            .holds()
+            .resets()
+            .pauses()
+            .loss()
+            .crashes(&[server, one, two, three]);
+        busy(sim.clone()).await;
+        sim.quiesce();
+        sleep(secs(1)).await;
+    };
+    if std::env::var_os("DBG").is_some() {
+        return sim::check(10..200, chaotic);
+    }
+    let all = |seeds: std::ops::Range<u64>| -> Vec<u64> {
+        let reports = seeds.map(|seed| sim::run(seed, chaotic));
+        let fingerprint = |it: sim::Report| {
+            assert_eq!(it.failure, None);
+            it.fingerprint
+        };
+        reports.map(fingerprint).collect()
+    };
+    assert_eq!(all(0..40), all(0..40));
+}
+
 /// What `fingerprints` said when this was written: other builds and platforms must say the same. A
 /// change of the world, or of what the runtime does when, writes them anew.
 const KNOWN: [u64; 3] = [

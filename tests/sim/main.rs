@@ -1,9 +1,14 @@
 //! The rules of simulated worlds, and programs with planted bugs that they find.
 
+mod chaos;
+mod checks;
 mod determinism;
 #[cfg(target_os = "linux")]
 mod differential;
+mod example;
+mod failing;
 mod faults;
+mod history;
 mod planted;
 mod tcp;
 mod world;

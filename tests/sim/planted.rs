@@ -15,6 +15,8 @@ mod lost_update;
 mod no_timeout;
 #[path = "../planted/select_loses_bytes.rs"]
 mod select_loses_bytes;
+#[path = "../planted/stale_replica.rs"]
+mod stale_replica;
 
 use polder::sim::{self, Sim};
 

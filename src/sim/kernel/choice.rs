@@ -13,7 +13,7 @@ pub(crate) struct Stream([u64; 4]);
 const CERTAIN: u64 = 1 << 53;
 
 /// A probability, in parts of 2^53.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub(crate) struct Probability(u64);
 
 impl Probability {
@@ -21,6 +21,15 @@ impl Probability {
     pub(crate) fn new(value: f64) -> Option<Probability> {
         // Exact: a multiplication by a power of two. The conversion rounds toward zero everywhere.
         ((0.0..=1.0).contains(&value)).then_some(Probability((value * CERTAIN as f64) as u64))
+    }
+
+    /// So many parts of ten thousand.
+    pub(crate) fn of_ten_thousand(parts: u16) -> Probability {
+        Probability(CERTAIN / 10_000 * u64::from(parts.min(10_000)))
+    }
+
+    pub(crate) fn is_certain(self) -> bool {
+        self.0 == CERTAIN
     }
 }
 

@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::choice::{Probability, Stream};
+use super::faults::{Fault, Faults, Kind};
 use super::tcp::Segment;
 
 /// How long a segment takes from one host to another.
@@ -46,6 +47,10 @@ impl Latency {
     fn draw(self, stream: &mut Stream) -> u64 {
         self.least + stream.below(self.span)
     }
+
+    fn mean(self) -> u64 {
+        self.least + self.span / 2
+    }
 }
 
 pub(crate) fn nanos(duration: Duration) -> u64 {
@@ -72,6 +77,10 @@ pub(crate) struct Settings {
 pub(super) struct Links {
     seed: u64,
     default: Settings,
+    /// The loss by chaos, where that of the link is smaller.
+    pub(super) loss: Probability,
+    /// Each segment takes the mean of its link's latency.
+    pub(super) is_even: bool,
     /// By where they begin and end.
     links: BTreeMap<(usize, usize), Link>,
 }
@@ -79,6 +88,8 @@ pub(super) struct Links {
 #[derive(Debug)]
 pub(super) struct Link {
     stream: Stream,
+    /// How many segments were sent.
+    sent: u64,
     settings: Settings,
     /// How many cuts and holds there are.
     pub(super) cuts: u32,
@@ -95,6 +106,8 @@ impl Links {
                 latency: DEFAULT_LATENCY,
                 loss: Probability::default(),
             },
+            loss: Probability::default(),
+            is_even: false,
             links: BTreeMap::new(),
         }
     }
@@ -103,6 +116,7 @@ impl Links {
         let (seed, settings) = (self.seed, self.default);
         self.links.entry((from, to)).or_insert_with(|| Link {
             stream: Stream::new(seed, "link", from, to),
+            sent: 0,
             settings,
             cuts: 0,
             holds: 0,
@@ -124,14 +138,33 @@ impl Links {
     /// What becomes of a segment that is sent now: how long it takes, or `None` if it is lost. Each
     /// takes two numbers of the link's stream, whatever the settings: so a loss that is left out
     /// shifts nothing.
-    pub(super) fn send(&mut self, from: usize, to: usize) -> Option<u64> {
+    pub(super) fn send(
+        &mut self,
+        (from, to): (usize, usize),
+        now: u64,
+        faults: &mut Faults,
+    ) -> Option<u64> {
         if from == to {
             return Some(LOOPBACK);
         }
+        let (loss_by_chaos, is_even) = (self.loss, self.is_even);
         let link = self.get(from, to);
-        let latency = link.settings.latency.draw(&mut link.stream);
-        let is_lost = link.stream.happens(link.settings.loss);
-        (!is_lost && link.cuts == 0).then_some(latency)
+        link.sent += 1;
+        let drawn = link.settings.latency.draw(&mut link.stream);
+        let latency = match is_even {
+            true => link.settings.latency.mean(),
+            false => drawn,
+        };
+        let loss = link.settings.loss.max(loss_by_chaos);
+        let is_lost = link.stream.happens(loss);
+        if link.cuts > 0 {
+            return None;
+        }
+        let id = (Kind::Loss, from as u32, to as u32, link.sent);
+        let fault = || Fault::new(id, now, vec![from], vec![to]);
+        // What is certain is no choice.
+        let is_lost = is_lost && (loss.is_certain() || faults.allow(id, fault));
+        (!is_lost).then_some(latency)
     }
 
     pub(super) fn all(&mut self) -> impl Iterator<Item = (&(usize, usize), &mut Link)> {

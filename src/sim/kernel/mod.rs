@@ -10,6 +10,7 @@
 //! without its world it finds nobody, and says so.
 
 pub(crate) mod choice;
+pub(crate) mod faults;
 pub(crate) mod link;
 mod tcp;
 pub(crate) mod trace;
@@ -26,6 +27,7 @@ use std::time::{Duration, Instant};
 
 use crate::sys::{AsDescriptor, BorrowedDescriptor, OwnedDescriptor};
 use choice::Stream;
+use faults::{Faults, Kept};
 use link::Links;
 pub(crate) use tcp::{CLOSED, ERROR, READABLE, WRITABLE};
 use tcp::{Segment, State, Tcp};
@@ -97,18 +99,38 @@ pub(crate) struct Kernel {
     listeners: BTreeMap<(usize, u16), Vec<u32>>,
     ended: VecDeque<(u64, u32)>,
     links: Links,
+    pub(crate) faults: Faults,
+    /// What the world's chaos is to do at a time that has come, by its number.
+    due: VecDeque<u64>,
+    /// Chaos of a lower number has been called off.
+    first_chaos: u64,
     schedule: Stream,
     pub(crate) trace: Trace,
     has_diverged: bool,
-    failure: Option<String>,
+    failure: Option<Failure>,
     tasks: u64,
+    /// How often a host may connect in a second.
+    most_connects: u32,
     foreign: Arc<AtomicBool>,
+}
+
+/// Why a run has failed.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    pub(crate) reason: String,
+    /// What another run has in common with this one if it fails for the same reason: the check's
+    /// name, or where a panic came from.
+    pub(crate) cause: String,
+    /// When what is wrong happened, if that was found later.
+    pub(crate) at: Option<u64>,
 }
 
 struct HostState {
     name: String,
     is_up: bool,
     pauses: u32,
+    /// In which second it connected last, and how often in that.
+    connects: (u64, u32),
     next_port: u16,
     names: Stream,
     v4: Ipv4Addr,
@@ -141,6 +163,8 @@ enum Event {
     Segment(Segment),
     Retransmit(u32, u64),
     Deadline(usize, u64),
+    /// Something of that number that the world's chaos is to do.
+    Chaos(u64),
 }
 
 struct Entry {
@@ -174,6 +198,8 @@ thread_local! {
     /// load.
     static CLOCK: Cell<Option<Instant>> = const { Cell::new(None) };
     static KERNEL: RefCell<Option<Box<Kernel>>> = const { RefCell::new(None) };
+    /// Where this thread's last panic came from.
+    static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
 /// The time of this thread's world, if it is in one.
@@ -194,8 +220,20 @@ pub(crate) fn with<R>(f: impl FnOnce(&mut Kernel) -> R) -> Option<R> {
     KERNEL.try_with(with).ok().flatten()
 }
 
+/// How a world is run.
+#[derive(Default)]
+pub(crate) struct Setup {
+    pub(crate) comparison: Comparison,
+    /// The faults that may happen, where others are left out.
+    pub(crate) kept: Option<Kept>,
+    /// More is kept of what happens, for a picture.
+    pub(crate) records: bool,
+    /// A panic is not printed: the same one was before.
+    pub(crate) is_quiet: bool,
+}
+
 /// Begins a world on this thread. It ends when the result is dropped.
-pub(crate) fn begin(seed: u64, comparison: Comparison) -> World {
+pub(crate) fn begin(seed: u64, setup: Setup) -> World {
     static WORLDS: AtomicU32 = AtomicU32::new(0);
     assert!(!is_here(), "polder::sim: this thread is in a world already");
     let kernel = Kernel {
@@ -217,11 +255,15 @@ pub(crate) fn begin(seed: u64, comparison: Comparison) -> World {
         listeners: BTreeMap::new(),
         ended: VecDeque::new(),
         links: Links::new(seed),
+        faults: Faults::new(setup.kept),
+        due: VecDeque::new(),
+        first_chaos: 0,
         schedule: Stream::new(seed, "process", 0, 0),
-        trace: Trace::new(comparison),
+        trace: Trace::new(setup.comparison, setup.records),
         has_diverged: false,
         failure: None,
         tasks: 1,
+        most_connects: u32::MAX,
         foreign: Arc::default(),
     };
     CLOCK.set(Some(kernel.base));
@@ -439,11 +481,39 @@ pub(crate) fn take_task_ids(count: u64) -> Option<u64> {
 
 /// The run has failed.
 pub(crate) fn fail(reason: impl FnOnce() -> String) {
+    fail_as(None, None, reason);
+}
+
+/// The run has failed by a panic of this thread, the last one that there was.
+pub(crate) fn fail_by_panic(reason: impl FnOnce() -> String) {
+    let site = PANIC.with(|it| it.try_borrow_mut().ok().and_then(|mut it| it.take()));
+    fail_as(site.map(|it| format!("a panic at {it}")), None, reason);
+}
+
+/// The run has failed, for a reason that says more than its cause, and by what happened then.
+pub(crate) fn fail_because(cause: &str, at: Option<u64>, reason: impl FnOnce() -> String) {
+    fail_as(Some(cause.to_owned()), at, reason);
+}
+
+fn fail_as(cause: Option<String>, at: Option<u64>, reason: impl FnOnce() -> String) {
     with(|kernel| {
         if kernel.failure.is_none() {
-            kernel.failure = Some(reason());
+            let reason = reason();
+            let cause = cause.unwrap_or_else(|| reason.clone());
+            kernel.failure = Some(Failure { reason, cause, at });
         }
     });
+}
+
+/// This thread panics there: called by the panic hook, so nothing here may panic.
+pub(crate) fn note_panic(site: Option<&Location<'_>>) {
+    let site = site.map(ToString::to_string);
+    let note = |panic: &RefCell<Option<String>>| {
+        if let Ok(mut panic) = panic.try_borrow_mut() {
+            *panic = site;
+        }
+    };
+    let _ = PANIC.try_with(note);
 }
 
 /// The end of a process's poller, as its selector knows it.
@@ -504,10 +574,7 @@ impl PollerOfProcess {
     /// When the process's earliest timer is due.
     pub(crate) fn arm(&self, deadline: Option<Instant>) {
         self.with(|kernel, process| {
-            let at = deadline.map(|it| {
-                let after = it.saturating_duration_since(kernel.base);
-                link::nanos(after).max(kernel.now)
-            });
+            let at = deadline.map(|it| kernel.nanos_at(it).max(kernel.now));
             let state = &mut kernel.processes[process];
             state.deadline = at;
             if let Some(at) = at {
@@ -533,6 +600,7 @@ impl Kernel {
             name: name.to_owned(),
             is_up: true,
             pauses: 0,
+            connects: (0, 0),
             next_port: *PORTS.start(),
             names: Stream::new(self.seed, "names", index, 0),
             v4: Ipv4Addr::new(10, 0, high, low),
@@ -679,6 +747,7 @@ impl Kernel {
 
     /// Ends every cut, hold and pause.
     pub(crate) fn heal_all(&mut self) {
+        self.note(0, What::Quiet);
         let mut held = Vec::new();
         for (_, link) in self.links.all() {
             (link.cuts, link.holds) = (0, 0);
@@ -740,6 +809,7 @@ impl Kernel {
                 Event::Segment(_) => true,
                 Event::Retransmit(id, at) => self.tcp_is_due(id, at),
                 Event::Deadline(process, at) => self.is_deadline(process, at),
+                Event::Chaos(number) => number >= self.first_chaos,
             };
             if is_due {
                 return Some(at);
@@ -762,12 +832,70 @@ impl Kernel {
                 self.processes[process].deadline = None;
                 self.wake(process);
             }
+            Event::Chaos(number) => self.due.push_back(number),
         }
+    }
+
+    /// At that time [`take_chaos`](Self::take_chaos) gives this number, unless it is called off.
+    /// Later calls have greater numbers.
+    pub(crate) fn schedule_chaos(&mut self, at: u64, number: u64) {
+        self.push(at.max(self.now), Event::Chaos(number));
+    }
+
+    /// Of what is scheduled, numbers below this one are never given.
+    pub(crate) fn call_off_chaos(&mut self, first: u64) {
+        self.first_chaos = first;
+        self.due.clear();
+    }
+
+    pub(crate) fn take_chaos(&mut self) -> Option<u64> {
+        self.due.pop_front()
+    }
+
+    /// The probability that a segment is lost, where its link's own is smaller.
+    pub(crate) fn set_loss_by_chaos(&mut self, loss: choice::Probability) {
+        self.links.loss = loss;
+    }
+
+    /// From here on chance does no harm, and each segment takes the mean of its link's latency.
+    pub(crate) fn be_calm(&mut self) {
+        self.faults.turn_off();
+        self.links.is_even = true;
+    }
+
+    pub(crate) fn set_most_connects(&mut self, most: u32) {
+        self.most_connects = most;
+    }
+
+    /// A host connects: too often, and the run fails.
+    fn count_connect(&mut self, host: usize) {
+        let second = self.now / 1_000_000_000;
+        let state = &mut self.hosts[host];
+        if state.connects.0 != second {
+            state.connects = (second, 0);
+        }
+        state.connects.1 += 1;
+        let most = self.most_connects;
+        if state.connects.1 > most && self.failure.is_none() {
+            let cause = format!("retry storm: {:?} connects too often", state.name);
+            let reason = format!("{cause}: more than {most} times within a second");
+            let at = None;
+            self.failure = Some(Failure { reason, cause, at });
+        }
+    }
+
+    pub(crate) fn host_of(&self, process: usize) -> usize {
+        self.processes[process].host
     }
 
     pub(crate) fn set_now(&mut self, at: u64) {
         self.now = at.max(self.now);
         CLOCK.set(Some(self.base + Duration::from_nanos(self.now)));
+    }
+
+    /// A time of [`now`] as nanoseconds since the world began.
+    pub(crate) fn nanos_at(&self, at: Instant) -> u64 {
+        link::nanos(at.saturating_duration_since(self.base))
     }
 
     /// Nanoseconds since the world began.
@@ -783,7 +911,7 @@ impl Kernel {
         self.has_diverged
     }
 
-    pub(crate) fn failure(&self) -> Option<&String> {
+    pub(crate) fn failure(&self) -> Option<&Failure> {
         self.failure.as_ref()
     }
 

@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::{Shutdown, SocketAddr};
 
-use super::trace::{Flags, What};
+use super::trace::{Flags, Message, What};
 use super::{Event, Kernel};
 
 /// The bytes that a socket takes from a writer before the peer has acknowledged them, and those
@@ -54,6 +54,8 @@ const TIME_WAIT: u64 = 60_000_000_000;
 pub(super) struct Segment {
     pub(super) from: (usize, SocketAddr),
     pub(super) to: (usize, SocketAddr),
+    /// When.
+    sent: u64,
     flags: Flags,
     seq: u64,
     bytes: Vec<u8>,
@@ -73,6 +75,19 @@ impl Segment {
             digest ^= digest >> 29;
         }
         (self.flags, self.from.0, self.seq, digest, self.bytes.len())
+    }
+
+    fn message(&self, at: u64, is_lost: bool) -> Message {
+        Message {
+            sent: self.sent,
+            at,
+            from: self.from.0,
+            to: self.to.0,
+            name: self.flags.name(),
+            seq: self.seq,
+            len: self.bytes.len(),
+            is_lost,
+        }
     }
 }
 
@@ -284,6 +299,7 @@ impl Kernel {
         self.connections.insert((host, local, peer), id);
         let port = peer.port();
         self.note(host, What::Connect { to, port });
+        self.count_connect(host);
         self.send_flags(id, Flags::Syn);
         self.start_timer(id);
         Ok(id)
@@ -545,6 +561,7 @@ impl Kernel {
         Some(Segment {
             from: (socket.host, socket.local),
             to: socket.peer?,
+            sent: 0,
             flags,
             seq: socket.next,
             bytes: Vec::new(),
@@ -718,9 +735,10 @@ impl Kernel {
     }
 
     /// A segment is on its way, or lost. `id` is its sender, if that is a socket.
-    fn send(&mut self, id: Option<u32>, segment: Segment) {
+    fn send(&mut self, id: Option<u32>, mut segment: Segment) {
+        segment.sent = self.now;
         let (from, to) = (segment.from.0, segment.to.0);
-        let Some(latency) = self.links.send(from, to) else {
+        let Some(latency) = self.links.send((from, to), self.now, &mut self.faults) else {
             return self.tcp_lost(segment);
         };
         let mut at = self.now + latency;
@@ -736,6 +754,7 @@ impl Kernel {
         let (flags, from, seq, digest, len) = segment.what();
         let to = segment.to.0;
         self.note(to, What::Lost(flags, from, seq, digest, len));
+        self.trace.message(|| segment.message(self.now, true));
         self.warn_peer(segment.from.1, segment.to);
     }
 }
@@ -746,6 +765,7 @@ impl Kernel {
         let (flags, from, seq, digest, len) = segment.what();
         let (host, local) = segment.to;
         self.note(host, What::Segment(flags, from, seq, digest, len));
+        self.trace.message(|| segment.message(self.now, false));
         if let Some(id) = self.connections.get(&(host, local, segment.from.1)) {
             return self.arrives_at(*id, segment);
         }
@@ -761,6 +781,7 @@ impl Kernel {
         let reset = Segment {
             from: segment.to,
             to: segment.from,
+            sent: 0,
             flags: Flags::Reset,
             seq: segment.ack,
             bytes: Vec::new(),

@@ -33,6 +33,7 @@ pub(crate) enum What {
     Chosen(u64),
     Reset(usize),
     Failed,
+    Quiet,
 }
 
 /// What a segment is.
@@ -48,7 +49,7 @@ pub(crate) enum Flags {
 }
 
 impl Flags {
-    fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Flags::Syn => "SYN",
             Flags::SynAck => "SYN+ACK",
@@ -98,9 +99,43 @@ impl What {
             What::Chosen(number) => return [17, number, 0, 0, 0],
             What::Reset(other) => return [18, other as u64, 0, 0, 0],
             What::Failed => 19,
+            What::Quiet => 20,
         };
         [tag, 0, 0, 0, 0]
     }
+}
+
+/// How much a recording run keeps of either kind, the last of it: enough for a picture that
+/// somebody looks through, some megabytes.
+const MOST_RECORDED: usize = 50_000;
+
+/// Something that was sent from one host to another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Message {
+    pub(crate) sent: u64,
+    /// When it arrived, or was lost.
+    pub(crate) at: u64,
+    pub(crate) from: usize,
+    pub(crate) to: usize,
+    /// What it is called.
+    pub(crate) name: &'static str,
+    pub(crate) seq: u64,
+    pub(crate) len: usize,
+    pub(crate) is_lost: bool,
+}
+
+/// What a recording run keeps.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Recording {
+    pub(crate) events: VecDeque<(u64, usize, What)>,
+    pub(crate) messages: VecDeque<Message>,
+}
+
+fn push<T>(list: &mut VecDeque<T>, most: usize, item: T) {
+    if list.len() == most {
+        list.pop_front();
+    }
+    list.push_back(item);
 }
 
 #[derive(Debug, Default)]
@@ -109,6 +144,7 @@ pub(crate) struct Trace {
     pub(crate) events: u64,
     last: VecDeque<(u64, usize, What)>,
     comparison: Comparison,
+    recording: Option<Box<Recording>>,
 }
 
 /// Whether this run writes its fingerprints down, or is compared with one that did.
@@ -121,9 +157,10 @@ pub(crate) enum Comparison {
 }
 
 impl Trace {
-    pub(crate) fn new(comparison: Comparison) -> Trace {
+    pub(crate) fn new(comparison: Comparison, records: bool) -> Trace {
         Trace {
             comparison,
+            recording: records.then(Box::default),
             ..Trace::default()
         }
     }
@@ -138,10 +175,10 @@ impl Trace {
             hash ^= hash >> 32;
         }
         self.fingerprint = hash;
-        if self.last.len() == SHOWN {
-            self.last.pop_front();
+        push(&mut self.last, SHOWN, (now, host, what));
+        if let Some(recording) = &mut self.recording {
+            push(&mut recording.events, MOST_RECORDED, (now, host, what));
         }
-        self.last.push_back((now, host, what));
         let index = self.events as usize;
         self.events += 1;
         match &mut self.comparison {
@@ -154,6 +191,17 @@ impl Trace {
             }
             Comparison::Compare(all) => all.get(index).is_none_or(|it| *it == hash),
         }
+    }
+
+    /// Notes a message, where the run is recorded. That is no event of its own.
+    pub(crate) fn message(&mut self, message: impl FnOnce() -> Message) {
+        if let Some(recording) = &mut self.recording {
+            push(&mut recording.messages, MOST_RECORDED, message());
+        }
+    }
+
+    pub(crate) fn take_recording(&mut self) -> Option<Box<Recording>> {
+        self.recording.take()
     }
 
     pub(crate) fn fingerprint(&self) -> u64 {
@@ -170,10 +218,18 @@ impl Trace {
 
     /// The last events, a line each. `name` says what a host is called.
     pub(crate) fn last_events<'a>(&'a self, name: impl Fn(usize) -> &'a str) -> String {
+        Trace::describe(&self.last, name)
+    }
+
+    /// Events, a line each.
+    pub(crate) fn describe<'a, 'b>(
+        events: impl IntoIterator<Item = &'b (u64, usize, What)>,
+        name: impl Fn(usize) -> &'a str,
+    ) -> String {
         use fmt::Write;
 
         let mut text = String::new();
-        for (now, host, what) in &self.last {
+        for (now, host, what) in events {
             let host = name(*host);
             let at = Seconds(*now);
             let _ = match *what {
@@ -219,6 +275,7 @@ impl Trace {
                     writeln!(text, "    {at} {host}: connections with {other} are reset")
                 }
                 What::Failed => writeln!(text, "    {at} {host}: its process returns an error"),
+                What::Quiet => writeln!(text, "    {at} {host}: all faults end"),
             };
         }
         text

@@ -1,0 +1,553 @@
+//! [`Chaos`]: harm by chance. Each seed draws which kinds of faults there are, and how many.
+//!
+//! A mix that is the same for every seed hides bugs: what crashes often never runs for long, and a
+//! fault that heals another one's damage keeps it from being seen. So each kind that the test names
+//! is on for half of the seeds, and its rates are drawn from a range of a thousand and more (after
+//! "swarm testing", Groce et al., 2012).
+//!
+//! **What is drawn when.** A kind has a [`Stream`] of its own, by the number of the call of
+//! [`Sim::chaos`](super::Sim::chaos) and its name. Each of its faults has one too, by its number.
+//! So neither what the program does nor a fault that is left out shifts a later one. A fault names
+//! its hosts from a list, whether or not they are up: if there is nothing to harm, nothing happens.
+//!
+//! **What happens when.** The kernel keeps the times ([`Kernel::schedule_chaos`]); the world's loop
+//! asks after each event what is due, and does it between two steps. A crash may wait for some
+//! steps of its process, so that it comes in the middle of what the process does at one moment.
+//! Every fault ends when the chaos does. [`Sim::quiesce`](super::Sim::quiesce) calls off all that
+//! is scheduled, ends included, since it heals everything itself.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::rc::Rc;
+
+use super::host::Host;
+use super::kernel::Kernel;
+use super::kernel::choice::{Probability, Stream};
+use super::kernel::faults::{Fault, Id, Kind};
+use super::kernel::trace::{Seconds, What};
+use super::world::{Ending, State, kernel as with_kernel};
+
+/// Seeds below this one are calm, so that a plain mistake fails plainly.
+const FIRST_WILD: u64 = 10;
+
+/// The mean time from one fault of a kind to the next, in milliseconds: half an octave apart.
+const GAPS: [u64; 16] = [
+    50, 71, 100, 141, 200, 283, 400, 566, 800, 1_131, 1_600, 2_263, 3_200, 4_525, 6_400, 9_051,
+];
+
+/// The mean time that a fault lasts, in milliseconds.
+const LENGTHS: [u64; 16] = [
+    5, 9, 15, 25, 42, 71, 120, 200, 340, 575, 970, 1_640, 2_770, 4_680, 7_900, 13_300,
+];
+
+/// The probability of a loss, in parts of ten thousand.
+const LOSSES: [u16; 16] = [
+    10, 14, 20, 28, 40, 57, 80, 113, 160, 226, 320, 453, 640, 905, 1_280, 1_810,
+];
+
+/// A crash waits for fewer steps of its process than that.
+const STEPS: u64 = 16;
+
+const MILLISECOND: u64 = 1_000_000;
+
+/// Harm by chance, for a time: of [`Sim::chaos`](super::Sim::chaos). Each method adds a kind of
+/// faults, which is on for every second seed, with rates and lengths that the seed draws too. A
+/// report of a failure says what was drawn.
+///
+/// The seeds from 0 to 9 are calm: none of these faults happens. With the seed 0 nothing at all
+/// happens by chance from here on: no segment is lost ([`Links::loss`](super::Links::loss)), and
+/// each takes the mean latency of its link.
+///
+/// Each fault has a number, and can be left out by it: see [`check`](super::check).
+///
+/// ```
+/// use std::time::Duration;
+///
+/// polder::sim::check(0..30, |sim| async move {
+///     let store = sim.host("store").start(std::future::pending::<()>);
+///     sim.chaos(Duration::from_secs(30))
+///         .cuts()
+///         .loss()
+///         .pauses()
+///         .crashes(&[&store]);
+///     sim.sleep(Duration::from_secs(20)).await;
+///     sim.quiesce(); // It ends.
+///     assert!(store.is_up());
+/// });
+/// ```
+// Another kind is a method of its own here, an arm of `Kind::name`, and one of `State::harm`.
+#[derive(Debug)]
+pub struct Chaos {
+    state: Rc<State>,
+    call: usize,
+    until: u64,
+}
+
+impl Chaos {
+    pub(super) fn new(state: Rc<State>, duration: u64) -> Chaos {
+        let now = with_kernel(|kernel| kernel.now());
+        let until = now.saturating_add(duration);
+        let mut plan = state.chaos.borrow_mut();
+        let call = plan.calls;
+        plan.calls += 1;
+        let (at, lasts, seed) = (Seconds(now), Seconds(duration), plan.seed);
+        let calm = if seed < FIRST_WILD {
+            ", but this seed is calm"
+        } else {
+            ""
+        };
+        let _ = writeln!(plan.drawn, "  chaos from {at} for {lasts}{calm}:");
+        if plan.seed == 0 {
+            with_kernel(Kernel::be_calm);
+        }
+        drop(plan);
+        Chaos { state, call, until }
+    }
+
+    /// Cuts: two hosts, one and all others, or two halves of the network do not reach each other;
+    /// sometimes in one direction only. The host of the test takes part.
+    pub fn cuts(self) -> Chaos {
+        self.add(Kind::Cut, Vec::new())
+    }
+
+    /// Holds: what is sent between two parts of the network arrives later, all at once.
+    pub fn holds(self) -> Chaos {
+        self.add(Kind::Hold, Vec::new())
+    }
+
+    /// Resets all connections between two hosts, as [`Sim::reset`](super::Sim::reset) does.
+    pub fn resets(self) -> Chaos {
+        self.add(Kind::Reset, Vec::new())
+    }
+
+    /// Pauses: a process does nothing for a while, any but the test's.
+    pub fn pauses(self) -> Chaos {
+        self.add(Kind::Pause, Vec::new())
+    }
+
+    /// Crashes of these hosts, which start again after a while: killed, or without power. A process
+    /// may end between any two of its steps. (Of a process that has returned nothing is left to
+    /// crash, and it is not started again.)
+    ///
+    /// # Panics
+    ///
+    /// If the host of the test itself is one of them.
+    #[track_caller]
+    pub fn crashes(self, hosts: &[&Host]) -> Chaos {
+        hosts.iter().for_each(|it| it.assert_not_the_test());
+        if hosts.is_empty() {
+            return self;
+        }
+        self.add(Kind::Kill, hosts.iter().map(|it| it.index).collect())
+    }
+
+    /// Losses, on every link. Where a link's own probability is greater, that stays.
+    pub fn loss(self) -> Chaos {
+        let mut plan = self.state.chaos.borrow_mut();
+        let mut stream = Stream::new(plan.seed, Kind::Loss.name(), self.call, 0);
+        let is_on = plan.draw_is_on(&mut stream);
+        let parts = pick(&mut stream, &LOSSES);
+        let (whole, rest) = (parts / 100, parts % 100);
+        let _ = match is_on {
+            true => writeln!(plan.drawn, "    loss: {whole}.{rest:02} %"),
+            false => writeln!(plan.drawn, "    loss: none"),
+        };
+        if is_on {
+            let loss = Probability::of_ten_thousand(parts);
+            with_kernel(|kernel| kernel.set_loss_by_chaos(loss));
+            plan.schedule(self.until, Action::EndLoss);
+        }
+        drop(plan);
+        self
+    }
+
+    fn add(self, kind: Kind, hosts: Vec<usize>) -> Chaos {
+        let mut plan = self.state.chaos.borrow_mut();
+        let mut stream = Stream::new(plan.seed, kind.name(), self.call, 0);
+        let is_on = plan.draw_is_on(&mut stream);
+        let gap = pick(&mut stream, &GAPS) * MILLISECOND;
+        let length = pick(&mut stream, &LENGTHS) * MILLISECOND;
+        let name = kind.name();
+        if !is_on {
+            let _ = writeln!(plan.drawn, "    {name}: none");
+            drop(plan);
+            return self;
+        }
+        let (each, lasts) = (Seconds(gap), Seconds(length));
+        let _ = match kind {
+            Kind::Reset => writeln!(plan.drawn, "    {name}: one in {each}"),
+            _ => writeln!(plan.drawn, "    {name}: one in {each}, for {lasts}"),
+        };
+        let index = plan.kinds.len();
+        plan.kinds.push(Faults {
+            kind,
+            call: self.call,
+            hosts,
+            stream,
+            gap,
+            length,
+            until: self.until,
+            count: 0,
+        });
+        plan.schedule_next(index);
+        drop(plan);
+        self
+    }
+}
+
+impl Kind {
+    /// The name of its faults: also the label of their streams.
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Loss => "loss",
+            Kind::Cut => "cuts",
+            Kind::Hold => "holds",
+            Kind::Reset => "resets",
+            Kind::Kill | Kind::PowerOff => "crashes",
+            Kind::Pause => "pauses",
+        }
+    }
+}
+
+fn pick<T: Copy>(stream: &mut Stream, table: &[T]) -> T {
+    table[stream.below(table.len() as u64) as usize]
+}
+
+/// Something that lies `mean` ahead on average, and at least a nanosecond.
+fn about(stream: &mut Stream, mean: u64) -> u64 {
+    1 + stream.below(2 * mean)
+}
+
+/// The faults of one kind, of one call.
+#[derive(Debug)]
+struct Faults {
+    kind: Kind,
+    call: usize,
+    /// Those that may crash.
+    hosts: Vec<usize>,
+    stream: Stream,
+    gap: u64,
+    length: u64,
+    until: u64,
+    count: u64,
+}
+
+/// What is to be done at a time.
+#[derive(Debug)]
+enum Action {
+    /// The next fault of these.
+    Begin(usize),
+    EndLoss,
+    Heal(Vec<(usize, usize)>),
+    Release(Vec<(usize, usize)>),
+    Resume(usize),
+    /// A host starts that this fault has stopped.
+    Restart(usize, u64),
+}
+
+/// A crash that waits for steps of its host.
+#[derive(Debug)]
+struct Crash {
+    id: Id,
+    host: usize,
+    steps: u64,
+    lasts: u64,
+    until: u64,
+}
+
+/// All chaos of a world: what was drawn, and what is to come.
+#[derive(Debug)]
+pub(super) struct Plan {
+    seed: u64,
+    calls: usize,
+    kinds: Vec<Faults>,
+    actions: BTreeMap<u64, Action>,
+    next_action: u64,
+    crashes: Vec<Crash>,
+    crashed: u64,
+    /// What was drawn, in words.
+    pub(super) drawn: String,
+}
+
+impl Plan {
+    pub(super) fn new(seed: u64) -> Plan {
+        Plan {
+            seed,
+            calls: 0,
+            kinds: Vec::new(),
+            actions: BTreeMap::new(),
+            next_action: 0,
+            crashes: Vec::new(),
+            crashed: 0,
+            drawn: String::new(),
+        }
+    }
+
+    fn draw_is_on(&self, stream: &mut Stream) -> bool {
+        stream.below(2) == 0 && self.seed >= FIRST_WILD
+    }
+
+    fn schedule(&mut self, at: u64, action: Action) {
+        let number = self.next_action;
+        self.next_action += 1;
+        self.actions.insert(number, action);
+        with_kernel(|kernel| kernel.schedule_chaos(at, number));
+    }
+
+    /// The next fault of a kind, unless it would come too late.
+    fn schedule_next(&mut self, index: usize) {
+        let faults = &mut self.kinds[index];
+        let now = with_kernel(|kernel| kernel.now());
+        let at = now + about(&mut faults.stream, faults.gap);
+        if at < faults.until {
+            self.schedule(at, Action::Begin(index));
+        }
+    }
+}
+
+impl State {
+    /// Does what is due. Between two steps, so nothing of a process is under way.
+    pub(super) fn chaos_is_due(&self) {
+        while let Some(number) = with_kernel(Kernel::take_chaos) {
+            let action = self.chaos.borrow_mut().actions.remove(&number);
+            match action {
+                Some(Action::Begin(index)) => self.begin(index),
+                Some(Action::EndLoss) => {
+                    with_kernel(|kernel| kernel.set_loss_by_chaos(Probability::default()));
+                }
+                Some(Action::Heal(ways)) => with_kernel(|kernel| {
+                    ways.iter().for_each(|(from, to)| kernel.heal(*from, *to));
+                }),
+                Some(Action::Release(ways)) => with_kernel(|kernel| {
+                    (ways.iter()).for_each(|(from, to)| kernel.release(*from, *to));
+                }),
+                Some(Action::Resume(host)) => with_kernel(|kernel| kernel.pause(host, false)),
+                // Unless the test has stopped it since, or started it.
+                Some(Action::Restart(host, by)) if self.is_stopped_by(host, by) => {
+                    self.start_again(host);
+                }
+                Some(Action::Restart(..)) | None => {}
+            }
+        }
+    }
+
+    fn is_stopped_by(&self, host: usize, by: u64) -> bool {
+        self.hosts.borrow()[host].stopped_by == Some(by)
+    }
+
+    /// A fault of a kind begins, and the next one is scheduled.
+    fn begin(&self, index: usize) {
+        let mut plan = self.chaos.borrow_mut();
+        plan.schedule_next(index);
+        let seed = plan.seed;
+        let faults = &mut plan.kinds[index];
+        faults.count += 1;
+        let (kind, nth, until) = (faults.kind, faults.count, faults.until);
+        let (call, hosts) = (faults.call, faults.hosts.clone());
+        // A number is drawn for each question, whether or not it comes up.
+        let mut stream = Stream::new(seed, kind.name(), call, nth as usize);
+        let now = with_kernel(|kernel| kernel.now());
+        let lasts = about(&mut stream, faults.length).min(until - now);
+        let id = (kind, call as u32, 0, nth);
+        drop(plan);
+        match kind {
+            Kind::Cut | Kind::Hold => self.part(id, &mut stream, lasts),
+            Kind::Reset => reset(id, &mut stream),
+            Kind::Pause => self.pause(id, &mut stream, lasts),
+            Kind::Kill | Kind::PowerOff => {
+                let host = pick(&mut stream, &hosts);
+                let is_power = stream.below(2) == 0;
+                let steps = stream.below(STEPS);
+                let kind = if is_power { Kind::PowerOff } else { Kind::Kill };
+                let id = (kind, call as u32, 0, nth);
+                let crash = Crash {
+                    id,
+                    host,
+                    steps,
+                    lasts,
+                    until,
+                };
+                match steps {
+                    0 => self.crash(&crash),
+                    _ => self.chaos.borrow_mut().crashes.push(crash),
+                }
+            }
+            Kind::Loss => {} // It has no moment.
+        }
+    }
+
+    /// Two parts of the network do not reach each other, or late.
+    fn part(&self, id: Id, stream: &mut Stream, lasts: u64) {
+        let hosts = with_kernel(|kernel| kernel.hosts());
+        let Some((these, others)) = parts(stream, hosts) else {
+            return;
+        };
+        let is_one_way = stream.below(4) == 0;
+        let mut ways: Vec<(usize, usize)> = (these.iter())
+            .flat_map(|a| others.iter().map(move |b| (*a, *b)))
+            .collect();
+        if !is_one_way {
+            let back: Vec<_> = ways.iter().map(|(a, b)| (*b, *a)).collect();
+            ways.extend(back);
+        }
+        let at = with_kernel(|kernel| kernel.now());
+        let fault = || Fault {
+            is_one_way,
+            lasts: Some(lasts),
+            ..Fault::new(id, at, these, others)
+        };
+        if !with_kernel(|kernel| kernel.faults.allow(id, fault)) {
+            return;
+        }
+        let is_cut = id.0 == Kind::Cut;
+        with_kernel(|kernel| {
+            for (from, to) in &ways {
+                match is_cut {
+                    true => kernel.cut(*from, *to),
+                    false => kernel.hold(*from, *to),
+                }
+            }
+        });
+        let end = match is_cut {
+            true => Action::Heal(ways),
+            false => Action::Release(ways),
+        };
+        self.chaos.borrow_mut().schedule(at + lasts, end);
+    }
+
+    fn pause(&self, id: Id, stream: &mut Stream, lasts: u64) {
+        let hosts = with_kernel(|kernel| kernel.hosts());
+        if hosts < 2 {
+            return;
+        }
+        let host = 1 + stream.below(hosts as u64 - 1) as usize;
+        if self.hosts.borrow()[host].process.is_none() {
+            return;
+        }
+        let at = with_kernel(|kernel| kernel.now());
+        let fault = || Fault {
+            lasts: Some(lasts),
+            ..Fault::new(id, at, vec![host], Vec::new())
+        };
+        if with_kernel(|kernel| kernel.faults.allow(id, fault)) {
+            with_kernel(|kernel| kernel.pause(host, true));
+            let mut plan = self.chaos.borrow_mut();
+            plan.schedule(at + lasts, Action::Resume(host));
+        }
+    }
+
+    /// A host crashes, if it is up, and starts again later.
+    fn crash(&self, crash: &Crash) {
+        let (host, at) = (crash.host, with_kernel(|kernel| kernel.now()));
+        if self.hosts.borrow()[host].process.is_none() || at >= crash.until {
+            return;
+        }
+        let lasts = crash.lasts.min(crash.until - at);
+        let fault = || Fault {
+            lasts: Some(lasts),
+            ..Fault::new(crash.id, at, vec![host], Vec::new())
+        };
+        if !with_kernel(|kernel| kernel.faults.allow(crash.id, fault)) {
+            return;
+        }
+        match crash.id.0 {
+            Kind::PowerOff => self.end_process(host, What::PoweredOff, Ending::PoweredOff),
+            _ => self.end_process(host, What::Killed, Ending::Killed),
+        }
+        let mut plan = self.chaos.borrow_mut();
+        plan.crashed += 1;
+        let by = plan.crashed;
+        self.hosts.borrow_mut()[host].stopped_by = Some(by);
+        plan.schedule(at + lasts, Action::Restart(host, by));
+    }
+
+    /// A process has made a step: those crashes come nearer that wait for it.
+    pub(super) fn chaos_after_step(&self, process: usize) {
+        if self.chaos.borrow().crashes.is_empty() {
+            return;
+        }
+        let host = with_kernel(|kernel| kernel.host_of(process));
+        let mut plan = self.chaos.borrow_mut();
+        let ours = plan.crashes.iter_mut().filter(|it| it.host == host);
+        ours.for_each(|it| it.steps -= 1);
+        let (due, left) = std::mem::take(&mut plan.crashes)
+            .into_iter()
+            .partition(|it| it.steps == 0);
+        plan.crashes = left;
+        drop(plan);
+        let due: Vec<Crash> = due;
+        due.iter().for_each(|it| self.crash(it));
+    }
+
+    /// What is scheduled does not happen any more.
+    pub(super) fn end_chaos(&self) {
+        let mut plan = self.chaos.borrow_mut();
+        plan.actions.clear();
+        plan.kinds.clear();
+        plan.crashes.clear();
+        let first = plan.next_action;
+        with_kernel(|kernel| {
+            kernel.call_off_chaos(first);
+            kernel.set_loss_by_chaos(Probability::default());
+        });
+    }
+}
+
+fn reset(id: Id, stream: &mut Stream) {
+    with_kernel(|kernel| {
+        let hosts = kernel.hosts();
+        let Some((a, b)) = pair(stream, hosts) else {
+            return;
+        };
+        let at = kernel.now();
+        let fault = || Fault::new(id, at, vec![a], vec![b]);
+        if kernel.faults.allow(id, fault) {
+            kernel.reset_between(a, b);
+        }
+    });
+}
+
+/// Two hosts of so many.
+fn pair(stream: &mut Stream, hosts: usize) -> Option<(usize, usize)> {
+    if hosts < 2 {
+        return None;
+    }
+    let a = stream.below(hosts as u64) as usize;
+    let b = stream.below(hosts as u64 - 1) as usize;
+    Some((a, if b >= a { b + 1 } else { b }))
+}
+
+/// Two parts of so many hosts: one and one, one and all others, or any two.
+fn parts(stream: &mut Stream, hosts: usize) -> Option<(Vec<usize>, Vec<usize>)> {
+    let how = stream.below(3);
+    let (a, b) = pair(stream, hosts)?;
+    Some(match how {
+        0 => (vec![a], vec![b]),
+        1 => (vec![a], (0..hosts).filter(|it| *it != a).collect()),
+        // Of the two hosts one is on either side, so that none is empty.
+        _ => (0..hosts).partition(|it| *it == a || *it != b && stream.below(2) == 0),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_a_network_are_never_empty_and_hold_each_host_once() {
+        let mut stream = Stream::new(1, "test", 0, 0);
+        for hosts in 2..7 {
+            for _ in 0..100 {
+                let (these, others) = parts(&mut stream, hosts).unwrap();
+                assert!(!these.is_empty() && !others.is_empty());
+                let mut all = [these, others].concat();
+                all.sort_unstable();
+                let count = all.len();
+                all.dedup();
+                assert_eq!(all.len(), count, "a host is on both sides");
+                assert!(all.last().is_some_and(|it| *it < hosts));
+            }
+        }
+        assert_eq!(parts(&mut stream, 1), None);
+    }
+}

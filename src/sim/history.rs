@@ -1,0 +1,277 @@
+//! [`History`]: what clients have asked and were answered, to be compared with a [`Model`].
+
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::panic::resume_unwind;
+use std::rc::Rc;
+use std::time::Instant;
+
+use super::kernel;
+use super::linear::{self, Model, Record, Verdict};
+use super::world::{State, kernel as with_kernel};
+
+/// What clients have asked of a system and were answered, with when: of
+/// [`Sim::history`](super::Sim::history). Clones are the same history.
+///
+/// A client takes part in one of two ways: a test that is one itself calls [`invoke`](Self::invoke)
+/// and [`Invocation::answer`]; a program that keeps account of its own returns a list of
+/// [`Operation`], for [`absorb`](Self::absorb). In the end a test asks whether the history is
+/// [`linearizable`](Self::linearizable).
+///
+/// It bypasses the network, and changes nothing in the run.
+///
+/// ```
+/// use polder::sim::{self, Model};
+///
+/// /// A register: `Some` writes, `None` reads.
+/// struct Register;
+///
+/// impl Model for Register {
+///     type State = u32;
+///     type Input = Option<u32>;
+///     type Output = u32;
+///
+///     fn begin(&self) -> u32 {
+///         0
+///     }
+///
+///     fn step(&self, state: &u32, input: &Option<u32>, output: Option<&u32>) -> Option<u32> {
+///         let state = input.unwrap_or(*state);
+///         output.is_none_or(|it| *it == state).then_some(state)
+///     }
+/// }
+///
+/// sim::check(0..1, |sim| async move {
+///     let history = sim.history();
+///     history.invoke("writer", Some(7)).answer(7);
+///     let lost = history.invoke("writer", Some(8)); // It may have happened, or not.
+///     drop(lost);
+///     history.invoke("reader", None).answer(7);
+///     history.linearizable(Register);
+/// });
+///
+/// let report = sim::run(1, |sim| async move {
+///     let history = sim.history();
+///     history.invoke("writer", Some(7)).answer(7);
+///     history.invoke("reader", None).answer(0);
+///     history.linearizable(Register);
+/// });
+/// assert!(report.failure.unwrap().contains("not linearizable"));
+/// ```
+pub struct History<I, O>(Rc<Inner<I, O>>);
+
+struct Inner<I, O> {
+    records: RefCell<Vec<Record<I, O>>>,
+    /// What orders the events of one moment.
+    events: Cell<u64>,
+}
+
+impl<I, O> Clone for History<I, O> {
+    fn clone(&self) -> History<I, O> {
+        History(self.0.clone())
+    }
+}
+
+impl<I, O> fmt::Debug for History<I, O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count = self.0.records.try_borrow().map(|it| it.len()).ok();
+        f.debug_struct("History")
+            .field("operations", &count)
+            .finish()
+    }
+}
+
+/// Among what was recorded at one moment an absorbed invocation is first, and an absorbed answer
+/// last: what is not known to be ordered counts as concurrent.
+const FIRST: u64 = 0;
+const LAST: u64 = u64::MAX;
+
+impl<I: 'static, O: 'static> History<I, O> {
+    /// The one of these types in this world.
+    pub(super) fn of(state: &State) -> History<I, O> {
+        let mut all = state.histories.borrow_mut();
+        let found = all.iter().find_map(|it| it.downcast_ref::<History<I, O>>());
+        if let Some(found) = found {
+            return found.clone();
+        }
+        let new = History(Rc::new(Inner {
+            records: RefCell::default(),
+            events: Cell::new(FIRST + 1),
+        }));
+        all.push(Box::new(new.clone()) as Box<dyn Any>);
+        new
+    }
+}
+
+impl<I, O> History<I, O> {
+    /// A client asks for something now. Unless the result is told the answer, it stays open: it may
+    /// take effect at any time from now on, or never.
+    pub fn invoke(&self, client: &str, input: I) -> Invocation<I, O> {
+        let invoked = self.stamp();
+        let mut records = self.0.records.borrow_mut();
+        records.push(Record {
+            client: client.to_owned(),
+            input,
+            invoked,
+            answered: None,
+        });
+        Invocation {
+            history: self.clone(),
+            index: records.len() - 1,
+        }
+    }
+
+    /// Adds operations that a client has kept account of. Those of one moment count as concurrent.
+    ///
+    /// ```
+    /// use polder::sim::{self, Operation};
+    /// use polder::time::now;
+    ///
+    /// sim::check(0..1, |sim| async move {
+    ///     let client = sim.host("client").start(|| async {
+    ///         let operation = Operation::new("client", "ping", now());
+    ///         // It asks somebody, and is answered.
+    ///         vec![operation.answered("pong", now())]
+    ///     });
+    ///     let limit = std::time::Duration::from_secs(1);
+    ///     sim.history().absorb(client.finished().within(limit).await);
+    ///     assert_eq!(sim.history::<&str, &str>().len(), 1);
+    /// });
+    /// ```
+    pub fn absorb(&self, operations: impl IntoIterator<Item = Operation<I, O>>) {
+        for operation in operations {
+            let nanos = |at| with_kernel(|kernel| kernel.nanos_at(at));
+            let answered = operation.answered;
+            let record = Record {
+                client: operation.client,
+                input: operation.input,
+                invoked: (nanos(operation.invoked), FIRST),
+                answered: answered.map(|(at, output)| ((nanos(at), LAST), output)),
+            };
+            self.0.records.borrow_mut().push(record);
+        }
+    }
+
+    /// How many operations there are.
+    ///
+    /// ```
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     assert_eq!(sim.history::<(), ()>().len(), 0);
+    /// });
+    /// ```
+    pub fn len(&self) -> usize {
+        self.0.records.borrow().len()
+    }
+
+    /// Whether there is none.
+    ///
+    /// ```
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     assert!(sim.history::<(), ()>().is_empty());
+    /// });
+    /// ```
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether there is an order of the operations, each taking effect at one moment between its
+    /// invocation and its answer, that `model` allows.
+    ///
+    /// ```
+    /// use polder::sim::{self, Model, Verdict};
+    ///
+    /// /// Everything is answered by its double.
+    /// struct Doubles;
+    ///
+    /// impl Model for Doubles {
+    ///     type State = ();
+    ///     type Input = u32;
+    ///     type Output = u32;
+    ///
+    ///     fn begin(&self) {}
+    ///
+    ///     fn step(&self, _: &(), input: &u32, output: Option<&u32>) -> Option<()> {
+    ///         output.is_none_or(|it| *it == 2 * input).then_some(())
+    ///     }
+    /// }
+    ///
+    /// sim::check(0..1, |sim| async move {
+    ///     let history = sim.history();
+    ///     history.invoke("client", 3).answer(6);
+    ///     assert_eq!(history.verdict(&Doubles), Verdict::Linearizable);
+    /// });
+    /// ```
+    pub fn verdict<M: Model<Input = I, Output = O>>(&self, model: &M) -> Verdict {
+        linear::check(&self.0.records.borrow(), model).0
+    }
+
+    /// The run fails unless the history is linearizable: see [`verdict`](Self::verdict). The report
+    /// draws what no order explains. It fails too if that was not decided.
+    pub fn linearizable<M: Model<Input = I, Output = O>>(&self, model: M) {
+        let (verdict, at) = linear::check(&self.0.records.borrow(), &model);
+        let (cause, reason) = match verdict {
+            Verdict::Linearizable => return,
+            Verdict::Violation(drawing) => ("the history is not linearizable", drawing),
+            Verdict::Undecided { states } => (
+                "whether the history is linearizable was not decided",
+                format!("after {states} states. More partitions (Model::partition) help.\n"),
+            ),
+        };
+        kernel::fail_because(cause, at, || format!("{cause}: {}", reason.trim_end()));
+        // The failure is noted: the panic only ends the test, and is not printed.
+        resume_unwind(Box::new(cause));
+    }
+
+    fn stamp(&self) -> (u64, u64) {
+        let event = self.0.events.get();
+        self.0.events.set(event + 1);
+        (with_kernel(|kernel| kernel.now()), event)
+    }
+}
+
+/// An operation that has begun, and has no answer yet: of [`History::invoke`]. If it is dropped
+/// without one, as with a client that dies, the operation stays open.
+#[must_use = "the operation stays open unless it is answered"]
+#[derive(Debug)]
+pub struct Invocation<I, O> {
+    history: History<I, O>,
+    index: usize,
+}
+
+impl<I, O> Invocation<I, O> {
+    /// The client has its answer now.
+    pub fn answer(self, output: O) {
+        let answered = (self.history.stamp(), output);
+        self.history.0.records.borrow_mut()[self.index].answered = Some(answered);
+    }
+}
+
+/// An operation as a client has kept account of it, for [`History::absorb`].
+#[derive(Clone, Debug)]
+pub struct Operation<I, O> {
+    client: String,
+    input: I,
+    invoked: Instant,
+    answered: Option<(Instant, O)>,
+}
+
+impl<I, O> Operation<I, O> {
+    /// A client has asked for something, at a time of [`time::now`](crate::time::now). It has no
+    /// answer: it may have taken effect at any time since, or not at all.
+    pub fn new(client: &str, input: I, invoked: Instant) -> Operation<I, O> {
+        Operation {
+            client: client.to_owned(),
+            input,
+            invoked,
+            answered: None,
+        }
+    }
+
+    /// It has had this answer, at that time.
+    #[must_use]
+    pub fn answered(mut self, output: O, at: Instant) -> Operation<I, O> {
+        self.answered = Some((at, output));
+        self
+    }
+}

@@ -1,0 +1,166 @@
+//! Harm that chance decides on, numbered, so that each can be left out.
+//!
+//! A fault has two names. Its *identity* says which decision of which stream it is: the loss of the
+//! 41st segment from one host to another, the third cut of a test's chaos. It is the same in every
+//! run of the seed, whatever else is left out. Its *number* is its place in the list of the run in
+//! which nothing is left out, and is what reports and `POLDER_SIM` say.
+//!
+//! A run that leaves something out is given the identities that it keeps. All others do not happen,
+//! nor does what the full run did not come to: so what is kept only ever shrinks, and a search
+//! among subsets ends. Who decides on harm draws its numbers first, and asks [`Faults::allow`]
+//! then: a fault that is left out takes the same numbers from its stream as one that happens.
+//!
+//! Harm that the test does by hand, and a loss that is certain, are no choices: they always happen.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use super::trace::Seconds;
+
+/// So many faults of a run are listed, and can be left out. A report shows a few of them, and a
+/// search among more would not end in its time.
+pub(crate) const MOST_LISTED: usize = 10_000;
+
+/// What kind of harm.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Kind {
+    Loss,
+    Cut,
+    Hold,
+    Reset,
+    Kill,
+    PowerOff,
+    Pause,
+}
+
+/// Which decision it is: a kind, a place (two hosts, or which call of the test), and how manieth.
+pub(crate) type Id = (Kind, u32, u32, u64);
+
+/// A fault that has happened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Fault {
+    pub(crate) id: Id,
+    pub(crate) at: u64,
+    /// The hosts that it is about; of a fault between hosts, what is on either side.
+    pub(crate) these: Vec<usize>,
+    pub(crate) others: Vec<usize>,
+    pub(crate) is_one_way: bool,
+    /// How long it lasts, unless it is an instant.
+    pub(crate) lasts: Option<u64>,
+}
+
+impl Fault {
+    pub(crate) fn new(id: Id, at: u64, these: Vec<usize>, others: Vec<usize>) -> Fault {
+        Fault {
+            id,
+            at,
+            these,
+            others,
+            is_one_way: false,
+            lasts: None,
+        }
+    }
+
+    /// What it is, with when.
+    pub(crate) fn describe<'a>(&self, name: impl Fn(usize) -> &'a str) -> String {
+        use fmt::Write;
+
+        let list = |hosts: &[usize]| {
+            let names: Vec<&str> = hosts.iter().map(|it| name(*it)).collect();
+            names.join(",")
+        };
+        let (these, others) = (list(&self.these), list(&self.others));
+        let between = match self.is_one_way {
+            true => format!("{these}→{others}"),
+            false => format!("{these}|{others}"),
+        };
+        let mut text = match self.id.0 {
+            Kind::Loss => format!("loss of {these}→{others} segment {}", self.id.3),
+            Kind::Cut => format!("cut {between}"),
+            Kind::Hold => format!("hold {between}"),
+            Kind::Reset => format!("reset {between}"),
+            Kind::Kill => format!("{these} killed"),
+            Kind::PowerOff => format!("{these} powered off"),
+            Kind::Pause => format!("{these} paused"),
+        };
+        let _ = write!(text, " ({}", Seconds(self.at));
+        if let Some(lasts) = self.lasts {
+            let _ = write!(text, ", for {}", Seconds(lasts));
+        }
+        text + ")"
+    }
+}
+
+/// The faults that a run keeps, where it leaves out the others.
+pub(crate) type Kept = Arc<BTreeSet<Id>>;
+
+/// The faults of one run.
+#[derive(Debug, Default)]
+pub(crate) struct Faults {
+    list: Vec<Fault>,
+    kept: Option<Kept>,
+    /// Nothing happens by chance.
+    is_off: bool,
+}
+
+impl Faults {
+    pub(crate) fn new(kept: Option<Kept>) -> Faults {
+        Faults {
+            kept,
+            ..Faults::default()
+        }
+    }
+
+    /// From here on chance does no harm.
+    pub(crate) fn turn_off(&mut self) {
+        self.is_off = true;
+    }
+
+    /// Whether that fault happens. If so, it has its number.
+    pub(crate) fn allow(&mut self, id: Id, fault: impl FnOnce() -> Fault) -> bool {
+        if self.is_off || self.kept.as_ref().is_some_and(|it| !it.contains(&id)) {
+            return false;
+        }
+        if self.list.len() < MOST_LISTED {
+            self.list.push(fault());
+        }
+        true
+    }
+
+    pub(crate) fn list(&self) -> &[Fault] {
+        &self.list
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_out_does_not_happen_nor_what_the_full_run_did_not_have() {
+        let id = |nth| (Kind::Loss, 0, 1, nth);
+        let fault = |nth| move || Fault::new(id(nth), 7, vec![0], vec![1]);
+        let mut full = Faults::new(None);
+        assert!((1..=3).all(|nth| full.allow(id(nth), fault(nth))));
+        let kept = [full.list()[1].id].into_iter().collect();
+        let mut less = Faults::new(Some(Arc::new(kept)));
+        let happened = [1, 2, 3, 4].map(|nth| less.allow(id(nth), fault(nth)));
+        assert_eq!(happened, [false, true, false, false]);
+        assert_eq!((full.list().len(), less.list().len()), (3, 1));
+        less.turn_off();
+        assert!(!less.allow(id(2), fault(2)));
+    }
+
+    #[test]
+    fn a_fault_says_what_it_is_and_when() {
+        let name = |host: usize| ["a", "b", "c"][host];
+        let mut cut = Fault::new((Kind::Cut, 0, 0, 1), 1_500_000_000, vec![0, 2], vec![1]);
+        cut.lasts = Some(2_000_000);
+        assert_eq!(cut.describe(name), "cut a,c|b (1.500000 s, for 0.002000 s)");
+        cut.is_one_way = true;
+        assert!(cut.describe(name).starts_with("cut a,c→b ("));
+        let loss = Fault::new((Kind::Loss, 0, 1, 41), 0, vec![0], vec![1]);
+        assert_eq!(loss.describe(name), "loss of a→b segment 41 (0.000000 s)");
+    }
+}

@@ -1,0 +1,271 @@
+//! Harm by chance: what a seed draws, what the program sees of it, and that it ends.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::io::Result;
+use std::rc::Rc;
+
+use polder::future::{pending, yield_now};
+use polder::io::{AsyncReadExt, AsyncWriteExt};
+use polder::net::{TcpListener, TcpStream};
+use polder::sim::{self, Chaos, Latency, Sim};
+use polder::time::{now, sleep, timeout};
+
+use super::{ms, secs};
+
+async fn echo() {
+    let listener = TcpListener::bind("0.0.0.0:1").await.unwrap();
+    loop {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        polder::spawn(async move {
+            let mut byte = [0];
+            while stream.read_exact(&mut byte).await.is_ok() {
+                if stream.write_all(&byte).await.is_err() {
+                    break;
+                }
+            }
+        })
+        .detach();
+    }
+}
+
+async fn ask(stream: &mut TcpStream) -> Result<()> {
+    stream.write_all(b"x").await?;
+    stream.read_exact(&mut [0]).await
+}
+
+fn fail_on_purpose() {
+    panic!("on purpose");
+}
+
+/// Asks an echo for ten seconds of chaos, on new connections where one has ended, and then fails:
+/// the report says what was drawn, and what happened.
+fn report_of(seed: u64, add: fn(Chaos, &sim::Host) -> Chaos) -> String {
+    let report = sim::run(seed, move |sim: Sim| async move {
+        let server = sim.host("server").start(echo);
+        sleep(ms(1)).await;
+        add(sim.chaos(secs(10)), &server);
+        while sim.now() < secs(10) {
+            let Ok(mut stream) = TcpStream::connect_timeout("server:1", secs(1)).await else {
+                sleep(ms(20)).await;
+                continue;
+            };
+            while sim.now() < secs(10)
+                && matches!(timeout(secs(1), ask(&mut stream)).await, Ok(Ok(())))
+            {
+                sleep(ms(20)).await;
+            }
+        }
+        fail_on_purpose();
+    });
+    report.failure.expect("it fails on purpose")
+}
+
+#[test]
+fn a_kind_of_faults_is_on_for_half_of_the_seeds_at_rates_that_differ() {
+    let lines = (10..60).map(|seed| {
+        let report = report_of(seed, |chaos, _| chaos.cuts());
+        let line = report.lines().find(|it| it.starts_with("    cuts: "));
+        line.expect("it says what was drawn").to_owned()
+    });
+    let lines: Vec<String> = lines.collect();
+    let on: BTreeSet<&String> = lines.iter().filter(|it| !it.contains("none")).collect();
+    let off = lines.iter().filter(|it| it.contains("none")).count();
+    assert!((15..35).contains(&off), "off for {off} of 50");
+    assert!(on.len() > 15, "{on:?}");
+}
+
+/// A kind by name, how a report names its faults, and how it is asked for.
+type KindOfFaults = (&'static str, &'static str, fn(Chaos, &sim::Host) -> Chaos);
+
+#[test]
+fn every_kind_does_harm_where_it_is_on_and_none_where_it_is_off() {
+    let kinds: [KindOfFaults; 6] = [
+        ("cuts", "cut ", |chaos, _| chaos.cuts()),
+        ("holds", "hold ", |chaos, _| chaos.holds()),
+        ("resets", "reset ", |chaos, _| chaos.resets()),
+        ("pauses", "server paused", |chaos, _| chaos.pauses()),
+        ("crashes", "server ", |chaos, host| chaos.crashes(&[host])),
+        ("loss", "loss of ", |chaos, _| chaos.loss()),
+    ];
+    for (name, words, add) in kinds {
+        let mut harmed = 0;
+        for seed in 10..40 {
+            let report = report_of(seed, add);
+            let drawn = format!("    {name}: ");
+            let drawn = report.lines().find(|it| it.starts_with(&drawn));
+            let is_on = !drawn.expect("it was drawn").ends_with("none");
+            let faults = report.lines().nth(1).unwrap();
+            let has_faults = faults.contains(" fault");
+            assert!(is_on || !has_faults, "{report}");
+            assert!(!has_faults || faults.contains(words), "{report}");
+            harmed += u32::from(has_faults);
+        }
+        assert!(harmed > 5, "{name}: only {harmed} of 30 seeds did harm");
+    }
+}
+
+#[test]
+fn the_first_seeds_are_calm_and_with_zero_nothing_happens_by_chance() {
+    for seed in 0..10 {
+        let report = report_of(seed, |chaos, host| {
+            chaos
+                .cuts()
+                .holds()
+                .resets()
+                .pauses()
+                .loss()
+                .crashes(&[host])
+        });
+        assert!(report.contains("this seed is calm"), "{report}");
+        assert!(!report.contains(" fault"), "{report}");
+    }
+    let report = sim::run(0, |sim| async move {
+        sim.host("server").start(echo);
+        sleep(ms(1)).await;
+        let mut stream = TcpStream::connect("server:1").await?;
+        sim.links()
+            .latency(Latency::uniform(ms(10)..ms(30)))
+            .loss(0.5);
+        sim.chaos(secs(10)).loss();
+        for _ in 0..50 {
+            let start = now();
+            ask(&mut stream).await?;
+            assert_eq!(now() - start, ms(40));
+        }
+        Result::Ok(())
+    });
+    assert_eq!(report.failure, None);
+}
+
+#[test]
+fn quiet_ends_all_chaos() {
+    sim::check(10..60, |sim| async move {
+        let servers = ["a", "b"].map(|name| sim.host(name).start(echo));
+        sim.chaos(secs(3_000))
+            .cuts()
+            .holds()
+            .resets()
+            .pauses()
+            .loss()
+            .crashes(&[&servers[0], &servers[1]]);
+        sleep(ms(sim.choose(60_000))).await;
+        sim.quiesce();
+        sleep(secs(1)).await;
+        for name in ["a:1", "b:1"] {
+            let mut stream = TcpStream::connect(name).await?;
+            for _ in 0..100 {
+                timeout(ms(10), ask(&mut stream)).await??;
+                sleep(secs(1)).await;
+            }
+        }
+        Result::Ok(())
+    });
+}
+
+#[test]
+fn every_fault_ends_with_its_chaos() {
+    sim::check(10..60, |sim| async move {
+        let server = sim.host("server").start(echo);
+        let chaos = sim.chaos(secs(30));
+        chaos
+            .cuts()
+            .holds()
+            .resets()
+            .pauses()
+            .loss()
+            .crashes(&[&server]);
+        sleep(secs(31)).await;
+        assert!(server.is_up());
+        let mut stream = TcpStream::connect("server:1").await?;
+        for _ in 0..100 {
+            timeout(ms(10), ask(&mut stream)).await??;
+            sleep(secs(1)).await;
+        }
+        Result::Ok(())
+    });
+}
+
+#[test]
+fn what_the_test_has_stopped_chaos_does_not_start() {
+    sim::check(10..60, |sim| async move {
+        let host = sim.host("host").start(pending::<()>);
+        sim.chaos(secs(60)).crashes(&[&host]);
+        sleep(secs(10)).await;
+        host.power_off();
+        for _ in 0..100 {
+            sleep(ms(500)).await;
+            assert!(!host.is_up());
+        }
+        sim.quiesce();
+        assert!(host.is_up());
+    });
+}
+
+#[test]
+fn a_process_crashes_in_the_middle_of_what_it_does_at_one_moment_too() {
+    sim::check(10..60, |sim| async move {
+        let steps = Rc::new(RefCell::new((0_u32, 0_u32)));
+        let seen = steps.clone();
+        let host = sim.host("host").start(move || {
+            let steps = seen.clone();
+            async move {
+                let done = steps.borrow().1;
+                steps.borrow_mut().0 = done;
+                loop {
+                    sleep(ms(10)).await;
+                    steps.borrow_mut().0 += 1;
+                    yield_now().await;
+                    steps.borrow_mut().1 += 1;
+                }
+            }
+        });
+        sim.chaos(secs(30)).crashes(&[&host]);
+        let seen = steps.clone();
+        sim.sometimes("it has done a half", move || {
+            let (begun, done) = *seen.borrow();
+            !host.is_up() && begun == done + 1
+        });
+        sleep(secs(31)).await;
+    });
+}
+
+#[test]
+fn a_fault_that_is_left_out_shifts_no_other() {
+    let name = "chaos::a_fault_that_is_left_out_shifts_no_other";
+    let fails = |sim: Sim| async move {
+        sim.host("a").start(pending::<()>);
+        sim.host("b").start(pending::<()>);
+        sim.chaos(secs(10)).cuts().holds().pauses();
+        sleep(secs(10)).await;
+        fail_on_purpose();
+    };
+    if super::failing::is_inner() {
+        return sim::check(0..1, fails);
+    }
+    let faults = |text: &str| -> Vec<String> {
+        let line = text.lines().find(|it| it.contains(" faults: "));
+        let (_, list) = line
+            .unwrap_or_else(|| panic!("{text}"))
+            .split_once(": ")
+            .unwrap();
+        list.split("; ").map(str::to_owned).collect()
+    };
+    let report = |seed| sim::run(seed, fails).failure.unwrap();
+    // All of them are told.
+    let few = |seed: &u64| {
+        let report = report(*seed);
+        let line = report.lines().nth(1).unwrap();
+        let count = line
+            .split_whitespace()
+            .next()
+            .and_then(|it| it.parse().ok());
+        matches!(count, Some(4..=12))
+    };
+    let seed = (10..200).find(few).expect("a seed has a few faults");
+    let mut all = faults(&report(seed));
+    let variables = format!("{seed:#x}:-2");
+    let (_, text) = super::failing::in_a_process(name, &[("POLDER_SIM", &variables)]);
+    all.remove(1);
+    assert_eq!(faults(&text), all);
+}

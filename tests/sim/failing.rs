@@ -1,0 +1,283 @@
+//! What is said of a run that fails: its faults, by number, and how it is run again without some.
+
+use std::process::Command;
+
+use polder::io::{AsyncReadExt, AsyncWriteExt};
+use polder::net::{TcpListener, TcpStream};
+use polder::sim::{self, Sim};
+use polder::time::sleep;
+
+use super::{ms, secs};
+
+/// The variable that makes this program run the check of a test below, which fails.
+const INNER: &str = "POLDER_TEST_INNER";
+
+/// Runs one test of this program in another process, with these variables, and returns whether it
+/// passes, with all that it prints.
+pub(super) fn in_a_process(name: &str, variables: &[(&str, &str)]) -> (bool, String) {
+    let mut program = Command::new(std::env::current_exe().unwrap());
+    for variable in ["SEED", "SEEDS", "SEED_FROM", "SIM", "SIM_CHECK"] {
+        program.env_remove(format!("POLDER_{variable}"));
+    }
+    let output = program
+        .args(["--exact", name, "--nocapture"])
+        .env(INNER, "1")
+        .env("CARGO_TARGET_TMPDIR", env!("CARGO_TARGET_TMPDIR"))
+        .envs(variables.iter().copied())
+        .output()
+        .unwrap();
+    let text = [&output.stdout[..], &output.stderr[..]].concat();
+    let text = String::from_utf8_lossy(&text).into_owned();
+    (output.status.success(), text)
+}
+
+pub(super) fn is_inner() -> bool {
+    std::env::var_os(INNER).is_some()
+}
+
+async fn answer() {
+    let listener = TcpListener::bind("0.0.0.0:1").await.unwrap();
+    loop {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        polder::spawn(async move {
+            let mut byte = [0];
+            while stream.read_exact(&mut byte).await.is_ok() {
+                if stream.write_all(&byte).await.is_err() {
+                    break;
+                }
+            }
+        })
+        .detach();
+    }
+}
+
+/// Fails if a loss delays an answer.
+async fn no_delay(sim: Sim) {
+    sim.host("server").start(answer);
+    sleep(ms(1)).await;
+    let mut stream = TcpStream::connect("server:1").await.unwrap();
+    sim.links().loss(0.05);
+    for _ in 0..20 {
+        let start = sim.now();
+        stream.write_all(b"x").await.unwrap();
+        stream.read_exact(&mut [0]).await.unwrap();
+        assert!(sim.now() - start < ms(100), "an answer is late");
+    }
+}
+
+#[test]
+fn faults_have_numbers_and_are_left_out_by_them() {
+    let name = "failing::faults_have_numbers_and_are_left_out_by_them";
+    if is_inner() {
+        return sim::check(0..10, no_delay);
+    }
+    let first = (0..10).find(|seed| sim::run(*seed, no_delay).failure.is_some());
+    let seed = first.expect("a seed loses a segment");
+    let (passes, text) = in_a_process(name, &[]);
+    assert!(!passes, "{text}");
+    assert!(text.contains(&format!("seed {seed:#x} failed")), "{text}");
+    assert!(text.contains("loss of "), "{text}");
+    // The full run ends where it fails, and has so many faults until then.
+    let failure = sim::run(seed, no_delay).failure.unwrap();
+    let line = failure.lines().nth(1).unwrap();
+    let count: usize = line.split_whitespace().next().unwrap().parse().unwrap();
+    let all = format!("{seed:#x}:-1..{count}");
+    let (passes, text) = in_a_process(name, &[("POLDER_SIM", &all)]);
+    assert!(passes, "without any fault it passes: {text}");
+    // Without those before the last one it fails still, and says how.
+    let but_one = format!("{seed:#x}:");
+    let (passes, text) = in_a_process(name, &[("POLDER_SIM", &but_one)]);
+    assert!(!passes, "{text}");
+    let replay = format!("replay: POLDER_SIM={but_one} cargo test {name}");
+    assert!(text.contains(&replay), "{text}");
+}
+
+#[test]
+fn what_is_left_out_must_be_there_and_be_said_clearly() {
+    let name = "failing::what_is_left_out_must_be_there_and_be_said_clearly";
+    if is_inner() {
+        return sim::check(0..10, no_delay);
+    }
+    let (passes, text) = in_a_process(name, &[("POLDER_SIM", "0x1:-1..9999")]);
+    assert!(!passes && text.contains("leaves out fault 9999"), "{text}");
+    let (passes, text) = in_a_process(name, &[("POLDER_SIM", "what")]);
+    assert!(!passes && text.contains("not \"what\""), "{text}");
+}
+
+#[test]
+fn a_loss_that_is_certain_and_a_cut_by_hand_are_no_faults_by_chance() {
+    let report = sim::run(5, |sim| async move {
+        sim.host("server").start(answer);
+        sleep(ms(1)).await;
+        sim.link("test", "server").loss(1.0);
+        let limit = secs(20);
+        let lost = TcpStream::connect_timeout("server:1", limit).await;
+        sim.link("test", "server").loss(0.0);
+        let cut = sim.cut(&["test"], &["server"]);
+        let late = TcpStream::connect_timeout("server:1", limit).await;
+        drop(cut);
+        assert!(lost.is_ok() || late.is_ok(), "nothing came through");
+    });
+    let failure = report.failure.unwrap();
+    assert!(failure.contains("nothing came through"), "{failure}");
+    assert!(!failure.contains("fault"), "{failure}");
+}
+
+/// The address of the report's `shrunk:` line.
+pub(super) fn shrunk(text: &str) -> &str {
+    let line = text
+        .lines()
+        .find_map(|it| it.strip_prefix("  shrunk: POLDER_SIM="));
+    let line = line.unwrap_or_else(|| panic!("nothing is shrunk: {text}"));
+    line.split_once(' ').expect("a command follows").0
+}
+
+/// Two cuts at once, of which neither is enough, fail it, in a world with many other faults.
+async fn fails_by_two_cuts(sim: Sim) {
+    sim.host("a").start(answer);
+    sim.host("b").start(answer);
+    sim.chaos(secs(15)).cuts().pauses().loss();
+    let mut late = 0;
+    while sim.now() < secs(15) {
+        let mut is_late = true;
+        for address in ["a:1", "b:1"] {
+            let there = TcpStream::connect_timeout(address, ms(900)).await;
+            is_late &= there.is_err();
+        }
+        late += u32::from(is_late);
+        assert!(late < 2, "neither of them was there, twice");
+        sleep(ms(300)).await;
+    }
+}
+
+#[test]
+fn a_failure_is_shrunk_to_the_faults_that_it_needs() {
+    let name = "failing::a_failure_is_shrunk_to_the_faults_that_it_needs";
+    if is_inner() {
+        return sim::check(10..60, fails_by_two_cuts);
+    }
+    let (passes, text) = in_a_process(name, &[]);
+    assert!(
+        !passes && text.contains("neither of them was there"),
+        "{text}"
+    );
+    let line = text.lines().find(|it| it.contains(" of them needed: "));
+    let line = line.unwrap_or_else(|| panic!("{text}"));
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let (all, needed): (u32, u32) = (words[0].parse().unwrap(), words[2].parse().unwrap());
+    // (On a slow machine time may be up before it is as small as it gets.)
+    assert!(1 <= needed && needed < all, "{line}");
+    // What is shrunk fails with these faults alone.
+    let again = shrunk(&text).to_owned();
+    let (passes, text) = in_a_process(name, &[("POLDER_SIM", &again)]);
+    assert!(
+        !passes && text.contains("neither of them was there"),
+        "{text}"
+    );
+    assert!(text.contains(&format!("  {needed} fault")), "{text}");
+    // None of them can be left out.
+    assert!(
+        text.contains(&format!("replay: POLDER_SIM={again}")),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_failure_that_needs_no_fault_says_so() {
+    let name = "failing::a_failure_that_needs_no_fault_says_so";
+    if is_inner() {
+        return sim::check(3..4, |sim| async move {
+            no_delay_by_chance(sim).await;
+            panic_on_purpose();
+        });
+    }
+    let (passes, text) = in_a_process(name, &[]);
+    assert!(!passes && text.contains("none of them needed"), "{text}");
+    // The panic is printed by the first two runs, and not by those that shrink.
+    let printed = text.matches("on purpose once more").count();
+    assert!(printed <= 5, "{printed} times: {text}");
+}
+
+fn panic_on_purpose() {
+    panic!("on purpose once more");
+}
+
+async fn no_delay_by_chance(sim: Sim) {
+    sim.host("server").start(answer);
+    sim.links().loss(0.3);
+    for _ in 0..20 {
+        let _ = TcpStream::connect_timeout("server:1", secs(1)).await;
+    }
+}
+
+#[test]
+fn seeds_begin_where_they_are_told_to() {
+    let name = "failing::seeds_begin_where_they_are_told_to";
+    if is_inner() {
+        return sim::check(0..3, |sim| async move {
+            println!("the seed {:#x}", sim.seed());
+        });
+    }
+    let seeds = |variables: &[(&str, &str)]| -> Vec<String> {
+        let (passes, text) = in_a_process(name, variables);
+        assert!(passes, "{text}");
+        let lines = text.lines().filter_map(|it| it.split_once("the seed "));
+        let mut seeds: Vec<String> = lines.map(|it| it.1.to_owned()).collect();
+        seeds.sort();
+        seeds.dedup();
+        seeds
+    };
+    assert_eq!(seeds(&[]), ["0x0", "0x1", "0x2"]);
+    assert_eq!(
+        seeds(&[("POLDER_SEED_FROM", "17"), ("POLDER_SEEDS", "2")]),
+        ["0x11", "0x12"]
+    );
+    let random = || seeds(&[("POLDER_SEED_FROM", "random")]);
+    let first = random();
+    assert_eq!(first.len(), 3);
+    assert_ne!(first, random());
+}
+
+#[test]
+fn every_seed_runs_twice_where_that_is_asked_for() {
+    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+    static RUNS: AtomicU64 = AtomicU64::new(0);
+
+    let name = "failing::every_seed_runs_twice_where_that_is_asked_for";
+    if is_inner() {
+        // A static has an influence, on the last seed only.
+        return sim::check(0..3, |sim| async move {
+            let runs = RUNS.fetch_add(1, Relaxed);
+            let more = if sim.seed() == 2 { runs } else { 0 };
+            sleep(ms(1 + more)).await;
+        });
+    }
+    let (passes, text) = in_a_process(name, &[]);
+    assert!(passes, "{text}");
+    let (passes, text) = in_a_process(name, &[("POLDER_SIM_CHECK", "1")]);
+    assert!(
+        !passes && text.contains("seed 0x2: two runs of it differ"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_failure_for_another_reason_is_not_the_same() {
+    let name = "failing::a_failure_for_another_reason_is_not_the_same";
+    let test = |sim: Sim| async move {
+        no_delay(sim).await;
+        // Without a loss it fails too, here.
+        panic_on_purpose();
+    };
+    if is_inner() {
+        return sim::check(0..1, test);
+    }
+    let is_late = |seed: &u64| {
+        let failure = sim::run(*seed, test).failure.unwrap();
+        failure.contains("an answer is late")
+    };
+    let seed = (0..50).find(is_late).expect("a seed loses a segment");
+    let (passes, text) = in_a_process(name, &[("POLDER_SEED", &seed.to_string())]);
+    assert!(!passes && text.contains("an answer is late"), "{text}");
+    assert!(text.contains(" of them needed: loss of "), "{text}");
+}
