@@ -59,11 +59,15 @@
 //! * **TCP** between hosts and within one: handshake and backlog, buffers and windows, half-close,
 //!   resets, retransmission and its end. Segments take the [latency](Latency) of their link, and
 //!   may be lost, which delays the connection.
+//! * **UDP**: datagrams that are lost, duplicated and reordered as the test says; refused ports;
+//!   broadcast.
+//! * **Unix sockets** within a host, by names of its own: streams, datagrams and pairs.
 //! * **Names**: of hosts.
-//! * **Faults**: [`Sim::cut`], [`Sim::hold`], [`Sim::reset`], [`Links::loss`], [`Host::kill`],
+//! * **Faults**: [`Sim::cut`], [`Sim::hold`], [`Sim::reset`], [`Links::loss`],
+//!   [`Links::duplication`], [`Links::reordering`], [`Host::kill`],
 //!   [`Host::power_off`], [`Host::restart`], [`Host::pause`].
 //!
-//! Not simulated are UDP and Unix sockets, other descriptors, and a second runtime: these say
+//! Not simulated are multicast, other descriptors, and a second runtime: these say
 //! [`Unsupported`](std::io::ErrorKind::Unsupported). A simulated socket lends a placeholder where a
 //! descriptor is asked for (`AsFd` and the like), on which every operation fails. Files, signals,
 //! threads of the program's own and processes are the system's.
@@ -275,7 +279,10 @@ impl Sim {
     pub fn quiesce(&self) {
         with_kernel(|kernel| {
             kernel.heal_all();
-            kernel.change_links(None, |it| it.loss = Default::default());
+            kernel.change_links(None, |it| {
+                (it.loss, it.duplication) = Default::default();
+                it.reordering = Default::default();
+            });
         });
         self.state.restart_all();
         self.state.be_quiet();

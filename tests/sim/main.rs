@@ -6,6 +6,9 @@ mod differential;
 mod faults;
 mod planted;
 mod tcp;
+mod udp;
+#[cfg(unix)]
+mod unix;
 mod world;
 
 use std::time::Duration;

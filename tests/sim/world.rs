@@ -467,9 +467,8 @@ fn what_is_not_simulated_says_so() {
                 "{error}"
             );
         };
-        is_refused(UdpSocket::bind("127.0.0.1:0").await.unwrap_err());
-        #[cfg(unix)]
-        is_refused(polder::net::unix::UnixStream::pair().unwrap_err());
+        let real = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        is_refused(UdpSocket::try_from(real).unwrap_err());
         is_refused(polder::Runtime::new().unwrap_err());
         is_refused(polder::Runtime::builder().workers(2).build().unwrap_err());
         let real = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

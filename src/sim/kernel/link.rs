@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
+use super::Event;
 use super::choice::{Probability, Stream};
-use super::tcp::Segment;
 
 /// How long a segment takes from one host to another.
 ///
@@ -59,6 +59,9 @@ const DEFAULT_LATENCY: Latency = Latency {
     span: 1_500_001,
 };
 
+/// So much longer may a datagram take that is reordered, beside its latency once more.
+const LATE: u64 = 5_000_000;
+
 /// From a host to itself.
 const LOOPBACK: u64 = 10_000;
 
@@ -66,6 +69,9 @@ const LOOPBACK: u64 = 10_000;
 pub(crate) struct Settings {
     pub(crate) latency: Latency,
     pub(crate) loss: Probability,
+    /// Of datagrams.
+    pub(crate) duplication: Probability,
+    pub(crate) reordering: Probability,
 }
 
 #[derive(Debug)]
@@ -84,7 +90,10 @@ pub(super) struct Link {
     pub(super) cuts: u32,
     pub(super) holds: u32,
     /// What arrived while it was held.
-    pub(super) held: Vec<Segment>,
+    pub(super) held: Vec<Event>,
+    /// What happens to datagrams, and when the last one arrives that is in its order.
+    datagrams: Stream,
+    last_datagram: u64,
 }
 
 impl Links {
@@ -94,6 +103,8 @@ impl Links {
             default: Settings {
                 latency: DEFAULT_LATENCY,
                 loss: Probability::default(),
+                duplication: Probability::default(),
+                reordering: Probability::default(),
             },
             links: BTreeMap::new(),
         }
@@ -107,6 +118,8 @@ impl Links {
             cuts: 0,
             holds: 0,
             held: Vec::new(),
+            datagrams: Stream::new(seed, "datagrams", from, to),
+            last_datagram: 0,
         })
     }
 
@@ -132,6 +145,42 @@ impl Links {
         let latency = link.settings.latency.draw(&mut link.stream);
         let is_lost = link.stream.happens(link.settings.loss);
         (!is_lost && link.cuts == 0).then_some(latency)
+    }
+
+    /// When a datagram arrives that is sent now; twice, if it is duplicated, and not at all if it is
+    /// lost. One that is reordered takes longer than its latency, and lets others pass; all others
+    /// keep their order. Each datagram takes six numbers of a stream, whatever the settings.
+    pub(super) fn send_datagram(
+        &mut self,
+        from: usize,
+        to: usize,
+        len: usize,
+        now: u64,
+    ) -> [Option<u64>; 2] {
+        let _ = len;
+        if from == to {
+            return [Some(now + LOOPBACK), None];
+        }
+        let link = self.get(from, to);
+        let (settings, stream) = (link.settings, &mut link.datagrams);
+        let latencies = [(); 2].map(|()| settings.latency.draw(stream));
+        let late = latencies[1] + stream.below(LATE);
+        let is_lost = stream.happens(settings.loss);
+        let is_double = stream.happens(settings.duplication);
+        let is_reordered = stream.happens(settings.reordering);
+        if is_lost || link.cuts > 0 {
+            return [None; 2];
+        }
+        let in_order = |latency: u64| (now + latency).max(link.last_datagram);
+        let first = in_order(latencies[0]);
+        let second = is_double.then(|| first.max(in_order(latencies[1])));
+        match is_reordered {
+            true => [Some(first + late), second.map(|it| it + late)],
+            false => {
+                link.last_datagram = second.unwrap_or(first);
+                [Some(first), second]
+            }
+        }
     }
 
     pub(super) fn all(&mut self) -> impl Iterator<Item = (&(usize, usize), &mut Link)> {

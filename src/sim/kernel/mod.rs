@@ -9,10 +9,15 @@
 //! they ask here: this is the seam. A [`SimSocket`] is plain data that names a socket; on a thread
 //! without its world it finds nobody, and says so.
 
+pub(crate) mod address;
 pub(crate) mod choice;
 pub(crate) mod link;
+mod sockets;
 mod tcp;
 pub(crate) mod trace;
+mod udp;
+#[cfg(unix)]
+mod unix;
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
@@ -25,11 +30,33 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::sys::{AsDescriptor, BorrowedDescriptor, OwnedDescriptor};
+use address::Address;
 use choice::Stream;
 use link::Links;
+use sockets::Other;
 pub(crate) use tcp::{CLOSED, ERROR, READABLE, WRITABLE};
 use tcp::{Segment, State, Tcp};
 use trace::{Comparison, Trace, What};
+use udp::Datagram;
+
+/// Errors that have no kind of their own, by the system's numbers.
+mod number {
+    #[cfg(unix)]
+    pub(super) use libc::{EAFNOSUPPORT, EDESTADDRREQ, EMSGSIZE, EPROTOTYPE};
+    #[cfg(windows)]
+    pub(super) use windows_sys::Win32::Networking::WinSock::{
+        WSAEAFNOSUPPORT as EAFNOSUPPORT, WSAEDESTADDRREQ as EDESTADDRREQ, WSAEMSGSIZE as EMSGSIZE,
+    };
+}
+
+fn errno(number: i32) -> io::Error {
+    io::Error::from_raw_os_error(number)
+}
+
+/// What is asked of a socket that its host's kernel has forgotten.
+fn gone() -> io::Error {
+    io::Error::other("the process that had this socket has ended")
+}
 
 /// The ports that are given to those who ask for none: Linux's `ip_local_port_range`.
 const PORTS: std::ops::RangeInclusive<u16> = 32_768..=60_999;
@@ -48,6 +75,7 @@ pub(crate) struct Options {
     pub(crate) linger: Option<Duration>,
     pub(crate) nodelay: bool,
     pub(crate) ttl: u32,
+    pub(crate) broadcast: bool,
 }
 
 impl Default for Options {
@@ -56,6 +84,7 @@ impl Default for Options {
             linger: None,
             nodelay: false,
             ttl: 64,
+            broadcast: false,
         }
     }
 }
@@ -92,7 +121,14 @@ pub(crate) struct Kernel {
     ready: Vec<usize>,
     passed_over: u32,
     current: Option<usize>,
+    /// Those of TCP, by number.
     sockets: Vec<Option<Box<Tcp>>>,
+    /// All others, by number.
+    others: BTreeMap<u32, Other>,
+    udp_ports: BTreeMap<(usize, u16), Vec<u32>>,
+    /// Who has a name, or had it last.
+    #[cfg(unix)]
+    unix_names: BTreeMap<unix::Key, u32>,
     connections: BTreeMap<(usize, SocketAddr, SocketAddr), u32>,
     listeners: BTreeMap<(usize, u16), Vec<u32>>,
     ended: VecDeque<(u64, u32)>,
@@ -137,10 +173,20 @@ struct ProcessState {
     passed_over: u32,
 }
 
+#[derive(Debug)]
 enum Event {
     Segment(Segment),
+    Datagram(Datagram),
     Retransmit(u32, u64),
     Deadline(usize, u64),
+}
+
+/// What becomes of that which has come to its end of a link.
+enum Passage<'a> {
+    Lost,
+    /// It is kept there.
+    Held(&'a mut Vec<Event>),
+    Arrives,
 }
 
 struct Entry {
@@ -213,6 +259,10 @@ pub(crate) fn begin(seed: u64, comparison: Comparison) -> World {
         current: None,
         // None has the number zero.
         sockets: vec![None],
+        others: BTreeMap::new(),
+        udp_ports: BTreeMap::new(),
+        #[cfg(unix)]
+        unix_names: BTreeMap::new(),
         connections: BTreeMap::new(),
         listeners: BTreeMap::new(),
         ended: VecDeque::new(),
@@ -253,7 +303,7 @@ pub(crate) struct SimSocketId {
 impl Drop for SimSocket {
     fn drop(&mut self) {
         let _ = self.0.with(|kernel, number| {
-            kernel.tcp_close(number);
+            kernel.close(number);
             Ok(())
         });
     }
@@ -301,6 +351,49 @@ impl SimSocket {
         SimSocket::new(|kernel| kernel.tcp_connect(address))
     }
 
+    pub(crate) fn udp(address: SocketAddr) -> io::Result<SimSocket> {
+        SimSocket::new(|kernel| kernel.udp_bind(address))
+    }
+
+    #[cfg(unix)]
+    pub(crate) fn unix_listen(address: &Address, backlog: usize) -> io::Result<SimSocket> {
+        SimSocket::new(|kernel| kernel.unix_listen(address.unix()?, backlog))
+    }
+
+    /// Fails with [`WouldBlock`](io::ErrorKind::WouldBlock) if the listener's queue is full.
+    #[cfg(unix)]
+    pub(crate) fn unix_connect(address: &Address) -> io::Result<SimSocket> {
+        SimSocket::new(|kernel| kernel.unix_connect(address.unix()?))
+    }
+
+    /// A socket for datagrams, with a name, or without one.
+    #[cfg(unix)]
+    pub(crate) fn unix_datagram(address: Option<&Address>) -> io::Result<SimSocket> {
+        let name = address.map_or(Ok(&address::Name::Unnamed), Address::unix);
+        SimSocket::new(|kernel| kernel.unix_bind(name?))
+    }
+
+    /// Two ends that are connected.
+    #[cfg(unix)]
+    pub(crate) fn unix_pair(is_stream: bool) -> io::Result<(SimSocket, SimSocket)> {
+        let mut other = 0;
+        let one = SimSocket::new(|kernel| {
+            let pair = match is_stream {
+                true => kernel.unix_stream_pair(),
+                false => kernel.unix_datagram_pair(),
+            };
+            pair.map(|(one, two)| {
+                other = two;
+                one
+            })
+        })?;
+        let other = SimSocket(SimSocketId {
+            number: other,
+            ..one.0
+        });
+        Ok((one, other))
+    }
+
     #[inline]
     pub(crate) fn id(&self) -> SimSocketId {
         self.0
@@ -316,9 +409,9 @@ impl SimSocketId {
         result.unwrap_or_else(|| Err(not_here()))
     }
 
-    pub(crate) fn accept(self) -> io::Result<(SimSocket, SocketAddr)> {
+    pub(crate) fn accept(self) -> io::Result<(SimSocket, Address)> {
         self.with(|kernel, number| {
-            let (number, peer) = kernel.tcp_accept(number)?;
+            let (number, peer) = kernel.accept(number)?;
             Ok((SimSocket(SimSocketId { number, ..self }), peer))
         })
     }
@@ -328,46 +421,66 @@ impl SimSocketId {
     }
 
     pub(crate) fn read(self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        self.with(|kernel, number| kernel.tcp_read(number, buffers, false))
+        self.with(|kernel, number| kernel.read(number, buffers, false))
     }
 
     pub(crate) fn peek(self, bytes: &mut [u8]) -> io::Result<usize> {
-        self.with(|kernel, number| kernel.tcp_read(number, &mut [IoSliceMut::new(bytes)], true))
+        self.with(|kernel, number| kernel.read(number, &mut [IoSliceMut::new(bytes)], true))
     }
 
     pub(crate) fn write(self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.with(|kernel, number| kernel.tcp_write(number, &mut buffers.iter().map(|it| &**it)))
+        self.with(|kernel, number| kernel.write(number, buffers))
+    }
+
+    /// Receives a datagram, or looks at it.
+    pub(crate) fn receive(self, bytes: &mut [u8], keeps: bool) -> io::Result<(usize, Address)> {
+        self.with(|kernel, number| kernel.receive(number, bytes, keeps))
+    }
+
+    /// Sends a datagram, to the peer unless an address is given.
+    pub(crate) fn send(self, bytes: &[u8], to: Option<&Address>) -> io::Result<usize> {
+        self.with(|kernel, number| kernel.send_datagram(number, bytes, to))
+    }
+
+    pub(crate) fn set_peer(self, peer: &Address) -> io::Result<()> {
+        self.with(|kernel, number| kernel.set_peer(number, peer))
+    }
+
+    /// Whether receiving was shut down, although a receive would block.
+    pub(crate) fn has_ended(self) -> bool {
+        self.with(|kernel, number| Ok(kernel.has_ended(number)))
+            .unwrap_or(false)
+    }
+
+    /// Whether a write is worth an attempt.
+    pub(crate) fn has_room(self) -> bool {
+        let ready = self.with(Kernel::ready);
+        ready.is_ok_and(|it| it & WRITABLE != 0)
     }
 
     pub(crate) fn shutdown(self, how: Shutdown) -> io::Result<()> {
-        self.with(|kernel, number| kernel.tcp_shutdown(number, how))
+        self.with(|kernel, number| kernel.shut_down(number, how))
     }
 
-    pub(crate) fn local_addr(self) -> io::Result<SocketAddr> {
-        self.with(|kernel, number| Ok(kernel.socket(number)?.local))
+    pub(crate) fn local_addr(self) -> io::Result<Address> {
+        self.with(Kernel::local_address)
     }
 
-    pub(crate) fn peer_addr(self) -> io::Result<SocketAddr> {
-        self.with(|kernel, number| {
-            let socket = kernel.socket(number)?;
-            match (socket.state, socket.peer) {
-                (State::Connected, Some((_, peer))) if !socket.is_over() => Ok(peer),
-                _ => Err(io::ErrorKind::NotConnected.into()),
-            }
-        })
+    pub(crate) fn peer_addr(self) -> io::Result<Address> {
+        self.with(Kernel::peer_address)
     }
 
     pub(crate) fn options<R>(self, f: impl FnOnce(&mut Options) -> R) -> io::Result<R> {
-        self.with(|kernel, number| Ok(f(&mut kernel.socket(number)?.options)))
+        self.with(|kernel, number| Ok(f(kernel.options(number)?)))
     }
 
     /// Registers it with the poller of the process whose code runs.
     pub(crate) fn register(self, token: u64, interest: u8) -> io::Result<()> {
         self.with(|kernel, number| {
             let (_, process) = kernel.here()?;
-            let socket = kernel.socket(number)?;
-            (socket.token, socket.pending) = (Some((process, token, interest)), 0);
-            let ready = socket.ready();
+            let (registered, pending) = kernel.registration(number)?;
+            (*registered, *pending) = (Some((process, token, interest)), 0);
+            let ready = kernel.ready(number)?;
             kernel.raise(number, ready);
             Ok(())
         })
@@ -375,8 +488,8 @@ impl SimSocketId {
 
     pub(crate) fn deregister(self) -> io::Result<()> {
         self.with(|kernel, number| {
-            let socket = kernel.socket(number)?;
-            (socket.token, socket.pending) = (None, 0);
+            let (registered, pending) = kernel.registration(number)?;
+            (*registered, *pending) = (None, 0);
             Ok(())
         })
     }
@@ -470,13 +583,13 @@ impl PollerOfProcess {
                 let Some(number) = kernel.processes[process].events.pop_front() else {
                     break;
                 };
-                let Ok(socket) = kernel.socket(number) else {
+                let Ok((registered, pending)) = kernel.registration(number) else {
                     continue;
                 };
                 // It may be registered with another process since.
-                let token = socket.token.filter(|(owner, ..)| *owner == process);
+                let token = registered.filter(|(owner, ..)| *owner == process);
                 if let Some((_, token, _)) = token {
-                    let pending = std::mem::take(&mut socket.pending);
+                    let pending = std::mem::take(pending);
                     if pending != 0 {
                         report(token, pending);
                     }
@@ -604,6 +717,12 @@ impl Kernel {
                 self.tcp_close(id);
             }
         }
+        let is_its = |it: &mut Other| it.base().process == Some(process);
+        let others = self.others.iter_mut();
+        let others = others.filter_map(|(id, it)| is_its(it).then_some(*id));
+        for id in others.collect::<Vec<u32>>() {
+            self.close(id);
+        }
         if what == What::PoweredOff {
             self.power_off(host);
         }
@@ -620,6 +739,11 @@ impl Kernel {
         let gone: Vec<Box<Tcp>> = gone.collect();
         self.connections.retain(|key, _| key.0 != host);
         self.listeners.retain(|key, _| key.0 != host);
+        self.others.retain(|_, it| it.base().host != host);
+        self.udp_ports.retain(|key, _| key.0 != host);
+        #[cfg(unix)]
+        self.unix_names
+            .retain(|key, _| key.host != host || key.is_path());
         self.ended
             .retain(|(_, id)| self.sockets[*id as usize].is_some());
         for (local, peer) in gone.iter().filter_map(|it| Some((it.local, it.peer?))) {
@@ -671,8 +795,8 @@ impl Kernel {
         let link = self.links.get(from, to);
         link.holds = link.holds.saturating_sub(1);
         if link.holds == 0 {
-            for segment in std::mem::take(&mut link.held) {
-                self.push(self.now, Event::Segment(segment));
+            for event in std::mem::take(&mut link.held) {
+                self.push(self.now, event);
             }
         }
     }
@@ -684,8 +808,8 @@ impl Kernel {
             (link.cuts, link.holds) = (0, 0);
             held.append(&mut link.held);
         }
-        for segment in held {
-            self.push(self.now, Event::Segment(segment));
+        for event in held {
+            self.push(self.now, event);
         }
         self.hosts.iter_mut().for_each(|it| it.pauses = 0);
     }
@@ -737,7 +861,7 @@ impl Kernel {
             let Reverse(entry) = self.events.peek()?;
             let at = entry.at;
             let is_due = match entry.event {
-                Event::Segment(_) => true,
+                Event::Segment(_) | Event::Datagram(_) => true,
                 Event::Retransmit(id, at) => self.tcp_is_due(id, at),
                 Event::Deadline(process, at) => self.is_deadline(process, at),
             };
@@ -756,7 +880,16 @@ impl Kernel {
         self.set_now(at);
         self.tcp_forget();
         match event {
-            Event::Segment(segment) => self.deliver(segment),
+            Event::Segment(segment) => match self.passage(segment.from.0, segment.to.0) {
+                Passage::Lost => self.tcp_lost(segment),
+                Passage::Held(held) => held.push(Event::Segment(segment)),
+                Passage::Arrives => self.tcp_arrives(segment),
+            },
+            Event::Datagram(datagram) => match self.passage(datagram.from.0, datagram.to.0) {
+                Passage::Lost => self.udp_lost(&datagram),
+                Passage::Held(held) => held.push(Event::Datagram(datagram)),
+                Passage::Arrives => self.udp_arrives(datagram),
+            },
             Event::Retransmit(id, _) => self.tcp_retransmit(id),
             Event::Deadline(process, _) => {
                 self.processes[process].deadline = None;
@@ -796,11 +929,18 @@ impl Kernel {
     }
 
     /// The sockets of a process, for reports.
-    pub(crate) fn describe_sockets(&self, process: usize) -> Vec<String> {
+    pub(crate) fn describe_sockets(&mut self, process: usize) -> Vec<String> {
         let sockets = self.sockets.iter().flatten();
         let ours = sockets.filter(|it| it.process == Some(process));
-        ours.map(|it| it.describe(|host| self.host_name(host).to_owned()))
-            .collect()
+        let ours = ours.map(|it| it.describe(|host| self.host_name(host).to_owned()));
+        let mut all: Vec<String> = ours.collect();
+        let others = self.others.values_mut();
+        let ours = others.filter_map(|it| match it.base().process == Some(process) {
+            true => Some(it.describe()),
+            false => None,
+        });
+        all.extend(ours);
+        all
     }
 
     pub(crate) fn is_paused(&self, host: usize) -> bool {
@@ -825,20 +965,21 @@ impl Kernel {
         false
     }
 
-    fn deliver(&mut self, segment: Segment) {
-        let (from, to) = (segment.from.0, segment.to.0);
+    /// What becomes of that which comes from one host to another now.
+    fn passage(&mut self, from: usize, to: usize) -> Passage<'_> {
+        let is_up = self.hosts.get(to).is_some_and(|it| it.is_up);
         if from != to {
             let link = self.links.get(from, to);
             if link.cuts > 0 {
-                return self.tcp_lost(segment);
+                return Passage::Lost;
             }
             if link.holds > 0 {
-                return link.held.push(segment);
+                return Passage::Held(&mut link.held);
             }
         }
-        match self.hosts.get(to).is_some_and(|it| it.is_up) {
-            true => self.tcp_arrives(segment),
-            false => self.tcp_lost(segment),
+        match is_up {
+            true => Passage::Arrives,
+            false => Passage::Lost,
         }
     }
 
@@ -872,16 +1013,16 @@ impl Kernel {
 
     /// A socket is ready anew, which its poller is to report.
     fn raise(&mut self, number: u32, ready: u8) {
-        let Ok(socket) = self.socket(number) else {
+        let Ok((registered, pending)) = self.registration(number) else {
             return;
         };
-        let Some((process, _, interest)) = socket.token else {
+        let Some((process, _, interest)) = *registered else {
             return;
         };
         let ready = ready & (interest | CLOSED | ERROR);
         if ready != 0 {
-            let before = socket.pending;
-            socket.pending |= ready;
+            let before = *pending;
+            *pending |= ready;
             if before == 0 {
                 self.processes[process].events.push_back(number);
             }
@@ -891,9 +1032,7 @@ impl Kernel {
 
     fn socket(&mut self, number: u32) -> io::Result<&mut Tcp> {
         let socket = self.sockets.get_mut(number as usize);
-        socket
-            .and_then(|it| it.as_deref_mut())
-            .ok_or_else(|| io::Error::other("the process that had this socket has ended"))
+        socket.and_then(|it| it.as_deref_mut()).ok_or_else(gone)
     }
 
     fn insert(&mut self, socket: Tcp) -> u32 {
@@ -952,16 +1091,22 @@ impl Kernel {
 
     fn free_port(&mut self, host: usize) -> io::Result<u16> {
         for _ in PORTS {
-            let port = self.hosts[host].next_port;
-            self.hosts[host].next_port = match port == *PORTS.end() {
-                true => *PORTS.start(),
-                false => port + 1,
-            };
+            let port = self.next_port(host);
             if !self.listeners.contains_key(&(host, port)) && !self.is_connected_from(host, port) {
                 return Ok(port);
             }
         }
         Err(io::ErrorKind::AddrNotAvailable.into())
+    }
+
+    /// The next of the ports that are given to those who ask for none.
+    fn next_port(&mut self, host: usize) -> u16 {
+        let port = self.hosts[host].next_port;
+        self.hosts[host].next_port = match port == *PORTS.end() {
+            true => *PORTS.start(),
+            false => port + 1,
+        };
+        port
     }
 
     fn is_connected_from(&self, host: usize, port: u16) -> bool {

@@ -21,8 +21,14 @@ pub(crate) enum What {
     Paused,
     Resumed,
     Polled(u64, Option<&'static Location<'static>>),
-    Connect { to: usize, port: u16 },
-    Accepted { from: usize, port: u16 },
+    Connect {
+        to: usize,
+        port: u16,
+    },
+    Accepted {
+        from: usize,
+        port: u16,
+    },
     Segment(Flags, usize, u64, u64, usize),
     Lost(Flags, usize, u64, u64, usize),
     Retransmit(u64, u32),
@@ -33,6 +39,33 @@ pub(crate) enum What {
     Chosen(u64),
     Reset(usize),
     Failed,
+    /// A datagram has come from a host to a port.
+    Datagram {
+        from: usize,
+        port: u16,
+        digest: u64,
+        len: usize,
+    },
+    DatagramLost {
+        from: usize,
+        port: u16,
+        digest: u64,
+        len: usize,
+    },
+    /// So many bytes went through a Unix socket.
+    Local(u64, usize),
+}
+
+/// A hash of what is sent, begun with `start`.
+pub(super) fn digest(start: u64, bytes: &[u8]) -> u64 {
+    let mut digest = start;
+    for part in bytes.chunks(8) {
+        let mut word = [0; 8];
+        word[..part.len()].copy_from_slice(part);
+        digest = (digest ^ u64::from_le_bytes(word)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        digest ^= digest >> 29;
+    }
+    digest
 }
 
 /// What a segment is.
@@ -98,6 +131,23 @@ impl What {
             What::Chosen(number) => return [17, number, 0, 0, 0],
             What::Reset(other) => return [18, other as u64, 0, 0, 0],
             What::Failed => 19,
+            What::Datagram {
+                from,
+                port,
+                digest,
+                len,
+            } => {
+                return [20, from as u64, port.into(), digest, len as u64];
+            }
+            What::DatagramLost {
+                from,
+                port,
+                digest,
+                len,
+            } => {
+                return [21, from as u64, port.into(), digest, len as u64];
+            }
+            What::Local(digest, len) => return [22, digest, len as u64, 0, 0],
         };
         [tag, 0, 0, 0, 0]
     }
@@ -219,6 +269,27 @@ impl Trace {
                     writeln!(text, "    {at} {host}: connections with {other} are reset")
                 }
                 What::Failed => writeln!(text, "    {at} {host}: its process returns an error"),
+                What::Datagram {
+                    from, port, len, ..
+                } => {
+                    let from = name(from);
+                    writeln!(
+                        text,
+                        "    {at} {host}: port {port} has {len} bytes from {from}"
+                    )
+                }
+                What::DatagramLost {
+                    from, port, len, ..
+                } => {
+                    let from = name(from);
+                    writeln!(
+                        text,
+                        "    {at} {host}: {len} bytes from {from} to port {port} are lost"
+                    )
+                }
+                What::Local(_, len) => {
+                    writeln!(text, "    {at} {host}: {len} bytes by a Unix socket")
+                }
             };
         }
         text
