@@ -87,6 +87,41 @@ impl Links {
         self.change(|it| it.reordering = reordering)
     }
 
+    /// Sets how many bytes a link carries in a second, in each direction, headers included. By
+    /// default there is no limit. What is sent meanwhile waits, up to 256 KiB of it; what is more
+    /// is lost.
+    ///
+    /// ```
+    /// use polder::io::{AsyncReadExt, AsyncWriteExt};
+    /// use polder::net::{TcpListener, TcpStream};
+    /// use std::time::Duration;
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     let far = sim.host("far").start(|| async {
+    ///         let (mut stream, _) = TcpListener::bind("0.0.0.0:1").await?.accept().await?;
+    ///         stream.read_to_end(&mut Vec::new()).await
+    ///     });
+    ///     sim.link("test", "far").bandwidth(10_000);
+    ///     sim.sleep(Duration::from_millis(1)).await;
+    ///     TcpStream::connect("far:1").await?.write_all(&[7; 50_000]).await?;
+    ///     assert_eq!(far.finished().within(Duration::from_secs(60)).await?, 50_000);
+    ///     assert!(sim.now() > Duration::from_secs(5));
+    ///     std::io::Result::Ok(())
+    /// });
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If it is zero: that is a [cut](super::Sim::cut).
+    #[track_caller]
+    pub fn bandwidth(self, bytes_per_second: u64) -> Links {
+        assert!(
+            bytes_per_second > 0,
+            "polder::sim: a link without bandwidth carries nothing: cut it"
+        );
+        self.change(|it| it.bandwidth = Some(bytes_per_second))
+    }
+
     fn change(self, f: impl Fn(&mut Settings)) -> Links {
         with_kernel(|kernel| {
             for link in &self.0 {

@@ -62,6 +62,10 @@ const DEFAULT_LATENCY: Latency = Latency {
 /// So much longer may a datagram take that is reordered, beside its latency once more.
 const LATE: u64 = 5_000_000;
 
+/// So many bytes wait where the bandwidth is limited; what is sent beyond is lost. It is what a
+/// router has for a few connections.
+const QUEUE: u128 = 256 * 1024;
+
 /// From a host to itself.
 const LOOPBACK: u64 = 10_000;
 
@@ -72,6 +76,8 @@ pub(crate) struct Settings {
     /// Of datagrams.
     pub(crate) duplication: Probability,
     pub(crate) reordering: Probability,
+    /// Bytes in a second.
+    pub(crate) bandwidth: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -94,6 +100,27 @@ pub(super) struct Link {
     /// What happens to datagrams, and when the last one arrives that is in its order.
     datagrams: Stream,
     last_datagram: u64,
+    /// When all has gone out that was sent.
+    busy_until: u64,
+}
+
+impl Link {
+    /// How long so many bytes wait for those before them, and then take themselves. `None` if they
+    /// do not fit into the queue.
+    fn take_bandwidth(&mut self, len: usize, now: u64) -> Option<u64> {
+        let Some(bandwidth) = self.settings.bandwidth else {
+            return Some(0);
+        };
+        // In 128 bits nothing overflows: a length, and a time that a world may last.
+        let takes = |len: u128| len * 1_000_000_000 / u128::from(bandwidth);
+        let waits = self.busy_until.saturating_sub(now);
+        if u128::from(waits) > takes(QUEUE) {
+            return None;
+        }
+        let takes = u64::try_from(takes(len as u128)).unwrap_or(u64::MAX / 4);
+        self.busy_until = now + waits + takes;
+        Some(waits + takes)
+    }
 }
 
 impl Links {
@@ -105,6 +132,7 @@ impl Links {
                 loss: Probability::default(),
                 duplication: Probability::default(),
                 reordering: Probability::default(),
+                bandwidth: None,
             },
             links: BTreeMap::new(),
         }
@@ -120,6 +148,7 @@ impl Links {
             held: Vec::new(),
             datagrams: Stream::new(seed, "datagrams", from, to),
             last_datagram: 0,
+            busy_until: 0,
         })
     }
 
@@ -137,19 +166,24 @@ impl Links {
     /// What becomes of a segment that is sent now: how long it takes, or `None` if it is lost. Each
     /// takes two numbers of the link's stream, whatever the settings: so a loss that is left out
     /// shifts nothing.
-    pub(super) fn send(&mut self, from: usize, to: usize) -> Option<u64> {
+    ///
+    /// `len` is how many bytes it has, with its headers, and `now` the time.
+    pub(super) fn send(&mut self, from: usize, to: usize, len: usize, now: u64) -> Option<u64> {
         if from == to {
             return Some(LOOPBACK);
         }
         let link = self.get(from, to);
         let latency = link.settings.latency.draw(&mut link.stream);
         let is_lost = link.stream.happens(link.settings.loss);
-        (!is_lost && link.cuts == 0).then_some(latency)
+        if is_lost || link.cuts > 0 {
+            return None;
+        }
+        Some(link.take_bandwidth(len, now)? + latency)
     }
 
-    /// When a datagram arrives that is sent now; twice, if it is duplicated, and not at all if it is
-    /// lost. One that is reordered takes longer than its latency, and lets others pass; all others
-    /// keep their order. Each datagram takes six numbers of a stream, whatever the settings.
+    /// When a datagram arrives that is sent now; twice, if it is duplicated, and not at all if it
+    /// is lost. One that is reordered takes longer than its latency, and lets others pass; all
+    /// others keep their order. Each datagram takes six numbers of a stream, whatever the settings.
     pub(super) fn send_datagram(
         &mut self,
         from: usize,
@@ -157,7 +191,6 @@ impl Links {
         len: usize,
         now: u64,
     ) -> [Option<u64>; 2] {
-        let _ = len;
         if from == to {
             return [Some(now + LOOPBACK), None];
         }
@@ -171,6 +204,10 @@ impl Links {
         if is_lost || link.cuts > 0 {
             return [None; 2];
         }
+        let Some(queueing) = link.take_bandwidth(len, now) else {
+            return [None; 2];
+        };
+        let now = now + queueing;
         let in_order = |latency: u64| (now + latency).max(link.last_datagram);
         let first = in_order(latencies[0]);
         let second = is_double.then(|| first.max(in_order(latencies[1])));

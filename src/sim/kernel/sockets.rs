@@ -14,14 +14,16 @@ use super::udp::Udp;
 use super::unix;
 use super::{Kernel, Options, State};
 
+/// With the poller of which process a socket is registered, under which token, and for what.
+pub(super) type Registered = (usize, u64, u8);
+
 /// What every socket has.
 #[derive(Debug)]
 pub(super) struct Base {
     pub(super) host: usize,
     /// `None`: it waits in a listener's queue.
     pub(super) process: Option<usize>,
-    /// Registered with the poller of a process: which, under which token, and for what.
-    pub(super) token: Option<(usize, u64, u8)>,
+    pub(super) token: Option<Registered>,
     pub(super) pending: u8,
     /// What would have blocked, for reports.
     pub(super) blocked: u8,
@@ -164,7 +166,7 @@ impl Kernel {
     pub(super) fn registration(
         &mut self,
         number: u32,
-    ) -> io::Result<(&mut Option<(usize, u64, u8)>, &mut u8)> {
+    ) -> io::Result<(&mut Option<Registered>, &mut u8)> {
         if self.others.contains_key(&number) {
             let base = self.base(number)?;
             return Ok((&mut base.token, &mut base.pending));

@@ -35,6 +35,9 @@ const BUFFER: usize = 64 * 1024;
 /// The most bytes in a segment: what fits into an Ethernet frame.
 const SEGMENT: usize = 1_460;
 
+/// What goes with each segment: the headers of TCP and IPv4.
+const HEADERS: usize = 40;
+
 /// RFC 6298, with Linux's lower bound: the shortest time until a segment is sent again, the
 /// longest, and the first one of a handshake.
 const SHORTEST_RTO: u64 = 200_000_000;
@@ -701,7 +704,8 @@ impl Kernel {
     /// A segment is on its way, or lost. `id` is its sender, if that is a socket.
     fn send(&mut self, id: Option<u32>, segment: Segment) {
         let (from, to) = (segment.from.0, segment.to.0);
-        let Some(latency) = self.links.send(from, to) else {
+        let len = HEADERS + segment.bytes.len();
+        let Some(latency) = self.links.send(from, to, len, self.now) else {
             return self.tcp_lost(segment);
         };
         let mut at = self.now + latency;

@@ -22,6 +22,9 @@ const BUFFER: usize = 212_992;
 /// header does not count.
 const LONGEST: [usize; 2] = [65_507, 65_527];
 
+/// What goes with each datagram: the headers of UDP and IPv4.
+const HEADERS: usize = 28;
+
 #[derive(Debug)]
 pub(super) struct Udp {
     pub(super) base: Base,
@@ -274,7 +277,11 @@ impl Kernel {
 /// What is under way.
 impl Kernel {
     fn udp_transmit(&mut self, datagram: Datagram) {
-        let (from, to, len) = (datagram.from.0, datagram.to.0, datagram.bytes.len());
+        let (from, to, len) = (
+            datagram.from.0,
+            datagram.to.0,
+            HEADERS + datagram.bytes.len(),
+        );
         let arrivals = self.links.send_datagram(from, to, len, self.now);
         if arrivals == [None; 2] {
             return self.udp_lost(&datagram);

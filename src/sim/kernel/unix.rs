@@ -64,8 +64,8 @@ pub(super) struct Datagram {
     unread: usize,
 }
 
-/// What a name is known by. An abstract one is another's for datagrams: Linux looks for it among the
-/// sockets of a type.
+/// What a name is known by. An abstract one is another's for datagrams: Linux looks for it among
+/// the sockets of a type.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Key {
     pub(super) host: usize,
