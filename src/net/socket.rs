@@ -850,7 +850,12 @@ impl Socket {
     /// Accepts a connection. Skips those that their peers aborted while they were in the queue.
     fn accept_now(&self, _: Snapshot) -> io::Result<(Socket, SockAddr)> {
         in_world!(self, |it| {
-            let (socket, peer) = it.accept()?;
+            let (socket, peer) = loop {
+                match it.accept() {
+                    Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                    other => break other?,
+                }
+            };
             let socket = Socket::in_world(socket, self.socket_type.accepted())?;
             Ok((socket, peer.to_system()?))
         });

@@ -19,6 +19,7 @@ use futures_lite::FutureExt;
 
 use super::kernel;
 use super::kernel::trace::{Seconds, What};
+use super::machine::{Clock, Faults};
 use super::world::{Ending, State, kernel as with_kernel};
 use crate::sync::wake_all;
 use crate::task::panic_message;
@@ -146,6 +147,33 @@ impl Host {
     /// ```
     pub fn is_up(&self) -> bool {
         self.state.hosts.borrow()[self.index].process.is_some()
+    }
+
+    /// Its clock, to be set.
+    pub fn clock(&self) -> Clock {
+        Clock(self.index)
+    }
+
+    /// The faults of its kernel, to be set.
+    pub fn faults(&self) -> Faults {
+        Faults(self.index)
+    }
+
+    /// Sets how many sockets its process may have. Where there are so many, making or accepting
+    /// another one fails, as with `RLIMIT_NOFILE` (`EMFILE`). By default there is no limit. (Files
+    /// and whatever else is the system's do not count.)
+    ///
+    /// ```
+    /// use polder::net::TcpListener;
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     sim.host("test").descriptors(1);
+    ///     let _one = TcpListener::bind("0.0.0.0:1").await.unwrap();
+    ///     assert!(TcpListener::bind("0.0.0.0:2").await.is_err());
+    /// });
+    /// ```
+    pub fn descriptors(&self, most: usize) {
+        with_kernel(|kernel| kernel.change_faults(self.index, |it| it.descriptors = Some(most)));
     }
 
     /// Kills the process, as SIGKILL does: nothing of it runs any more, and the kernel closes its

@@ -62,10 +62,11 @@
 //! * **UDP**: datagrams that are lost, duplicated and reordered as the test says; refused ports;
 //!   broadcast.
 //! * **Unix sockets** within a host, by names of its own: streams, datagrams and pairs.
-//! * **Names**: of hosts.
+//! * **Names**: of hosts, and what [`Sim::names`] says.
 //! * **Faults**: [`Sim::cut`], [`Sim::hold`], [`Sim::reset`], [`Links::loss`],
 //!   [`Links::duplication`], [`Links::reordering`], [`Host::kill`],
-//!   [`Host::power_off`], [`Host::restart`], [`Host::pause`].
+//!   [`Host::power_off`], [`Host::restart`], [`Host::pause`], [`Host::clock`], [`Host::faults`],
+//!   [`Host::descriptors`].
 //!
 //! Not simulated are multicast, other descriptors, and a second runtime: these say
 //! [`Unsupported`](std::io::ErrorKind::Unsupported). A simulated socket lends a placeholder where a
@@ -77,6 +78,8 @@ mod check;
 mod host;
 pub(crate) mod kernel;
 mod links;
+mod machine;
+mod names;
 mod world;
 
 use std::fmt;
@@ -90,6 +93,8 @@ pub use check::{Report, check, run};
 pub use host::{Exit, Finished, Host, Pause, Process};
 pub use kernel::link::Latency;
 pub use links::{Cut, Hold, Links};
+pub use machine::{Clock, Faults};
+pub use names::Names;
 
 /// A world, as the test sees it: of [`check`]. Clones are the same world.
 #[derive(Clone)]
@@ -132,6 +137,11 @@ impl Sim {
     pub fn link(&self, a: &str, b: &str) -> Links {
         let (a, b) = (find(a), find(b));
         Links(vec![Some((a, b)), Some((b, a))])
+    }
+
+    /// The names that hosts look up.
+    pub fn names(&self) -> Names {
+        Names(())
     }
 
     /// Cuts these hosts off from the others, in both directions, until the result is dropped. What
@@ -274,11 +284,12 @@ impl Sim {
         self.state.eventually(check);
     }
 
-    /// Ends all faults: cuts and holds are healed, nothing is lost any more, paused processes go
-    /// on, and what was killed or powered off is restarted. From here on progress is owed.
+    /// Ends all faults: cuts and holds are healed, nothing is lost any more, no fault of a host or
+    /// of names comes by chance, clocks do not drift, paused processes go on, and what was killed or powered off is restarted. From here on progress is owed.
     pub fn quiesce(&self) {
         with_kernel(|kernel| {
             kernel.heal_all();
+            kernel.heal_hosts();
             kernel.change_links(None, |it| {
                 (it.loss, it.duplication) = Default::default();
                 it.reordering = Default::default();

@@ -4,6 +4,7 @@ mod determinism;
 #[cfg(target_os = "linux")]
 mod differential;
 mod faults;
+mod hosts;
 mod planted;
 mod tcp;
 mod udp;

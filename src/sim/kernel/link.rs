@@ -43,7 +43,7 @@ impl Latency {
         }
     }
 
-    fn draw(self, stream: &mut Stream) -> u64 {
+    pub(super) fn draw(self, stream: &mut Stream) -> u64 {
         self.least + stream.below(self.span)
     }
 }
@@ -57,6 +57,12 @@ pub(crate) fn nanos(duration: Duration) -> u64 {
 const DEFAULT_LATENCY: Latency = Latency {
     least: 500_000,
     span: 1_500_001,
+};
+
+/// A server of names that is as near as other hosts are.
+pub(super) const DEFAULT_NAME_LATENCY: Latency = Latency {
+    least: 500_000,
+    span: 1_500_000,
 };
 
 /// So much longer may a datagram take that is reordered, beside its latency once more.

@@ -11,7 +11,10 @@
 
 pub(crate) mod address;
 pub(crate) mod choice;
+pub(crate) mod clock;
+pub(crate) mod faults;
 pub(crate) mod link;
+pub(crate) mod names;
 mod sockets;
 mod tcp;
 pub(crate) mod trace;
@@ -42,10 +45,11 @@ use udp::Datagram;
 /// Errors that have no kind of their own, by the system's numbers.
 mod number {
     #[cfg(unix)]
-    pub(super) use libc::{EAFNOSUPPORT, EDESTADDRREQ, EMSGSIZE, EPROTOTYPE};
+    pub(super) use libc::{EAFNOSUPPORT, EDESTADDRREQ, EMFILE, EMSGSIZE, EPROTOTYPE};
     #[cfg(windows)]
     pub(super) use windows_sys::Win32::Networking::WinSock::{
-        WSAEAFNOSUPPORT as EAFNOSUPPORT, WSAEDESTADDRREQ as EDESTADDRREQ, WSAEMSGSIZE as EMSGSIZE,
+        WSAEAFNOSUPPORT as EAFNOSUPPORT, WSAEDESTADDRREQ as EDESTADDRREQ, WSAEMFILE as EMFILE,
+        WSAEMSGSIZE as EMSGSIZE,
     };
 }
 
@@ -133,6 +137,7 @@ pub(crate) struct Kernel {
     listeners: BTreeMap<(usize, u16), Vec<u32>>,
     ended: VecDeque<(u64, u32)>,
     links: Links,
+    dns: names::Names,
     schedule: Stream,
     pub(crate) trace: Trace,
     has_diverged: bool,
@@ -146,7 +151,9 @@ struct HostState {
     is_up: bool,
     pauses: u32,
     next_port: u16,
-    names: Stream,
+    questions: names::Questions,
+    clock: clock::Clock,
+    faults: faults::FaultsOfHost,
     v4: Ipv4Addr,
     v6: Ipv6Addr,
 }
@@ -166,6 +173,8 @@ struct ProcessState {
     is_ready: bool,
     /// Sockets of which the poller has something to report.
     events: VecDeque<u32>,
+    /// By its host's clock.
+    timer: Option<u64>,
     deadline: Option<u64>,
     deadline_event: Option<u64>,
     /// Which of its ready tasks is next.
@@ -267,6 +276,7 @@ pub(crate) fn begin(seed: u64, comparison: Comparison) -> World {
         listeners: BTreeMap::new(),
         ended: VecDeque::new(),
         links: Links::new(seed),
+        dns: names::Names::new(),
         schedule: Stream::new(seed, "process", 0, 0),
         trace: Trace::new(comparison),
         has_diverged: false,
@@ -337,7 +347,10 @@ pub(crate) fn placeholder() -> io::Result<BorrowedDescriptor<'static>> {
 
 impl SimSocket {
     fn new(with: impl FnOnce(&mut Kernel) -> io::Result<u32>) -> io::Result<SimSocket> {
-        let made = self::with(|kernel| Ok((kernel.world, with(kernel)?)));
+        let made = self::with(|kernel| {
+            kernel.take_descriptor()?;
+            Ok((kernel.world, with(kernel)?))
+        });
         let (world, number) = made.unwrap_or_else(|| Err(not_here()))?;
         Ok(SimSocket(SimSocketId { world, number }))
     }
@@ -495,25 +508,6 @@ impl SimSocketId {
     }
 }
 
-/// The addresses of a name, and how long the answer takes. `None` outside of a world.
-pub(crate) fn look_up(name: &str) -> Option<io::Result<(IpAddr, Duration)>> {
-    with(|kernel| {
-        let (host, _) = kernel.here()?;
-        // A server of names that is as near as other hosts are.
-        let delay = 500_000 + kernel.hosts[host].names.below(1_500_000);
-        kernel.note(host, What::Name(delay));
-        let address = match kernel.names.get(name) {
-            Some(other) => kernel.hosts[*other].address(false),
-            None if name == "localhost" => Ipv4Addr::LOCALHOST.into(),
-            None => {
-                let words = format!("cannot resolve {name:?}: no host has this name");
-                return Err(io::Error::new(io::ErrorKind::NotFound, words));
-            }
-        };
-        Ok((address, Duration::from_nanos(delay)))
-    })
-}
-
 /// Which of `ready` tasks is the next to run, of the process whose code runs.
 pub(crate) fn choose_task(ready: usize) -> usize {
     let chosen = with(|kernel| {
@@ -617,18 +611,9 @@ impl PollerOfProcess {
     /// When the process's earliest timer is due.
     pub(crate) fn arm(&self, deadline: Option<Instant>) {
         self.with(|kernel, process| {
-            let at = deadline.map(|it| {
-                let after = it.saturating_duration_since(kernel.base);
-                link::nanos(after).max(kernel.now)
-            });
-            let state = &mut kernel.processes[process];
-            state.deadline = at;
-            if let Some(at) = at {
-                if state.deadline_event.is_none_or(|it| it > at) {
-                    state.deadline_event = Some(at);
-                    kernel.push(at, Event::Deadline(process, at));
-                }
-            }
+            let after = deadline.map(|it| it.saturating_duration_since(kernel.base));
+            kernel.processes[process].timer = after.map(link::nanos);
+            kernel.arm_process(process);
         });
     }
 }
@@ -647,7 +632,9 @@ impl Kernel {
             is_up: true,
             pauses: 0,
             next_port: *PORTS.start(),
-            names: Stream::new(self.seed, "names", index, 0),
+            questions: names::Questions::new(self.seed, index),
+            clock: clock::Clock::default(),
+            faults: faults::FaultsOfHost::new(self.seed, index),
             v4: Ipv4Addr::new(10, 0, high, low),
             v6: Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, number),
         });
@@ -684,6 +671,7 @@ impl Kernel {
             is_alive: true,
             is_ready: false,
             events: VecDeque::new(),
+            timer: None,
             deadline: None,
             deadline_event: None,
             schedule: Stream::new(self.seed, "tasks", process, 0),
@@ -831,6 +819,7 @@ impl Kernel {
 
     pub(crate) fn set_current(&mut self, process: Option<usize>) {
         self.current = process;
+        self.show_time();
     }
 
     /// Which process is the next to run: any that has something to do, and is not paused.
@@ -892,7 +881,8 @@ impl Kernel {
             },
             Event::Retransmit(id, _) => self.tcp_retransmit(id),
             Event::Deadline(process, _) => {
-                self.processes[process].deadline = None;
+                let state = &mut self.processes[process];
+                (state.timer, state.deadline) = (None, None);
                 self.wake(process);
             }
         }
@@ -900,7 +890,7 @@ impl Kernel {
 
     pub(crate) fn set_now(&mut self, at: u64) {
         self.now = at.max(self.now);
-        CLOCK.set(Some(self.base + Duration::from_nanos(self.now)));
+        self.show_time();
     }
 
     /// Nanoseconds since the world began.
@@ -945,6 +935,59 @@ impl Kernel {
 
     pub(crate) fn is_paused(&self, host: usize) -> bool {
         self.hosts[host].pauses > 0
+    }
+
+    /// Sees to it that a process is woken when its timer is due, by its host's clock.
+    fn arm_process(&mut self, process: usize) {
+        let now = self.now;
+        let state = &mut self.processes[process];
+        let clock = self.hosts[state.host].clock;
+        let at = state.timer.map(|it| clock.when(it).max(now));
+        state.deadline = at;
+        if let Some(at) = at {
+            if state.deadline_event.is_none_or(|it| it > at) {
+                state.deadline_event = Some(at);
+                self.push(at, Event::Deadline(process, at));
+            }
+        }
+    }
+
+    /// Sets a host's clock ahead, and its drift, if that is to change.
+    pub(crate) fn set_clock(&mut self, host: usize, ahead: u64, drift: Option<i32>) {
+        let now = self.now;
+        let clock = &mut self.hosts[host].clock;
+        let drift = drift.unwrap_or(clock.drift());
+        clock.set(now, ahead, drift);
+        self.note(host, What::ClockSet(ahead, drift));
+        self.show_time();
+        for process in 0..self.processes.len() {
+            let state = &self.processes[process];
+            if state.host == host && state.is_alive {
+                self.arm_process(process);
+            }
+        }
+    }
+
+    /// Ends what comes by chance on hosts and in names, and the drift of clocks.
+    pub(crate) fn heal_hosts(&mut self) {
+        self.dns.heal();
+        for host in 0..self.hosts.len() {
+            self.hosts[host].faults.set.heal();
+            if self.hosts[host].clock.drift() != 0 {
+                self.set_clock(host, 0, Some(0));
+            }
+        }
+    }
+
+    /// The clock that this thread reads is that of the host whose code runs.
+    fn show_time(&self) {
+        let shown = match self.current {
+            Some(process) => self.hosts[self.processes[process].host]
+                .clock
+                .show(self.now),
+            None => self.now,
+        };
+        CLOCK.set(Some(self.base + Duration::from_nanos(shown)));
     }
 
     fn is_deadline(&mut self, process: usize, at: u64) -> bool {
@@ -1013,14 +1056,18 @@ impl Kernel {
 
     /// A socket is ready anew, which its poller is to report.
     fn raise(&mut self, number: u32, ready: u8) {
-        let Ok((registered, pending)) = self.registration(number) else {
+        let Ok((registered, _)) = self.registration(number) else {
             return;
         };
         let Some((process, _, interest)) = *registered else {
             return;
         };
-        let ready = ready & (interest | CLOSED | ERROR);
+        let mut ready = ready & (interest | CLOSED | ERROR);
         if ready != 0 {
+            ready = self.embellish(number, ready);
+            let Ok((_, pending)) = self.registration(number) else {
+                return;
+            };
             let before = *pending;
             *pending |= ready;
             if before == 0 {

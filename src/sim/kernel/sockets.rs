@@ -205,6 +205,21 @@ impl Kernel {
     }
 
     pub(super) fn accept(&mut self, number: u32) -> io::Result<(u32, Address)> {
+        // First of all, as a kernel does.
+        self.take_descriptor()?;
+        let (accepted, peer) = self.accept_next(number)?;
+        let (host, _) = self.here()?;
+        if self.is_aborted(host) {
+            match self.others.contains_key(&accepted) {
+                true => self.close(accepted),
+                false => self.reset(accepted),
+            }
+            return Err(io::ErrorKind::ConnectionAborted.into());
+        }
+        Ok((accepted, peer))
+    }
+
+    fn accept_next(&mut self, number: u32) -> io::Result<(u32, Address)> {
         #[cfg(unix)]
         if let Some(Other::Listener(_)) = self.others.get(&number) {
             return self.unix_accept(number);
@@ -219,18 +234,51 @@ impl Kernel {
         buffers: &mut [IoSliceMut<'_>],
         keeps: bool,
     ) -> io::Result<usize> {
-        match self.others.get(&number) {
-            None => self.tcp_read(number, buffers, keeps),
+        let is_stream = match self.others.get(&number) {
+            None => true,
             #[cfg(unix)]
-            Some(Other::Stream(_)) => self.unix_read(number, buffers, keeps),
-            Some(_) => match buffers.first_mut() {
+            Some(Other::Stream(_)) => true,
+            Some(_) => false,
+        };
+        if is_stream && !keeps {
+            if let Some(read) = self.read_shortened(number, buffers) {
+                return read;
+            }
+        }
+        match is_stream {
+            true => self.read_stream(number, buffers, keeps),
+            false => match buffers.first_mut() {
                 Some(buffer) => Ok(self.receive(number, buffer, keeps)?.0),
                 None => Ok(self.receive(number, &mut [], keeps)?.0),
             },
         }
     }
 
+    pub(super) fn read_stream(
+        &mut self,
+        number: u32,
+        buffers: &mut [IoSliceMut<'_>],
+        keeps: bool,
+    ) -> io::Result<usize> {
+        #[cfg(unix)]
+        if self.others.contains_key(&number) {
+            return self.unix_read(number, buffers, keeps);
+        }
+        self.tcp_read(number, buffers, keeps)
+    }
+
     pub(super) fn write(&mut self, number: u32, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self.write_shortened(number, buffers) {
+            Some(written) => written,
+            None => self.write_stream(number, buffers),
+        }
+    }
+
+    pub(super) fn write_stream(
+        &mut self,
+        number: u32,
+        buffers: &[IoSlice<'_>],
+    ) -> io::Result<usize> {
         let buffers = &mut buffers.iter().map(|it| &**it);
         match self.others.get(&number) {
             None => self.tcp_write(number, buffers),

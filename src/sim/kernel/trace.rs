@@ -54,6 +54,10 @@ pub(crate) enum What {
     },
     /// So many bytes went through a Unix socket.
     Local(u64, usize),
+    /// The addresses of a name were set.
+    Renamed,
+    /// Ahead by so much, and with a drift.
+    ClockSet(u64, i32),
 }
 
 /// A hash of what is sent, begun with `start`.
@@ -147,6 +151,8 @@ impl What {
             } => {
                 return [21, from as u64, port.into(), digest, len as u64];
             }
+            What::Renamed => 23,
+            What::ClockSet(ahead, drift) => return [24, ahead, drift as u64, 0, 0],
             What::Local(digest, len) => return [22, digest, len as u64, 0, 0],
         };
         [tag, 0, 0, 0, 0]
@@ -285,6 +291,14 @@ impl Trace {
                     writeln!(
                         text,
                         "    {at} {host}: {len} bytes from {from} to port {port} are lost"
+                    )
+                }
+                What::Renamed => writeln!(text, "    {at} a name has other addresses"),
+                What::ClockSet(ahead, drift) => {
+                    let ahead = Seconds(ahead);
+                    writeln!(
+                        text,
+                        "    {at} {host}: the clock is {ahead} ahead, drift {drift} ppm"
                     )
                 }
                 What::Local(_, len) => {
