@@ -55,7 +55,7 @@
 //!   system's as ever.
 //! * **Tasks**: each process has a runtime of one worker. Which host runs next, and which of its
 //!   ready tasks, is a choice; what has been ready longest is passed over 64 times in a row at
-//!   most. [`unblock`](crate::unblock) runs its function at once, in line.
+//!   most. [`unblock`](crate::unblock) runs its function in line, after a delay.
 //! * **TCP** between hosts and within one: handshake and backlog, buffers and windows, half-close,
 //!   resets, retransmission and its end. Segments take the [latency](Latency) of their link, and
 //!   may be lost, which delays the connection.
@@ -67,10 +67,11 @@
 //!   [`Links::duplication`], [`Links::reordering`], [`Host::kill`],
 //!   [`Host::power_off`], [`Host::restart`], [`Host::pause`], [`Host::clock`], [`Host::faults`],
 //!   [`Host::descriptors`].
+//! * **Signals** that a test sends to a host's process (`Host::signal`).
 //!
 //! Not simulated are multicast, other descriptors, and a second runtime: these say
 //! [`Unsupported`](std::io::ErrorKind::Unsupported). A simulated socket lends a placeholder where a
-//! descriptor is asked for (`AsFd` and the like), on which every operation fails. Files, signals,
+//! descriptor is asked for (`AsFd` and the like), on which every operation fails. Files,
 //! threads of the program's own and processes are the system's.
 //! `docs/SIMULATION.md` in the repository says more.
 

@@ -46,10 +46,15 @@ where
     let site = Location::caller();
     apply_limit();
     let work = move || Outcome::new(catch_unwind(AssertUnwindSafe(f)), site);
-    // A simulated world has one thread.
+    // A simulated world has one thread, which runs it after a delay.
     #[cfg(feature = "sim")]
     if crate::sim::kernel::is_here() {
-        return Task::new(Inner::Blocking(Call::done(work())), Id::new());
+        let (call, job) = Call::submitted(work);
+        // Outside of any process, at once.
+        if let Some(job) = crate::sim::kernel::blocking::submit(job) {
+            job.run();
+        }
+        return Task::new(Inner::Blocking(call), Id::new());
     }
     let call = POOL.call(Class::Call, work).unwrap_or_else(|error| {
         // A real panic, so that the panic hook reports it.

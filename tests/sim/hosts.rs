@@ -243,3 +243,68 @@ fn a_drift_without_measure_is_refused() {
         sim.host("host").clock().drift(500_001);
     });
 }
+
+#[cfg(feature = "signal")]
+mod signals {
+    use super::*;
+    use polder::signal::{Signal, Signals, ctrl_c};
+    use polder::stream::StreamExt;
+
+    #[test]
+    fn a_signal_comes_to_the_listeners_of_its_host_alone() {
+        sim::check(0..10, |sim| async move {
+            let listen = || async {
+                let mut signals = Signals::new([Signal::Term, Signal::Int]).unwrap();
+                let mut came = Vec::new();
+                while let Ok(signal) = timeout(secs(5), signals.next()).await {
+                    came.push(signal.unwrap());
+                }
+                came
+            };
+            let [one, other] = ["one", "other"].map(|name| sim.host(name).start(listen));
+            sleep(ms(1)).await;
+            for signal in [Signal::Term, Signal::Int, Signal::Int, Signal::Chld] {
+                one.signal(signal);
+                sleep(ms(10)).await;
+            }
+            let came = one.finished().within(secs(10)).await;
+            assert_eq!(came, [Signal::Term, Signal::Int, Signal::Int]);
+            assert!(other.finished().within(secs(10)).await.is_empty());
+        });
+    }
+
+    #[test]
+    fn signals_of_one_kind_between_two_polls_are_one() {
+        sim::check(0..5, |sim| async move {
+            let host = sim.host("host").start(|| async {
+                let (mut stop, mut again) = (ctrl_c(), Signals::new([Signal::Int]).unwrap());
+                sleep(secs(1)).await;
+                (&mut stop).await.unwrap();
+                assert!(again.next().await.is_some());
+                timeout(secs(1), again.next()).await.is_err()
+            });
+            sleep(ms(1)).await;
+            for _ in 0..3 {
+                host.signal(Signal::Int);
+            }
+            assert!(host.finished().within(secs(5)).await);
+        });
+    }
+
+    #[test]
+    fn a_signal_that_nobody_listens_to_ends_the_process() {
+        sim::check(0..5, |sim| async move {
+            let host = sim.host("host").start(std::future::pending::<()>);
+            sleep(ms(1)).await;
+            host.signal(Signal::Chld);
+            assert!(host.is_up());
+            host.signal(Signal::Term);
+            assert_eq!(host.finished().await, Exit::Killed);
+            host.signal(Signal::Term);
+            // A new process has to ask for it anew.
+            host.restart();
+            host.signal(Signal::Kill);
+            assert_eq!(host.finished().await, Exit::Killed);
+        });
+    }
+}

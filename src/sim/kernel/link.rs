@@ -43,6 +43,11 @@ impl Latency {
         }
     }
 
+    /// So many nanoseconds at least; `span` is one more than what the most is longer than that.
+    pub(super) const fn new(least: u64, span: u64) -> Latency {
+        Latency { least, span }
+    }
+
     pub(super) fn draw(self, stream: &mut Stream) -> u64 {
         self.least + stream.below(self.span)
     }
@@ -54,16 +59,10 @@ pub(crate) fn nanos(duration: Duration) -> u64 {
 
 /// Between hosts unless a test says otherwise: a local network, with enough variation for two
 /// messages on two connections to overtake each other.
-const DEFAULT_LATENCY: Latency = Latency {
-    least: 500_000,
-    span: 1_500_001,
-};
+const DEFAULT_LATENCY: Latency = Latency::new(500_000, 1_500_001);
 
 /// A server of names that is as near as other hosts are.
-pub(super) const DEFAULT_NAME_LATENCY: Latency = Latency {
-    least: 500_000,
-    span: 1_500_000,
-};
+pub(super) const DEFAULT_NAME_LATENCY: Latency = Latency::new(500_000, 1_500_000);
 
 /// So much longer may a datagram take that is reordered, beside its latency once more.
 const LATE: u64 = 5_000_000;
@@ -86,7 +85,6 @@ pub(crate) struct Settings {
     pub(crate) bandwidth: Option<u64>,
 }
 
-#[derive(Debug)]
 pub(super) struct Links {
     seed: u64,
     default: Settings,
@@ -94,7 +92,6 @@ pub(super) struct Links {
     links: BTreeMap<(usize, usize), Link>,
 }
 
-#[derive(Debug)]
 pub(super) struct Link {
     stream: Stream,
     settings: Settings,

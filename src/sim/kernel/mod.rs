@@ -10,11 +10,15 @@
 //! without its world it finds nobody, and says so.
 
 pub(crate) mod address;
+#[cfg(feature = "blocking")]
+pub(crate) mod blocking;
 pub(crate) mod choice;
 pub(crate) mod clock;
 pub(crate) mod faults;
 pub(crate) mod link;
 pub(crate) mod names;
+#[cfg(feature = "signal")]
+pub(crate) mod signals;
 mod sockets;
 mod tcp;
 pub(crate) mod trace;
@@ -153,6 +157,8 @@ struct HostState {
     next_port: u16,
     questions: names::Questions,
     clock: clock::Clock,
+    #[cfg(feature = "blocking")]
+    delays: blocking::Delays,
     faults: faults::FaultsOfHost,
     v4: Ipv4Addr,
     v6: Ipv6Addr,
@@ -180,15 +186,33 @@ struct ProcessState {
     /// Which of its ready tasks is next.
     schedule: Stream,
     passed_over: u32,
+    #[cfg(feature = "signal")]
+    signals: signals::Counts,
+    /// Calls that are due and wait for the end of a pause.
+    #[cfg(feature = "blocking")]
+    stalled: Vec<Arc<dyn crate::pool::Job>>,
 }
 
-#[derive(Debug)]
 enum Event {
     Segment(Segment),
     Datagram(Datagram),
+    #[cfg(feature = "blocking")]
+    Blocking(usize, Arc<dyn crate::pool::Job>),
     Retransmit(u32, u64),
     Deadline(usize, u64),
 }
+
+/// A call of `unblock` that is due.
+#[cfg(feature = "blocking")]
+pub(crate) type Due = Option<blocking::Due>;
+#[cfg(feature = "blocking")]
+const NOTHING_DUE: Due = None;
+
+/// There are none.
+#[cfg(not(feature = "blocking"))]
+pub(crate) type Due = ();
+#[cfg(not(feature = "blocking"))]
+const NOTHING_DUE: Due = ();
 
 /// What becomes of that which has come to its end of a link.
 enum Passage<'a> {
@@ -634,6 +658,8 @@ impl Kernel {
             next_port: *PORTS.start(),
             questions: names::Questions::new(self.seed, index),
             clock: clock::Clock::default(),
+            #[cfg(feature = "blocking")]
+            delays: blocking::Delays::new(self.seed, index),
             faults: faults::FaultsOfHost::new(self.seed, index),
             v4: Ipv4Addr::new(10, 0, high, low),
             v6: Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, number),
@@ -676,6 +702,10 @@ impl Kernel {
             deadline_event: None,
             schedule: Stream::new(self.seed, "tasks", process, 0),
             passed_over: 0,
+            #[cfg(feature = "signal")]
+            signals: signals::Counts::new(),
+            #[cfg(feature = "blocking")]
+            stalled: Vec::new(),
         });
         self.note(host, What::Started);
         let poller = PollerOfProcess {
@@ -754,6 +784,8 @@ impl Kernel {
             false => What::Resumed,
         };
         self.note(host, what);
+        #[cfg(feature = "blocking")]
+        self.resume_blocking();
     }
 
     pub(crate) fn change_links(
@@ -800,6 +832,8 @@ impl Kernel {
             self.push(self.now, event);
         }
         self.hosts.iter_mut().for_each(|it| it.pauses = 0);
+        #[cfg(feature = "blocking")]
+        self.resume_blocking();
     }
 
     /// Resets every connection between two hosts, on both sides at once.
@@ -851,6 +885,8 @@ impl Kernel {
             let at = entry.at;
             let is_due = match entry.event {
                 Event::Segment(_) | Event::Datagram(_) => true,
+                #[cfg(feature = "blocking")]
+                Event::Blocking(..) => true,
                 Event::Retransmit(id, at) => self.tcp_is_due(id, at),
                 Event::Deadline(process, at) => self.is_deadline(process, at),
             };
@@ -862,9 +898,11 @@ impl Kernel {
     }
 
     /// Lets the next event happen, for which [`next_event`](Self::next_event) was asked just now.
-    pub(crate) fn advance(&mut self) {
+    /// Returns a call that is due, if that is what happens.
+    #[must_use]
+    pub(crate) fn advance(&mut self) -> Due {
         let Some(Reverse(Entry { at, event, .. })) = self.events.pop() else {
-            return;
+            return NOTHING_DUE;
         };
         self.set_now(at);
         self.tcp_forget();
@@ -885,7 +923,10 @@ impl Kernel {
                 (state.timer, state.deadline) = (None, None);
                 self.wake(process);
             }
+            #[cfg(feature = "blocking")]
+            Event::Blocking(process, job) => return self.begin_blocking(process, job),
         }
+        NOTHING_DUE
     }
 
     pub(crate) fn set_now(&mut self, at: u64) {

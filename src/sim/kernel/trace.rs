@@ -58,6 +58,12 @@ pub(crate) enum What {
     Renamed,
     /// Ahead by so much, and with a drift.
     ClockSet(u64, i32),
+    /// By its number.
+    #[cfg_attr(not(feature = "signal"), allow(dead_code))]
+    Signal(u64),
+    /// A call was given to `unblock`, and begins after so long.
+    #[cfg_attr(not(feature = "blocking"), allow(dead_code))]
+    Blocking(u64),
 }
 
 /// A hash of what is sent, begun with `start`.
@@ -152,6 +158,8 @@ impl What {
                 return [21, from as u64, port.into(), digest, len as u64];
             }
             What::Renamed => 23,
+            What::Signal(number) => return [25, number, 0, 0, 0],
+            What::Blocking(delay) => return [26, delay, 0, 0, 0],
             What::ClockSet(ahead, drift) => return [24, ahead, drift as u64, 0, 0],
             What::Local(digest, len) => return [22, digest, len as u64, 0, 0],
         };
@@ -293,6 +301,8 @@ impl Trace {
                         "    {at} {host}: {len} bytes from {from} to port {port} are lost"
                     )
                 }
+                What::Signal(number) => writeln!(text, "    {at} {host}: signal {number} comes"),
+                What::Blocking(_) => writeln!(text, "    {at} {host}: gives a call to unblock"),
                 What::Renamed => writeln!(text, "    {at} a name has other addresses"),
                 What::ClockSet(ahead, drift) => {
                     let ahead = Seconds(ahead);
