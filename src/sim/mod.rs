@@ -286,7 +286,8 @@ impl Sim {
     }
 
     /// Ends all faults: cuts and holds are healed, nothing is lost any more, no fault of a host or
-    /// of names comes by chance, clocks do not drift, paused processes go on, and what was killed or powered off is restarted. From here on progress is owed.
+    /// of names comes by chance, clocks do not drift, paused processes go on, and what was killed
+    /// or powered off is restarted. From here on progress is owed.
     pub fn quiesce(&self) {
         with_kernel(|kernel| {
             kernel.heal_all();

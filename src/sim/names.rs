@@ -64,8 +64,9 @@ impl Names {
         self.change(|it| it.missing = probability)
     }
 
-    /// Sets the probability that an answer is what was so before the name was last [set](Self::set).
-    /// By default it is zero; [`Sim::quiesce`](super::Sim::quiesce) makes it zero.
+    /// Sets the probability that an answer is what was so before the name was last
+    /// [set](Self::set). By default it is zero; [`Sim::quiesce`](super::Sim::quiesce) makes it
+    /// zero.
     ///
     /// # Panics
     ///

@@ -305,7 +305,7 @@ impl State {
     }
 
     #[cfg(not(feature = "blocking"))]
-    fn run_due(&self, (): kernel::Due) {}
+    fn run_due(&self, _: kernel::Due) {}
 
     /// After each step and event. The conditions are foreign code, so they are called under no
     /// borrow: one may add another.

@@ -1,5 +1,5 @@
-//! Clients that try again at once when an answer is late. After a pause of the server's the queue is
-//! full of requests that nobody waits for any more, and stays so.
+//! Clients that try again at once when an answer is late. After a pause of the server's the queue
+//! is full of requests that nobody waits for any more, and stays so.
 
 use std::cell::Cell;
 use std::io::Result;

@@ -211,7 +211,8 @@ fn bytes_come_through_short_reads_and_writes_and_spurious_readiness() {
             let mut back = vec![0; 50_000];
             let (read, written) =
                 zip(far.read_exact(&mut back), near.write_all(&[7; 50_000])).await;
-            (read?, written?);
+            read?;
+            written?;
         }
         Result::Ok(())
     });

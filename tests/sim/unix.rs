@@ -71,7 +71,8 @@ fn much_goes_through_a_stream_both_ways() {
                 let mut back = vec![0; bytes.len()];
                 let (read, written) =
                     zip(reader.read_exact(&mut back), writer.write_all(&bytes)).await;
-                (read?, written?);
+                read?;
+                written?;
                 assert_eq!(back, bytes);
                 Result::Ok(())
             }
@@ -97,7 +98,8 @@ fn a_connection_waits_for_room_in_the_queue() {
             assert!(streams.len() < 10_000, "the queue has no end");
         };
         let (last, first) = zip(timeout(secs(1), last), listener.accept()).await;
-        (last??, first?);
+        last??;
+        first?;
         Result::Ok(())
     });
 }

@@ -205,14 +205,10 @@ enum Event {
 /// A call of `unblock` that is due.
 #[cfg(feature = "blocking")]
 pub(crate) type Due = Option<blocking::Due>;
-#[cfg(feature = "blocking")]
-const NOTHING_DUE: Due = None;
 
 /// There are none.
 #[cfg(not(feature = "blocking"))]
-pub(crate) type Due = ();
-#[cfg(not(feature = "blocking"))]
-const NOTHING_DUE: Due = ();
+pub(crate) type Due = Option<std::convert::Infallible>;
 
 /// What becomes of that which has come to its end of a link.
 enum Passage<'a> {
@@ -902,7 +898,7 @@ impl Kernel {
     #[must_use]
     pub(crate) fn advance(&mut self) -> Due {
         let Some(Reverse(Entry { at, event, .. })) = self.events.pop() else {
-            return NOTHING_DUE;
+            return None;
         };
         self.set_now(at);
         self.tcp_forget();
@@ -926,7 +922,7 @@ impl Kernel {
             #[cfg(feature = "blocking")]
             Event::Blocking(process, job) => return self.begin_blocking(process, job),
         }
-        NOTHING_DUE
+        None
     }
 
     pub(crate) fn set_now(&mut self, at: u64) {
