@@ -897,9 +897,7 @@ impl Kernel {
     /// Returns a call that is due, if that is what happens.
     #[must_use]
     pub(crate) fn advance(&mut self) -> Due {
-        let Some(Reverse(Entry { at, event, .. })) = self.events.pop() else {
-            return None;
-        };
+        let Reverse(Entry { at, event, .. }) = self.events.pop()?;
         self.set_now(at);
         self.tcp_forget();
         match event {

@@ -89,6 +89,8 @@ impl Other {
     }
 
     fn ready(&self, kernel: &Kernel, id: u32) -> u8 {
+        #[cfg(not(unix))]
+        let _ = (kernel, id);
         match self {
             Other::Udp(it) => it.ready(),
             #[cfg(unix)]
@@ -299,6 +301,7 @@ impl Kernel {
             Some(Other::Udp(it)) => it.receive(bytes, keeps),
             #[cfg(unix)]
             Some(Other::Datagram(_)) => self.unix_receive(number, bytes, keeps),
+            #[cfg(unix)]
             Some(_) => Err(super::unsupported("a datagram of a stream")),
             None => Err(super::gone()),
         };
@@ -325,6 +328,7 @@ impl Kernel {
                 let to = to.map(Address::unix).transpose()?;
                 self.unix_send(number, bytes, to)
             }
+            #[cfg(unix)]
             Some(_) => Err(super::unsupported("a datagram of a stream")),
             None => Err(super::gone()),
         };
@@ -340,6 +344,7 @@ impl Kernel {
             Some(Other::Udp(_)) => self.udp_connect(number, peer.internet()?),
             #[cfg(unix)]
             Some(Other::Datagram(_)) => self.unix_set_peer(number, peer.unix()?),
+            #[cfg(unix)]
             Some(_) => Err(super::unsupported("another peer of a stream")),
             None => Err(super::gone()),
         }

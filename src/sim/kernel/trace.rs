@@ -53,6 +53,7 @@ pub(crate) enum What {
         len: usize,
     },
     /// So many bytes went through a Unix socket.
+    #[cfg_attr(not(unix), allow(dead_code))]
     Local(u64, usize),
     /// The addresses of a name were set.
     Renamed,

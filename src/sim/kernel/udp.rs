@@ -257,18 +257,15 @@ impl Kernel {
     }
 
     pub(super) fn udp_close(&mut self, id: u32) {
-        let Some(mut socket) = self.others.remove(&id) else {
+        // Its port is the one that it was bound to, wherever it was connected.
+        let Ok(key) = self.udp(id).map(|it| (it.base.host, it.local.port())) else {
             return;
         };
-        // Its port is the one that it was bound to, wherever it was connected.
-        let host = socket.base().host;
-        if let Other::Udp(udp) = &socket {
-            let key = (host, udp.local.port());
-            if let Some(others) = self.udp_ports.get_mut(&key) {
-                others.retain(|it| *it != id);
-                if others.is_empty() {
-                    self.udp_ports.remove(&key);
-                }
+        self.others.remove(&id);
+        if let Some(others) = self.udp_ports.get_mut(&key) {
+            others.retain(|it| *it != id);
+            if others.is_empty() {
+                self.udp_ports.remove(&key);
             }
         }
     }
