@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Simulated worlds, optimised: their rules, their TCP beside Linux's, and the planted bugs, each without which
+# Simulated worlds, optimised: their rules, their sockets beside Linux's, and the planted bugs, each without which
 # 1,000 seeds have to pass.
 #
 #     ci/sim.sh [SEEDS]
@@ -7,7 +7,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 export POLDER_PLANTED_SEEDS=${1:-1000}
-# About ten seconds.
+# Of each kind: TCP's, UDP's and Unix sockets'. About half a minute.
 export POLDER_SCRIPTS=${POLDER_SCRIPTS:-5000}
 timeout 900 cargo test --release --features sim --test sim -- --skip planted::
 # The example, by far more seeds than in the suite: in seconds, on one core.

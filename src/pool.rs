@@ -214,8 +214,8 @@ impl Pool {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        let call = Call::new(Stage::Submitted(Box::new(function)));
-        self.submit(class, call.handoff.clone())?;
+        let (call, job) = Call::submitted(function);
+        self.submit(class, job)?;
         Ok(call)
     }
 
@@ -348,6 +348,17 @@ impl<T> Call<T> {
             #[cfg(feature = "blocking")]
             is_detached: false,
         }
+    }
+
+    /// A call that is to be run by its job, which is the second.
+    pub(crate) fn submitted<F>(function: F) -> (Call<T>, Arc<dyn Job>)
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        let call = Call::new(Stage::Submitted(Box::new(function)));
+        let job = call.handoff.clone();
+        (call, job)
     }
 
     /// Polls for the output: `None` if the function panicked, was cancelled, or its output was

@@ -33,10 +33,11 @@ use crate::sync::Mutex;
 /// dropped before a thread has begun, and nobody else asks the same, the lookup is never made.
 pub(super) async fn look_up(host: String, port: u16) -> io::Result<Vec<SocketAddr>> {
     #[cfg(feature = "sim")]
-    if let Some(answer) = crate::sim::kernel::look_up(&host) {
-        let (address, delay) = answer?;
-        crate::time::Timer::after(delay).await;
-        return Ok(vec![SocketAddr::new(address, port)]);
+    if let Some(answer) = crate::sim::kernel::names::look_up(&host) {
+        let answer = answer?;
+        crate::time::Timer::after(answer.delay).await;
+        let addresses = answer.addresses?.into_iter();
+        return Ok(addresses.map(|it| SocketAddr::new(it, port)).collect());
     }
     LOOKUPS.look_up(host, port).await
 }

@@ -24,7 +24,7 @@ use crate::io::operation::{self, Operation, Trust};
 use crate::poller::Interest;
 use crate::reactor::{Direction, Io, Snapshot, Source, SourceKind};
 #[cfg(feature = "sim")]
-use crate::sim::kernel::{self, SimSocket, SimSocketId};
+use crate::sim::kernel::{self, SimSocket, SimSocketId, address::Address};
 use crate::sys::{self, BorrowedDescriptor, OwnedDescriptor};
 use crate::time::{Timer, timeout};
 
@@ -184,18 +184,34 @@ impl Socket {
     }
 
     fn bind_in_world(socket_type: SocketType, address: &SockAddr) -> io::Result<Socket> {
-        match socket_type {
-            SocketType::TcpListener => {
-                let socket = SimSocket::listen(internet(address.clone())?, BACKLOG as usize)?;
-                Socket::in_world(socket, socket_type)
-            }
-            other => Err(kernel::unsupported(other.name())),
-        }
+        let backlog = BACKLOG as usize;
+        let socket = match socket_type {
+            SocketType::TcpListener => SimSocket::listen(internet(address.clone())?, backlog)?,
+            SocketType::UdpSocket => SimSocket::udp(internet(address.clone())?)?,
+            #[cfg(unix)]
+            SocketType::UnixListener => SimSocket::unix_listen(&Address::of(address)?, backlog)?,
+            #[cfg(unix)]
+            SocketType::UnixDatagram => SimSocket::unix_datagram(Some(&Address::of(address)?))?,
+            other => return Err(kernel::unsupported(other.name())),
+        };
+        Socket::in_world(socket, socket_type)
+    }
+
+    #[cfg(unix)]
+    fn pair_in_world(socket_type: SocketType) -> io::Result<(Socket, Socket)> {
+        let (a, b) = SimSocket::unix_pair(socket_type.is_stream())?;
+        Ok((
+            Socket::in_world(a, socket_type)?,
+            Socket::in_world(b, socket_type)?,
+        ))
     }
 
     async fn connect_in_world(socket_type: SocketType, address: &SockAddr) -> io::Result<Socket> {
-        if socket_type != SocketType::TcpStream {
-            return Err(kernel::unsupported(socket_type.name()));
+        #[cfg(unix)]
+        if socket_type == SocketType::UnixStream {
+            let address = Address::of(address)?;
+            let socket = while_full(socket_type, || SimSocket::unix_connect(&address)).await?;
+            return Socket::in_world(socket, socket_type);
         }
         let socket = SimSocket::connect(internet(address.clone())?)?;
         let socket = Socket::in_world(socket, socket_type)?;
@@ -214,6 +230,7 @@ impl Socket {
     fn set_in_world(&self, option: Opt) -> io::Result<()> {
         self.simulated().options(|options| {
             match option {
+                Opt::Broadcast(on) => options.broadcast = on,
                 Opt::Linger(linger) => options.set_linger(linger),
                 Opt::Nodelay(nodelay) => options.nodelay = nodelay,
                 Opt::Ttl(ttl) => options.set_ttl(ttl)?,
@@ -239,6 +256,18 @@ impl Socket {
         let read = self.simulated().read(buffers)?;
         self.note_short_read(seen, read, wanted);
         Ok(read)
+    }
+
+    #[cold]
+    fn receive_in_world(
+        &self,
+        seen: Snapshot,
+        bytes: &mut [u8],
+        keeps: bool,
+    ) -> io::Result<(usize, SockAddr)> {
+        let received = self.simulated().receive(bytes, keeps);
+        let received = received.and_then(|(length, from)| Ok((length, from.to_system()?)));
+        self.or_ended(received, seen, || Ok((0, no_peer(self.socket_type)?)))
     }
 
     #[cold]
@@ -368,7 +397,10 @@ impl Socket {
     /// A Unix socket without an address.
     #[cfg(unix)]
     pub(super) fn unbound(socket_type: SocketType) -> io::Result<Socket> {
-        not_in_world(socket_type.name())?;
+        #[cfg(feature = "sim")]
+        if kernel::is_here() {
+            return Socket::in_world(SimSocket::unix_datagram(None)?, socket_type);
+        }
         Ok(Socket::new(
             create(socket_type, Domain::UNIX)?.into(),
             socket_type,
@@ -378,7 +410,10 @@ impl Socket {
     /// Two connected Unix sockets.
     #[cfg(unix)]
     pub(super) fn pair(socket_type: SocketType) -> io::Result<(Socket, Socket)> {
-        not_in_world(socket_type.name())?;
+        #[cfg(feature = "sim")]
+        if kernel::is_here() {
+            return Socket::pair_in_world(socket_type);
+        }
         let (a, b) = socket2::Socket::pair(Domain::UNIX, socket_type.r#type(), None)?;
         for socket in [&a, &b] {
             socket.set_nonblocking(true)?;
@@ -393,7 +428,7 @@ impl Socket {
     /// Returns the descriptor, which stays non-blocking; a duplicate of it if clones share it. It
     /// takes descriptors again.
     pub(super) fn into_descriptor(self) -> io::Result<OwnedDescriptor> {
-        if self.plain && self.socket_type.takes_descriptors() {
+        if self.plain && self.socket_type.takes_descriptors() && !self.is_simulated() {
             self.set_passrights(true)?;
         }
         self.io.into_descriptor()
@@ -418,10 +453,15 @@ impl Socket {
     /// Whether a Unix socket takes descriptors that its peer sends.
     #[cfg(unix)]
     pub(super) fn passrights(&self) -> io::Result<bool> {
+        in_world!(self, |_it| Ok(false));
         sys::passrights(self)
     }
 
     pub(super) fn set_passrights(&self, passrights: bool) -> io::Result<()> {
+        in_world!(self, |_it| match passrights {
+            true => Err(kernel::unsupported("passing descriptors")),
+            false => Ok(()),
+        });
         // Before the kernel lets any in. Refusing them restores nothing: some may be in the queue.
         self.io.source().set_bytes_only(false);
         sys::set_passrights(self, passrights)
@@ -445,6 +485,7 @@ impl Socket {
     }
 
     pub(super) fn broadcast(&self) -> io::Result<bool> {
+        in_world!(self, |it| it.options(|options| options.broadcast));
         self.kernel().broadcast()
     }
 
@@ -454,14 +495,17 @@ impl Socket {
     }
 
     pub(super) fn multicast_loop_v4(&self) -> io::Result<bool> {
+        in_world!(self, |_it| Err(kernel::unsupported("multicast")));
         self.kernel().multicast_loop_v4()
     }
 
     pub(super) fn multicast_loop_v6(&self) -> io::Result<bool> {
+        in_world!(self, |_it| Err(kernel::unsupported("multicast")));
         self.kernel().multicast_loop_v6()
     }
 
     pub(super) fn multicast_ttl_v4(&self) -> io::Result<u32> {
+        in_world!(self, |_it| Err(kernel::unsupported("multicast")));
         self.kernel().multicast_ttl_v4()
     }
 
@@ -476,6 +520,7 @@ impl Socket {
     }
 
     pub(super) fn join(&self, group: Group) -> io::Result<()> {
+        in_world!(self, |_it| Err(kernel::unsupported("multicast")));
         match group {
             Group::V4(group, interface) => self.kernel().join_multicast_v4(&group, &interface),
             Group::V6(group, interface) => self.kernel().join_multicast_v6(&group, interface),
@@ -483,6 +528,7 @@ impl Socket {
     }
 
     pub(super) fn leave(&self, group: Group) -> io::Result<()> {
+        in_world!(self, |_it| Err(kernel::unsupported("multicast")));
         match group {
             Group::V4(group, interface) => self.kernel().leave_multicast_v4(&group, &interface),
             Group::V6(group, interface) => self.kernel().leave_multicast_v6(&group, interface),
@@ -492,6 +538,11 @@ impl Socket {
     /// The user and group of a Unix socket's peer, and its process where the system reports it.
     #[cfg(unix)]
     pub(super) fn peer_cred(&self) -> io::Result<(u32, u32, Option<i32>)> {
+        // Both ends are this process.
+        in_world!(self, |_it| {
+            let (one, _other) = socket2::Socket::pair(Domain::UNIX, Type::STREAM, None)?;
+            sys::peer_cred(&one)
+        });
         sys::peer_cred(self)
     }
 
@@ -511,12 +562,12 @@ impl Socket {
     }
 
     pub(super) fn local_addr(&self) -> io::Result<SockAddr> {
-        in_world!(self, |it| it.local_addr().map(SockAddr::from));
+        in_world!(self, |it| it.local_addr()?.to_system());
         self.kernel().local_addr()
     }
 
     pub(super) fn peer_addr(&self) -> io::Result<SockAddr> {
-        in_world!(self, |it| it.peer_addr().map(SockAddr::from));
+        in_world!(self, |it| it.peer_addr()?.to_system());
         self.kernel().peer_addr()
     }
 
@@ -564,17 +615,7 @@ impl Socket {
         address: &SockAddr,
         take: fn(OwnedDescriptor, SocketType) -> Socket,
     ) -> io::Result<Socket> {
-        let (mut pause, longest) = PAUSES;
-        let result = loop {
-            match socket.connect(address) {
-                // The queue of a Unix listener is full, and no event says when there is room.
-                Err(error) if !socket_type.is_internet() && is_would_block(&error) => {
-                    Timer::after(pause).await;
-                    pause = (pause * 2).min(longest);
-                }
-                other => break other,
-            }
-        };
+        let result = while_full(socket_type, || socket.connect(address)).await;
         let socket = take(socket.into(), socket_type);
         match result {
             Ok(()) => return Ok(socket),
@@ -605,6 +646,7 @@ impl Socket {
 
     /// Sets the peer of a datagram socket.
     pub(super) fn connect_to(&self, address: &SockAddr) -> io::Result<()> {
+        in_world!(self, |it| it.set_peer(&Address::of(address)?));
         self.kernel().connect(address)
     }
 
@@ -621,12 +663,22 @@ impl Socket {
                 if is_would_block(&error)
                     && self.socket_type.r#type() == Type::DGRAM
                     && seen.has_sticky_flags()
-                    && sys::has_ended(self) =>
+                    && self.has_ended() =>
             {
                 nothing()
             }
             other => other,
         }
+    }
+
+    fn has_ended(&self) -> bool {
+        in_world!(self, |it| it.has_ended());
+        sys::has_ended(self)
+    }
+
+    fn has_room(&self) -> bool {
+        in_world!(self, |it| it.has_room());
+        sys::has_room(self)
     }
 
     /// Sends one datagram to an address.
@@ -646,7 +698,7 @@ impl Socket {
         loop {
             let send = self.run(Direction::Write, |seen| {
                 match self.send_to_now(seen, bytes, address) {
-                    Err(error) if is_would_block(&error) && sys::has_room(self) => Ok(None),
+                    Err(error) if is_would_block(&error) && self.has_room() => Ok(None),
                     result => result.map(Some),
                 }
             });
@@ -798,9 +850,14 @@ impl Socket {
     /// Accepts a connection. Skips those that their peers aborted while they were in the queue.
     fn accept_now(&self, _: Snapshot) -> io::Result<(Socket, SockAddr)> {
         in_world!(self, |it| {
-            let (socket, peer) = it.accept()?;
+            let (socket, peer) = loop {
+                match it.accept() {
+                    Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                    other => break other?,
+                }
+            };
             let socket = Socket::in_world(socket, self.socket_type.accepted())?;
-            Ok((socket, peer.into()))
+            Ok((socket, peer.to_system()?))
         });
         let (descriptor, peer) = loop {
             match sys::accept(self) {
@@ -822,36 +879,47 @@ impl Socket {
 
     /// Reads, and leaves the bytes in the socket.
     fn peek_now(&self, seen: Snapshot, bytes: &mut [u8]) -> io::Result<usize> {
-        in_world!(self, |it| it.peek(bytes));
+        in_world!(self, |it| {
+            let peeked = it.peek(bytes);
+            self.or_ended(peeked, seen, || Ok(0))
+        });
         let peeked = self.kernel().peek(to_fill(bytes));
         self.or_ended(peeked, seen, || Ok(0))
     }
 
     /// [`peek_now`](Self::peek_now), with the sender's address.
     fn peek_from_now(&self, seen: Snapshot, bytes: &mut [u8]) -> io::Result<(usize, SockAddr)> {
+        in_world!(self, |_it| self.receive_in_world(seen, bytes, true));
         let peeked = self.kernel().peek_from(to_fill(bytes));
         self.or_ended(peeked, seen, || Ok((0, no_peer(self.socket_type)?)))
     }
 
     /// Receives one datagram.
     fn recv_now(&self, seen: Snapshot, bytes: &mut [u8]) -> io::Result<usize> {
+        in_world!(self, |_it| {
+            let received = self.receive_in_world(seen, bytes, false);
+            received.map(|(length, _)| length)
+        });
         let received = self.kernel().recv(to_fill(bytes));
         self.or_ended(received, seen, || Ok(0))
     }
 
     /// [`recv_now`](Self::recv_now), with the sender's address.
     fn recv_from_now(&self, seen: Snapshot, bytes: &mut [u8]) -> io::Result<(usize, SockAddr)> {
+        in_world!(self, |_it| self.receive_in_world(seen, bytes, false));
         let received = self.kernel().recv_from(to_fill(bytes));
         self.or_ended(received, seen, || Ok((0, no_peer(self.socket_type)?)))
     }
 
     /// Sends one datagram to the peer.
     fn send_now(&self, _: Snapshot, bytes: &[u8]) -> io::Result<usize> {
+        in_world!(self, |it| it.send(bytes, None));
         self.kernel().send_with_flags(bytes, sys::SEND_FLAGS)
     }
 
     /// Sends one datagram to an address.
     fn send_to_now(&self, _: Snapshot, bytes: &[u8], address: &SockAddr) -> io::Result<usize> {
+        in_world!(self, |it| it.send(bytes, Some(&Address::of(address)?)));
         (self.kernel()).send_to_with_flags(bytes, address, sys::SEND_FLAGS)
     }
 
@@ -1034,6 +1102,24 @@ pub(super) fn internet(address: SockAddr) -> io::Result<SocketAddr> {
             "the socket's address is not an IP address",
         )
     })
+}
+
+/// Connects, and tries again while the queue of a Unix listener is full: no event says when there
+/// is room.
+async fn while_full<T>(
+    socket_type: SocketType,
+    mut connect: impl FnMut() -> io::Result<T>,
+) -> io::Result<T> {
+    let (mut pause, longest) = PAUSES;
+    loop {
+        match connect() {
+            Err(error) if !socket_type.is_internet() && is_would_block(&error) => {
+                Timer::after(pause).await;
+                pause = (pause * 2).min(longest);
+            }
+            other => return other,
+        }
+    }
 }
 
 /// Creates a socket that is non-blocking and close-on-exec.

@@ -23,6 +23,8 @@
 
 mod names;
 mod registry;
+#[cfg(feature = "sim")]
+pub(crate) mod simulated;
 #[cfg(unix)]
 mod unix;
 #[cfg(windows)]
@@ -179,6 +181,9 @@ pub struct Signals {
     next: usize,
     /// The key in the registry's waiters.
     key: Option<usize>,
+    /// Of which process of a simulated world it is, and its key among the waiters there.
+    #[cfg(feature = "sim")]
+    simulated: Option<(simulated::Owner, u64)>,
 }
 
 #[derive(Debug)]
@@ -231,6 +236,10 @@ impl Signals {
         if subscriptions.is_empty() {
             return Err(invalid("the list of signals to listen to is empty"));
         }
+        #[cfg(feature = "sim")]
+        if let Some(owner) = simulated::catch(subscriptions.iter().map(|it| it.number)) {
+            return Ok(Signals::in_world(subscriptions, owner?));
+        }
         let mut registry = registry::lock();
         for subscription in &mut subscriptions {
             registry.catch(subscription.number)?;
@@ -240,10 +249,44 @@ impl Signals {
             subscriptions,
             next: 0,
             key: None,
+            #[cfg(feature = "sim")]
+            simulated: None,
         })
     }
 
+    /// The next of the signals that have come, if one has.
+    fn take_next(&mut self, count: impl Fn(usize) -> u64) -> Option<Signal> {
+        let length = self.subscriptions.len();
+        for index in (self.next..length).chain(0..self.next) {
+            let subscription = &mut self.subscriptions[index];
+            let count = count(subscription.number);
+            if count > subscription.seen {
+                subscription.seen = count;
+                self.next = (index + 1) % length;
+                return Some(subscription.signal);
+            }
+        }
+        None
+    }
+
+    /// All that it listens to.
+    fn mask(&self) -> u128 {
+        let numbers = self.subscriptions.iter().map(|one| one.number);
+        numbers.fold(0, |all, number| all | mask(number))
+    }
+
+    /// For dumps: that it is what the task waits for.
+    fn note_wait(&self) {
+        let numbers = self.subscriptions.iter().map(|one| one.number);
+        let told = numbers.filter(|number| *number < 60);
+        waits_for(Leaf::Signal(told.fold(0, |all, number| all | 1 << number)));
+    }
+
     fn poll_signal(&mut self, cx: &mut Context<'_>) -> Poll<Signal> {
+        #[cfg(feature = "sim")]
+        if let Some((owner, key)) = self.simulated {
+            return self.poll_in_world(owner, key, cx);
+        }
         let mut spare = Spare::default();
         loop {
             match self.poll_locked(cx.waker(), &mut spare) {
@@ -261,24 +304,15 @@ impl Signals {
         spare: &mut Spare,
     ) -> Result<Poll<Signal>, NeedsClone> {
         let mut registry = registry::lock();
-        let length = self.subscriptions.len();
-        for index in (self.next..length).chain(0..self.next) {
-            let subscription = &mut self.subscriptions[index];
-            let count = registry::count(subscription.number);
-            if count > subscription.seen {
-                subscription.seen = count;
-                self.next = (index + 1) % length;
-                let signal = subscription.signal;
-                let waiter = self.key.take().map(|key| registry.waiters.remove(key));
-                drop(registry);
-                drop_all(waiter.and_then(|waiter| waiter.waker));
-                return Ok(Poll::Ready(signal));
-            }
+        if let Some(signal) = self.take_next(registry::count) {
+            let waiter = self.key.take().map(|key| registry.waiters.remove(key));
+            drop(registry);
+            drop_all(waiter.and_then(|waiter| waiter.waker));
+            return Ok(Poll::Ready(signal));
         }
         match self.key {
             None => {
-                let numbers = self.subscriptions.iter().map(|one| one.number);
-                let mask = numbers.fold(0, |all, number| all | mask(number));
+                let mask = self.mask();
                 let waker = Some(spare.take()?);
                 self.key = Some(registry.waiters.insert(Waiter { mask, waker }));
             }
@@ -287,10 +321,39 @@ impl Signals {
                 none => *none = Some(spare.take()?),
             },
         }
-        let numbers = self.subscriptions.iter().map(|one| one.number);
-        let told = numbers.filter(|number| *number < 60);
-        waits_for(Leaf::Signal(told.fold(0, |all, number| all | 1 << number)));
+        self.note_wait();
         Ok(Poll::Pending)
+    }
+}
+
+/// In a simulated world: signals are the process's, and come by `sim::Host::signal`.
+#[cfg(feature = "sim")]
+impl Signals {
+    fn in_world(mut subscriptions: Vec<Subscription>, owner: simulated::Owner) -> Signals {
+        for subscription in &mut subscriptions {
+            subscription.seen = owner.count(subscription.number);
+        }
+        Signals {
+            subscriptions,
+            next: 0,
+            key: None,
+            simulated: Some((owner, simulated::new_key())),
+        }
+    }
+
+    fn poll_in_world(
+        &mut self,
+        owner: simulated::Owner,
+        key: u64,
+        cx: &mut Context<'_>,
+    ) -> Poll<Signal> {
+        if let Some(signal) = self.take_next(|number| owner.count(number)) {
+            simulated::remove(key);
+            return Poll::Ready(signal);
+        }
+        simulated::register(key, owner, self.mask(), cx.waker());
+        self.note_wait();
+        Poll::Pending
     }
 }
 
@@ -304,6 +367,10 @@ impl Stream for Signals {
 
 impl Drop for Signals {
     fn drop(&mut self) {
+        #[cfg(feature = "sim")]
+        if let Some((_, key)) = self.simulated {
+            simulated::remove(key);
+        }
         if let Some(key) = self.key {
             let waiter = registry::lock().waiters.remove(key);
             drop_all(waiter.waker);

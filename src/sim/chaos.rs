@@ -205,6 +205,13 @@ impl Kind {
             Kind::Reset => "resets",
             Kind::Kill | Kind::PowerOff => "crashes",
             Kind::Pause => "pauses",
+            Kind::DatagramLoss => "lost datagrams",
+            Kind::Duplicate => "duplicates",
+            Kind::Reorder => "reordering",
+            Kind::Aborted => "aborted connections",
+            Kind::Exhausted => "exhausted descriptors",
+            Kind::Short => "short reads and writes",
+            Kind::Spurious => "spurious events",
         }
     }
 }
@@ -372,7 +379,9 @@ impl State {
                     _ => self.chaos.borrow_mut().crashes.push(crash),
                 }
             }
-            Kind::Loss => {} // It has no moment.
+            // These have no moments, or are no chaos.
+            Kind::Loss | Kind::DatagramLoss | Kind::Duplicate | Kind::Reorder => {}
+            Kind::Aborted | Kind::Exhausted | Kind::Short | Kind::Spurious => {}
         }
     }
 

@@ -18,8 +18,13 @@ use std::time::Duration;
 use futures_lite::FutureExt;
 
 use super::kernel;
+#[cfg(feature = "blocking")]
+use super::kernel::link::Latency;
 use super::kernel::trace::{Seconds, What};
+use super::machine::{Clock, Faults};
 use super::world::{Ending, State, kernel as with_kernel};
+#[cfg(feature = "signal")]
+use crate::signal::Signal;
 use crate::sync::wake_all;
 use crate::task::panic_message;
 use crate::time::timeout;
@@ -146,6 +151,105 @@ impl Host {
     /// ```
     pub fn is_up(&self) -> bool {
         self.state.hosts.borrow()[self.index].process.is_some()
+    }
+
+    /// Its clock, to be set.
+    pub fn clock(&self) -> Clock {
+        Clock(self.index)
+    }
+
+    /// The faults of its kernel, to be set.
+    pub fn faults(&self) -> Faults {
+        Faults(self.index)
+    }
+
+    /// Sets how many sockets its process may have. Where there are so many, making or accepting
+    /// another one fails, as with `RLIMIT_NOFILE` (`EMFILE`). By default there is no limit. (Files
+    /// and whatever else is the system's do not count.)
+    ///
+    /// ```
+    /// use polder::net::TcpListener;
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     sim.host("test").descriptors(1);
+    ///     let _one = TcpListener::bind("0.0.0.0:1").await.unwrap();
+    ///     assert!(TcpListener::bind("0.0.0.0:2").await.is_err());
+    /// });
+    /// ```
+    pub fn descriptors(&self, most: usize) {
+        with_kernel(|kernel| kernel.change_faults(self.index, |it| it.descriptors = Some(most)));
+    }
+
+    /// Sets how long a call that is given to [`unblock`](crate::unblock) waits for a thread. By
+    /// default that is 5 to 100 µs. It then runs at once, and no time passes meanwhile.
+    ///
+    /// ```
+    /// use polder::sim::Latency;
+    /// use std::time::Duration;
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     sim.host("test").blocking(Latency::fixed(Duration::from_secs(3)));
+    ///     assert_eq!(polder::unblock(|| 6 * 7).await, 42);
+    ///     assert_eq!(sim.now(), Duration::from_secs(3));
+    /// });
+    /// ```
+    #[cfg(feature = "blocking")]
+    pub fn blocking(&self, latency: Latency) {
+        with_kernel(|kernel| kernel.set_blocking(self.index, latency));
+    }
+
+    /// Sends a signal to the process: to its [`Signals`](crate::signal::Signals) and
+    /// [`ctrl_c`](crate::signal::ctrl_c), and to no other's. If it does not listen to that one, it
+    /// [ends](Self::kill), unless the system ignores such a signal. Nothing happens if no process
+    /// runs.
+    ///
+    /// ```
+    /// use polder::signal::{Signal, Signals};
+    /// use polder::stream::StreamExt;
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     let server = sim.host("server").start(|| async {
+    ///         Signals::new([Signal::Term]).unwrap().next().await
+    ///     });
+    ///     sim.sleep(std::time::Duration::from_millis(1)).await;
+    ///     server.signal(Signal::Term);
+    ///     let ended = server.finished().within(std::time::Duration::from_secs(1)).await;
+    ///     assert_eq!(ended, Some(Signal::Term));
+    /// });
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If the platform has no such signal; if it is one that stops a process, which
+    /// [`pause`](Self::pause) does; if this is the host of the test itself, and the test does not
+    /// listen to it.
+    #[cfg(feature = "signal")]
+    #[track_caller]
+    pub fn signal(&self, signal: Signal) {
+        let Some(number) = signal.number() else {
+            panic!("polder::sim: there is no {signal} on this platform");
+        };
+        let Some(process) = self.state.hosts.borrow()[self.index].process else {
+            return;
+        };
+        let number = usize::try_from(number).expect("numbers of signals are positive");
+        match with_kernel(|kernel| kernel.signal(process, number)) {
+            Some(owner) => crate::signal::simulated::wake(owner, number),
+            None => self.default_action(signal),
+        }
+    }
+
+    /// What a signal does that nobody listens to: signal(7).
+    #[cfg(feature = "signal")]
+    #[track_caller]
+    fn default_action(&self, signal: Signal) {
+        match signal {
+            Signal::Chld | Signal::Cont | Signal::Urg | Signal::Winch => {}
+            Signal::Stop | Signal::Tstp | Signal::Ttin | Signal::Ttou => {
+                panic!("polder::sim: {signal} stops a process: Host::pause does that")
+            }
+            _ => self.kill(),
+        }
     }
 
     /// Kills the process, as SIGKILL does: nothing of it runs any more, and the kernel closes its

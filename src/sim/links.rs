@@ -28,18 +28,98 @@ impl Links {
         self.change(|it| it.latency = latency)
     }
 
-    /// Sets the probability that a segment is lost. By default that is zero. A loss delays a TCP
-    /// connection; only a row of them breaks it.
+    /// Sets the probability that a segment or a datagram is lost. By default that is zero. A loss
+    /// delays a TCP connection; only a row of them breaks it.
     ///
     /// # Panics
     ///
     /// Unless the probability is from 0 to 1.
+    #[track_caller]
     pub fn loss(self, probability: f64) -> Links {
-        let loss = Probability::new(probability);
-        let loss = loss.unwrap_or_else(|| {
-            panic!("polder::sim: a probability is from 0 to 1, not {probability}")
-        });
+        let loss = of(probability);
         self.change(|it| it.loss = loss)
+    }
+
+    /// Sets the probability that a datagram of UDP arrives twice. By default that is zero.
+    ///
+    /// ```
+    /// use polder::net::UdpSocket;
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     sim.links().duplication(1.0);
+    ///     let near = UdpSocket::bind("0.0.0.0:7").await?;
+    ///     sim.host("far").start(|| async {
+    ///         let socket = UdpSocket::bind("0.0.0.0:0").await?;
+    ///         socket.send_to(b"twice", "test:7").await
+    ///     });
+    ///     for _ in 0..2 {
+    ///         assert_eq!(near.recv(&mut [0; 8]).await?, 5);
+    ///     }
+    ///     std::io::Result::Ok(())
+    /// });
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// Unless the probability is from 0 to 1.
+    #[track_caller]
+    pub fn duplication(self, probability: f64) -> Links {
+        let duplication = of(probability);
+        self.change(|it| it.duplication = duplication)
+    }
+
+    /// Sets the probability that a datagram of UDP takes longer than those that are sent after it,
+    /// by its latency once more and up to 5 ms. By default that is zero, and datagrams arrive in
+    /// the order in which they were sent.
+    ///
+    /// ```
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     sim.links().loss(0.01).duplication(0.01).reordering(0.1);
+    /// });
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// Unless the probability is from 0 to 1.
+    #[track_caller]
+    pub fn reordering(self, probability: f64) -> Links {
+        let reordering = of(probability);
+        self.change(|it| it.reordering = reordering)
+    }
+
+    /// Sets how many bytes a link carries in a second, in each direction, headers included. By
+    /// default there is no limit. What is sent meanwhile waits, up to 256 KiB of it; what is more
+    /// is lost.
+    ///
+    /// ```
+    /// use polder::io::{AsyncReadExt, AsyncWriteExt};
+    /// use polder::net::{TcpListener, TcpStream};
+    /// use std::time::Duration;
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     let far = sim.host("far").start(|| async {
+    ///         let (mut stream, _) = TcpListener::bind("0.0.0.0:1").await?.accept().await?;
+    ///         stream.read_to_end(&mut Vec::new()).await
+    ///     });
+    ///     sim.link("test", "far").bandwidth(10_000);
+    ///     sim.sleep(Duration::from_millis(1)).await;
+    ///     TcpStream::connect("far:1").await?.write_all(&[7; 50_000]).await?;
+    ///     assert_eq!(far.finished().within(Duration::from_secs(60)).await?, 50_000);
+    ///     assert!(sim.now() > Duration::from_secs(5));
+    ///     std::io::Result::Ok(())
+    /// });
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If it is zero: that is a [cut](super::Sim::cut).
+    #[track_caller]
+    pub fn bandwidth(self, bytes_per_second: u64) -> Links {
+        assert!(
+            bytes_per_second > 0,
+            "polder::sim: a link without bandwidth carries nothing: cut it"
+        );
+        self.change(|it| it.bandwidth = Some(bytes_per_second))
     }
 
     fn change(self, f: impl Fn(&mut Settings)) -> Links {
@@ -50,6 +130,13 @@ impl Links {
         });
         self
     }
+}
+
+/// A probability as a test says it.
+#[track_caller]
+pub(super) fn of(probability: f64) -> Probability {
+    let valid = Probability::new(probability);
+    valid.unwrap_or_else(|| panic!("polder::sim: a probability is from 0 to 1, not {probability}"))
 }
 
 /// Hosts cannot reach each other as long as this exists: of [`Sim::cut`](super::Sim::cut).

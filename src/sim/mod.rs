@@ -55,20 +55,25 @@
 //!   system's as ever.
 //! * **Tasks**: each process has a runtime of one worker. Which host runs next, and which of its
 //!   ready tasks, is a choice; what has been ready longest is passed over 64 times in a row at
-//!   most. [`unblock`](crate::unblock) runs its function at once, in line.
+//!   most. [`unblock`](crate::unblock) runs its function in line, after a delay.
 //! * **TCP** between hosts and within one: handshake and backlog, buffers and windows, half-close,
 //!   resets, retransmission and its end. Segments take the [latency](Latency) of their link, and
 //!   may be lost, which delays the connection.
-//! * **Names**: of hosts.
+//! * **UDP**: datagrams that are lost, duplicated and reordered as the test says; refused ports;
+//!   broadcast.
+//! * **Unix sockets** within a host, by names of its own: streams, datagrams and pairs.
+//! * **Names**: of hosts, and what [`Sim::names`] says.
 //! * **Faults**: [`Sim::chaos`], [`Sim::cut`], [`Sim::hold`], [`Sim::reset`], [`Links::loss`],
-//!   [`Host::kill`], [`Host::power_off`], [`Host::restart`], [`Host::pause`].
+//!   [`Links::duplication`], [`Links::reordering`], [`Host::kill`], [`Host::power_off`],
+//!   [`Host::restart`], [`Host::pause`], [`Host::clock`], [`Host::faults`], [`Host::descriptors`].
+//! * **Signals** that a test sends to a host's process (`Host::signal`).
 //! * **Checks**: [`Sim::always`], [`Sim::eventually`], [`Sim::sometimes`], [`Sim::history`] with
 //!   [`History::linearizable`], [`Sim::most_connects`], [`Sim::forbid_leaks`]; deadlocks, livelocks
 //!   and panics without being asked for.
 //!
-//! Not simulated are UDP and Unix sockets, other descriptors, and a second runtime: these say
+//! Not simulated are multicast, other descriptors, and a second runtime: these say
 //! [`Unsupported`](std::io::ErrorKind::Unsupported). A simulated socket lends a placeholder where a
-//! descriptor is asked for (`AsFd` and the like), on which every operation fails. Files, signals,
+//! descriptor is asked for (`AsFd` and the like), on which every operation fails. Files,
 //! threads of the program's own and processes are the system's.
 //! `docs/SIMULATION.md` in the repository says more.
 
@@ -80,6 +85,8 @@ pub(crate) mod kernel;
 mod left_out;
 mod linear;
 mod links;
+mod machine;
+mod names;
 mod panics;
 mod picture;
 mod shrink;
@@ -99,6 +106,8 @@ pub use host::{Exit, Finished, Host, Pause, Process};
 pub use kernel::link::Latency;
 pub use linear::{Model, Verdict};
 pub use links::{Cut, Hold, Links};
+pub use machine::{Clock, Faults};
+pub use names::Names;
 
 /// A world, as the test sees it: of [`check`]. Clones are the same world.
 #[derive(Clone)]
@@ -141,6 +150,11 @@ impl Sim {
     pub fn link(&self, a: &str, b: &str) -> Links {
         let (a, b) = (find(a), find(b));
         Links(vec![Some((a, b)), Some((b, a))])
+    }
+
+    /// The names that hosts look up.
+    pub fn names(&self) -> Names {
+        Names(())
     }
 
     /// Cuts these hosts off from the others, in both directions, until the result is dropped. What
@@ -295,13 +309,17 @@ impl Sim {
     }
 
     /// Ends all faults, [`chaos`](Self::chaos) too: cuts and holds are healed, nothing is lost any
-    /// more, paused processes go on, and what was killed or powered off is restarted. From here on
-    /// progress is owed.
+    /// more, no fault of a host or of names comes by chance, clocks do not drift, paused processes
+    /// go on, and what was killed or powered off is restarted. From here on progress is owed.
     pub fn quiesce(&self) {
         self.state.end_chaos();
         with_kernel(|kernel| {
             kernel.heal_all();
-            kernel.change_links(None, |it| it.loss = Default::default());
+            kernel.heal_hosts();
+            kernel.change_links(None, |it| {
+                (it.loss, it.duplication) = Default::default();
+                it.reordering = Default::default();
+            });
         });
         self.state.restart_all();
         self.state.be_quiet();

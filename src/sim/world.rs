@@ -355,10 +355,28 @@ impl State {
             ));
             return false;
         }
-        kernel(Kernel::advance);
+        self.run_due(kernel(Kernel::advance));
         self.chaos_is_due();
         true
     }
+
+    /// Runs a call that was given to `unblock`, unless its process has ended: then it is dropped.
+    /// It is foreign code.
+    #[cfg(feature = "blocking")]
+    fn run_due(&self, due: kernel::Due) {
+        let Some(due) = due else {
+            return;
+        };
+        kernel(|kernel| kernel.set_current(Some(due.process)));
+        if due.is_alive {
+            due.job.run();
+        }
+        drop(due.job);
+        kernel(|kernel| kernel.set_current(None));
+    }
+
+    #[cfg(not(feature = "blocking"))]
+    fn run_due(&self, _: kernel::Due) {}
 
     /// After each step and event. The conditions are foreign code, so they are called under no
     /// borrow: one may add another.

@@ -66,10 +66,15 @@ where
         }
         Outcome::new(result, site)
     };
-    // A simulated world has one thread.
+    // A simulated world has one thread, which runs it after a delay.
     #[cfg(feature = "sim")]
     if crate::sim::kernel::is_here() {
-        return Task::new(Inner::Blocking(Call::done(work())), id);
+        let (call, job) = Call::submitted(work);
+        // Outside of any process, at once.
+        if let Some(job) = crate::sim::kernel::blocking::submit(job) {
+            job.run();
+        }
+        return Task::new(Inner::Blocking(call), id);
     }
     let call = POOL.call(Class::Call, work).unwrap_or_else(|error| {
         // A real panic, so that the panic hook reports it.

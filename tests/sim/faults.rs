@@ -277,3 +277,43 @@ fn a_reset_reaches_both_sides_although_nothing_comes_through() {
         Result::Ok(())
     });
 }
+
+#[test]
+fn a_link_with_a_bandwidth_takes_its_time_and_shares_it() {
+    sim::check(0..5, |sim| async move {
+        const LENGTH: usize = 300_000;
+        let receivers = ["one", "other"].map(|name| {
+            sim.host(name).start(|| async {
+                let listener = TcpListener::bind("0.0.0.0:1").await.unwrap();
+                let mut ends = Vec::new();
+                for _ in 0..2 {
+                    let (mut stream, _) = listener.accept().await.unwrap();
+                    ends.push(polder::spawn(async move {
+                        let mut bytes = Vec::new();
+                        stream.read_to_end(&mut bytes).await.unwrap();
+                        assert_eq!(bytes.len(), LENGTH);
+                    }));
+                }
+                for end in ends {
+                    end.await;
+                }
+                polder::time::now()
+            })
+        });
+        sim.link("test", "one").bandwidth(100_000);
+        sleep(ms(1)).await;
+        let start = polder::time::now();
+        for name in ["one", "other"] {
+            for _ in 0..2 {
+                let mut stream = TcpStream::connect((name, 1)).await?;
+                polder::spawn(async move { stream.write_all(&[7; LENGTH]).await }).detach();
+            }
+        }
+        let [one, other] = receivers;
+        let slow = one.finished().within(secs(60)).await - start;
+        let quick = other.finished().within(secs(60)).await - start;
+        assert!(slow > secs(6) && slow < secs(9), "{slow:?}");
+        assert!(quick < secs(1), "{quick:?}");
+        Result::Ok(())
+    });
+}

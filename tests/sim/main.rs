@@ -9,8 +9,12 @@ mod example;
 mod failing;
 mod faults;
 mod history;
+mod hosts;
 mod planted;
 mod tcp;
+mod udp;
+#[cfg(unix)]
+mod unix;
 mod world;
 
 use std::time::Duration;

@@ -3,6 +3,8 @@
 //!
 //! `POLDER_PLANTED_SEEDS` says how many seeds those without a bug run: `ci/sim.sh` runs 1,000.
 
+#[path = "../planted/accept_loop_ends.rs"]
+mod accept_loop_ends;
 #[path = "../planted/applied_twice.rs"]
 mod applied_twice;
 #[path = "../planted/both_write_first.rs"]
@@ -13,8 +15,14 @@ mod half_close;
 mod lost_update;
 #[path = "../planted/no_timeout.rs"]
 mod no_timeout;
+#[path = "../planted/retry_storm.rs"]
+mod retry_storm;
 #[path = "../planted/select_loses_bytes.rs"]
 mod select_loses_bytes;
+#[path = "../planted/split_brain.rs"]
+mod split_brain;
+#[path = "../planted/stale_name.rs"]
+mod stale_name;
 #[path = "../planted/stale_replica.rs"]
 mod stale_replica;
 

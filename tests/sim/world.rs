@@ -467,9 +467,8 @@ fn what_is_not_simulated_says_so() {
                 "{error}"
             );
         };
-        is_refused(UdpSocket::bind("127.0.0.1:0").await.unwrap_err());
-        #[cfg(unix)]
-        is_refused(polder::net::unix::UnixStream::pair().unwrap_err());
+        let real = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        is_refused(UdpSocket::try_from(real).unwrap_err());
         is_refused(polder::Runtime::new().unwrap_err());
         is_refused(polder::Runtime::builder().workers(2).build().unwrap_err());
         let real = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -512,12 +511,53 @@ fn a_wake_from_another_thread_fails_the_run() {
 }
 
 #[test]
-fn an_unblocked_function_runs_in_line() {
-    sim::check(0..2, |sim| async move {
+fn an_unblocked_function_runs_in_line_after_a_delay() {
+    sim::check(0..5, |sim| async move {
         let thread = std::thread::current().id();
         let there = polder::unblock(move || std::thread::current().id()).await;
         assert_eq!(thread, there);
-        assert_eq!(sim.now(), Duration::ZERO);
+        assert!(sim.now() >= Duration::from_micros(5) && sim.now() < ms(1));
+        // One that is given up before is never run.
+        let ran = Arc::new(AtomicU32::new(0));
+        let count = ran.clone();
+        sim.host("test").blocking(Latency::fixed(secs(1)));
+        drop(polder::unblock(move || {
+            count.fetch_add(1, Ordering::Relaxed)
+        }));
+        let count = ran.clone();
+        let kept = polder::unblock(move || count.fetch_add(10, Ordering::Relaxed));
+        sleep(secs(2)).await;
+        assert_eq!(ran.load(Ordering::Relaxed), 10);
+        kept.await;
+    });
+}
+
+#[test]
+fn what_a_process_gave_to_unblock_waits_for_its_pause_and_ends_with_it() {
+    sim::check(0..5, |sim| async move {
+        let ran = Arc::new(AtomicU32::new(0));
+        let count = ran.clone();
+        let host = sim.host("host").start(move || {
+            let count = count.clone();
+            async move {
+                polder::unblock(move || count.fetch_add(1, Ordering::Relaxed)).await;
+                pending::<()>().await
+            }
+        });
+        host.blocking(Latency::fixed(ms(10)));
+        sleep(ms(5)).await;
+        let pause = host.pause();
+        sleep(secs(1)).await;
+        assert_eq!(ran.load(Ordering::Relaxed), 0);
+        drop(pause);
+        sleep(ms(1)).await;
+        assert_eq!(ran.load(Ordering::Relaxed), 1);
+        host.restart();
+        sleep(ms(5)).await;
+        host.kill();
+        sleep(secs(1)).await;
+        assert_eq!(ran.load(Ordering::Relaxed), 1);
+        assert_eq!(Arc::strong_count(&ran), 2, "the call is dropped");
     });
 }
 

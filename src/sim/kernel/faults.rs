@@ -26,12 +26,19 @@ pub(crate) const MOST_LISTED: usize = 10_000;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Kind {
     Loss,
+    DatagramLoss,
+    Duplicate,
+    Reorder,
     Cut,
     Hold,
     Reset,
     Kill,
     PowerOff,
     Pause,
+    Aborted,
+    Exhausted,
+    Short,
+    Spurious,
 }
 
 /// Which decision it is: a kind, a place (two hosts, or which call of the test), and how manieth.
@@ -77,12 +84,19 @@ impl Fault {
         };
         let mut text = match self.id.0 {
             Kind::Loss => format!("loss of {these}→{others} segment {}", self.id.3),
+            Kind::DatagramLoss => format!("loss of {these}→{others} datagram {}", self.id.3),
+            Kind::Duplicate => format!("{these}→{others} datagram {} twice", self.id.3),
+            Kind::Reorder => format!("{these}→{others} datagram {} late", self.id.3),
             Kind::Cut => format!("cut {between}"),
             Kind::Hold => format!("hold {between}"),
             Kind::Reset => format!("reset {between}"),
             Kind::Kill => format!("{these} killed"),
             Kind::PowerOff => format!("{these} powered off"),
             Kind::Pause => format!("{these} paused"),
+            Kind::Aborted => format!("{these}: a connection aborted before it is accepted"),
+            Kind::Exhausted => format!("{these}: no descriptor left"),
+            Kind::Short => format!("{these}: a short read or write"),
+            Kind::Spurious => format!("{these}: a spurious event"),
         };
         let _ = write!(text, " ({}", Seconds(self.at));
         if let Some(lasts) = self.lasts {

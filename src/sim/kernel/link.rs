@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
+use super::Event;
 use super::choice::{Probability, Stream};
 use super::faults::{Fault, Faults, Kind};
-use super::tcp::Segment;
 
 /// How long a segment takes from one host to another.
 ///
@@ -44,7 +44,12 @@ impl Latency {
         }
     }
 
-    fn draw(self, stream: &mut Stream) -> u64 {
+    /// So many nanoseconds at least; `span` is one more than what the most is longer than that.
+    pub(super) const fn new(least: u64, span: u64) -> Latency {
+        Latency { least, span }
+    }
+
+    pub(super) fn draw(self, stream: &mut Stream) -> u64 {
         self.least + stream.below(self.span)
     }
 
@@ -59,10 +64,17 @@ pub(crate) fn nanos(duration: Duration) -> u64 {
 
 /// Between hosts unless a test says otherwise: a local network, with enough variation for two
 /// messages on two connections to overtake each other.
-const DEFAULT_LATENCY: Latency = Latency {
-    least: 500_000,
-    span: 1_500_001,
-};
+const DEFAULT_LATENCY: Latency = Latency::new(500_000, 1_500_001);
+
+/// A server of names that is as near as other hosts are.
+pub(super) const DEFAULT_NAME_LATENCY: Latency = Latency::new(500_000, 1_500_000);
+
+/// So much longer may a datagram take that is reordered, beside its latency once more.
+const LATE: u64 = 5_000_000;
+
+/// So many bytes wait where the bandwidth is limited; what is sent beyond is lost. It is what a
+/// router has for a few connections.
+const QUEUE: u128 = 256 * 1024;
 
 /// From a host to itself.
 const LOOPBACK: u64 = 10_000;
@@ -71,9 +83,13 @@ const LOOPBACK: u64 = 10_000;
 pub(crate) struct Settings {
     pub(crate) latency: Latency,
     pub(crate) loss: Probability,
+    /// Of datagrams.
+    pub(crate) duplication: Probability,
+    pub(crate) reordering: Probability,
+    /// Bytes in a second.
+    pub(crate) bandwidth: Option<u64>,
 }
 
-#[derive(Debug)]
 pub(super) struct Links {
     seed: u64,
     default: Settings,
@@ -85,17 +101,41 @@ pub(super) struct Links {
     links: BTreeMap<(usize, usize), Link>,
 }
 
-#[derive(Debug)]
 pub(super) struct Link {
     stream: Stream,
-    /// How many segments were sent.
+    /// How many segments were sent, and how many datagrams.
     sent: u64,
+    sent_datagrams: u64,
     settings: Settings,
     /// How many cuts and holds there are.
     pub(super) cuts: u32,
     pub(super) holds: u32,
     /// What arrived while it was held.
-    pub(super) held: Vec<Segment>,
+    pub(super) held: Vec<Event>,
+    /// What happens to datagrams, and when the last one arrives that is in its order.
+    datagrams: Stream,
+    last_datagram: u64,
+    /// When all has gone out that was sent.
+    busy_until: u64,
+}
+
+impl Link {
+    /// How long so many bytes wait for those before them, and then take themselves. `None` if they
+    /// do not fit into the queue.
+    fn take_bandwidth(&mut self, len: usize, now: u64) -> Option<u64> {
+        let Some(bandwidth) = self.settings.bandwidth else {
+            return Some(0);
+        };
+        // In 128 bits nothing overflows: a length, and a time that a world may last.
+        let takes = |len: u128| len * 1_000_000_000 / u128::from(bandwidth);
+        let waits = self.busy_until.saturating_sub(now);
+        if u128::from(waits) > takes(QUEUE) {
+            return None;
+        }
+        let takes = u64::try_from(takes(len as u128)).unwrap_or(u64::MAX / 4);
+        self.busy_until = now + waits + takes;
+        Some(waits + takes)
+    }
 }
 
 impl Links {
@@ -105,6 +145,9 @@ impl Links {
             default: Settings {
                 latency: DEFAULT_LATENCY,
                 loss: Probability::default(),
+                duplication: Probability::default(),
+                reordering: Probability::default(),
+                bandwidth: None,
             },
             loss: Probability::default(),
             is_even: false,
@@ -117,10 +160,14 @@ impl Links {
         self.links.entry((from, to)).or_insert_with(|| Link {
             stream: Stream::new(seed, "link", from, to),
             sent: 0,
+            sent_datagrams: 0,
             settings,
             cuts: 0,
             holds: 0,
             held: Vec::new(),
+            datagrams: Stream::new(seed, "datagrams", from, to),
+            last_datagram: 0,
+            busy_until: 0,
         })
     }
 
@@ -138,9 +185,12 @@ impl Links {
     /// What becomes of a segment that is sent now: how long it takes, or `None` if it is lost. Each
     /// takes two numbers of the link's stream, whatever the settings: so a loss that is left out
     /// shifts nothing.
+    ///
+    /// `len` is how many bytes it has, with its headers, and `now` the time.
     pub(super) fn send(
         &mut self,
         (from, to): (usize, usize),
+        len: usize,
         now: u64,
         faults: &mut Faults,
     ) -> Option<u64> {
@@ -164,7 +214,60 @@ impl Links {
         let fault = || Fault::new(id, now, vec![from], vec![to]);
         // What is certain is no choice.
         let is_lost = is_lost && (loss.is_certain() || faults.allow(id, fault));
-        (!is_lost).then_some(latency)
+        if is_lost {
+            return None;
+        }
+        Some(link.take_bandwidth(len, now)? + latency)
+    }
+
+    /// When a datagram arrives that is sent now; twice, if it is duplicated, and not at all if it
+    /// is lost. One that is reordered takes longer than its latency, and lets others pass; all
+    /// others keep their order. Each datagram takes six numbers of a stream, whatever the settings.
+    pub(super) fn send_datagram(
+        &mut self,
+        (from, to): (usize, usize),
+        len: usize,
+        now: u64,
+        faults: &mut Faults,
+    ) -> [Option<u64>; 2] {
+        if from == to {
+            return [Some(now + LOOPBACK), None];
+        }
+        let (loss_by_chaos, is_even) = (self.loss, self.is_even);
+        let link = self.get(from, to);
+        link.sent_datagrams += 1;
+        let nth = link.sent_datagrams;
+        let (settings, stream) = (link.settings, &mut link.datagrams);
+        let latencies = [(); 2].map(|()| {
+            let drawn = settings.latency.draw(stream);
+            if is_even { settings.latency.mean() } else { drawn }
+        });
+        let late = latencies[1] + stream.below(LATE);
+        let mut comes = |kind, probability: Probability| {
+            let id = (kind, from as u32, to as u32, nth);
+            let fault = || Fault::new(id, now, vec![from], vec![to]);
+            stream.happens(probability) && (probability.is_certain() || faults.allow(id, fault))
+        };
+        let is_lost = comes(Kind::DatagramLoss, settings.loss.max(loss_by_chaos));
+        let is_double = comes(Kind::Duplicate, settings.duplication);
+        let is_reordered = comes(Kind::Reorder, settings.reordering);
+        if is_lost || link.cuts > 0 {
+            return [None; 2];
+        }
+        let Some(queueing) = link.take_bandwidth(len, now) else {
+            return [None; 2];
+        };
+        let now = now + queueing;
+        let in_order = |latency: u64| (now + latency).max(link.last_datagram);
+        let first = in_order(latencies[0]);
+        let second = is_double.then(|| first.max(in_order(latencies[1])));
+        match is_reordered {
+            true => [Some(first + late), second.map(|it| it + late)],
+            false => {
+                link.last_datagram = second.unwrap_or(first);
+                [Some(first), second]
+            }
+        }
     }
 
     pub(super) fn all(&mut self) -> impl Iterator<Item = (&(usize, usize), &mut Link)> {

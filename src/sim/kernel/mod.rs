@@ -9,11 +9,23 @@
 //! they ask here: this is the seam. A [`SimSocket`] is plain data that names a socket; on a thread
 //! without its world it finds nobody, and says so.
 
+pub(crate) mod address;
+#[cfg(feature = "blocking")]
+pub(crate) mod blocking;
 pub(crate) mod choice;
+pub(crate) mod clock;
 pub(crate) mod faults;
+pub(crate) mod host_faults;
 pub(crate) mod link;
+pub(crate) mod names;
+#[cfg(feature = "signal")]
+pub(crate) mod signals;
+mod sockets;
 mod tcp;
 pub(crate) mod trace;
+mod udp;
+#[cfg(unix)]
+mod unix;
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
@@ -26,12 +38,35 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::sys::{AsDescriptor, BorrowedDescriptor, OwnedDescriptor};
+use address::Address;
 use choice::Stream;
 use faults::{Faults, Kept};
 use link::Links;
+use sockets::Other;
 pub(crate) use tcp::{CLOSED, ERROR, READABLE, WRITABLE};
 use tcp::{Segment, State, Tcp};
 use trace::{Comparison, Trace, What};
+use udp::Datagram;
+
+/// Errors that have no kind of their own, by the system's numbers.
+mod number {
+    #[cfg(unix)]
+    pub(super) use libc::{EAFNOSUPPORT, EDESTADDRREQ, EMFILE, EMSGSIZE, EPROTOTYPE};
+    #[cfg(windows)]
+    pub(super) use windows_sys::Win32::Networking::WinSock::{
+        WSAEAFNOSUPPORT as EAFNOSUPPORT, WSAEDESTADDRREQ as EDESTADDRREQ, WSAEMFILE as EMFILE,
+        WSAEMSGSIZE as EMSGSIZE,
+    };
+}
+
+fn errno(number: i32) -> io::Error {
+    io::Error::from_raw_os_error(number)
+}
+
+/// What is asked of a socket that its host's kernel has forgotten.
+fn gone() -> io::Error {
+    io::Error::other("the process that had this socket has ended")
+}
 
 /// The ports that are given to those who ask for none: Linux's `ip_local_port_range`.
 const PORTS: std::ops::RangeInclusive<u16> = 32_768..=60_999;
@@ -50,6 +85,7 @@ pub(crate) struct Options {
     pub(crate) linger: Option<Duration>,
     pub(crate) nodelay: bool,
     pub(crate) ttl: u32,
+    pub(crate) broadcast: bool,
 }
 
 impl Default for Options {
@@ -58,6 +94,7 @@ impl Default for Options {
             linger: None,
             nodelay: false,
             ttl: 64,
+            broadcast: false,
         }
     }
 }
@@ -94,7 +131,14 @@ pub(crate) struct Kernel {
     ready: Vec<usize>,
     passed_over: u32,
     current: Option<usize>,
+    /// Those of TCP, by number.
     sockets: Vec<Option<Box<Tcp>>>,
+    /// All others, by number.
+    others: BTreeMap<u32, Other>,
+    udp_ports: BTreeMap<(usize, u16), Vec<u32>>,
+    /// Who has a name, or had it last.
+    #[cfg(unix)]
+    unix_names: BTreeMap<unix::Key, u32>,
     connections: BTreeMap<(usize, SocketAddr, SocketAddr), u32>,
     listeners: BTreeMap<(usize, u16), Vec<u32>>,
     ended: VecDeque<(u64, u32)>,
@@ -104,6 +148,7 @@ pub(crate) struct Kernel {
     due: VecDeque<u64>,
     /// Chaos of a lower number has been called off.
     first_chaos: u64,
+    dns: names::Names,
     schedule: Stream,
     pub(crate) trace: Trace,
     has_diverged: bool,
@@ -132,7 +177,11 @@ struct HostState {
     /// In which second it connected last, and how often in that.
     connects: (u64, u32),
     next_port: u16,
-    names: Stream,
+    questions: names::Questions,
+    clock: clock::Clock,
+    #[cfg(feature = "blocking")]
+    delays: blocking::Delays,
+    faults: host_faults::FaultsOfHost,
     v4: Ipv4Addr,
     v6: Ipv6Addr,
 }
@@ -152,19 +201,45 @@ struct ProcessState {
     is_ready: bool,
     /// Sockets of which the poller has something to report.
     events: VecDeque<u32>,
+    /// By its host's clock.
+    timer: Option<u64>,
     deadline: Option<u64>,
     deadline_event: Option<u64>,
     /// Which of its ready tasks is next.
     schedule: Stream,
     passed_over: u32,
+    #[cfg(feature = "signal")]
+    signals: signals::Counts,
+    /// Calls that are due and wait for the end of a pause.
+    #[cfg(feature = "blocking")]
+    stalled: Vec<Arc<dyn crate::pool::Job>>,
 }
 
 enum Event {
     Segment(Segment),
+    Datagram(Datagram),
+    #[cfg(feature = "blocking")]
+    Blocking(usize, Arc<dyn crate::pool::Job>),
     Retransmit(u32, u64),
     Deadline(usize, u64),
     /// Something of that number that the world's chaos is to do.
     Chaos(u64),
+}
+
+/// A call of `unblock` that is due.
+#[cfg(feature = "blocking")]
+pub(crate) type Due = Option<blocking::Due>;
+
+/// There are none.
+#[cfg(not(feature = "blocking"))]
+pub(crate) type Due = Option<std::convert::Infallible>;
+
+/// What becomes of that which has come to its end of a link.
+enum Passage<'a> {
+    Lost,
+    /// It is kept there.
+    Held(&'a mut Vec<Event>),
+    Arrives,
 }
 
 struct Entry {
@@ -251,6 +326,10 @@ pub(crate) fn begin(seed: u64, setup: Setup) -> World {
         current: None,
         // None has the number zero.
         sockets: vec![None],
+        others: BTreeMap::new(),
+        udp_ports: BTreeMap::new(),
+        #[cfg(unix)]
+        unix_names: BTreeMap::new(),
         connections: BTreeMap::new(),
         listeners: BTreeMap::new(),
         ended: VecDeque::new(),
@@ -258,6 +337,7 @@ pub(crate) fn begin(seed: u64, setup: Setup) -> World {
         faults: Faults::new(setup.kept),
         due: VecDeque::new(),
         first_chaos: 0,
+        dns: names::Names::new(),
         schedule: Stream::new(seed, "process", 0, 0),
         trace: Trace::new(setup.comparison, setup.records),
         has_diverged: false,
@@ -295,7 +375,7 @@ pub(crate) struct SimSocketId {
 impl Drop for SimSocket {
     fn drop(&mut self) {
         let _ = self.0.with(|kernel, number| {
-            kernel.tcp_close(number);
+            kernel.close(number);
             Ok(())
         });
     }
@@ -329,7 +409,10 @@ pub(crate) fn placeholder() -> io::Result<BorrowedDescriptor<'static>> {
 
 impl SimSocket {
     fn new(with: impl FnOnce(&mut Kernel) -> io::Result<u32>) -> io::Result<SimSocket> {
-        let made = self::with(|kernel| Ok((kernel.world, with(kernel)?)));
+        let made = self::with(|kernel| {
+            kernel.take_descriptor()?;
+            Ok((kernel.world, with(kernel)?))
+        });
         let (world, number) = made.unwrap_or_else(|| Err(not_here()))?;
         Ok(SimSocket(SimSocketId { world, number }))
     }
@@ -341,6 +424,49 @@ impl SimSocket {
     /// Begins to connect.
     pub(crate) fn connect(address: SocketAddr) -> io::Result<SimSocket> {
         SimSocket::new(|kernel| kernel.tcp_connect(address))
+    }
+
+    pub(crate) fn udp(address: SocketAddr) -> io::Result<SimSocket> {
+        SimSocket::new(|kernel| kernel.udp_bind(address))
+    }
+
+    #[cfg(unix)]
+    pub(crate) fn unix_listen(address: &Address, backlog: usize) -> io::Result<SimSocket> {
+        SimSocket::new(|kernel| kernel.unix_listen(address.unix()?, backlog))
+    }
+
+    /// Fails with [`WouldBlock`](io::ErrorKind::WouldBlock) if the listener's queue is full.
+    #[cfg(unix)]
+    pub(crate) fn unix_connect(address: &Address) -> io::Result<SimSocket> {
+        SimSocket::new(|kernel| kernel.unix_connect(address.unix()?))
+    }
+
+    /// A socket for datagrams, with a name, or without one.
+    #[cfg(unix)]
+    pub(crate) fn unix_datagram(address: Option<&Address>) -> io::Result<SimSocket> {
+        let name = address.map_or(Ok(&address::Name::Unnamed), Address::unix);
+        SimSocket::new(|kernel| kernel.unix_bind(name?))
+    }
+
+    /// Two ends that are connected.
+    #[cfg(unix)]
+    pub(crate) fn unix_pair(is_stream: bool) -> io::Result<(SimSocket, SimSocket)> {
+        let mut other = 0;
+        let one = SimSocket::new(|kernel| {
+            let pair = match is_stream {
+                true => kernel.unix_stream_pair(),
+                false => kernel.unix_datagram_pair(),
+            };
+            pair.map(|(one, two)| {
+                other = two;
+                one
+            })
+        })?;
+        let other = SimSocket(SimSocketId {
+            number: other,
+            ..one.0
+        });
+        Ok((one, other))
     }
 
     #[inline]
@@ -358,9 +484,9 @@ impl SimSocketId {
         result.unwrap_or_else(|| Err(not_here()))
     }
 
-    pub(crate) fn accept(self) -> io::Result<(SimSocket, SocketAddr)> {
+    pub(crate) fn accept(self) -> io::Result<(SimSocket, Address)> {
         self.with(|kernel, number| {
-            let (number, peer) = kernel.tcp_accept(number)?;
+            let (number, peer) = kernel.accept(number)?;
             Ok((SimSocket(SimSocketId { number, ..self }), peer))
         })
     }
@@ -370,46 +496,66 @@ impl SimSocketId {
     }
 
     pub(crate) fn read(self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        self.with(|kernel, number| kernel.tcp_read(number, buffers, false))
+        self.with(|kernel, number| kernel.read(number, buffers, false))
     }
 
     pub(crate) fn peek(self, bytes: &mut [u8]) -> io::Result<usize> {
-        self.with(|kernel, number| kernel.tcp_read(number, &mut [IoSliceMut::new(bytes)], true))
+        self.with(|kernel, number| kernel.read(number, &mut [IoSliceMut::new(bytes)], true))
     }
 
     pub(crate) fn write(self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.with(|kernel, number| kernel.tcp_write(number, &mut buffers.iter().map(|it| &**it)))
+        self.with(|kernel, number| kernel.write(number, buffers))
+    }
+
+    /// Receives a datagram, or looks at it.
+    pub(crate) fn receive(self, bytes: &mut [u8], keeps: bool) -> io::Result<(usize, Address)> {
+        self.with(|kernel, number| kernel.receive(number, bytes, keeps))
+    }
+
+    /// Sends a datagram, to the peer unless an address is given.
+    pub(crate) fn send(self, bytes: &[u8], to: Option<&Address>) -> io::Result<usize> {
+        self.with(|kernel, number| kernel.send_datagram(number, bytes, to))
+    }
+
+    pub(crate) fn set_peer(self, peer: &Address) -> io::Result<()> {
+        self.with(|kernel, number| kernel.set_peer(number, peer))
+    }
+
+    /// Whether receiving was shut down, although a receive would block.
+    pub(crate) fn has_ended(self) -> bool {
+        self.with(|kernel, number| Ok(kernel.has_ended(number)))
+            .unwrap_or(false)
+    }
+
+    /// Whether a write is worth an attempt.
+    pub(crate) fn has_room(self) -> bool {
+        let ready = self.with(Kernel::ready);
+        ready.is_ok_and(|it| it & WRITABLE != 0)
     }
 
     pub(crate) fn shutdown(self, how: Shutdown) -> io::Result<()> {
-        self.with(|kernel, number| kernel.tcp_shutdown(number, how))
+        self.with(|kernel, number| kernel.shut_down(number, how))
     }
 
-    pub(crate) fn local_addr(self) -> io::Result<SocketAddr> {
-        self.with(|kernel, number| Ok(kernel.socket(number)?.local))
+    pub(crate) fn local_addr(self) -> io::Result<Address> {
+        self.with(Kernel::local_address)
     }
 
-    pub(crate) fn peer_addr(self) -> io::Result<SocketAddr> {
-        self.with(|kernel, number| {
-            let socket = kernel.socket(number)?;
-            match (socket.state, socket.peer) {
-                (State::Connected, Some((_, peer))) if !socket.is_over() => Ok(peer),
-                _ => Err(io::ErrorKind::NotConnected.into()),
-            }
-        })
+    pub(crate) fn peer_addr(self) -> io::Result<Address> {
+        self.with(Kernel::peer_address)
     }
 
     pub(crate) fn options<R>(self, f: impl FnOnce(&mut Options) -> R) -> io::Result<R> {
-        self.with(|kernel, number| Ok(f(&mut kernel.socket(number)?.options)))
+        self.with(|kernel, number| Ok(f(kernel.options(number)?)))
     }
 
     /// Registers it with the poller of the process whose code runs.
     pub(crate) fn register(self, token: u64, interest: u8) -> io::Result<()> {
         self.with(|kernel, number| {
             let (_, process) = kernel.here()?;
-            let socket = kernel.socket(number)?;
-            (socket.token, socket.pending) = (Some((process, token, interest)), 0);
-            let ready = socket.ready();
+            let (registered, pending) = kernel.registration(number)?;
+            (*registered, *pending) = (Some((process, token, interest)), 0);
+            let ready = kernel.ready(number)?;
             kernel.raise(number, ready);
             Ok(())
         })
@@ -417,30 +563,11 @@ impl SimSocketId {
 
     pub(crate) fn deregister(self) -> io::Result<()> {
         self.with(|kernel, number| {
-            let socket = kernel.socket(number)?;
-            (socket.token, socket.pending) = (None, 0);
+            let (registered, pending) = kernel.registration(number)?;
+            (*registered, *pending) = (None, 0);
             Ok(())
         })
     }
-}
-
-/// The addresses of a name, and how long the answer takes. `None` outside of a world.
-pub(crate) fn look_up(name: &str) -> Option<io::Result<(IpAddr, Duration)>> {
-    with(|kernel| {
-        let (host, _) = kernel.here()?;
-        // A server of names that is as near as other hosts are.
-        let delay = 500_000 + kernel.hosts[host].names.below(1_500_000);
-        kernel.note(host, What::Name(delay));
-        let address = match kernel.names.get(name) {
-            Some(other) => kernel.hosts[*other].address(false),
-            None if name == "localhost" => Ipv4Addr::LOCALHOST.into(),
-            None => {
-                let words = format!("cannot resolve {name:?}: no host has this name");
-                return Err(io::Error::new(io::ErrorKind::NotFound, words));
-            }
-        };
-        Ok((address, Duration::from_nanos(delay)))
-    })
 }
 
 /// Which of `ready` tasks is the next to run, of the process whose code runs.
@@ -540,13 +667,13 @@ impl PollerOfProcess {
                 let Some(number) = kernel.processes[process].events.pop_front() else {
                     break;
                 };
-                let Ok(socket) = kernel.socket(number) else {
+                let Ok((registered, pending)) = kernel.registration(number) else {
                     continue;
                 };
                 // It may be registered with another process since.
-                let token = socket.token.filter(|(owner, ..)| *owner == process);
+                let token = registered.filter(|(owner, ..)| *owner == process);
                 if let Some((_, token, _)) = token {
-                    let pending = std::mem::take(&mut socket.pending);
+                    let pending = std::mem::take(pending);
                     if pending != 0 {
                         report(token, pending);
                     }
@@ -574,15 +701,9 @@ impl PollerOfProcess {
     /// When the process's earliest timer is due.
     pub(crate) fn arm(&self, deadline: Option<Instant>) {
         self.with(|kernel, process| {
-            let at = deadline.map(|it| kernel.nanos_at(it).max(kernel.now));
-            let state = &mut kernel.processes[process];
-            state.deadline = at;
-            if let Some(at) = at {
-                if state.deadline_event.is_none_or(|it| it > at) {
-                    state.deadline_event = Some(at);
-                    kernel.push(at, Event::Deadline(process, at));
-                }
-            }
+            let after = deadline.map(|it| it.saturating_duration_since(kernel.base));
+            kernel.processes[process].timer = after.map(link::nanos);
+            kernel.arm_process(process);
         });
     }
 }
@@ -602,7 +723,11 @@ impl Kernel {
             pauses: 0,
             connects: (0, 0),
             next_port: *PORTS.start(),
-            names: Stream::new(self.seed, "names", index, 0),
+            questions: names::Questions::new(self.seed, index),
+            clock: clock::Clock::default(),
+            #[cfg(feature = "blocking")]
+            delays: blocking::Delays::new(self.seed, index),
+            faults: host_faults::FaultsOfHost::new(self.seed, index),
             v4: Ipv4Addr::new(10, 0, high, low),
             v6: Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, number),
         });
@@ -639,10 +764,15 @@ impl Kernel {
             is_alive: true,
             is_ready: false,
             events: VecDeque::new(),
+            timer: None,
             deadline: None,
             deadline_event: None,
             schedule: Stream::new(self.seed, "tasks", process, 0),
             passed_over: 0,
+            #[cfg(feature = "signal")]
+            signals: signals::Counts::new(),
+            #[cfg(feature = "blocking")]
+            stalled: Vec::new(),
         });
         self.note(host, What::Started);
         let poller = PollerOfProcess {
@@ -672,6 +802,12 @@ impl Kernel {
                 self.tcp_close(id);
             }
         }
+        let is_its = |it: &mut Other| it.base().process == Some(process);
+        let others = self.others.iter_mut();
+        let others = others.filter_map(|(id, it)| is_its(it).then_some(*id));
+        for id in others.collect::<Vec<u32>>() {
+            self.close(id);
+        }
         if what == What::PoweredOff {
             self.power_off(host);
         }
@@ -688,6 +824,11 @@ impl Kernel {
         let gone: Vec<Box<Tcp>> = gone.collect();
         self.connections.retain(|key, _| key.0 != host);
         self.listeners.retain(|key, _| key.0 != host);
+        self.others.retain(|_, it| it.base().host != host);
+        self.udp_ports.retain(|key, _| key.0 != host);
+        #[cfg(unix)]
+        self.unix_names
+            .retain(|key, _| key.host != host || key.is_path());
         self.ended
             .retain(|(_, id)| self.sockets[*id as usize].is_some());
         for (local, peer) in gone.iter().filter_map(|it| Some((it.local, it.peer?))) {
@@ -710,6 +851,8 @@ impl Kernel {
             false => What::Resumed,
         };
         self.note(host, what);
+        #[cfg(feature = "blocking")]
+        self.resume_blocking();
     }
 
     pub(crate) fn change_links(
@@ -739,8 +882,8 @@ impl Kernel {
         let link = self.links.get(from, to);
         link.holds = link.holds.saturating_sub(1);
         if link.holds == 0 {
-            for segment in std::mem::take(&mut link.held) {
-                self.push(self.now, Event::Segment(segment));
+            for event in std::mem::take(&mut link.held) {
+                self.push(self.now, event);
             }
         }
     }
@@ -753,10 +896,12 @@ impl Kernel {
             (link.cuts, link.holds) = (0, 0);
             held.append(&mut link.held);
         }
-        for segment in held {
-            self.push(self.now, Event::Segment(segment));
+        for event in held {
+            self.push(self.now, event);
         }
         self.hosts.iter_mut().for_each(|it| it.pauses = 0);
+        #[cfg(feature = "blocking")]
+        self.resume_blocking();
     }
 
     /// Resets every connection between two hosts, on both sides at once.
@@ -776,6 +921,7 @@ impl Kernel {
 
     pub(crate) fn set_current(&mut self, process: Option<usize>) {
         self.current = process;
+        self.show_time();
     }
 
     /// Which process is the next to run: any that has something to do, and is not paused.
@@ -806,7 +952,9 @@ impl Kernel {
             let Reverse(entry) = self.events.peek()?;
             let at = entry.at;
             let is_due = match entry.event {
-                Event::Segment(_) => true,
+                Event::Segment(_) | Event::Datagram(_) => true,
+                #[cfg(feature = "blocking")]
+                Event::Blocking(..) => true,
                 Event::Retransmit(id, at) => self.tcp_is_due(id, at),
                 Event::Deadline(process, at) => self.is_deadline(process, at),
                 Event::Chaos(number) => number >= self.first_chaos,
@@ -819,21 +967,34 @@ impl Kernel {
     }
 
     /// Lets the next event happen, for which [`next_event`](Self::next_event) was asked just now.
-    pub(crate) fn advance(&mut self) {
-        let Some(Reverse(Entry { at, event, .. })) = self.events.pop() else {
-            return;
-        };
+    /// Returns a call that is due, if that is what happens.
+    #[must_use]
+    pub(crate) fn advance(&mut self) -> Due {
+        let Reverse(Entry { at, event, .. }) = self.events.pop()?;
         self.set_now(at);
         self.tcp_forget();
         match event {
-            Event::Segment(segment) => self.deliver(segment),
+            Event::Segment(segment) => match self.passage(segment.from.0, segment.to.0) {
+                Passage::Lost => self.tcp_lost(segment),
+                Passage::Held(held) => held.push(Event::Segment(segment)),
+                Passage::Arrives => self.tcp_arrives(segment),
+            },
+            Event::Datagram(datagram) => match self.passage(datagram.from.0, datagram.to.0) {
+                Passage::Lost => self.udp_lost(&datagram),
+                Passage::Held(held) => held.push(Event::Datagram(datagram)),
+                Passage::Arrives => self.udp_arrives(datagram),
+            },
             Event::Retransmit(id, _) => self.tcp_retransmit(id),
             Event::Deadline(process, _) => {
-                self.processes[process].deadline = None;
+                let state = &mut self.processes[process];
+                (state.timer, state.deadline) = (None, None);
                 self.wake(process);
             }
             Event::Chaos(number) => self.due.push_back(number),
+            #[cfg(feature = "blocking")]
+            Event::Blocking(process, job) => return self.begin_blocking(process, job),
         }
+        None
     }
 
     /// At that time [`take_chaos`](Self::take_chaos) gives this number, unless it is called off.
@@ -890,7 +1051,7 @@ impl Kernel {
 
     pub(crate) fn set_now(&mut self, at: u64) {
         self.now = at.max(self.now);
-        CLOCK.set(Some(self.base + Duration::from_nanos(self.now)));
+        self.show_time();
     }
 
     /// A time of [`now`] as nanoseconds since the world began.
@@ -924,15 +1085,75 @@ impl Kernel {
     }
 
     /// The sockets of a process, for reports.
-    pub(crate) fn describe_sockets(&self, process: usize) -> Vec<String> {
+    pub(crate) fn describe_sockets(&mut self, process: usize) -> Vec<String> {
         let sockets = self.sockets.iter().flatten();
         let ours = sockets.filter(|it| it.process == Some(process));
-        ours.map(|it| it.describe(|host| self.host_name(host).to_owned()))
-            .collect()
+        let ours = ours.map(|it| it.describe(|host| self.host_name(host).to_owned()));
+        let mut all: Vec<String> = ours.collect();
+        let others = self.others.values_mut();
+        let ours = others.filter_map(|it| match it.base().process == Some(process) {
+            true => Some(it.describe()),
+            false => None,
+        });
+        all.extend(ours);
+        all
     }
 
     pub(crate) fn is_paused(&self, host: usize) -> bool {
         self.hosts[host].pauses > 0
+    }
+
+    /// Sees to it that a process is woken when its timer is due, by its host's clock.
+    fn arm_process(&mut self, process: usize) {
+        let now = self.now;
+        let state = &mut self.processes[process];
+        let clock = self.hosts[state.host].clock;
+        let at = state.timer.map(|it| clock.when(it).max(now));
+        state.deadline = at;
+        if let Some(at) = at {
+            if state.deadline_event.is_none_or(|it| it > at) {
+                state.deadline_event = Some(at);
+                self.push(at, Event::Deadline(process, at));
+            }
+        }
+    }
+
+    /// Sets a host's clock ahead, and its drift, if that is to change.
+    pub(crate) fn set_clock(&mut self, host: usize, ahead: u64, drift: Option<i32>) {
+        let now = self.now;
+        let clock = &mut self.hosts[host].clock;
+        let drift = drift.unwrap_or(clock.drift());
+        clock.set(now, ahead, drift);
+        self.note(host, What::ClockSet(ahead, drift));
+        self.show_time();
+        for process in 0..self.processes.len() {
+            let state = &self.processes[process];
+            if state.host == host && state.is_alive {
+                self.arm_process(process);
+            }
+        }
+    }
+
+    /// Ends what comes by chance on hosts and in names, and the drift of clocks.
+    pub(crate) fn heal_hosts(&mut self) {
+        self.dns.heal();
+        for host in 0..self.hosts.len() {
+            self.hosts[host].faults.set.heal();
+            if self.hosts[host].clock.drift() != 0 {
+                self.set_clock(host, 0, Some(0));
+            }
+        }
+    }
+
+    /// The clock that this thread reads is that of the host whose code runs.
+    fn show_time(&self) {
+        let shown = match self.current {
+            Some(process) => self.hosts[self.processes[process].host]
+                .clock
+                .show(self.now),
+            None => self.now,
+        };
+        CLOCK.set(Some(self.base + Duration::from_nanos(shown)));
     }
 
     fn is_deadline(&mut self, process: usize, at: u64) -> bool {
@@ -953,20 +1174,21 @@ impl Kernel {
         false
     }
 
-    fn deliver(&mut self, segment: Segment) {
-        let (from, to) = (segment.from.0, segment.to.0);
+    /// What becomes of that which comes from one host to another now.
+    fn passage(&mut self, from: usize, to: usize) -> Passage<'_> {
+        let is_up = self.hosts.get(to).is_some_and(|it| it.is_up);
         if from != to {
             let link = self.links.get(from, to);
             if link.cuts > 0 {
-                return self.tcp_lost(segment);
+                return Passage::Lost;
             }
             if link.holds > 0 {
-                return link.held.push(segment);
+                return Passage::Held(&mut link.held);
             }
         }
-        match self.hosts.get(to).is_some_and(|it| it.is_up) {
-            true => self.tcp_arrives(segment),
-            false => self.tcp_lost(segment),
+        match is_up {
+            true => Passage::Arrives,
+            false => Passage::Lost,
         }
     }
 
@@ -1000,16 +1222,20 @@ impl Kernel {
 
     /// A socket is ready anew, which its poller is to report.
     fn raise(&mut self, number: u32, ready: u8) {
-        let Ok(socket) = self.socket(number) else {
+        let Ok((registered, _)) = self.registration(number) else {
             return;
         };
-        let Some((process, _, interest)) = socket.token else {
+        let Some((process, _, interest)) = *registered else {
             return;
         };
-        let ready = ready & (interest | CLOSED | ERROR);
+        let mut ready = ready & (interest | CLOSED | ERROR);
         if ready != 0 {
-            let before = socket.pending;
-            socket.pending |= ready;
+            ready = self.embellish(number, ready);
+            let Ok((_, pending)) = self.registration(number) else {
+                return;
+            };
+            let before = *pending;
+            *pending |= ready;
             if before == 0 {
                 self.processes[process].events.push_back(number);
             }
@@ -1019,9 +1245,7 @@ impl Kernel {
 
     fn socket(&mut self, number: u32) -> io::Result<&mut Tcp> {
         let socket = self.sockets.get_mut(number as usize);
-        socket
-            .and_then(|it| it.as_deref_mut())
-            .ok_or_else(|| io::Error::other("the process that had this socket has ended"))
+        socket.and_then(|it| it.as_deref_mut()).ok_or_else(gone)
     }
 
     fn insert(&mut self, socket: Tcp) -> u32 {
@@ -1080,16 +1304,22 @@ impl Kernel {
 
     fn free_port(&mut self, host: usize) -> io::Result<u16> {
         for _ in PORTS {
-            let port = self.hosts[host].next_port;
-            self.hosts[host].next_port = match port == *PORTS.end() {
-                true => *PORTS.start(),
-                false => port + 1,
-            };
+            let port = self.next_port(host);
             if !self.listeners.contains_key(&(host, port)) && !self.is_connected_from(host, port) {
                 return Ok(port);
             }
         }
         Err(io::ErrorKind::AddrNotAvailable.into())
+    }
+
+    /// The next of the ports that are given to those who ask for none.
+    fn next_port(&mut self, host: usize) -> u16 {
+        let port = self.hosts[host].next_port;
+        self.hosts[host].next_port = match port == *PORTS.end() {
+            true => *PORTS.start(),
+            false => port + 1,
+        };
+        port
     }
 
     fn is_connected_from(&self, host: usize, port: u16) -> bool {

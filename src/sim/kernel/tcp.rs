@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::{Shutdown, SocketAddr};
 
-use super::trace::{Flags, Message, What};
+use super::trace::{Flags, Message, What, digest};
 use super::{Event, Kernel};
 
 /// The bytes that a socket takes from a writer before the peer has acknowledged them, and those
@@ -34,6 +34,9 @@ const BUFFER: usize = 64 * 1024;
 
 /// The most bytes in a segment: what fits into an Ethernet frame.
 const SEGMENT: usize = 1_460;
+
+/// What goes with each segment: the headers of TCP and IPv4.
+const HEADERS: usize = 40;
 
 /// RFC 6298, with Linux's lower bound: the shortest time until a segment is sent again, the
 /// longest, and the first one of a handshake.
@@ -67,13 +70,7 @@ pub(super) struct Segment {
 
 impl Segment {
     fn what(&self) -> (Flags, usize, u64, u64, usize) {
-        let mut digest = self.ack;
-        for byte in self.bytes.chunks(8) {
-            let mut word = [0; 8];
-            word[..byte.len()].copy_from_slice(byte);
-            digest = (digest ^ u64::from_le_bytes(word)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            digest ^= digest >> 29;
-        }
+        let digest = digest(self.ack, &self.bytes);
         (self.flags, self.from.0, self.seq, digest, self.bytes.len())
     }
 
@@ -341,20 +338,7 @@ impl Kernel {
         keeps: bool,
     ) -> io::Result<usize> {
         let socket = self.socket(id)?;
-        let mut read = 0;
-        for buffer in buffers {
-            let mut rest = socket.input.iter().skip(if keeps { read } else { 0 });
-            let part = buffer
-                .len()
-                .min(socket.input.len() - if keeps { read } else { 0 });
-            match keeps {
-                true => buffer[..part]
-                    .iter_mut()
-                    .for_each(|it| *it = *rest.next().unwrap_or(&0)),
-                false => drain(&mut socket.input, &mut buffer[..part]),
-            }
-            read += part;
-        }
+        let read = copy_out(&mut socket.input, buffers, keeps);
         socket.blocked &= !READABLE;
         if read == 0 {
             // The end comes before an error, which is left to the writer.
@@ -738,7 +722,9 @@ impl Kernel {
     fn send(&mut self, id: Option<u32>, mut segment: Segment) {
         segment.sent = self.now;
         let (from, to) = (segment.from.0, segment.to.0);
-        let Some(latency) = self.links.send((from, to), self.now, &mut self.faults) else {
+        let len = HEADERS + segment.bytes.len();
+        let faults = &mut self.faults;
+        let Some(latency) = self.links.send((from, to), len, self.now, faults) else {
             return self.tcp_lost(segment);
         };
         let mut at = self.now + latency;
@@ -1026,6 +1012,27 @@ fn copy(from: &VecDeque<u8>, start: usize, len: usize) -> Vec<u8> {
     let start = (start + taken).saturating_sub(front.len());
     bytes.extend_from_slice(&back[start..start + len - taken]);
     bytes
+}
+
+/// Copies what there is into buffers, and takes it out unless it is kept. Returns how much.
+pub(super) fn copy_out(
+    input: &mut VecDeque<u8>,
+    buffers: &mut [io::IoSliceMut<'_>],
+    keeps: bool,
+) -> usize {
+    let mut read = 0;
+    for buffer in buffers {
+        let mut rest = input.iter().skip(if keeps { read } else { 0 });
+        let part = buffer.len().min(input.len() - if keeps { read } else { 0 });
+        match keeps {
+            true => buffer[..part]
+                .iter_mut()
+                .for_each(|it| *it = *rest.next().unwrap_or(&0)),
+            false => drain(input, &mut buffer[..part]),
+        }
+        read += part;
+    }
+    read
 }
 
 fn drain(from: &mut VecDeque<u8>, to: &mut [u8]) {

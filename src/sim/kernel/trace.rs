@@ -21,8 +21,14 @@ pub(crate) enum What {
     Paused,
     Resumed,
     Polled(u64, Option<&'static Location<'static>>),
-    Connect { to: usize, port: u16 },
-    Accepted { from: usize, port: u16 },
+    Connect {
+        to: usize,
+        port: u16,
+    },
+    Accepted {
+        from: usize,
+        port: u16,
+    },
     Segment(Flags, usize, u64, u64, usize),
     Lost(Flags, usize, u64, u64, usize),
     Retransmit(u64, u32),
@@ -34,6 +40,44 @@ pub(crate) enum What {
     Reset(usize),
     Failed,
     Quiet,
+    /// A datagram has come from a host to a port.
+    Datagram {
+        from: usize,
+        port: u16,
+        digest: u64,
+        len: usize,
+    },
+    DatagramLost {
+        from: usize,
+        port: u16,
+        digest: u64,
+        len: usize,
+    },
+    /// So many bytes went through a Unix socket.
+    #[cfg_attr(not(unix), allow(dead_code))]
+    Local(u64, usize),
+    /// The addresses of a name were set.
+    Renamed,
+    /// Ahead by so much, and with a drift.
+    ClockSet(u64, i32),
+    /// By its number.
+    #[cfg_attr(not(feature = "signal"), allow(dead_code))]
+    Signal(u64),
+    /// A call was given to `unblock`, and begins after so long.
+    #[cfg_attr(not(feature = "blocking"), allow(dead_code))]
+    Blocking(u64),
+}
+
+/// A hash of what is sent, begun with `start`.
+pub(super) fn digest(start: u64, bytes: &[u8]) -> u64 {
+    let mut digest = start;
+    for part in bytes.chunks(8) {
+        let mut word = [0; 8];
+        word[..part.len()].copy_from_slice(part);
+        digest = (digest ^ u64::from_le_bytes(word)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        digest ^= digest >> 29;
+    }
+    digest
 }
 
 /// What a segment is.
@@ -99,7 +143,28 @@ impl What {
             What::Chosen(number) => return [17, number, 0, 0, 0],
             What::Reset(other) => return [18, other as u64, 0, 0, 0],
             What::Failed => 19,
-            What::Quiet => 20,
+            What::Quiet => 27,
+            What::Datagram {
+                from,
+                port,
+                digest,
+                len,
+            } => {
+                return [20, from as u64, port.into(), digest, len as u64];
+            }
+            What::DatagramLost {
+                from,
+                port,
+                digest,
+                len,
+            } => {
+                return [21, from as u64, port.into(), digest, len as u64];
+            }
+            What::Renamed => 23,
+            What::Signal(number) => return [25, number, 0, 0, 0],
+            What::Blocking(delay) => return [26, delay, 0, 0, 0],
+            What::ClockSet(ahead, drift) => return [24, ahead, drift as u64, 0, 0],
+            What::Local(digest, len) => return [22, digest, len as u64, 0, 0],
         };
         [tag, 0, 0, 0, 0]
     }
@@ -276,6 +341,37 @@ impl Trace {
                 }
                 What::Failed => writeln!(text, "    {at} {host}: its process returns an error"),
                 What::Quiet => writeln!(text, "    {at} {host}: all faults end"),
+                What::Datagram {
+                    from, port, len, ..
+                } => {
+                    let from = name(from);
+                    writeln!(
+                        text,
+                        "    {at} {host}: port {port} has {len} bytes from {from}"
+                    )
+                }
+                What::DatagramLost {
+                    from, port, len, ..
+                } => {
+                    let from = name(from);
+                    writeln!(
+                        text,
+                        "    {at} {host}: {len} bytes from {from} to port {port} are lost"
+                    )
+                }
+                What::Signal(number) => writeln!(text, "    {at} {host}: signal {number} comes"),
+                What::Blocking(_) => writeln!(text, "    {at} {host}: gives a call to unblock"),
+                What::Renamed => writeln!(text, "    {at} a name has other addresses"),
+                What::ClockSet(ahead, drift) => {
+                    let ahead = Seconds(ahead);
+                    writeln!(
+                        text,
+                        "    {at} {host}: the clock is {ahead} ahead, drift {drift} ppm"
+                    )
+                }
+                What::Local(_, len) => {
+                    writeln!(text, "    {at} {host}: {len} bytes by a Unix socket")
+                }
             };
         }
         text

@@ -1,0 +1,59 @@
+//! Listeners in a simulated world: the world's kernel counts the signals of each process, and who
+//! waits for one lies here, on the world's thread.
+//!
+//! Everything happens on that thread, so a signal is counted either before a listener looks, or
+//! after it has registered its waker. Wakers are foreign code: they are cloned, woken and dropped
+//! under no borrow.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Waker;
+
+use super::registry::mask;
+pub(super) use crate::sim::kernel::signals::{Owner, catch};
+use crate::sync::wake_all;
+
+struct Waiter {
+    owner: Owner,
+    mask: u128,
+    waker: Option<Waker>,
+}
+
+thread_local! {
+    /// In the order in which they came.
+    static WAITERS: RefCell<BTreeMap<u64, Waiter>> = const { RefCell::new(BTreeMap::new()) };
+}
+
+fn with<R>(f: impl FnOnce(&mut BTreeMap<u64, Waiter>) -> R) -> Option<R> {
+    WAITERS.try_with(|it| f(&mut it.borrow_mut())).ok()
+}
+
+/// A key that no thread has given to another.
+pub(super) fn new_key() -> u64 {
+    static KEYS: AtomicU64 = AtomicU64::new(0);
+    KEYS.fetch_add(1, Ordering::Relaxed)
+}
+
+pub(super) fn register(key: u64, owner: Owner, mask: u128, waker: &Waker) {
+    let waker = Some(waker.clone());
+    let before = with(|waiters| waiters.insert(key, Waiter { owner, mask, waker }));
+    drop(before);
+}
+
+pub(super) fn remove(key: u64) {
+    let waiter = with(|waiters| waiters.remove(&key));
+    drop(waiter);
+}
+
+/// A signal has come to a process.
+pub(crate) fn wake(owner: Owner, number: usize) {
+    let wakers = with(|waiters| {
+        let waiters = waiters.values_mut();
+        let waiting = waiters.filter(|it| it.owner == owner && it.mask & mask(number) != 0);
+        waiting
+            .filter_map(|it| it.waker.take())
+            .collect::<Vec<Waker>>()
+    });
+    wake_all(wakers.unwrap_or_default());
+}

@@ -1,0 +1,99 @@
+//! [`Address`]: where a simulated socket is, and the system's form of it, which the public types
+//! speak.
+//!
+//! Unix sockets have names of their own host's, which are no files: a path is the bytes that the
+//! program has written, and nothing is looked up on the way.
+
+use std::io;
+use std::net::SocketAddr;
+
+use socket2::SockAddr;
+
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Address {
+    Internet(SocketAddr),
+    #[cfg(unix)]
+    Unix(Name),
+}
+
+/// The name of a Unix socket.
+#[cfg(unix)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Name {
+    Unnamed,
+    Path(Vec<u8>),
+    Abstract(Vec<u8>),
+}
+
+impl Address {
+    pub(crate) fn of(address: &SockAddr) -> io::Result<Address> {
+        if let Some(address) = address.as_socket() {
+            return Ok(Address::Internet(address));
+        }
+        #[cfg(unix)]
+        return Ok(Address::Unix(Name::of(address)));
+        #[cfg(not(unix))]
+        Err(super::unsupported("an address that is not an IP address"))
+    }
+
+    pub(crate) fn to_system(&self) -> io::Result<SockAddr> {
+        match self {
+            Address::Internet(address) => Ok((*address).into()),
+            #[cfg(unix)]
+            Address::Unix(name) => name.to_system(),
+        }
+    }
+
+    pub(super) fn internet(&self) -> io::Result<SocketAddr> {
+        match self {
+            Address::Internet(address) => Ok(*address),
+            #[cfg(unix)]
+            Address::Unix(_) => Err(super::errno(super::number::EAFNOSUPPORT)),
+        }
+    }
+
+    #[cfg(unix)]
+    pub(super) fn unix(&self) -> io::Result<&Name> {
+        match self {
+            Address::Internet(_) => Err(super::errno(super::number::EAFNOSUPPORT)),
+            Address::Unix(name) => Ok(name),
+        }
+    }
+}
+
+#[cfg(unix)]
+impl Name {
+    fn of(address: &SockAddr) -> Name {
+        use std::os::unix::ffi::OsStrExt;
+
+        if let Some(name) = address.as_abstract_namespace() {
+            return Name::Abstract(name.to_vec());
+        }
+        match address.as_pathname() {
+            Some(path) if !path.as_os_str().is_empty() => {
+                Name::Path(path.as_os_str().as_bytes().to_vec())
+            }
+            _ => Name::Unnamed,
+        }
+    }
+
+    fn to_system(&self) -> io::Result<SockAddr> {
+        use std::ffi::OsStr;
+        use std::os::unix::ffi::OsStrExt;
+
+        match self {
+            Name::Unnamed => SockAddr::unix(""),
+            Name::Path(path) => SockAddr::unix(OsStr::from_bytes(path)),
+            Name::Abstract(name) => SockAddr::unix(OsStr::from_bytes(&[&[0], &name[..]].concat())),
+        }
+    }
+
+    /// For reports.
+    pub(super) fn describe(&self) -> String {
+        match self {
+            Name::Unnamed => "without a name".to_owned(),
+            Name::Path(path) => String::from_utf8_lossy(path).into_owned(),
+            Name::Abstract(name) => format!("@{}", String::from_utf8_lossy(name)),
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Calls given to `unblock`: in a world they run in line, after a delay, as there is one thread.
+//!
+//! The kernel keeps them until then, and gives them to the world, which runs them: they are foreign
+//! code. Those of a process that has ended are dropped and not run; those of one that is paused
+//! wait.
+
+use std::sync::Arc;
+
+use super::choice::Stream;
+use super::link::Latency;
+use super::trace::What;
+use super::{Event, Kernel};
+use crate::pool::Job;
+
+/// About what it takes a thread of the pool to wake up.
+const DEFAULT: Latency = Latency::new(5_000, 95_001);
+
+/// Of a host: how long its calls take to begin.
+pub(super) struct Delays {
+    pub(super) latency: Latency,
+    stream: Stream,
+}
+
+impl Delays {
+    pub(super) fn new(seed: u64, host: usize) -> Delays {
+        Delays {
+            latency: DEFAULT,
+            stream: Stream::new(seed, "blocking", host, 0),
+        }
+    }
+}
+
+/// A call that is due, and its process.
+pub(crate) struct Due {
+    pub(crate) process: usize,
+    pub(crate) job: Arc<dyn Job>,
+    pub(crate) is_alive: bool,
+}
+
+/// Keeps a call of the process whose code runs until its delay is over. Gives it back where there
+/// is none.
+pub(crate) fn submit(job: Arc<dyn Job>) -> Option<Arc<dyn Job>> {
+    let mut job = Some(job);
+    super::with(|kernel| {
+        let Ok((host, process)) = kernel.here() else {
+            return;
+        };
+        let delays = &mut kernel.hosts[host].delays;
+        let delay = delays.latency.draw(&mut delays.stream);
+        kernel.note(host, What::Blocking(delay));
+        if let Some(job) = job.take() {
+            let at = kernel.now.saturating_add(delay);
+            kernel.push(at, Event::Blocking(process, job));
+        }
+    });
+    job
+}
+
+impl Kernel {
+    pub(crate) fn set_blocking(&mut self, host: usize, latency: Latency) {
+        self.hosts[host].delays.latency = latency;
+    }
+
+    /// A call is due: it is returned, unless its process is paused.
+    pub(super) fn begin_blocking(&mut self, process: usize, job: Arc<dyn Job>) -> Option<Due> {
+        let state = &self.processes[process];
+        let (host, is_alive) = (state.host, state.is_alive);
+        if is_alive && self.hosts[host].pauses > 0 {
+            self.processes[process].stalled.push(job);
+            return None;
+        }
+        Some(Due {
+            process,
+            job,
+            is_alive,
+        })
+    }
+
+    /// Calls that came due while their process was paused go on.
+    pub(super) fn resume_blocking(&mut self) {
+        for process in 0..self.processes.len() {
+            if self.hosts[self.processes[process].host].pauses == 0 {
+                for job in std::mem::take(&mut self.processes[process].stalled) {
+                    self.push(self.now, Event::Blocking(process, job));
+                }
+            }
+        }
+    }
+}

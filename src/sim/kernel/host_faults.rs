@@ -1,0 +1,166 @@
+//! Faults of a host's own kernel: connections that are gone when they are accepted, descriptors
+//! that are used up, by number or by chance, reads and writes of less than there is, and readiness
+//! that is none.
+//!
+//! Each kind has a stream of choices of its own, which is asked only while the fault is on. So a
+//! world without it has the trace that it has always had.
+
+use std::io::{self, IoSlice, IoSliceMut};
+
+use super::choice::{Probability, Stream};
+use super::faults::{Fault, Faults, Kind};
+use super::sockets::Other;
+use super::{Kernel, READABLE, WRITABLE, errno, number};
+
+/// What a test has set for a host.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct HostFaults {
+    pub(crate) aborted: Probability,
+    pub(crate) exhausted: Probability,
+    pub(crate) short: Probability,
+    pub(crate) spurious: Probability,
+    /// The most sockets that a process has.
+    pub(crate) descriptors: Option<usize>,
+}
+
+impl HostFaults {
+    /// Ends those that come by chance.
+    pub(crate) fn heal(&mut self) {
+        (self.aborted, self.exhausted) = Default::default();
+        (self.short, self.spurious) = Default::default();
+    }
+}
+
+/// The faults of a host, and their choices.
+#[derive(Debug)]
+pub(super) struct FaultsOfHost {
+    host: usize,
+    pub(super) set: HostFaults,
+    /// How often one was drawn, of whatever kind.
+    drawn: u64,
+    aborted: Stream,
+    exhausted: Stream,
+    short: Stream,
+    spurious: Stream,
+}
+
+impl FaultsOfHost {
+    pub(super) fn new(seed: u64, host: usize) -> FaultsOfHost {
+        let stream = |word| Stream::new(seed, word, host, 0);
+        FaultsOfHost {
+            host,
+            set: HostFaults::default(),
+            drawn: 0,
+            aborted: stream("aborted"),
+            exhausted: stream("exhausted"),
+            short: stream("short"),
+            spurious: stream("spurious"),
+        }
+    }
+
+    /// Whether a fault comes now. Nothing is drawn for one that is off.
+    fn comes(&mut self, kind: Kind, now: u64, faults: &mut Faults) -> bool {
+        let (stream, probability) = match kind {
+            Kind::Aborted => (&mut self.aborted, self.set.aborted),
+            Kind::Exhausted => (&mut self.exhausted, self.set.exhausted),
+            Kind::Short => (&mut self.short, self.set.short),
+            Kind::Spurious => (&mut self.spurious, self.set.spurious),
+            _ => return false,
+        };
+        if probability == Probability::default() {
+            return false;
+        }
+        self.drawn += 1;
+        let id = (kind, self.host as u32, 0, self.drawn);
+        let fault = || Fault::new(id, now, vec![self.host], Vec::new());
+        stream.happens(probability) && (probability.is_certain() || faults.allow(id, fault))
+    }
+}
+
+
+impl Kernel {
+    pub(crate) fn change_faults(&mut self, host: usize, f: impl FnOnce(&mut HostFaults)) {
+        f(&mut self.hosts[host].faults.set);
+    }
+
+    /// Whether the process whose code runs may have another socket.
+    pub(super) fn take_descriptor(&mut self) -> io::Result<()> {
+        let (host, process) = self.here()?;
+        let faults = &mut self.hosts[host].faults;
+        let limit = faults.set.descriptors;
+        let is_exhausted = faults.comes(Kind::Exhausted, self.now, &mut self.faults);
+        let is_full = limit.is_some_and(|limit| self.count_sockets(process) >= limit);
+        match is_exhausted || is_full {
+            true => Err(errno(number::EMFILE)),
+            false => Ok(()),
+        }
+    }
+
+    fn count_sockets(&mut self, process: usize) -> usize {
+        let tcp = self.sockets.iter().flatten();
+        let tcp = tcp.filter(|it| it.process == Some(process)).count();
+        let others = self.others.values_mut();
+        let others = others.map(|it| it.base().process);
+        tcp + others.filter(|it| *it == Some(process)).count()
+    }
+
+    /// Whether a connection that is to be accepted has been aborted.
+    pub(super) fn is_aborted(&mut self, host: usize) -> bool {
+        let faults = &mut self.hosts[host].faults;
+        faults.comes(Kind::Aborted, self.now, &mut self.faults)
+    }
+
+    /// How many of so many bytes are read or written, if that is to be less: at least one.
+    fn shorten(&mut self, number: u32, len: usize) -> Option<usize> {
+        let host = self.host_of_socket(number)?;
+        let faults = &mut self.hosts[host].faults;
+        if len < 2 || !faults.comes(Kind::Short, self.now, &mut self.faults) {
+            return None;
+        }
+        Some(1 + faults.short.below(len as u64 - 1) as usize)
+    }
+
+    /// Reads from a stream, maybe less than there is. Then what is left is reported anew, as who
+    /// reads may take a short read for the last one.
+    pub(super) fn read_shortened(
+        &mut self,
+        number: u32,
+        buffers: &mut [IoSliceMut<'_>],
+    ) -> Option<io::Result<usize>> {
+        let buffer = buffers.iter_mut().find(|it| !it.is_empty())?;
+        let len = self.shorten(number, buffer.len())?;
+        let read = self.read_stream(number, &mut [IoSliceMut::new(&mut buffer[..len])], false);
+        let ready = self.ready(number).unwrap_or(0);
+        self.raise(number, ready & READABLE);
+        Some(read)
+    }
+
+    pub(super) fn write_shortened(
+        &mut self,
+        number: u32,
+        buffers: &[IoSlice<'_>],
+    ) -> Option<io::Result<usize>> {
+        let buffer = buffers.iter().find(|it| !it.is_empty())?;
+        let len = self.shorten(number, buffer.len())?;
+        Some(self.write_stream(number, &[IoSlice::new(&buffer[..len])]))
+    }
+
+    /// What is reported of a socket: maybe more than there is.
+    pub(super) fn embellish(&mut self, number: u32, ready: u8) -> u8 {
+        let Some(host) = self.host_of_socket(number) else {
+            return ready;
+        };
+        let faults = &mut self.hosts[host].faults;
+        match faults.comes(Kind::Spurious, self.now, &mut self.faults) {
+            true => ready | READABLE | WRITABLE,
+            false => ready,
+        }
+    }
+
+    fn host_of_socket(&mut self, number: u32) -> Option<usize> {
+        match self.others.get_mut(&number).map(Other::base) {
+            Some(base) => Some(base.host),
+            None => self.socket(number).ok().map(|it| it.host),
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Names and their addresses: those of the hosts, and what a test says instead; and the faults of
+//! whoever serves them.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use super::Kernel;
+use super::choice::{Probability, Stream};
+use super::link::{DEFAULT_NAME_LATENCY, Latency};
+use super::trace::What;
+
+#[derive(Debug)]
+pub(crate) struct Names {
+    pub(crate) latency: Latency,
+    /// The server of names does not answer.
+    pub(crate) failure: Probability,
+    /// It says that there is no such name.
+    pub(crate) missing: Probability,
+    /// It answers what was so before the last change.
+    pub(crate) stale: Probability,
+    /// What a test has set: the addresses now, and those before.
+    records: BTreeMap<String, [Vec<IpAddr>; 2]>,
+}
+
+impl Names {
+    pub(super) fn new() -> Names {
+        Names {
+            latency: DEFAULT_NAME_LATENCY,
+            failure: Probability::default(),
+            missing: Probability::default(),
+            stale: Probability::default(),
+            records: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn heal(&mut self) {
+        (self.failure, self.missing) = Default::default();
+        self.stale = Default::default();
+    }
+}
+
+/// Of a host: how long its questions take, and which fail.
+#[derive(Debug)]
+pub(super) struct Questions {
+    latency: Stream,
+    faults: Stream,
+}
+
+impl Questions {
+    pub(super) fn new(seed: u64, host: usize) -> Questions {
+        Questions {
+            latency: Stream::new(seed, "names", host, 0),
+            faults: Stream::new(seed, "faults of names", host, 0),
+        }
+    }
+}
+
+/// What a question comes to, and how long that takes.
+pub(crate) struct Answer {
+    pub(crate) addresses: io::Result<Vec<IpAddr>>,
+    pub(crate) delay: Duration,
+}
+
+/// The addresses of a name. `None` outside of a world.
+pub(crate) fn look_up(name: &str) -> Option<io::Result<Answer>> {
+    super::with(|kernel| kernel.look_up(name))
+}
+
+impl Kernel {
+    pub(crate) fn set_name(&mut self, name: &str, addresses: Vec<IpAddr>) {
+        let before = self.addresses_of(name);
+        self.dns
+            .records
+            .insert(name.to_owned(), [addresses, before]);
+        self.note(0, What::Renamed);
+    }
+
+    pub(crate) fn change_names(&mut self, f: impl FnOnce(&mut Names)) {
+        f(&mut self.dns);
+    }
+
+    fn addresses_of(&self, name: &str) -> Vec<IpAddr> {
+        match (self.dns.records.get(name), self.names.get(name)) {
+            (Some([now, _]), _) => now.clone(),
+            (None, Some(host)) => vec![self.hosts[*host].address(false)],
+            (None, None) if name == "localhost" => vec![Ipv4Addr::LOCALHOST.into()],
+            (None, None) => Vec::new(),
+        }
+    }
+
+    fn look_up(&mut self, name: &str) -> io::Result<Answer> {
+        let (host, _) = self.here()?;
+        let questions = &mut self.hosts[host].questions;
+        let delay = self.dns.latency.draw(&mut questions.latency);
+        let faults = [self.dns.failure, self.dns.missing, self.dns.stale];
+        let [has_failed, is_missing, is_stale] = faults.map(|it| questions.faults.happens(it));
+        self.note(host, What::Name(delay));
+        let addresses = match self.dns.records.get(name) {
+            _ if is_missing => Vec::new(),
+            Some([_, before]) if is_stale => before.clone(),
+            _ => self.addresses_of(name),
+        };
+        let addresses = match addresses.is_empty() {
+            _ if has_failed => Err(io::Error::other(format!(
+                "cannot resolve {name:?}: the server of names does not answer"
+            ))),
+            true => Err(io::Error::new(
+                io::ErrorKind::NotFound,
+                format!("cannot resolve {name:?}: no host has this name"),
+            )),
+            false => Ok(addresses),
+        };
+        Ok(Answer {
+            addresses,
+            delay: Duration::from_nanos(delay),
+        })
+    }
+}

@@ -1,0 +1,405 @@
+//! Sockets that are not TCP's: what they have in common, and which kind answers a call.
+//!
+//! Numbers of all sockets are from one row. Those of TCP lie in `Kernel::sockets`, the others in
+//! `Kernel::others`. A call of the seam comes here with a number, and goes on to the protocol that
+//! the number stands for.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::net::{Shutdown, SocketAddr};
+
+use super::address::Address;
+use super::udp::Udp;
+#[cfg(unix)]
+use super::unix;
+use super::{Kernel, Options, State};
+
+/// With the poller of which process a socket is registered, under which token, and for what.
+pub(super) type Registered = (usize, u64, u8);
+
+/// What every socket has.
+#[derive(Debug)]
+pub(super) struct Base {
+    pub(super) host: usize,
+    /// `None`: it waits in a listener's queue.
+    pub(super) process: Option<usize>,
+    pub(super) token: Option<Registered>,
+    pub(super) pending: u8,
+    /// What would have blocked, for reports.
+    pub(super) blocked: u8,
+    pub(super) options: Options,
+}
+
+impl Base {
+    pub(super) fn new(host: usize, process: Option<usize>) -> Base {
+        Base {
+            host,
+            process,
+            token: None,
+            pending: 0,
+            blocked: 0,
+            options: Options::default(),
+        }
+    }
+
+    /// Notes whether `result` would block in a direction.
+    pub(super) fn note_blocked<T>(&mut self, what: u8, result: &io::Result<T>) {
+        let blocks = matches!(result, Err(error) if error.kind() == io::ErrorKind::WouldBlock);
+        self.blocked = match blocks {
+            true => self.blocked | what,
+            false => self.blocked & !what,
+        };
+    }
+
+    /// For reports: what it waits for.
+    fn waits(&self) -> String {
+        let mut text = String::new();
+        if self.blocked & super::READABLE != 0 {
+            text += ", waits to read";
+        }
+        if self.blocked & super::WRITABLE != 0 {
+            text += ", waits to write";
+        }
+        text
+    }
+}
+
+#[derive(Debug)]
+pub(super) enum Other {
+    Udp(Udp),
+    #[cfg(unix)]
+    Stream(unix::Stream),
+    #[cfg(unix)]
+    Listener(unix::Listener),
+    #[cfg(unix)]
+    Datagram(unix::Datagram),
+}
+
+impl Other {
+    pub(super) fn base(&mut self) -> &mut Base {
+        match self {
+            Other::Udp(it) => &mut it.base,
+            #[cfg(unix)]
+            Other::Stream(it) => &mut it.base,
+            #[cfg(unix)]
+            Other::Listener(it) => &mut it.base,
+            #[cfg(unix)]
+            Other::Datagram(it) => &mut it.base,
+        }
+    }
+
+    fn ready(&self, kernel: &Kernel, id: u32) -> u8 {
+        #[cfg(not(unix))]
+        let _ = (kernel, id);
+        match self {
+            Other::Udp(it) => it.ready(),
+            #[cfg(unix)]
+            Other::Stream(it) => it.ready(kernel),
+            #[cfg(unix)]
+            Other::Listener(it) => it.ready(),
+            #[cfg(unix)]
+            Other::Datagram(it) => it.ready(kernel, id),
+        }
+    }
+
+    /// For reports.
+    pub(super) fn describe(&mut self) -> String {
+        let text = match self {
+            Other::Udp(it) => it.describe(),
+            #[cfg(unix)]
+            Other::Stream(it) => it.describe(),
+            #[cfg(unix)]
+            Other::Listener(it) => it.describe(),
+            #[cfg(unix)]
+            Other::Datagram(it) => it.describe(),
+        };
+        text + &self.base().waits()
+    }
+}
+
+/// Datagrams that wait to be received, each with whom it is from.
+#[derive(Debug)]
+pub(super) struct Inbox<A> {
+    pub(super) queue: VecDeque<(A, Vec<u8>)>,
+    /// What they take of a buffer.
+    pub(super) size: usize,
+}
+
+/// What a datagram takes of a buffer beside its bytes: about what Linux counts for a small one.
+pub(super) const OVERHEAD: usize = 768;
+
+impl<A: Clone> Inbox<A> {
+    pub(super) fn new() -> Inbox<A> {
+        Inbox {
+            queue: VecDeque::new(),
+            size: 0,
+        }
+    }
+
+    pub(super) fn push(&mut self, from: A, bytes: Vec<u8>) {
+        self.size += bytes.len() + OVERHEAD;
+        self.queue.push_back((from, bytes));
+    }
+
+    /// Copies the first datagram, as far as there is room, and takes it out unless it is kept.
+    pub(super) fn receive(&mut self, into: &mut [u8], keeps: bool) -> Option<(usize, A, usize)> {
+        let (from, bytes) = self.queue.front()?;
+        let len = into.len().min(bytes.len());
+        into[..len].copy_from_slice(&bytes[..len]);
+        let (from, size) = (from.clone(), bytes.len() + OVERHEAD);
+        if !keeps {
+            self.queue.pop_front();
+            self.size -= size;
+        }
+        Some((len, from, size))
+    }
+}
+
+/// What the seam asks, whichever protocol answers.
+impl Kernel {
+    pub(super) fn insert_other(&mut self, socket: Other) -> u32 {
+        let number = u32::try_from(self.sockets.len()).expect("fewer than 2^32 sockets");
+        self.sockets.push(None);
+        self.others.insert(number, socket);
+        number
+    }
+
+    /// The registration of a socket: with whom it is, and what is to be reported there.
+    pub(super) fn registration(
+        &mut self,
+        number: u32,
+    ) -> io::Result<(&mut Option<Registered>, &mut u8)> {
+        if self.others.contains_key(&number) {
+            let base = self.base(number)?;
+            return Ok((&mut base.token, &mut base.pending));
+        }
+        let socket = self.socket(number)?;
+        Ok((&mut socket.token, &mut socket.pending))
+    }
+
+    pub(super) fn base(&mut self, number: u32) -> io::Result<&mut Base> {
+        let socket = self.others.get_mut(&number).map(Other::base);
+        socket.ok_or_else(super::gone)
+    }
+
+    /// What a socket is ready for now.
+    pub(super) fn ready(&mut self, number: u32) -> io::Result<u8> {
+        match self.others.get(&number) {
+            Some(other) => Ok(other.ready(self, number)),
+            None => Ok(self.socket(number)?.ready()),
+        }
+    }
+
+    pub(super) fn options(&mut self, number: u32) -> io::Result<&mut Options> {
+        match self.others.contains_key(&number) {
+            true => Ok(&mut self.base(number)?.options),
+            false => Ok(&mut self.socket(number)?.options),
+        }
+    }
+
+    pub(super) fn close(&mut self, number: u32) {
+        match self.others.get(&number) {
+            None => self.tcp_close(number),
+            Some(Other::Udp(_)) => self.udp_close(number),
+            #[cfg(unix)]
+            Some(_) => self.unix_close(number),
+        }
+    }
+
+    pub(super) fn accept(&mut self, number: u32) -> io::Result<(u32, Address)> {
+        // First of all, as a kernel does.
+        self.take_descriptor()?;
+        let (accepted, peer) = self.accept_next(number)?;
+        let (host, _) = self.here()?;
+        if self.is_aborted(host) {
+            match self.others.contains_key(&accepted) {
+                true => self.close(accepted),
+                false => self.reset(accepted),
+            }
+            return Err(io::ErrorKind::ConnectionAborted.into());
+        }
+        Ok((accepted, peer))
+    }
+
+    fn accept_next(&mut self, number: u32) -> io::Result<(u32, Address)> {
+        #[cfg(unix)]
+        if let Some(Other::Listener(_)) = self.others.get(&number) {
+            return self.unix_accept(number);
+        }
+        let (number, peer) = self.tcp_accept(number)?;
+        Ok((number, Address::Internet(peer)))
+    }
+
+    pub(super) fn read(
+        &mut self,
+        number: u32,
+        buffers: &mut [IoSliceMut<'_>],
+        keeps: bool,
+    ) -> io::Result<usize> {
+        let is_stream = match self.others.get(&number) {
+            None => true,
+            #[cfg(unix)]
+            Some(Other::Stream(_)) => true,
+            Some(_) => false,
+        };
+        if is_stream && !keeps {
+            if let Some(read) = self.read_shortened(number, buffers) {
+                return read;
+            }
+        }
+        match is_stream {
+            true => self.read_stream(number, buffers, keeps),
+            false => match buffers.first_mut() {
+                Some(buffer) => Ok(self.receive(number, buffer, keeps)?.0),
+                None => Ok(self.receive(number, &mut [], keeps)?.0),
+            },
+        }
+    }
+
+    pub(super) fn read_stream(
+        &mut self,
+        number: u32,
+        buffers: &mut [IoSliceMut<'_>],
+        keeps: bool,
+    ) -> io::Result<usize> {
+        #[cfg(unix)]
+        if self.others.contains_key(&number) {
+            return self.unix_read(number, buffers, keeps);
+        }
+        self.tcp_read(number, buffers, keeps)
+    }
+
+    pub(super) fn write(&mut self, number: u32, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self.write_shortened(number, buffers) {
+            Some(written) => written,
+            None => self.write_stream(number, buffers),
+        }
+    }
+
+    pub(super) fn write_stream(
+        &mut self,
+        number: u32,
+        buffers: &[IoSlice<'_>],
+    ) -> io::Result<usize> {
+        let buffers = &mut buffers.iter().map(|it| &**it);
+        match self.others.get(&number) {
+            None => self.tcp_write(number, buffers),
+            #[cfg(unix)]
+            Some(Other::Stream(_)) => self.unix_write(number, buffers),
+            Some(_) => Err(super::unsupported("writing to a datagram socket")),
+        }
+    }
+
+    /// Receives a datagram.
+    pub(super) fn receive(
+        &mut self,
+        number: u32,
+        bytes: &mut [u8],
+        keeps: bool,
+    ) -> io::Result<(usize, Address)> {
+        let received = match self.others.get_mut(&number) {
+            Some(Other::Udp(it)) => it.receive(bytes, keeps),
+            #[cfg(unix)]
+            Some(Other::Datagram(_)) => self.unix_receive(number, bytes, keeps),
+            #[cfg(unix)]
+            Some(_) => Err(super::unsupported("a datagram of a stream")),
+            None => Err(super::gone()),
+        };
+        if let Ok(base) = self.base(number) {
+            base.note_blocked(super::READABLE, &received);
+        }
+        received
+    }
+
+    /// Sends a datagram, to the peer unless an address is given.
+    pub(super) fn send_datagram(
+        &mut self,
+        number: u32,
+        bytes: &[u8],
+        to: Option<&Address>,
+    ) -> io::Result<usize> {
+        let sent = match self.others.get(&number) {
+            Some(Other::Udp(_)) => {
+                let to = to.map(Address::internet).transpose()?;
+                self.udp_send(number, bytes, to)
+            }
+            #[cfg(unix)]
+            Some(Other::Datagram(_)) => {
+                let to = to.map(Address::unix).transpose()?;
+                self.unix_send(number, bytes, to)
+            }
+            #[cfg(unix)]
+            Some(_) => Err(super::unsupported("a datagram of a stream")),
+            None => Err(super::gone()),
+        };
+        if let Ok(base) = self.base(number) {
+            base.note_blocked(super::WRITABLE, &sent);
+        }
+        sent
+    }
+
+    /// Sets the peer of a datagram socket.
+    pub(super) fn set_peer(&mut self, number: u32, peer: &Address) -> io::Result<()> {
+        match self.others.get(&number) {
+            Some(Other::Udp(_)) => self.udp_connect(number, peer.internet()?),
+            #[cfg(unix)]
+            Some(Other::Datagram(_)) => self.unix_set_peer(number, peer.unix()?),
+            #[cfg(unix)]
+            Some(_) => Err(super::unsupported("another peer of a stream")),
+            None => Err(super::gone()),
+        }
+    }
+
+    pub(super) fn shut_down(&mut self, number: u32, how: Shutdown) -> io::Result<()> {
+        match self.others.get(&number) {
+            None => self.tcp_shutdown(number, how),
+            #[cfg(unix)]
+            Some(Other::Stream(_) | Other::Datagram(_)) => self.unix_shutdown(number, how),
+            Some(_) => Err(super::unsupported("shutting down this socket")),
+        }
+    }
+
+    pub(super) fn local_address(&mut self, number: u32) -> io::Result<Address> {
+        Ok(match self.others.get(&number) {
+            None => Address::Internet(self.socket(number)?.local),
+            Some(Other::Udp(it)) => Address::Internet(it.local),
+            #[cfg(unix)]
+            Some(Other::Stream(it)) => Address::Unix(it.name.clone()),
+            #[cfg(unix)]
+            Some(Other::Listener(it)) => Address::Unix(it.name.clone()),
+            #[cfg(unix)]
+            Some(Other::Datagram(it)) => Address::Unix(it.name.clone()),
+        })
+    }
+
+    pub(super) fn peer_address(&mut self, number: u32) -> io::Result<Address> {
+        let peer = match self.others.get(&number) {
+            None => self.tcp_peer(number)?.map(Address::Internet),
+            Some(Other::Udp(it)) => it.peer_address().map(Address::Internet),
+            #[cfg(unix)]
+            Some(Other::Stream(it)) => Some(Address::Unix(it.peer_name.clone())),
+            #[cfg(unix)]
+            Some(Other::Listener(_)) => None,
+            #[cfg(unix)]
+            Some(Other::Datagram(it)) => it.peer_name().cloned().map(Address::Unix),
+        };
+        peer.ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+
+    fn tcp_peer(&mut self, number: u32) -> io::Result<Option<SocketAddr>> {
+        let socket = self.socket(number)?;
+        Ok(match (socket.state, socket.peer) {
+            (State::Connected, Some((_, peer))) if !socket.is_over() => Some(peer),
+            _ => None,
+        })
+    }
+
+    /// Whether receiving was shut down, although a receive would block.
+    pub(super) fn has_ended(&self, number: u32) -> bool {
+        match self.others.get(&number) {
+            #[cfg(unix)]
+            Some(Other::Datagram(it)) => it.is_shut[0],
+            _ => false,
+        }
+    }
+}

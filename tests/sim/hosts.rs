@@ -1,0 +1,311 @@
+//! Clocks, names, descriptors, and the faults of a host's kernel.
+
+use std::cell::Cell;
+use std::io::{ErrorKind, Result};
+use std::rc::Rc;
+use std::time::Duration;
+
+use polder::future::zip;
+use polder::io::{AsyncReadExt, AsyncWriteExt};
+use polder::net::{TcpListener, TcpStream, resolve, serve};
+use polder::sim::{self, Exit, Latency, Sim};
+use polder::time::{now, sleep, timeout};
+
+use super::{ms, secs};
+
+#[test]
+fn a_clock_that_drifts_shows_its_own_time_and_timers_go_by_it() {
+    for (drift, takes) in [(0, 10_000), (250_000, 8_000), (-500_000, 20_000)] {
+        sim::check(0..3, move |sim| async move {
+            let host = sim.host("host");
+            host.clock().drift(drift);
+            let nap = host.start(|| async {
+                let start = now();
+                sleep(secs(10)).await;
+                now() - start
+            });
+            assert_eq!(nap.finished().await, Exit::Returned(secs(10)));
+            assert_eq!(sim.now(), ms(takes));
+            // The test's own clock does not drift.
+            let start = now();
+            sleep(secs(1)).await;
+            assert_eq!(now() - start, secs(1));
+        });
+    }
+}
+
+#[test]
+fn a_timer_that_is_set_keeps_to_a_clock_that_changes() {
+    sim::check(0..3, |sim| async move {
+        let nap = sim.host("host").start(|| sleep(secs(100)));
+        sleep(secs(10)).await;
+        nap.clock().drift(-500_000);
+        sleep(secs(20)).await; // Ten more on that host.
+        nap.clock().offset(secs(70));
+        nap.clock().drift(0);
+        sleep(secs(9)).await;
+        assert!(nap.is_up());
+        nap.finished().within(ms(1_001)).await;
+        assert_eq!(sim.now(), secs(40));
+    });
+}
+
+#[test]
+fn quiet_ends_a_drift_and_the_faults_that_come_by_chance() {
+    sim::check(0..3, |sim| async move {
+        let host = sim.host("host");
+        host.clock().drift(500_000);
+        host.faults().exhausted(1.0);
+        sim.names().failure(1.0).missing(1.0).stale(1.0);
+        sleep(secs(1)).await;
+        sim.quiesce();
+        assert_eq!(resolve("host:1").await.unwrap()[0].ip(), host.address());
+        let start = sim.now();
+        let nap = host.start(|| async {
+            TcpListener::bind("0.0.0.0:1").await.unwrap();
+            sleep(secs(3)).await
+        });
+        nap.finished().within(secs(10)).await;
+        assert_eq!(sim.now() - start, secs(3));
+    });
+}
+
+#[test]
+fn a_name_is_what_the_test_says_and_may_be_missing_or_stale() {
+    sim::check(0..5, |sim| async move {
+        let [one, two] = ["one", "two"].map(|name| sim.host(name).address());
+        let ask = async || {
+            let found = resolve("service:1").await;
+            found.map(|it| it.iter().map(|it| it.ip()).collect::<Vec<_>>())
+        };
+        assert_eq!(ask().await.unwrap_err().kind(), ErrorKind::NotFound);
+        sim.names().set("service", [one]);
+        assert_eq!(ask().await?, [one]);
+        sim.names()
+            .set("service", [two, one])
+            .latency(Latency::fixed(secs(3)));
+        let start = now();
+        assert_eq!(ask().await?, [two, one]);
+        assert_eq!(now() - start, secs(3));
+        sim.names().stale(1.0);
+        assert_eq!(ask().await?, [one]);
+        sim.names().missing(1.0);
+        assert_eq!(ask().await.unwrap_err().kind(), ErrorKind::NotFound);
+        sim.names().failure(1.0);
+        assert_eq!(ask().await.unwrap_err().kind(), ErrorKind::Other);
+        sim.names()
+            .failure(0.0)
+            .missing(0.0)
+            .stale(0.0)
+            .set("service", []);
+        assert_eq!(ask().await.unwrap_err().kind(), ErrorKind::NotFound);
+        // A host's name too.
+        sim.names().set("one", [two]);
+        assert_eq!(resolve("one:1").await?[0].ip(), two);
+        Result::Ok(())
+    });
+}
+
+/// A server that greets, and says how often.
+async fn greeter(count: Rc<Cell<u32>>) -> Result<()> {
+    let listener = TcpListener::bind("0.0.0.0:1").await?;
+    loop {
+        let Ok((mut stream, _)) = listener.accept().await else {
+            sleep(ms(10)).await;
+            continue;
+        };
+        count.set(count.get() + 1);
+        polder::spawn(async move { stream.write_all(b"hello").await }).detach();
+    }
+}
+
+async fn greeted(name: &str) -> Result<String> {
+    let mut text = String::new();
+    let mut stream = TcpStream::connect((name, 1)).await?;
+    stream.read_to_string(&mut text).await?;
+    Ok(text)
+}
+
+#[test]
+fn serve_goes_on_when_descriptors_are_free_again() {
+    sim::check(0..10, |sim| async move {
+        let server = sim.host("server").start(|| async {
+            let listener = TcpListener::bind("0.0.0.0:1").await.unwrap();
+            serve(listener, |mut stream, _| async move {
+                let _ = stream.read(&mut [0; 1]).await;
+            })
+            .await
+        });
+        server.descriptors(3);
+        sleep(ms(1)).await;
+        let mut streams = Vec::new();
+        for _ in 0..5 {
+            streams.push(TcpStream::connect("server:1").await?);
+        }
+        sleep(secs(1)).await;
+        // Two are served, and the others wait to be.
+        let mut last = streams.pop().unwrap();
+        last.write_all(b"x").await?;
+        assert!(timeout(secs(5), last.read(&mut [0; 1])).await.is_err());
+        drop(streams);
+        assert_eq!(timeout(secs(5), last.read(&mut [0; 1])).await??, 0);
+        Result::Ok(())
+    });
+}
+
+#[test]
+fn a_connection_that_is_aborted_in_the_queue_is_passed_over() {
+    sim::check(0..10, |sim| async move {
+        let count = Rc::new(Cell::new(0));
+        let counted = count.clone();
+        let server = sim.host("server").start(move || greeter(counted.clone()));
+        server.faults().aborted(0.5);
+        sleep(ms(1)).await;
+        let mut resets = 0;
+        for _ in 0..40 {
+            match greeted("server").await {
+                Ok(text) => assert_eq!(text, "hello"),
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+                    resets += 1;
+                }
+            }
+        }
+        assert!((5..35).contains(&resets), "{resets} of 40");
+        assert_eq!(count.get() + resets, 40);
+    });
+}
+
+async fn echoes(sim: &Sim, length: usize) -> Duration {
+    let start = sim.now();
+    let echo = sim.host("echo").start(move || async move {
+        let listener = TcpListener::bind("0.0.0.0:1").await?;
+        let (stream, _) = listener.accept().await?;
+        let (mut reader, mut writer) = stream.into_split();
+        polder::io::copy(&mut reader, &mut writer).await
+    });
+    sleep(ms(1)).await;
+    let stream = TcpStream::connect("echo:1").await.unwrap();
+    let bytes: Vec<u8> = (0..length).map(|it| (it * 7) as u8).collect();
+    let mut back = vec![0; length];
+    let (mut reader, mut writer) = stream.into_split();
+    let (read, written) = zip(reader.read_exact(&mut back), writer.write_all(&bytes)).await;
+    read.unwrap();
+    written.unwrap();
+    assert_eq!(back, bytes);
+    drop((reader, writer));
+    let _ = echo.finished().within(secs(60)).await;
+    sim.now() - start
+}
+
+#[test]
+fn bytes_come_through_short_reads_and_writes_and_spurious_readiness() {
+    sim::check(0..30, |sim| async move {
+        for name in ["test", "echo"] {
+            sim.host(name).faults().short(0.7).spurious(0.5);
+        }
+        echoes(&sim, 200_000).await;
+        #[cfg(unix)]
+        {
+            let (mut near, mut far) = polder::net::unix::UnixStream::pair()?;
+            let mut back = vec![0; 50_000];
+            let (read, written) =
+                zip(far.read_exact(&mut back), near.write_all(&[7; 50_000])).await;
+            read?;
+            written?;
+        }
+        Result::Ok(())
+    });
+}
+
+#[test]
+fn a_read_is_as_short_as_was_said() {
+    sim::check(0..10, |sim| async move {
+        let listener = TcpListener::bind("0.0.0.0:1").await?;
+        let mut near = TcpStream::connect("test:1").await?;
+        let (mut far, _) = listener.accept().await?;
+        near.write_all(&[7; 1_000]).await?;
+        sleep(ms(1)).await;
+        sim.host("test").faults().short(1.0);
+        let read = far.read(&mut [0; 1_000]).await?;
+        assert!((1..1_000).contains(&read), "{read}");
+        // The rest is still reported.
+        far.readable().await?;
+        sim.host("test").faults().short(0.0);
+        assert_eq!(far.read(&mut [0; 2_000]).await?, 1_000 - read);
+        Result::Ok(())
+    });
+}
+
+#[test]
+#[should_panic = "a drift is from"]
+fn a_drift_without_measure_is_refused() {
+    sim::check(0..1, |sim| async move {
+        sim.host("host").clock().drift(500_001);
+    });
+}
+
+#[cfg(feature = "signal")]
+mod signals {
+    use super::*;
+    use polder::signal::{Signal, Signals, ctrl_c};
+    use polder::stream::StreamExt;
+
+    #[test]
+    fn a_signal_comes_to_the_listeners_of_its_host_alone() {
+        sim::check(0..10, |sim| async move {
+            let listen = || async {
+                let mut signals = Signals::new([Signal::Term, Signal::Int]).unwrap();
+                let mut came = Vec::new();
+                while let Ok(signal) = timeout(secs(5), signals.next()).await {
+                    came.push(signal.unwrap());
+                }
+                came
+            };
+            let [one, other] = ["one", "other"].map(|name| sim.host(name).start(listen));
+            sleep(ms(1)).await;
+            for signal in [Signal::Term, Signal::Int, Signal::Int, Signal::Chld] {
+                one.signal(signal);
+                sleep(ms(10)).await;
+            }
+            let came = one.finished().within(secs(10)).await;
+            assert_eq!(came, [Signal::Term, Signal::Int, Signal::Int]);
+            assert!(other.finished().within(secs(10)).await.is_empty());
+        });
+    }
+
+    #[test]
+    fn signals_of_one_kind_between_two_polls_are_one() {
+        sim::check(0..5, |sim| async move {
+            let host = sim.host("host").start(|| async {
+                let (mut stop, mut again) = (ctrl_c(), Signals::new([Signal::Int]).unwrap());
+                sleep(secs(1)).await;
+                (&mut stop).await.unwrap();
+                assert!(again.next().await.is_some());
+                timeout(secs(1), again.next()).await.is_err()
+            });
+            sleep(ms(1)).await;
+            for _ in 0..3 {
+                host.signal(Signal::Int);
+            }
+            assert!(host.finished().within(secs(5)).await);
+        });
+    }
+
+    #[test]
+    fn a_signal_that_nobody_listens_to_ends_the_process() {
+        sim::check(0..5, |sim| async move {
+            let host = sim.host("host").start(std::future::pending::<()>);
+            sleep(ms(1)).await;
+            host.signal(Signal::Chld);
+            assert!(host.is_up());
+            host.signal(Signal::Term);
+            assert_eq!(host.finished().await, Exit::Killed);
+            host.signal(Signal::Term);
+            // A new process has to ask for it anew.
+            host.restart();
+            host.signal(Signal::Kill);
+            assert_eq!(host.finished().await, Exit::Killed);
+        });
+    }
+}
