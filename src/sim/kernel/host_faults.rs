@@ -77,7 +77,6 @@ impl FaultsOfHost {
     }
 }
 
-
 impl Kernel {
     pub(crate) fn change_faults(&mut self, host: usize, f: impl FnOnce(&mut HostFaults)) {
         f(&mut self.hosts[host].faults.set);

@@ -240,7 +240,11 @@ impl Links {
         let (settings, stream) = (link.settings, &mut link.datagrams);
         let latencies = [(); 2].map(|()| {
             let drawn = settings.latency.draw(stream);
-            if is_even { settings.latency.mean() } else { drawn }
+            if is_even {
+                settings.latency.mean()
+            } else {
+                drawn
+            }
         });
         let late = latencies[1] + stream.below(LATE);
         let mut comes = |kind, probability: Probability| {

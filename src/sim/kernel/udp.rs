@@ -12,7 +12,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::address::Address;
 use super::sockets::{Base, Inbox, OVERHEAD, Other};
-use super::trace::What;
+use super::trace::{Message, What};
 use super::{ERROR, Event, Kernel, NOBODY, READABLE, WRITABLE, errno, number};
 
 /// How much waits in a receiver's buffer: Linux's `rmem_default`.
@@ -38,6 +38,8 @@ pub(super) struct Udp {
 pub(super) struct Datagram {
     pub(super) from: (usize, SocketAddr),
     pub(super) to: (usize, SocketAddr),
+    /// When.
+    sent: u64,
     bytes: Vec<u8>,
     kind: Kind,
 }
@@ -54,6 +56,23 @@ impl Datagram {
     fn note(&self) -> (usize, u16, u64, usize) {
         let digest = super::trace::digest(self.kind as u64, &self.bytes);
         (self.from.0, self.to.1.port(), digest, self.bytes.len())
+    }
+
+    fn message(&self, at: u64, is_lost: bool) -> Message {
+        Message {
+            sent: self.sent,
+            at,
+            from: self.from.0,
+            to: self.to.0,
+            name: match self.kind {
+                Kind::Data => "datagram",
+                Kind::Broadcast => "broadcast",
+                Kind::Unreachable => "unreachable",
+            },
+            seq: 0,
+            len: self.bytes.len(),
+            is_lost,
+        }
     }
 }
 
@@ -237,6 +256,7 @@ impl Kernel {
         let mut datagram = Datagram {
             from: (host, from),
             to,
+            sent: self.now,
             bytes: bytes.to_vec(),
             kind: Kind::Data,
         };
@@ -289,6 +309,7 @@ impl Kernel {
     }
 
     pub(super) fn udp_lost(&mut self, datagram: &Datagram) {
+        self.trace.message(|| datagram.message(self.now, true));
         let (from, port, digest, len) = datagram.note();
         self.note(
             datagram.to.0,
@@ -305,6 +326,7 @@ impl Kernel {
         if datagram.to.0 == NOBODY {
             return self.udp_lost(&datagram);
         }
+        self.trace.message(|| datagram.message(self.now, false));
         let (from, port, digest, len) = datagram.note();
         let (host, local) = datagram.to;
         self.note(
@@ -321,6 +343,7 @@ impl Kernel {
                 let unreachable = Datagram {
                     from: datagram.to,
                     to: datagram.from,
+                    sent: self.now,
                     bytes: Vec::new(),
                     kind: Kind::Unreachable,
                 };
