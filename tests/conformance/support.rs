@@ -235,9 +235,10 @@ pub fn runtime_of(backend: Backend, workers: usize) -> Runtime {
 }
 
 /// Heavy rules run at full size on the platform's default backend with one worker, and at a tenth
-/// elsewhere.
+/// elsewhere, as in a world.
 pub fn sized(backend: Backend, full: usize) -> usize {
-    share(backend == Backend::default() && WORKERS.get() == 1, full)
+    let is_default = backend == Backend::default() && WORKERS.get() == 1;
+    share(is_default && !is_in_world(), full)
 }
 
 /// All of it or a tenth; of either a tenth again where a sanitizer makes everything ten times

@@ -6,9 +6,10 @@
 //! The two ends of a connection are on one host.
 //!
 //! `exceptions.txt` names the tests that cannot be run so, each with the reason. One that could is
-//! found with `POLDER_EXCEPTIONS=1`: then exceptions run too, and fail if they pass. With
-//! `POLDER_COLUMN=simulated` nothing runs on the backends. Where `POLDER_RULES` names a file, it has
-//! a line for each test of this column, the exceptions too: `ci/sim.sh` counts them.
+//! found with `POLDER_EXCEPTIONS=1`: then exceptions run too, and fail if they pass.
+//!
+//! With `POLDER_COLUMN=simulated` nothing runs on the backends. Where `POLDER_RULES` names a file,
+//! it has a line for each test of this column, the exceptions too: `ci/sim.sh` counts them.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -74,7 +75,8 @@ fn reason(test: &str) -> Option<&'static str> {
 
 /// Runs the rule of the test that calls this in a world of each seed, unless it is an exception.
 ///
-/// (Other programs that have this file run in no world.) The rule is passed the default backend, which some take as the measure of how much to do.
+/// (Other programs that have this file run in no world.) The rule is passed the default backend,
+/// which some take as the measure of how much to do.
 pub fn run<F>(rule: impl Fn(Backend) -> F + Clone + Send + 'static)
 where
     F: Future<Output = ()> + 'static,

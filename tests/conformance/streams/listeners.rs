@@ -47,6 +47,21 @@ fn two_tasks_in_accept_on_one_listener_both_make_progress() {
     });
 }
 
+#[test]
+fn connections_that_wait_are_accepted_in_the_order_in_which_they_came() {
+    in_every_runtime(|_| async {
+        let (listener, address) = listener().await;
+        let mut clients = Vec::new();
+        for _ in 0..5 {
+            clients.push(Peer::connect(address).await);
+        }
+        for client in &clients {
+            let (_, peer) = listener.accept().await.unwrap();
+            assert_eq!(peer, client.local_addr());
+        }
+    });
+}
+
 /// Two waiters, two connections, one event.
 #[test]
 fn one_event_for_two_connections_serves_both_that_wait() {
