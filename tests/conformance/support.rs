@@ -152,7 +152,7 @@ pub fn is_in_world() -> bool {
 /// some, in which what is under way arrives.
 pub async fn a_turn() {
     match is_in_world() {
-        true => drop(polder::time::sleep(ARRIVAL).await),
+        true => polder::time::sleep(ARRIVAL).await,
         false => polder::future::yield_now().await,
     }
 }
