@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Simulated worlds, optimised: their rules, their sockets beside Linux's, and the planted bugs, each without which
-# 1,000 seeds have to pass.
+# Simulated worlds, optimised: their rules, the conformance suite in worlds, their sockets beside Linux's, and the
+# planted bugs, each without which 1,000 seeds have to pass.
 #
 #     ci/sim.sh [SEEDS]
 set -euo pipefail
@@ -13,9 +13,27 @@ timeout 900 cargo test --release --features sim --test sim -- --skip planted::
 # The example, by far more seeds than in the suite: in seconds, on one core.
 POLDER_SEEDS=10000 POLDER_SIM_JOBS=1 timeout 900 cargo test --release --features sim --test sim -- \
     --exact example::no_increment_is_lost_or_applied_twice
-# How many seeds find each bug; all that was printed where one fails.
+
+# The suite's tests in worlds, for so many seeds each; and that its exceptions are still needed. Of these some wait for
+# what never comes, by the real clock.
 log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+trap 'rm -f "$log" "$log.column"' EXIT
+export POLDER_COLUMN=simulated
+column() {
+    timeout 900 cargo test --release --all-features --test conformance -- "$@" >"$log" 2>&1 || {
+        cat "$log"
+        exit 1
+    }
+}
+POLDER_SEEDS=16 POLDER_RULES="$log.column" column
+awk -F'\t' '$1 == "simulated" { count[$3]++ } END {
+    print count["ok"] " tests of " count["ok"] + count["excepted"] " in the world, " count["excepted"] " exceptions"
+    exit !count["ok"]
+}' "$log.column"
+POLDER_SEEDS=1 POLDER_EXCEPTIONS=1 column
+unset POLDER_COLUMN
+
+# How many seeds find each bug; all that was printed where one fails.
 timeout 900 cargo test --release --features sim --test sim planted:: -- --nocapture >"$log" 2>&1 || {
     cat "$log"
     exit 1

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use polder::Backend;
 
-use crate::support::{LIMIT, passed, storm};
+use crate::support::{LIMIT, backends, passed, storm};
 
 const VARIABLE: &str = "POLDER_CONFORMANCE_CHILD";
 
@@ -20,7 +20,7 @@ pub fn in_children(test: &str, rule: impl FnOnce(Backend), judge: impl Fn(Backen
     if std::env::var_os(VARIABLE).is_some() {
         return storm::within(|| rule(Backend::from_env().expect("the first process has set it")));
     }
-    for backend in Backend::available() {
+    for backend in backends() {
         let output = start(test, backend);
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         // With a wrong name no test would run, and the child would succeed.

@@ -80,11 +80,12 @@ fn a_set_from_another_thread_wakes_a_runtime_that_sleeps() {
 fn each_set_releases_one_waiter_in_the_order_in_which_they_came() {
     in_every_runtime_alone(async |_| {
         let event = Arc::new(Event::new());
-        let released = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let [came, released] = [(); 2].map(|()| Arc::new(std::sync::Mutex::new(Vec::new())));
         let tasks: Vec<_> = (0..5)
             .map(|name| {
-                let (event, released) = (event.clone(), released.clone());
+                let (event, came, released) = (event.clone(), came.clone(), released.clone());
                 polder::spawn(async move {
+                    came.lock().unwrap().push(name);
                     event.wait().await;
                     released.lock().unwrap().push(name);
                 })
@@ -99,7 +100,7 @@ fn each_set_releases_one_waiter_in_the_order_in_which_they_came() {
         for task in tasks {
             task.await;
         }
-        assert_eq!(*released.lock().unwrap(), [0, 1, 2, 3, 4]);
+        assert_eq!(*released.lock().unwrap(), *came.lock().unwrap());
         assert!(!event.is_set());
     });
 }

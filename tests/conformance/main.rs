@@ -22,6 +22,7 @@ mod memory;
 mod names;
 #[cfg(unix)]
 mod numbers;
+mod peer;
 mod pollers;
 mod probe;
 mod rules;

@@ -5,11 +5,19 @@
 //! the number of workers. Rules about the driving thread, or the order in which it does things,
 //! need a single worker: [`on_every_backend_alone`].
 //!
-//! Two environment variables change how rules run: with `POLDER_STORM` each runs in a [`storm`] of
-//! signals; with `POLDER_RULES` the tests that passed are written to a file, see [`passed`].
+//! With the feature `sim`, what is given as a future runs in a simulated [`world`] too.
+//!
+//! Environment variables change how rules run: with `POLDER_STORM` each runs in a [`storm`] of
+//! signals; with `POLDER_RULES` the tests that passed are written to a file, see [`passed`]; for
+//! others see [`world`].
+
+#[cfg(feature = "sim")]
+#[path = "world.rs"]
+pub mod world;
 
 use std::any::Any;
 use std::cell::Cell;
+use std::fmt::Display;
 use std::fs::OpenOptions;
 use std::future::Future;
 use std::io::Write;
@@ -37,7 +45,7 @@ thread_local! {
 /// Runs `rule` on every backend of this machine, one after the other; if it makes runtimes, also
 /// with several workers.
 pub fn on_every_backend(rule: impl Fn(Backend) + Clone + Send + 'static) {
-    for backend in Backend::available() {
+    for backend in backends() {
         let uses_runtimes = run(&rule, backend, 1);
         if uses_runtimes && has_several_workers(backend) {
             for workers in SEVERAL {
@@ -48,6 +56,15 @@ pub fn on_every_backend(rule: impl Fn(Backend) + Clone + Send + 'static) {
     }
 }
 
+/// The backends on which rules run: those of this machine.
+pub fn backends() -> Vec<Backend> {
+    #[cfg(feature = "sim")]
+    if world::is_only_column() {
+        return Vec::new();
+    }
+    Backend::available()
+}
+
 fn has_several_workers(backend: Backend) -> bool {
     backend == Backend::default()
         || ["io-uring", "poll"].contains(&backend.name())
@@ -56,7 +73,7 @@ fn has_several_workers(backend: Backend) -> bool {
 
 /// Runs `rule` on every backend of this machine, with one worker: the driving thread.
 pub fn on_every_backend_alone(rule: impl Fn(Backend) + Clone + Send + 'static) {
-    for backend in Backend::available() {
+    for backend in backends() {
         run(&rule, backend, 1);
         passed(backend);
     }
@@ -64,7 +81,7 @@ pub fn on_every_backend_alone(rule: impl Fn(Backend) + Clone + Send + 'static) {
 
 /// Runs `rule` on every backend of this machine, with several workers, whose number it is passed.
 pub fn on_every_backend_with_several(rule: impl Fn(Backend, usize) + Clone + Send + 'static) {
-    for backend in Backend::available() {
+    for backend in backends() {
         for workers in SEVERAL {
             let rule = rule.clone();
             let rule = move |backend| rule(backend, workers);
@@ -93,21 +110,55 @@ fn run(
 }
 
 /// Runs `rule`, given as a future, in a new runtime on every backend, with one worker and with
-/// several.
+/// several; and in a simulated world.
 pub fn in_every_runtime<F>(rule: impl Fn(Backend) -> F + Clone + Send + 'static)
 where
-    F: Future<Output = ()>,
+    F: Future<Output = ()> + 'static,
 {
-    on_every_backend(move |backend| runtime(backend).block_on(rule(backend)));
+    let on_kernels = rule.clone();
+    on_every_backend(move |backend| runtime(backend).block_on(on_kernels(backend)));
+    in_a_world(rule);
 }
 
 /// As [`in_every_runtime`], with one worker.
 pub fn in_every_runtime_alone<F>(rule: impl Fn(Backend) -> F + Clone + Send + 'static)
 where
-    F: Future<Output = ()>,
+    F: Future<Output = ()> + 'static,
 {
-    on_every_backend_alone(move |backend| runtime(backend).block_on(rule(backend)));
+    let on_kernels = rule.clone();
+    on_every_backend_alone(move |backend| runtime(backend).block_on(on_kernels(backend)));
+    in_a_world(rule);
 }
+
+fn in_a_world<F>(rule: impl Fn(Backend) -> F + Clone + Send + 'static)
+where
+    F: Future<Output = ()> + 'static,
+{
+    #[cfg(feature = "sim")]
+    world::run(rule);
+    #[cfg(not(feature = "sim"))]
+    drop(rule);
+}
+
+/// Whether the rule that asks runs in a simulated world.
+pub fn is_in_world() -> bool {
+    #[cfg(feature = "sim")]
+    return world::is_here();
+    #[cfg(not(feature = "sim"))]
+    false
+}
+
+/// Lets others run, and the kernel be polled. In a world, where yielding takes no time, this takes
+/// some, in which what is under way arrives.
+pub async fn a_turn() {
+    match is_in_world() {
+        true => polder::time::sleep(ARRIVAL).await,
+        false => polder::future::yield_now().await,
+    }
+}
+
+/// In a world: longer than what is sent to the own host takes, with its answer.
+const ARRIVAL: Duration = Duration::from_micros(100);
 
 /// Runs `f` on a thread of its own; panics, with words, if it does or if it takes too long.
 pub fn within<T: Send + 'static>(
@@ -132,16 +183,20 @@ pub fn within<T: Send + 'static>(
     }
 }
 
-/// The test that calls this has passed on `backend`: a line of the file that `POLDER_RULES` names,
-/// if it names one. `ci/rules.sh` makes a table of them.
-pub fn passed(backend: Backend) {
+/// The test that calls this has passed on a backend, or in a world: a line of the file that
+/// `POLDER_RULES` names, if it names one. `ci/rules.sh` makes a table of them.
+pub fn passed(on: impl Display) {
+    note(on, "ok");
+}
+
+fn note(on: impl Display, what: &str) {
     let Some(path) = std::env::var_os("POLDER_RULES") else {
         return;
     };
     let mut file = (OpenOptions::new().append(true).create(true).open(path))
         .expect("the file that POLDER_RULES names can be written to");
     // One call for the whole line: others append to the file at the same time.
-    let line = format!("{backend}\t{}\tok\n", test());
+    let line = format!("{on}\t{}\t{what}\n", test());
     file.write_all(line.as_bytes()).expect("a line is written");
 }
 
@@ -180,9 +235,10 @@ pub fn runtime_of(backend: Backend, workers: usize) -> Runtime {
 }
 
 /// Heavy rules run at full size on the platform's default backend with one worker, and at a tenth
-/// elsewhere.
+/// elsewhere, as in a world.
 pub fn sized(backend: Backend, full: usize) -> usize {
-    share(backend == Backend::default() && WORKERS.get() == 1, full)
+    let is_default = backend == Backend::default() && WORKERS.get() == 1;
+    share(is_default && !is_in_world(), full)
 }
 
 /// All of it or a tenth; of either a tenth again where a sanitizer makes everything ten times
@@ -195,11 +251,12 @@ pub fn share(all: bool, full: usize) -> usize {
 
 /// Lets others run until `condition` holds, whichever thread they run on.
 pub async fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let start = Instant::now();
+    let start = polder::time::now();
     while !condition() {
-        assert!(start.elapsed() < LIMIT, "{what}: not so after {LIMIT:?}");
+        let elapsed = polder::time::now() - start;
+        assert!(elapsed < LIMIT, "{what}: not so after {LIMIT:?}");
         for _ in 0..3 {
-            polder::future::yield_now().await;
+            a_turn().await;
         }
     }
 }

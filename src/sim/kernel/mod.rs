@@ -389,6 +389,33 @@ fn not_here() -> io::Error {
     )
 }
 
+/// The error as a kernel gives it: programs look at its number. (Only Unix: elsewhere it keeps its
+/// kind alone.)
+fn with_the_systems_number(error: io::Error) -> io::Error {
+    #[cfg(unix)]
+    {
+        use io::ErrorKind::*;
+
+        let number = match error.kind() {
+            _ if error.get_ref().is_some() => return error,
+            AddrInUse => libc::EADDRINUSE,
+            AddrNotAvailable => libc::EADDRNOTAVAIL,
+            BrokenPipe => libc::EPIPE,
+            ConnectionRefused => libc::ECONNREFUSED,
+            ConnectionReset => libc::ECONNRESET,
+            InvalidInput => libc::EINVAL,
+            NetworkUnreachable => libc::ENETUNREACH,
+            NotConnected => libc::ENOTCONN,
+            TimedOut => libc::ETIMEDOUT,
+            WouldBlock => libc::EAGAIN,
+            _ => return error,
+        };
+        io::Error::from_raw_os_error(number)
+    }
+    #[cfg(not(unix))]
+    error
+}
+
 /// What the world does not have.
 pub(crate) fn unsupported(what: &str) -> io::Error {
     let words = format!("{what}: not in a simulated world");
@@ -413,7 +440,8 @@ impl SimSocket {
             kernel.take_descriptor()?;
             Ok((kernel.world, with(kernel)?))
         });
-        let (world, number) = made.unwrap_or_else(|| Err(not_here()))?;
+        let made = made.unwrap_or_else(|| Err(not_here()));
+        let (world, number) = made.map_err(with_the_systems_number)?;
         Ok(SimSocket(SimSocketId { world, number }))
     }
 
@@ -481,7 +509,8 @@ impl SimSocketId {
             true => f(kernel, self.number),
             false => Err(not_here()),
         });
-        result.unwrap_or_else(|| Err(not_here()))
+        let result = result.unwrap_or_else(|| Err(not_here()));
+        result.map_err(with_the_systems_number)
     }
 
     pub(crate) fn accept(self) -> io::Result<(SimSocket, Address)> {

@@ -22,7 +22,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::net::{Shutdown, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr};
 
 use super::trace::{Flags, Message, What, digest};
 use super::{Event, Kernel};
@@ -283,6 +283,9 @@ impl Kernel {
 
     pub(super) fn tcp_connect(&mut self, peer: SocketAddr) -> io::Result<u32> {
         let (host, process) = self.here()?;
+        if is_for_many(peer.ip()) {
+            return Err(io::ErrorKind::NetworkUnreachable.into());
+        }
         let (to, peer) = self.host_at(host, peer);
         let ip = match peer.ip().is_loopback() {
             true => peer.ip(),
@@ -967,6 +970,17 @@ impl Kernel {
             self.ended.pop_front();
             self.remove(id);
         }
+    }
+}
+
+/// Broadcast and multicast, to which nobody connects: Linux's tcp_v4_connect() and
+/// tcp_v6_connect().
+fn is_for_many(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => {
+            ip.is_broadcast() || ip.is_multicast() || ip == Ipv4Addr::new(127, 255, 255, 255)
+        }
+        IpAddr::V6(ip) => ip.is_multicast(),
     }
 }
 

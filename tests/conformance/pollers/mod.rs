@@ -35,7 +35,7 @@ use socket2::Socket;
 use socket2::{Domain, Type};
 
 use crate::descriptor::{AsDescriptor, borrow};
-use crate::support::{LIMIT, eventually, passed, within};
+use crate::support::{LIMIT, backends, eventually, passed, within};
 
 const NONE: Interest = Interest::NONE;
 const READABLE: Interest = Interest::READABLE;
@@ -63,7 +63,7 @@ fn modes(poller: &Poller) -> (Vec<Mode>, Vec<Mode>) {
 
 /// Runs `rule` with a new poller for every mode of every backend.
 fn in_every_mode(rule: impl Fn(&Arc<Poller>, Mode) + Clone + Send + 'static) {
-    for backend in Backend::available() {
+    for backend in backends() {
         let (there, _) = modes(&open(backend));
         assert!(!there.is_empty(), "{backend} has no mode at all");
         for mode in there {

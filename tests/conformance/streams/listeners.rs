@@ -13,7 +13,7 @@ use polder::net::{Incoming, OwnedReadHalf, OwnedWriteHalf, TcpListener, TcpStrea
 use polder::stream::StreamExt;
 use polder::time::timeout;
 
-use super::{Count, held_listener, pair, poll_future, some_turns};
+use super::{Count, Peer, listening, poll_future, some_turns, with_peer};
 use crate::support::{in_every_runtime, on_every_backend, runtime, sized};
 
 /// A listener, and where it is.
@@ -47,6 +47,21 @@ fn two_tasks_in_accept_on_one_listener_both_make_progress() {
     });
 }
 
+#[test]
+fn connections_that_wait_are_accepted_in_the_order_in_which_they_came() {
+    in_every_runtime(|_| async {
+        let (listener, address) = listener().await;
+        let mut clients = Vec::new();
+        for _ in 0..5 {
+            clients.push(Peer::connect(address).await);
+        }
+        for client in &clients {
+            let (_, peer) = listener.accept().await.unwrap();
+            assert_eq!(peer, client.local_addr());
+        }
+    });
+}
+
 /// Two waiters, two connections, one event.
 #[test]
 fn one_event_for_two_connections_serves_both_that_wait() {
@@ -57,7 +72,7 @@ fn one_event_for_two_connections_serves_both_that_wait() {
         let count = Count::new();
         assert!(poll_future(&mut first, &count).is_pending());
         assert!(poll_future(&mut second, &count).is_pending());
-        let _clients = [(); 2].map(|()| net::TcpStream::connect(address).unwrap());
+        let _clients = [Peer::connect(address).await, Peer::connect(address).await];
         let (first, second) = future::zip(first, second).await;
         assert_ne!(first.unwrap().1, second.unwrap().1);
     });
@@ -73,7 +88,7 @@ fn each_handle_of_a_listener_that_is_polled_for_connections_gets_one() {
         let mut second = poll_fn(|cx| clone.poll_accept(cx));
         assert!(poll_future(&mut first, &counts[0]).is_pending());
         assert!(poll_future(&mut second, &counts[1]).is_pending());
-        let _clients = [(); 2].map(|()| net::TcpStream::connect(address).unwrap());
+        let _clients = [Peer::connect(address).await, Peer::connect(address).await];
         for count in &counts {
             count.until_woken().await;
         }
@@ -141,7 +156,7 @@ fn a_cancelled_accept_loses_no_connection() {
                 if with_another_waiter {
                     assert!(poll_future(&mut other, &other_count).is_pending());
                 }
-                let client = net::TcpStream::connect(address).unwrap();
+                let client = Peer::connect(address).await;
                 if woken_before {
                     count.until_woken().await;
                 }
@@ -151,7 +166,7 @@ fn a_cancelled_accept_loses_no_connection() {
                     other_count.until_woken().await;
                 }
                 let (_, peer) = other.await.unwrap();
-                assert_eq!(peer, client.local_addr().unwrap());
+                assert_eq!(peer, client.local_addr());
             }
         }
     });
@@ -229,15 +244,15 @@ fn a_connection_that_its_peer_gave_up_in_the_queue_harms_nobody() {
     in_every_runtime(|_| async {
         let (listener, address) = listener().await;
         for _ in 0..3 {
-            super::reset(net::TcpStream::connect(address).unwrap());
+            Peer::connect(address).await.reset().await;
         }
-        let mut client = net::TcpStream::connect(address).unwrap();
-        client.write_all(b"here").unwrap();
+        let mut client = Peer::connect(address).await;
+        client.send(b"here").await;
         // Linux hands out the dead ones too; others pass over them.
         loop {
             let (mut stream, peer) = listener.accept().await.unwrap();
             let mut bytes = [0; 4];
-            if peer == client.local_addr().unwrap() {
+            if peer == client.local_addr() {
                 stream.read_exact(&mut bytes).await.unwrap();
                 assert_eq!(&bytes, b"here");
                 return;
@@ -250,8 +265,7 @@ fn a_connection_that_its_peer_gave_up_in_the_queue_harms_nobody() {
 #[test]
 fn closing_a_listener_resets_what_waits_in_its_queue_and_refuses_the_rest() {
     in_every_runtime(|_| async {
-        let (listener, address, _holder) = held_listener(10);
-        let listener = TcpListener::try_from(listener).unwrap();
+        let (listener, address, _holder) = listening(10).await;
         // Registered, so that closing has to deregister too.
         let count = Count::new();
         {
@@ -296,7 +310,7 @@ fn a_clone_that_goes_leaves_the_others_accepting() {
         }
         drop(clone);
         assert_eq!(other.kept(), 0, "what went leaves no waker");
-        let _client = net::TcpStream::connect(address).unwrap();
+        let _client = Peer::connect(address).await;
         count.until_woken().await;
         assert!(matches!(
             poll_future(&mut waits, &count),
@@ -322,7 +336,7 @@ fn of_many_waiters_that_go_the_last_is_woken() {
             .collect();
         let last = waiters.swap_remove(25);
         drop(waiters);
-        let _client = net::TcpStream::connect(address).unwrap();
+        let _client = Peer::connect(address).await;
         counts[25].until_woken().await;
         for (index, count) in counts.iter().enumerate() {
             assert_eq!(count.kept(), 0);
@@ -416,7 +430,7 @@ fn what_waits_for_a_socket_can_be_sent() {
     }
     in_every_runtime(|_| async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (stream, _far) = pair();
+        let (stream, _far) = with_peer().await;
         sent(TcpStream::connect("localhost:80"));
         sent(TcpListener::bind("localhost:80"));
         sent(listener.accept());

@@ -28,10 +28,13 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use polder::Runtime;
-use polder::future::yield_now;
 use polder::io::{AsyncRead, AsyncWrite};
+use polder::net::TcpListener;
 pub use polder::net::{OwnedReadHalf, OwnedWriteHalf, TcpStream as Stream};
 use socket2::{Domain, SockRef, Socket, Type};
+
+pub use crate::peer::TcpPeer as Peer;
+use crate::support::{a_turn, is_in_world};
 
 /// The two ends of a connection, as the standard library has them.
 fn std_pair() -> (StdStream, StdStream) {
@@ -56,6 +59,28 @@ fn pair() -> (Stream, StdStream) {
 fn both() -> (Stream, Stream) {
     let (near, far) = std_pair();
     (near.try_into().unwrap(), far.try_into().unwrap())
+}
+
+/// A connection with one end of ours and a [`Peer`], wherever the rule runs.
+async fn with_peer() -> (Stream, Peer) {
+    if !is_in_world() {
+        let (near, far) = pair();
+        return (near, Peer::Kernel(far));
+    }
+    let (near, far) = connection().await;
+    (near, Peer::Simulated(far))
+}
+
+/// A connection with both ends ours, wherever the rule runs.
+async fn connection() -> (Stream, Stream) {
+    if !is_in_world() {
+        return both();
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let near = Stream::connect(address).await.unwrap();
+    let (far, _) = listener.accept().await.unwrap();
+    (near, far)
 }
 
 /// Closes the connection with a reset.
@@ -85,6 +110,17 @@ pub fn held_listener(backlog: i32) -> (net::TcpListener, net::SocketAddr, Socket
     (listener.into(), address, holder)
 }
 
+/// [`held_listener`] as one of ours, wherever the rule runs. In a world nobody else takes ports.
+pub async fn listening(backlog: i32) -> (TcpListener, net::SocketAddr, Option<Socket>) {
+    if !is_in_world() {
+        let (listener, address, holder) = held_listener(backlog);
+        return (listener.try_into().unwrap(), address, Some(holder));
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    (listener, address, None)
+}
+
 /// Some containers have no `::1`.
 pub fn has_ipv6() -> bool {
     net::TcpListener::bind((net::Ipv6Addr::LOCALHOST, 0)).is_ok()
@@ -112,7 +148,7 @@ impl Count {
     /// Yields until this was woken, or the test's deadline ends it.
     pub async fn until_woken(&self) {
         while self.woken() == 0 {
-            yield_now().await;
+            a_turn().await;
         }
     }
 
@@ -125,7 +161,7 @@ impl Count {
 /// Yields a few times, so that the reactor polls the kernel.
 pub async fn some_turns() {
     for _ in 0..3 {
-        yield_now().await;
+        a_turn().await;
     }
 }
 
@@ -174,6 +210,20 @@ pub fn fill(stream: &mut (impl AsyncWrite + Unpin), count: &Arc<Count>) -> usize
         written += result.expect("the peer is there");
     }
     written
+}
+
+/// [`fill`], until no more fits although time passes. On loopback that is at once. In a world what
+/// was written leaves the send buffer as it arrives, as long as the receiver has room.
+pub async fn fill_up(stream: &mut (impl AsyncWrite + Unpin), count: &Arc<Count>) -> usize {
+    let mut written = 0;
+    while is_in_world() {
+        match fill(stream, &Count::new()) {
+            0 => break,
+            more => written += more,
+        }
+        some_turns().await;
+    }
+    written + fill(stream, count)
 }
 
 /// A small generator of numbers (xorshift): random splits that are the same in every run.

@@ -1,7 +1,7 @@
 //! Rule 29a: waiting for readiness, and tries that do not wait.
 
 use std::future::poll_fn;
-use std::io::{ErrorKind, IoSlice, IoSliceMut, Read, Write};
+use std::io::{ErrorKind, IoSlice, IoSliceMut, Write};
 use std::pin::pin;
 use std::sync::mpsc;
 use std::task::{Context, Poll, Waker};
@@ -11,8 +11,11 @@ use polder::future::{poll_once, zip};
 use polder::io::AsyncReadExt;
 use polder::poller::Interest;
 
-use super::{Count, Random, Stream, both, pair, poll_future, poll_read, some_turns};
-use crate::support::{in_every_runtime, on_every_backend, runtime, sized, until};
+use super::{
+    Count, Random, Stream, connection, pair, poll_future, poll_read, some_turns, with_peer,
+};
+use crate::peer::beside;
+use crate::support::{in_every_runtime, is_in_world, on_every_backend, runtime, sized, until};
 
 const BOTH: [Interest; 2] = [Interest::READABLE, Interest::WRITABLE];
 
@@ -37,10 +40,23 @@ fn try_fill(stream: &Stream) -> usize {
     }
 }
 
+/// Until no more fits although time passes: see [`fill_up`](super::fill_up).
+async fn try_fill_up(stream: &Stream) -> usize {
+    let mut written = try_fill(stream);
+    while is_in_world() {
+        some_turns().await;
+        match try_fill(stream) {
+            0 => break,
+            more => written += more,
+        }
+    }
+    written
+}
+
 #[test]
 fn a_try_that_would_block_makes_the_next_wait_wait_for_an_event() {
     in_every_runtime(|_| async {
-        let (near, mut far) = pair();
+        let (near, mut far) = with_peer().await;
         let mut bytes = [0; 8];
         assert_would_block(near.try_read(&mut bytes));
         for _ in 0..3 {
@@ -49,13 +65,13 @@ fn a_try_that_would_block_makes_the_next_wait_wait_for_an_event() {
             assert!(poll_future(&mut readable, &count).is_pending());
             some_turns().await;
             assert_eq!(count.woken(), 0, "nothing has come");
-            far.write_all(b"hello").unwrap();
+            far.send(b"hello").await;
             count.until_woken().await;
             readable.await.unwrap();
             assert_eq!(near.try_read(&mut bytes).unwrap(), 5);
             assert_would_block(near.try_read(&mut bytes));
         }
-        drop(far);
+        far.end().await;
         near.readable().await.unwrap();
         assert_eq!(near.try_read(&mut bytes).unwrap(), 0, "the end is read");
     });
@@ -64,12 +80,12 @@ fn a_try_that_would_block_makes_the_next_wait_wait_for_an_event() {
 #[test]
 fn a_try_asks_the_kernel_whatever_events_have_said() {
     in_every_runtime(|_| async {
-        let (near, mut far) = pair();
+        let (near, mut far) = with_peer().await;
         let mut bytes = [0; 8];
         for _ in 0..3 {
             // Nobody waits, so no event tells of what comes.
             assert_would_block(near.try_read(&mut bytes));
-            far.write_all(b"hello").unwrap();
+            far.send(b"hello").await;
             until("the bytes arrive", || near.try_read(&mut bytes).is_ok()).await;
         }
     });
@@ -78,10 +94,10 @@ fn a_try_asks_the_kernel_whatever_events_have_said() {
 #[test]
 fn a_full_send_buffer_makes_tries_fail_and_draining_makes_it_writable() {
     in_every_runtime(|backend| async move {
-        let (near, mut far) = pair();
+        let (near, mut far) = with_peer().await;
         let mut buffer = vec![0; 1 << 18];
         for _ in 0..3 {
-            let mut left = try_fill(&near);
+            let mut left = try_fill_up(&near).await;
             assert!(left > 0);
             let (writable, either) = loop {
                 assert_would_block(near.try_write_vectored(&[IoSlice::new(b"x")]));
@@ -99,13 +115,13 @@ fn a_full_send_buffer_makes_tries_fail_and_draining_makes_it_writable() {
                 }
             };
             while left > 0 {
-                left -= far.read(&mut buffer).unwrap();
+                left -= far.read(&mut buffer).await.unwrap();
             }
             writable.await.unwrap();
             assert_eq!(either.await.unwrap(), Interest::WRITABLE);
             let written = near.try_write_vectored(&[IoSlice::new(b"o"), IoSlice::new(b"ne")]);
             assert_eq!(written.unwrap(), 3);
-            far.read_exact(&mut buffer[..3]).unwrap();
+            far.receive(&mut buffer[..3]).await;
         }
     });
 }
@@ -113,7 +129,7 @@ fn a_full_send_buffer_makes_tries_fail_and_draining_makes_it_writable() {
 #[test]
 fn all_who_wait_for_one_direction_are_woken_and_a_read_takes_nobodys_wake() {
     in_every_runtime(|_| async {
-        let (mut near, mut far) = pair();
+        let (mut near, mut far) = with_peer().await;
         for _ in 0..3 {
             assert_would_block(near.try_read(&mut [0]));
             let counts = [(); 4].map(|()| Count::new());
@@ -125,7 +141,7 @@ fn all_who_wait_for_one_direction_are_woken_and_a_read_takes_nobodys_wake() {
             assert!(poll_future(&mut second, &counts[1]).is_pending());
             assert!(poll_future(&mut third, &counts[2]).is_pending());
             assert!(poll_read(&mut near, &counts[3], &mut [0]).is_pending());
-            far.write_all(b"hello").unwrap();
+            far.send(b"hello").await;
             for count in &counts {
                 count.until_woken().await;
             }
@@ -133,7 +149,7 @@ fn all_who_wait_for_one_direction_are_woken_and_a_read_takes_nobodys_wake() {
             assert_would_block(near.try_read(&mut [0]));
             // It was all taken before they looked: so they wait for more, and hear of it.
             assert!(poll_future(&mut first, &counts[0]).is_pending());
-            far.write_all(b"more").unwrap();
+            far.send(b"more").await;
             zip(first, second).await.0.unwrap();
             assert_eq!(third.await.unwrap(), Interest::READABLE);
             near.read_exact(&mut [0; 4]).await.unwrap();
@@ -144,7 +160,7 @@ fn all_who_wait_for_one_direction_are_woken_and_a_read_takes_nobodys_wake() {
 #[test]
 fn a_handle_remembers_the_last_task_that_polls_and_its_clones_theirs() {
     in_every_runtime(|_| async {
-        let (near, mut far) = pair();
+        let (near, mut far) = with_peer().await;
         let clone = near.clone();
         assert_would_block(near.try_read(&mut [0]));
         let (displaced, count, other) = (Count::new(), Count::new(), Count::new());
@@ -156,7 +172,7 @@ fn a_handle_remembers_the_last_task_that_polls_and_its_clones_theirs() {
         assert!(poll(&near, &count).is_pending());
         assert!(poll(&clone, &other).is_pending());
         assert_eq!(displaced.kept(), 0);
-        far.write_all(b"x").unwrap();
+        far.send(b"x").await;
         count.until_woken().await;
         other.until_woken().await;
         assert!(matches!(poll(&near, &count), Poll::Ready(Ok(()))));
@@ -168,7 +184,7 @@ fn a_handle_remembers_the_last_task_that_polls_and_its_clones_theirs() {
 #[test]
 fn a_wait_that_is_dropped_leaves_no_waker() {
     in_every_runtime(|_| async {
-        let (near, _far) = pair();
+        let (near, _far) = with_peer().await;
         assert_would_block(near.try_read(&mut [0]));
         try_fill(&near);
         let count = Count::new();
@@ -218,12 +234,12 @@ fn an_event_during_a_try_in_vain_is_not_lost() {
 #[test]
 fn bytes_that_come_while_it_is_tried_are_all_read() {
     in_every_runtime(|backend| async move {
-        let (near, mut far) = pair();
+        let (near, mut far) = with_peer().await;
         let count = sized(backend, 20_000);
-        let writer = thread::spawn(move || {
+        let writer = beside(async move {
             let mut random = Random::new(29);
             for _ in 0..count {
-                far.write_all(b"x").unwrap();
+                far.send(b"x").await;
                 if random.below(8) == 0 {
                     thread::yield_now();
                 }
@@ -242,7 +258,7 @@ fn bytes_that_come_while_it_is_tried_are_all_read() {
                 Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
             }
         }
-        writer.join().unwrap();
+        writer.join().await;
         assert_eq!(read, count);
     });
 }
@@ -250,7 +266,7 @@ fn bytes_that_come_while_it_is_tried_are_all_read() {
 #[test]
 fn an_operation_of_the_users_is_tried_once_and_for_what_it_is_said_to_be() {
     in_every_runtime(|_| async {
-        let (near, mut far) = pair();
+        let (near, mut far) = with_peer().await;
         for interest in [
             Interest::NONE,
             Interest::PRIORITY,
@@ -275,7 +291,7 @@ fn an_operation_of_the_users_is_tried_once_and_for_what_it_is_said_to_be() {
         let both = near.ready(BOTH[0] | BOTH[1]).await.unwrap();
         assert_eq!(both, Interest::WRITABLE);
         // Another error says nothing of the readiness, and is passed on.
-        far.write_all(b"x").unwrap();
+        far.send(b"x").await;
         near.readable().await.unwrap();
         let broken = near.try_io(Interest::READABLE, || {
             Err::<(), _>(ErrorKind::BrokenPipe.into())
@@ -289,7 +305,7 @@ fn an_operation_of_the_users_is_tried_once_and_for_what_it_is_said_to_be() {
 #[test]
 fn halves_try_and_peek_as_their_stream_does() {
     in_every_runtime(|_| async {
-        let (mut near, far) = both();
+        let (mut near, far) = connection().await;
         let mut bytes = [0; 8];
         for _ in 0..2 {
             let (reader, writer) = near.split();
@@ -322,7 +338,7 @@ fn halves_try_and_peek_as_their_stream_does() {
 #[test]
 fn without_room_for_a_byte_nothing_waits_and_nothing_fails() {
     in_every_runtime(|_| async {
-        let (mut near, _far) = pair();
+        let (mut near, _far) = with_peer().await;
         // Now it is known that nothing is there.
         assert_would_block(near.try_read(&mut [0]));
         assert_eq!(near.try_read(&mut []).unwrap(), 0);
@@ -339,8 +355,8 @@ fn without_room_for_a_byte_nothing_waits_and_nothing_fails() {
 #[test]
 fn waiting_for_what_is_always_ready_does_not_hold_the_loop() {
     in_every_runtime(|_| async {
-        let (near, mut far) = pair();
-        far.write_all(b"nobody reads it").unwrap();
+        let (near, mut far) = with_peer().await;
+        far.send(b"nobody reads it").await;
         near.readable().await.unwrap();
         let busy = polder::spawn(async move {
             loop {

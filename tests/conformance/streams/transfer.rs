@@ -11,8 +11,8 @@ use polder::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use socket2::SockRef;
 
 use super::{
-    Count, OwnedReadHalf, OwnedWriteHalf, Random, Stream, both, fill, pair, poll_future, poll_read,
-    some_turns,
+    Count, OwnedReadHalf, OwnedWriteHalf, Random, Stream, both, connection, fill_up, pair,
+    poll_future, poll_read, some_turns, with_peer,
 };
 use crate::descriptor::{number_of, raw};
 use crate::support::{in_every_runtime, on_every_backend, runtime, sized};
@@ -155,7 +155,7 @@ fn two_threads_echo_byte_for_byte() {
 #[test]
 fn a_vectored_call_takes_any_number_of_slices() {
     in_every_runtime(|_| async {
-        let (mut near, mut far) = both();
+        let (mut near, mut far) = connection().await;
         let bytes = piece(0, 3_000);
         let slices: Vec<_> = bytes.chunks(1).map(IoSlice::new).collect();
         let written = near
@@ -226,8 +226,8 @@ fn two_tasks_use_one_stream_at_once() {
 #[test]
 fn halves_of_one_stream_are_reunited_and_strangers_given_back() {
     in_every_runtime(|_| async {
-        let (near, mut far) = both();
-        let (other, mut other_far) = both();
+        let (near, mut far) = connection().await;
+        let (other, mut other_far) = connection().await;
         let number = number_of(&near);
         let (reader, writer) = near.into_split();
         let (other_reader, other_writer) = other.into_split();
@@ -258,7 +258,7 @@ fn halves_of_one_stream_are_reunited_and_strangers_given_back() {
 #[test]
 fn both_sorts_of_halves_lend_their_streams_descriptor() {
     in_every_runtime(|_| async {
-        let (mut near, _far) = pair();
+        let (mut near, _far) = with_peer().await;
         let number = number_of(&near);
         let (reader, writer) = near.split();
         assert_eq!((number_of(&reader), number_of(&writer)), (number, number));
@@ -274,7 +274,7 @@ fn both_sorts_of_halves_lend_their_streams_descriptor() {
 #[test]
 fn a_writing_half_that_goes_is_the_end_while_the_reading_half_lives() {
     in_every_runtime(|_| async {
-        let (near, mut far) = both();
+        let (near, mut far) = connection().await;
         let (mut reader, writer) = near.into_split();
         let mut bytes = [0; 4];
         {
@@ -292,7 +292,7 @@ fn a_writing_half_that_goes_is_the_end_while_the_reading_half_lives() {
 #[test]
 fn peek_does_not_consume() {
     in_every_runtime(|_| async {
-        let (mut near, mut far) = pair();
+        let (mut near, mut far) = with_peer().await;
         let (count, other) = (Count::new(), Count::new());
         let (mut a, mut b) = ([0; 8], [0; 8]);
         // Two wait for it at once, and a reader; a short peek keeps nobody from reading on.
@@ -301,7 +301,7 @@ fn peek_does_not_consume() {
             let mut second = Box::pin(near.peek(&mut b));
             assert!(poll_future(&mut first, &count).is_pending());
             assert!(poll_future(&mut second, &other).is_pending());
-            far.write_all(b"abc").unwrap();
+            far.send(b"abc").await;
             let (first, second) = future::zip(first, second).await;
             assert_eq!((first.unwrap(), second.unwrap()), (3, 3));
         }
@@ -315,7 +315,7 @@ fn peek_does_not_consume() {
         assert_eq!(a[0], b'c');
 
         // The end can be peeked at too, and stays.
-        drop(far);
+        far.end().await;
         assert_eq!(near.peek(&mut a).await.unwrap(), 0);
         assert_eq!(near.peek(&mut a).await.unwrap(), 0);
         assert_eq!(near.read(&mut a).await.unwrap(), 0);
@@ -326,7 +326,7 @@ fn peek_does_not_consume() {
 #[test]
 fn a_peek_that_is_given_up_leaves_no_waker() {
     in_every_runtime(|_| async {
-        let (near, _far) = pair();
+        let (near, _far) = with_peer().await;
         let count = Count::new();
         for _ in 0..10 {
             let mut byte = [0];
@@ -341,7 +341,7 @@ fn a_peek_that_is_given_up_leaves_no_waker() {
 #[test]
 fn shutdown_of_writing_gives_the_peer_the_end_and_twice_is_no_panic() {
     in_every_runtime(|_| async {
-        let (mut near, mut far) = both();
+        let (mut near, mut far) = connection().await;
         near.write_all(b"last").await.unwrap();
         near.shutdown(Shutdown::Write).unwrap();
         // What the second one says differs from system to system.
@@ -375,12 +375,12 @@ fn shutdown_of_writing_gives_the_peer_the_end_and_twice_is_no_panic() {
 #[test]
 fn shutdown_in_one_clone_wakes_those_that_wait_in_another() {
     in_every_runtime(|_| async {
-        let (mut near, _far) = both();
+        let (mut near, _far) = connection().await;
         let mut writer = near.clone();
         let (reads, writes) = (Count::new(), Count::new());
         let mut byte = [0];
         assert!(poll_read(&mut near, &reads, &mut byte).is_pending());
-        fill(&mut writer, &writes);
+        fill_up(&mut writer, &writes).await;
         some_turns().await;
         near.clone().shutdown(Shutdown::Both).unwrap();
         reads.until_woken().await;

@@ -3,7 +3,10 @@
 pub use polder::net::unix::{OwnedReadHalf, OwnedWriteHalf, UnixStream as Stream};
 pub use std::os::unix::net::UnixStream as StdStream;
 
-use super::{Count, Random, fill, poll_future, poll_read, poll_write, some_turns};
+pub use crate::peer::UnixPeer as Peer;
+use crate::support::is_in_world;
+
+use super::{Count, Random, fill, fill_up, poll_future, poll_read, poll_write, some_turns};
 
 #[expect(clippy::duplicate_mod, reason = "of another kind of stream")]
 #[path = "ends.rs"]
@@ -21,6 +24,21 @@ mod waiting;
 pub fn pair() -> (Stream, StdStream) {
     let (near, far) = StdStream::pair().unwrap();
     (near.try_into().unwrap(), far)
+}
+
+/// A connection with one end of ours and a [`Peer`], wherever the rule runs.
+async fn with_peer() -> (Stream, Peer) {
+    if !is_in_world() {
+        let (near, far) = pair();
+        return (near, Peer::Kernel(far));
+    }
+    let (near, far) = both();
+    (near, Peer::Simulated(far))
+}
+
+/// A connection with both ends ours, wherever the rule runs.
+async fn connection() -> (Stream, Stream) {
+    both()
 }
 
 fn both() -> (Stream, Stream) {

@@ -6,13 +6,16 @@ use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
-use polder::future::{poll_once, yield_now};
+use polder::future::poll_once;
 use polder::io::{AsyncReadExt, AsyncWriteExt};
 use polder::time::timeout;
 use polder::{Backend, Runtime};
 
-use super::{Count, StdStream, Stream, both, fill, pair, poll_read, poll_write, reset, some_turns};
-use crate::support::{LIMIT, in_every_runtime, on_every_backend, runtime, within};
+use super::{
+    Count, StdStream, Stream, both, connection, fill, fill_up, pair, poll_read, poll_write, reset,
+    some_turns, with_peer,
+};
+use crate::support::{LIMIT, a_turn, in_every_runtime, on_every_backend, runtime, within};
 
 /// Far more than any wake needs, and less than the rule's own deadline: so that what was lost is
 /// told by name.
@@ -32,26 +35,26 @@ fn drain(stream: &mut StdStream) -> usize {
 #[test]
 fn a_full_send_buffer_suspends_the_writer_and_draining_wakes_it() {
     in_every_runtime(|_| async {
-        let (mut near, mut far) = pair();
+        let (mut near, mut far) = with_peer().await;
         for _ in 0..3 {
             let count = Count::new();
-            let written = fill(&mut near, &count);
+            let written = fill_up(&mut near, &count).await;
             assert!(written > 0);
             some_turns().await;
             assert_eq!(count.woken(), 0, "there is no room yet");
             assert_eq!(count.kept(), 1);
             let mut drained = 0;
             while count.woken() == 0 {
-                drained += drain(&mut far);
-                yield_now().await;
+                drained += far.drain().await;
+                a_turn().await;
             }
             assert_eq!(count.kept(), 0);
             let Poll::Ready(Ok(more)) = poll_write(&mut near, &count, b"more") else {
                 panic!("there is room now");
             };
             while drained < written + more {
-                drained += drain(&mut far);
-                yield_now().await;
+                drained += far.drain().await;
+                a_turn().await;
             }
             assert_eq!(drained, written + more);
         }
@@ -61,9 +64,9 @@ fn a_full_send_buffer_suspends_the_writer_and_draining_wakes_it() {
 #[test]
 fn a_writer_that_is_dropped_in_the_middle_leaves_no_waker() {
     in_every_runtime(|_| async {
-        let (mut near, mut far) = pair();
+        let (mut near, mut far) = with_peer().await;
         let count = Count::new();
-        fill(&mut near, &count);
+        fill_up(&mut near, &count).await;
 
         // A clone, and a half, that wait and go.
         let mut clone = near.clone();
@@ -89,7 +92,7 @@ fn a_writer_that_is_dropped_in_the_middle_leaves_no_waker() {
         assert_eq!(counts.iter().map(|count| count.kept()).sum::<usize>(), 1);
         drop(near);
         assert_eq!(counts.iter().map(|count| count.kept()).sum::<usize>(), 0);
-        drain(&mut far);
+        far.drain().await;
         some_turns().await;
         assert!(counts.iter().all(|count| count.woken() == 0));
     });
@@ -98,7 +101,7 @@ fn a_writer_that_is_dropped_in_the_middle_leaves_no_waker() {
 #[test]
 fn a_reader_that_is_dropped_leaves_no_waker() {
     in_every_runtime(|_| async {
-        let (mut near, _far) = pair();
+        let (mut near, _far) = with_peer().await;
         let (first, second, third) = (Count::new(), Count::new(), Count::new());
         let mut clone = near.clone();
         let (mut half, writer) = near.clone().into_split();
@@ -119,7 +122,7 @@ fn a_reader_that_is_dropped_leaves_no_waker() {
 #[test]
 fn a_clone_and_its_original_that_both_wait_are_both_woken() {
     in_every_runtime(|_| async {
-        let (mut near, mut far) = pair();
+        let (mut near, mut far) = with_peer().await;
         let mut clone = near.clone();
         let (mut half, _writer) = near.clone().into_split();
         for _ in 0..3 {
@@ -127,7 +130,7 @@ fn a_clone_and_its_original_that_both_wait_are_both_woken() {
             assert!(poll_read(&mut near, &counts[0], &mut [0]).is_pending());
             assert!(poll_read(&mut clone, &counts[1], &mut [0]).is_pending());
             assert!(poll_read(&mut half, &counts[2], &mut [0]).is_pending());
-            far.write_all(b"3by").unwrap();
+            far.send(b"3by").await;
             for count in &counts {
                 count.until_woken().await;
                 assert_eq!(count.kept(), 0);
@@ -143,14 +146,14 @@ fn a_clone_and_its_original_that_both_wait_are_both_woken() {
 #[test]
 fn writers_in_two_clones_are_both_woken() {
     in_every_runtime(|_| async {
-        let (mut near, mut far) = pair();
+        let (mut near, mut far) = with_peer().await;
         let mut clone = near.clone();
         let (first, second) = (Count::new(), Count::new());
-        fill(&mut near, &first);
+        fill_up(&mut near, &first).await;
         assert!(poll_write(&mut clone, &second, b"x").is_pending());
         while first.woken() == 0 || second.woken() == 0 {
-            drain(&mut far);
-            yield_now().await;
+            far.drain().await;
+            a_turn().await;
         }
     });
 }
@@ -158,7 +161,7 @@ fn writers_in_two_clones_are_both_woken() {
 #[test]
 fn of_several_wakers_of_one_handle_the_last_is_woken() {
     in_every_runtime(|_| async {
-        let (mut near, mut far) = pair();
+        let (mut near, mut far) = with_peer().await;
         // With the place of its own, and in the list behind another waiter.
         for behind in [false, true] {
             let mut other = near.clone();
@@ -170,7 +173,7 @@ fn of_several_wakers_of_one_handle_the_last_is_woken() {
             for count in &counts {
                 assert!(poll_read(&mut near, count, &mut [0]).is_pending());
             }
-            far.write_all(b"x").unwrap();
+            far.send(b"x").await;
             counts[4].until_woken().await;
             for count in &counts[..4] {
                 assert_eq!((count.woken(), count.kept()), (0, 0));
@@ -186,7 +189,7 @@ fn a_handle_that_goes_does_not_take_another_ones_wake() {
     in_every_runtime(|_| async {
         // Which of three goes; all wait, in the same order.
         for goes in 0..3 {
-            let (near, mut far) = pair();
+            let (near, mut far) = with_peer().await;
             let mut handles = vec![near.clone(), near.clone(), near];
             let counts = [Count::new(), Count::new(), Count::new()];
             for (handle, count) in handles.iter_mut().zip(&counts) {
@@ -196,7 +199,7 @@ fn a_handle_that_goes_does_not_take_another_ones_wake() {
             // Those left may come again, with the same waker or another.
             let mut left: Vec<_> = (0..3).filter(|&i| i != goes).collect();
             assert!(poll_read(&mut handles[0], &counts[left[0]], &mut [0]).is_pending());
-            far.write_all(b"x").unwrap();
+            far.send(b"x").await;
             while let Some(index) = left.pop() {
                 counts[index].until_woken().await;
             }
@@ -210,23 +213,23 @@ fn a_handle_that_goes_does_not_take_another_ones_wake() {
 #[test]
 fn a_reader_and_a_writer_of_one_handle_are_woken_each_by_its_own() {
     in_every_runtime(|_| async {
-        let (mut near, mut far) = pair();
+        let (mut near, mut far) = with_peer().await;
         let (reads, writes) = (Count::new(), Count::new());
         assert!(poll_read(&mut near, &reads, &mut [0]).is_pending());
-        fill(&mut near, &writes);
+        fill_up(&mut near, &writes).await;
         some_turns().await;
-        far.write_all(b"x").unwrap();
+        far.send(b"x").await;
         reads.until_woken().await;
         near.read_exact(&mut [0]).await.unwrap();
         let reads = Count::new();
         assert!(poll_read(&mut near, &reads, &mut [0]).is_pending());
         while writes.woken() == 0 {
-            drain(&mut far);
-            yield_now().await;
+            far.drain().await;
+            a_turn().await;
         }
         // That was room to write. The reader still waits, and is still woken.
         near.write_all(b"y").await.unwrap();
-        far.write_all(b"x").unwrap();
+        far.send(b"x").await;
         reads.until_woken().await;
     });
 }
@@ -236,7 +239,7 @@ fn a_reader_and_a_writer_of_one_handle_are_woken_each_by_its_own() {
 #[test]
 fn a_reader_in_another_task_outlives_the_handle_that_it_was_cloned_from() {
     in_every_runtime(|_| async {
-        let (near, mut far) = both();
+        let (near, mut far) = connection().await;
         let mut clone = near.clone();
         let reader = polder::spawn(async move {
             let mut text = String::new();
@@ -532,8 +535,8 @@ fn a_runtime_that_ends_takes_nobody_elses_wait_along() {
 #[test]
 fn a_stream_that_is_always_ready_lets_others_run_and_loses_no_wake() {
     in_every_runtime(|_| async {
-        let (mut near, mut far) = pair();
-        far.write_all(&[b'x'; 1000]).unwrap();
+        let (mut near, mut far) = with_peer().await;
+        far.send(&[b'x'; 1000]).await;
         let count = Count::new();
         let mut read = 0;
         while read < 1000 {
@@ -542,7 +545,7 @@ fn a_stream_that_is_always_ready_lets_others_run_and_loses_no_wake() {
                 Poll::Pending => {
                     // Either there was nothing yet, or this poll's share is used up.
                     count.until_woken().await;
-                    yield_now().await;
+                    a_turn().await;
                 }
             }
         }

@@ -2,34 +2,33 @@
 
 use std::pin::pin;
 use std::task::Poll;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use polder::Timer;
 use polder::stream::StreamExt;
 use polder::time::{MissedTickBehavior, interval, interval_at, now};
 use polder::time::{sleep, timeout};
 
-use super::{Count, FAR, ms, poll_now, poll_with};
+use super::{Count, FAR, be_away, ms, poll_now, poll_with};
 use crate::support::in_every_runtime;
 
 #[test]
 fn under_burst_every_tick_comes_and_stays_on_the_grid() {
     in_every_runtime(|_| async {
         let period = ms(2);
-        let start = Instant::now();
+        let start = polder::time::now();
         let mut ticks = interval_at(start, period);
         assert_eq!(ticks.period(), period);
         for i in 0..20 {
             if i == 5 {
-                thread::sleep(period * 5); // The user comes late.
+                be_away(period * 5).await; // The user comes late.
             }
             let tick = ticks.tick().await;
-            assert!(Instant::now() >= tick, "tick {i} is early");
+            assert!(polder::time::now() >= tick, "tick {i} is early");
             assert_eq!(tick, start + period * i, "tick {i}");
         }
         // Missed ticks come at once, all of them.
-        thread::sleep(period * 3);
+        be_away(period * 3).await;
         for i in 20..23 {
             let tick = poll_now(&mut pin!(ticks.tick()));
             assert_eq!(tick, Poll::Ready(start + period * i), "tick {i}");
@@ -41,16 +40,16 @@ fn under_burst_every_tick_comes_and_stays_on_the_grid() {
 fn under_skip_missed_ticks_are_left_out_and_the_others_stay_on_the_grid() {
     in_every_runtime(|_| async {
         let period = ms(2);
-        let start = Instant::now();
+        let start = polder::time::now();
         let mut ticks = interval_at(start, period).missed_ticks(MissedTickBehavior::Skip);
         let mut taken = None;
         for i in 0..15 {
             if i % 4 == 3 {
-                thread::sleep(period * 3 + period / 3);
+                be_away(period * 3 + period / 3).await;
             }
-            let before = Instant::now();
+            let before = polder::time::now();
             let tick = ticks.tick().await;
-            assert!(Instant::now() >= tick, "tick {i} is early");
+            assert!(polder::time::now() >= tick, "tick {i} is early");
             let off = (tick - start).as_nanos() % period.as_nanos();
             assert_eq!(off, 0, "tick {i} is off the grid");
             if let Some(taken) = taken {
@@ -65,19 +64,19 @@ fn under_skip_missed_ticks_are_left_out_and_the_others_stay_on_the_grid() {
 fn under_delay_the_tick_after_a_missed_one_comes_a_period_after_it_was_taken() {
     in_every_runtime(|_| async {
         let period = ms(3);
-        let start = Instant::now();
+        let start = polder::time::now();
         let mut ticks = interval_at(start, period).missed_ticks(MissedTickBehavior::Delay);
         assert_eq!(ticks.tick().await, start);
         for _ in 0..4 {
             let next = ticks.tick().await;
-            thread::sleep(period * 3);
-            let late = Instant::now();
+            be_away(period * 3).await;
+            let late = polder::time::now();
             let tick = ticks.tick().await;
             assert!(tick <= late, "it was due while the user was away");
             assert!(tick > next);
             let after = ticks.tick().await;
             assert!(after >= late + period, "the one after it came too soon");
-            assert!(Instant::now() >= after, "it is early");
+            assert!(polder::time::now() >= after, "it is early");
         }
     });
 }
@@ -86,14 +85,17 @@ fn under_delay_the_tick_after_a_missed_one_comes_a_period_after_it_was_taken() {
 fn the_intervals_of_a_timer_stay_on_the_grid() {
     in_every_runtime(|_| async {
         let period = ms(1);
-        let start = Instant::now();
+        let start = polder::time::now();
         let mut timer = Timer::interval_at(start, period);
         for i in 0..20 {
             if i == 10 {
-                thread::sleep(period * 5);
+                be_away(period * 5).await;
             }
             assert_eq!(timer.next().await, Some(start + period * i));
-            assert!(Instant::now() >= start + period * i, "tick {i} is early");
+            assert!(
+                polder::time::now() >= start + period * i,
+                "tick {i} is early"
+            );
         }
         timer.set_interval(ms(2));
         let first = timer.next().await.expect("it never ends");
@@ -141,17 +143,17 @@ fn a_period_of_zero_does_not_hold_the_loop() {
 #[test]
 fn an_interval_that_is_reset_while_somebody_waits_ticks_a_period_later() {
     in_every_runtime(|_| async {
-        let mut ticks = interval_at(Instant::now() + FAR, ms(3));
+        let mut ticks = interval_at(polder::time::now() + FAR, ms(3));
         let count = Count::new();
         assert!(poll_with(&mut pin!(ticks.tick()), &count).is_pending());
-        let before = Instant::now();
+        let before = polder::time::now();
         ticks.reset();
         while count.get() == 0 {
             sleep(ms(1)).await;
         }
         let tick = ticks.tick().await;
         assert!(tick >= before + ms(3));
-        assert!(Instant::now() >= tick);
+        assert!(polder::time::now() >= tick);
         assert_eq!(ticks.next().await, Some(tick + ms(3)));
     });
 }

@@ -24,9 +24,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use polder::future::poll_once;
+use polder::time::now;
 use polder::{Backend, Handle, Runtime, Timer};
 
-use crate::support::{LIMIT, runtime};
+use crate::support::{LIMIT, is_in_world, runtime};
 
 const FAR: Duration = Duration::from_secs(3600);
 
@@ -36,9 +37,18 @@ fn ms(millis: u64) -> Duration {
 
 /// An instant that is well past.
 fn past() -> Instant {
-    Instant::now()
+    now()
         .checked_sub(ms(1_000))
         .expect("the machine runs for more than a second")
+}
+
+/// Returns after so long, in which no task of this thread ran.
+async fn be_away(duration: Duration) {
+    match is_in_world() {
+        // There the caller is the only one.
+        true => polder::time::sleep(duration).await,
+        false => thread::sleep(duration),
+    }
 }
 
 /// A waker that counts.
@@ -106,7 +116,7 @@ fn drive_until(runtime: &Runtime, what: &str, mut condition: impl FnMut() -> boo
 
 /// The last instant that can be represented.
 fn last_instant() -> Instant {
-    let mut last = Instant::now();
+    let mut last = now();
     for shift in (0..64).rev() {
         if let Some(later) = last.checked_add(Duration::from_secs(1 << shift)) {
             last = later;
