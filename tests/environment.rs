@@ -1,5 +1,5 @@
-//! `POLDER_DUMP`, `POLDER_STALL`, `POLDER_TRACE` and `POLDER_TOP`: each test asks a program, which is
-//! this one once more, from outside.
+//! `POLDER_DUMP`, `POLDER_STALL`, `POLDER_TRACE` and `POLDER_TOP`: each test asks a program, which
+//! is this one once more, from outside.
 #![cfg(unix)]
 
 use std::fs;

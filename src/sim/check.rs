@@ -107,9 +107,9 @@ pub(super) type Run<'a> = dyn Fn(u64, Setup) -> Report + Sync + 'a;
 ///
 /// Each fault that happens by chance (of [`Sim::chaos`], and a segment that is lost by
 /// [`Links::loss`](super::Links::loss)) has a number. Of a failure those are told that it needs:
-/// the seed runs again, without some, up to 200 times or half a minute. The report has the last events,
-/// what each host was doing, the paths of a page with a diagram and of a trace for Perfetto (in
-/// `target/sim`), and how to see the failure again.
+/// the seed runs again, without some, up to 200 times or half a minute. The report has the last
+/// events, what each host was doing, the paths of a page with a diagram and of a trace for Perfetto
+/// (in `target/sim`), and how to see the failure again.
 ///
 /// A panic hook is installed, once. It calls the one that was there, but for panics that are
 /// printed already, of runs that are repeated.
