@@ -11,7 +11,7 @@ use std::time::{Instant, SystemTime};
 
 use super::current::{Current, with_current};
 use super::{Meta, Name, Shared};
-use crate::reactor::{Ring, Traced, What, now};
+use crate::reactor::{Ring, What, now};
 use crate::sync::Mutex;
 
 /// The trace of a runtime, beside what its workers have of it.
@@ -72,7 +72,7 @@ impl TraceLog {
 
     /// A function given to `unblock` begins to run.
     #[cfg(feature = "blocking")]
-    pub(crate) fn call_begins(&self, call: Traced) {
+    pub(crate) fn call_begins(&self, call: crate::reactor::Traced) {
         self.push(What::CallBegins(call));
     }
 
