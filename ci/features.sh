@@ -1,7 +1,11 @@
 #!/usr/bin/env bash
-# Every combination of features compiles without a warning, and what differs in the smallest and the
-# largest build is tested: without any feature the loop, with all the suite with async-io's reactor and a
-# ring among the backends. Takes cargo-hack from crates.io where it is missing.
+# Every pair of features compiles without a warning, and what differs in the smallest and the largest build
+# is tested: without any feature the loop, with all the suite with async-io's reactor and a ring among the
+# backends. Takes cargo-hack from crates.io where it is missing.
+#
+#     ci/features.sh [--all]
+#
+# With --all every combination is compiled: more than three hundred, a quarter of an hour.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -31,4 +35,6 @@ tool cargo-hack 0.6.46
 # other feature changes: alone and, above, with all of them will do, and it does not double the combinations.
 export RUSTFLAGS="-D warnings" CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/features"
 cargo check --no-default-features --features tracing --lib
-cargo hack check --feature-powerset --exclude-features tracing --lib
+depth=(--depth 2)
+[ "${1:-}" != --all ] || depth=()
+cargo hack check --feature-powerset "${depth[@]}" --exclude-features tracing --lib
