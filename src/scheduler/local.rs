@@ -342,9 +342,10 @@ impl Local {
     /// Whether those that yielded stay behind what is ready: where the order of the queue does not
     /// say so.
     #[cfg(feature = "sim")]
+    #[cold]
     fn leaves_behind(&self) -> bool {
         let count = self.left_behind.get() + 1;
-        let leaves = self.chooses.get() && self.has_ready() && count < kernel::MOST_PASSED_OVER;
+        let leaves = self.has_ready() && count < kernel::MOST_PASSED_OVER;
         self.left_behind.set(if leaves { count } else { 0 });
         leaves
     }
@@ -408,7 +409,7 @@ impl Local {
 
     fn append_yielded(&self) {
         #[cfg(feature = "sim")]
-        if self.leaves_behind() {
+        if self.chooses.get() && self.leaves_behind() {
             return;
         }
         let mut yielded = self.yielded.borrow_mut();
