@@ -296,30 +296,30 @@ fn wait(listener: &UnixListener, clients: &mut Vec<Client>, left: Option<Duratio
     !told[0].is_empty()
 }
 
-/// Takes whoever has come. They are told the latest line at once, unless it is time for the next.
+/// Takes the next one who has come, who is told the latest line at once, unless it is time for the
+/// next. (One at a time: those who have gone meanwhile are noticed before another one is refused.)
 fn accept(
     listener: &UnixListener,
     clients: &mut Vec<Client>,
     latest: Option<&Arc<str>>,
     patience: Duration,
 ) {
-    loop {
-        match local::accept(listener) {
-            Ok(stream) if clients.len() == MAX_CLIENTS => {
-                let _ = sys::send(&stream, TOO_MANY.as_bytes());
-            }
-            Ok(stream) => {
-                let mut client = Client { stream, rest: None };
-                if latest.is_none_or(|line| client.tell(line, patience)) {
-                    clients.push(client);
-                }
-            }
-            Err(error) => match error.kind() {
-                io::ErrorKind::WouldBlock => return,
-                io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => {}
-                _ => return thread::sleep(REST),
-            },
+    match local::accept(listener) {
+        Ok(stream) if clients.len() == MAX_CLIENTS => {
+            let _ = sys::send(&stream, TOO_MANY.as_bytes());
         }
+        Ok(stream) => {
+            let mut client = Client { stream, rest: None };
+            if latest.is_none_or(|line| client.tell(line, patience)) {
+                clients.push(client);
+            }
+        }
+        Err(error) => match error.kind() {
+            io::ErrorKind::WouldBlock
+            | io::ErrorKind::Interrupted
+            | io::ErrorKind::ConnectionAborted => {}
+            _ => thread::sleep(REST),
+        },
     }
 }
 

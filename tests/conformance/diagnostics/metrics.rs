@@ -154,7 +154,7 @@ fn the_processor_time_of_a_worker_grows_while_it_computes_and_not_while_it_sleep
 }
 
 /// What this thread has used, as the system tells it to itself.
-#[cfg(unix)]
+#[cfg(any(target_os = "linux", target_os = "android"))]
 fn cpu_time() -> Duration {
     use rustix::time::{ClockId, clock_gettime};
 
@@ -162,7 +162,7 @@ fn cpu_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-#[cfg(not(unix))]
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
 fn cpu_time() -> Duration {
     Duration::ZERO
 }
