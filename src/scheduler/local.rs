@@ -81,12 +81,17 @@ pub(crate) struct Local {
     chooses: Cell<bool>,
     #[cfg(feature = "sim")]
     left_behind: Cell<u32>,
+    /// See [`takes_first`](Self::takes_first).
+    #[cfg(feature = "sim")]
+    takes_first: Cell<bool>,
 }
 
 impl Local {
     pub(crate) fn new(shared: Arc<Shared>, index: usize) -> Local {
         Local {
             is_pool_worker: index != shared.main_index(),
+            #[cfg(feature = "sim")]
+            takes_first: Cell::new(index == shared.main_index()),
             remote: shared.remote(index).clone(),
             counters: shared.remote(index).reactor.counters().clone(),
             sample_mask: match shared.trace() {
@@ -319,13 +324,30 @@ impl Local {
         if self.chooses.get() {
             return self.pop_chosen();
         }
+        self.pop_first()
+    }
+
+    /// [`pop`](Self::pop) where the order is that of the queue.
+    #[inline]
+    pub(super) fn pop_first(&self) -> Option<Runnable> {
         self.ready.borrow_mut().pop_front()
+    }
+
+    /// Whether the next task is the first of the only queue: that of no pool worker, and of none
+    /// for which a world chooses. One flag for both, since each run of a task asks.
+    #[inline]
+    pub(super) fn takes_first(&self) -> bool {
+        #[cfg(feature = "sim")]
+        return self.takes_first.get();
+        #[cfg(not(feature = "sim"))]
+        !self.is_pool_worker
     }
 
     /// From now on the world chooses the next task.
     #[cfg(feature = "sim")]
     pub(super) fn let_choose(&self) {
         self.chooses.set(true);
+        self.takes_first.set(false);
     }
 
     #[cfg(feature = "sim")]
@@ -400,13 +422,14 @@ impl Local {
     }
 
     /// The reactor was polled: tasks that yielded are ready again.
-    #[inline]
+    #[inline(always)]
     pub(super) fn release_yielded(&self) {
         if !self.yielded.borrow().is_empty() {
             self.append_yielded();
         }
     }
 
+    #[inline(never)]
     fn append_yielded(&self) {
         #[cfg(feature = "sim")]
         if self.chooses.get() && self.leaves_behind() {

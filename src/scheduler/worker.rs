@@ -855,16 +855,20 @@ impl Worker {
 
     #[inline]
     fn next(&self) -> Option<Runnable> {
-        match self.local.is_pool_worker() {
-            true => self.next_of_pool(),
-            false => self.local.pop(),
+        match self.local.takes_first() {
+            true => self.local.pop_first(),
+            false => self.next_of_pool(),
         }
     }
 
-    /// [`next`](Self::next), for a pool worker.
+    /// [`next`](Self::next), for a pool worker, and where a world chooses.
     #[inline(never)]
     fn next_of_pool(&self) -> Option<Runnable> {
         let local = &*self.local;
+        #[cfg(feature = "sim")]
+        if !local.is_pool_worker() {
+            return local.pop();
+        }
         let count = self.runs.get();
         self.runs.set(count.wrapping_add(1));
         let next = match count % INJECT_INTERVAL == INJECT_INTERVAL - 1 {
