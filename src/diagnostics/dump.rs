@@ -284,9 +284,12 @@ impl Dump {
         let mut keys = Vec::new();
         let mut groups: Vec<Group<'_>> = Vec::new();
         for task in &self.tasks {
-            let waits: Vec<String> = task.waits_for.iter().map(Wait::summary).collect();
+            let mut waits = String::new();
+            for wait in &task.waits_for {
+                waits += if waits.is_empty() { "" } else { " and " };
+                waits += &wait.summary();
+            }
             let place = (task.spawned_at.file(), task.spawned_at.line());
-            let waits = waits.join(" and ");
             let key = (task.id.is_some(), place, task.state, waits.clone());
             match keys.binary_search(&key) {
                 Ok(group) => groups[group].tasks.push(task),
@@ -612,7 +615,7 @@ impl Wait {
                 let mut text = self.summary();
                 for (arrow, address) in [("", local), ("<-> ", peer)] {
                     if let Some(address) = address {
-                        let _ = write!(text, " {arrow}{}", address.escape_debug());
+                        let _ = write!(text, " {arrow}{}", Printable(address));
                     }
                 }
                 let _ = write!(text, " (descriptor {descriptor})");
@@ -705,13 +708,24 @@ pub(super) fn write_json_text(out: &mut String, text: &str) -> fmt::Result {
     Ok(())
 }
 
+/// Text in which what is not printable is escaped, character by character: `str::escape_debug` is
+/// 2 KB of code more.
+pub(super) struct Printable<'a>(pub(super) &'a str);
+
+impl fmt::Display for Printable<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut characters = self.0.chars().flat_map(char::escape_debug);
+        characters.try_for_each(|character| f.write_char(character))
+    }
+}
+
 /// A duration to the unit that matters.
 pub(super) struct Brief(pub(super) Duration);
 
 impl fmt::Display for Brief {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.as_secs() {
-            0 => write!(f, "{} ms", self.0.as_millis()),
+            0 => write!(f, "{} ms", self.0.subsec_millis()),
             1..120 => write!(f, "{:.1} s", Seconds(self.0)),
             seconds @ 120..7_200 => write!(f, "{} min", seconds / 60),
             seconds => write!(f, "{} h", seconds / 3_600),
@@ -826,7 +840,7 @@ impl TaskDump {
             return "block_on".into();
         };
         match &self.name {
-            Some(name) => format!("task {id} \"{}\"", name.escape_debug()),
+            Some(name) => format!("task {id} \"{}\"", Printable(name)),
             None => format!("task {id}"),
         }
     }

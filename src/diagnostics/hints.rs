@@ -12,7 +12,7 @@ use std::fmt::{self, Write};
 use std::time::{Duration, Instant};
 
 use super::dump::{
-    Brief, Count, Dump, TaskDump, TaskRef, TaskState, Wait, WorkerState, write_json_text,
+    Brief, Count, Dump, Printable, TaskDump, TaskRef, TaskState, Wait, WorkerState, write_json_text,
 };
 #[cfg(any(feature = "net", feature = "blocking"))]
 use crate::pool::Load;
@@ -397,7 +397,7 @@ impl fmt::Display for Hint {
             } => {
                 write!(f, "descriptor {descriptor}")?;
                 if let Some(peer) = peer {
-                    write!(f, " (peer {})", peer.escape_debug())?;
+                    write!(f, " (peer {})", Printable(peer))?;
                 }
                 write!(
                     f,

@@ -385,7 +385,7 @@ impl fmt::Display for Micros {
         write!(
             f,
             "{}.{:03}",
-            self.0.as_micros(),
+            self.0.as_micros() as u64,
             self.0.subsec_nanos() % 1_000
         )
     }
