@@ -96,8 +96,8 @@ impl Waiter {
     }
 }
 
-/// Those who wait for one direction. (The maps keep their memory when they are empty: one reader and
-/// one writer who wait by turns allocate nothing.)
+/// Those who wait for one direction. (The maps keep their memory when they are empty: one reader
+/// and one writer who wait by turns allocate nothing.)
 #[derive(Debug, Default)]
 struct Queue {
     /// Futures by their ids, and handles behind them, by arrival.

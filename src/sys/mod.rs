@@ -16,7 +16,7 @@ mod windows;
 #[cfg(windows)]
 pub(crate) use windows::*;
 
-/// Starts a thread. What it runs is boxed, so that starting one is compiled once: it is 3 KB of code.
+/// Starts a thread. What it runs is boxed, so that starting one is compiled once: that is 3 KB.
 pub(crate) fn start_thread(
     name: &str,
     run: Box<dyn FnOnce() + Send>,

@@ -114,8 +114,8 @@ impl<W: Wire> Notifier<W> {
         self.end_round()
     }
 
-    /// As [`consume`](Self::consume), where the descriptor is watched for edges. (Apart, so that the
-    /// loop over events stays short, which is where it is called.)
+    /// As [`consume`](Self::consume), where the descriptor is watched for edges. (Apart, so that
+    /// the loop over events stays short, which is where it is called.)
     #[inline(never)]
     #[cfg_attr(
         not(any(target_os = "linux", target_os = "android")),
