@@ -39,6 +39,7 @@ mod hints;
 #[cfg(all(unix, feature = "environment"))]
 mod line;
 mod metrics;
+mod seconds;
 mod sockets;
 #[cfg(all(unix, feature = "environment"))]
 mod top;

@@ -25,6 +25,7 @@ use crate::reactor::Beat;
 use crate::scheduler::Shared;
 use crate::spans;
 use crate::sync::{Mutex, contain};
+use crate::sys::start_thread;
 
 /// The shortest threshold: below, a poll that was merely interrupted by the system would count.
 const MIN_STALL: Duration = Duration::from_micros(100);
@@ -195,8 +196,7 @@ pub(super) fn watch(shared: &Arc<Shared>, threshold: Duration, tell: Tell) -> io
     // Whoever is the first starts the thread. It gives that up under the same lock, after it has
     // seen that there is nothing new: so nobody is left to a thread that ends.
     if !watchdog.runs {
-        let thread = thread::Builder::new().name("polder-watchdog".into());
-        if let Err(error) = thread.spawn(run) {
+        if let Err(error) = start_thread("polder-watchdog", Box::new(run)) {
             let watched = watchdog.new.pop();
             drop(watchdog);
             drop(watched); // Foreign code, and so not under the lock.

@@ -20,6 +20,7 @@ mod readiness;
 mod registration;
 mod registry;
 mod ring;
+mod sorted;
 mod source;
 mod table;
 mod timer;

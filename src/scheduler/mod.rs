@@ -40,6 +40,7 @@ mod local;
 mod monitor;
 mod mutex_queue;
 mod owned;
+mod pairs;
 mod request;
 mod resolver;
 mod run_queue;
@@ -68,6 +69,7 @@ pub use identity::{Id, Name};
 pub(crate) use leaf::{Leaf, Waits, waits_for};
 pub(crate) use local::Local;
 pub(crate) use owned::{OwnedKey, bind, task_ended};
+pub(crate) use pairs::Pairs;
 pub(crate) use resolver::{BoxedLookup, Resolver};
 pub(crate) use shared::{Remote, Shared};
 pub(crate) use snapshot::{
