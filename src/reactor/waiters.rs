@@ -25,6 +25,10 @@
 //! other waker; so does a reactor
 //! that closes, since a task's waker keeps its runtime's memory. All are dropped outside the lock.
 //! (An idle source that outlives its last task keeps the memory of that.)
+//!
+//! The waker that a task with a span is polled with (feature `tracing`) is kept in the same way, so
+//! that a dump knows whose it is. But a wake of it runs a subscriber's code: so it is cloned, which
+//! is but to count, and the clone is woken outside the lock.
 
 use std::task::Waker;
 
@@ -75,8 +79,18 @@ struct Waiter {
     id: WaiterId,
     direction: Direction,
     is_waiting: bool,
-    /// The waker is a task's own, and is kept when it is woken: see the head.
-    is_own: bool,
+    own: Own,
+}
+
+/// Whether a waker is a task's own, which is kept when it is woken: see the head.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Own {
+    No,
+    /// It is woken under the lock.
+    Yes,
+    /// It is the one of the task's span, around its own, and is woken outside the lock.
+    #[cfg(feature = "tracing")]
+    Wrapped,
 }
 
 impl Waiter {
@@ -86,7 +100,7 @@ impl Waiter {
             id,
             direction,
             is_waiting: true,
-            is_own: false,
+            own: Own::No,
         }
     }
 
@@ -181,9 +195,9 @@ impl Waiters {
     /// of a task of the worker whose thread has registered it: such a one is kept when it is woken.
     /// Unless this is said of it, a waker is not.
     #[inline]
-    pub(super) fn mark_own(&mut self, is_own: bool) {
+    pub(super) fn mark_own(&mut self, own: Own) {
         if let Some(only) = &mut self.only {
-            only.is_own = is_own;
+            only.own = own;
         }
     }
 
@@ -198,7 +212,7 @@ impl Waiters {
         match &mut self.only {
             Some(only) if only.is(direction, id) => {
                 spare.renew(&mut only.waker, waker)?;
-                (only.is_waiting, only.is_own) = (true, false);
+                (only.is_waiting, only.own) = (true, Own::No);
                 Ok(())
             }
             None if self.several.is_none() => {
@@ -258,14 +272,18 @@ impl Waiters {
         }
     }
 
-    /// [`take`](Self::take), but one that is kept is woken here, and stays.
+    /// [`take`](Self::take), but one that is kept is woken here, or cloned, and stays.
     #[inline]
     pub(super) fn take_or_wake(&mut self, direction: Direction, wakers: &mut Vec<Waker>) {
         match &mut self.only {
-            Some(only) if only.is_own => {
+            Some(only) if only.own != Own::No => {
                 if only.is_waiting && only.direction == direction {
                     only.is_waiting = false;
-                    only.waker.wake_by_ref();
+                    match only.own {
+                        #[cfg(feature = "tracing")]
+                        Own::Wrapped => wakers.push(only.waker.clone()),
+                        _ => only.waker.wake_by_ref(),
+                    }
                 }
             }
             _ => self.take(direction, wakers),

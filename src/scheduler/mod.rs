@@ -59,9 +59,11 @@ use crate::reactor::{now, tick};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 pub(crate) use busy::BusyPollConfig;
+#[cfg(feature = "tracing")]
+pub(crate) use current::set_wrapper;
 use current::{Current, with_current};
 pub(crate) use current::{
-    current_local, driver, driver_to_wait_for, is_own, set_running, snapshot_here, with_local,
+    current_local, driver, driver_to_wait_for, own, set_running, snapshot_here, with_local,
     with_running,
 };
 pub(crate) use identity::Label;
