@@ -16,6 +16,9 @@ mod windows;
 #[cfg(windows)]
 pub(crate) use windows::*;
 
+#[cfg(all(feature = "backtrace", not(loom)))]
+pub(crate) mod stack;
+
 /// Starts a thread. What it runs is boxed, so that starting one is compiled once: that is 3 KB.
 pub(crate) fn start_thread(
     name: &str,
