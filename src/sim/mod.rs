@@ -103,7 +103,7 @@ pub use chaos::Chaos;
 pub use check::{Report, check, run};
 pub use history::{History, Invocation, Operation};
 pub use host::{Exit, Finished, Host, Pause, Process};
-pub use kernel::link::Latency;
+pub use kernel::latency::Latency;
 pub use linear::{Model, Verdict};
 pub use links::{Cut, Hold, Links};
 pub use machine::{Clock, Faults};

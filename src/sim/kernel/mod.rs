@@ -16,6 +16,7 @@ pub(crate) mod choice;
 pub(crate) mod clock;
 pub(crate) mod faults;
 pub(crate) mod host_faults;
+pub(crate) mod latency;
 pub(crate) mod link;
 pub(crate) mod names;
 #[cfg(feature = "signal")]
@@ -1047,6 +1048,17 @@ impl Kernel {
         self.links.loss = loss;
     }
 
+    /// Each link has a latency of its own that the chaos of this number draws; its setting, if
+    /// there is none.
+    pub(crate) fn set_latencies_by_chaos(&mut self, chaos: Option<u32>) {
+        self.links.chaos = chaos;
+    }
+
+    /// Ends the latencies that the chaos of this number draws.
+    pub(crate) fn end_latencies_by_chaos(&mut self, chaos: u32) {
+        self.links.chaos = self.links.chaos.filter(|it| *it != chaos);
+    }
+
     /// From here on chance does no harm, and each segment takes the mean of its link's latency.
     pub(crate) fn be_calm(&mut self) {
         self.faults.turn_off();
@@ -1161,6 +1173,11 @@ impl Kernel {
                 self.arm_process(process);
             }
         }
+    }
+
+    /// How much faster a host's clock is than the world, in millionths.
+    pub(crate) fn drift(&self, host: usize) -> i32 {
+        self.hosts[host].clock.drift()
     }
 
     /// Ends what comes by chance on hosts and in names, and the drift of clocks.
