@@ -24,6 +24,7 @@ use super::host::Host;
 use super::kernel::Kernel;
 use super::kernel::choice::{Probability, Stream};
 use super::kernel::faults::{Fault, Id, Kind};
+use super::kernel::order::Order;
 use super::kernel::trace::{Seconds, What};
 use super::world::{Ending, State, kernel as with_kernel};
 
@@ -204,6 +205,36 @@ impl Chaos {
         self.add(Kind::Clock, Vec::new())
     }
 
+    /// An [`Order`] of processes and tasks: for every second seed first come, first served, or by
+    /// priorities that change once, twice or three times; otherwise what the test has set. No
+    /// harm, and so no fault.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// polder::sim::check(0..30, |sim| async move {
+    ///     sim.chaos(Duration::from_secs(30)).orders();
+    ///     sim.quiesce();
+    /// });
+    /// ```
+    pub fn orders(self) -> Chaos {
+        let mut plan = self.state.chaos.borrow_mut();
+        let mut stream = Stream::new(plan.seed, "orders", self.call, 0);
+        let is_on = plan.draw_is_on(&mut stream);
+        let drawn = Order::of_chaos(&mut stream);
+        let own = with_kernel(|kernel| kernel.order());
+        let words = if is_on { drawn } else { own }.describe();
+        let _ = writeln!(plan.drawn, "    orders: {words}");
+        if is_on {
+            with_kernel(|kernel| kernel.set_order(drawn));
+            // Of two that are on at a time the first one knows what the test has set.
+            plan.order_before.get_or_insert(own);
+            plan.schedule(self.until, Action::EndOrder);
+        }
+        drop(plan);
+        self
+    }
+
     fn add(self, kind: Kind, hosts: Vec<usize>) -> Chaos {
         let mut plan = self.state.chaos.borrow_mut();
         let mut stream = Stream::new(plan.seed, kind.name(), self.call, 0);
@@ -291,6 +322,7 @@ enum Action {
     Begin(usize),
     EndLoss,
     EndLatencies(u32),
+    EndOrder,
     /// A host's clock runs evenly again, unless it has another drift than this by now.
     EndDrift(usize, i32),
     Heal(Vec<(usize, usize)>),
@@ -320,6 +352,8 @@ pub(super) struct Plan {
     next_action: u64,
     crashes: Vec<Crash>,
     crashed: u64,
+    /// What the order was before it was drawn.
+    order_before: Option<Order>,
     /// What was drawn, in words.
     pub(super) drawn: String,
 }
@@ -334,6 +368,7 @@ impl Plan {
             next_action: 0,
             crashes: Vec::new(),
             crashed: 0,
+            order_before: None,
             drawn: String::new(),
         }
     }
@@ -347,6 +382,12 @@ impl Plan {
         self.next_action += 1;
         self.actions.insert(number, action);
         with_kernel(|kernel| kernel.schedule_chaos(at, number));
+    }
+
+    fn end_order(&mut self) {
+        if let Some(order) = self.order_before.take() {
+            with_kernel(|kernel| kernel.set_order(order));
+        }
     }
 
     /// The next fault of a kind, unless it would come too late.
@@ -373,6 +414,7 @@ impl State {
                 Some(Action::EndLatencies(call)) => {
                     with_kernel(|kernel| kernel.end_latencies_by_chaos(call));
                 }
+                Some(Action::EndOrder) => self.chaos.borrow_mut().end_order(),
                 Some(Action::EndDrift(host, drift)) => with_kernel(|kernel| {
                     if kernel.drift(host) == drift {
                         kernel.set_clock(host, 0, Some(0));
@@ -581,6 +623,7 @@ impl State {
         plan.actions.clear();
         plan.kinds.clear();
         plan.crashes.clear();
+        plan.end_order();
         let first = plan.next_action;
         with_kernel(|kernel| {
             kernel.call_off_chaos(first);

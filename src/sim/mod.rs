@@ -54,8 +54,8 @@
 //! * **Time**: [`time::now`](crate::time::now), timers, timeouts. `std::time::Instant::now` is the
 //!   system's as ever.
 //! * **Tasks**: each process has a runtime of one worker. Which host runs next, and which of its
-//!   ready tasks, is a choice; what has been ready longest is passed over 64 times in a row at
-//!   most. [`unblock`](crate::unblock) runs its function in line, after a delay.
+//!   ready tasks, is a choice: any, by turns, or by priorities ([`Order`]).
+//!   [`unblock`](crate::unblock) runs its function in line, after a delay.
 //! * **TCP** between hosts and within one: handshake and backlog, buffers and windows, half-close,
 //!   resets, retransmission and its end. Segments take the [latency](Latency) of their link, and
 //!   may be lost, which delays the connection.
@@ -106,6 +106,7 @@ pub use host::{Exit, Finished, Host, Pause, Process};
 pub use kernel::latency::Latency;
 pub use linear::{Model, Verdict};
 pub use links::{Cut, Hold, Links};
+pub use kernel::order::Order;
 pub use machine::{Clock, Faults};
 pub use names::Names;
 
@@ -253,6 +254,31 @@ impl Sim {
     /// The run fails when `condition` is false, after whichever step. It reads what the test and
     /// its hosts share, and changes nothing.
     ///
+    /// Sets in which order processes and tasks run from now on, of those that are ready. By default
+    /// that is [`Order::Random`]; [`Chaos::orders`] draws one.
+    ///
+    /// ```
+    /// use polder::sim::Order;
+    /// use std::cell::RefCell;
+    /// use std::rc::Rc;
+    ///
+    /// polder::sim::check(0..10, |sim| async move {
+    ///     sim.order(Order::Fifo);
+    ///     let list = Rc::new(RefCell::new(Vec::new()));
+    ///     let tasks = [1, 2, 3].map(|n| {
+    ///         let list = list.clone();
+    ///         polder::spawn_local(async move { list.borrow_mut().push(n) })
+    ///     });
+    ///     for task in tasks {
+    ///         task.await;
+    ///     }
+    ///     assert_eq!(*list.borrow(), [1, 2, 3]);
+    /// });
+    /// ```
+    pub fn order(&self, order: Order) {
+        with_kernel(|kernel| kernel.set_order(order));
+    }
+
     /// ```
     /// use std::cell::Cell;
     /// use std::rc::Rc;

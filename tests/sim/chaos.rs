@@ -154,6 +154,7 @@ fn quiet_ends_all_chaos() {
             .loss()
             .latencies()
             .clocks()
+            .orders()
             .crashes(&[&servers[0], &servers[1]]);
         sleep(ms(sim.choose(60_000))).await;
         sim.quiesce();
@@ -182,6 +183,7 @@ fn every_fault_ends_with_its_chaos() {
             .loss()
             .latencies()
             .clocks()
+            .orders()
             .crashes(&[&server]);
         sleep(secs(31)).await;
         assert!(server.is_up());
@@ -360,4 +362,45 @@ fn clocks_jump_and_drift_and_run_evenly_in_the_end() {
         assert_eq!(lapse.finished().within(secs(60)).await, secs(10));
         assert_eq!(now() - start, secs(10));
     });
+}
+
+#[test]
+fn an_order_is_drawn_for_half_of_the_seeds_and_ends_with_its_chaos() {
+    let turns = |sim: Sim| async move {
+        let list = Rc::new(RefCell::new(Vec::new()));
+        let tasks: Vec<_> = (0..20)
+            .map(|n| {
+                let list = list.clone();
+                polder::spawn_local(async move { list.borrow_mut().push(n) })
+            })
+            .collect();
+        for task in tasks {
+            task.await;
+        }
+        sim.sleep(ms(1)).await;
+        list.take()
+    };
+    let mut all = BTreeSet::new();
+    for seed in 10..60 {
+        let report = sim::run(seed, move |sim| async move {
+            sim.chaos(secs(1)).orders();
+            let list = turns(sim.clone()).await;
+            sim.sleep(secs(2)).await;
+            let later = turns(sim.clone()).await;
+            sim.chaos(secs(1)).orders();
+            sim.quiesce();
+            let in_order: Vec<i32> = (0..20).collect();
+            // Any order again: of so many, the first one is unlikely.
+            assert!(later != in_order && turns(sim).await != in_order);
+            assert_eq!(list, in_order, "another order");
+            fail_on_purpose();
+        });
+        let report = report.failure.unwrap();
+        let line = report.lines().find(|it| it.starts_with("    orders: "));
+        let line = line.expect("it was drawn").to_owned();
+        let is_fifo = line.contains("first come");
+        assert_eq!(is_fifo, !report.contains("another order"), "{report}");
+        all.insert(line);
+    }
+    assert_eq!(all.len(), 5, "{all:?}");
 }

@@ -20,6 +20,7 @@ pub(crate) mod latency;
 pub(crate) mod link;
 pub(crate) mod names;
 #[cfg(feature = "signal")]
+pub(crate) mod order;
 pub(crate) mod signals;
 mod sockets;
 mod tcp;
@@ -40,10 +41,11 @@ use std::time::{Duration, Instant};
 
 use crate::sys::{AsDescriptor, BorrowedDescriptor, OwnedDescriptor};
 use address::Address;
-use choice::Stream;
 use faults::{Faults, Kept};
 use link::Links;
 use sockets::Other;
+pub(crate) use order::MOST_PASSED_OVER;
+use order::{Order, Queue};
 pub(crate) use tcp::{CLOSED, ERROR, READABLE, WRITABLE};
 use tcp::{Segment, State, Tcp};
 use trace::{Comparison, Trace, What};
@@ -71,10 +73,6 @@ fn gone() -> io::Error {
 
 /// The ports that are given to those who ask for none: Linux's `ip_local_port_range`.
 const PORTS: std::ops::RangeInclusive<u16> = 32_768..=60_999;
-
-/// So often what has been ready longest may be passed over in a row: a real runtime promises turns,
-/// and programs may rely on that.
-pub(crate) const MOST_PASSED_OVER: u32 = 64;
 
 /// A host that does not exist: segments to it are lost. The same number on every platform, as it is
 /// part of fingerprints.
@@ -130,7 +128,6 @@ pub(crate) struct Kernel {
     processes: Vec<ProcessState>,
     /// The processes that have something to do, in the order in which they came to it.
     ready: Vec<usize>,
-    passed_over: u32,
     current: Option<usize>,
     /// Those of TCP, by number.
     sockets: Vec<Option<Box<Tcp>>>,
@@ -150,7 +147,9 @@ pub(crate) struct Kernel {
     /// Chaos of a lower number has been called off.
     first_chaos: u64,
     dns: names::Names,
-    schedule: Stream,
+    /// Which process is next; and the order of that, and of tasks.
+    schedule: Queue,
+    order: Order,
     pub(crate) trace: Trace,
     has_diverged: bool,
     failure: Option<Failure>,
@@ -207,8 +206,7 @@ struct ProcessState {
     deadline: Option<u64>,
     deadline_event: Option<u64>,
     /// Which of its ready tasks is next.
-    schedule: Stream,
-    passed_over: u32,
+    schedule: Queue,
     #[cfg(feature = "signal")]
     signals: signals::Counts,
     /// Calls that are due and wait for the end of a pause.
@@ -323,7 +321,6 @@ pub(crate) fn begin(seed: u64, setup: Setup) -> World {
         names: BTreeMap::new(),
         processes: Vec::new(),
         ready: Vec::new(),
-        passed_over: 0,
         current: None,
         // None has the number zero.
         sockets: vec![None],
@@ -339,7 +336,8 @@ pub(crate) fn begin(seed: u64, setup: Setup) -> World {
         due: VecDeque::new(),
         first_chaos: 0,
         dns: names::Names::new(),
-        schedule: Stream::new(seed, "process", 0, 0),
+        schedule: Queue::new(seed, "process", 0, Order::Random),
+        order: Order::Random,
         trace: Trace::new(setup.comparison, setup.records),
         has_diverged: false,
         failure: None,
@@ -600,19 +598,12 @@ impl SimSocketId {
     }
 }
 
-/// Which of `ready` tasks is the next to run, of the process whose code runs.
-pub(crate) fn choose_task(ready: usize) -> usize {
+/// Which of so many tasks is the next to run, of the process whose code runs. `ready` says who they
+/// are, by their ids.
+pub(crate) fn choose_task(count: usize, ready: impl Iterator<Item = u64> + Clone) -> usize {
     let chosen = with(|kernel| {
         let process = &mut kernel.processes[kernel.current?];
-        let chosen = match process.passed_over < MOST_PASSED_OVER {
-            true => process.schedule.below(ready as u64) as usize,
-            false => 0,
-        };
-        process.passed_over = match chosen {
-            0 => 0,
-            _ => process.passed_over + 1,
-        };
-        Some(chosen)
+        Some(process.schedule.choose(count, ready))
     });
     chosen.flatten().unwrap_or(0)
 }
@@ -797,8 +788,7 @@ impl Kernel {
             timer: None,
             deadline: None,
             deadline_event: None,
-            schedule: Stream::new(self.seed, "tasks", process, 0),
-            passed_over: 0,
+            schedule: Queue::new(self.seed, "tasks", process, self.order),
             #[cfg(feature = "signal")]
             signals: signals::Counts::new(),
             #[cfg(feature = "blocking")]
@@ -958,19 +948,13 @@ impl Kernel {
     pub(crate) fn next_process(&mut self) -> Option<usize> {
         let (hosts, processes) = (&self.hosts, &self.processes);
         let may_run = |it: &&usize| hosts[processes[**it].host].pauses == 0;
-        let count = self.ready.iter().filter(may_run).count();
+        let ready = self.ready.iter().filter(may_run);
+        let count = ready.clone().count();
         if count == 0 {
             return None;
         }
-        let chosen = match self.passed_over < MOST_PASSED_OVER {
-            true => self.schedule.below(count as u64) as usize,
-            false => 0,
-        };
-        let process = *self.ready.iter().filter(may_run).nth(chosen)?;
-        self.passed_over = match chosen {
-            0 => 0,
-            _ => self.passed_over + 1,
-        };
+        let chosen = (self.schedule).choose(count, ready.clone().map(|it| *it as u64));
+        let process = *ready.clone().nth(chosen)?;
         self.ready.retain(|it| *it != process);
         self.processes[process].is_ready = false;
         Some(process)
@@ -1074,6 +1058,18 @@ impl Kernel {
         let second = self.now / 1_000_000_000;
         let state = &mut self.hosts[host];
         if state.connects.0 != second {
+    /// Sets the order of processes and tasks, from now on.
+    pub(crate) fn set_order(&mut self, order: Order) {
+        self.order = order;
+        self.schedule.set(order);
+        let processes = self.processes.iter_mut();
+        processes.for_each(|it| it.schedule.set(order));
+    }
+
+    pub(crate) fn order(&self) -> Order {
+        self.order
+    }
+
             state.connects = (second, 0);
         }
         state.connects.1 += 1;
