@@ -170,10 +170,10 @@ impl Chaos {
         self
     }
 
-    /// Latencies: every link, each direction for itself, has one that the seed draws: fixed, uniform,
-    /// [exponential](super::Latency::exponential) or with a [heavy
-    /// tail](super::Latency::heavy_tail), from 50 µs to 145 ms. Meanwhile what the test has set does
-    /// not count.
+    /// Latencies: every link, each direction for itself, has one that the seed draws: fixed,
+    /// uniform, [exponential](super::Latency::exponential) or with a [heavy
+    /// tail](super::Latency::heavy_tail), from 50 µs to 145 ms. Meanwhile what the test has set
+    /// does not count.
     ///
     /// ```
     /// use std::time::Duration;

@@ -85,8 +85,9 @@ impl Latency {
     }
 
     /// At least `least`, twice that on average, and now and then far more: one segment in a hundred
-    /// takes more than ten times as long, and one in ten thousand a hundred times, which is the most
-    /// (Pareto's distribution, of index two). What keeps its order, on a connection, waits for it.
+    /// takes more than ten times as long, and one in ten thousand a hundred times, which is the
+    /// most (Pareto's distribution, of index two). What keeps its order, on a connection, waits for
+    /// it.
     ///
     /// ```
     /// use polder::sim::Latency;

@@ -10,6 +10,7 @@
 //! without its world it finds nobody, and says so.
 
 pub(crate) mod address;
+pub(crate) mod answers;
 #[cfg(feature = "blocking")]
 pub(crate) mod blocking;
 pub(crate) mod choice;
@@ -19,8 +20,8 @@ pub(crate) mod host_faults;
 pub(crate) mod latency;
 pub(crate) mod link;
 pub(crate) mod names;
-#[cfg(feature = "signal")]
 pub(crate) mod order;
+#[cfg(feature = "signal")]
 pub(crate) mod signals;
 mod sockets;
 mod tcp;
@@ -41,11 +42,12 @@ use std::time::{Duration, Instant};
 
 use crate::sys::{AsDescriptor, BorrowedDescriptor, OwnedDescriptor};
 use address::Address;
+use answers::Asked;
 use faults::{Faults, Kept};
 use link::Links;
-use sockets::Other;
 pub(crate) use order::MOST_PASSED_OVER;
 use order::{Order, Queue};
+use sockets::Other;
 pub(crate) use tcp::{CLOSED, ERROR, READABLE, WRITABLE};
 use tcp::{Segment, State, Tcp};
 use trace::{Comparison, Trace, What};
@@ -117,6 +119,8 @@ impl Options {
 pub(crate) struct Kernel {
     world: u32,
     base: Instant,
+    /// The world answers for the C library.
+    is_libc: bool,
     seed: u64,
     /// Nanoseconds since the world began.
     now: u64,
@@ -310,9 +314,13 @@ pub(crate) struct Setup {
 pub(crate) fn begin(seed: u64, setup: Setup) -> World {
     static WORLDS: AtomicU32 = AtomicU32::new(0);
     assert!(!is_here(), "polder::sim: this thread is in a world already");
+    // From here on the C library is the world's, if the program has it so: also for this reading of
+    // the clock, which then is the same in every world.
+    answers::begin(seed);
     let kernel = Kernel {
         world: WORLDS.fetch_add(1, Ordering::Relaxed),
         base: Instant::now(),
+        is_libc: answers::asked() != Asked::default(),
         seed,
         now: 0,
         events: BinaryHeap::new(),
@@ -358,6 +366,7 @@ impl Drop for World {
         let kernel = KERNEL.with(|it| it.replace(None));
         CLOCK.set(None);
         drop(kernel);
+        answers::end();
     }
 }
 
@@ -942,6 +951,7 @@ impl Kernel {
     pub(crate) fn set_current(&mut self, process: Option<usize>) {
         self.current = process;
         self.show_time();
+        answers::next_step();
     }
 
     /// Which process is the next to run: any that has something to do, and is not paused.
@@ -1049,15 +1059,6 @@ impl Kernel {
         self.links.is_even = true;
     }
 
-    pub(crate) fn set_most_connects(&mut self, most: u32) {
-        self.most_connects = most;
-    }
-
-    /// A host connects: too often, and the run fails.
-    fn count_connect(&mut self, host: usize) {
-        let second = self.now / 1_000_000_000;
-        let state = &mut self.hosts[host];
-        if state.connects.0 != second {
     /// Sets the order of processes and tasks, from now on.
     pub(crate) fn set_order(&mut self, order: Order) {
         self.order = order;
@@ -1070,6 +1071,15 @@ impl Kernel {
         self.order
     }
 
+    pub(crate) fn set_most_connects(&mut self, most: u32) {
+        self.most_connects = most;
+    }
+
+    /// A host connects: too often, and the run fails.
+    fn count_connect(&mut self, host: usize) {
+        let second = self.now / 1_000_000_000;
+        let state = &mut self.hosts[host];
+        if state.connects.0 != second {
             state.connects = (second, 0);
         }
         state.connects.1 += 1;
@@ -1103,6 +1113,11 @@ impl Kernel {
 
     pub(crate) fn seed(&self) -> u64 {
         self.seed
+    }
+
+    /// How often the C library was asked, if the world answers for it.
+    pub(crate) fn asked_of_libc(&self) -> Option<Asked> {
+        self.is_libc.then(answers::asked)
     }
 
     pub(crate) fn has_diverged(&self) -> bool {
@@ -1196,6 +1211,7 @@ impl Kernel {
             None => self.now,
         };
         CLOCK.set(Some(self.base + Duration::from_nanos(shown)));
+        answers::show(shown);
     }
 
     fn is_deadline(&mut self, process: usize, at: u64) -> bool {

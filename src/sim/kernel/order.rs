@@ -1,9 +1,8 @@
-//! [`Order`]: which is the next to run of those that are ready, the processes of a world or the tasks
-//! of one process.
+//! [`Order`]: which is the next to run of those that are ready, the processes of a world or the
+//! tasks of one process.
 //!
-//! There is a [`Queue`] for the processes, and one for the tasks of each. It has no list of its own:
-//! it is given who is ready, in the order in which they became so, and answers with a place. A
-//! choice is made only where there are two or more.
+//! There is a [`Queue`] for the processes, and one for the tasks of each. It has no list of its
+//! own: it is given who is ready, in the order in which they became so, and answers with a place.
 //!
 //! Whatever the order, what has been ready longest is passed over so many times in a row at most: a
 //! real runtime promises turns, and programs may rely on that. Tasks that yield come after the
@@ -118,8 +117,8 @@ impl Queue {
         count: usize,
         ready: impl Iterator<Item = u64> + Clone,
     ) -> usize {
-        // (One alone is no choice, but takes its number as well: so it has always been, and the runs
-        // of seeds stay what they were.)
+        // (One alone is no choice, but takes its number as well: so it has always been, and the
+        // runs of seeds stay what they were.)
         self.choices += u64::from(count > 1);
         let chosen = match self.order {
             Order::Random if self.passed_over < MOST_PASSED_OVER => {
