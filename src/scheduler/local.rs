@@ -357,12 +357,15 @@ impl Local {
     #[cfg(feature = "sim")]
     #[cold]
     fn pop_chosen(&self) -> Option<Runnable> {
-        let count = self.ready.borrow().len();
-        let index = match count {
+        let mut ready = self.ready.borrow_mut();
+        let index = match ready.len() {
             0 | 1 => 0,
-            several => kernel::choose_task(several),
+            several => {
+                let ids = ready.iter().map(|it| it.metadata().id().as_u64());
+                kernel::choose_task(several, ids)
+            }
         };
-        self.ready.borrow_mut().remove(index)
+        ready.remove(index)
     }
 
     /// Whether those that yielded stay behind what is ready: where the order of the queue does not

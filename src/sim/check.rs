@@ -12,8 +12,9 @@ use std::thread;
 use std::time::Duration;
 
 use super::Sim;
+use super::kernel::answers::Asked;
 use super::kernel::faults::{Id, Kept};
-use super::kernel::trace::{Comparison, Seconds};
+use super::kernel::trace::{Comparison, Recorded, Seconds};
 use super::kernel::{self, Setup};
 use super::left_out::LeftOut;
 use super::panics;
@@ -38,8 +39,12 @@ pub struct Report {
     /// What has failed, with the last events and what each host was doing.
     pub failure: Option<String>,
     pub(super) sometimes: Vec<(String, bool)>,
-    pub(super) recorded: Vec<u64>,
+    pub(super) recorded: Recorded,
     pub(super) has_diverged: bool,
+    /// What happened where it is other than before: in the run before, and in this one.
+    pub(super) difference: Option<(String, String)>,
+    /// How often the C library was asked, where the world answers for it.
+    pub(super) asked: Option<Asked>,
     /// The faults that there were: their numbers are their places, counted from one.
     pub(super) faults: Vec<Id>,
     pub(super) details: Option<Box<Details>>,
@@ -306,7 +311,7 @@ fn run_checked(seed: u64, runs_twice: bool, run: &Run<'_>, kept: Option<&Kept>) 
         };
         run(seed, setup)
     };
-    let mut first = run(Comparison::Record(Vec::new()));
+    let mut first = run(Comparison::Record(Recorded::default()));
     let recorded = std::mem::take(&mut first.recorded);
     if !runs_twice && first.failure.is_none() {
         return first;
@@ -323,11 +328,16 @@ fn run_checked(seed: u64, runs_twice: bool, run: &Run<'_>, kept: Option<&Kept>) 
 fn diverged(first: &Report, second: &Report) -> String {
     let (seed, at) = (second.seed, Seconds(nanos(second.time)));
     let mut text = format!(
-        "seed {seed:#x}: two runs of it differ, first at {at}, event {}\n  \
-         Something that the seed does not decide has an influence: the order of a HashMap, the \
-         system's clock or its randomness, a thread, a static.\n",
+        "seed {seed:#x}: two runs of it differ, first at {at}, event {}\n",
         second.events
     );
+    if let Some((before, now)) = &second.difference {
+        let _ = writeln!(
+            text,
+            "  The first run had: {before}\n  The second has:    {now}"
+        );
+    }
+    let _ = writeln!(text, "  The likely cause: {}", likely_cause(first, second));
     for (run, report) in [("first", first), ("second", second)] {
         let _ = match &report.failure {
             Some(failure) => write!(text, "  The {run} run:\n{failure}"),
@@ -335,6 +345,32 @@ fn diverged(first: &Report, second: &Report) -> String {
         };
     }
     text
+}
+
+/// Why two runs of a seed differ, as far as can be told.
+fn likely_cause(first: &Report, second: &Report) -> String {
+    let is_possible = cfg!(all(target_os = "linux", target_pointer_width = "64"));
+    match (first.asked, second.asked) {
+        (Some(one), Some(other)) if one != other => format!(
+            "something that is set up once in a process, such as a static: the first run asked the \
+             C library {} times for randomness and {} times for the time, the second one {} and {} \
+             times. Or what makes the runs differ is asked for after they do.",
+            one.for_randomness, one.for_the_time, other.for_randomness, other.for_the_time
+        ),
+        (Some(_), _) => "something that the C library is not asked for: a static, a thread, an \
+                         address that is compared or hashed, the number of a thread (by which \
+                         fastrand seeds itself), a file, randomness by a system call of the \
+                         program's own (getrandom 0.2)."
+            .into(),
+        (None, _) if is_possible => "the order of a HashMap, random numbers, or the system's \
+                                     clock. The seed decides these too with the line \
+                                     `polder::sim::answer_for_libc!();` at the root of the \
+                                     test's crate. Otherwise a thread, a static, an address."
+            .into(),
+        (None, _) => "the order of a HashMap, the system's clock or its randomness, a thread, a \
+                      static, an address."
+            .into(),
+    }
 }
 
 fn nanos(time: Duration) -> u64 {
@@ -434,6 +470,7 @@ where
 /// What is said of the world that this thread is in.
 fn report(seed: u64, state: &State) -> Report {
     let sometimes = state.sometimes.borrow();
+    let difference = with_kernel(|kernel| kernel.trace.first_difference(|it| kernel.host_name(it)));
     let mut report = with_kernel(|kernel| Report {
         seed,
         fingerprint: kernel.trace.fingerprint(),
@@ -443,6 +480,8 @@ fn report(seed: u64, state: &State) -> Report {
         sometimes: (sometimes.iter().map(|it| (it.name.clone(), it.was_true))).collect(),
         recorded: kernel.trace.take_recorded(),
         has_diverged: kernel.has_diverged(),
+        difference,
+        asked: kernel.asked_of_libc(),
         faults: kernel.faults.list().iter().map(|it| it.id).collect(),
         details: None,
         scene: None,
