@@ -287,6 +287,9 @@ impl Builder {
     /// once and one and a half times `over` after it has begun, and whoever was stopped meanwhile
     /// (by a debugger, or SIGSTOP) has not stalled. Less than 100 µs is taken for that.
     ///
+    /// With the feature `backtrace`, on Linux, the thread of a worker that stalls gets SIGURG, and
+    /// tells in which functions it is: see `docs/DIAGNOSTICS.md`.
+    ///
     /// ```
     /// use polder::Runtime;
     /// use std::sync::mpsc;

@@ -927,7 +927,10 @@ impl Worker {
         self.remote().set_drive(Drive::Driven);
         if self.remote().thread() == 0 {
             // It stays on this thread.
-            self.remote().set_thread(sys::thread_id());
+            let thread = sys::thread_id();
+            #[cfg(feature = "backtrace")]
+            sys::stack::note(thread);
+            self.remote().set_thread(thread);
         }
         let before = Running::get();
         let task = self.local.counters.task();

@@ -16,6 +16,9 @@ mod windows;
 #[cfg(windows)]
 pub(crate) use windows::*;
 
+#[cfg(all(feature = "backtrace", not(loom)))]
+pub(crate) mod stack;
+
 /// A descriptor that is somebody else's, without the lifetime of a borrow.
 #[derive(Debug)]
 pub(crate) struct LentDescriptor(BorrowedDescriptor<'static>);
