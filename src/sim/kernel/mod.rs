@@ -154,6 +154,8 @@ pub(crate) struct Kernel {
     /// Which process is next; and the order of that, and of tasks.
     schedule: Queue,
     order: Order,
+    /// Nobody sets another one.
+    keeps_order: bool,
     pub(crate) trace: Trace,
     has_diverged: bool,
     failure: Option<Failure>,
@@ -298,12 +300,24 @@ pub(crate) fn with<R>(f: impl FnOnce(&mut Kernel) -> R) -> Option<R> {
     KERNEL.try_with(with).ok().flatten()
 }
 
+/// What is simpler in a run than what the seed or the test says.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Simpler {
+    /// Each segment takes the mean of its link's latency.
+    pub(crate) is_even: bool,
+    /// What is ready runs in turn.
+    pub(crate) is_fifo: bool,
+    /// What the test has chosen instead, by how manieth choice it is, from one on.
+    pub(crate) chosen: BTreeMap<u64, u64>,
+}
+
 /// How a world is run.
 #[derive(Default)]
 pub(crate) struct Setup {
     pub(crate) comparison: Comparison,
     /// The faults that may happen, where others are left out.
     pub(crate) kept: Option<Kept>,
+    pub(crate) simpler: Simpler,
     /// More is kept of what happens, for a picture.
     pub(crate) records: bool,
     /// A panic is not printed: the same one was before.
@@ -314,6 +328,12 @@ pub(crate) struct Setup {
 pub(crate) fn begin(seed: u64, setup: Setup) -> World {
     static WORLDS: AtomicU32 = AtomicU32::new(0);
     assert!(!is_here(), "polder::sim: this thread is in a world already");
+    let mut links = Links::new(seed);
+    links.is_even = setup.simpler.is_even;
+    let order = match setup.simpler.is_fifo {
+        true => Order::Fifo,
+        false => Order::Random,
+    };
     // From here on the C library is the world's, if the program has it so: also for this reading of
     // the clock, which then is the same in every world.
     answers::begin(seed);
@@ -339,13 +359,14 @@ pub(crate) fn begin(seed: u64, setup: Setup) -> World {
         connections: BTreeMap::new(),
         listeners: BTreeMap::new(),
         ended: VecDeque::new(),
-        links: Links::new(seed),
+        links,
         faults: Faults::new(setup.kept),
         due: VecDeque::new(),
         first_chaos: 0,
         dns: names::Names::new(),
-        schedule: Queue::new(seed, "process", 0, Order::Random),
-        order: Order::Random,
+        schedule: Queue::new(seed, "process", 0, order),
+        order,
+        keeps_order: setup.simpler.is_fifo,
         trace: Trace::new(setup.comparison, setup.records),
         has_diverged: false,
         failure: None,
@@ -1061,6 +1082,9 @@ impl Kernel {
 
     /// Sets the order of processes and tasks, from now on.
     pub(crate) fn set_order(&mut self, order: Order) {
+        if self.keeps_order {
+            return;
+        }
         self.order = order;
         self.schedule.set(order);
         let processes = self.processes.iter_mut();
