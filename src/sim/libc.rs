@@ -5,7 +5,7 @@
 //! program's are the C library's. It is a macro and no part of the feature, since a library that
 //! defined them for whoever links it would decide for others.
 //!
-//! On a thread that is in a world, the world answers ([`kernel::answers`]); on all others the
+//! On a thread that is in a world, the world answers (`sim::kernel::answers`); on all others the
 //! kernel does, by the system call itself: that is the same answer, only slower where the C library
 //! need not enter the kernel (the clocks: 23 ns, and 750 ns by a call of a virtual machine's). No
 //! lock is taken and nothing is allocated, so these may be called wherever the C library's may.
