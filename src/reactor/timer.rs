@@ -46,8 +46,8 @@ pub(crate) enum TimerState {
 }
 
 impl TimerHandle {
-    /// Wakes `waker` at `when`. `None` if the reactor has closed. (Always inlined: as a call it costs
-    /// a timer 40 instructions.)
+    /// Wakes `waker` at `when`. `None` if the reactor has closed. (Always inlined: as a call it
+    /// costs a timer 40 instructions.)
     #[inline(always)]
     pub(crate) fn insert(
         reactor: &Arc<Reactor>,
