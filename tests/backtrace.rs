@@ -53,13 +53,15 @@ fn watched(workers: usize) -> (Runtime, Receiver<Stall>) {
     (runtime, stalls)
 }
 
-/// Has `stall` called in tasks until one is told with functions.
-fn backtrace_of(
+/// Has `stall` called in tasks until one is told within this function. (On a busy machine a task
+/// may stall where it is about to call it.)
+fn backtrace_within(
+    function: &str,
     workers: usize,
     stall: impl Fn(&dyn Fn() -> bool) + Clone + Send + 'static,
 ) -> Backtrace {
     first_backtrace(workers, stall, |backtrace| {
-        !backtrace.addresses().is_empty()
+        backtrace.to_string().contains(function)
     })
 }
 
@@ -107,7 +109,7 @@ fn place(text: &str, name: &str) -> usize {
 #[test]
 fn a_task_that_computes_is_told_with_its_functions_from_the_innermost_to_its_own() {
     for workers in [1, 2] {
-        let backtrace = backtrace_of(workers, |is_over| {
+        let backtrace = backtrace_within("culprit", workers, |is_over| {
             black_box(accomplice(is_over));
         });
         let text = backtrace.to_string();
@@ -133,7 +135,8 @@ fn a_call_that_the_kernel_restarts_is_told_and_goes_on() {
     if cfg!(tsan) {
         return;
     }
-    let backtrace = backtrace_of(1, |is_told| {
+    const TEST: &str = "a_call_that_the_kernel_restarts_is_told_and_goes_on";
+    backtrace_within(TEST, 1, |is_told| {
         let (reader, writer) = rustix::pipe::pipe().unwrap();
         // (After the read was interrupted.)
         let writes = thread::spawn(move || {
@@ -147,8 +150,6 @@ fn a_call_that_the_kernel_restarts_is_told_and_goes_on() {
         writes.join().unwrap();
         is_told();
     });
-    let text = backtrace.to_string();
-    place(&text, "a_call_that_the_kernel_restarts_is_told_and_goes_on");
 }
 
 /// The signal is taken while much of the stack is in use: what lies deeper than is copied is left
@@ -156,40 +157,49 @@ fn a_call_that_the_kernel_restarts_is_told_and_goes_on() {
 #[test]
 fn of_a_deep_stack_the_inner_part_is_told() {
     #[inline(never)]
-    fn deep(levels: usize, is_over: &dyn Fn() -> bool) -> u64 {
+    fn descend(levels: usize, is_over: &dyn Fn() -> bool) -> u64 {
         let ballast = black_box([levels as u8; 16 * 1024]);
         let number = match levels {
             0 => culprit(is_over),
-            _ => deep(levels - 1, is_over),
+            _ => descend(levels - 1, is_over),
         };
         number + u64::from(black_box(&ballast)[levels])
     }
-    let backtrace = backtrace_of(2, |is_over| {
-        black_box(deep(40, is_over));
+    let backtrace = backtrace_within("culprit", 2, |is_over| {
+        black_box(descend(40, is_over));
     });
     let text = backtrace.to_string();
-    assert!(place(&text, "culprit") < place(&text, "deep"), "{text}");
-    assert!(text.matches("deep").count() > 5, "{text}");
+    assert!(place(&text, "culprit") < place(&text, "descend"), "{text}");
+    assert!(text.matches("descend").count() > 5, "{text}");
     assert!(text.contains("beyond the part of the stack"), "{text}");
 }
 
 /// Several stall at once, again and again, while workers come and go.
 #[test]
 fn a_storm_of_stalls_harms_nobody() {
-    const OVER: Duration = Duration::from_millis(2);
+    const OVER: Duration = Duration::from_millis(5);
     const STALLS: usize = 200;
+    /// On a machine that is too busy to notice as many, fewer will do.
+    const STORM: Duration = Duration::from_secs(20);
     let told = Arc::new(AtomicUsize::new(0));
     let shown = Arc::new(AtomicUsize::new(0));
+    let bare = Arc::new(AtomicUsize::new(0));
     let start = Instant::now();
-    while told.load(Ordering::Relaxed) < STALLS || shown.load(Ordering::Relaxed) == 0 {
+    let goes_on = || {
+        let few = told.load(Ordering::Relaxed) < STALLS && start.elapsed() < STORM;
+        few || shown.load(Ordering::Relaxed) == 0
+    };
+    while goes_on() {
         assert!(start.elapsed() < LIMIT, "{told:?} stalls, {shown:?} shown");
         let runtime = Runtime::builder()
             .workers(3)
             .stalls(OVER, {
-                let (told, shown) = (told.clone(), shown.clone());
+                let (told, shown, bare) = (told.clone(), shown.clone(), bare.clone());
                 move |stall| {
                     let Some(backtrace) = stall.backtrace.as_ref() else {
-                        return assert!(stall.has_ended, "{stall:?}");
+                        // (A panic here would be heard by nobody.)
+                        bare.fetch_add(usize::from(!stall.has_ended), Ordering::Relaxed);
+                        return;
                     };
                     told.fetch_add(1, Ordering::Relaxed);
                     if !backtrace.addresses().is_empty() {
@@ -222,6 +232,7 @@ fn a_storm_of_stalls_harms_nobody() {
         });
         assert_eq!(sum, 23 * 24 / 2);
     }
+    assert_eq!(bare.load(Ordering::Relaxed), 0);
 }
 
 /// Set in the child.
@@ -338,7 +349,7 @@ fn a_signal_that_nobody_asked_for_changes_nothing() {
         }
     });
     for _ in 0..ATTEMPTS {
-        backtrace_of(2, |is_told| {
+        backtrace_within("culprit", 2, |is_told| {
             black_box(accomplice(is_told));
         });
     }

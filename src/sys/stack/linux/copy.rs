@@ -379,6 +379,33 @@ mod tests {
     use super::*;
 
     #[test]
+    fn only_the_thread_that_is_asked_answers_and_with_its_own_stack() {
+        let marker = std::hint::black_box([0x5eed_usize; 1]);
+        let thread = crate::sys::thread_id();
+        note(thread);
+        let _question = QUESTION.lock();
+        catch_signal().unwrap();
+        // SAFETY: libc::raise has no preconditions; the handler runs before it returns.
+        let raise = || assert_eq!(unsafe { libc::raise(SIGNAL) }, 0);
+        for asked in [
+            IDLE,
+            (thread + 1) << PHASE_BITS | ASKED,
+            thread << PHASE_BITS | DONE,
+        ] {
+            STATE.store(asked, Ordering::Relaxed);
+            raise();
+            assert_eq!(STATE.load(Ordering::Relaxed), asked);
+        }
+        STATE.store(thread << PHASE_BITS | ASKED, Ordering::Relaxed);
+        raise();
+        assert_eq!(STATE.load(Ordering::Relaxed), thread << PHASE_BITS | DONE);
+        let stack = read();
+        assert_eq!(stack.word(marker.as_ptr() as usize), Some(marker[0]));
+        assert_eq!(stack.word(stack.registers[SP] - WORD), None);
+        STATE.store(IDLE, Ordering::Relaxed);
+    }
+
+    #[test]
     fn a_thread_is_asked_only_if_the_signal_reaches_it() {
         let status = |state: &str, blocked: &str| {
             parse_status(&format!("Name:\tx\nState:\t{state}\nSigBlk:\t{blocked}\n"))
