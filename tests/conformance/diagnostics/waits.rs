@@ -1,10 +1,9 @@
 //! Each thing that a task can wait for, as a dump tells it: those that dump.rs has not all at once.
 
 use std::future::poll_fn;
-use std::io::{self, Read};
+use std::io;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::mpsc;
 use std::task::{Context, Waker};
 use std::thread;
 use std::time::Duration;
@@ -12,7 +11,7 @@ use std::time::Duration;
 use polder::diagnostics::{Dump, TaskDump, TaskState, Wait};
 use polder::event::{Event, Latch};
 use polder::future;
-use polder::io::{AsyncReadExt, AsyncWriteExt, Unblock};
+use polder::io::{AsyncReadExt, AsyncWriteExt};
 use polder::net::{TcpListener, TcpStream, UdpSocket, resolve};
 use polder::task::Id;
 use polder::time::sleep;
@@ -150,6 +149,11 @@ fn a_task_that_looks_up_a_name_is_told_so() {
 #[cfg(feature = "blocking")]
 #[test]
 fn a_task_that_waits_for_a_file_or_the_like_is_told_so() {
+    use std::io::Read;
+    use std::sync::mpsc;
+
+    use polder::io::Unblock;
+
     /// Blocks until the other end goes.
     struct Slow(mpsc::Receiver<()>);
     impl Read for Slow {
