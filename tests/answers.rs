@@ -15,6 +15,11 @@ use polder::time::{now, sleep};
 
 polder::sim::answer_for_libc!();
 
+unsafe extern "C" {
+    // The crate libc does not have it everywhere.
+    fn getentropy(to: *mut std::ffi::c_void, len: usize) -> std::ffi::c_int;
+}
+
 /// A random number of the crate getrandom's.
 fn random() -> u64 {
     let mut bytes = [0; 8];
@@ -178,9 +183,9 @@ fn every_function_of_the_c_library_that_is_answered_gives_the_worlds_answer() {
                 assert_eq!(libc::clock_gettime(libc::CLOCK_REALTIME, &mut spec), 0);
                 assert_eq!(libc::gettimeofday(&mut val, null), 0);
                 for half in &mut bytes {
-                    assert_eq!(libc::getentropy(half.as_mut_ptr().cast(), 32), 0);
+                    assert_eq!(getentropy(half.as_mut_ptr().cast(), 32), 0);
                 }
-                let refused = libc::getentropy(bytes.as_mut_ptr().cast(), 257);
+                let refused = getentropy(bytes.as_mut_ptr().cast(), 257);
                 (libc::time(std::ptr::null_mut()), refused)
             }
         };

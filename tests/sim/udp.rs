@@ -233,3 +233,23 @@ fn probabilities_beyond_their_ends_are_refused() {
         assert!(failure.contains("from 0 to 1"), "{failure}");
     }
 }
+
+#[cfg(unix)]
+#[test]
+fn errors_have_the_systems_numbers() {
+    sim::check(0..2, |sim| async move {
+        sim.host("server");
+        let socket = UdpSocket::bind("0.0.0.0:7").await.unwrap();
+        let number = |error: std::io::Error| error.raw_os_error();
+        let error = socket.send_to(b"x", "255.255.255.255:7").await.unwrap_err();
+        assert_eq!(number(error), Some(libc::EACCES));
+        let error = UdpSocket::bind("0.0.0.0:7").await.unwrap_err();
+        assert_eq!(number(error), Some(libc::EADDRINUSE));
+        let error = socket.send_to(&[0; 70_000], "server:7").await.unwrap_err();
+        assert_eq!(number(error), Some(libc::EMSGSIZE));
+        let error = polder::net::TcpStream::connect("server:7").await;
+        assert_eq!(number(error.unwrap_err()), Some(libc::ECONNREFUSED));
+        let error = polder::net::unix::UnixStream::connect("/nobody").await;
+        assert_eq!(number(error.unwrap_err()), Some(libc::ENOENT));
+    });
+}

@@ -48,14 +48,14 @@ impl Address {
         match self {
             Address::Internet(address) => Ok(*address),
             #[cfg(unix)]
-            Address::Unix(_) => Err(super::errno(super::number::EAFNOSUPPORT)),
+            Address::Unix(_) => Err(super::errno::Errno::AddressFamily.into()),
         }
     }
 
     #[cfg(unix)]
     pub(super) fn unix(&self) -> io::Result<&Name> {
         match self {
-            Address::Internet(_) => Err(super::errno(super::number::EAFNOSUPPORT)),
+            Address::Internet(_) => Err(super::errno::Errno::AddressFamily.into()),
             Address::Unix(name) => Ok(name),
         }
     }

@@ -13,6 +13,12 @@
 //! **Times** are counted from the same two moments in every world, so that programs which look at
 //! more than differences (a hash of an `Instant`, a date) see the same in each run.
 
+// Elsewhere nobody asks: see `sim/libc.rs`.
+#![cfg_attr(
+    not(all(target_os = "linux", target_pointer_width = "64")),
+    allow(dead_code)
+)]
+
 use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::time::Duration;
@@ -104,7 +110,6 @@ pub(crate) fn asked() -> Asked {
 }
 
 /// The time since the clock's zero, if this thread is in a world.
-#[cfg_attr(not(target_os = "linux"), allow(dead_code))]
 pub(crate) fn time(which: Which) -> Option<Duration> {
     ANSWERS.with(|it| {
         if !it.is_in_world.get() {
@@ -120,7 +125,6 @@ pub(crate) fn time(which: Which) -> Option<Duration> {
 }
 
 /// Whether this thread is in a world: then that has filled `bytes`.
-#[cfg_attr(not(target_os = "linux"), allow(dead_code))]
 pub(crate) fn fill(bytes: &mut [MaybeUninit<u8>]) -> bool {
     ANSWERS.with(|it| {
         if !it.is_in_world.get() {

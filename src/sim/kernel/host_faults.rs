@@ -8,9 +8,10 @@
 use std::io::{self, IoSlice, IoSliceMut};
 
 use super::choice::{Probability, Stream};
+use super::errno::Errno;
 use super::faults::{Fault, Faults, Kind};
 use super::sockets::Other;
-use super::{Kernel, READABLE, WRITABLE, errno, number};
+use super::{Kernel, READABLE, WRITABLE};
 
 /// What a test has set for a host.
 #[derive(Clone, Copy, Debug, Default)]
@@ -90,7 +91,7 @@ impl Kernel {
         let is_exhausted = faults.comes(Kind::Exhausted, self.now, &mut self.faults);
         let is_full = limit.is_some_and(|limit| self.count_sockets(process) >= limit);
         match is_exhausted || is_full {
-            true => Err(errno(number::EMFILE)),
+            true => Err(Errno::NoDescriptor.into()),
             false => Ok(()),
         }
     }

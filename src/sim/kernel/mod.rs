@@ -15,6 +15,8 @@ pub(crate) mod answers;
 pub(crate) mod blocking;
 pub(crate) mod choice;
 pub(crate) mod clock;
+mod errno;
+mod event;
 pub(crate) mod faults;
 pub(crate) mod host_faults;
 pub(crate) mod latency;
@@ -43,6 +45,7 @@ use std::time::{Duration, Instant};
 use crate::sys::{AsDescriptor, BorrowedDescriptor, OwnedDescriptor};
 use address::Address;
 use answers::Asked;
+use errno::Errno;
 use faults::{Faults, Kept};
 use link::Links;
 pub(crate) use order::MOST_PASSED_OVER;
@@ -52,21 +55,6 @@ pub(crate) use tcp::{CLOSED, ERROR, READABLE, WRITABLE};
 use tcp::{Segment, State, Tcp};
 use trace::{Comparison, Trace, What};
 use udp::Datagram;
-
-/// Errors that have no kind of their own, by the system's numbers.
-mod number {
-    #[cfg(unix)]
-    pub(super) use libc::{EAFNOSUPPORT, EDESTADDRREQ, EMFILE, EMSGSIZE, EPROTOTYPE};
-    #[cfg(windows)]
-    pub(super) use windows_sys::Win32::Networking::WinSock::{
-        WSAEAFNOSUPPORT as EAFNOSUPPORT, WSAEDESTADDRREQ as EDESTADDRREQ, WSAEMFILE as EMFILE,
-        WSAEMSGSIZE as EMSGSIZE,
-    };
-}
-
-fn errno(number: i32) -> io::Error {
-    io::Error::from_raw_os_error(number)
-}
 
 /// What is asked of a socket that its host's kernel has forgotten.
 fn gone() -> io::Error {
@@ -109,7 +97,7 @@ impl Options {
     pub(crate) fn set_ttl(&mut self, ttl: u32) -> io::Result<()> {
         // ip(7): IP_TTL.
         if !(1..=255).contains(&ttl) {
-            return Err(io::ErrorKind::InvalidInput.into());
+            return Err(Errno::InvalidInput.into());
         }
         self.ttl = ttl;
         Ok(())
@@ -418,33 +406,6 @@ fn not_here() -> io::Error {
     )
 }
 
-/// The error as a kernel gives it: programs look at its number. (Only Unix: elsewhere it keeps its
-/// kind alone.)
-fn with_the_systems_number(error: io::Error) -> io::Error {
-    #[cfg(unix)]
-    {
-        use io::ErrorKind::*;
-
-        let number = match error.kind() {
-            _ if error.get_ref().is_some() => return error,
-            AddrInUse => libc::EADDRINUSE,
-            AddrNotAvailable => libc::EADDRNOTAVAIL,
-            BrokenPipe => libc::EPIPE,
-            ConnectionRefused => libc::ECONNREFUSED,
-            ConnectionReset => libc::ECONNRESET,
-            InvalidInput => libc::EINVAL,
-            NetworkUnreachable => libc::ENETUNREACH,
-            NotConnected => libc::ENOTCONN,
-            TimedOut => libc::ETIMEDOUT,
-            WouldBlock => libc::EAGAIN,
-            _ => return error,
-        };
-        io::Error::from_raw_os_error(number)
-    }
-    #[cfg(not(unix))]
-    error
-}
-
 /// What the world does not have.
 pub(crate) fn unsupported(what: &str) -> io::Error {
     let words = format!("{what}: not in a simulated world");
@@ -470,7 +431,7 @@ impl SimSocket {
             Ok((kernel.world, with(kernel)?))
         });
         let made = made.unwrap_or_else(|| Err(not_here()));
-        let (world, number) = made.map_err(with_the_systems_number)?;
+        let (world, number) = made?;
         Ok(SimSocket(SimSocketId { world, number }))
     }
 
@@ -492,7 +453,7 @@ impl SimSocket {
         SimSocket::new(|kernel| kernel.unix_listen(address.unix()?, backlog))
     }
 
-    /// Fails with [`WouldBlock`](io::ErrorKind::WouldBlock) if the listener's queue is full.
+    /// Fails with [`WouldBlock`](Errno::WouldBlock) if the listener's queue is full.
     #[cfg(unix)]
     pub(crate) fn unix_connect(address: &Address) -> io::Result<SimSocket> {
         SimSocket::new(|kernel| kernel.unix_connect(address.unix()?))
@@ -538,8 +499,7 @@ impl SimSocketId {
             true => f(kernel, self.number),
             false => Err(not_here()),
         });
-        let result = result.unwrap_or_else(|| Err(not_here()));
-        result.map_err(with_the_systems_number)
+        result.unwrap_or_else(|| Err(not_here()))
     }
 
     pub(crate) fn accept(self) -> io::Result<(SimSocket, Address)> {
@@ -964,7 +924,7 @@ impl Kernel {
                 it.state == State::Connected && ends.contains(&(it.host, peer))
             });
             if is_between {
-                self.fail(id, io::ErrorKind::ConnectionReset);
+                self.fail(id, Errno::ConnectionReset);
             }
         }
     }
@@ -1368,7 +1328,7 @@ impl Kernel {
         let ip = local.ip();
         let is_ours = ip.is_unspecified() || self.host_at(host, local).0 == host;
         if !is_ours {
-            return Err(io::ErrorKind::AddrNotAvailable.into());
+            return Err(Errno::AddrNotAvailable.into());
         }
         if local.port() == 0 {
             local.set_port(self.free_port(host)?);
@@ -1379,7 +1339,7 @@ impl Kernel {
             other.is_some_and(|it| it == ip || it.is_unspecified() || ip.is_unspecified())
         });
         match is_taken {
-            true => Err(io::ErrorKind::AddrInUse.into()),
+            true => Err(Errno::AddrInUse.into()),
             false => Ok(local),
         }
     }
@@ -1391,7 +1351,7 @@ impl Kernel {
                 return Ok(port);
             }
         }
-        Err(io::ErrorKind::AddrNotAvailable.into())
+        Err(Errno::AddrNotAvailable.into())
     }
 
     /// The next of the ports that are given to those who ask for none.

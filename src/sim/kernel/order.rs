@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn one_has_priority_until_a_change_makes_it_the_last() {
-        let mut firsts = [0; 3];
+        let (mut firsts, mut changed) = ([0; 3], 0);
         for seed in 0..300 {
             let all = choices(Order::Pct(0), seed, 3, 500);
             assert_eq!(
@@ -199,7 +199,9 @@ mod tests {
             let mut order = by_priority.clone();
             order.dedup();
             assert!(order.len() <= 3, "more than two changes: {order:?}");
+            changed += u32::from(order.len() > 1);
         }
+        assert!(changed > 100, "{changed}");
         assert!(firsts.iter().all(|it| (70..130).contains(it)), "{firsts:?}");
     }
 

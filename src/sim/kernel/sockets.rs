@@ -9,6 +9,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{Shutdown, SocketAddr};
 
 use super::address::Address;
+use super::errno::Errno;
 use super::udp::Udp;
 #[cfg(unix)]
 use super::unix;
@@ -216,7 +217,7 @@ impl Kernel {
                 true => self.close(accepted),
                 false => self.reset(accepted),
             }
-            return Err(io::ErrorKind::ConnectionAborted.into());
+            return Err(Errno::ConnectionAborted.into());
         }
         Ok((accepted, peer))
     }
@@ -383,7 +384,7 @@ impl Kernel {
             #[cfg(unix)]
             Some(Other::Datagram(it)) => it.peer_name().cloned().map(Address::Unix),
         };
-        peer.ok_or_else(|| io::ErrorKind::NotConnected.into())
+        peer.ok_or_else(|| Errno::NotConnected.into())
     }
 
     fn tcp_peer(&mut self, number: u32) -> io::Result<Option<SocketAddr>> {

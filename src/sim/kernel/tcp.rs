@@ -24,6 +24,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr};
 
+use super::errno::Errno;
 use super::trace::{Flags, Message, What, digest};
 use super::{Event, Kernel};
 
@@ -108,7 +109,7 @@ pub(super) struct Tcp {
     pub(super) state: State,
     pub(super) local: SocketAddr,
     pub(super) peer: Option<(usize, SocketAddr)>,
-    error: Option<io::ErrorKind>,
+    error: Option<Errno>,
     // What is sent: not acknowledged yet, or not sent yet.
     out: VecDeque<u8>,
     acked: u64,
@@ -284,7 +285,7 @@ impl Kernel {
     pub(super) fn tcp_connect(&mut self, peer: SocketAddr) -> io::Result<u32> {
         let (host, process) = self.here()?;
         if is_for_many(peer.ip()) {
-            return Err(io::ErrorKind::NetworkUnreachable.into());
+            return Err(Errno::NetworkUnreachable.into());
         }
         let (to, peer) = self.host_at(host, peer);
         let ip = match peer.ip().is_loopback() {
@@ -311,7 +312,7 @@ impl Kernel {
             let listener = self.socket(id)?;
             let Some(accepted) = listener.queue.pop_front() else {
                 listener.blocked |= READABLE;
-                return Err(io::ErrorKind::WouldBlock.into());
+                return Err(Errno::WouldBlock.into());
             };
             listener.blocked &= !READABLE;
             let (host, port) = (listener.host, listener.local.port());
@@ -355,9 +356,9 @@ impl Kernel {
                 _ if ended => Ok(0),
                 State::Connected => {
                     socket.blocked |= READABLE;
-                    Err(io::ErrorKind::WouldBlock.into())
+                    Err(Errno::WouldBlock.into())
                 }
-                _ => Err(io::ErrorKind::NotConnected.into()),
+                _ => Err(Errno::NotConnected.into()),
             };
         }
         let opened = socket.room() - socket.told;
@@ -380,8 +381,8 @@ impl Kernel {
         }
         match socket.state {
             State::Connected if !socket.wants_fin => {}
-            State::Connected | State::Closed => return Err(io::ErrorKind::BrokenPipe.into()),
-            _ => return Err(io::ErrorKind::NotConnected.into()),
+            State::Connected | State::Closed => return Err(Errno::BrokenPipe.into()),
+            _ => return Err(Errno::NotConnected.into()),
         }
         let (mut written, mut is_empty) = (0, true);
         for bytes in buffers {
@@ -393,7 +394,7 @@ impl Kernel {
         socket.blocked &= !WRITABLE;
         if written == 0 && !is_empty {
             socket.blocked |= WRITABLE;
-            return Err(io::ErrorKind::WouldBlock.into());
+            return Err(Errno::WouldBlock.into());
         }
         self.transmit(id);
         Ok(written)
@@ -402,7 +403,7 @@ impl Kernel {
     pub(super) fn tcp_shutdown(&mut self, id: u32, how: Shutdown) -> io::Result<()> {
         let socket = self.socket(id)?;
         if socket.state != State::Connected || socket.is_over() {
-            return Err(io::ErrorKind::NotConnected.into());
+            return Err(Errno::NotConnected.into());
         }
         if how != Shutdown::Write {
             socket.read_shut = true;
@@ -510,7 +511,7 @@ impl Kernel {
     /// After the peer's FIN, and before its own, a reset is a broken pipe, as in Linux's
     /// `tcp_reset`: reading goes on to what has come before, and to its end. One that waits in a
     /// queue is accepted nevertheless, and has its error then.
-    pub(super) fn fail(&mut self, id: u32, error: io::ErrorKind) {
+    pub(super) fn fail(&mut self, id: u32, error: Errno) {
         let Ok(socket) = self.socket(id) else {
             return;
         };
@@ -524,7 +525,7 @@ impl Kernel {
             true => {
                 let is_half = socket.has_peer_fin() && !socket.wants_fin;
                 socket.error = match error {
-                    io::ErrorKind::ConnectionReset if is_half => Some(io::ErrorKind::BrokenPipe),
+                    Errno::ConnectionReset if is_half => Some(Errno::BrokenPipe),
                     error => Some(error),
                 };
                 socket.state = State::Closed;
@@ -701,7 +702,7 @@ impl Kernel {
         };
         if socket.retries == limit {
             self.note(host, What::TimedOut);
-            return self.fail(id, io::ErrorKind::TimedOut);
+            return self.fail(id, Errno::TimedOut);
         }
         socket.retries += 1;
         socket.rto = (socket.rto * 2).min(LONGEST_RTO);
@@ -810,9 +811,9 @@ impl Kernel {
         };
         match (segment.flags, socket.state) {
             (Flags::Reset, State::Connecting) => {
-                return self.fail(id, io::ErrorKind::ConnectionRefused);
+                return self.fail(id, Errno::ConnectionRefused);
             }
-            (Flags::Reset, _) => return self.fail(id, io::ErrorKind::ConnectionReset),
+            (Flags::Reset, _) => return self.fail(id, Errno::ConnectionReset),
             (Flags::SynAck, State::Connecting) => {
                 socket.limit = segment.limit;
                 self.opened(id);
@@ -917,7 +918,7 @@ impl Kernel {
         if socket.wants_fin && (socket.read_shut || !is_held) && end > before.0 {
             // Nobody will read it: Linux's tcp_rcv_state_process(), in FIN_WAIT1 and FIN_WAIT2.
             self.send_flags(id, Flags::Reset);
-            return self.fail(id, io::ErrorKind::ConnectionReset);
+            return self.fail(id, Errno::ConnectionReset);
         }
         if segment.fin {
             socket.fin_at = Some(end);

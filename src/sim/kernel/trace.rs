@@ -2,8 +2,10 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::panic::Location;
 use std::time::Duration;
+
+pub(super) use super::event::digest;
+pub(crate) use super::event::{Flags, What};
 
 /// How many events a report shows.
 const SHOWN: usize = 60;
@@ -13,165 +15,6 @@ const KEPT: usize = 1 << 20;
 
 /// How many events are kept then, so that the first difference can be told: four megabytes.
 const EVENTS_KEPT: usize = 1 << 16;
-
-/// One thing that has happened. The numbers are the event's own: lengths, ports, counts.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum What {
-    Started,
-    Ended,
-    Killed,
-    PoweredOff,
-    Paused,
-    Resumed,
-    Polled(u64, Option<&'static Location<'static>>),
-    Connect {
-        to: usize,
-        port: u16,
-    },
-    Accepted {
-        from: usize,
-        port: u16,
-    },
-    Segment(Flags, usize, u64, u64, usize),
-    Lost(Flags, usize, u64, u64, usize),
-    Retransmit(u64, u32),
-    TimedOut,
-    Name(u64),
-    Cut(usize),
-    Healed(usize),
-    Chosen(u64),
-    Reset(usize),
-    Failed,
-    Quiet,
-    /// A datagram has come from a host to a port.
-    Datagram {
-        from: usize,
-        port: u16,
-        digest: u64,
-        len: usize,
-    },
-    DatagramLost {
-        from: usize,
-        port: u16,
-        digest: u64,
-        len: usize,
-    },
-    /// So many bytes went through a Unix socket.
-    #[cfg_attr(not(unix), allow(dead_code))]
-    Local(u64, usize),
-    /// The addresses of a name were set.
-    Renamed,
-    /// Ahead by so much, and with a drift.
-    ClockSet(u64, i32),
-    /// By its number.
-    #[cfg_attr(not(feature = "signal"), allow(dead_code))]
-    Signal(u64),
-    /// A call was given to `unblock`, and begins after so long.
-    #[cfg_attr(not(feature = "blocking"), allow(dead_code))]
-    Blocking(u64),
-}
-
-/// A hash of what is sent, begun with `start`.
-pub(super) fn digest(start: u64, bytes: &[u8]) -> u64 {
-    let mut digest = start;
-    for part in bytes.chunks(8) {
-        let mut word = [0; 8];
-        word[..part.len()].copy_from_slice(part);
-        digest = (digest ^ u64::from_le_bytes(word)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        digest ^= digest >> 29;
-    }
-    digest
-}
-
-/// What a segment is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Flags {
-    Syn,
-    SynAck,
-    Data,
-    Fin,
-    Ack,
-    Reset,
-    Probe,
-}
-
-impl Flags {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Flags::Syn => "SYN",
-            Flags::SynAck => "SYN+ACK",
-            Flags::Data => "data",
-            Flags::Fin => "FIN",
-            Flags::Ack => "ACK",
-            Flags::Reset => "RST",
-            Flags::Probe => "a probe",
-        }
-    }
-}
-
-impl What {
-    /// As numbers, for the hash. A place in the source says nothing beyond the task's number, and
-    /// its address differs from run to run.
-    fn numbers(self) -> [u64; 5] {
-        let segment = |tag, flags: Flags, from: usize, seq, digest, len: usize| {
-            [
-                tag + ((flags as u64) << 8),
-                from as u64,
-                seq,
-                digest,
-                len as u64,
-            ]
-        };
-        let tag = match self {
-            What::Started => 1,
-            What::Ended => 2,
-            What::Killed => 3,
-            What::PoweredOff => 4,
-            What::Paused => 5,
-            What::Resumed => 6,
-            What::TimedOut => 7,
-            What::Polled(task, _) => return [8, task, 0, 0, 0],
-            What::Connect { to, port } => return [9, to as u64, port.into(), 0, 0],
-            What::Accepted { from, port } => return [10, from as u64, port.into(), 0, 0],
-            What::Segment(flags, from, seq, digest, len) => {
-                return segment(11, flags, from, seq, digest, len);
-            }
-            What::Lost(flags, from, seq, digest, len) => {
-                return segment(12, flags, from, seq, digest, len);
-            }
-            What::Retransmit(seq, tries) => return [13, seq, tries.into(), 0, 0],
-            What::Name(delay) => return [14, delay, 0, 0, 0],
-            What::Cut(to) => return [15, to as u64, 0, 0, 0],
-            What::Healed(to) => return [16, to as u64, 0, 0, 0],
-            What::Chosen(number) => return [17, number, 0, 0, 0],
-            What::Reset(other) => return [18, other as u64, 0, 0, 0],
-            What::Failed => 19,
-            What::Quiet => 27,
-            What::Datagram {
-                from,
-                port,
-                digest,
-                len,
-            } => {
-                return [20, from as u64, port.into(), digest, len as u64];
-            }
-            What::DatagramLost {
-                from,
-                port,
-                digest,
-                len,
-            } => {
-                return [21, from as u64, port.into(), digest, len as u64];
-            }
-            What::Renamed => 23,
-            What::Signal(number) => return [25, number, 0, 0, 0],
-            What::Blocking(delay) => return [26, delay, 0, 0, 0],
-            What::ClockSet(ahead, drift) => return [24, ahead, drift as u64, 0, 0],
-            What::Local(digest, len) => return [22, digest, len as u64, 0, 0],
-        };
-        [tag, 0, 0, 0, 0]
-    }
-}
 
 /// How much a recording run keeps of either kind, the last of it: enough for a picture that
 /// somebody looks through, some megabytes.
@@ -334,84 +177,8 @@ impl Trace {
 
         let mut text = String::new();
         for (now, host, what) in events {
-            let host = name(*host);
-            let at = Seconds(*now);
-            let _ = match *what {
-                What::Started => writeln!(text, "    {at} {host}: started"),
-                What::Ended => writeln!(text, "    {at} {host}: its process has returned"),
-                What::Killed => writeln!(text, "    {at} {host}: killed"),
-                What::PoweredOff => writeln!(text, "    {at} {host}: powered off"),
-                What::Paused => writeln!(text, "    {at} {host}: paused"),
-                What::Resumed => writeln!(text, "    {at} {host}: resumed"),
-                What::Polled(task, Some(site)) => {
-                    writeln!(text, "    {at} {host}: task {task} runs, spawned at {site}")
-                }
-                What::Polled(task, None) => writeln!(text, "    {at} {host}: task {task} runs"),
-                What::Connect { to, port } => {
-                    writeln!(text, "    {at} {host}: connects to {}:{port}", name(to))
-                }
-                What::Accepted { from, port } => {
-                    let from = name(from);
-                    writeln!(text, "    {at} {host}: port {port} accepts from {from}")
-                }
-                What::Segment(flags, from, seq, _, len) => writeln!(
-                    text,
-                    "    {at} {host}: {} {seq}+{len} came from {}",
-                    flags.name(),
-                    name(from)
-                ),
-                What::Lost(flags, from, seq, _, len) => writeln!(
-                    text,
-                    "    {at} {host}: {} {seq}+{len} from {} is lost",
-                    flags.name(),
-                    name(from)
-                ),
-                What::Retransmit(seq, tries) => {
-                    writeln!(text, "    {at} {host}: sends {seq} again, try {tries}")
-                }
-                What::TimedOut => writeln!(text, "    {at} {host}: a connection has timed out"),
-                What::Name(_) => writeln!(text, "    {at} {host}: looks up a name"),
-                What::Cut(to) => writeln!(text, "    {at} {host}: cut off from {}", name(to)),
-                What::Healed(to) => writeln!(text, "    {at} {host}: reaches {} again", name(to)),
-                What::Chosen(number) => writeln!(text, "    {at} {host}: chose {number}"),
-                What::Reset(other) => {
-                    let other = name(other);
-                    writeln!(text, "    {at} {host}: connections with {other} are reset")
-                }
-                What::Failed => writeln!(text, "    {at} {host}: its process returns an error"),
-                What::Quiet => writeln!(text, "    {at} {host}: all faults end"),
-                What::Datagram {
-                    from, port, len, ..
-                } => {
-                    let from = name(from);
-                    writeln!(
-                        text,
-                        "    {at} {host}: port {port} has {len} bytes from {from}"
-                    )
-                }
-                What::DatagramLost {
-                    from, port, len, ..
-                } => {
-                    let from = name(from);
-                    writeln!(
-                        text,
-                        "    {at} {host}: {len} bytes from {from} to port {port} are lost"
-                    )
-                }
-                What::Signal(number) => writeln!(text, "    {at} {host}: signal {number} comes"),
-                What::Blocking(_) => writeln!(text, "    {at} {host}: gives a call to unblock"),
-                What::Renamed => writeln!(text, "    {at} a name has other addresses"),
-                What::ClockSet(ahead, drift) => {
-                    let ahead = Seconds(ahead);
-                    writeln!(
-                        text,
-                        "    {at} {host}: the clock is {ahead} ahead, drift {drift} ppm"
-                    )
-                }
-                What::Local(_, len) => {
-                    writeln!(text, "    {at} {host}: {len} bytes by a Unix socket")
-                }
-            };
+            let words = what.words(*host, &name);
+            let _ = writeln!(text, "    {} {words}", Seconds(*now));
         }
         text
     }

@@ -11,9 +11,10 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::address::Address;
+use super::errno::Errno;
 use super::sockets::{Base, Inbox, OVERHEAD, Other};
 use super::trace::{Message, What};
-use super::{ERROR, Event, Kernel, NOBODY, READABLE, WRITABLE, errno, number};
+use super::{ERROR, Event, Kernel, NOBODY, READABLE, WRITABLE};
 
 /// How much waits in a receiver's buffer: Linux's `rmem_default`.
 const BUFFER: usize = 212_992;
@@ -31,7 +32,7 @@ pub(super) struct Udp {
     pub(super) local: SocketAddr,
     peer: Option<(usize, SocketAddr)>,
     inbox: Inbox<SocketAddr>,
-    error: Option<io::ErrorKind>,
+    error: Option<Errno>,
 }
 
 #[derive(Clone, Debug)]
@@ -107,7 +108,7 @@ impl Udp {
             return Err(error.into());
         }
         let received = self.inbox.receive(bytes, keeps);
-        let (len, from, _) = received.ok_or(io::ErrorKind::WouldBlock)?;
+        let (len, from, _) = received.ok_or(Errno::WouldBlock)?;
         Ok((len, Address::Internet(from)))
     }
 
@@ -143,7 +144,7 @@ impl Kernel {
         let (host, process) = self.here()?;
         let ip = local.ip();
         if !ip.is_unspecified() && self.host_at(host, local).0 != host {
-            return Err(io::ErrorKind::AddrNotAvailable.into());
+            return Err(Errno::AddrNotAvailable.into());
         }
         if local.port() == 0 {
             local.set_port(self.free_udp_port(host)?);
@@ -155,7 +156,7 @@ impl Kernel {
             _ => None,
         });
         if others.any(|it| it == ip || it.is_unspecified() || ip.is_unspecified()) {
-            return Err(io::ErrorKind::AddrInUse.into());
+            return Err(Errno::AddrInUse.into());
         }
         let id = self.insert_other(Other::Udp(Udp {
             base: Base::new(host, Some(process)),
@@ -175,7 +176,7 @@ impl Kernel {
                 return Ok(port);
             }
         }
-        Err(io::ErrorKind::AddrNotAvailable.into())
+        Err(Errno::AddrNotAvailable.into())
     }
 
     fn udp(&mut self, id: u32) -> io::Result<&mut Udp> {
@@ -198,7 +199,7 @@ impl Kernel {
             socket.base.options.broadcast,
         );
         if local.is_ipv4() && address.is_ipv6() {
-            return Err(errno(number::EAFNOSUPPORT));
+            return Err(Errno::AddressFamily.into());
         }
         let mut address = address;
         if address.is_ipv4() && address.ip().is_unspecified() && !local.ip().is_unspecified() {
@@ -214,10 +215,10 @@ impl Kernel {
                 (false, is_v6) => self.hosts[host].address(is_v6),
             });
         } else if local.ip().is_loopback() && to != host {
-            return Err(io::ErrorKind::InvalidInput.into());
+            return Err(Errno::InvalidInput.into());
         }
         if is_broadcast(address.ip()) && !allows {
-            return Err(io::ErrorKind::PermissionDenied.into());
+            return Err(Errno::PermissionDenied.into());
         }
         Ok(((to, address), local))
     }
@@ -237,16 +238,16 @@ impl Kernel {
     ) -> io::Result<usize> {
         let peer = self.udp(id)?.peer;
         if bytes.len() > usize::from(u16::MAX) {
-            return Err(errno(number::EMSGSIZE));
+            return Err(Errno::MessageSize.into());
         }
         if to.is_some_and(|it| it.port() == 0) {
-            return Err(io::ErrorKind::InvalidInput.into());
+            return Err(Errno::InvalidInput.into());
         }
         let to = to.or(peer.map(|(_, peer)| peer));
-        let to = to.ok_or_else(|| errno(number::EDESTADDRREQ))?;
+        let to = to.ok_or(Errno::DestinationRequired)?;
         let (to, from) = self.udp_route(id, to)?;
         if bytes.len() > LONGEST[usize::from(to.1.is_ipv6())] {
-            return Err(errno(number::EMSGSIZE));
+            return Err(Errno::MessageSize.into());
         }
         let socket = self.udp(id)?;
         if let Some(error) = socket.error.take() {
@@ -370,7 +371,7 @@ impl Kernel {
         if let Ok(socket) = self.udp(id) {
             // Who sends to anybody hears of none.
             if socket.peer.is_some() {
-                socket.error = Some(io::ErrorKind::ConnectionRefused);
+                socket.error = Some(Errno::ConnectionRefused);
                 self.raise(id, READABLE | WRITABLE | ERROR);
             }
         }

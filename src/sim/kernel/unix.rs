@@ -14,9 +14,10 @@ use std::io;
 use std::net::Shutdown;
 
 use super::address::{Address, Name};
+use super::errno::Errno;
 use super::sockets::{Base, Inbox, OVERHEAD, Other};
 use super::trace::{What, digest};
-use super::{CLOSED, ERROR, Kernel, READABLE, WRITABLE, errno, number};
+use super::{CLOSED, ERROR, Kernel, READABLE, WRITABLE};
 
 /// How much a sender may have unread: Linux's `wmem_default`.
 const BUFFER: usize = 212_992;
@@ -39,7 +40,7 @@ pub(super) struct Stream {
     pub(super) peer_name: Name,
     input: VecDeque<u8>,
     is_shut: [bool; 2],
-    error: Option<io::ErrorKind>,
+    error: Option<Errno>,
 }
 
 #[derive(Debug)]
@@ -59,7 +60,7 @@ pub(super) struct Datagram {
     /// Who has sent: its number, and its name then.
     inbox: Inbox<(u32, Name)>,
     pub(super) is_shut: [bool; 2],
-    error: Option<io::ErrorKind>,
+    error: Option<Errno>,
     /// What it has sent, and was not received yet.
     unread: usize,
 }
@@ -206,7 +207,7 @@ impl Kernel {
         }
         let owner = self.unix_names.get(&key);
         if owner.is_some_and(|it| self.others.contains_key(it)) {
-            return Err(io::ErrorKind::AddrInUse.into());
+            return Err(Errno::AddrInUse.into());
         }
         let id = self.next_number();
         self.unix_names.insert(key, id);
@@ -217,9 +218,9 @@ impl Kernel {
     fn find_name(&self, key: &Key) -> io::Result<u32> {
         match self.unix_names.get(key) {
             Some(id) if self.others.contains_key(id) => Ok(*id),
-            None if key.is_path() => Err(io::ErrorKind::NotFound.into()),
-            None if key.name == Name::Unnamed => Err(io::ErrorKind::InvalidInput.into()),
-            _ => Err(io::ErrorKind::ConnectionRefused.into()),
+            None if key.is_path() => Err(Errno::NotFound.into()),
+            None if key.name == Name::Unnamed => Err(Errno::InvalidInput.into()),
+            _ => Err(Errno::ConnectionRefused.into()),
         }
     }
 
@@ -245,10 +246,10 @@ impl Kernel {
         let (host, process) = self.here()?;
         let to = self.find_name(&Key::new(host, name, false))?;
         let Some(Other::Listener(listener)) = self.others.get(&to) else {
-            return Err(errno(number::EPROTOTYPE));
+            return Err(Errno::WrongType.into());
         };
         if listener.queue.len() > listener.backlog {
-            return Err(io::ErrorKind::WouldBlock.into());
+            return Err(Errno::WouldBlock.into());
         }
         let near = Base::new(host, Some(process));
         let names = (Name::Unnamed, name.clone());
@@ -281,7 +282,7 @@ impl Kernel {
             return Err(super::gone());
         };
         let accepted = listener.queue.pop_front();
-        let accepted = accepted.ok_or_else(|| io::ErrorKind::WouldBlock.into());
+        let accepted = accepted.ok_or_else(|| Errno::WouldBlock.into());
         listener.base.note_blocked(READABLE, &accepted);
         let accepted = accepted?;
         let stream = self.stream(accepted)?;
@@ -308,7 +309,7 @@ impl Kernel {
             0 => match stream.error.take() {
                 Some(error) => Err(error.into()),
                 None if stream.is_shut[READ] => Ok(0),
-                None => Err(io::ErrorKind::WouldBlock.into()),
+                None => Err(Errno::WouldBlock.into()),
             },
             _ => Ok(super::tcp::copy_out(&mut stream.input, buffers, keeps)),
         };
@@ -328,12 +329,12 @@ impl Kernel {
         let stream = self.stream(id)?;
         let (peer, host) = (stream.peer, stream.base.host);
         if stream.is_shut[WRITE] {
-            return Err(io::ErrorKind::BrokenPipe.into());
+            return Err(Errno::BrokenPipe.into());
         }
         if let Some(error) = stream.error.take() {
             return Err(error.into());
         }
-        let to = self.stream(peer).map_err(|_| io::ErrorKind::BrokenPipe)?;
+        let to = self.stream(peer).map_err(|_| Errno::BrokenPipe)?;
         let (mut written, mut is_empty, mut hash) = (0, true, 0);
         for bytes in buffers {
             is_empty &= bytes.is_empty();
@@ -343,7 +344,7 @@ impl Kernel {
             written += part;
         }
         let result = match written == 0 && !is_empty {
-            true => Err(io::ErrorKind::WouldBlock.into()),
+            true => Err(Errno::WouldBlock.into()),
             false => Ok(written),
         };
         self.base(id)?.note_blocked(WRITABLE, &result);
@@ -363,7 +364,7 @@ impl Kernel {
         if let Ok(peer) = self.stream(stream.peer) {
             peer.is_shut = [true; 2];
             if is_reset {
-                peer.error = Some(io::ErrorKind::ConnectionReset);
+                peer.error = Some(Errno::ConnectionReset);
             }
             let error = if is_reset { ERROR } else { 0 };
             self.raise(stream.peer, READABLE | WRITABLE | CLOSED | error);
@@ -402,7 +403,7 @@ impl Kernel {
     /// Whether `to` takes datagrams of `from`'s: not if it is connected to somebody else.
     fn may_send(&mut self, from: u32, to: u32) -> io::Result<()> {
         match self.datagram(to).map(|it| it.peer_id()) {
-            Ok(Some(other)) if other != from => Err(io::ErrorKind::PermissionDenied.into()),
+            Ok(Some(other)) if other != from => Err(Errno::NotPermitted.into()),
             _ => Ok(()),
         }
     }
@@ -411,7 +412,7 @@ impl Kernel {
         let to = self.find_name(&Key::new(host, name, true))?;
         match self.others.get(&to) {
             Some(Other::Datagram(_)) => Ok(to),
-            _ => Err(errno(number::EPROTOTYPE)),
+            _ => Err(Errno::WrongType.into()),
         }
     }
 
@@ -438,7 +439,7 @@ impl Kernel {
         }
         if let Ok(other) = self.datagram(before) {
             if other.peer_id() == Some(id) {
-                other.error = Some(io::ErrorKind::ConnectionReset);
+                other.error = Some(Errno::ConnectionReset);
                 self.raise(before, READABLE | WRITABLE | ERROR);
             }
         }
@@ -492,34 +493,34 @@ impl Kernel {
         let socket = self.datagram(id)?;
         let (host, peer) = (socket.base.host, socket.peer_id());
         if bytes.len() > BUFFER - 32 {
-            return Err(errno(number::EMSGSIZE));
+            return Err(Errno::MessageSize.into());
         }
         if let Some(error) = socket.error.take() {
             return Err(error.into());
         }
         if socket.is_shut[WRITE] {
-            return Err(io::ErrorKind::BrokenPipe.into());
+            return Err(Errno::BrokenPipe.into());
         }
         if socket.unread >= BUFFER {
-            return Err(io::ErrorKind::WouldBlock.into());
+            return Err(Errno::WouldBlock.into());
         }
         let from = (id, socket.name.clone());
         let to = match (name, peer) {
             (Some(name), _) => self.find_datagram(host, name)?,
             (None, Some(peer)) => peer,
-            (None, None) => return Err(io::ErrorKind::NotConnected.into()),
+            (None, None) => return Err(Errno::NotConnected.into()),
         };
         self.may_send(id, to)?;
         let Ok(other) = self.datagram(to) else {
             self.datagram(id)?.peer = None;
             self.lose_peer(id, to);
-            return Err(io::ErrorKind::ConnectionRefused.into());
+            return Err(Errno::ConnectionRefused.into());
         };
         if other.is_shut[READ] {
-            return Err(io::ErrorKind::BrokenPipe.into());
+            return Err(Errno::BrokenPipe.into());
         }
         if to != id && other.peer_id() != Some(id) && other.is_full() {
-            return Err(io::ErrorKind::WouldBlock.into());
+            return Err(Errno::WouldBlock.into());
         }
         other.inbox.push(from, bytes.to_vec());
         self.datagram(id)?.unread += bytes.len() + OVERHEAD;
@@ -540,7 +541,7 @@ impl Kernel {
         }
         let was_full = socket.is_full();
         let received = socket.inbox.receive(bytes, keeps);
-        let (len, (from, name), size) = received.ok_or(io::ErrorKind::WouldBlock)?;
+        let (len, (from, name), size) = received.ok_or(Errno::WouldBlock)?;
         if !keeps {
             self.give_back(from, size);
             if was_full {

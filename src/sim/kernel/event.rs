@@ -1,0 +1,238 @@
+//! [`What`]: one thing that has happened in a world, as numbers for the fingerprint, and in words.
+//!
+//! Its numbers are part of every fingerprint: a kind that is added takes a tag of its own, and none
+//! is used again.
+
+use std::panic::Location;
+
+use super::trace::Seconds;
+
+/// One thing that has happened. The numbers are the event's own: lengths, ports, counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum What {
+    Started,
+    Ended,
+    Killed,
+    PoweredOff,
+    Paused,
+    Resumed,
+    Polled(u64, Option<&'static Location<'static>>),
+    Connect {
+        to: usize,
+        port: u16,
+    },
+    Accepted {
+        from: usize,
+        port: u16,
+    },
+    Segment(Flags, usize, u64, u64, usize),
+    Lost(Flags, usize, u64, u64, usize),
+    Retransmit(u64, u32),
+    TimedOut,
+    Name(u64),
+    Cut(usize),
+    Healed(usize),
+    Chosen(u64),
+    Reset(usize),
+    Failed,
+    Quiet,
+    /// A datagram has come from a host to a port.
+    Datagram {
+        from: usize,
+        port: u16,
+        digest: u64,
+        len: usize,
+    },
+    DatagramLost {
+        from: usize,
+        port: u16,
+        digest: u64,
+        len: usize,
+    },
+    /// So many bytes went through a Unix socket.
+    #[cfg_attr(not(unix), allow(dead_code))]
+    Local(u64, usize),
+    /// The addresses of a name were set.
+    Renamed,
+    /// Ahead by so much, and with a drift.
+    ClockSet(u64, i32),
+    /// By its number.
+    #[cfg_attr(not(feature = "signal"), allow(dead_code))]
+    Signal(u64),
+    /// A call was given to `unblock`, and begins after so long.
+    #[cfg_attr(not(feature = "blocking"), allow(dead_code))]
+    Blocking(u64),
+}
+
+/// A hash of what is sent, begun with `start`.
+pub(super) fn digest(start: u64, bytes: &[u8]) -> u64 {
+    let mut digest = start;
+    for part in bytes.chunks(8) {
+        let mut word = [0; 8];
+        word[..part.len()].copy_from_slice(part);
+        digest = (digest ^ u64::from_le_bytes(word)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        digest ^= digest >> 29;
+    }
+    digest
+}
+
+/// What a segment is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Flags {
+    Syn,
+    SynAck,
+    Data,
+    Fin,
+    Ack,
+    Reset,
+    Probe,
+}
+
+impl Flags {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Flags::Syn => "SYN",
+            Flags::SynAck => "SYN+ACK",
+            Flags::Data => "data",
+            Flags::Fin => "FIN",
+            Flags::Ack => "ACK",
+            Flags::Reset => "RST",
+            Flags::Probe => "a probe",
+        }
+    }
+}
+
+impl What {
+    /// As numbers, for the hash. A place in the source says nothing beyond the task's number, and
+    /// its address differs from run to run.
+    pub(super) fn numbers(self) -> [u64; 5] {
+        let [a, b, c, d] = self.fields();
+        [self.tag(), a, b, c, d]
+    }
+
+    /// What it is.
+    fn tag(self) -> u64 {
+        match self {
+            What::Started => 1,
+            What::Ended => 2,
+            What::Killed => 3,
+            What::PoweredOff => 4,
+            What::Paused => 5,
+            What::Resumed => 6,
+            What::TimedOut => 7,
+            What::Polled(..) => 8,
+            What::Connect { .. } => 9,
+            What::Accepted { .. } => 10,
+            What::Segment(flags, ..) => 11 + ((flags as u64) << 8),
+            What::Lost(flags, ..) => 12 + ((flags as u64) << 8),
+            What::Retransmit(..) => 13,
+            What::Name(_) => 14,
+            What::Cut(_) => 15,
+            What::Healed(_) => 16,
+            What::Chosen(_) => 17,
+            What::Reset(_) => 18,
+            What::Failed => 19,
+            What::Datagram { .. } => 20,
+            What::DatagramLost { .. } => 21,
+            What::Local(..) => 22,
+            What::Renamed => 23,
+            What::ClockSet(..) => 24,
+            What::Signal(_) => 25,
+            What::Blocking(_) => 26,
+            What::Quiet => 27,
+        }
+    }
+
+    /// Its numbers.
+    fn fields(self) -> [u64; 4] {
+        match self {
+            What::Polled(number, _)
+            | What::Name(number)
+            | What::Chosen(number)
+            | What::Signal(number)
+            | What::Blocking(number) => [number, 0, 0, 0],
+            What::Cut(host) | What::Healed(host) | What::Reset(host) => [host as u64, 0, 0, 0],
+            What::Connect { to: host, port } | What::Accepted { from: host, port } => {
+                [host as u64, port.into(), 0, 0]
+            }
+            What::Segment(_, from, seq, digest, len) | What::Lost(_, from, seq, digest, len) => {
+                [from as u64, seq, digest, len as u64]
+            }
+            What::Datagram {
+                from,
+                port,
+                digest,
+                len,
+            }
+            | What::DatagramLost {
+                from,
+                port,
+                digest,
+                len,
+            } => [from as u64, port.into(), digest, len as u64],
+            What::Retransmit(seq, tries) => [seq, tries.into(), 0, 0],
+            What::ClockSet(ahead, drift) => [ahead, drift as u64, 0, 0],
+            What::Local(digest, len) => [digest, len as u64, 0, 0],
+            What::Started | What::Ended | What::Killed | What::PoweredOff => [0; 4],
+            What::Paused | What::Resumed | What::TimedOut => [0; 4],
+            What::Failed | What::Quiet | What::Renamed => [0; 4],
+        }
+    }
+
+    /// In words, of a host. `name` says what a host is called.
+    pub(super) fn words<'a>(self, host: usize, name: impl Fn(usize) -> &'a str) -> String {
+        let what = match self {
+            What::Renamed => return "a name has other addresses".into(),
+            What::Started => "started".into(),
+            What::Ended => "its process has returned".into(),
+            What::Failed => "its process returns an error".into(),
+            What::Killed => "killed".into(),
+            What::PoweredOff => "powered off".into(),
+            What::Paused => "paused".into(),
+            What::Resumed => "resumed".into(),
+            What::Quiet => "all faults end".into(),
+            What::Polled(task, Some(site)) => format!("task {task} runs, spawned at {site}"),
+            What::Polled(task, None) => format!("task {task} runs"),
+            What::Chosen(number) => format!("chose {number}"),
+            What::Signal(number) => format!("signal {number} comes"),
+            What::Blocking(_) => "gives a call to unblock".into(),
+            What::ClockSet(ahead, drift) => {
+                format!("the clock is {} ahead, drift {drift} ppm", Seconds(ahead))
+            }
+            _ => self.words_of_the_network(&name),
+        };
+        format!("{}: {what}", name(host))
+    }
+
+    fn words_of_the_network<'a>(self, name: &impl Fn(usize) -> &'a str) -> String {
+        match self {
+            What::Connect { to, port } => format!("connects to {}:{port}", name(to)),
+            What::Accepted { from, port } => format!("port {port} accepts from {}", name(from)),
+            What::Segment(flags, from, seq, _, len) => {
+                format!("{} {seq}+{len} came from {}", flags.name(), name(from))
+            }
+            What::Lost(flags, from, seq, _, len) => {
+                format!("{} {seq}+{len} from {} is lost", flags.name(), name(from))
+            }
+            What::Retransmit(seq, tries) => format!("sends {seq} again, try {tries}"),
+            What::TimedOut => "a connection has timed out".into(),
+            What::Reset(other) => format!("connections with {} are reset", name(other)),
+            What::Name(_) => "looks up a name".into(),
+            What::Cut(to) => format!("cut off from {}", name(to)),
+            What::Healed(to) => format!("reaches {} again", name(to)),
+            What::Datagram {
+                from, port, len, ..
+            } => {
+                format!("port {port} has {len} bytes from {}", name(from))
+            }
+            What::DatagramLost {
+                from, port, len, ..
+            } => {
+                format!("{len} bytes from {} to port {port} are lost", name(from))
+            }
+            What::Local(_, len) => format!("{len} bytes by a Unix socket"),
+            // Those above are of the host alone.
+            other => format!("{other:?}"),
+        }
+    }
+}
