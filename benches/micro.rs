@@ -1,6 +1,8 @@
 //! Microbenchmarks: what spawning, yielding, waking, a channel and timers cost on the default
 //! backend, in nanoseconds each. All run on one thread, except `wake-across-threads` and those
-//! whose name begins with 2: these have a runtime with two pool workers.
+//! whose name begins with 2: these have a runtime with two pool workers. `traced-yield-in-task` is
+//! `yield-in-task` with a trace: its three events more (a wake, a poll's begin and its end) are the
+//! difference. `dump` is one of 100,000 tasks, half of which wait for a timer each.
 //!
 //! ```text
 //! cargo bench --bench micro -- --rounds 7 --millis 200
@@ -23,18 +25,27 @@ mod unix {
     use std::future::{Future, poll_fn};
     use std::hint::black_box;
     use std::pin::{Pin, pin};
+    use std::sync::Arc;
     use std::task::Poll;
     use std::thread;
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
     use async_channel::{Receiver, Sender, bounded};
+    use polder::event::Latch;
     use polder::future::{poll_once, yield_now};
+    use polder::time::timeout;
     use polder::{Runtime, Timer};
 
     use super::support::{Clock, Options, Program, Took, compare};
 
     /// How many tasks, or timers, "many" are.
     const MANY: u64 = 10_000;
+
+    /// And of how many tasks a dump is taken.
+    const CROWD: u64 = 100_000;
+
+    /// How many events a trace keeps.
+    const EVENTS: usize = 65_536;
 
     /// No timer here ever fires.
     const LONG: Duration = Duration::from_secs(1_000);
@@ -44,7 +55,11 @@ mod unix {
         let mut programs = Vec::new();
         let mut add = |name: &str, workers, step, run: fn(&Runtime, u64) -> Took| {
             if options.wants(name) {
-                let runtime = Runtime::builder().workers(workers).build();
+                let mut builder = Runtime::builder().workers(workers);
+                if name.starts_with("traced-") {
+                    builder = builder.trace(EVENTS);
+                }
+                let runtime = builder.build();
                 let runtime = runtime.expect("there are descriptors and threads left");
                 programs.push(Program {
                     name: name.into(),
@@ -62,6 +77,10 @@ mod unix {
         add("2-spawn-on-both", 2, MANY, spawn_many_in_tasks);
         add("yield", 1, 1, yields);
         add("yield-in-task", 1, 1, yields_in_task);
+        add("traced-yield-in-task", 1, 1, yields_in_task);
+        add("traced-channel-ping-pong", 1, 1, channel);
+        add("clock", 1, 1, clock);
+        add("dump", 1, 1, dump);
         add("channel-ping-pong", 1, 1, channel);
         add("timer-make-poll-drop", 1, 1, timer);
         add("timer-reset-of-10000", 1, MANY, timer_reset);
@@ -153,6 +172,43 @@ mod unix {
             }
         });
         measured(runtime, task)
+    }
+
+    /// What an event of a trace costs at least, unless it shares it with another one.
+    fn clock(runtime: &Runtime, count: u64) -> Took {
+        measured(runtime, async {
+            for _ in 0..count {
+                black_box(Instant::now());
+            }
+        })
+    }
+
+    fn dump(runtime: &Runtime, count: u64) -> Took {
+        let stop = Arc::new(Latch::new());
+        let spawn = |number: u64| {
+            let stop = stop.clone();
+            runtime.spawn(async move {
+                match number % 2 {
+                    0 => stop.wait().await,
+                    _ => drop(timeout(LONG, stop.wait()).await),
+                }
+            })
+        };
+        let tasks: Vec<_> = (0..CROWD).map(spawn).collect();
+        runtime.turn(Duration::ZERO);
+        let clock = Clock::start();
+        for _ in 0..count {
+            let dump = runtime.dump();
+            assert_eq!(dump.tasks.len() as u64, CROWD);
+        }
+        let took = clock.stop();
+        stop.set();
+        measured(runtime, async {
+            for task in tasks {
+                task.await;
+            }
+        });
+        took
     }
 
     async fn answer(receiver: Receiver<u64>, sender: Sender<u64>) {

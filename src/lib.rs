@@ -95,6 +95,7 @@
 //! | `blocking` | yes | [`unblock`] and [`io::Unblock`] | none |
 //! | `polling` | yes | [`Backend::Polling`] | polling (on Windows and illumos it is there in any case) |
 //! | `environment` | yes | `POLDER_DUMP`, `POLDER_STALL`, `POLDER_TRACE`, `POLDER_TOP`: see [`diagnostics`] | none |
+//! | `backtrace` | no | on Linux, stalls are told with their functions, for which a signal asks: see [`diagnostics`] | backtrace, gimli |
 //! | `tracing` | no | spans of tasks, and events, for subscribers and tokio-console: see `docs/DIAGNOSTICS.md` | tracing |
 //! | `io-uring` | no | [`Backend::IoUring`]: on Linux, a ring that polls | io-uring |
 //! | `sim` | no | [`sim`]: tests in a simulated world, from a seed | none |

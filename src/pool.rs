@@ -24,10 +24,10 @@ use std::sync::{Arc, Condvar, PoisonError};
 use std::task::Waker;
 #[cfg(feature = "blocking")]
 use std::task::{Context, Poll};
-use std::thread;
 use std::time::Duration;
 
 use crate::sync::{Mutex, contain, drop_all, wake_all};
+use crate::sys::start_thread;
 
 /// How long an idle thread waits for a job before it exits. To start one takes some tens of
 /// microseconds (measured: 16). A program that makes calls less often than this does not notice;
@@ -99,8 +99,7 @@ pub(crate) static POOL: Pool = Pool::new(start);
 
 fn start(pool: &'static Pool) -> io::Result<()> {
     // Linux shows names of up to 15 bytes in full (prctl(2), PR_SET_NAME).
-    let thread = thread::Builder::new().name("polder-blocking".into());
-    thread.spawn(|| pool.work()).map(drop)
+    start_thread("polder-blocking", Box::new(|| pool.work())).map(drop)
 }
 
 impl Queue {
@@ -455,6 +454,7 @@ mod tests {
     use super::*;
     use futures_lite::future::{block_on, poll_once};
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::thread;
     use std::time::Instant;
 
     /// For what must happen, however busy the machine is.

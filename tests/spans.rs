@@ -17,7 +17,7 @@ use std::thread;
 use std::time::Duration;
 
 use polder::event::{Event, Latch};
-use polder::future::{yield_now, zip};
+use polder::future::{poll_once, yield_now, zip};
 use polder::io::{AsyncReadExt, AsyncWriteExt};
 use polder::net::{Listener, TcpListener, TcpStream, serve};
 use polder::task::Id;
@@ -617,6 +617,58 @@ fn a_dump_tells_what_a_task_with_a_span_waits_for() {
             "{dump}"
         );
     });
+}
+
+/// The future that would read is neither polled nor dropped. (With one worker: where a task has
+/// moved since it last waited, its waker is not kept.)
+#[test]
+fn a_dump_tells_what_a_task_with_a_span_leaves_unread() {
+    on_each(|runtime| {
+        if runtime.workers() > 1 {
+            return;
+        }
+        runtime.block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap();
+            let mut near = TcpStream::connect(address).await.unwrap();
+            let (mut far, _) = listener.accept().await.unwrap();
+            let has_read = Arc::new(AtomicBool::new(false));
+            let told = has_read.clone();
+            let stuck = polder::spawn(async move {
+                let mut byte = [0];
+                far.read_exact(&mut byte).await.unwrap();
+                let mut read = far.read(&mut byte);
+                assert!(poll_once(&mut read).await.is_none());
+                told.store(true, SeqCst);
+                pending::<()>().await;
+            });
+            // The first wait of a task for a socket is not known of it.
+            while !record_of(stuck.id()).steps.contains(&Step::Exit) {
+                yield_now().await;
+            }
+            near.write_all(&[1]).await.unwrap();
+            while !has_read.load(SeqCst) {
+                yield_now().await;
+            }
+            let words = "does not read TCP, which is readable";
+            let dump = Handle::current().dump().to_string();
+            assert!(!dump.contains(words), "{dump}");
+            let woken = wakes_of(stuck.id());
+            near.write_all(&[1]).await.unwrap();
+            while !Handle::current().dump().to_string().contains(words) {
+                yield_now().await;
+            }
+            // Once, as it is for any waker.
+            assert_eq!(wakes_of(stuck.id()), woken + 1);
+            stuck.cancel().await;
+        });
+    });
+}
+
+fn wakes_of(id: Id) -> usize {
+    let steps = record_of(id).steps;
+    let is_wake = |step: &&Step| matches!(step, Step::Wake { .. });
+    steps.iter().filter(is_wake).count()
 }
 
 // Foreign code.

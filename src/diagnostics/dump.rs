@@ -1,15 +1,15 @@
 //! What a runtime is at: its workers, its tasks, and what each of these waits for.
 
-use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 use std::panic::Location;
 use std::time::{Duration, Instant, SystemTime};
 
 use super::hints::{Clues, Hint, Unread};
+use super::seconds::Seconds;
 use super::sockets::{Described, describe};
 use crate::poller::Backend;
 use crate::reactor::{self, Direction, MAIN_FUTURE, SourceKind, SourceWait, now, since_tick};
-use crate::scheduler::{self, Leaf, Shared, SharedSnapshot, State, TaskRecord, Waits};
+use crate::scheduler::{self, Leaf, Pairs, Shared, SharedSnapshot, State, TaskRecord, Waits};
 use crate::sys::{self, AsRawDescriptor};
 use crate::task::{Id, Name};
 
@@ -242,11 +242,16 @@ impl Dump {
             .collect();
         let mut clues = Clues::default();
         clues.unknown_waits = snapshot.unknown_waits;
-        let mut tasks: Vec<TaskDump> = (snapshot.tasks.into_iter())
+        // The oldest ids first: they are near the order of spawning.
+        let order = |(place, (_, record)): (usize, &(_, TaskRecord))| {
+            (record.id.map_or(0, Id::as_u64), place as u64)
+        };
+        let order = Pairs::new(snapshot.tasks.iter().enumerate().map(order).collect());
+        let mut records: Vec<_> = snapshot.tasks.into_iter().map(Some).collect();
+        let records = (order.iter()).filter_map(|(_, place)| records[*place as usize].take());
+        let tasks: Vec<TaskDump> = records
             .map(|(worker, record)| task(shared, &workers, worker, record, now, &mut clues))
             .collect();
-        // The oldest ids first: they are near the order of spawning.
-        tasks.sort_by_key(|task| task.id);
         let told = tasks.iter().filter(|task| task.id.is_some()).count();
         let mut dump = Dump {
             at: SystemTime::now(),
@@ -275,20 +280,31 @@ impl Dump {
 
     /// The tasks, with those together that a reader need not tell apart.
     pub(super) fn groups(&self) -> Vec<Group<'_>> {
-        let mut groups = BTreeMap::<_, Vec<&TaskDump>>::new();
+        // By their keys, in order. They are few: places of spawns, and what is waited for there.
+        let mut keys = Vec::new();
+        let mut groups: Vec<Group<'_>> = Vec::new();
         for task in &self.tasks {
-            let waits: Vec<String> = task.waits_for.iter().map(Wait::summary).collect();
+            let mut waits = String::new();
+            for wait in &task.waits_for {
+                waits += if waits.is_empty() { "" } else { " and " };
+                waits += &wait.summary();
+            }
             let place = (task.spawned_at.file(), task.spawned_at.line());
-            let key = (task.id.is_some(), place, task.state, waits.join(" and "));
-            groups.entry(key).or_default().push(task);
+            let key = (task.id.is_some(), place, task.state, waits.clone());
+            match keys.binary_search(&key) {
+                Ok(group) => groups[group].tasks.push(task),
+                Err(group) => {
+                    keys.insert(group, key);
+                    let new = Group {
+                        state: task.state,
+                        waits,
+                        tasks: vec![task],
+                    };
+                    groups.insert(group, new);
+                }
+            }
         }
-        (groups.into_iter())
-            .map(|((_, _, state, waits), tasks)| Group {
-                state,
-                waits,
-                tasks,
-            })
-            .collect()
+        groups
     }
 
     /// Returns the same as JSON: one object, on one line.
@@ -311,8 +327,7 @@ impl Dump {
     }
 
     fn write_json(&self, out: &mut String) -> fmt::Result {
-        let at = self.at.duration_since(SystemTime::UNIX_EPOCH);
-        let at = at.unwrap_or_default().as_secs_f64();
+        let at = Seconds::of_unix(self.at);
         write!(
             out,
             "{{\"at\":{at:.3},\"backend\":\"{}\",\"untold\":{},\"workers\":[",
@@ -349,10 +364,10 @@ impl Dump {
             write!(
                 out,
                 ",\"age\":{:.3},\"state\":\"{}\",\"polls\":{},\"last_polled\":{:.3},\"waits_for\":[",
-                task.age.as_secs_f64(),
+                Seconds(task.age),
                 task.state.name(),
                 task.polls,
-                task.last_polled.as_secs_f64()
+                Seconds(task.last_polled)
             )?;
             for (index, wait) in task.waits_for.iter().enumerate() {
                 out.push_str(if index > 0 { "," } else { "" });
@@ -527,7 +542,7 @@ impl WorkerState {
         };
         write!(out, "\"state\":\"{state}\"")?;
         if let Some(since) = since {
-            write!(out, ",\"since\":{:.3}", since.as_secs_f64())?;
+            write!(out, ",\"since\":{:.3}", Seconds(since))?;
         }
         if let Some(task) = task {
             match task.id {
@@ -600,7 +615,7 @@ impl Wait {
                 let mut text = self.summary();
                 for (arrow, address) in [("", local), ("<-> ", peer)] {
                     if let Some(address) = address {
-                        let _ = write!(text, " {arrow}{}", address.escape_debug());
+                        let _ = write!(text, " {arrow}{}", Printable(address));
                     }
                 }
                 let _ = write!(text, " (descriptor {descriptor})");
@@ -652,7 +667,7 @@ impl Wait {
                     Some(left) => ("", left),
                     None => ("-", now - *due),
                 };
-                let by = by.as_secs_f64();
+                let by = Seconds(by);
                 write!(out, "{{\"kind\":\"timer\",\"due_in\":{sign}{by:.3}}}")
             }
             Wait::Event(address) | Wait::Latch(address) | Wait::TaskSet(address) => {
@@ -693,14 +708,25 @@ pub(super) fn write_json_text(out: &mut String, text: &str) -> fmt::Result {
     Ok(())
 }
 
+/// Text in which what is not printable is escaped, character by character: `str::escape_debug` is
+/// 2 KB of code more.
+pub(super) struct Printable<'a>(pub(super) &'a str);
+
+impl fmt::Display for Printable<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut characters = self.0.chars().flat_map(char::escape_debug);
+        characters.try_for_each(|character| f.write_char(character))
+    }
+}
+
 /// A duration to the unit that matters.
 pub(super) struct Brief(pub(super) Duration);
 
 impl fmt::Display for Brief {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.as_secs() {
-            0 => write!(f, "{} ms", self.0.as_millis()),
-            1..120 => write!(f, "{:.1} s", self.0.as_secs_f64()),
+            0 => write!(f, "{} ms", self.0.subsec_millis()),
+            1..120 => write!(f, "{:.1} s", Seconds(self.0)),
             seconds @ 120..7_200 => write!(f, "{} min", seconds / 60),
             seconds => write!(f, "{} h", seconds / 3_600),
         }
@@ -737,14 +763,13 @@ impl fmt::Display for WorkerState {
 
 impl fmt::Display for Dump {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let at = self.at.duration_since(SystemTime::UNIX_EPOCH);
         writeln!(
             f,
             "polder: {}, {}, on {}, at {:.3} s of Unix time",
             Count(self.workers.len(), "worker"),
             Count(self.task_count(), "task"),
             self.backend,
-            at.unwrap_or_default().as_secs_f64()
+            Seconds::of_unix(self.at)
         )?;
         for worker in &self.workers {
             writeln!(
@@ -815,7 +840,7 @@ impl TaskDump {
             return "block_on".into();
         };
         match &self.name {
-            Some(name) => format!("task {id} \"{}\"", name.escape_debug()),
+            Some(name) => format!("task {id} \"{}\"", Printable(name)),
             None => format!("task {id}"),
         }
     }

@@ -23,7 +23,7 @@ use super::watchdog::{Stall, Tell, watch};
 use super::{Dump, Trace, trace};
 use crate::scheduler::{PATIENCE, Shared};
 use crate::sync::Mutex;
-use crate::sys;
+use crate::sys::{self, start_thread};
 
 /// When dumps are printed, and where.
 const DUMP: &str = "POLDER_DUMP";
@@ -317,9 +317,8 @@ pub(super) fn open_runtimes() -> Vec<Arc<Shared>> {
 /// Starts the thread that prints. A signal is caught before this returns: it would end the process.
 fn start(setting: DumpSetting) -> io::Result<()> {
     let start = Instant::now();
-    let thread = thread::Builder::new().name("polder-dump".into());
-    match setting.moment {
-        Moment::After(time) => thread.spawn(move || {
+    let run: Box<dyn FnOnce() + Send> = match setting.moment {
+        Moment::After(time) => Box::new(move || {
             // The dump says what has been so since the look before it.
             let look = time.saturating_sub(super::look_before(time));
             thread::sleep(look);
@@ -328,17 +327,17 @@ fn start(setting: DumpSetting) -> io::Result<()> {
             }
             thread::sleep(time.saturating_sub(start.elapsed()));
             setting.dump(&format!("{time:?} after its first runtime was built"));
-        })?,
+        }),
         #[cfg(all(unix, feature = "signal"))]
         Moment::Signal => {
             use futures_lite::{StreamExt, future};
 
             let mut signals = crate::signal::Signals::new([crate::signal::Signal::Usr1])?;
-            thread.spawn(move || {
+            Box::new(move || {
                 while future::block_on(signals.next()).is_some() {
                     setting.dump("SIGUSR1");
                 }
-            })?
+            })
         }
         #[cfg(not(all(unix, feature = "signal")))]
         Moment::Signal => {
@@ -349,7 +348,7 @@ fn start(setting: DumpSetting) -> io::Result<()> {
             return Err(io::Error::new(io::ErrorKind::Unsupported, what));
         }
     };
-    Ok(())
+    start_thread("polder-dump", run).map(drop)
 }
 
 /// A file that the environment names, where the program is when it starts: it may go elsewhere.

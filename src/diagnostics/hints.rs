@@ -8,16 +8,15 @@
 //!
 //! A hint is no proof: it says what was seen, and where to look.
 
-use std::collections::HashMap;
 use std::fmt::{self, Write};
 use std::time::{Duration, Instant};
 
 use super::dump::{
-    Brief, Count, Dump, TaskDump, TaskRef, TaskState, Wait, WorkerState, write_json_text,
+    Brief, Count, Dump, Printable, TaskDump, TaskRef, TaskState, Wait, WorkerState, write_json_text,
 };
 #[cfg(any(feature = "net", feature = "blocking"))]
 use crate::pool::Load;
-use crate::scheduler::{Earlier, EarlierUnread, Shared};
+use crate::scheduler::{Earlier, EarlierUnread, Pairs, Shared};
 use crate::task::Id;
 
 /// A socket that nobody reads is a hint from then on: most of what a task is busy with in between,
@@ -99,7 +98,7 @@ pub enum Hint {
 pub(super) struct Clues {
     unread: Vec<Unread>,
     /// How often each task was polled that is ready, since it has woken itself.
-    woken_by_themselves: HashMap<u64, u32>,
+    woken_by_themselves: Vec<(u64, u64)>,
     /// How many sources and timers will wake whom nobody knows.
     pub(super) unknown_waits: usize,
 }
@@ -121,7 +120,7 @@ impl Clues {
     }
 
     pub(super) fn woken_by_itself(&mut self, task: Option<Id>, polls: u32) {
-        (self.woken_by_themselves).extend(task.map(|id| (id.as_u64(), polls)));
+        (self.woken_by_themselves).extend(task.map(|id| (id.as_u64(), polls.into())));
     }
 
     /// `dump` is whole but for its hints, and was begun at `now`.
@@ -133,8 +132,8 @@ impl Clues {
         let mut hints = Vec::new();
         let mut next = Earlier {
             at: now,
-            unread: HashMap::new(),
-            woken_by_themselves: self.woken_by_themselves,
+            unread: Vec::new(),
+            woken_by_themselves: Pairs::new(self.woken_by_themselves),
             polls: polls(dump),
             burdened: burdened.map(|(worker, _)| worker),
             full_pool: pool.filter(|pool| pool.full.is_some()).map(|it| it.done),
@@ -159,11 +158,15 @@ impl Clues {
             } else {
                 // That one is to be compared with what comes later, too.
                 next = Earlier {
-                    unread: HashMap::new(),
+                    unread: Vec::new(),
                     ..earlier.clone()
                 };
             }
         }
+        let sources = earlier.map_or(&[][..], |earlier| &earlier.unread);
+        let places = sources.iter().enumerate();
+        let places = places.map(|(place, unread)| (unread.source as u64, place as u64));
+        let places = Pairs::new(places.collect());
         for unread in self.unread {
             let Unread {
                 task,
@@ -174,17 +177,15 @@ impl Clues {
             } = unread;
             let Some(mark) = mark else { continue };
             let id = task.id.map_or(0, Id::as_u64);
-            let seen = earlier.and_then(|earlier| earlier.unread.get(&source));
-            let since = match seen {
-                Some(seen) if seen.mark == mark && seen.task == id => seen.since,
-                _ => now,
-            };
-            let entry = EarlierUnread {
+            let mut seen = (places.of(source as u64).iter()).map(|it| &sources[it.1 as usize]);
+            let same = seen.find(|seen| seen.mark == mark && seen.task == id);
+            let since = same.map_or(now, |seen| seen.since);
+            next.unread.push(EarlierUnread {
+                source,
                 since,
                 task: id,
                 mark,
-            };
-            next.unread.insert(source, entry);
+            });
             let since = now.saturating_duration_since(since);
             if since >= LONG_UNREAD {
                 hints.push(Hint::Unread {
@@ -209,8 +210,8 @@ fn wake_themselves(
 ) -> impl Iterator<Item = Hint> {
     dump.tasks.iter().filter_map(move |task| {
         let id = task.id?.as_u64();
-        let before = earlier.woken_by_themselves.get(&id)?;
-        let polls = next.woken_by_themselves.get(&id)?.wrapping_sub(*before);
+        let before = earlier.woken_by_themselves.get(id)? as u32;
+        let polls = (next.woken_by_themselves.get(id)? as u32).wrapping_sub(before);
         let is_often = f64::from(polls) >= MANY_POLLS * within.as_secs_f64();
         is_often.then(|| Hint::WakesItself {
             task: task.reference(),
@@ -396,7 +397,7 @@ impl fmt::Display for Hint {
             } => {
                 write!(f, "descriptor {descriptor}")?;
                 if let Some(peer) = peer {
-                    write!(f, " (peer {})", peer.escape_debug())?;
+                    write!(f, " (peer {})", Printable(peer))?;
                 }
                 write!(
                     f,

@@ -12,8 +12,9 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
 use super::dump::{Group, write_json_text};
+use super::seconds::Seconds;
 use super::{Dump, Metrics, TaskDump};
-use crate::scheduler::{PATIENCE, Shared};
+use crate::scheduler::{PATIENCE, Pairs, Shared};
 
 /// Changes where a reader of older lines would be misled.
 const VERSION: u32 = 1;
@@ -77,7 +78,6 @@ impl Lines {
         runtimes: &[Arc<Shared>],
         interval: Duration,
     ) -> fmt::Result {
-        let at = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         write!(
             out,
             "{{\"polder_top\":{VERSION},\"process\":{},\"program\":",
@@ -90,9 +90,9 @@ impl Lines {
         write!(
             out,
             ",\"at\":{:.3},\"uptime\":{:.3},\"interval\":{:.3},\"runtimes\":[",
-            at.unwrap_or_default().as_secs_f64(),
-            self.start.elapsed().as_secs_f64(),
-            interval.as_secs_f64(),
+            Seconds::of_unix(SystemTime::now()),
+            Seconds(self.start.elapsed()),
+            Seconds(interval),
         )?;
         self.seen.retain(|seen| seen.runtime.strong_count() > 0);
         for (index, runtime) in runtimes.iter().enumerate() {
@@ -136,7 +136,7 @@ impl Seen {
         )?;
         let before = self.last.take();
         if let Some((at, _)) = &before {
-            write!(out, ",\"within\":{:.3}", (now - *at).as_secs_f64())?;
+            write!(out, ",\"within\":{:.3}", Seconds(now - *at))?;
         }
         out.push_str(",\"workers\":[");
         for (index, (worker, numbers)) in dump.workers.iter().zip(&metrics.workers).enumerate() {
@@ -147,19 +147,22 @@ impl Seen {
             out.push('}');
         }
         out.push_str("],\"groups\":[");
-        let mut groups = dump.groups();
-        // The sort is stable: of those that are as large, the first ones stay.
-        groups.sort_by_key(|group| std::cmp::Reverse(group.tasks.len()));
-        let left_out = groups.split_off(groups.len().min(MAX_GROUPS));
-        for (index, group) in groups.iter().enumerate() {
+        let groups = dump.groups();
+        // The largest first; of those that are as large, the first ones are told.
+        let smallness = |(place, group): (usize, &Group<'_>)| {
+            (u64::MAX - group.tasks.len() as u64, place as u64)
+        };
+        let order = Pairs::new(groups.iter().enumerate().map(smallness).collect());
+        let mut order = order.iter().map(|(_, place)| &groups[*place as usize]);
+        for (index, group) in order.by_ref().take(MAX_GROUPS).enumerate() {
             out.push_str(if index > 0 { "," } else { "" });
             write_group(out, group, before.as_ref().map(|(_, polls)| &polls[..]))?;
         }
-        let tasks: usize = left_out.iter().map(|group| group.tasks.len()).sum();
+        let tasks: usize = order.map(|group| group.tasks.len()).sum();
         write!(
             out,
             "],\"left_out\":{{\"groups\":{},\"tasks\":{tasks},\"hints\":{}}},\"hints\":[",
-            left_out.len(),
+            groups.len().saturating_sub(MAX_GROUPS),
             dump.hints.len().saturating_sub(MAX_HINTS)
         )?;
         for (index, hint) in dump.hints.iter().take(MAX_HINTS).enumerate() {
@@ -211,11 +214,11 @@ fn write_group(out: &mut String, group: &Group<'_>, before: Option<&[(u64, u32)]
         out,
         ",\"tasks\":{},\"polls\":{polls},\"oldest\":{:.3},\"idle\":{:.3}",
         group.tasks.len(),
-        age.as_secs_f64(),
-        group.idle().as_secs_f64()
+        Seconds(age),
+        Seconds(group.idle())
     )?;
     if let Some(ago) = last_polled {
-        write!(out, ",\"last_polled\":{:.3}", ago.as_secs_f64())?;
+        write!(out, ",\"last_polled\":{:.3}", Seconds(ago))?;
     }
     if let Some(before) = before {
         // A task that was not there was spawned since, and so all of its polls are new.

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use super::seconds::Seconds;
 use crate::poller::Backend;
 use crate::reactor;
 use crate::scheduler::{Remote, Shared};
@@ -149,14 +150,14 @@ impl WorkerMetrics {
         }
         for (name, _, value) in WORKER_HISTOGRAMS {
             let histogram = value(self);
-            let (sum, counts) = (histogram.sum.as_secs_f64(), histogram.counts);
+            let (sum, counts) = (Seconds(histogram.sum), histogram.counts);
             write!(
                 out,
                 "\"{name}_seconds\":{{\"sum\":{sum:.6},\"counts\":{counts:?}}},"
             )?;
         }
         if let Some(time) = self.cpu_time {
-            write!(out, "\"cpu_seconds\":{:.6},", time.as_secs_f64())?;
+            write!(out, "\"cpu_seconds\":{:.6},", Seconds(time))?;
         }
         write!(out, "\"parked\":{}}}", self.is_parked)
     }
@@ -267,7 +268,7 @@ impl fmt::Display for Metrics {
         family(f, "counter", name, "Processor time of a worker's thread.")?;
         for (index, worker) in self.workers.iter().enumerate() {
             if let Some(time) = worker.cpu_time {
-                let time = time.as_secs_f64();
+                let time = Seconds(time);
                 writeln!(f, "{name}_total{{worker=\"{index}\"}} {time}")?;
             }
         }
@@ -353,12 +354,12 @@ fn write_histogram(
         count = count.wrapping_add(of_bucket);
         write!(f, "{name}_bucket{{worker=\"{worker}\",le=\"")?;
         match limit {
-            Some(limit) => write!(f, "{}", limit.as_secs_f64())?,
+            Some(limit) => write!(f, "{}", Seconds(limit))?,
             None => f.write_str("+Inf")?,
         }
         writeln!(f, "\"}} {count}")?;
     }
     writeln!(f, "{name}_count{{worker=\"{worker}\"}} {count}")?;
-    let sum = histogram.sum.as_secs_f64();
+    let sum = Seconds(histogram.sum);
     writeln!(f, "{name}_sum{{worker=\"{worker}\"}} {sum}")
 }

@@ -7,7 +7,7 @@
 //! task waits for: see [`Dump`]; and what looks like a fault: see [`Hint`].
 //!
 //! [`Builder::stalls`](crate::runtime::Builder::stalls) has polls reported that take too long: see
-//! [`Stall`].
+//! [`Stall`]; with the feature `backtrace`, also in which functions they are.
 //!
 //! [`Builder::trace`](crate::runtime::Builder::trace) keeps what a runtime did last, event by
 //! event, for trace viewers: see [`Trace`].
@@ -32,6 +32,8 @@
 // `reactor::counters`. Metrics are read from any thread, without a lock and without a word to the
 // workers, and so while these are stuck. A dump asks them: see `scheduler::snapshot`.
 
+#[cfg(feature = "backtrace")]
+mod backtrace;
 mod dump;
 #[cfg(feature = "environment")]
 mod environment;
@@ -39,12 +41,15 @@ mod hints;
 #[cfg(all(unix, feature = "environment"))]
 mod line;
 mod metrics;
+mod seconds;
 mod sockets;
 #[cfg(all(unix, feature = "environment"))]
 mod top;
 mod trace;
 mod watchdog;
 
+#[cfg(feature = "backtrace")]
+pub use backtrace::Backtrace;
 pub use dump::{Dump, TaskDump, TaskRef, TaskState, Wait, WorkerDump, WorkerState};
 pub use hints::Hint;
 pub use metrics::{Histogram, Metrics, WorkerMetrics};

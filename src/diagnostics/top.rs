@@ -31,7 +31,7 @@ use rustix::fs::FlockOperation;
 
 use super::environment::open_runtimes;
 use super::line::Lines;
-use crate::sys::{self, local};
+use crate::sys::{self, local, start_thread};
 
 /// What people can follow; and each client that does not read for five lines is cut.
 const PACE: Pace = Pace {
@@ -60,8 +60,8 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 pub(super) fn start(path: PathBuf) -> io::Result<()> {
     let listener = listen(&path)?;
     Place::note(path)?;
-    let thread = thread::Builder::new().name("polder-top".into());
-    let started = thread.spawn(move || serve(&listener, PACE, &mut Lines::new()));
+    let run = move || serve(&listener, PACE, &mut Lines::new());
+    let started = start_thread("polder-top", Box::new(run));
     if started.is_err() {
         Place::remove();
     }

@@ -9,13 +9,13 @@
 //! An arrow begins and ends on slices. So a wake that comes from no task has a short slice of its
 //! own.
 
-use std::collections::HashMap;
 use std::fmt::{self, Write};
 use std::time::{Duration, SystemTime};
 
 use super::dump::{Count, write_json_text};
+use super::seconds::Seconds;
 use crate::reactor::{Event, MAIN_FUTURE, Ring, Traced, What, now};
-use crate::scheduler::Shared;
+use crate::scheduler::{Pairs, Shared};
 use crate::task::Name;
 
 /// What a runtime did last, event by event: of [`Runtime::trace`](crate::Runtime::trace).
@@ -40,7 +40,9 @@ pub struct Trace {
     taken: Duration,
     /// By worker; and the last one is that of other threads.
     tracks: Vec<Track>,
-    names: HashMap<u64, Name>,
+    names: Vec<Name>,
+    /// Where that of a task is, by id.
+    name_of: Pairs,
 }
 
 #[derive(Clone, Debug)]
@@ -70,11 +72,14 @@ impl Trace {
             })
             .collect();
         tracks.push(Track::new("other threads".into(), log.others()));
+        let (ids, names): (Vec<u64>, Vec<Name>) = log.names().into_iter().unzip();
+        let name_of = ids.iter().zip(0..).map(|(id, place)| (*id, place));
         Some(Trace {
             began: log.start_time,
             taken: now().saturating_duration_since(log.start),
             tracks,
-            names: log.names().into_iter().collect(),
+            name_of: Pairs::new(name_of.collect()),
+            names,
         })
     }
 
@@ -87,7 +92,7 @@ impl Trace {
         let mut writer = Writer {
             out: String::new(),
             trace: self,
-            polls: self.polls(),
+            polls: Polls::of(&self.tracks),
             arrows: 0,
             is_first: true,
         };
@@ -95,21 +100,45 @@ impl Trace {
         let _ = writer.write();
         writer.out
     }
+}
 
-    /// By task: when its polls began, and on which track. In this order.
-    fn polls(&self) -> HashMap<u64, Vec<(Duration, usize)>> {
-        let mut polls = HashMap::<_, Vec<_>>::new();
-        for (track, it) in self.tracks.iter().enumerate() {
+/// The polls of all tasks.
+struct Polls {
+    /// When each began, and on which track.
+    all: Vec<(Duration, usize)>,
+    /// The nanosecond in which one began, and its place in `all`.
+    by_time: Pairs,
+    /// The task, and the place of a poll of it in `by_time`.
+    by_task: Pairs,
+}
+
+impl Polls {
+    fn of(tracks: &[Track]) -> Polls {
+        let (mut all, mut tasks, mut times) = (Vec::new(), Vec::new(), Vec::new());
+        for (track, it) in tracks.iter().enumerate() {
             for event in &it.events {
                 if let What::PollBegins((id, _)) = event.what {
-                    polls.entry(id).or_default().push((event.at, track));
+                    times.push((event.at.as_nanos() as u64, all.len() as u64));
+                    all.push((event.at, track));
+                    tasks.push(id);
                 }
             }
         }
-        for of_task in polls.values_mut() {
-            of_task.sort();
+        let by_time = Pairs::new(times);
+        let by_task = (by_time.iter().zip(0..)).map(|(it, place)| (tasks[it.1 as usize], place));
+        Polls {
+            by_task: Pairs::new(by_task.collect()),
+            by_time,
+            all,
         }
-        polls
+    }
+
+    /// The first poll of this task that began then or later.
+    fn next(&self, task: u64, at: Duration) -> Option<(Duration, usize)> {
+        let of_task = self.by_task.of(task);
+        let poll = |place: u64| self.all[self.by_time.at(place).1 as usize];
+        let next = of_task.partition_point(|(_, place)| poll(*place).0 < at);
+        of_task.get(next).map(|(_, place)| poll(*place))
     }
 }
 
@@ -140,7 +169,7 @@ const WAKE_LENGTH: Duration = Duration::from_micros(1);
 struct Writer<'a> {
     out: String,
     trace: &'a Trace,
-    polls: HashMap<u64, Vec<(Duration, usize)>>,
+    polls: Polls,
     /// How many arrows there are: each has a number.
     arrows: u64,
     is_first: bool,
@@ -155,12 +184,11 @@ enum Open {
 impl Writer<'_> {
     fn write(&mut self) -> fmt::Result {
         let trace = self.trace;
-        let began = trace.began.duration_since(SystemTime::UNIX_EPOCH);
         write!(
             self.out,
             "{FIRST_WORDS}{}\",\"began\":{:.6}}},\"traceEvents\":[",
             env!("CARGO_PKG_VERSION"),
-            began.unwrap_or_default().as_secs_f64()
+            Seconds::of_unix(trace.began)
         )?;
         self.begin("M", "process_name", 0, None)?;
         self.out.push_str(",\"args\":{\"name\":\"polder\"}}");
@@ -288,11 +316,7 @@ impl Writer<'_> {
 
     /// An arrow from here to the next poll of a task, if that is known.
     fn arrow(&mut self, track: usize, name: &str, task: u64, at: Duration) -> fmt::Result {
-        let Some(polls) = self.polls.get(&task) else {
-            return Ok(());
-        };
-        let next = polls.partition_point(|(begin, _)| *begin < at);
-        let Some(&(poll, other_track)) = polls.get(next) else {
+        let Some((poll, other_track)) = self.polls.next(task, at) else {
             return Ok(());
         };
         self.arrows += 1;
@@ -309,9 +333,9 @@ impl Writer<'_> {
         if id != MAIN_FUTURE {
             write!(self.out, "\"task\":{id},")?;
         }
-        if let Some(name) = self.trace.names.get(&id) {
+        if let Some(place) = self.trace.name_of.get(id) {
             self.out.push_str("\"name\":");
-            write_json_text(&mut self.out, name)?;
+            write_json_text(&mut self.out, &self.trace.names[place as usize])?;
             self.out.push(',');
         }
         self.out.push_str("\"spawned_at\":");
@@ -361,7 +385,7 @@ impl fmt::Display for Micros {
         write!(
             f,
             "{}.{:03}",
-            self.0.as_micros(),
+            self.0.as_micros() as u64,
             self.0.subsec_nanos() % 1_000
         )
     }

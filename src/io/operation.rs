@@ -99,7 +99,7 @@ pub(crate) fn register_waker(
     id: WaiterId,
     waker: &Waker,
 ) -> io::Result<bool> {
-    match source.register_waker_here(scheduler::is_own, direction, id, waker) {
+    match source.register_waker_here(scheduler::own, direction, id, waker) {
         Some(registered) => registered,
         None => move_and_register_waker(source, direction, id, waker),
     }

@@ -1007,6 +1007,21 @@ macro_rules! forms {
             $($it: $type),*
         ) -> Poll<io::Result<$output>> {
             forms!(@idle self, $idle, ($($it),*), Poll::Ready(Ok(0)));
+            // Asked before the loop, so that the loop is compiled apart for each kernel: the
+            // system's pays for nothing else.
+            #[cfg(feature = "sim")]
+            if self.is_simulated {
+                #[cold]
+                #[inline(never)]
+                fn in_world(
+                    it: &Socket,
+                    cx: &mut Context<'_>,
+                    $($it: $type),*
+                ) -> Poll<io::Result<$output>> {
+                    it.poll(cx, Direction::$direction, |seen| it.$now(seen, $($it),*))
+                }
+                return in_world(self, cx, $($it),*);
+            }
             self.poll(cx, Direction::$direction, |seen| self.$now(seen, $($it),*))
         }
     };

@@ -20,6 +20,7 @@ mod readiness;
 mod registration;
 mod registry;
 mod ring;
+mod sorted;
 mod source;
 mod table;
 mod timer;
@@ -49,7 +50,7 @@ pub(crate) use ring::{Event, Ring, Traced, What};
 pub(crate) use source::{Io, Source, SourceKind, SourceWait};
 pub(crate) use timer::{TimerHandle, TimerState};
 pub(crate) use timer_heap::TimerWait;
-pub(crate) use waiters::WaiterId;
+pub(crate) use waiters::{Own, WaiterId};
 
 /// So many places of a table are looked at under its lock at once, for a dump: some microseconds.
 const CHUNK: usize = 256;

@@ -528,6 +528,7 @@ mod loom_tests {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use super::super::waiters::Own;
     use super::*;
     use std::sync::Arc;
     use std::task::Wake;
@@ -707,7 +708,7 @@ mod tests {
             let registered =
                 readiness.register_waker(&mut state, Direction::Read, id, waker, &mut spare);
             if registered != Registered::NeedsClone {
-                state.waiters.mark_own(true);
+                state.waiters.mark_own(Own::Yes);
                 return registered;
             }
             drop(state);

@@ -41,7 +41,7 @@ use std::task::Waker;
 
 use super::readiness::{Direction, Readiness, Registered, Snapshot, State};
 use super::registration::{Registration, Registrations};
-use super::waiters::WaiterId;
+use super::waiters::{Own, WaiterId};
 use super::{Driver, Reactor, Token};
 use crate::poller::{Interest, Mode, Poller, Ready};
 #[cfg(all(feature = "sim", not(loom)))]
@@ -177,12 +177,12 @@ impl Source {
     }
 
     /// [`register_waker`](Self::register_waker) for a source that is registered with the reactor
-    /// that this thread drives: what nearly every wait finds. `None` if it is not. `is_own` says,
-    /// of a reactor that this thread drives, whether `waker` is the running task's own.
+    /// that this thread drives: what nearly every wait finds. `None` if it is not. `whose`
+    /// says, of a reactor that this thread drives, whether `waker` is the running task's own.
     #[inline]
     pub(crate) fn register_waker_here(
         &self,
-        is_own: impl Fn(&Reactor, &Waker) -> Option<bool>,
+        whose: impl Fn(&Reactor, &Waker) -> Option<Own>,
         direction: Direction,
         id: WaiterId,
         waker: &Waker,
@@ -190,7 +190,7 @@ impl Source {
         let mut spare = self.readiness.spare(waker);
         loop {
             let mut state = self.readiness.lock();
-            let is_own = is_own(state.registrations.first.as_ref()?.reactor(), waker)?;
+            let own = whose(state.registrations.first.as_ref()?.reactor(), waker)?;
             let registered =
                 (self.readiness).register_waker(&mut state, direction, id, waker, &mut spare);
             match (registered, &mut state.registrations.first) {
@@ -200,7 +200,7 @@ impl Source {
                 }
                 (Registered::Pending, Some(registration)) => {
                     let armed = self.add_interest(registration, interest(direction));
-                    state.waiters.mark_own(is_own);
+                    state.waiters.mark_own(own);
                     return Some(armed.map(|()| true));
                 }
                 _ => return Some(Ok(false)),

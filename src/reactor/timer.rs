@@ -46,8 +46,9 @@ pub(crate) enum TimerState {
 }
 
 impl TimerHandle {
-    /// Wakes `waker` at `when`. `None` if the reactor has closed.
-    #[inline]
+    /// Wakes `waker` at `when`. `None` if the reactor has closed. (Always inlined: as a call it
+    /// costs a timer 40 instructions.)
+    #[inline(always)]
     pub(crate) fn insert(
         reactor: &Arc<Reactor>,
         here: Option<&Driver>,

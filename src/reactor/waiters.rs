@@ -2,9 +2,9 @@
 //!
 //! Each waiter has an identity, [`WaiterId`]: a handle to the socket, or a future of ours. A waiter
 //! that comes again replaces its waker instead of adding one, and one that goes takes it along.
-//! Nearly always there is one at most, which has a place of its own. Several are in ordered maps,
-//! so that registering a waker and removing it costs O(log n) steps; only an event visits all who
-//! wait for it.
+//! Nearly always there is one at most, which has a place of its own. Several are in ordered maps
+//! ([`Sorted`]), so that registering a waker and removing it costs few steps; only an event visits
+//! all who wait for it.
 //!
 //! **The order of wakes.** An event wakes everyone who waits, and the first to try takes what there
 //! is. A future waits for one operation, and keeps its identity until that is done: futures are
@@ -25,11 +25,15 @@
 //! other waker; so does a reactor
 //! that closes, since a task's waker keeps its runtime's memory. All are dropped outside the lock.
 //! (An idle source that outlives its last task keeps the memory of that.)
+//!
+//! The waker that a task with a span is polled with (feature `tracing`) is kept in the same way, so
+//! that a dump knows whose it is. But a wake of it runs a subscriber's code: so it is cloned, which
+//! is but to count, and the clone is woken outside the lock.
 
-use std::collections::BTreeMap;
 use std::task::Waker;
 
 use super::readiness::Direction;
+use super::sorted::Sorted;
 use crate::sync::{NeedsClone, Spare};
 
 /// Who waits: unique among the waiters of one source. (After 2^31 waiters of one source a number
@@ -75,8 +79,18 @@ struct Waiter {
     id: WaiterId,
     direction: Direction,
     is_waiting: bool,
-    /// The waker is a task's own, and is kept when it is woken: see the head.
-    is_own: bool,
+    own: Own,
+}
+
+/// Whether a waker is a task's own, which is kept when it is woken: see the head.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Own {
+    No,
+    /// It is woken under the lock.
+    Yes,
+    /// It is the one of the task's span, around its own, and is woken outside the lock.
+    #[cfg(feature = "tracing")]
+    Wrapped,
 }
 
 impl Waiter {
@@ -86,7 +100,7 @@ impl Waiter {
             id,
             direction,
             is_waiting: true,
-            is_own: false,
+            own: Own::No,
         }
     }
 
@@ -96,14 +110,14 @@ impl Waiter {
     }
 }
 
-/// Those who wait for one direction. (The maps keep a node when they are empty: one reader and one
-/// writer who wait by turns allocate nothing.)
+/// Those who wait for one direction. (The maps keep their memory when they are empty: one reader
+/// and one writer who wait by turns allocate nothing.)
 #[derive(Debug, Default)]
 struct Queue {
     /// Futures by their ids, and handles behind them, by arrival.
-    waiters: BTreeMap<u64, Waker>,
+    waiters: Sorted<Waker>,
     /// When each handle has arrived, by id.
-    arrivals: BTreeMap<u64, u64>,
+    arrivals: Sorted<u64>,
     arrived: u64,
 }
 
@@ -112,15 +126,16 @@ const FIRST_HANDLE: u64 = WaiterId::HANDLE as u64;
 
 impl Queue {
     /// Where the waiter is in the order.
-    fn place(&self, id: WaiterId) -> Option<u64> {
+    fn place(&mut self, id: WaiterId) -> Option<u64> {
         match id.is_handle() {
-            true => self.arrivals.get(&id.0.into()).copied(),
+            true => self.arrivals.get_mut(id.0.into()).copied(),
             false => Some(id.0.into()),
         }
     }
 
     fn get(&mut self, id: WaiterId) -> Option<&mut Waker> {
-        self.waiters.get_mut(&self.place(id)?)
+        let place = self.place(id)?;
+        self.waiters.get_mut(place)
     }
 
     fn add(&mut self, id: WaiterId, waker: Waker) {
@@ -136,9 +151,9 @@ impl Queue {
     fn remove(&mut self, id: WaiterId) -> Option<Waker> {
         let place = self.place(id)?;
         if id.is_handle() {
-            self.arrivals.remove(&id.0.into());
+            self.arrivals.remove(id.0.into());
         }
-        self.waiters.remove(&place)
+        self.waiters.remove(place)
     }
 
     fn len(&self) -> usize {
@@ -147,9 +162,9 @@ impl Queue {
 
     /// Takes out everyone, in the order in which they are to be woken.
     fn take(&mut self, wakers: &mut Vec<Waker>) {
-        while self.arrivals.pop_first().is_some() {}
+        self.arrivals.clear();
         let mut first_handle = None;
-        while let Some((place, waker)) = self.waiters.pop_first() {
+        for (place, waker) in self.waiters.drain() {
             if place > FIRST_HANDLE && first_handle.is_none() {
                 first_handle = Some(waker);
             } else {
@@ -180,9 +195,9 @@ impl Waiters {
     /// of a task of the worker whose thread has registered it: such a one is kept when it is woken.
     /// Unless this is said of it, a waker is not.
     #[inline]
-    pub(super) fn mark_own(&mut self, is_own: bool) {
+    pub(super) fn mark_own(&mut self, own: Own) {
         if let Some(only) = &mut self.only {
-            only.is_own = is_own;
+            only.own = own;
         }
     }
 
@@ -197,7 +212,7 @@ impl Waiters {
         match &mut self.only {
             Some(only) if only.is(direction, id) => {
                 spare.renew(&mut only.waker, waker)?;
-                (only.is_waiting, only.is_own) = (true, false);
+                (only.is_waiting, only.own) = (true, Own::No);
                 Ok(())
             }
             None if self.several.is_none() => {
@@ -257,14 +272,18 @@ impl Waiters {
         }
     }
 
-    /// [`take`](Self::take), but one that is kept is woken here, and stays.
+    /// [`take`](Self::take), but one that is kept is woken here, or cloned, and stays.
     #[inline]
     pub(super) fn take_or_wake(&mut self, direction: Direction, wakers: &mut Vec<Waker>) {
         match &mut self.only {
-            Some(only) if only.is_own => {
+            Some(only) if only.own != Own::No => {
                 if only.is_waiting && only.direction == direction {
                     only.is_waiting = false;
-                    only.waker.wake_by_ref();
+                    match only.own {
+                        #[cfg(feature = "tracing")]
+                        Own::Wrapped => wakers.push(only.waker.clone()),
+                        _ => only.waker.wake_by_ref(),
+                    }
                 }
             }
             _ => self.take(direction, wakers),

@@ -3,10 +3,10 @@
 
 use std::io;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::thread;
 
 use super::{Runtime, single_worker};
 use crate::scheduler::{BusyPollConfig, Shared};
+use crate::sys::start_thread;
 
 static BACKGROUND: OnceLock<Arc<Shared>> = OnceLock::new();
 
@@ -55,10 +55,9 @@ fn start() -> io::Result<&'static Arc<Shared>> {
         || {
             Runtime::from_shared(shared, BusyPollConfig::default())
                 .worker
-                .drive_forever()
+                .drive_forever();
         }
     };
-    let thread = thread::Builder::new().name("polder-background".into());
-    thread.spawn(run)?;
+    start_thread("polder-background", Box::new(run))?;
     Ok(BACKGROUND.get_or_init(|| shared))
 }

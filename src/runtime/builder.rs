@@ -6,7 +6,6 @@ use std::io;
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use super::{Handle, Runtime};
@@ -14,6 +13,7 @@ use crate::diagnostics::{Stall, Watch, observe};
 use crate::poller::{Backend, Poller};
 use crate::reactor::{Reactor, now};
 use crate::scheduler::{BoxedLookup, BusyPollConfig, Resolver, Shared, Worker};
+use crate::sys::start_thread;
 
 /// The most workers of a runtime. Each has a thread and a poller with two or three descriptors, and
 /// reads the state of all others now and then: beyond the cores of the largest machines they only
@@ -287,6 +287,9 @@ impl Builder {
     /// once and one and a half times `over` after it has begun, and whoever was stopped meanwhile
     /// (by a debugger, or SIGSTOP) has not stalled. Less than 100 µs is taken for that.
     ///
+    /// With the feature `backtrace`, on Linux, the thread of a worker that stalls gets SIGURG, and
+    /// tells in which functions it is: see `docs/DIAGNOSTICS.md`.
+    ///
     /// ```
     /// use polder::Runtime;
     /// use std::sync::mpsc;
@@ -463,13 +466,12 @@ impl Builder {
         for index in 0..pool_workers {
             let shared = shared.clone();
             let start_hook = self.on_worker_start.clone();
-            let thread = thread::Builder::new()
-                .name(format!("{name}-{index}"))
-                .spawn(move || {
-                    let worker = Worker::new(shared, index, self.busy_poll);
-                    worker.set_timer_slack(self.timer_slack, origin);
-                    worker.run_pool_worker(|| start(start_hook, index));
-                })?;
+            let run = move || {
+                let worker = Worker::new(shared, index, self.busy_poll);
+                worker.set_timer_slack(self.timer_slack, origin);
+                worker.run_pool_worker(|| start(start_hook, index));
+            };
+            let thread = start_thread(&format!("{name}-{index}"), Box::new(run))?;
             runtime.threads.push(thread);
         }
         if pool_workers == 0 {

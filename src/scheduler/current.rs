@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::task::{RawWakerVTable, Waker};
 
 use super::{Local, Meta, Shared, WorkerSnapshot};
-use crate::reactor::{Driver, Reactor};
+use crate::reactor::{Driver, Own, Reactor};
 
 /// A worker, as the thread sees it that drives it.
 pub(super) struct Current {
@@ -44,12 +44,22 @@ thread_local! {
     static RUNNING: Cell<Running> = const { Cell::new(Running::NOBODY) };
 }
 
+/// What a waker is made of.
+type WakerParts = (*const (), *const RawWakerVTable);
+
+fn parts(waker: &Waker) -> WakerParts {
+    (waker.data(), ptr::from_ref(waker.vtable()))
+}
+
 /// The task that runs on a thread.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Running {
     /// What its own waker is made of. No other waker is made of the same as long as the task is
     /// there.
-    waker: (*const (), *const RawWakerVTable),
+    waker: WakerParts,
+    /// And the one that it is polled with, if that is another one: see `spans`.
+    #[cfg(feature = "tracing")]
+    wrapper: WakerParts,
     /// Null if none runs.
     meta: *const Meta,
 }
@@ -57,6 +67,8 @@ pub(super) struct Running {
 impl Running {
     const NOBODY: Running = Running {
         waker: (ptr::null(), ptr::null()),
+        #[cfg(feature = "tracing")]
+        wrapper: (ptr::null(), ptr::null()),
         meta: ptr::null(),
     };
 
@@ -76,6 +88,8 @@ impl Running {
         let (_, vtable) = Running::get().waker;
         Running {
             waker: (ptr::null(), vtable),
+            #[cfg(feature = "tracing")]
+            wrapper: (ptr::null(), ptr::null()),
             meta: ptr::null(),
         }
         .set();
@@ -92,9 +106,16 @@ impl Running {
 
     /// Whether it is the own waker of the task.
     #[inline]
-    fn is_own(self, waker: &Waker) -> bool {
-        let (data, vtable) = self.waker;
-        ptr::eq(data, waker.data()) && ptr::eq(vtable, waker.vtable())
+    fn own(self, waker: &Waker) -> Own {
+        let is = |(data, vtable): WakerParts| {
+            ptr::eq(data, waker.data()) && ptr::eq(vtable, waker.vtable())
+        };
+        match is(self.waker) {
+            true => Own::Yes,
+            #[cfg(feature = "tracing")]
+            false if is(self.wrapper) => Own::Wrapped,
+            false => Own::No,
+        }
     }
 }
 
@@ -102,8 +123,23 @@ impl Running {
 /// `run` has returned, or the task's body is dropped.
 #[inline]
 pub(crate) fn set_running(waker: &Waker, meta: &Meta) {
-    let waker = (waker.data(), ptr::from_ref(waker.vtable()));
-    Running { waker, meta }.set();
+    Running {
+        waker: parts(waker),
+        #[cfg(feature = "tracing")]
+        wrapper: (ptr::null(), ptr::null()),
+        meta,
+    }
+    .set();
+}
+
+/// The task that runs here is about to be polled with this waker: its own, or that of its span,
+/// which a clone or a drop only counts.
+#[cfg(feature = "tracing")]
+#[inline]
+pub(crate) fn set_wrapper(waker: &Waker) {
+    let mut running = Running::get();
+    running.wrapper = parts(waker);
+    running.set();
 }
 
 /// Calls `f` with the task that runs on this thread, if any. `f` runs no foreign code.
@@ -167,11 +203,11 @@ pub(crate) fn driver_to_wait_for() -> Option<Rc<Driver>> {
 /// If this thread drives `reactor`, for something that is waited for: whether `waker` is the own
 /// one of the task that runs here.
 #[inline]
-pub(crate) fn is_own(reactor: &Reactor, waker: &Waker) -> Option<bool> {
+pub(crate) fn own(reactor: &Reactor, waker: &Waker) -> Option<Own> {
     with_current(|current| match current {
         Some(current) if current.driver.drives(reactor) => {
             current.local.waits_here.set(true);
-            Some(Running::get().is_own(waker))
+            Some(Running::get().own(waker))
         }
         _ => None,
     })

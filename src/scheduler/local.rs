@@ -9,6 +9,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::balance::{Balance, InjectedAction};
 use super::budget::Budget;
@@ -18,7 +19,7 @@ use super::owned::OwnedTasks;
 use super::shared::{PoolRemote, Remote, Shared};
 use super::snapshot::MainFuture;
 use super::{Meta, NONE, Runnable, TaskRecord};
-use crate::reactor::{Counters, Driver, SAMPLE, What, now};
+use crate::reactor::{Counters, Driver, SAMPLE, Traced, What, now};
 #[cfg(feature = "sim")]
 use crate::sim::kernel;
 use crate::sync::MutexGuard;
@@ -71,6 +72,8 @@ pub(crate) struct Local {
     /// What runs now has registered something with this worker's reactor.
     pub(super) waits_here: Cell<bool>,
     balance: Balance,
+    /// See [`poll_begins`](Self::poll_begins).
+    poll_ended: Cell<Option<Instant>>,
     /// The futures of `block_on` that it drives, one within the other.
     pub(super) mains: RefCell<Vec<Rc<MainFuture>>>,
     /// The running task has spawned one, and nobody was woken for it: see "Waking" in `shared`.
@@ -81,12 +84,17 @@ pub(crate) struct Local {
     chooses: Cell<bool>,
     #[cfg(feature = "sim")]
     left_behind: Cell<u32>,
+    /// See [`takes_first`](Self::takes_first).
+    #[cfg(feature = "sim")]
+    takes_first: Cell<bool>,
 }
 
 impl Local {
     pub(crate) fn new(shared: Arc<Shared>, index: usize) -> Local {
         Local {
             is_pool_worker: index != shared.main_index(),
+            #[cfg(feature = "sim")]
+            takes_first: Cell::new(index == shared.main_index()),
             remote: shared.remote(index).clone(),
             counters: shared.remote(index).reactor.counters().clone(),
             sample_mask: match shared.trace() {
@@ -109,6 +117,7 @@ impl Local {
             helps: Cell::new(NONE),
             waits_here: Cell::new(false),
             balance: Balance::new(),
+            poll_ended: Cell::new(None),
             mains: RefCell::default(),
             has_spawned: Cell::new(false),
             #[cfg(feature = "sim")]
@@ -319,24 +328,44 @@ impl Local {
         if self.chooses.get() {
             return self.pop_chosen();
         }
+        self.pop_first()
+    }
+
+    /// [`pop`](Self::pop) where the order is that of the queue.
+    #[inline]
+    pub(super) fn pop_first(&self) -> Option<Runnable> {
         self.ready.borrow_mut().pop_front()
+    }
+
+    /// Whether the next task is the first of the only queue: that of no pool worker, and of none
+    /// for which a world chooses. One flag for both, since each run of a task asks.
+    #[inline]
+    pub(super) fn takes_first(&self) -> bool {
+        #[cfg(feature = "sim")]
+        return self.takes_first.get();
+        #[cfg(not(feature = "sim"))]
+        !self.is_pool_worker
     }
 
     /// From now on the world chooses the next task.
     #[cfg(feature = "sim")]
     pub(super) fn let_choose(&self) {
         self.chooses.set(true);
+        self.takes_first.set(false);
     }
 
     #[cfg(feature = "sim")]
     #[cold]
     fn pop_chosen(&self) -> Option<Runnable> {
-        let count = self.ready.borrow().len();
-        let index = match count {
+        let mut ready = self.ready.borrow_mut();
+        let index = match ready.len() {
             0 | 1 => 0,
-            several => kernel::choose_task(several),
+            several => {
+                let ids = ready.iter().map(|it| it.metadata().id().as_u64());
+                kernel::choose_task(several, ids)
+            }
         };
-        self.ready.borrow_mut().remove(index)
+        ready.remove(index)
     }
 
     /// Whether those that yielded stay behind what is ready: where the order of the queue does not
@@ -400,13 +429,14 @@ impl Local {
     }
 
     /// The reactor was polled: tasks that yielded are ready again.
-    #[inline]
+    #[inline(always)]
     pub(super) fn release_yielded(&self) {
         if !self.yielded.borrow().is_empty() {
             self.append_yielded();
         }
     }
 
+    #[inline(never)]
     fn append_yielded(&self) {
         #[cfg(feature = "sim")]
         if self.chooses.get() && self.leaves_behind() {
@@ -529,26 +559,52 @@ impl Local {
     /// metrics if it is a sample of those.
     #[inline(never)]
     fn run_timed(&self, runnable: Runnable, is_sample: bool) {
-        let counters = &self.counters;
-        if is_sample {
-            self.measure_queue();
-        }
-        let start = now();
-        counters.set_tick(start);
         let meta = runnable.metadata();
         let id = meta.id.as_u64();
-        meta.begin_poll_at(counters.tick());
-        if let Some(trace) = counters.trace() {
-            trace.push_at(start, What::PollBegins((id, meta.site())));
+        let start = self.poll_begins((id, meta.site()));
+        if is_sample {
+            self.measure_queue();
+            self.counters.set_tick(start);
+            meta.begin_poll_at(self.counters.tick());
         }
         runnable.run();
-        let end = now();
-        if let Some(trace) = counters.trace() {
-            trace.push_at(end, What::PollEnds(id));
-        }
+        let end = self.poll_ends(id);
         if is_sample {
-            (counters.poll_times).record(end.saturating_duration_since(start));
+            let poll_times = &self.counters.poll_times;
+            poll_times.record(end.saturating_duration_since(start));
         }
+    }
+
+    /// A poll begins, which is traced if anything is: when the last one has ended, if this worker
+    /// has done nothing in between but to take the next task from its own queue. That spares a
+    /// trace every third reading of the clock.
+    ///
+    /// Whatever else the worker does, other than polls, ends with
+    /// [`poll_is_long_ago`](Self::poll_is_long_ago): no poll begins before the wake that it
+    /// follows, since the queue is filled by polls and there only.
+    pub(super) fn poll_begins(&self, task: Traced) -> Instant {
+        let start = self.poll_ended.take().unwrap_or_else(now);
+        if let Some(trace) = self.counters.trace() {
+            trace.push_at(start, What::PollBegins(task));
+        }
+        start
+    }
+
+    /// The poll of a task ends.
+    pub(super) fn poll_ends(&self, id: u64) -> Instant {
+        let end = now();
+        if let Some(trace) = self.counters.trace() {
+            trace.push_at(end, What::PollEnds(id));
+            // Pool workers take tasks that others push, and wake others between two polls.
+            self.poll_ended.set(self.pool.is_none().then_some(end));
+        }
+        end
+    }
+
+    /// The worker does something else than polls.
+    #[inline]
+    pub(super) fn poll_is_long_ago(&self) {
+        self.poll_ended.set(None);
     }
 
     /// How many tasks are ready, with the one that runs next.

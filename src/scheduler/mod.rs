@@ -40,6 +40,7 @@ mod local;
 mod monitor;
 mod mutex_queue;
 mod owned;
+mod pairs;
 mod request;
 mod resolver;
 mod run_queue;
@@ -58,9 +59,11 @@ use crate::reactor::{now, tick};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 pub(crate) use busy::BusyPollConfig;
+#[cfg(feature = "tracing")]
+pub(crate) use current::set_wrapper;
 use current::{Current, with_current};
 pub(crate) use current::{
-    current_local, driver, driver_to_wait_for, is_own, set_running, snapshot_here, with_local,
+    current_local, driver, driver_to_wait_for, own, set_running, snapshot_here, with_local,
     with_running,
 };
 pub(crate) use identity::Label;
@@ -68,6 +71,7 @@ pub use identity::{Id, Name};
 pub(crate) use leaf::{Leaf, Waits, waits_for};
 pub(crate) use local::Local;
 pub(crate) use owned::{OwnedKey, bind, task_ended};
+pub(crate) use pairs::Pairs;
 pub(crate) use resolver::{BoxedLookup, Resolver};
 pub(crate) use shared::{Remote, Shared};
 pub(crate) use snapshot::{

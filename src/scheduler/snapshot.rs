@@ -14,7 +14,6 @@
 //! read before and after the sources, and what was not there both times is not matched.
 
 use std::cell::Cell;
-use std::collections::{HashMap, HashSet};
 use std::panic::Location;
 use std::sync::Arc;
 use std::task::Waker;
@@ -22,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use super::leaf::{self, Waits};
 use super::local::Local;
+use super::pairs::Pairs;
 use super::request::Request;
 use super::shared::{Drive, Remote, Shared};
 use super::worker::MainWaker;
@@ -137,50 +137,58 @@ pub(crate) struct WorkerSnapshot {
 }
 
 /// The wakers that sources and timers keep, by whose they are.
-#[derive(Default, Debug)]
+#[derive(Debug)]
 struct Wakers {
-    sources: HashMap<usize, Vec<(usize, SourceWait)>>,
-    timers: HashMap<usize, Vec<Instant>>,
+    /// With the worker.
+    sources: Vec<(usize, SourceWait)>,
+    timers: Vec<TimerWait>,
+    /// Where those of a waker are in the two.
+    sources_of: Pairs,
+    timers_of: Pairs,
 }
 
 impl Wakers {
-    fn add_sources(&mut self, worker: usize, waits: Vec<SourceWait>) {
-        for wait in waits {
-            let of_task = self.sources.entry(wait.waker).or_default();
-            of_task.push((worker, wait));
+    fn new(sources: Vec<(usize, SourceWait)>, timers: Vec<TimerWait>) -> Wakers {
+        let places = sources.iter().enumerate();
+        let places = places.map(|(place, (_, wait))| (wait.waker as u64, place as u64));
+        let sources_of = Pairs::new(places.collect());
+        let places = timers.iter().enumerate();
+        let places = places.map(|(place, wait)| (wait.waker as u64, place as u64));
+        Wakers {
+            timers_of: Pairs::new(places.collect()),
+            sources_of,
+            sources,
+            timers,
         }
     }
 
-    fn add_timers(&mut self, waits: Vec<TimerWait>) {
-        for wait in waits {
-            self.timers.entry(wait.waker).or_default().push(wait.due);
-        }
-    }
-
-    /// Whose they are that are left, and wait.
-    fn left(self) -> impl Iterator<Item = usize> {
-        let is_waited_for =
-            |of_waker: &Vec<(usize, SourceWait)>| of_waker.iter().any(|(_, wait)| wait.is_waiting);
-        let sources = (self.sources.into_iter()).filter(move |(_, waits)| is_waited_for(waits));
-        let timers = self.timers.into_keys();
-        sources.map(|(waker, _)| waker).chain(timers)
+    /// Whose they are that wait: once for sources, and once for timers.
+    fn all(&self) -> impl Iterator<Item = u64> {
+        let is_waited_for = |of_waker: &&[(u64, u64)]| {
+            let mut waits = of_waker.iter().map(|it| self.sources[it.1 as usize].1);
+            waits.any(|wait| wait.is_waiting)
+        };
+        let sources = self.sources_of.groups().filter(is_waited_for);
+        sources
+            .chain(self.timers_of.groups())
+            .map(|group| group[0].0)
     }
 
     /// Gives a task what is its own. A source that two workers serve is there twice.
-    fn assign(&mut self, task: &mut TaskRecord) {
-        // (Looking for a waker takes a while, and most tasks of a crowd wait for the same thing.)
-        if task.waker != 0 && !self.sources.is_empty() {
-            task.sources = self.sources.remove(&task.waker).unwrap_or_default();
+    fn assign(&self, task: &mut TaskRecord) {
+        if task.waker == 0 {
+            return;
         }
-        if task.sources.len() > 1 {
-            let mut seen = HashSet::new();
-            let is_new =
-                |(_, wait): &(_, SourceWait)| seen.insert((wait.source, wait.direction as usize));
-            task.sources.retain(is_new);
+        let waker = task.waker as u64;
+        let mut seen = Pairs::default();
+        for (_, place) in self.sources_of.of(waker) {
+            let (worker, wait) = self.sources[*place as usize];
+            if seen.insert((wait.source as u64, wait.direction as u64)) {
+                task.sources.push((worker, wait));
+            }
         }
-        if task.waker != 0 && !self.timers.is_empty() {
-            task.timers = self.timers.remove(&task.waker).unwrap_or_default();
-        }
+        let timers = self.timers_of.of(waker).iter();
+        (task.timers).extend(timers.map(|(_, place)| self.timers[*place as usize].due));
     }
 }
 
@@ -241,10 +249,10 @@ pub(crate) struct SharedSnapshot {
 #[derive(Clone, Debug)]
 pub(crate) struct Earlier {
     pub(crate) at: Instant,
-    /// Sources that were readable while nobody waited for them, by address.
-    pub(crate) unread: HashMap<usize, EarlierUnread>,
-    /// How often each task was polled that had woken itself.
-    pub(crate) woken_by_themselves: HashMap<u64, u32>,
+    /// Sources that were readable while nobody waited for them.
+    pub(crate) unread: Vec<EarlierUnread>,
+    /// How often each task was polled that had woken itself, by id.
+    pub(crate) woken_by_themselves: Pairs,
     /// How many tasks there were, and how many polls in all of them.
     pub(crate) polls: (usize, u64),
     /// The worker that had all the ready tasks, if one had.
@@ -256,6 +264,8 @@ pub(crate) struct Earlier {
 /// A source that was readable while nobody waited for it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EarlierUnread {
+    /// Its address.
+    pub(crate) source: usize,
     pub(crate) since: Instant,
     /// The task that was woken for it: zero for a future of `block_on`.
     pub(crate) task: u64,
@@ -297,28 +307,29 @@ impl SharedSnapshot {
             let remotes = shared.remotes().iter().enumerate();
             remotes.filter(|(_, remote)| remote.pool().is_some())
         };
-        let before: HashMap<usize, Id> = pools()
-            .flat_map(|(_, remote)| remote.movable_tasks().ids())
-            .collect();
-        let mut wakers = Wakers::default();
+        let before = pools().flat_map(|(_, remote)| remote.movable_tasks().ids());
+        let before = before.map(|(waker, id)| (waker as u64, id.as_u64()));
+        let before = Pairs::new(before.collect());
+        let (mut sources, mut timers) = (Vec::new(), Vec::new());
         for (index, remote) in pools() {
-            wakers.add_sources(index, remote.reactor.source_waits());
-            wakers.add_timers(remote.reactor.remote_timer_waits());
+            sources.extend(with_worker(index, remote.reactor.source_waits()));
+            timers.append(&mut remote.reactor.remote_timer_waits());
         }
+        let wakers = Wakers::new(sources, timers);
         // What is being polled waits for nothing, whatever was noted before.
         let mut running = running_tasks(shared);
         let mut assigned = Vec::new();
         let mut tasks = Vec::new();
         for (_, remote) in pools() {
             for (worker, mut task) in remote.movable_tasks().records() {
-                if before.get(&task.waker).copied() == task.id {
+                if before.get(task.waker as u64) == task.id.map(Id::as_u64) {
                     wakers.assign(&mut task);
-                    assigned.push(task.waker);
+                    assigned.push((task.waker as u64, 0));
                 }
                 tasks.push((Some(worker), task));
             }
         }
-        let mut left: Vec<usize> = wakers.left().collect();
+        let mut waited_for: Vec<u64> = wakers.all().collect();
         running.extend(running_tasks(shared));
         for (_, task) in &mut tasks {
             task.runs = task.id.is_some_and(|id| running.contains(&id.as_u64()));
@@ -345,27 +356,28 @@ impl SharedSnapshot {
                 None => own_snapshot.take_if(|_| own_index == Some(index)),
             };
             if let Some(snapshot) = answer {
-                let mut wakers = Wakers::default();
-                wakers.add_sources(index, snapshot.sources);
-                wakers.add_timers(snapshot.timers);
+                let sources = with_worker(index, snapshot.sources);
+                let wakers = Wakers::new(sources.collect(), snapshot.timers);
                 for mut task in snapshot.tasks {
                     wakers.assign(&mut task);
-                    assigned.push(task.waker);
+                    assigned.push((task.waker as u64, 0));
                     tasks.push((Some(index), task));
                 }
-                left.extend(wakers.left());
+                waited_for.extend(wakers.all());
             }
         }
-        if !left.is_empty() {
-            let assigned = HashSet::<usize>::from_iter(assigned);
-            left.retain(|waker| !assigned.contains(waker));
-        }
+        let assigned = Pairs::new(assigned);
+        let is_left = |waker: &&u64| assigned.get(**waker).is_none();
         SharedSnapshot {
             workers,
             tasks,
-            unknown_waits: left.len(),
+            unknown_waits: waited_for.iter().filter(is_left).count(),
         }
     }
+}
+
+fn with_worker(worker: usize, waits: Vec<SourceWait>) -> impl Iterator<Item = (usize, SourceWait)> {
+    waits.into_iter().map(move |wait| (worker, wait))
 }
 
 /// The tasks that the workers run just now.

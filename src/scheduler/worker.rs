@@ -63,7 +63,7 @@ use super::shared::{Drive, Remote, Shared};
 use super::snapshot::{MainFuture, WorkerSnapshot};
 use super::thief::Thief;
 use crate::poller::Until;
-use crate::reactor::{BATCH, Driver, MAIN_FUTURE, Reactor, Since, What, now};
+use crate::reactor::{BATCH, Driver, MAIN_FUTURE, Reactor, Since, now};
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
 use crate::sync::{MutexGuard, contain};
 use crate::sys::{self, BorrowedDescriptor};
@@ -180,7 +180,7 @@ impl Worker {
         let waker = Waker::from(main.clone());
         let mut cx = Context::from_waker(&waker);
         let entered = self.enter_main(site, main.clone());
-        let trace = self.local.counters.trace();
+        let is_traced = self.local.counters.trace().is_some();
         loop {
             // The future is polled among the tasks, and yields like one.
             let mut yielded = false;
@@ -193,15 +193,15 @@ impl Worker {
                     let counters = &*self.local.counters;
                     entered.future.begin_poll(counters.tick());
                     counters.begin_main_poll(site);
-                    if let Some(trace) = trace {
-                        trace.push(What::PollBegins((MAIN_FUTURE, site)));
+                    if is_traced {
+                        self.local.poll_begins((MAIN_FUTURE, site));
                     }
                     if poll(&mut cx) {
                         return;
                     }
                     counters.reset_task();
-                    if let Some(trace) = trace {
-                        trace.push(What::PollEnds(MAIN_FUTURE));
+                    if is_traced {
+                        self.local.poll_ends(MAIN_FUTURE);
                     }
                     entered.future.end_poll();
                     yielded = main.woken.load(Ordering::Relaxed);
@@ -390,6 +390,7 @@ impl Worker {
     fn poll_or_park(&self, timeout: Option<Duration>, stay_awake: &dyn Fn() -> bool) -> bool {
         let local = &*self.local;
         let reactor = self.reactor();
+        local.poll_is_long_ago();
         let mut any = false;
         let may_sleep =
             timeout != Some(Duration::ZERO) && !local.has_work() && !stay_awake() && !self.steal();
@@ -855,16 +856,20 @@ impl Worker {
 
     #[inline]
     fn next(&self) -> Option<Runnable> {
-        match self.local.is_pool_worker() {
-            true => self.next_of_pool(),
-            false => self.local.pop(),
+        match self.local.takes_first() {
+            true => self.local.pop_first(),
+            false => self.next_of_pool(),
         }
     }
 
-    /// [`next`](Self::next), for a pool worker.
+    /// [`next`](Self::next), for a pool worker, and where a world chooses.
     #[inline(never)]
     fn next_of_pool(&self) -> Option<Runnable> {
         let local = &*self.local;
+        #[cfg(feature = "sim")]
+        if !local.is_pool_worker() {
+            return local.pop();
+        }
         let count = self.runs.get();
         self.runs.set(count.wrapping_add(1));
         let next = match count % INJECT_INTERVAL == INJECT_INTERVAL - 1 {
@@ -927,7 +932,10 @@ impl Worker {
         self.remote().set_drive(Drive::Driven);
         if self.remote().thread() == 0 {
             // It stays on this thread.
-            self.remote().set_thread(sys::thread_id());
+            let thread = sys::thread_id();
+            #[cfg(feature = "backtrace")]
+            sys::stack::note(thread);
+            self.remote().set_thread(thread);
         }
         let before = Running::get();
         let task = self.local.counters.task();
@@ -1074,9 +1082,9 @@ struct Main<'a> {
 
 impl Drop for Main<'_> {
     fn drop(&mut self) {
-        if let (true, Some(trace)) = (self.future.is_in_poll.get(), self.local.counters.trace()) {
+        if self.future.is_in_poll.get() && self.local.counters.trace().is_some() {
             // It is done, or has panicked.
-            trace.push(What::PollEnds(MAIN_FUTURE));
+            self.local.poll_ends(MAIN_FUTURE);
         }
         let popped = self.local.mains.borrow_mut().pop();
         drop(popped);
@@ -1098,6 +1106,7 @@ impl Drop for Driving<'_> {
     fn drop(&mut self) {
         self.before.set();
         self.worker.local.counters.restore_task(self.task);
+        self.worker.local.poll_is_long_ago();
         let drives = self.worker.drives.get() - 1;
         self.worker.drives.set(drives);
         if drives > 0 {

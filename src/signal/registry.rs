@@ -15,11 +15,13 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
+use std::thread::JoinHandle;
 
 use slab::Slab;
 
 use super::platform;
 use crate::sync::wake_all;
+use crate::sys;
 
 /// The counters, by signal number, from the moment it is caught. No platform has a number above
 /// 127.
@@ -77,8 +79,8 @@ impl Registry {
     }
 }
 
-pub(super) fn thread() -> std::thread::Builder {
-    std::thread::Builder::new().name("polder-signals".into())
+pub(super) fn start_thread(run: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    sys::start_thread("polder-signals", Box::new(run))
 }
 
 /// The thread's copy of the counters.

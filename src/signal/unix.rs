@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use signal_hook::low_level;
 
-use super::registry::{COUNTS, Seen, thread};
+use super::registry::{COUNTS, Seen, start_thread};
 
 /// What handlers notify. They share it, so it is never closed.
 pub(super) type Thread = Arc<Wake>;
@@ -23,7 +23,7 @@ const ERROR_PAUSE: Duration = Duration::from_millis(10);
 pub(super) fn start() -> io::Result<Thread> {
     let wake = Arc::new(Wake::new()?);
     let its_wake = wake.clone();
-    thread().spawn(move || {
+    start_thread(move || {
         let mut seen = Seen::new();
         loop {
             match its_wake.wait() {

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use signal_hook::low_level;
 
 use super::Signal;
-use super::registry::{COUNTS, Seen, thread};
+use super::registry::{COUNTS, Seen, start_thread};
 
 pub(super) type Thread = std::thread::Thread;
 
@@ -20,7 +20,7 @@ pub(super) fn exists(number: i32) -> bool {
 }
 
 pub(super) fn start() -> io::Result<Thread> {
-    let listener = thread().spawn(|| {
+    let listener = start_thread(|| {
         let mut seen = Seen::new();
         loop {
             std::thread::park();

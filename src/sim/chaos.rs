@@ -24,6 +24,7 @@ use super::host::Host;
 use super::kernel::Kernel;
 use super::kernel::choice::{Probability, Stream};
 use super::kernel::faults::{Fault, Id, Kind};
+use super::kernel::order::Order;
 use super::kernel::trace::{Seconds, What};
 use super::world::{Ending, State, kernel as with_kernel};
 
@@ -43,6 +44,13 @@ const LENGTHS: [u64; 16] = [
 /// The probability of a loss, in parts of ten thousand.
 const LOSSES: [u16; 16] = [
     10, 14, 20, 28, 40, 57, 80, 113, 160, 226, 320, 453, 640, 905, 1_280, 1_810,
+];
+
+/// How much faster or slower a clock runs, in millionths: from what a good one does to what only a
+/// virtual machine's does that is moved.
+const DRIFTS: [i32; 16] = [
+    20, 40, 80, 160, 320, 500, 1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 64_000, 125_000,
+    250_000, 500_000,
 ];
 
 /// A crash waits for fewer steps of its process than that.
@@ -69,6 +77,7 @@ const MILLISECOND: u64 = 1_000_000;
 ///         .cuts()
 ///         .loss()
 ///         .pauses()
+///         .clocks()
 ///         .crashes(&[&store]);
 ///     sim.sleep(Duration::from_secs(20)).await;
 ///     sim.quiesce(); // It ends.
@@ -161,6 +170,71 @@ impl Chaos {
         self
     }
 
+    /// Latencies: every link, each direction for itself, has one that the seed draws: fixed,
+    /// uniform, [exponential](super::Latency::exponential) or with a [heavy
+    /// tail](super::Latency::heavy_tail), from 50 µs to 145 ms. Meanwhile what the test has set
+    /// does not count.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// polder::sim::check(0..30, |sim| async move {
+    ///     sim.chaos(Duration::from_secs(30)).latencies().clocks();
+    ///     sim.quiesce();
+    /// });
+    /// ```
+    pub fn latencies(self) -> Chaos {
+        let mut plan = self.state.chaos.borrow_mut();
+        let mut stream = Stream::new(plan.seed, Kind::Latency.name(), self.call, 0);
+        let is_on = plan.draw_is_on(&mut stream);
+        let words = if is_on { "of each link" } else { "none" };
+        let _ = writeln!(plan.drawn, "    latencies: {words}");
+        if is_on {
+            let call = self.call as u32;
+            with_kernel(|kernel| kernel.set_latencies_by_chaos(Some(call)));
+            plan.schedule(self.until, Action::EndLatencies(call));
+        }
+        drop(plan);
+        self
+    }
+
+    /// Clocks: that of a host, any but the test's, jumps ahead; or it runs faster or slower for a
+    /// while, by 20 to 500,000 millionths. A clock that has a [drift](super::Clock::drift) keeps
+    /// it, and jumps only.
+    pub fn clocks(self) -> Chaos {
+        self.add(Kind::Clock, Vec::new())
+    }
+
+    /// An [`Order`] of processes and tasks: for every second seed first come, first served, or by
+    /// priorities that change once, twice or three times; otherwise what the test has set. No
+    /// harm, and so no fault.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// polder::sim::check(0..30, |sim| async move {
+    ///     sim.chaos(Duration::from_secs(30)).orders();
+    ///     sim.quiesce();
+    /// });
+    /// ```
+    pub fn orders(self) -> Chaos {
+        let mut plan = self.state.chaos.borrow_mut();
+        let mut stream = Stream::new(plan.seed, "orders", self.call, 0);
+        let is_on = plan.draw_is_on(&mut stream);
+        let drawn = Order::of_chaos(&mut stream);
+        let own = with_kernel(|kernel| kernel.order());
+        let words = if is_on { drawn } else { own }.describe();
+        let _ = writeln!(plan.drawn, "    orders: {words}");
+        if is_on {
+            with_kernel(|kernel| kernel.set_order(drawn));
+            // Of two that are on at a time the first one knows what the test has set.
+            plan.order_before.get_or_insert(own);
+            plan.schedule(self.until, Action::EndOrder);
+        }
+        drop(plan);
+        self
+    }
+
     fn add(self, kind: Kind, hosts: Vec<usize>) -> Chaos {
         let mut plan = self.state.chaos.borrow_mut();
         let mut stream = Stream::new(plan.seed, kind.name(), self.call, 0);
@@ -212,6 +286,8 @@ impl Kind {
             Kind::Exhausted => "exhausted descriptors",
             Kind::Short => "short reads and writes",
             Kind::Spurious => "spurious events",
+            Kind::Latency => "latencies",
+            Kind::Clock => "clocks",
         }
     }
 }
@@ -245,6 +321,10 @@ enum Action {
     /// The next fault of these.
     Begin(usize),
     EndLoss,
+    EndLatencies(u32),
+    EndOrder,
+    /// A host's clock runs evenly again, unless it has another drift than this by now.
+    EndDrift(usize, i32),
     Heal(Vec<(usize, usize)>),
     Release(Vec<(usize, usize)>),
     Resume(usize),
@@ -272,6 +352,8 @@ pub(super) struct Plan {
     next_action: u64,
     crashes: Vec<Crash>,
     crashed: u64,
+    /// What the order was before it was drawn.
+    order_before: Option<Order>,
     /// What was drawn, in words.
     pub(super) drawn: String,
 }
@@ -286,6 +368,7 @@ impl Plan {
             next_action: 0,
             crashes: Vec::new(),
             crashed: 0,
+            order_before: None,
             drawn: String::new(),
         }
     }
@@ -299,6 +382,12 @@ impl Plan {
         self.next_action += 1;
         self.actions.insert(number, action);
         with_kernel(|kernel| kernel.schedule_chaos(at, number));
+    }
+
+    fn end_order(&mut self) {
+        if let Some(order) = self.order_before.take() {
+            with_kernel(|kernel| kernel.set_order(order));
+        }
     }
 
     /// The next fault of a kind, unless it would come too late.
@@ -322,6 +411,15 @@ impl State {
                 Some(Action::EndLoss) => {
                     with_kernel(|kernel| kernel.set_loss_by_chaos(Probability::default()));
                 }
+                Some(Action::EndLatencies(call)) => {
+                    with_kernel(|kernel| kernel.end_latencies_by_chaos(call));
+                }
+                Some(Action::EndOrder) => self.chaos.borrow_mut().end_order(),
+                Some(Action::EndDrift(host, drift)) => with_kernel(|kernel| {
+                    if kernel.drift(host) == drift {
+                        kernel.set_clock(host, 0, Some(0));
+                    }
+                }),
                 Some(Action::Heal(ways)) => with_kernel(|kernel| {
                     ways.iter().for_each(|(from, to)| kernel.heal(*from, *to));
                 }),
@@ -361,6 +459,7 @@ impl State {
             Kind::Cut | Kind::Hold => self.part(id, &mut stream, lasts),
             Kind::Reset => reset(id, &mut stream),
             Kind::Pause => self.pause(id, &mut stream, lasts),
+            Kind::Clock => self.change_clock(id, &mut stream, lasts),
             Kind::Kill | Kind::PowerOff => {
                 let host = pick(&mut stream, &hosts);
                 let is_power = stream.below(2) == 0;
@@ -380,7 +479,7 @@ impl State {
                 }
             }
             // These have no moments, or are no chaos.
-            Kind::Loss | Kind::DatagramLoss | Kind::Duplicate | Kind::Reorder => {}
+            Kind::Latency | Kind::Loss | Kind::DatagramLoss | Kind::Duplicate | Kind::Reorder => {}
             Kind::Aborted | Kind::Exhausted | Kind::Short | Kind::Spurious => {}
         }
     }
@@ -445,6 +544,36 @@ impl State {
         }
     }
 
+    /// The clock of a host jumps, as far as a fault of this kind lasts, or drifts for so long.
+    fn change_clock(&self, id: Id, stream: &mut Stream, lasts: u64) {
+        let hosts = with_kernel(|kernel| kernel.hosts());
+        if hosts < 2 {
+            return;
+        }
+        let host = 1 + stream.below(hosts as u64 - 1) as usize;
+        let (jumps, is_slow) = (stream.below(2) == 0, stream.below(2) == 0);
+        let drift = pick(stream, &DRIFTS) * if is_slow { -1 } else { 1 };
+        let (at, own) = with_kernel(|kernel| (kernel.now(), kernel.drift(host)));
+        let fault = || Fault {
+            lasts: (!jumps).then_some(lasts),
+            detail: match jumps {
+                true => format!("is set ahead by {}", Seconds(lasts)),
+                false => format!("drifts by {drift} ppm"),
+            },
+            ..Fault::new(id, at, vec![host], Vec::new())
+        };
+        let is_possible = jumps || own == 0;
+        if !is_possible || !with_kernel(|kernel| kernel.faults.allow(id, fault)) {
+            return;
+        }
+        if jumps {
+            return with_kernel(|kernel| kernel.set_clock(host, lasts, None));
+        }
+        with_kernel(|kernel| kernel.set_clock(host, 0, Some(drift)));
+        let mut plan = self.chaos.borrow_mut();
+        plan.schedule(at + lasts, Action::EndDrift(host, drift));
+    }
+
     /// A host crashes, if it is up, and starts again later.
     fn crash(&self, crash: &Crash) {
         let (host, at) = (crash.host, with_kernel(|kernel| kernel.now()));
@@ -494,10 +623,12 @@ impl State {
         plan.actions.clear();
         plan.kinds.clear();
         plan.crashes.clear();
+        plan.end_order();
         let first = plan.next_action;
         with_kernel(|kernel| {
             kernel.call_off_chaos(first);
             kernel.set_loss_by_chaos(Probability::default());
+            kernel.set_latencies_by_chaos(None);
         });
     }
 }

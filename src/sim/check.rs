@@ -12,13 +12,14 @@ use std::thread;
 use std::time::Duration;
 
 use super::Sim;
+use super::kernel::answers::Asked;
 use super::kernel::faults::{Id, Kept};
-use super::kernel::trace::{Comparison, Seconds};
-use super::kernel::{self, Setup};
+use super::kernel::trace::{Comparison, Recorded, Seconds};
+use super::kernel::{self, Setup, Simpler};
 use super::left_out::LeftOut;
 use super::panics;
 use super::picture::{self, Scene};
-use super::shrink::shrink;
+use super::shrink::{Shrunk, shrink};
 use super::world::{State, kernel as with_kernel};
 use crate::task::panic_message;
 use crate::testing::Outcome;
@@ -38,8 +39,14 @@ pub struct Report {
     /// What has failed, with the last events and what each host was doing.
     pub failure: Option<String>,
     pub(super) sometimes: Vec<(String, bool)>,
-    pub(super) recorded: Vec<u64>,
+    pub(super) recorded: Recorded,
     pub(super) has_diverged: bool,
+    /// What happened where it is other than before: in the run before, and in this one.
+    pub(super) difference: Option<(String, String)>,
+    /// How often the C library was asked, where the world answers for it.
+    pub(super) asked: Option<Asked>,
+    /// What the test has chosen, the first times.
+    pub(super) choices: Vec<u64>,
     /// The faults that there were: their numbers are their places, counted from one.
     pub(super) faults: Vec<Id>,
     pub(super) details: Option<Box<Details>>,
@@ -107,7 +114,9 @@ pub(super) type Run<'a> = dyn Fn(u64, Setup) -> Report + Sync + 'a;
 ///
 /// Each fault that happens by chance (of [`Sim::chaos`], and a segment that is lost by
 /// [`Links::loss`](super::Links::loss)) has a number. Of a failure those are told that it needs:
-/// the seed runs again, without some, up to 200 times or half a minute. The report has the last
+/// the seed runs again, without some, up to 200 times or half a minute; then with smaller numbers
+/// of [`Sim::choose`], with the mean latency of each link, and with what is ready in turn, and what
+/// fails so too is told. The report has the last
 /// events, what each host was doing, the paths of a page with a diagram and of a trace for Perfetto
 /// (in `target/sim`), and how to see the failure again.
 ///
@@ -119,7 +128,7 @@ pub(super) type Run<'a> = dyn Fn(u64, Setup) -> Report + Sync + 'a;
 /// | variable | |
 /// |---|---|
 /// | `POLDER_SEED` | runs this seed only: decimal, or hexadecimal after `0x` |
-/// | `POLDER_SIM` | runs a seed, and leaves out the faults of these numbers: `0x1d3:-1,-2,-4..8` |
+/// | `POLDER_SIM` | runs a seed, and leaves out the faults of these numbers: `0x1d3:-1,-2,-4..8`; with the words `mean` (latencies), `fifo` (what is ready) and `choose3=0` (the test's third choice) it is simpler too |
 /// | `POLDER_SEEDS` | runs so many seeds, from zero on |
 /// | `POLDER_SIM_CHECK` | if it is `1`, every seed runs twice, and not only the first one |
 /// | `POLDER_SEED_FROM` | the first seed; `random` for one that is another each time |
@@ -169,7 +178,13 @@ fn check_with(seeds: Vec<u64>, run: &Run<'_>) {
                 .collect()
         }
     };
-    let kept = left_out.as_ref().map(|it| it.kept(run));
+    let less = Less {
+        kept: left_out.as_ref().map(|it| it.kept(run)),
+        simpler: left_out
+            .as_ref()
+            .map(|it| it.simpler.clone())
+            .unwrap_or_default(),
+    };
     let jobs = number_from("POLDER_SIM_JOBS").map(|it| it as usize);
     let cores = || thread::available_parallelism().map_or(1, usize::from);
     let jobs = jobs.unwrap_or_else(cores).clamp(1, seeds.len().max(1));
@@ -184,7 +199,7 @@ fn check_with(seeds: Vec<u64>, run: &Run<'_>) {
     let serve = || {
         while let Some(&seed) = { lock().next() } {
             let runs_twice = checks_all || Some(&seed) == first;
-            let report = run_checked(seed, runs_twice, run, kept.as_ref());
+            let report = run_checked(seed, runs_twice, run, &less);
             lock().add(report);
         }
     };
@@ -210,46 +225,89 @@ fn explain(report: &Report, run: &Run<'_>, left_out: Option<&LeftOut>) -> String
     let seed = report.seed;
     let name = thread::current().name().unwrap_or_default().to_owned();
     // Where the user leaves out what he likes, the rest is needed.
-    let needed = match left_out {
+    let shrunk = match left_out {
         None => shrink(report, run),
         Some(_) => None,
     };
     let mut text = match &report.details {
-        Some(details) => details.text(needed.as_deref()),
+        Some(details) => details.text(shrunk.as_ref().map(|it| it.needed.as_slice())),
         None => report.failure.clone().unwrap_or_default(),
     };
+    if let Some(shrunk) = &shrunk {
+        text += &simpler_in_words(report, &shrunk.simpler);
+    }
+    let less = Less::of(report, shrunk.as_ref(), left_out);
     if report.details.is_some() {
-        text += &pictures(report, needed.as_deref(), run, left_out);
+        text += &pictures(report, &less, run);
     }
     let variable = match left_out {
         Some(left_out) => format!("POLDER_SIM={left_out}"),
         None => format!("POLDER_SEED={seed:#x}"),
     };
     let _ = writeln!(text, "  replay: {variable} cargo test {name}");
-    if let Some(needed) = needed.filter(|it| it.len() < report.faults.len()) {
-        let kept = needed.iter().map(|it| report.faults[*it]).collect();
-        let left_out = LeftOut::but(seed, &report.faults, &kept);
+    let is_smaller =
+        |it: &Shrunk| it.needed.len() < report.faults.len() || it.simpler != Simpler::default();
+    if let Some(shrunk) = shrunk.filter(is_smaller) {
+        let kept = shrunk.kept(report);
+        let left_out = LeftOut::but(seed, &report.faults, &kept, &shrunk.simpler);
         let _ = writeln!(text, "  shrunk: POLDER_SIM={left_out} cargo test {name}");
     }
     text
 }
 
-/// Draws the run once more, without the faults that it does not need. Returns the lines that say
-/// where.
-fn pictures(
-    report: &Report,
-    needed: Option<&[usize]>,
-    run: &Run<'_>,
-    left_out: Option<&LeftOut>,
-) -> String {
-    let needed = needed.map(|it| it.iter().map(|it| report.faults[*it]).collect());
-    let kept = match left_out {
-        // Those that there were, and none else.
-        Some(_) => Some(report.faults.iter().copied().collect()),
-        None => needed.filter(|it: &BTreeSet<Id>| it.len() < report.faults.len()),
-    };
+/// What may be simpler than in a run for it to fail, as a line of its report.
+fn simpler_in_words(report: &Report, simpler: &Simpler) -> String {
+    let mut words = Vec::new();
+    if simpler.is_even {
+        words.push("where each segment takes the mean latency".to_owned());
+    }
+    if simpler.is_fifo {
+        words.push("where what is ready runs in turn".to_owned());
+    }
+    for (nth, number) in &simpler.chosen {
+        let chosen = (report.choices)
+            .get(*nth as usize - 1)
+            .copied()
+            .unwrap_or(0);
+        words.push(format!(
+            "with {number} instead of {chosen} as choice {nth} of the test"
+        ));
+    }
+    match words.is_empty() {
+        true => String::new(),
+        false => format!("  it fails too {}\n", words.join(", ")),
+    }
+}
+
+impl Shrunk {
+    /// The faults that it needs.
+    fn kept(&self, report: &Report) -> BTreeSet<Id> {
+        self.needed.iter().map(|it| report.faults[*it]).collect()
+    }
+}
+
+impl Less {
+    /// The smallest run that fails as that of a report does.
+    fn of(report: &Report, shrunk: Option<&Shrunk>, left_out: Option<&LeftOut>) -> Less {
+        let kept = match (left_out, shrunk) {
+            // Those that there were, and none else.
+            (Some(_), _) => Some(report.faults.iter().copied().collect()),
+            (None, shrunk) => shrunk.map(|it| it.kept(report)),
+        };
+        let simpler = left_out.map(|it| it.simpler.clone());
+        let simpler = simpler.or_else(|| shrunk.map(|it| it.simpler.clone()));
+        Less {
+            kept: kept.map(Arc::new),
+            simpler: simpler.unwrap_or_default(),
+        }
+    }
+}
+
+/// Draws the smallest run that fails so. Returns the lines that say where.
+fn pictures(report: &Report, less: &Less, run: &Run<'_>) -> String {
     let setup = Setup {
-        kept: kept.map(Arc::new),
+        kept: less.kept.clone(),
+        simpler: less.simpler.clone(),
         records: true,
         is_quiet: true,
         ..Setup::default()
@@ -266,6 +324,12 @@ fn pictures(
         ),
         Err(error) => format!("  timeline: it cannot be written: {error}\n"),
     }
+}
+
+/// How much less happens in a run than the seed says, by `POLDER_SIM`.
+struct Less {
+    kept: Option<Kept>,
+    simpler: Simpler,
 }
 
 struct Work<'a> {
@@ -297,16 +361,17 @@ impl<'a> Work<'a> {
 /// Runs a seed; once more where it is the first one or has failed. Every first run is recorded, so
 /// that the second says where it differs. A failure of the first run is kept whatever the second
 /// does.
-fn run_checked(seed: u64, runs_twice: bool, run: &Run<'_>, kept: Option<&Kept>) -> Report {
+fn run_checked(seed: u64, runs_twice: bool, run: &Run<'_>, less: &Less) -> Report {
     let run = |comparison| {
         let setup = Setup {
             comparison,
-            kept: kept.cloned(),
+            kept: less.kept.clone(),
+            simpler: less.simpler.clone(),
             ..Setup::default()
         };
         run(seed, setup)
     };
-    let mut first = run(Comparison::Record(Vec::new()));
+    let mut first = run(Comparison::Record(Recorded::default()));
     let recorded = std::mem::take(&mut first.recorded);
     if !runs_twice && first.failure.is_none() {
         return first;
@@ -323,11 +388,16 @@ fn run_checked(seed: u64, runs_twice: bool, run: &Run<'_>, kept: Option<&Kept>) 
 fn diverged(first: &Report, second: &Report) -> String {
     let (seed, at) = (second.seed, Seconds(nanos(second.time)));
     let mut text = format!(
-        "seed {seed:#x}: two runs of it differ, first at {at}, event {}\n  \
-         Something that the seed does not decide has an influence: the order of a HashMap, the \
-         system's clock or its randomness, a thread, a static.\n",
+        "seed {seed:#x}: two runs of it differ, first at {at}, event {}\n",
         second.events
     );
+    if let Some((before, now)) = &second.difference {
+        let _ = writeln!(
+            text,
+            "  The first run had: {before}\n  The second has:    {now}"
+        );
+    }
+    let _ = writeln!(text, "  The likely cause: {}", likely_cause(first, second));
     for (run, report) in [("first", first), ("second", second)] {
         let _ = match &report.failure {
             Some(failure) => write!(text, "  The {run} run:\n{failure}"),
@@ -335,6 +405,32 @@ fn diverged(first: &Report, second: &Report) -> String {
         };
     }
     text
+}
+
+/// Why two runs of a seed differ, as far as can be told.
+fn likely_cause(first: &Report, second: &Report) -> String {
+    let is_possible = cfg!(all(target_os = "linux", target_pointer_width = "64"));
+    match (first.asked, second.asked) {
+        (Some(one), Some(other)) if one != other => format!(
+            "something that is set up once in a process, such as a static: the first run asked the \
+             C library {} times for randomness and {} times for the time, the second one {} and {} \
+             times. Or what makes the runs differ is asked for after they do.",
+            one.for_randomness, one.for_the_time, other.for_randomness, other.for_the_time
+        ),
+        (Some(_), _) => "something that the C library is not asked for: a static, a thread, an \
+                         address that is compared or hashed, the number of a thread (by which \
+                         fastrand seeds itself), a file, randomness by a system call of the \
+                         program's own (getrandom 0.2)."
+            .into(),
+        (None, _) if is_possible => "the order of a HashMap, random numbers, or the system's \
+                                     clock. The seed decides these too with the line \
+                                     `polder::sim::answer_for_libc!();` at the root of the \
+                                     test's crate. Otherwise a thread, a static, an address."
+            .into(),
+        (None, _) => "the order of a HashMap, the system's clock or its randomness, a thread, a \
+                      static, an address."
+            .into(),
+    }
 }
 
 fn nanos(time: Duration) -> u64 {
@@ -392,8 +488,9 @@ where
         }
     }
     panics::be_quiet(setup.is_quiet);
+    let instead = setup.simpler.chosen.clone();
     let world = kernel::begin(seed, setup);
-    let state = State::new(seed);
+    let state = State::new(seed, instead);
     let end = End(state.clone());
     let sim = Sim::new(state.clone());
     let host = state.host("test");
@@ -434,6 +531,7 @@ where
 /// What is said of the world that this thread is in.
 fn report(seed: u64, state: &State) -> Report {
     let sometimes = state.sometimes.borrow();
+    let difference = with_kernel(|kernel| kernel.trace.first_difference(|it| kernel.host_name(it)));
     let mut report = with_kernel(|kernel| Report {
         seed,
         fingerprint: kernel.trace.fingerprint(),
@@ -443,6 +541,9 @@ fn report(seed: u64, state: &State) -> Report {
         sometimes: (sometimes.iter().map(|it| (it.name.clone(), it.was_true))).collect(),
         recorded: kernel.trace.take_recorded(),
         has_diverged: kernel.has_diverged(),
+        difference,
+        choices: state.choices_made(),
+        asked: kernel.asked_of_libc(),
         faults: kernel.faults.list().iter().map(|it| it.id).collect(),
         details: None,
         scene: None,

@@ -19,7 +19,7 @@ use futures_lite::FutureExt;
 
 use super::kernel;
 #[cfg(feature = "blocking")]
-use super::kernel::link::Latency;
+use super::kernel::latency::Latency;
 use super::kernel::trace::{Seconds, What};
 use super::machine::{Clock, Faults};
 use super::world::{Ending, State, kernel as with_kernel};

@@ -1,4 +1,5 @@
-//! `POLDER_SIM`: a seed, and the numbers of faults that are left out, as reports print them.
+//! `POLDER_SIM`: a seed, the numbers of faults that are left out, and what is simpler, as reports
+//! print them.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -6,14 +7,17 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use super::check::{Run, parse};
-use super::kernel::Setup;
 use super::kernel::faults::{Id, Kept};
+use super::kernel::{Setup, Simpler};
 
-/// A seed, and what its run leaves out: `0x1d3:-1,-2,-4..8`, ranges with both ends.
+/// A seed, and what its run leaves out: `0x1d3:-1,-2,-4..8`, ranges with both ends. Words say what
+/// is simpler: `mean` (latencies), `fifo` (the order of what is ready), `choose3=0` (the third
+/// choice of the test).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct LeftOut {
     pub(super) seed: u64,
     ranges: Vec<RangeInclusive<usize>>,
+    pub(super) simpler: Simpler,
 }
 
 impl LeftOut {
@@ -39,15 +43,29 @@ impl LeftOut {
             let (first, last) = (first.parse().ok()?, last.parse().ok()?);
             (1 <= first && first <= last).then_some(first..=last)
         };
-        let list = list.split(',').filter(|it| !it.is_empty());
+        let (mut ranges, mut simpler) = (Vec::new(), Simpler::default());
+        for part in list.split(',').filter(|it| !it.is_empty()) {
+            match part {
+                "mean" => simpler.is_even = true,
+                "fifo" => simpler.is_fifo = true,
+                _ => match part.strip_prefix("choose") {
+                    Some(choice) => {
+                        let (nth, number) = choice.split_once('=')?;
+                        (simpler.chosen).insert(nth.parse().ok()?, number.parse().ok()?);
+                    }
+                    None => ranges.push(range(part)?),
+                },
+            }
+        }
         Some(LeftOut {
             seed: parse(seed)?,
-            ranges: list.map(range).collect::<Option<_>>()?,
+            ranges,
+            simpler,
         })
     }
 
-    /// What is left out of `all` where only `kept` stays.
-    pub(super) fn but(seed: u64, all: &[Id], kept: &BTreeSet<Id>) -> LeftOut {
+    /// What is left out of `all` where only `kept` stays, and the rest is simpler.
+    pub(super) fn but(seed: u64, all: &[Id], kept: &BTreeSet<Id>, simpler: &Simpler) -> LeftOut {
         let mut ranges: Vec<RangeInclusive<usize>> = Vec::new();
         for (index, _) in all.iter().enumerate().filter(|(_, it)| !kept.contains(it)) {
             let number = index + 1;
@@ -56,7 +74,11 @@ impl LeftOut {
                 _ => ranges.push(number..=number),
             }
         }
-        LeftOut { seed, ranges }
+        LeftOut {
+            seed,
+            ranges,
+            simpler: simpler.clone(),
+        }
     }
 
     /// The faults that stay. The seed runs once, with all of them, to learn which has which number.
@@ -88,15 +110,17 @@ impl LeftOut {
 
 impl fmt::Display for LeftOut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:#x}:", self.seed)?;
-        for (index, range) in self.ranges.iter().enumerate() {
-            let comma = if index == 0 { "" } else { "," };
-            match (range.start(), range.end()) {
-                (first, last) if first == last => write!(f, "{comma}-{first}")?,
-                (first, last) => write!(f, "{comma}-{first}..{last}")?,
-            }
-        }
-        Ok(())
+        let ranges = (self.ranges.iter()).map(|it| match (it.start(), it.end()) {
+            (first, last) if first == last => format!("-{first}"),
+            (first, last) => format!("-{first}..{last}"),
+        });
+        let mut parts: Vec<String> = ranges.collect();
+        let simpler = &self.simpler;
+        parts.extend(simpler.is_even.then(|| "mean".to_owned()));
+        parts.extend(simpler.is_fifo.then(|| "fifo".to_owned()));
+        let chosen = simpler.chosen.iter();
+        parts.extend(chosen.map(|(nth, number)| format!("choose{nth}={number}")));
+        write!(f, "{:#x}:{}", self.seed, parts.join(","))
     }
 }
 
@@ -107,13 +131,31 @@ mod tests {
 
     #[test]
     fn what_is_left_out_is_written_as_it_is_read() {
-        for text in ["0x1d3:-1,-2..4,-9", "0x0:", "0x7:-1"] {
+        for text in [
+            "0x1d3:-1,-2..4,-9",
+            "0x0:",
+            "0x7:-1",
+            "0x7:fifo",
+            "0x7:-3,mean,fifo,choose1=0,choose12=345",
+        ] {
             assert_eq!(LeftOut::parse(text).unwrap().to_string(), text);
         }
         let decimal = LeftOut::parse("467:-1,-2,-4..8").unwrap();
         assert_eq!(decimal.seed, 0x1d3);
         assert_eq!(decimal.ranges, [1..=1, 2..=2, 4..=8]);
-        for text in ["", ":", "7:1", "7:-", "7:-0", "7:-4..2", "7:-a", "seven"] {
+        for text in [
+            "",
+            ":",
+            "7:1",
+            "7:-",
+            "7:-0",
+            "7:-4..2",
+            "7:-a",
+            "seven",
+            "7:choose1",
+            "7:choosex=1",
+            "7:lifo",
+        ] {
             assert_eq!(LeftOut::parse(text), None, "{text}");
         }
     }
@@ -122,9 +164,9 @@ mod tests {
     fn what_is_not_kept_is_left_out_by_its_number() {
         let all: Vec<Id> = (1..=9).map(|nth| (Kind::Loss, 0, 1, nth)).collect();
         let kept = [all[2], all[8]].into_iter().collect();
-        let text = LeftOut::but(0x1d3, &all, &kept).to_string();
+        let text = LeftOut::but(0x1d3, &all, &kept, &Simpler::default()).to_string();
         assert_eq!(text, "0x1d3:-1..2,-4..8");
-        let none = LeftOut::but(1, &all, &BTreeSet::new()).to_string();
+        let none = LeftOut::but(1, &all, &BTreeSet::new(), &Simpler::default()).to_string();
         assert_eq!(none, "0x1:-1..9");
     }
 }

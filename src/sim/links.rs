@@ -1,7 +1,8 @@
 //! [`Links`]: the network between hosts, as a test sets it; and its faults, [`Cut`] and [`Hold`].
 
 use super::kernel::choice::Probability;
-use super::kernel::link::{Latency, Settings};
+use super::kernel::latency::Latency;
+use super::kernel::link::Settings;
 use super::kernel::{self, Kernel};
 use super::world::kernel as with_kernel;
 

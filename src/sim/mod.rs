@@ -52,10 +52,10 @@
 //! # What is simulated
 //!
 //! * **Time**: [`time::now`](crate::time::now), timers, timeouts. `std::time::Instant::now` is the
-//!   system's as ever.
+//!   system's as ever, unless [`answer_for_libc`] has the world answer.
 //! * **Tasks**: each process has a runtime of one worker. Which host runs next, and which of its
-//!   ready tasks, is a choice; what has been ready longest is passed over 64 times in a row at
-//!   most. [`unblock`](crate::unblock) runs its function in line, after a delay.
+//!   ready tasks, is a choice: any, by turns, or by priorities ([`Order`]).
+//!   [`unblock`](crate::unblock) runs its function in line, after a delay.
 //! * **TCP** between hosts and within one: handshake and backlog, buffers and windows, half-close,
 //!   resets, retransmission and its end. Segments take the [latency](Latency) of their link, and
 //!   may be lost, which delays the connection.
@@ -83,6 +83,8 @@ mod history;
 mod host;
 pub(crate) mod kernel;
 mod left_out;
+#[doc(hidden)]
+pub mod libc;
 mod linear;
 mod links;
 mod machine;
@@ -103,11 +105,47 @@ pub use chaos::Chaos;
 pub use check::{Report, check, run};
 pub use history::{History, Invocation, Operation};
 pub use host::{Exit, Finished, Host, Pause, Process};
-pub use kernel::link::Latency;
+pub use kernel::latency::Latency;
+pub use kernel::order::Order;
 pub use linear::{Model, Verdict};
 pub use links::{Cut, Hold, Links};
 pub use machine::{Clock, Faults};
 pub use names::Names;
+
+/// Has worlds answer for the C library: one line at the root of a test's crate. Within a world the
+/// seed then decides whatever a program asks the C library for: the keys of a `HashMap`,
+/// `SystemTime::now`, `Instant::now`, and random numbers of the crates that ask `getrandom`.
+///
+/// ```
+/// use std::time::{Duration, Instant, SystemTime};
+///
+/// polder::sim::answer_for_libc!();
+///
+/// polder::sim::check(0..10, |sim| async move {
+///     let (start, date) = (Instant::now(), SystemTime::now());
+///     sim.sleep(Duration::from_secs(3_600)).await;
+/// #   if cfg!(all(target_os = "linux", target_pointer_width = "64")) {
+///     assert_eq!(start.elapsed(), Duration::from_secs(3_600));
+///     assert_eq!(date.elapsed().unwrap(), Duration::from_secs(3_600));
+/// #   }
+/// });
+/// ```
+///
+/// It defines `getrandom`, `getentropy`, `clock_gettime`, `gettimeofday` and `time` in the program.
+/// On threads that are in no world they make the system call, so reading a clock takes longer there
+/// than by the C library, which need not enter the kernel for it. `Instant::now` in a world is
+/// [`time::now`](crate::time::now), the clock of the host included, and the wall clock begins at
+/// the year 2026. CPU time is the system's.
+///
+/// What is not asked of the C library is not answered: see `docs/SIMULATION.md`. A wait of the
+/// standard library's with a time limit (`Condvar::wait_timeout`, `park_timeout`) must not be made
+/// on a world's thread, since its limit would be a time of the world; it would block the world in
+/// any case.
+///
+/// Only Linux with pointers of 64 bits; elsewhere the line is allowed, and does nothing. It is
+/// `unsafe` code (`no_mangle`), which a crate that forbids that has to allow.
+#[doc(inline)]
+pub use crate::__answer_for_libc as answer_for_libc;
 
 /// A world, as the test sees it: of [`check`]. Clones are the same world.
 #[derive(Clone)]
@@ -212,6 +250,31 @@ impl Sim {
     /// Harm by chance, drawn anew for each seed, from now on for so long: see [`Chaos`].
     pub fn chaos(&self, duration: Duration) -> Chaos {
         Chaos::new(self.state.clone(), kernel::link::nanos(duration))
+    }
+
+    /// Sets in which order processes and tasks run from now on, of those that are ready. By default
+    /// that is [`Order::Random`]; [`Chaos::orders`] draws one.
+    ///
+    /// ```
+    /// use polder::sim::Order;
+    /// use std::cell::RefCell;
+    /// use std::rc::Rc;
+    ///
+    /// polder::sim::check(0..10, |sim| async move {
+    ///     sim.order(Order::Fifo);
+    ///     let list = Rc::new(RefCell::new(Vec::new()));
+    ///     let tasks = [1, 2, 3].map(|n| {
+    ///         let list = list.clone();
+    ///         polder::spawn_local(async move { list.borrow_mut().push(n) })
+    ///     });
+    ///     for task in tasks {
+    ///         task.await;
+    ///     }
+    ///     assert_eq!(*list.borrow(), [1, 2, 3]);
+    /// });
+    /// ```
+    pub fn order(&self, order: Order) {
+        with_kernel(|kernel| kernel.set_order(order));
     }
 
     /// Sleeps, by the world's clock: [`time::sleep`](crate::time::sleep) within the test does the

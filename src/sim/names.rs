@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::kernel::link::Latency;
+use super::kernel::latency::Latency;
 use super::kernel::names;
 use super::links::of;
 use super::world::kernel as with_kernel;

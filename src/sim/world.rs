@@ -14,6 +14,7 @@
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 use std::rc::Rc;
 
@@ -29,6 +30,9 @@ const MOST_STEPS: u64 = 100_000;
 
 /// How long a world may last: a program with a heartbeat never comes to an end by itself.
 const LONGEST: u64 = 3_600_000_000_000;
+
+/// So many choices of a test are kept, to be made simpler.
+const MOST_CHOICES: usize = 32;
 
 /// What the handles of a world share.
 pub(super) struct State {
@@ -47,7 +51,7 @@ pub(super) struct State {
     most_steps: Cell<u64>,
     /// Whether a process may leave something behind.
     forbids_leaks: Cell<bool>,
-    choices: RefCell<Stream>,
+    choices: RefCell<Choices>,
     pub(super) chaos: RefCell<Plan>,
     /// Of each pair of types one.
     pub(super) histories: RefCell<Vec<Box<dyn Any>>>,
@@ -75,6 +79,30 @@ pub(super) struct HostSlot {
     pub(super) stopped_by: Option<u64>,
     /// What the last process has returned, if that was an error.
     pub(super) error: Option<String>,
+}
+
+/// Choices of the test's own.
+struct Choices {
+    stream: Stream,
+    count: u64,
+    /// The first of them.
+    made: Vec<u64>,
+    /// What is chosen instead, where a failure is made simpler.
+    instead: BTreeMap<u64, u64>,
+}
+
+impl Choices {
+    /// A number below `end`, which is not zero. Whatever it is, it takes one of the stream.
+    fn make(&mut self, end: u64) -> u64 {
+        self.count += 1;
+        let drawn = self.stream.below(end);
+        let number = self.instead.get(&self.count);
+        let number = number.map_or(drawn, |it| (*it).min(end - 1));
+        if self.made.len() < MOST_CHOICES {
+            self.made.push(number);
+        }
+        number
+    }
 }
 
 pub(super) struct Check {
@@ -112,7 +140,8 @@ pub(super) fn kernel<R>(f: impl FnOnce(&mut Kernel) -> R) -> R {
 }
 
 impl State {
-    pub(super) fn new(seed: u64) -> Rc<State> {
+    /// `instead` is what the test is to choose, by how manieth choice it is.
+    pub(super) fn new(seed: u64, instead: BTreeMap<u64, u64>) -> Rc<State> {
         Rc::new(State {
             processes: RefCell::default(),
             hosts: RefCell::default(),
@@ -124,7 +153,12 @@ impl State {
             limit: Cell::new(LONGEST),
             most_steps: Cell::new(MOST_STEPS),
             forbids_leaks: Cell::new(false),
-            choices: RefCell::new(Stream::new(seed, "test", 0, 0)),
+            choices: RefCell::new(Choices {
+                stream: Stream::new(seed, "test", 0, 0),
+                count: 0,
+                made: Vec::new(),
+                instead,
+            }),
             chaos: RefCell::new(Plan::new(seed)),
             histories: RefCell::default(),
         })
@@ -250,9 +284,14 @@ impl State {
     }
 
     pub(super) fn choose(&self, end: u64) -> u64 {
-        let number = self.choices.borrow_mut().below(end);
+        let number = self.choices.borrow_mut().make(end);
         kernel(|kernel| kernel.note(0, What::Chosen(number)));
         number
+    }
+
+    /// The first choices of the test.
+    pub(super) fn choices_made(&self) -> Vec<u64> {
+        self.choices.borrow().made.clone()
     }
 
     /// Drives the world until `is_done`, or something has failed.

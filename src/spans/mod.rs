@@ -14,9 +14,8 @@
 //!
 //! * nobody calls a function of this module under a lock, or while something of ours is borrowed.
 //!   For wakes this takes no rule of its own: a task with a span is polled with a waker that wraps
-//!   its own one. To the rest of the library that is a waker of another crate's: it is not the
-//!   running task's own, which alone may be woken under a lock, and stays with the source after
-//!   that (`reactor::waiters`). So a dump does not know who leaves a source unread;
+//!   its own one, and that is never woken under a lock (`reactor::waiters`). To clone it is but
+//!   to count;
 //! * its panics are contained, whatever it is told. They would otherwise be the task's, or a
 //!   waker's, which `async-task` aborts the process for. (The panic hook has reported them.)
 

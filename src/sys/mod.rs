@@ -16,6 +16,17 @@ mod windows;
 #[cfg(windows)]
 pub(crate) use windows::*;
 
+#[cfg(all(feature = "backtrace", not(loom)))]
+pub(crate) mod stack;
+
+/// Starts a thread. What it runs is boxed, so that starting one is compiled once: that is 3 KB.
+pub(crate) fn start_thread(
+    name: &str,
+    run: Box<dyn FnOnce() + Send>,
+) -> std::io::Result<std::thread::JoinHandle<()>> {
+    std::thread::Builder::new().name(name.into()).spawn(run)
+}
+
 /// A descriptor that is somebody else's, without the lifetime of a borrow.
 #[derive(Debug)]
 pub(crate) struct LentDescriptor(BorrowedDescriptor<'static>);

@@ -59,7 +59,11 @@ impl<F: Future> Future for Body<'_, F> {
         let this = self.project();
         scheduler::set_running(cx.waker(), this.meta);
         let future = this.future.as_pin_mut().expect("only `drop` takes it");
-        let poll = |cx: &mut Context<'_>| catch_unwind(AssertUnwindSafe(|| future.poll(cx)));
+        let poll = |cx: &mut Context<'_>| {
+            #[cfg(feature = "tracing")]
+            scheduler::set_wrapper(cx.waker());
+            catch_unwind(AssertUnwindSafe(|| future.poll(cx)))
+        };
         let result = match this.span.poll(cx, poll) {
             Ok(Poll::Pending) => {
                 if this.key.is_none() {

@@ -80,13 +80,15 @@ type KindOfFaults = (&'static str, &'static str, fn(Chaos, &sim::Host) -> Chaos)
 
 #[test]
 fn every_kind_does_harm_where_it_is_on_and_none_where_it_is_off() {
-    let kinds: [KindOfFaults; 6] = [
+    let kinds: [KindOfFaults; 8] = [
         ("cuts", "cut ", |chaos, _| chaos.cuts()),
         ("holds", "hold ", |chaos, _| chaos.holds()),
         ("resets", "reset ", |chaos, _| chaos.resets()),
         ("pauses", "server paused", |chaos, _| chaos.pauses()),
         ("crashes", "server ", |chaos, host| chaos.crashes(&[host])),
         ("loss", "loss of ", |chaos, _| chaos.loss()),
+        ("latencies", "latency of ", |chaos, _| chaos.latencies()),
+        ("clocks", "server: the clock ", |chaos, _| chaos.clocks()),
     ];
     for (name, words, add) in kinds {
         let mut harmed = 0;
@@ -115,6 +117,8 @@ fn the_first_seeds_are_calm_and_with_zero_nothing_happens_by_chance() {
                 .resets()
                 .pauses()
                 .loss()
+                .latencies()
+                .clocks()
                 .crashes(&[host])
         });
         assert!(report.contains("this seed is calm"), "{report}");
@@ -148,6 +152,9 @@ fn quiet_ends_all_chaos() {
             .resets()
             .pauses()
             .loss()
+            .latencies()
+            .clocks()
+            .orders()
             .crashes(&[&servers[0], &servers[1]]);
         sleep(ms(sim.choose(60_000))).await;
         sim.quiesce();
@@ -174,6 +181,9 @@ fn every_fault_ends_with_its_chaos() {
             .resets()
             .pauses()
             .loss()
+            .latencies()
+            .clocks()
+            .orders()
             .crashes(&[&server]);
         sleep(secs(31)).await;
         assert!(server.is_up());
@@ -268,4 +278,129 @@ fn a_fault_that_is_left_out_shifts_no_other() {
     let (_, text) = super::failing::in_a_process(name, &[("POLDER_SIM", &variables)]);
     all.remove(1);
     assert_eq!(faults(&text), all);
+}
+
+#[test]
+fn each_direction_of_a_link_has_a_latency_that_differs_from_seed_to_seed() {
+    let mut all = BTreeSet::new();
+    for seed in 10..60 {
+        let report = report_of(seed, |chaos, _| chaos.latencies());
+        let line = report.lines().nth(1).unwrap();
+        if line.contains("latency of ") {
+            for way in ["test→server", "server→test"] {
+                let words = line.split_once(&format!("latency of {way} ")).unwrap().1;
+                all.insert(words.split_once(" (").unwrap().0.to_owned());
+            }
+        }
+    }
+    assert!(all.len() > 30, "{all:?}");
+    for words in ["on average", "tail", " to "] {
+        assert!(all.iter().any(|it| it.contains(words)), "{words}: {all:?}");
+    }
+}
+
+#[test]
+fn a_latency_that_is_left_out_is_the_one_that_the_test_has_set() {
+    let name = "chaos::a_latency_that_is_left_out_is_the_one_that_the_test_has_set";
+    // Fails where an answer does not take what the test says.
+    let fails = |sim: Sim| async move {
+        sim.host("server").start(echo);
+        sleep(ms(1)).await;
+        sim.links().latency(Latency::fixed(ms(3)));
+        let mut stream = TcpStream::connect("server:1").await.unwrap();
+        sim.chaos(secs(10)).latencies();
+        let start = now();
+        ask(&mut stream).await.unwrap();
+        assert_eq!(now() - start, ms(6), "it takes another time");
+    };
+    if super::failing::is_inner() {
+        return sim::check(0..100, fails);
+    }
+    let (passes, text) = super::failing::in_a_process(name, &[]);
+    assert!(!passes && text.contains("it takes another time"), "{text}");
+    assert!(text.contains("2 faults, 1 of them needed"), "{text}");
+    let line = text.lines().find(|it| it.contains("replay: POLDER_SEED="));
+    let seed = line.unwrap().split(['=', ' ']).nth(4).unwrap();
+    let variables = format!("{seed}:-1..2");
+    let (passes, text) = super::failing::in_a_process(name, &[("POLDER_SIM", &variables)]);
+    assert!(passes, "{text}");
+}
+
+#[test]
+fn clocks_jump_and_drift_and_run_evenly_in_the_end() {
+    sim::check(10..60, |sim| async move {
+        let host = sim.host("host");
+        // How much passes in the world while ten milliseconds pass there, at least and at most.
+        let passed = Rc::new(RefCell::new((ms(10), ms(10))));
+        let (seen, world) = (passed.clone(), sim.clone());
+        host.start(move || {
+            let (passed, world) = (seen.clone(), world.clone());
+            async move {
+                loop {
+                    let start = world.now();
+                    sleep(ms(10)).await;
+                    let took = world.now() - start;
+                    let mut passed = passed.borrow_mut();
+                    *passed = (passed.0.min(took), passed.1.max(took));
+                }
+            }
+        });
+        sleep(ms(1)).await;
+        sim.chaos(secs(30)).clocks();
+        sleep(secs(31)).await;
+        let (least, most) = *passed.borrow();
+        sim.sometimes("it is fast, or jumps", move || least < ms(9));
+        sim.sometimes("it is slow", move || most > ms(11));
+        sim.sometimes("it is right", move || (least, most) == (ms(10), ms(10)));
+        host.kill();
+        let lapse = host.start(|| async {
+            let start = now();
+            sleep(secs(10)).await;
+            now() - start
+        });
+        let start = now();
+        assert_eq!(lapse.finished().within(secs(60)).await, secs(10));
+        assert_eq!(now() - start, secs(10));
+    });
+}
+
+#[test]
+fn an_order_is_drawn_for_half_of_the_seeds_and_ends_with_its_chaos() {
+    let turns = |sim: Sim| async move {
+        let list = Rc::new(RefCell::new(Vec::new()));
+        let tasks: Vec<_> = (0..20)
+            .map(|n| {
+                let list = list.clone();
+                polder::spawn_local(async move { list.borrow_mut().push(n) })
+            })
+            .collect();
+        for task in tasks {
+            task.await;
+        }
+        sim.sleep(ms(1)).await;
+        list.take()
+    };
+    let mut all = BTreeSet::new();
+    for seed in 10..60 {
+        let report = sim::run(seed, move |sim| async move {
+            sim.chaos(secs(1)).orders();
+            let list = turns(sim.clone()).await;
+            sim.sleep(secs(2)).await;
+            let later = turns(sim.clone()).await;
+            sim.chaos(secs(1)).orders();
+            sim.quiesce();
+            let in_order: Vec<i32> = (0..20).collect();
+            // Any order again: of so many, the first one is unlikely.
+            assert!(later != in_order && turns(sim).await != in_order);
+            assert_eq!(list, in_order, "another order");
+            fail_on_purpose();
+        });
+        let report = report.failure.unwrap();
+        let line = report.lines().find(|it| it.starts_with("    orders: "));
+        let line = line.expect("it was drawn").to_owned();
+        let is_fifo = line.contains("first come");
+        assert_eq!(is_fifo, !report.contains("another order"), "{report}");
+        all.insert(line);
+    }
+    assert_eq!(all.len(), 5, "{all:?}");
 }

@@ -155,6 +155,33 @@ fn what_the_seed_does_not_decide_is_found() {
     });
 }
 
+/// In this program nothing answers for the C library: see `tests/answers.rs`.
+#[test]
+fn where_the_order_of_a_map_has_an_influence_the_first_difference_and_its_cause_are_told() {
+    let failed = std::panic::catch_unwind(|| {
+        sim::check(0..1, |_| async {
+            // Two runs with the same order of so many keys are unlikely.
+            let map: std::collections::HashSet<u64> = (0..50).collect();
+            for key in map {
+                sleep(ms(key)).await;
+            }
+        });
+    });
+    let words = *failed.unwrap_err().downcast::<String>().unwrap();
+    for part in [
+        "The first run had: ",
+        "The second has:    ",
+        "The likely cause: the order of a HashMap",
+    ] {
+        assert!(words.contains(part), "{part}: {words}");
+    }
+    #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+    assert!(
+        words.contains("`polder::sim::answer_for_libc!();`"),
+        "{words}"
+    );
+}
+
 #[test]
 fn checks_of_the_tests_do_not_change_the_run() {
     let plain = sim::run(5, busy);

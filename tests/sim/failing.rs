@@ -281,3 +281,69 @@ fn a_failure_for_another_reason_is_not_the_same() {
     assert!(!passes && text.contains("an answer is late"), "{text}");
     assert!(text.contains(" of them needed: loss of "), "{text}");
 }
+
+/// Fails for the seed, and again with what `shrunk` says, which has these words.
+fn becomes_simpler(name: &str, seed: u64, words: &str) -> String {
+    let seed = format!("{seed:#x}");
+    let (passes, text) = in_a_process(name, &[("POLDER_SEED", &seed)]);
+    assert!(!passes, "{text}");
+    let again = shrunk(&text).to_owned();
+    assert!(again.ends_with(words), "{words}: {text}");
+    let (passes, smaller) = in_a_process(name, &[("POLDER_SIM", &again)]);
+    assert!(!passes, "{smaller}");
+    assert!(
+        smaller.contains(&format!("replay: POLDER_SIM={again} ")),
+        "{smaller}"
+    );
+    smaller + &text
+}
+
+#[test]
+fn what_a_test_chooses_becomes_as_small_as_it_fails_with() {
+    let name = "failing::what_a_test_chooses_becomes_as_small_as_it_fails_with";
+    let fails = |sim: Sim| async move {
+        let (unused, count) = (sim.choose(50), sim.choose(1_000));
+        let host = sim.host("host").start(move || async move {
+            for _ in 0..count {
+                sleep(ms(1 + unused)).await;
+            }
+            count
+        });
+        let count = host.finished().within(secs(100)).await;
+        assert!(count < 100, "it was {count} times");
+    };
+    if is_inner() {
+        return sim::check(0..100, fails);
+    }
+    let fails = |seed: &u64| sim::run(*seed, fails).failure.is_some();
+    let seed = (0..100).find(fails).expect("most numbers are greater");
+    let text = becomes_simpler(name, seed, ":mean,fifo,choose1=0,choose2=100");
+    assert!(text.contains("it was 100 times"), "{text}");
+    assert!(text.contains("with 100 instead of "), "{text}");
+}
+
+#[test]
+fn what_fails_by_its_order_alone_is_not_told_to_fail_in_turn() {
+    let name = "failing::what_fails_by_its_order_alone_is_not_told_to_fail_in_turn";
+    let fails = |_: Sim| async move {
+        let list = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
+        let tasks = [1, 2, 3].map(|n| {
+            let list = list.clone();
+            polder::spawn_local(async move { list.borrow_mut().push(n) })
+        });
+        for task in tasks {
+            task.await;
+        }
+        assert_eq!(*list.borrow(), [1, 2, 3], "another order");
+    };
+    if is_inner() {
+        return sim::check(0..100, fails);
+    }
+    let fails = |seed: &u64| sim::run(*seed, fails).failure.is_some();
+    let seed = (0..100).find(fails).expect("most orders are others");
+    let text = becomes_simpler(name, seed, ":mean");
+    assert!(
+        text.contains("  it fails too where each segment takes the mean latency\n"),
+        "{text}"
+    );
+}

@@ -11,6 +11,8 @@ mod applied_twice;
 mod both_write_first;
 #[path = "../planted/half_close.rs"]
 mod half_close;
+#[path = "../planted/late_subscriber.rs"]
+mod late_subscriber;
 #[path = "../planted/lost_update.rs"]
 mod lost_update;
 #[path = "../planted/no_timeout.rs"]

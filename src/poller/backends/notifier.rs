@@ -193,6 +193,8 @@ mod imp {
             }
         }
 
+        // Apart, so that the loop over events, where it is called, has more registers.
+        #[inline(never)]
         fn drain(&self) {
             match self {
                 Imp::Eventfd(eventfd) => {

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use super::choice::Stream;
-use super::link::Latency;
+use super::latency::Latency;
 use super::trace::What;
 use super::{Event, Kernel};
 use crate::pool::Job;

@@ -41,6 +41,11 @@ fn splitmix(state: &mut u64) -> u64 {
     z ^ (z >> 31)
 }
 
+/// A hash of a number: other ones have others.
+pub(super) fn mix(number: u64) -> u64 {
+    splitmix(&mut { number })
+}
+
 impl Stream {
     /// The stream of a label, which is a word and two numbers.
     pub(crate) fn new(seed: u64, word: &str, a: usize, b: usize) -> Stream {

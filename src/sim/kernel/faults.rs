@@ -39,6 +39,8 @@ pub(crate) enum Kind {
     Exhausted,
     Short,
     Spurious,
+    Latency,
+    Clock,
 }
 
 /// Which decision it is: a kind, a place (two hosts, or which call of the test), and how manieth.
@@ -55,6 +57,8 @@ pub(crate) struct Fault {
     pub(crate) is_one_way: bool,
     /// How long it lasts, unless it is an instant.
     pub(crate) lasts: Option<u64>,
+    /// What else is to be said of it.
+    pub(crate) detail: String,
 }
 
 impl Fault {
@@ -66,6 +70,7 @@ impl Fault {
             others,
             is_one_way: false,
             lasts: None,
+            detail: String::new(),
         }
     }
 
@@ -97,6 +102,8 @@ impl Fault {
             Kind::Exhausted => format!("{these}: no descriptor left"),
             Kind::Short => format!("{these}: a short read or write"),
             Kind::Spurious => format!("{these}: a spurious event"),
+            Kind::Latency => format!("latency of {these}→{others} {}", self.detail),
+            Kind::Clock => format!("{these}: the clock {}", self.detail),
         };
         let _ = write!(text, " ({}", Seconds(self.at));
         if let Some(lasts) = self.lasts {

@@ -2,61 +2,12 @@
 //! lost, and whether the way is cut or held.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::time::Duration;
 
 use super::Event;
 use super::choice::{Probability, Stream};
 use super::faults::{Fault, Faults, Kind};
-
-/// How long a segment takes from one host to another.
-///
-/// ```
-/// use polder::sim::Latency;
-/// use std::time::Duration;
-///
-/// let near = Latency::fixed(Duration::from_micros(200));
-/// let far = Latency::uniform(Duration::from_millis(20)..Duration::from_millis(80));
-/// assert_ne!(near, far);
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Latency {
-    least: u64,
-    /// One more than what the most is longer than the least, in nanoseconds.
-    span: u64,
-}
-
-impl Latency {
-    /// The same for each segment.
-    pub fn fixed(latency: Duration) -> Latency {
-        Latency {
-            least: nanos(latency),
-            span: 1,
-        }
-    }
-
-    /// Anything within `range`, each with the same probability. An empty range is its start.
-    pub fn uniform(range: Range<Duration>) -> Latency {
-        let least = nanos(range.start);
-        Latency {
-            least,
-            span: nanos(range.end).saturating_sub(least).max(1),
-        }
-    }
-
-    /// So many nanoseconds at least; `span` is one more than what the most is longer than that.
-    pub(super) const fn new(least: u64, span: u64) -> Latency {
-        Latency { least, span }
-    }
-
-    pub(super) fn draw(self, stream: &mut Stream) -> u64 {
-        self.least + stream.below(self.span)
-    }
-
-    fn mean(self) -> u64 {
-        self.least + self.span / 2
-    }
-}
+use super::latency::Latency;
 
 pub(crate) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX / 4)
@@ -95,6 +46,8 @@ pub(super) struct Links {
     default: Settings,
     /// The loss by chaos, where that of the link is smaller.
     pub(super) loss: Probability,
+    /// Each link has a latency that the chaos of this number draws, while there is one.
+    pub(super) chaos: Option<u32>,
     /// Each segment takes the mean of its link's latency.
     pub(super) is_even: bool,
     /// By where they begin and end.
@@ -107,6 +60,8 @@ pub(super) struct Link {
     sent: u64,
     sent_datagrams: u64,
     settings: Settings,
+    /// What the chaos of a number has drawn for it; nothing, if that is left out.
+    drawn: Option<(u32, Option<Latency>)>,
     /// How many cuts and holds there are.
     pub(super) cuts: u32,
     pub(super) holds: u32,
@@ -150,6 +105,7 @@ impl Links {
                 bandwidth: None,
             },
             loss: Probability::default(),
+            chaos: None,
             is_even: false,
             links: BTreeMap::new(),
         }
@@ -162,6 +118,7 @@ impl Links {
             sent: 0,
             sent_datagrams: 0,
             settings,
+            drawn: None,
             cuts: 0,
             holds: 0,
             held: Vec::new(),
@@ -182,6 +139,29 @@ impl Links {
         }
     }
 
+    /// The latency of a link now: its own, or the one that chaos has drawn for it.
+    fn latency(&mut self, from: usize, to: usize, now: u64, faults: &mut Faults) -> Latency {
+        let (seed, chaos) = (self.seed, self.chaos);
+        let link = self.get(from, to);
+        let own = link.settings.latency;
+        let Some(call) = chaos else {
+            return own;
+        };
+        if link.drawn.is_none_or(|(of, _)| of != call) {
+            // There are fewer than 2^16 hosts.
+            let mut stream = Stream::new(seed, "latencies", (from << 16) + to, call as usize);
+            let latency = Latency::of_chaos(&mut stream);
+            let id = (Kind::Latency, from as u32, to as u32, u64::from(call));
+            let fault = || Fault {
+                detail: latency.to_string(),
+                ..Fault::new(id, now, vec![from], vec![to])
+            };
+            let happens = faults.allow(id, fault);
+            link.drawn = Some((call, happens.then_some(latency)));
+        }
+        link.drawn.and_then(|(_, latency)| latency).unwrap_or(own)
+    }
+
     /// What becomes of a segment that is sent now: how long it takes, or `None` if it is lost. Each
     /// takes two numbers of the link's stream, whatever the settings: so a loss that is left out
     /// shifts nothing.
@@ -198,13 +178,11 @@ impl Links {
             return Some(LOOPBACK);
         }
         let (loss_by_chaos, is_even) = (self.loss, self.is_even);
+        let latency = self.latency(from, to, now, faults);
         let link = self.get(from, to);
         link.sent += 1;
-        let drawn = link.settings.latency.draw(&mut link.stream);
-        let latency = match is_even {
-            true => link.settings.latency.mean(),
-            false => drawn,
-        };
+        let drawn = latency.draw(&mut link.stream);
+        let latency = if is_even { latency.mean() } else { drawn };
         let loss = link.settings.loss.max(loss_by_chaos);
         let is_lost = link.stream.happens(loss);
         if link.cuts > 0 {
@@ -234,17 +212,14 @@ impl Links {
             return [Some(now + LOOPBACK), None];
         }
         let (loss_by_chaos, is_even) = (self.loss, self.is_even);
+        let latency = self.latency(from, to, now, faults);
         let link = self.get(from, to);
         link.sent_datagrams += 1;
         let nth = link.sent_datagrams;
         let (settings, stream) = (link.settings, &mut link.datagrams);
         let latencies = [(); 2].map(|()| {
-            let drawn = settings.latency.draw(stream);
-            if is_even {
-                settings.latency.mean()
-            } else {
-                drawn
-            }
+            let drawn = latency.draw(stream);
+            if is_even { latency.mean() } else { drawn }
         });
         let late = latencies[1] + stream.below(LATE);
         let mut comes = |kind, probability: Probability| {

@@ -10,14 +10,17 @@
 //! without its world it finds nobody, and says so.
 
 pub(crate) mod address;
+pub(crate) mod answers;
 #[cfg(feature = "blocking")]
 pub(crate) mod blocking;
 pub(crate) mod choice;
 pub(crate) mod clock;
 pub(crate) mod faults;
 pub(crate) mod host_faults;
+pub(crate) mod latency;
 pub(crate) mod link;
 pub(crate) mod names;
+pub(crate) mod order;
 #[cfg(feature = "signal")]
 pub(crate) mod signals;
 mod sockets;
@@ -39,9 +42,11 @@ use std::time::{Duration, Instant};
 
 use crate::sys::{AsDescriptor, BorrowedDescriptor, OwnedDescriptor};
 use address::Address;
-use choice::Stream;
+use answers::Asked;
 use faults::{Faults, Kept};
 use link::Links;
+pub(crate) use order::MOST_PASSED_OVER;
+use order::{Order, Queue};
 use sockets::Other;
 pub(crate) use tcp::{CLOSED, ERROR, READABLE, WRITABLE};
 use tcp::{Segment, State, Tcp};
@@ -70,10 +75,6 @@ fn gone() -> io::Error {
 
 /// The ports that are given to those who ask for none: Linux's `ip_local_port_range`.
 const PORTS: std::ops::RangeInclusive<u16> = 32_768..=60_999;
-
-/// So often what has been ready longest may be passed over in a row: a real runtime promises turns,
-/// and programs may rely on that.
-pub(crate) const MOST_PASSED_OVER: u32 = 64;
 
 /// A host that does not exist: segments to it are lost. The same number on every platform, as it is
 /// part of fingerprints.
@@ -118,6 +119,8 @@ impl Options {
 pub(crate) struct Kernel {
     world: u32,
     base: Instant,
+    /// The world answers for the C library.
+    is_libc: bool,
     seed: u64,
     /// Nanoseconds since the world began.
     now: u64,
@@ -129,7 +132,6 @@ pub(crate) struct Kernel {
     processes: Vec<ProcessState>,
     /// The processes that have something to do, in the order in which they came to it.
     ready: Vec<usize>,
-    passed_over: u32,
     current: Option<usize>,
     /// Those of TCP, by number.
     sockets: Vec<Option<Box<Tcp>>>,
@@ -149,7 +151,11 @@ pub(crate) struct Kernel {
     /// Chaos of a lower number has been called off.
     first_chaos: u64,
     dns: names::Names,
-    schedule: Stream,
+    /// Which process is next; and the order of that, and of tasks.
+    schedule: Queue,
+    order: Order,
+    /// Nobody sets another one.
+    keeps_order: bool,
     pub(crate) trace: Trace,
     has_diverged: bool,
     failure: Option<Failure>,
@@ -206,8 +212,7 @@ struct ProcessState {
     deadline: Option<u64>,
     deadline_event: Option<u64>,
     /// Which of its ready tasks is next.
-    schedule: Stream,
-    passed_over: u32,
+    schedule: Queue,
     #[cfg(feature = "signal")]
     signals: signals::Counts,
     /// Calls that are due and wait for the end of a pause.
@@ -295,12 +300,24 @@ pub(crate) fn with<R>(f: impl FnOnce(&mut Kernel) -> R) -> Option<R> {
     KERNEL.try_with(with).ok().flatten()
 }
 
+/// What is simpler in a run than what the seed or the test says.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Simpler {
+    /// Each segment takes the mean of its link's latency.
+    pub(crate) is_even: bool,
+    /// What is ready runs in turn.
+    pub(crate) is_fifo: bool,
+    /// What the test has chosen instead, by how manieth choice it is, from one on.
+    pub(crate) chosen: BTreeMap<u64, u64>,
+}
+
 /// How a world is run.
 #[derive(Default)]
 pub(crate) struct Setup {
     pub(crate) comparison: Comparison,
     /// The faults that may happen, where others are left out.
     pub(crate) kept: Option<Kept>,
+    pub(crate) simpler: Simpler,
     /// More is kept of what happens, for a picture.
     pub(crate) records: bool,
     /// A panic is not printed: the same one was before.
@@ -311,9 +328,19 @@ pub(crate) struct Setup {
 pub(crate) fn begin(seed: u64, setup: Setup) -> World {
     static WORLDS: AtomicU32 = AtomicU32::new(0);
     assert!(!is_here(), "polder::sim: this thread is in a world already");
+    let mut links = Links::new(seed);
+    links.is_even = setup.simpler.is_even;
+    let order = match setup.simpler.is_fifo {
+        true => Order::Fifo,
+        false => Order::Random,
+    };
+    // From here on the C library is the world's, if the program has it so: also for this reading of
+    // the clock, which then is the same in every world.
+    answers::begin(seed);
     let kernel = Kernel {
         world: WORLDS.fetch_add(1, Ordering::Relaxed),
         base: Instant::now(),
+        is_libc: answers::asked() != Asked::default(),
         seed,
         now: 0,
         events: BinaryHeap::new(),
@@ -322,7 +349,6 @@ pub(crate) fn begin(seed: u64, setup: Setup) -> World {
         names: BTreeMap::new(),
         processes: Vec::new(),
         ready: Vec::new(),
-        passed_over: 0,
         current: None,
         // None has the number zero.
         sockets: vec![None],
@@ -333,12 +359,14 @@ pub(crate) fn begin(seed: u64, setup: Setup) -> World {
         connections: BTreeMap::new(),
         listeners: BTreeMap::new(),
         ended: VecDeque::new(),
-        links: Links::new(seed),
+        links,
         faults: Faults::new(setup.kept),
         due: VecDeque::new(),
         first_chaos: 0,
         dns: names::Names::new(),
-        schedule: Stream::new(seed, "process", 0, 0),
+        schedule: Queue::new(seed, "process", 0, order),
+        order,
+        keeps_order: setup.simpler.is_fifo,
         trace: Trace::new(setup.comparison, setup.records),
         has_diverged: false,
         failure: None,
@@ -359,6 +387,7 @@ impl Drop for World {
         let kernel = KERNEL.with(|it| it.replace(None));
         CLOCK.set(None);
         drop(kernel);
+        answers::end();
     }
 }
 
@@ -599,19 +628,12 @@ impl SimSocketId {
     }
 }
 
-/// Which of `ready` tasks is the next to run, of the process whose code runs.
-pub(crate) fn choose_task(ready: usize) -> usize {
+/// Which of so many tasks is the next to run, of the process whose code runs. `ready` says who they
+/// are, by their ids.
+pub(crate) fn choose_task(count: usize, ready: impl Iterator<Item = u64> + Clone) -> usize {
     let chosen = with(|kernel| {
         let process = &mut kernel.processes[kernel.current?];
-        let chosen = match process.passed_over < MOST_PASSED_OVER {
-            true => process.schedule.below(ready as u64) as usize,
-            false => 0,
-        };
-        process.passed_over = match chosen {
-            0 => 0,
-            _ => process.passed_over + 1,
-        };
-        Some(chosen)
+        Some(process.schedule.choose(count, ready))
     });
     chosen.flatten().unwrap_or(0)
 }
@@ -796,8 +818,7 @@ impl Kernel {
             timer: None,
             deadline: None,
             deadline_event: None,
-            schedule: Stream::new(self.seed, "tasks", process, 0),
-            passed_over: 0,
+            schedule: Queue::new(self.seed, "tasks", process, self.order),
             #[cfg(feature = "signal")]
             signals: signals::Counts::new(),
             #[cfg(feature = "blocking")]
@@ -951,25 +972,20 @@ impl Kernel {
     pub(crate) fn set_current(&mut self, process: Option<usize>) {
         self.current = process;
         self.show_time();
+        answers::next_step();
     }
 
     /// Which process is the next to run: any that has something to do, and is not paused.
     pub(crate) fn next_process(&mut self) -> Option<usize> {
         let (hosts, processes) = (&self.hosts, &self.processes);
         let may_run = |it: &&usize| hosts[processes[**it].host].pauses == 0;
-        let count = self.ready.iter().filter(may_run).count();
+        let ready = self.ready.iter().filter(may_run);
+        let count = ready.clone().count();
         if count == 0 {
             return None;
         }
-        let chosen = match self.passed_over < MOST_PASSED_OVER {
-            true => self.schedule.below(count as u64) as usize,
-            false => 0,
-        };
-        let process = *self.ready.iter().filter(may_run).nth(chosen)?;
-        self.passed_over = match chosen {
-            0 => 0,
-            _ => self.passed_over + 1,
-        };
+        let chosen = (self.schedule).choose(count, ready.clone().map(|it| *it as u64));
+        let process = *ready.clone().nth(chosen)?;
         self.ready.retain(|it| *it != process);
         self.processes[process].is_ready = false;
         Some(process)
@@ -1047,10 +1063,36 @@ impl Kernel {
         self.links.loss = loss;
     }
 
+    /// Each link has a latency of its own that the chaos of this number draws; its setting, if
+    /// there is none.
+    pub(crate) fn set_latencies_by_chaos(&mut self, chaos: Option<u32>) {
+        self.links.chaos = chaos;
+    }
+
+    /// Ends the latencies that the chaos of this number draws.
+    pub(crate) fn end_latencies_by_chaos(&mut self, chaos: u32) {
+        self.links.chaos = self.links.chaos.filter(|it| *it != chaos);
+    }
+
     /// From here on chance does no harm, and each segment takes the mean of its link's latency.
     pub(crate) fn be_calm(&mut self) {
         self.faults.turn_off();
         self.links.is_even = true;
+    }
+
+    /// Sets the order of processes and tasks, from now on.
+    pub(crate) fn set_order(&mut self, order: Order) {
+        if self.keeps_order {
+            return;
+        }
+        self.order = order;
+        self.schedule.set(order);
+        let processes = self.processes.iter_mut();
+        processes.for_each(|it| it.schedule.set(order));
+    }
+
+    pub(crate) fn order(&self) -> Order {
+        self.order
     }
 
     pub(crate) fn set_most_connects(&mut self, most: u32) {
@@ -1095,6 +1137,11 @@ impl Kernel {
 
     pub(crate) fn seed(&self) -> u64 {
         self.seed
+    }
+
+    /// How often the C library was asked, if the world answers for it.
+    pub(crate) fn asked_of_libc(&self) -> Option<Asked> {
+        self.is_libc.then(answers::asked)
     }
 
     pub(crate) fn has_diverged(&self) -> bool {
@@ -1163,6 +1210,11 @@ impl Kernel {
         }
     }
 
+    /// How much faster a host's clock is than the world, in millionths.
+    pub(crate) fn drift(&self, host: usize) -> i32 {
+        self.hosts[host].clock.drift()
+    }
+
     /// Ends what comes by chance on hosts and in names, and the drift of clocks.
     pub(crate) fn heal_hosts(&mut self) {
         self.dns.heal();
@@ -1183,6 +1235,7 @@ impl Kernel {
             None => self.now,
         };
         CLOCK.set(Some(self.base + Duration::from_nanos(shown)));
+        answers::show(shown);
     }
 
     fn is_deadline(&mut self, process: usize, at: u64) -> bool {

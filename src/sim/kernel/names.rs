@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use super::Kernel;
 use super::choice::{Probability, Stream};
-use super::link::{DEFAULT_NAME_LATENCY, Latency};
+use super::latency::Latency;
+use super::link::DEFAULT_NAME_LATENCY;
 use super::trace::What;
 
 #[derive(Debug)]

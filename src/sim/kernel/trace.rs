@@ -11,6 +11,9 @@ const SHOWN: usize = 60;
 /// How many fingerprints are kept where two runs are to be compared: eight megabytes.
 const KEPT: usize = 1 << 20;
 
+/// How many events are kept then, so that the first difference can be told: four megabytes.
+const EVENTS_KEPT: usize = 1 << 16;
+
 /// One thing that has happened. The numbers are the event's own: lengths, ports, counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum What {
@@ -209,7 +212,19 @@ pub(crate) struct Trace {
     pub(crate) events: u64,
     last: VecDeque<(u64, usize, What)>,
     comparison: Comparison,
+    /// What happened in this run, where the one before had something else, and how manieth it is.
+    difference: Option<(usize, Event)>,
     recording: Option<Box<Recording>>,
+}
+
+/// Time, host and what.
+type Event = (u64, usize, What);
+
+/// What a run has written down, for another one.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Recorded {
+    fingerprints: Vec<u64>,
+    events: Vec<Event>,
 }
 
 /// Whether this run writes its fingerprints down, or is compared with one that did.
@@ -217,8 +232,8 @@ pub(crate) struct Trace {
 pub(crate) enum Comparison {
     #[default]
     None,
-    Record(Vec<u64>),
-    Compare(Vec<u64>),
+    Record(Recorded),
+    Compare(Recorded),
 }
 
 impl Trace {
@@ -249,12 +264,21 @@ impl Trace {
         match &mut self.comparison {
             Comparison::None => true,
             Comparison::Record(all) => {
-                if all.len() < KEPT {
-                    all.push(hash);
+                if index < KEPT {
+                    all.fingerprints.push(hash);
+                }
+                if index < EVENTS_KEPT {
+                    all.events.push((now, host, what));
                 }
                 true
             }
-            Comparison::Compare(all) => all.get(index).is_none_or(|it| *it == hash),
+            Comparison::Compare(all) => {
+                let is_same = all.fingerprints.get(index).is_none_or(|it| *it == hash);
+                if !is_same {
+                    self.difference.get_or_insert((index, (now, host, what)));
+                }
+                is_same
+            }
         }
     }
 
@@ -274,11 +298,26 @@ impl Trace {
     }
 
     /// What this run has recorded.
-    pub(crate) fn take_recorded(&mut self) -> Vec<u64> {
+    pub(crate) fn take_recorded(&mut self) -> Recorded {
         match std::mem::take(&mut self.comparison) {
             Comparison::Record(all) => all,
-            _ => Vec::new(),
+            _ => Recorded::default(),
         }
+    }
+
+    /// The event in which this run differs from the one that it is compared with, the other one's
+    /// first. `None` if there is none, or if nothing is known of it.
+    pub(crate) fn first_difference<'a>(
+        &'a self,
+        name: impl Fn(usize) -> &'a str,
+    ) -> Option<(String, String)> {
+        let Comparison::Compare(all) = &self.comparison else {
+            return None;
+        };
+        let (index, ours) = self.difference?;
+        let theirs = *all.events.get(index)?;
+        let tell = |event| Trace::describe([&event], &name).trim().to_owned();
+        Some((tell(theirs), tell(ours)))
     }
 
     /// The last events, a line each. `name` says what a host is called.

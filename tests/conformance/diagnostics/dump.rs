@@ -26,12 +26,12 @@ use crate::support::{
 /// Longer than any test takes.
 const LONG: Duration = Duration::from_secs(3_600);
 
-fn told(dump: &Dump, id: Id) -> Option<&TaskDump> {
+pub(super) fn told(dump: &Dump, id: Id) -> Option<&TaskDump> {
     dump.tasks.iter().find(|task| task.id == Some(id))
 }
 
 /// For tasks that are told in any case: movable ones that were polled, and those of this thread.
-fn find(dump: &Dump, id: Id) -> &TaskDump {
+pub(super) fn find(dump: &Dump, id: Id) -> &TaskDump {
     told(dump, id).unwrap_or_else(|| panic!("no task {id} in {dump}"))
 }
 

@@ -103,7 +103,7 @@ fn tasks_that_nothing_will_wake_are_told() {
 }
 
 /// What another crate makes of a waker, to know who is to be polled.
-struct Wrapped(Waker);
+pub(super) struct Wrapped(pub(super) Waker);
 
 impl Wake for Wrapped {
     fn wake(self: Arc<Self>) {

@@ -5,3 +5,4 @@ mod hints;
 mod metrics;
 mod tasks;
 mod trace;
+mod waits;

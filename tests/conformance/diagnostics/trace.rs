@@ -305,6 +305,35 @@ fn a_future_of_block_on_that_panics_ends_its_poll() {
     });
 }
 
+/// A poll that follows another one at once begins when that has ended, and only such a one.
+#[test]
+fn a_poll_does_not_begin_before_the_worker_has_slept_or_was_left_alone() {
+    const PAUSE: Duration = Duration::from_millis(20);
+    on_every_backend_alone(|backend| {
+        let runtime = traced(backend, 1, 100);
+        let task = runtime.spawn(async {
+            yield_now().await;
+            sleep(PAUSE).await;
+        });
+        let id = task.id().as_u64() as f64;
+        runtime.block_on(task);
+        thread::sleep(PAUSE);
+        runtime.block_on(async {});
+        let told = Told::read(&runtime.trace().unwrap().json());
+        let slices = &told.slices[&1];
+        let is_sleep = |it: &&Slice| it.category == "sleep";
+        let sleeps: Vec<_> = slices.iter().filter(is_sleep).collect();
+        assert!(!sleeps.is_empty(), "{slices:?}");
+        for poll in slices.iter().filter(|it| it.task == Some(id)) {
+            let has_slept = |it: &&Slice| poll.start < it.start && it.end < poll.end;
+            assert!(!sleeps.iter().any(has_slept), "{poll:?} of {slices:?}");
+        }
+        let (last, before) = slices.split_last().unwrap();
+        let end = before.iter().map(|it| it.end).fold(0.0, f64::max);
+        assert!(last.start - end >= PAUSE.as_micros() as f64, "{slices:?}");
+    });
+}
+
 #[test]
 fn a_trace_that_is_taken_while_the_workers_go_on_is_whole() {
     on_every_backend_with_several(|backend, workers| storm(&traced(backend, workers, 64)));

@@ -1,0 +1,163 @@
+//! In which functions a worker is that stalls: of the feature `backtrace`.
+//!
+//! The addresses are taken when the stall is noticed (`sys::stack`), and looked up when they are
+//! printed: that reads the debug information of the program, which takes a while the first time.
+
+use std::env;
+use std::fmt;
+use std::path::Path;
+
+use crate::sys::stack::{self, Function};
+
+/// In which functions the thread of a worker is: of
+/// [`Stall::backtrace`](crate::diagnostics::Stall::backtrace).
+///
+/// Printed, it has a line for each function, the innermost first, without those of polder that
+/// polled the task; the functions' names are looked up then. Where some are missing, the last line
+/// says why.
+///
+/// # What it takes
+///
+/// The thread is interrupted by the signal SIGURG, in whose handler it copies its stack. What finds
+/// the functions there is what panics are unwound by, which every program has; but Rust before 1.92
+/// leaves it out with `panic = "abort"`, and then the program shows its functions if it was built
+/// with `RUSTFLAGS=-Cforce-frame-pointers=yes`. For names there has to be a symbol table, and for
+/// lines debug information (`debug = "line-tables-only"` in a Cargo profile).
+///
+/// **A program may notice the signal:** some system calls return the error `Interrupted` (`EINTR`)
+/// when any handler has run, for example `poll`, `select`, `epoll_wait`, `nanosleep`, and calls of
+/// sockets with a timeout: see signal(7). Others, for example `read`, `accept` and `flock`, go on.
+/// If the program handles SIGURG itself or blocks it, nothing is sent, and the backtrace is empty.
+#[derive(Clone, PartialEq, Eq)]
+#[cfg_attr(docsrs, doc(cfg(feature = "backtrace")))]
+pub struct Backtrace {
+    addresses: Vec<usize>,
+    problem: Option<&'static str>,
+}
+
+impl Backtrace {
+    /// Of a worker's thread that has this number. `None` where no stack can be asked for.
+    pub(super) fn of_thread(thread: u32) -> Option<Backtrace> {
+        let trace = stack::of_thread(thread)?;
+        Some(Backtrace {
+            addresses: trace.addresses,
+            problem: trace.problem,
+        })
+    }
+
+    /// Where in the code each frame is, the innermost first: the address of an instruction. In a
+    /// caller, it is within the one that calls.
+    pub fn addresses(&self) -> &[usize] {
+        &self.addresses
+    }
+
+    /// Why frames are missing, or all.
+    pub fn problem(&self) -> Option<&str> {
+        self.problem
+    }
+}
+
+/// Does not look names up.
+impl fmt::Debug for Backtrace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Backtrace { addresses, problem } = self;
+        write!(f, "Backtrace({addresses:#x?}, {problem:?})")
+    }
+}
+
+impl fmt::Display for Backtrace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let here = env::current_dir().ok();
+        let mut lines = Lines { f, count: 0 };
+        for &address in &self.addresses {
+            let functions = stack::functions(address);
+            if functions.is_empty() {
+                match stack::object(address) {
+                    Some((path, offset)) => {
+                        let path = path.display();
+                        lines.add(format_args!("{address:#x}, at {path}+{offset:#x}"))?;
+                    }
+                    None => lines.add(format_args!("{address:#x}"))?,
+                }
+            }
+            for function in functions {
+                let caller = Caller::of(&function);
+                // (A task's future may have been inlined into polder's function: without debug
+                // information it has no line of its own.)
+                if caller == Caller::PollsByPlace && lines.count > 0 {
+                    return Ok(());
+                }
+                lines.add_function(&function, here.as_deref())?;
+                if caller != Caller::Other {
+                    return Ok(());
+                }
+            }
+        }
+        match self.problem {
+            None => Ok(()),
+            Some(problem) => lines.add(format_args!("{problem}")),
+        }
+    }
+}
+
+/// Whether a function is the one of polder that polls: what called that is of no interest.
+#[derive(PartialEq)]
+enum Caller {
+    Other,
+    /// It is, by the file where it is.
+    PollsByPlace,
+    /// It is, by its name.
+    PollsByName,
+}
+
+impl Caller {
+    fn of(function: &Function) -> Caller {
+        // src/diagnostics/backtrace.rs, or where that is for whoever depends on polder.
+        let source = Path::new(file!())
+            .ancestors()
+            .nth(2)
+            .unwrap_or(Path::new(""));
+        let file = function.place.as_ref().map(|(file, ..)| file);
+        let polls = ["task/body.rs", "scheduler/worker.rs"];
+        let is_at = |poll| file.is_some_and(|file| file.ends_with(source.join(poll)));
+        if polls.into_iter().any(is_at) {
+            return Caller::PollsByPlace;
+        }
+        let name = function.name.trim_start_matches('<');
+        let polls = ["polder::task::body::", "polder::scheduler::worker::"];
+        match polls.into_iter().any(|poll| name.starts_with(poll)) {
+            true => Caller::PollsByName,
+            false => Caller::Other,
+        }
+    }
+}
+
+struct Lines<'a, 'b> {
+    f: &'a mut fmt::Formatter<'b>,
+    count: usize,
+}
+
+impl Lines<'_, '_> {
+    fn add_function(&mut self, function: &Function, here: Option<&Path>) -> fmt::Result {
+        let name = &function.name;
+        let Some((whole, line, column)) = &function.place else {
+            return self.add(format_args!("{name}"));
+        };
+        // As places of spawns are told.
+        let file = here.and_then(|here| whole.strip_prefix(here).ok());
+        let file = file.unwrap_or(whole).display();
+        match (line, column) {
+            (Some(line), Some(column)) => {
+                self.add(format_args!("{name}, at {file}:{line}:{column}"))
+            }
+            (Some(line), None) => self.add(format_args!("{name}, at {file}:{line}")),
+            _ => self.add(format_args!("{name}, in {file}")),
+        }
+    }
+
+    fn add(&mut self, text: fmt::Arguments<'_>) -> fmt::Result {
+        let (end, count) = (if self.count == 0 { "" } else { "\n" }, self.count);
+        self.count += 1;
+        write!(self.f, "{end}{count:>4}: {text}")
+    }
+}

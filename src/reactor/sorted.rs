@@ -1,0 +1,140 @@
+//! A small ordered map, for keys that mostly come in ascending order: who waits for a source.
+//!
+//! It is a sorted vector. A key beyond the last one is appended, and one that is removed leaves a
+//! gap, which the next key that belongs there takes; when more than half are gaps they are closed
+//! together. So these cost O(log n) on average. A key that comes late moves those behind it: some
+//! microseconds where ten thousand are behind.
+//!
+//! Why not a `BTreeMap`: each kind of these is 10 KB of code, in every program.
+
+/// See the head of the module.
+#[derive(Debug)]
+pub(super) struct Sorted<V> {
+    /// In the order of the keys, which are unique. `None` is a gap.
+    entries: Vec<(u64, Option<V>)>,
+    /// How many are no gaps.
+    len: usize,
+}
+
+impl<V> Default for Sorted<V> {
+    fn default() -> Sorted<V> {
+        Sorted {
+            entries: Vec::new(),
+            len: 0,
+        }
+    }
+}
+
+impl<V> Sorted<V> {
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    fn place(&self, key: u64) -> Result<usize, usize> {
+        self.entries.binary_search_by_key(&key, |entry| entry.0)
+    }
+
+    pub(super) fn get_mut(&mut self, key: u64) -> Option<&mut V> {
+        let place = self.place(key).ok()?;
+        self.entries[place].1.as_mut()
+    }
+
+    /// Adds a key that is not there.
+    pub(super) fn insert(&mut self, key: u64, value: V) {
+        let entry = (key, Some(value));
+        match self.place(key) {
+            Ok(gap) => self.entries[gap] = entry,
+            Err(next) => match self.entries.get_mut(next) {
+                Some(gap) if gap.1.is_none() => *gap = entry,
+                _ => self.entries.insert(next, entry),
+            },
+        }
+        self.len += 1;
+    }
+
+    pub(super) fn remove(&mut self, key: u64) -> Option<V> {
+        let place = self.place(key).ok()?;
+        let value = self.entries[place].1.take()?;
+        self.len -= 1;
+        if self.len < self.entries.len() / 2 {
+            self.entries.retain(|entry| entry.1.is_some());
+        }
+        Some(value)
+    }
+
+    /// Removes all, in order. What was allocated stays, for those who come next.
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = (u64, V)> {
+        self.len = 0;
+        let entries = self.entries.drain(..);
+        entries.filter_map(|(key, value)| Some((key, value?)))
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.len = 0;
+        self.entries.clear();
+    }
+
+    pub(super) fn values(&self) -> impl Iterator<Item = &V> {
+        self.entries.iter().filter_map(|entry| entry.1.as_ref())
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::Sorted;
+
+    /// A number that looks random (xorshift).
+    fn next(state: &mut u64) -> u64 {
+        *state ^= *state << 13;
+        *state ^= *state >> 7;
+        *state ^= *state << 17;
+        *state
+    }
+
+    #[test]
+    fn it_holds_what_an_ordered_map_holds() {
+        let mut state = 0x9e37_79b9_7f4a_7c15;
+        for range in [2, 8, 64, 1_000] {
+            let mut sorted = Sorted::default();
+            let mut model = BTreeMap::new();
+            for step in 0..20_000_u64 {
+                let key = next(&mut state) % range;
+                match next(&mut state) % 64 {
+                    0 if step % 8 == 0 => {
+                        let drained: Vec<(u64, u64)> = sorted.drain().collect();
+                        assert_eq!(drained, Vec::from_iter(std::mem::take(&mut model)));
+                    }
+                    1 if step % 8 == 0 => {
+                        sorted.clear();
+                        model.clear();
+                    }
+                    0..32 if !model.contains_key(&key) => {
+                        sorted.insert(key, step);
+                        model.insert(key, step);
+                    }
+                    _ => assert_eq!(sorted.remove(key), model.remove(&key)),
+                }
+                assert_eq!(sorted.get_mut(key), model.get_mut(&key));
+                assert_eq!(sorted.len(), model.len());
+                assert!(sorted.values().eq(model.values()));
+                assert!(sorted.entries.len() <= 2 * sorted.len() + 1);
+            }
+        }
+    }
+
+    #[test]
+    fn those_who_come_and_go_in_order_move_nobody() {
+        // Ten thousand wait, and for each that goes one comes: no more room than for twice as many.
+        let mut sorted = Sorted::default();
+        for key in 0..100_000 {
+            sorted.insert(key, ());
+            if key >= 10_000 {
+                assert_eq!(sorted.remove(key - 10_000), Some(()));
+            }
+            assert!(sorted.entries.len() <= 20_002);
+        }
+        assert!(sorted.entries.capacity() <= 40_000);
+    }
+}

@@ -1,0 +1,255 @@
+//! [`Latency`]: how long a segment takes, as a distribution.
+//!
+//! A draw takes one number of a stream, whatever the distribution, so that another one shifts
+//! nothing. Integers only: floating-point logarithms differ between platforms.
+
+use std::fmt;
+use std::ops::Range;
+use std::time::Duration;
+
+use super::choice::Stream;
+use super::link::nanos;
+use super::trace::Seconds;
+
+/// How long a segment takes from one host to another.
+///
+/// ```
+/// use polder::sim::Latency;
+/// use std::time::Duration;
+///
+/// let near = Latency::fixed(Duration::from_micros(200));
+/// let far = Latency::uniform(Duration::from_millis(20)..Duration::from_millis(80));
+/// assert_ne!(near, far);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Latency {
+    least: u64,
+    more: More,
+}
+
+/// What is added to the least latency, in nanoseconds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum More {
+    /// Less than that, which is not zero.
+    Uniform(u64),
+    /// That much on average.
+    Exponential(u64),
+    /// So much that the sum follows Pareto's distribution of index two.
+    HeavyTail,
+}
+
+/// What a heavy tail ends at: so many times the least. One segment in ten thousand takes so long.
+const TAIL: u64 = 100;
+
+/// The greatest least of a heavy tail that chaos draws, in nanoseconds: what comes in its order
+/// waits for it, so it is to end within about a second.
+const MOST_OF_A_TAIL: u64 = 10_000_000;
+
+/// What chaos draws from, in microseconds: from a machine in the same rack to one overseas.
+const STEPS: [u64; 16] = [
+    50, 85, 145, 250, 420, 700, 1_200, 2_000, 3_500, 6_000, 10_000, 17_000, 29_000, 50_000, 85_000,
+    145_000,
+];
+
+impl Latency {
+    /// The same for each segment.
+    pub fn fixed(latency: Duration) -> Latency {
+        Latency::new(nanos(latency), 1)
+    }
+
+    /// Anything within `range`, each with the same probability. An empty range is its start.
+    pub fn uniform(range: Range<Duration>) -> Latency {
+        let least = nanos(range.start);
+        Latency::new(least, nanos(range.end).saturating_sub(least).max(1))
+    }
+
+    /// At least `least`, and `mean` on average: most segments take little longer than the least,
+    /// and one in a hundred nearly five times as much longer as the average one. (A `mean` below
+    /// the least is the least.)
+    ///
+    /// ```
+    /// use polder::sim::Latency;
+    /// use std::time::Duration;
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     let (least, mean) = (Duration::from_millis(5), Duration::from_millis(20));
+    ///     sim.links().latency(Latency::exponential(least, mean));
+    /// });
+    /// ```
+    pub fn exponential(least: Duration, mean: Duration) -> Latency {
+        let least = nanos(least);
+        Latency {
+            least,
+            more: More::Exponential(nanos(mean).saturating_sub(least)),
+        }
+    }
+
+    /// At least `least`, twice that on average, and now and then far more: one segment in a hundred
+    /// takes more than ten times as long, and one in ten thousand a hundred times, which is the
+    /// most (Pareto's distribution, of index two). What keeps its order, on a connection, waits for
+    /// it.
+    ///
+    /// ```
+    /// use polder::sim::Latency;
+    /// use std::time::Duration;
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     sim.links().latency(Latency::heavy_tail(Duration::from_millis(2)));
+    /// });
+    /// ```
+    pub fn heavy_tail(least: Duration) -> Latency {
+        Latency {
+            least: nanos(least),
+            more: More::HeavyTail,
+        }
+    }
+
+    /// So many nanoseconds at least; `span` is one more than what the most is longer than that.
+    pub(super) const fn new(least: u64, span: u64) -> Latency {
+        Latency {
+            least,
+            more: More::Uniform(span),
+        }
+    }
+
+    /// Any of all kinds. Takes three numbers.
+    pub(super) fn of_chaos(stream: &mut Stream) -> Latency {
+        let mut step = || STEPS[stream.below(STEPS.len() as u64) as usize] * 1_000;
+        let (least, more) = (step(), step());
+        let (least, more) = match stream.below(4) {
+            0 => (least, More::Uniform(1)),
+            1 => (least, More::Uniform(more)),
+            2 => (least, More::Exponential(more)),
+            _ => (least.min(MOST_OF_A_TAIL), More::HeavyTail),
+        };
+        Latency { least, more }
+    }
+
+    pub(super) fn draw(self, stream: &mut Stream) -> u64 {
+        let least = self.least;
+        match self.more {
+            More::Uniform(span) => least.saturating_add(stream.below(span)),
+            More::Exponential(mean) => {
+                // The natural logarithm of two, in parts of 2^32.
+                const LN_2: u128 = 2_977_044_472;
+                let logarithm = u128::from(minus_log2(stream.next()));
+                // In two steps: a product of all three may have more than 128 bits.
+                let more = (((u128::from(mean) * logarithm) >> FRACTION) * LN_2) >> 32;
+                least.saturating_add(u64::try_from(more).unwrap_or(u64::MAX / 4))
+            }
+            More::HeavyTail => {
+                // Divided by the square root of what is even from 0 to 1.
+                let root = u128::from(stream.next().isqrt().max(1));
+                let drawn = u64::try_from((u128::from(least) << 32) / root);
+                let most = least.saturating_mul(TAIL);
+                drawn.unwrap_or(most).clamp(least, most)
+            }
+        }
+    }
+
+    pub(super) fn mean(self) -> u64 {
+        let more = match self.more {
+            More::Uniform(span) => span / 2,
+            More::Exponential(mean) => mean,
+            More::HeavyTail => self.least,
+        };
+        self.least.saturating_add(more)
+    }
+}
+
+impl fmt::Display for Latency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let least = Seconds(self.least);
+        match self.more {
+            More::Uniform(1) => write!(f, "{least}"),
+            More::Uniform(span) => write!(f, "{least} to {}", Seconds(self.least + span - 1)),
+            More::Exponential(_) => write!(f, "from {least}, {} on average", Seconds(self.mean())),
+            More::HeavyTail => write!(f, "from {least}, with a heavy tail"),
+        }
+    }
+}
+
+/// How many bits of a logarithm are behind the point: a nanosecond in four seconds.
+const FRACTION: u32 = 32;
+
+/// Minus the logarithm, to base two, of a number in parts of 2^64. (Of zero, as of one part.)
+fn minus_log2(number: u64) -> u64 {
+    let number = number.max(1);
+    let zeros = number.leading_zeros();
+    // From 1 to 2, in parts of 2^63. A square has twice the logarithm, so each tells one bit.
+    let mut mantissa = number << zeros;
+    let mut bits = 0;
+    for _ in 0..FRACTION {
+        let square = (u128::from(mantissa) * u128::from(mantissa)) >> 63;
+        let is_two = square >> 64 != 0;
+        mantissa = (square >> u32::from(is_two)) as u64;
+        bits = bits << 1 | u64::from(is_two);
+    }
+    (u64::from(zeros + 1) << FRACTION) - bits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn draws(latency: Latency) -> Vec<u64> {
+        let mut stream = Stream::new(1, "test", 0, 0);
+        let mut all: Vec<u64> = (0..100_000).map(|_| latency.draw(&mut stream)).collect();
+        all.sort_unstable();
+        all
+    }
+
+    #[test]
+    fn logarithms_are_those_of_floating_point() {
+        for number in [1, 2, 3, 1_000, 1 << 40, 0xdead_beef_dead_beef, u64::MAX] {
+            let told = minus_log2(number) as f64 / (1_u64 << FRACTION) as f64;
+            let right = 64.0 - (number as f64).log2();
+            assert!((told - right).abs() < 1e-8, "{number}: {told}, {right}");
+        }
+    }
+
+    #[test]
+    fn each_distribution_has_the_least_the_mean_and_the_tail_that_it_says() {
+        let ms = Duration::from_millis;
+        let (exponential, heavy) = (
+            Latency::exponential(ms(5), ms(20)),
+            Latency::heavy_tail(ms(5)),
+        );
+        let cases = [
+            (Latency::uniform(ms(5)..ms(35)), 12_500_000, 34_700_000),
+            // The median is ln 2 of the mean, one in a hundred is ln 100 of it.
+            (exponential, 15_397_000, 74_077_000),
+            (heavy, 7_071_000, 50_000_000),
+        ];
+        for (latency, median, last_of_a_hundred) in cases {
+            let all = draws(latency);
+            let mean = all.iter().sum::<u64>() / all.len() as u64;
+            let is_near = |one: u64, other: u64| one.abs_diff(other) < other / 20;
+            assert!(all[0] >= 5_000_000 && all[0] < 5_010_000, "{latency}");
+            assert!(is_near(mean, latency.mean()), "{latency}: {mean}");
+            let is_uniform = matches!(latency.more, More::Uniform(_));
+            let told = all[all.len() / 2];
+            assert!(is_near(told, median) || is_uniform, "{latency}: {told}");
+            let told = all[all.len() / 100 * 99];
+            assert!(is_near(told, last_of_a_hundred), "{latency}: {told}");
+            assert!(all[all.len() - 1] <= 5_000_000 * TAIL, "{latency}");
+        }
+    }
+
+    #[test]
+    fn nothing_overflows() {
+        let most = Duration::MAX;
+        for latency in [
+            Latency::fixed(most),
+            Latency::uniform(Duration::ZERO..most),
+            Latency::exponential(Duration::ZERO, most),
+            Latency::heavy_tail(most),
+            Latency::heavy_tail(Duration::ZERO),
+            Latency::exponential(most, Duration::ZERO),
+        ] {
+            draws(latency);
+            assert!(!latency.to_string().is_empty());
+            latency.mean();
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! [`Order`]: which is the next to run of those that are ready, the processes of a world or the
+//! tasks of one process.
+//!
+//! There is a [`Queue`] for the processes, and one for the tasks of each. It has no list of its
+//! own: it is given who is ready, in the order in which they became so, and answers with a place.
+//!
+//! Whatever the order, what has been ready longest is passed over so many times in a row at most: a
+//! real runtime promises turns, and programs may rely on that. Tasks that yield come after the
+//! others before this is asked (`Local::append_yielded`).
+
+use super::choice::{Stream, mix};
+
+/// So often what has been ready longest may be passed over in a row.
+pub(crate) const MOST_PASSED_OVER: u32 = 64;
+
+/// So often where priorities decide: they are to keep somebody waiting.
+const MOST_PASSED_OVER_BY_PRIORITY: u32 = 1_024;
+
+/// A change of priorities comes within 2^15 choices: the first ones as likely as each doubling of
+/// their number, since how many a run makes is not known beforehand.
+const DOUBLINGS: u64 = 15;
+
+/// Which of the processes that have something to do is the next to run, and which of its ready
+/// tasks: of [`Sim::order`](super::super::Sim::order).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub enum Order {
+    /// Any, each with the same probability. What has been ready longest is passed over 64 times in
+    /// a row at most.
+    #[default]
+    Random,
+    /// What has been ready longest, as in a runtime of one worker.
+    Fifo,
+    /// By priorities that the seed draws, and that change so many times ("probabilistic concurrency
+    /// testing", Burckhardt et al., 2010): for what goes wrong only if somebody is kept waiting
+    /// while others do much. Processes have priorities among each other, and the tasks of a
+    /// process. At a change the first one becomes the last. What has been ready longest is passed
+    /// over 1,024 times in a row at most.
+    Pct(u32),
+}
+
+impl Order {
+    /// In words, for a report.
+    pub(crate) fn describe(self) -> String {
+        match self {
+            Order::Random => "any is next".into(),
+            Order::Fifo => "first come, first served".into(),
+            Order::Pct(changes) => format!("by priorities, with {changes} changes"),
+        }
+    }
+
+    /// One that chaos draws. Takes one number.
+    pub(crate) fn of_chaos(stream: &mut Stream) -> Order {
+        match stream.below(4) {
+            0 => Order::Fifo,
+            changes => Order::Pct(changes as u32),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Queue {
+    order: Order,
+    /// Who is next, where any is.
+    stream: Stream,
+    /// What the priorities are drawn from; and when they change.
+    priorities: Stream,
+    passed_over: u32,
+    /// Of this order.
+    choices: u64,
+    /// Priorities are a hash of it and of who it is: so nothing is kept of who has ended.
+    salt: u64,
+    /// The choices at which the priorities change, the next one last.
+    changes: Vec<u64>,
+    /// Who has become the last, the last one last.
+    lowered: Vec<u64>,
+}
+
+impl Queue {
+    /// The one of a label.
+    pub(super) fn new(seed: u64, word: &str, number: usize, order: Order) -> Queue {
+        let mut queue = Queue {
+            order,
+            stream: Stream::new(seed, word, number, 0),
+            priorities: Stream::new(seed, word, number, 1),
+            passed_over: 0,
+            choices: 0,
+            salt: 0,
+            changes: Vec::new(),
+            lowered: Vec::new(),
+        };
+        queue.set(order);
+        queue
+    }
+
+    /// Goes on with another order.
+    pub(super) fn set(&mut self, order: Order) {
+        self.order = order;
+        self.choices = 0;
+        self.lowered.clear();
+        self.changes.clear();
+        if let Order::Pct(changes) = order {
+            let stream = &mut self.priorities;
+            self.salt = stream.next();
+            let mut drawn = || {
+                let first = 1 << stream.below(DOUBLINGS);
+                first + stream.below(first)
+            };
+            self.changes.extend((0..changes).map(|_| drawn()));
+            self.changes.sort_unstable_by(|one, other| other.cmp(one));
+        }
+    }
+
+    /// The place of the next one, of so many that are ready. `ready` says who they are.
+    pub(super) fn choose(
+        &mut self,
+        count: usize,
+        ready: impl Iterator<Item = u64> + Clone,
+    ) -> usize {
+        // (One alone is no choice, but takes its number as well: so it has always been, and the
+        // runs of seeds stay what they were.)
+        self.choices += u64::from(count > 1);
+        let chosen = match self.order {
+            Order::Random if self.passed_over < MOST_PASSED_OVER => {
+                self.stream.below(count as u64) as usize
+            }
+            Order::Pct(_) if count > 1 && self.passed_over < MOST_PASSED_OVER_BY_PRIORITY => {
+                self.first(ready)
+            }
+            _ => 0,
+        };
+        self.passed_over = match chosen {
+            0 => 0,
+            _ => self.passed_over + 1,
+        };
+        chosen
+    }
+
+    /// The place of the one with the highest priority; after a change, if there is one now.
+    fn first(&mut self, ready: impl Iterator<Item = u64> + Clone) -> usize {
+        // Two changes may be drawn for one choice.
+        while self.changes.last().is_some_and(|it| *it <= self.choices) {
+            self.changes.pop();
+            let place = self.highest(ready.clone());
+            self.lowered.extend(ready.clone().nth(place));
+        }
+        self.highest(ready)
+    }
+
+    fn highest(&self, ready: impl Iterator<Item = u64>) -> usize {
+        let ranked = ready.enumerate().map(|(place, who)| {
+            let lowered = self.lowered.iter().rposition(|it| *it == who);
+            // Below all others; who was lowered last is below those before.
+            let rank = match lowered {
+                Some(nth) => (0, (self.lowered.len() - nth) as u64),
+                None => (1, mix(self.salt ^ who)),
+            };
+            (rank, place)
+        });
+        ranked.max().map_or(0, |(_, place)| place)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn choices(order: Order, seed: u64, count: usize, times: usize) -> Vec<usize> {
+        let mut queue = Queue::new(seed, "test", 0, order);
+        let ready = 100..100 + count as u64;
+        (0..times)
+            .map(|_| queue.choose(count, ready.clone()))
+            .collect()
+    }
+
+    #[test]
+    fn the_first_is_first_and_random_is_any_of_them() {
+        assert_eq!(choices(Order::Fifo, 1, 4, 100), [0; 100]);
+        let random = choices(Order::Random, 1, 4, 1_000);
+        for place in 0..4 {
+            let count = random.iter().filter(|it| **it == place).count();
+            assert!((150..350).contains(&count), "{place}: {count}");
+        }
+    }
+
+    #[test]
+    fn one_has_priority_until_a_change_makes_it_the_last() {
+        let mut firsts = [0; 3];
+        for seed in 0..300 {
+            let all = choices(Order::Pct(0), seed, 3, 500);
+            assert_eq!(
+                all,
+                vec![all[0]; 500],
+                "the oldest is not passed over too often"
+            );
+            firsts[all[0]] += 1;
+            let all = choices(Order::Pct(2), seed, 3, 40_000);
+            let by_priority: Vec<usize> = all.into_iter().filter(|it| *it != 0).collect();
+            let mut order = by_priority.clone();
+            order.dedup();
+            assert!(order.len() <= 3, "more than two changes: {order:?}");
+        }
+        assert!(firsts.iter().all(|it| (70..130).contains(it)), "{firsts:?}");
+    }
+
+    #[test]
+    fn what_has_been_ready_longest_has_its_turn_in_every_order() {
+        for order in [Order::Random, Order::Pct(0), Order::Pct(3)] {
+            for seed in 0..20 {
+                let all = choices(order, seed, 5, 10_000);
+                let rows = all.split(|it| *it == 0).map(<[usize]>::len);
+                let most = match order {
+                    Order::Random => MOST_PASSED_OVER,
+                    _ => MOST_PASSED_OVER_BY_PRIORITY,
+                };
+                let longest = rows.max().unwrap_or(0);
+                assert!(longest <= most as usize, "{order:?}: {longest}");
+            }
+        }
+    }
+}

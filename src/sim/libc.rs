@@ -1,0 +1,174 @@
+//! `answer_for_libc!`: the C library's clock and randomness, answered by the world.
+//!
+//! The macro defines a few of the C library's functions in the program that it stands in, and the
+//! linker prefers these: to the standard library, and to every crate that asks the C library, the
+//! program's are the C library's. It is a macro and no part of the feature, since a library that
+//! defined them for whoever links it would decide for others.
+//!
+//! On a thread that is in a world, the world answers (`sim::kernel::answers`); on all others the
+//! kernel does, by the system call itself: that is the same answer, only slower where the C library
+//! need not enter the kernel (the clocks: 23 ns, and 750 ns by a call of a virtual machine's). No
+//! lock is taken and nothing is allocated, so these may be called wherever the C library's may.
+//! `errno` is what `syscall(2)` leaves.
+//!
+//! **Only Linux, with pointers of 64 bits.** There the kernel's interface is stable, and the types
+//! are those below. Elsewhere the macro is empty: other kernels' calls are private to their C
+//! library, so that only it could answer outside of a world.
+//!
+//! Not defined is `syscall`, through which some ask for randomness (getrandom 0.2): it is variadic,
+//! and stands in for calls that no function of Rust's can wrap (vfork).
+
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+pub use answer::*;
+
+/// [`answer_for_libc`](super::answer_for_libc), which says more.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __answer_for_libc {
+    () => {
+        #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+        const _: () = {
+            use ::core::ffi::{c_int, c_uint, c_void};
+
+            // SAFETY: the C library's names, types and duties; nothing else of these names is in
+            // this program, or the linker says so.
+            #[unsafe(no_mangle)]
+            unsafe extern "C" fn getrandom(to: *mut c_void, len: usize, flags: c_uint) -> isize {
+                // SAFETY: the caller promises what getrandom(2) asks for.
+                unsafe { $crate::sim::libc::getrandom(to, len, flags) }
+            }
+
+            // SAFETY: as above.
+            #[unsafe(no_mangle)]
+            unsafe extern "C" fn getentropy(to: *mut c_void, len: usize) -> c_int {
+                // SAFETY: the caller promises what getentropy(3) asks for.
+                unsafe { $crate::sim::libc::getentropy(to, len) }
+            }
+
+            // SAFETY: as above.
+            #[unsafe(no_mangle)]
+            unsafe extern "C" fn clock_gettime(clock: c_int, time: *mut c_void) -> c_int {
+                // SAFETY: the caller promises what clock_gettime(2) asks for.
+                unsafe { $crate::sim::libc::clock_gettime(clock, time) }
+            }
+
+            // SAFETY: as above.
+            #[unsafe(no_mangle)]
+            unsafe extern "C" fn gettimeofday(time: *mut c_void, zone: *mut c_void) -> c_int {
+                // SAFETY: the caller promises what gettimeofday(2) asks for.
+                unsafe { $crate::sim::libc::gettimeofday(time, zone) }
+            }
+
+            // SAFETY: as above.
+            #[unsafe(no_mangle)]
+            unsafe extern "C" fn time(to: *mut i64) -> i64 {
+                // SAFETY: the caller promises what time(2) asks for.
+                unsafe { $crate::sim::libc::time(to) }
+            }
+        };
+    };
+}
+
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+mod answer {
+    use std::ffi::{c_int, c_long, c_uint, c_void};
+    use std::mem::MaybeUninit;
+    use std::time::Duration;
+
+    use crate::sim::kernel::answers::{self, Which};
+
+    /// What a `struct timespec` and a `struct timeval` are there: seconds, and parts of one.
+    type Time = [i64; 2];
+
+    fn seconds(time: Duration) -> i64 {
+        i64::try_from(time.as_secs()).unwrap_or(i64::MAX)
+    }
+
+    /// # Safety
+    ///
+    /// As getrandom(2): `to` is null, or has room for `len` bytes.
+    pub unsafe fn getrandom(to: *mut c_void, len: usize, flags: c_uint) -> isize {
+        if !to.is_null() {
+            let room = to.cast::<MaybeUninit<u8>>();
+            // SAFETY: the caller has room for so many bytes, as libc::getrandom asks for, which
+            // nobody else uses meanwhile.
+            let bytes = unsafe { std::slice::from_raw_parts_mut(room, len) };
+            if answers::fill(bytes) {
+                return len as isize;
+            }
+        }
+        // SAFETY: the kernel checks its arguments, and the caller has room.
+        unsafe { libc::syscall(libc::SYS_getrandom, to, len, flags) as isize }
+    }
+
+    /// # Safety
+    ///
+    /// As getentropy(3): `to` has room for `len` bytes.
+    pub unsafe fn getentropy(to: *mut c_void, len: usize) -> c_int {
+        /// More than that it refuses; so much the kernel gives all at once.
+        const MOST: usize = 256;
+        if len > MOST {
+            // SAFETY: libc::__errno_location is this thread's own number.
+            unsafe { *libc::__errno_location() = libc::EIO };
+            return -1;
+        }
+        // SAFETY: the caller has room, as getrandom (of the C library, libc::getrandom) asks for.
+        let got = unsafe { getrandom(to, len, 0) };
+        if got == len as isize { 0 } else { -1 }
+    }
+
+    /// # Safety
+    ///
+    /// As clock_gettime(2): `time` is null, or has room for a `struct timespec`.
+    pub unsafe fn clock_gettime(clock: c_int, time: *mut c_void) -> c_int {
+        let which = match clock {
+            libc::CLOCK_REALTIME | libc::CLOCK_REALTIME_COARSE | libc::CLOCK_REALTIME_ALARM => {
+                Some(Which::Wall)
+            }
+            libc::CLOCK_MONOTONIC
+            | libc::CLOCK_MONOTONIC_COARSE
+            | libc::CLOCK_MONOTONIC_RAW
+            | libc::CLOCK_BOOTTIME
+            | libc::CLOCK_BOOTTIME_ALARM => Some(Which::Monotonic),
+            // CPU time, and what is told by no clock of a world.
+            _ => None,
+        };
+        let shown = which.filter(|_| !time.is_null()).and_then(answers::time);
+        if let Some(shown) = shown {
+            // SAFETY: libc::timespec is two such numbers here, and the caller has room for them.
+            unsafe { *time.cast::<Time>() = [seconds(shown), shown.subsec_nanos().into()] };
+            return 0;
+        }
+        // SAFETY: the kernel checks its arguments, and the caller has room.
+        unsafe { libc::syscall(libc::SYS_clock_gettime, c_long::from(clock), time) as c_int }
+    }
+
+    /// # Safety
+    ///
+    /// As gettimeofday(2): `time` and `zone` are null, or have room.
+    pub unsafe fn gettimeofday(time: *mut c_void, zone: *mut c_void) -> c_int {
+        if !time.is_null() && zone.is_null() {
+            if let Some(shown) = answers::time(Which::Wall) {
+                // SAFETY: libc::timeval is two such numbers here, and the caller has room for them.
+                unsafe { *time.cast::<Time>() = [seconds(shown), shown.subsec_micros().into()] };
+                return 0;
+            }
+        }
+        // SAFETY: the kernel checks its arguments, and the caller has room.
+        unsafe { libc::syscall(libc::SYS_gettimeofday, time, zone) as c_int }
+    }
+
+    /// # Safety
+    ///
+    /// As time(2): `to` is null, or has room for an `i64`.
+    pub unsafe fn time(to: *mut i64) -> i64 {
+        let mut now: Time = [0; 2];
+        // SAFETY: it has room for a libc::timespec. This clock is always there.
+        unsafe { clock_gettime(libc::CLOCK_REALTIME, (&raw mut now).cast()) };
+        if !to.is_null() {
+            // SAFETY: the caller has room for what libc::time writes.
+            unsafe { *to = now[0] };
+        }
+        now[0]
+    }
+}

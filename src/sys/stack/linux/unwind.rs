@@ -1,0 +1,460 @@
+//! The frames in the copy of a stack.
+//!
+//! **By the unwind tables** that compilers make for panics and exceptions (`.eh_frame`): for each
+//! address of the code they say where the caller's registers are. They are in every program, also
+//! in an optimised and stripped one, and in the C library. So nothing has to be built in a special
+//! way. **By frame pointers** where a function has no table (with `panic = "abort"`, compilers
+//! before Rust 1.92 make none): these are there if the program was built with
+//! `-C force-frame-pointers=yes`.
+//!
+//! Nothing here is trusted. What is read of the stack is read of the copy, within its bounds; a
+//! caller counts only if its address is in the code of the program or of a library, and further out
+//! on the stack than what it called. So where a table is wrong, or a register was used for
+//! something else, the list ends early and says so.
+//!
+//! The tables themselves are read where the loader has mapped them, while it is kept from
+//! unmapping them: [`with_code`].
+
+use std::ffi::{CStr, OsStr, c_int, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use gimli::{
+    BaseAddresses, CfaRule, EhFrame, EhFrameHdr, Encoding, EndianSlice, EvaluationResult,
+    NativeEndian, Pointer, Register, RegisterRule, UnwindContext, UnwindExpression, UnwindSection,
+    UnwindTableRow, Value,
+};
+
+use super::super::Trace;
+use super::copy::{FP, PC, RETURN, Registers, SP, Stack, WORD};
+
+/// Deeper stacks are those of recursions, where more of the same would not help.
+const MOST_FRAMES: usize = 256;
+
+/// The expressions of real tables have a handful of operations.
+const MOST_OPERATIONS: u32 = 1_000;
+
+const TOO_MANY: &str = "there are more frames, which are left out";
+const TOO_DEEP: &str = "there are more frames, beyond the part of the stack that was copied";
+const UNKNOWN_STACK: &str = "it is on a stack that is not its thread's own";
+const NO_WAY: &str = "the callers of this code are not found, since it has no unwind tables; \
+    built with RUSTFLAGS=-Cforce-frame-pointers=yes it shows them";
+
+type Bytes<'a> = EndianSlice<'a, NativeEndian>;
+
+/// Which way leads from a frame to its caller.
+enum Step {
+    /// The caller's registers. The address of a caller is that of a return, after the call; but
+    /// what a signal has interrupted goes on at this very instruction.
+    Caller(Registers, Interrupted),
+    /// There is none.
+    Outermost,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+struct Interrupted(bool);
+
+/// The frames, from the innermost on.
+pub(super) fn unwind(stack: &Stack) -> Trace {
+    let mut registers = stack.registers;
+    let mut interrupted = Interrupted(true);
+    let mut context = UnwindContext::new();
+    // On aarch64 a frame pointer does not tell the stack pointer, which tables want.
+    let mut has_stack_pointer = true;
+    let mut addresses = Vec::new();
+    let problem = loop {
+        let pc = registers[PC];
+        let address = if interrupted.0 {
+            pc
+        } else {
+            pc.wrapping_sub(1)
+        };
+        addresses.push(address);
+        if stack.is_unknown() {
+            break Some(UNKNOWN_STACK);
+        }
+        if addresses.len() == MOST_FRAMES {
+            break Some(TOO_MANY);
+        }
+        let by_table = (has_stack_pointer.then(|| {
+            with_code(address, |code| {
+                by_table(&registers, address, interrupted, code, stack, &mut context)
+            })
+        }))
+        .flatten()
+        .flatten()
+        .filter(|step| is_further_out(step, &registers));
+        let step = by_table.or_else(|| {
+            has_stack_pointer &= cfg!(target_arch = "x86_64");
+            by_frame_pointer(&registers, stack)
+        });
+        match step {
+            Some(Step::Caller(caller, interrupts)) => {
+                (registers, interrupted) = (caller, interrupts);
+            }
+            Some(Step::Outermost) => break None,
+            None if stack.is_cut => break Some(TOO_DEEP),
+            None => break Some(NO_WAY),
+        }
+    };
+    Trace { addresses, problem }
+}
+
+/// Whether a step leads to code, and away from where it begins: a function that has nothing on the
+/// stack has its caller's stack pointer, but is not its caller.
+fn is_further_out(step: &Step, from: &Registers) -> bool {
+    let Step::Caller(to, interrupted) = step else {
+        return true;
+    };
+    let address = to[PC].wrapping_sub(usize::from(!interrupted.0));
+    to[SP] >= from[SP] && (to[SP], to[PC]) != (from[SP], from[PC]) && has_code(address)
+}
+
+/// By the row of the table for this address. `None` if there is none that can be followed.
+fn by_table(
+    registers: &Registers,
+    address: usize,
+    interrupted: Interrupted,
+    code: &Code<'_>,
+    stack: &Stack,
+    context: &mut UnwindContext<usize>,
+) -> Option<Step> {
+    let (header_at, header) = code.unwind_header()?;
+    let bases = BaseAddresses::default().set_eh_frame_hdr(header_at as u64);
+    let header = EhFrameHdr::new(header, NativeEndian).parse(&bases, WORD as u8);
+    let header = header.ok()?;
+    let Pointer::Direct(table_at) = header.eh_frame_ptr() else {
+        return None;
+    };
+    let bases = bases.set_eh_frame(table_at);
+    let mut table = EhFrame::new(code.bytes_from(table_at as usize)?, NativeEndian);
+    if cfg!(target_arch = "aarch64") {
+        table.set_vendor(gimli::Vendor::AArch64);
+    }
+    let entry = (header.table()?)
+        .fde_for_address(&table, &bases, address as u64, EhFrame::cie_from_offset)
+        .ok()?;
+    let row = entry
+        .unwind_info_for_address(&table, &bases, context, address as u64)
+        .ok()?;
+
+    let machine = Machine {
+        encoding: entry.cie().encoding(),
+        registers,
+        stack,
+        table,
+    };
+    let mut caller = machine.caller(row)?;
+    // The outermost function says that it has no address to return to. (A leaf on aarch64 has it in
+    // its register still, and says nothing either.)
+    let return_register = entry.cie().return_address_register();
+    let is_told = row.registers().any(|(register, rule)| {
+        *register == return_register && !matches!(rule, RegisterRule::Undefined)
+    });
+    let may_be_leaf = interrupted.0 && RETURN != PC;
+    caller[PC] = plain(*caller.get(usize::from(return_register.0))?);
+    if caller[PC] == 0 || !(is_told || may_be_leaf) {
+        return Some(Step::Outermost);
+    }
+    let interrupts = Interrupted(entry.is_signal_trampoline());
+    Some(Step::Caller(caller, interrupts))
+}
+
+/// By the frame pointer: it leads to the caller's one, and beside that the address of the return.
+fn by_frame_pointer(registers: &Registers, stack: &Stack) -> Option<Step> {
+    let frame = registers[FP];
+    if frame < registers[SP] {
+        return None;
+    }
+    let mut caller = *registers;
+    caller[FP] = stack.word(frame)?;
+    caller[PC] = plain(stack.word(frame.wrapping_add(WORD))?);
+    caller[SP] = frame.wrapping_add(2 * WORD);
+    // The next one is further out, or the last.
+    if caller[FP] != 0 && caller[FP] <= frame {
+        return None;
+    }
+    let step = Step::Caller(caller, Interrupted(false));
+    is_further_out(&step, registers).then_some(step)
+}
+
+/// An address of code without the signature that some processors put into its upper bits.
+fn plain(address: usize) -> usize {
+    if cfg!(target_arch = "aarch64") {
+        address & ((1 << 48) - 1)
+    } else {
+        address
+    }
+}
+
+/// What rules are reckoned with.
+struct Machine<'a> {
+    encoding: Encoding,
+    registers: &'a Registers,
+    stack: &'a Stack,
+    table: EhFrame<Bytes<'a>>,
+}
+
+impl Machine<'_> {
+    /// The registers that a row says a caller has, but for its program counter.
+    fn caller(&self, row: &UnwindTableRow<usize>) -> Option<Registers> {
+        let cfa = match row.cfa() {
+            CfaRule::RegisterAndOffset { register, offset } => self.sum(*register, *offset)?,
+            CfaRule::Expression(expression) => self.evaluate(expression, None)?,
+        };
+        let mut caller = *self.registers;
+        caller[SP] = cfa;
+        for (register, rule) in row.registers() {
+            let Some(value) = caller.get_mut(usize::from(register.0)) else {
+                continue; // One that holds no address.
+            };
+            *value = match rule {
+                RegisterRule::Undefined | RegisterRule::SameValue => continue,
+                RegisterRule::Offset(offset) => {
+                    self.stack.word(cfa.wrapping_add(*offset as usize))?
+                }
+                RegisterRule::ValOffset(offset) => cfa.wrapping_add(*offset as usize),
+                RegisterRule::Register(other) => self.sum(*other, 0)?,
+                RegisterRule::Expression(it) => self.stack.word(self.evaluate(it, Some(cfa))?)?,
+                RegisterRule::ValExpression(it) => self.evaluate(it, Some(cfa))?,
+                _ => return None,
+            };
+        }
+        Some(caller)
+    }
+
+    fn sum(&self, register: Register, offset: i64) -> Option<usize> {
+        let value = self.registers.get(usize::from(register.0))?;
+        Some(value.wrapping_add(offset as usize))
+    }
+
+    /// Those that real tables have: of the trampoline of signals, and of the procedure linkage
+    /// table.
+    fn evaluate(
+        &self,
+        expression: &UnwindExpression<usize>,
+        initial: Option<usize>,
+    ) -> Option<usize> {
+        let expression = expression.get(&self.table).ok()?;
+        let mut evaluation = expression.evaluation(self.encoding);
+        evaluation.set_max_iterations(MOST_OPERATIONS);
+        if let Some(value) = initial {
+            evaluation.set_initial_value(value as u64);
+        }
+        let mut result = evaluation.evaluate().ok()?;
+        loop {
+            result = match result {
+                EvaluationResult::Complete => break,
+                EvaluationResult::RequiresRegister { register, .. } => {
+                    let value = Value::Generic(self.sum(register, 0)? as u64);
+                    evaluation.resume_with_register(value).ok()?
+                }
+                EvaluationResult::RequiresMemory { address, size, .. }
+                    if usize::from(size) == WORD =>
+                {
+                    let value = Value::Generic(self.stack.word(address as usize)? as u64);
+                    evaluation.resume_with_memory(value).ok()?
+                }
+                _ => return None,
+            };
+        }
+        match evaluation.result().first()?.location {
+            gimli::Location::Address { address } => Some(address as usize),
+            _ => None,
+        }
+    }
+}
+
+/// The program, or a library, while it stays mapped.
+struct Code<'a> {
+    /// As the loader says it: see [`object`].
+    name: &'a CStr,
+    base: usize,
+    parts: &'a [libc::Elf64_Phdr],
+}
+
+impl<'a> Code<'a> {
+    fn start_of(&self, part: &libc::Elf64_Phdr) -> usize {
+        self.base.wrapping_add(part.p_vaddr as usize)
+    }
+
+    /// Whether this can be executed.
+    fn is_code(&self, address: usize) -> bool {
+        (self.parts.iter()).any(|part| part.p_flags & libc::PF_X != 0 && self.has(part, address))
+    }
+
+    fn has(&self, part: &libc::Elf64_Phdr, address: usize) -> bool {
+        let offset = address.wrapping_sub(self.start_of(part));
+        part.p_type == libc::PT_LOAD && offset < part.p_filesz as usize
+    }
+
+    /// What leads to the unwind tables, and where it is.
+    fn unwind_header(&self) -> Option<(usize, &'a [u8])> {
+        let mut parts = self.parts.iter();
+        let part = parts.find(|part| part.p_type == libc::PT_GNU_EH_FRAME)?;
+        let start = self.start_of(part);
+        let bytes = self.bytes_from(start)?;
+        Some((start, bytes.get(..part.p_memsz as usize)?))
+    }
+
+    /// What was loaded together with this address, from there on.
+    fn bytes_from(&self, address: usize) -> Option<&'a [u8]> {
+        let mut parts = self.parts.iter();
+        let part = parts.find(|part| part.p_flags & libc::PF_R != 0 && self.has(part, address))?;
+        let rest = part.p_filesz as usize - address.wrapping_sub(self.start_of(part));
+        // SAFETY: libc::dl_iterate_phdr says that this part was loaded there, readable and so long;
+        // the loader's lock keeps it there while this is lent. Nobody writes to it: the linker puts
+        // tables into parts that are only read, or only until the program starts.
+        Some(unsafe { std::slice::from_raw_parts(address as *const u8, rest) })
+    }
+}
+
+/// The program or library whose code an address is in, and where in it: for tools that read such
+/// files.
+pub(crate) fn object(address: usize) -> Option<(PathBuf, usize)> {
+    let (name, offset) = with_code(address, |code| {
+        (code.name.to_owned(), address.wrapping_sub(code.base))
+    })?;
+    let path = match name.to_bytes() {
+        // The program itself, as glibc and as musl says it.
+        [] | b"/proc/self/exe" => std::env::current_exe().ok()?,
+        name => OsStr::from_bytes(name).into(),
+    };
+    Some((path, offset))
+}
+
+fn has_code(address: usize) -> bool {
+    with_code(address, |_| ()).is_some()
+}
+
+/// Calls `look` with what has this address in its code, if anything has.
+///
+/// The loader's lock is held meanwhile, so that nothing is unmapped. `look` must not panic.
+fn with_code<T>(address: usize, look: impl FnOnce(&Code<'_>) -> T) -> Option<T> {
+    struct Search<F, T> {
+        address: usize,
+        look: Option<F>,
+        found: Option<T>,
+    }
+
+    extern "C" fn visit<F: FnOnce(&Code<'_>) -> T, T>(
+        info: *mut libc::dl_phdr_info,
+        _: usize,
+        search: *mut c_void,
+    ) -> c_int {
+        // SAFETY: libc::dl_iterate_phdr gives what it was given, and one description, each for as
+        // long as this call takes.
+        let (info, search) = unsafe { (&*info, &mut *search.cast::<Search<F, T>>()) };
+        if info.dlpi_phdr.is_null() {
+            return 0;
+        }
+        let code = Code {
+            name: match info.dlpi_name.is_null() {
+                true => c"",
+                // SAFETY: the name in a libc::dl_phdr_info is a string, if it is not null.
+                false => unsafe { CStr::from_ptr(info.dlpi_name) },
+            },
+            base: info.dlpi_addr as usize,
+            // SAFETY: libc::dl_phdr_info has the address and the number of the headers.
+            parts: unsafe {
+                std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum))
+            },
+        };
+        if !code.is_code(search.address) {
+            return 0;
+        }
+        if let Some(look) = search.look.take() {
+            search.found = Some(look(&code));
+        }
+        1
+    }
+
+    fn visitor<F: FnOnce(&Code<'_>) -> T, T>(
+        _: &Search<F, T>,
+    ) -> unsafe extern "C" fn(*mut libc::dl_phdr_info, usize, *mut c_void) -> c_int {
+        visit::<F, T>
+    }
+
+    let mut search = Search {
+        address,
+        look: Some(look),
+        found: None,
+    };
+    let visit = visitor(&search);
+    // SAFETY: libc::dl_iterate_phdr calls the function with the pointer, before it returns.
+    unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut search).cast()) };
+    search.found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::copy::REGISTER_COUNT;
+    use super::*;
+
+    const START: usize = 0x7000_0000;
+
+    /// What a frame pointer is followed from.
+    fn registers(frame: usize) -> Registers {
+        let mut registers = [0; REGISTER_COUNT];
+        registers[SP] = START;
+        registers[FP] = frame;
+        registers
+    }
+
+    fn step(registers: Registers, words: &[usize]) -> Option<(usize, usize)> {
+        match by_frame_pointer(&registers, &Stack::new(registers, words.to_vec()))? {
+            Step::Caller(caller, _) => Some((caller[FP], caller[PC])),
+            Step::Outermost => None,
+        }
+    }
+
+    #[test]
+    fn a_frame_pointer_is_followed_outwards_to_code_and_nowhere_else() {
+        // Within this function, whose first byte is no address of a return.
+        let code = step as *const () as usize + 1;
+        let at = |words: usize| START + words * WORD;
+        let words = [0, at(4), code, 0, 0, code, 1, 2];
+        assert_eq!(step(registers(at(1)), &words), Some((at(4), code)));
+        // The last one.
+        assert_eq!(step(registers(at(4)), &words), Some((0, code)));
+        let nowhere = [
+            at(0) - WORD, // before the stack pointer
+            at(1) + 1,    // between two words
+            at(7),        // half of it beyond the end
+            at(8),        // beyond the end
+            usize::MAX,   // and what would wrap
+            usize::MAX - 7,
+            at(6), // what leads back
+            at(2), // no address of code beside it
+            0,
+        ];
+        for frame in nowhere {
+            assert_eq!(step(registers(frame), &words), None, "{frame:#x}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_lead_on_ends_the_list_with_words() {
+        let code = step as *const () as usize + 1;
+        let mut registers = registers(0);
+        registers[RETURN] = 7;
+        registers[PC] = code;
+        // Its table wants a return address of this stack, which is none.
+        let stack = Stack::new(registers, vec![7; 64]);
+        let trace = unwind(&stack);
+        assert_eq!((trace.addresses, trace.problem), (vec![code], Some(NO_WAY)));
+        let trace = unwind(&Stack::new(registers, Vec::new()));
+        assert_eq!(
+            (trace.addresses, trace.problem),
+            (vec![code], Some(UNKNOWN_STACK))
+        );
+        // Nor is anything at home at this address.
+        registers[PC] = 8;
+        let trace = unwind(&Stack::new(registers, vec![7; 64]));
+        assert_eq!((trace.addresses, trace.problem), (vec![8], Some(NO_WAY)));
+        assert!(object(8).is_none());
+        let (path, offset) = object(code).unwrap();
+        assert_eq!(path, std::env::current_exe().unwrap());
+        assert!(offset <= code); // Equal in a program that has one fixed place.
+    }
+}

@@ -1,0 +1,319 @@
+//! Each thing that a task can wait for, as a dump tells it: those that dump.rs has not all at once.
+
+use std::future::poll_fn;
+use std::io::{self, Read};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::task::{Context, Waker};
+use std::thread;
+use std::time::Duration;
+
+use polder::diagnostics::{Dump, TaskDump, TaskState, Wait};
+use polder::event::{Event, Latch};
+use polder::future;
+use polder::io::{AsyncReadExt, AsyncWriteExt, Unblock};
+use polder::net::{TcpListener, TcpStream, UdpSocket, resolve};
+use polder::task::Id;
+use polder::time::sleep;
+use polder::{Handle, Runtime};
+
+use super::dump::{find, told};
+use super::hints::Wrapped;
+use crate::json::Value;
+use crate::support::{
+    in_every_runtime, in_every_runtime_alone, on_every_backend, on_every_backend_alone, runtime,
+    until,
+};
+
+/// Longer than any test takes.
+const LONG: Duration = Duration::from_secs(3_600);
+
+/// A dump in which the task waits, for what `is_it` says. Taken by the future of `block_on`, or by
+/// what stands for it in a world.
+async fn when_told(id: Id, what: &str, is_it: impl Fn(&[Wait]) -> bool) -> Dump {
+    let handle = Handle::current();
+    let mut found = None;
+    until(what, || {
+        let dump = handle.dump();
+        let task = told(&dump, id).filter(|it| it.state == TaskState::Waiting);
+        if task.is_some_and(|it| is_it(&it.waits_for)) {
+            found = Some(dump);
+        }
+        found.is_some()
+    })
+    .await;
+    found.expect("it was found")
+}
+
+/// What the dump's JSON has of what the task waits for.
+fn in_json(dump: &Dump, id: Id) -> Vec<Value> {
+    let json = Value::parse(&dump.json());
+    let mut tasks = json.at("tasks").list().iter();
+    let is_it = |it: &&Value| *it.at("id") == Value::Number(id.as_u64() as f64);
+    let task = tasks.find(is_it).expect("it is there");
+    assert_eq!(task.at("state").text(), "waiting");
+    task.at("waits_for").list().to_vec()
+}
+
+fn is_reading(waits: &[Wait], kind: &str) -> bool {
+    matches!(waits, [Wait::Socket { kind: it, writes: false, ready_unread: false, .. }] if *it == kind)
+}
+
+/// Both ends of a connection.
+async fn pair() -> io::Result<(TcpStream, TcpStream)> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let near = TcpStream::connect(listener.local_addr()?).await?;
+    Ok((near, listener.accept().await?.0))
+}
+
+#[test]
+fn a_task_whose_peer_does_not_read_is_told_to_write() {
+    in_every_runtime(|_| async {
+        let (mut near, far) = pair().await.unwrap();
+        let local = near.local_addr().unwrap().to_string();
+        let writes =
+            polder::spawn(async move { while near.write_all(&[0; 64 << 10]).await.is_ok() {} });
+        let id = writes.id();
+        let dump = when_told(id, "it writes", |waits| {
+            matches!(
+                waits,
+                [Wait::Socket {
+                    kind: "TCP",
+                    writes: true,
+                    ready_unread: false,
+                    ..
+                }]
+            )
+        })
+        .await;
+        let [json] = &in_json(&dump, id)[..] else {
+            panic!("{}", dump.json());
+        };
+        assert_eq!(json.at("kind").text(), "socket");
+        assert_eq!(*json.at("writes"), Value::Bool(true));
+        assert_eq!(json.at("local").text(), local);
+        let text = dump.to_string();
+        assert!(text.contains(&format!("writes TCP {local} <-> ")), "{text}");
+        drop(far);
+    });
+}
+
+#[test]
+fn a_timer_whose_worker_does_not_get_round_to_it_is_told_to_be_overdue() {
+    on_every_backend_alone(|backend| {
+        runtime(backend).block_on(async {
+            let delay = Duration::from_millis(5);
+            let late = polder::spawn(sleep(delay));
+            let later = polder::spawn(sleep(LONG));
+            future::yield_now().await;
+            // The worker is kept from its timers: nothing else may have fired this one.
+            thread::sleep(4 * delay);
+            let dump = Handle::current().dump();
+            let [Wait::Timer { due }] = find(&dump, late.id()).waits_for[..] else {
+                panic!("{dump}");
+            };
+            assert!(due < std::time::Instant::now(), "{dump}");
+            let text = dump.to_string();
+            assert!(text.contains("timer overdue by "), "{text}");
+            assert!(text.contains("timer due in "), "{text}");
+            let due_in = |id| match &in_json(&dump, id)[..] {
+                [timer] if timer.at("kind").text() == "timer" => timer.at("due_in").number(),
+                other => panic!("{other:?}"),
+            };
+            assert!(due_in(late.id()) < 0.0 && due_in(later.id()) > LONG.as_secs_f64() / 2.0);
+            drop(later);
+        });
+    });
+}
+
+#[test]
+fn a_task_that_looks_up_a_name_is_told_so() {
+    on_every_backend_alone(|backend| {
+        for workers in [1, 2] {
+            let builder = Runtime::builder().backend(backend).workers(workers);
+            let runtime = builder.resolver(|_| future::pending()).build().unwrap();
+            runtime.block_on(async {
+                let asks = polder::spawn(async { drop(resolve("slow.test:1").await) });
+                let is_it = |waits: &[Wait]| *waits == [Wait::Lookup];
+                let dump = when_told(asks.id(), "it looks up a name", is_it).await;
+                assert_eq!(
+                    in_json(&dump, asks.id())[0].at("kind").text(),
+                    "name lookup"
+                );
+                assert!(dump.to_string().contains("name lookup"), "{dump}");
+            });
+        }
+    });
+}
+
+#[cfg(feature = "blocking")]
+#[test]
+fn a_task_that_waits_for_a_file_or_the_like_is_told_so() {
+    /// Blocks until the other end goes.
+    struct Slow(mpsc::Receiver<()>);
+    impl Read for Slow {
+        fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+            let _ = self.0.recv();
+            Ok(0)
+        }
+    }
+    on_every_backend(|backend| {
+        runtime(backend).block_on(async {
+            let (go_on, wait) = mpsc::channel();
+            let mut slow = Unblock::new(Slow(wait));
+            let reads = polder::spawn(async move { slow.read(&mut [0]).await });
+            let is_it = |waits: &[Wait]| *waits == [Wait::Blocking];
+            let dump = when_told(reads.id(), "a thread reads", is_it).await;
+            assert_eq!(
+                in_json(&dump, reads.id())[0].at("kind").text(),
+                "blocking call"
+            );
+            assert!(dump.to_string().contains("blocking call"), "{dump}");
+            drop(go_on);
+            assert_eq!(reads.await.unwrap(), 0);
+        });
+    });
+}
+
+/// (On one worker, which takes the dump itself.)
+#[test]
+fn a_task_that_is_new_or_was_woken_waits_for_nothing() {
+    in_every_runtime_alone(|_| async {
+        let event = Arc::new(Event::new());
+        let task = polder::spawn({
+            let event = event.clone();
+            async move { event.wait().await }
+        });
+        let id = task.id();
+        let state = || {
+            let dump = Handle::current().dump();
+            let TaskDump {
+                state,
+                polls,
+                waits_for,
+                ..
+            } = find(&dump, id).clone();
+            (state, polls, waits_for)
+        };
+        assert_eq!(state(), (TaskState::New, 0, vec![]));
+        let waits = vec![Wait::Event(Arc::as_ptr(&event).addr())];
+        until("it waits", || {
+            state() == (TaskState::Waiting, 1, waits.clone())
+        })
+        .await;
+        event.set();
+        assert_eq!(state(), (TaskState::Ready, 1, vec![]));
+        task.await;
+    });
+}
+
+#[test]
+fn of_several_events_the_last_one_that_was_polled_is_told_and_of_sockets_and_timers_all() {
+    in_every_runtime(|_| async {
+        let (near, mut far) = pair().await.unwrap();
+        let latch = Arc::new(Latch::new());
+        let address = Arc::as_ptr(&latch).addr();
+        let task = polder::spawn(async move {
+            let event = Event::new();
+            let (mut first, mut last) = (pin!(event.wait()), pin!(latch.wait()));
+            let (mut timer, mut other) = (pin!(sleep(LONG)), pin!(sleep(2 * LONG)));
+            let mut byte = [0];
+            let mut read = pin!(far.read(&mut byte));
+            poll_fn(|cx| {
+                assert!(read.as_mut().poll(cx).is_pending());
+                assert!(first.as_mut().poll(cx).is_pending());
+                assert!(timer.as_mut().poll(cx).is_pending());
+                assert!(other.as_mut().poll(cx).is_pending());
+                last.as_mut().poll(cx)
+            })
+            .await;
+        });
+        let dump = when_told(task.id(), "all are told", |waits| {
+            let [socket, first, second, event] = waits else {
+                return false;
+            };
+            let are_timers = [first, second].map(|it| matches!(it, Wait::Timer { .. }));
+            is_reading(std::slice::from_ref(socket), "TCP")
+                && are_timers == [true; 2]
+                && *event == Wait::Latch(address)
+        })
+        .await;
+        assert_eq!(in_json(&dump, task.id()).len(), 4);
+        // It is not to be woken, since its futures are polled whatever has become of them.
+        task.cancel().await;
+        drop(near);
+    });
+}
+
+/// What another crate makes of a waker is not followed.
+#[test]
+fn a_task_whose_waker_is_wrapped_waits_elsewhere() {
+    in_every_runtime(|_| async {
+        let (near, mut far) = pair().await.unwrap();
+        let task = polder::spawn(async move {
+            let mut byte = [0];
+            let mut read = pin!(far.read(&mut byte));
+            poll_fn(|cx| {
+                let wrapped = Waker::from(Arc::new(Wrapped(cx.waker().clone())));
+                read.as_mut().poll(&mut Context::from_waker(&wrapped))
+            })
+            .await
+        });
+        let is_it = |waits: &[Wait]| *waits == [Wait::Elsewhere];
+        let dump = when_told(task.id(), "it waits elsewhere", is_it).await;
+        assert_eq!(in_json(&dump, task.id())[0].at("kind").text(), "elsewhere");
+        drop(near);
+        assert_eq!(task.await.unwrap(), 0);
+    });
+}
+
+#[test]
+fn a_datagram_socket_is_told_by_its_kind_and_its_address() {
+    in_every_runtime(|_| async {
+        let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let address = socket.local_addr().unwrap().to_string();
+        let task = polder::spawn(async move { drop(socket.recv_from(&mut [0]).await) });
+        let is_it = |waits: &[Wait]| is_reading(waits, "UDP");
+        let dump = when_told(task.id(), "it receives", is_it).await;
+        let text = dump.to_string();
+        assert!(
+            text.contains(&format!("reads UDP {address} (descriptor ")),
+            "{text}"
+        );
+    });
+}
+
+#[cfg(unix)]
+#[test]
+fn unix_sockets_and_what_is_no_socket_are_told_by_their_kinds() {
+    use polder::Async;
+    use polder::net::unix::{UnixDatagram, UnixStream};
+
+    on_every_backend(|backend| {
+        runtime(backend).block_on(async {
+            let (near, mut far) = UnixStream::pair().unwrap();
+            let stream = polder::spawn(async move { drop(far.read(&mut [0]).await) });
+            let (sender, receiver) = UnixDatagram::pair().unwrap();
+            let datagram = polder::spawn(async move { drop(receiver.recv(&mut [0]).await) });
+            let (end, begin) = rustix::pipe::pipe().unwrap();
+            let pipe = Async::new(end).unwrap();
+            let other = polder::spawn(async move { drop(pipe.readable().await) });
+            for (id, kind) in [
+                (stream.id(), "Unix stream"),
+                (datagram.id(), "Unix datagram"),
+                (other.id(), "descriptor"),
+            ] {
+                let is_it = |waits: &[Wait]| is_reading(waits, kind);
+                let dump = when_told(id, kind, is_it).await;
+                assert_eq!(in_json(&dump, id)[0].at("socket").text(), kind);
+                let text = dump.to_string();
+                assert!(
+                    text.contains(&format!("reads {kind} (descriptor ")),
+                    "{text}"
+                );
+            }
+            drop((near, sender, begin));
+        });
+    });
+}

@@ -1,0 +1,400 @@
+//! A program whose numbers others read over HTTP, as docs/DIAGNOSTICS.md has it: a client; and
+//! Prometheus, if `POLDER_PROMETHEUS` says in which folder it is (see `ci/prometheus.sh`).
+//!
+//! What the program does is over when it is asked, but for the answers, which the future of
+//! `block_on` writes one after the other: so most of its numbers stay, and whoever reads them has
+//! to have the same.
+
+#[path = "json/mod.rs"]
+mod json;
+
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use json::Value;
+use polder::diagnostics::Metrics;
+use polder::event::Latch;
+use polder::future::{self, yield_now};
+use polder::io::{AsyncReadExt, AsyncWriteExt};
+use polder::net::TcpListener;
+use polder::time::sleep;
+use polder::{Handle, Runtime};
+
+/// How long Prometheus has to start, and to read the numbers.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// The program's tasks that are done, and those that wait for ever.
+const DONE: usize = 1_000;
+const LEFT: usize = 7;
+
+/// It ends when it is dropped.
+struct Program {
+    address: SocketAddr,
+    handle: Handle,
+    end: Arc<Latch>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Program {
+    fn start() -> Program {
+        let (sender, receiver) = mpsc::channel();
+        let thread = thread::spawn(move || {
+            let runtime = Runtime::builder().workers(2).build().unwrap();
+            let left = (0..LEFT).map(|_| runtime.spawn(future::pending::<()>()));
+            let left: Vec<_> = left.collect();
+            let tasks: Vec<_> = (0..DONE).map(|_| runtime.spawn(works())).collect();
+            runtime.block_on(async {
+                for task in tasks {
+                    task.await;
+                }
+                sleep(Duration::from_millis(1)).await;
+                let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+                let end = Arc::new(Latch::new());
+                let address = listener.local_addr().unwrap();
+                (sender.send((address, Handle::current(), end.clone()))).unwrap();
+                future::or(end.wait(), serve(listener)).await;
+            });
+            drop(left);
+        });
+        let (address, handle, end) = receiver.recv().unwrap();
+        Program {
+            address,
+            handle,
+            end,
+            thread: Some(thread),
+        }
+    }
+
+    /// What it says of itself at this moment.
+    fn says(&self) -> String {
+        self.handle.metrics().to_string()
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        self.end.set();
+        let ended = self.thread.take().map(thread::JoinHandle::join);
+        assert!(thread::panicking() || matches!(ended, Some(Ok(()))));
+    }
+}
+
+async fn works() {
+    for _ in 0..20 {
+        yield_now().await;
+    }
+}
+
+async fn serve(listener: TcpListener) {
+    loop {
+        let (stream, _) = listener.accept().await.unwrap();
+        // A client that goes away is none of the next one's business.
+        let _ = answer(stream).await;
+    }
+}
+
+async fn answer(mut stream: polder::net::TcpStream) -> io::Result<()> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") && head.len() < 16 << 10 {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).await?;
+        head.extend(byte);
+    }
+    let text = Handle::current().metrics().to_string();
+    let head = format!(
+        "HTTP/1.1 200 OK\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        Metrics::CONTENT_TYPE,
+        text.len()
+    );
+    stream.write_all(head.as_bytes()).await?;
+    stream.write_all(text.as_bytes()).await
+}
+
+/// The head and the body of an answer.
+fn get(address: SocketAddr, path: &str) -> io::Result<(String, String)> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(LIMIT))?;
+    // (An answer to the older version comes in one piece.)
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    let (head, body) = answer
+        .split_once("\r\n\r\n")
+        .ok_or(io::ErrorKind::InvalidData)?;
+    Ok((head.into(), body.into()))
+}
+
+/// Names with labels, and values.
+type Samples = BTreeMap<String, f64>;
+
+/// The samples of a text.
+fn samples(text: &str) -> Samples {
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines
+        .map(|line| {
+            let (series, value) = line.rsplit_once(' ').expect("a value");
+            let (name, labels) = series.split_once('{').unwrap_or((series, ""));
+            let labels = labels.trim_end_matches('}').split(',');
+            let labels = labels.filter_map(|label| {
+                let (key, value) = label.split_once('=')?;
+                Some((key, value.trim_matches('"')))
+            });
+            (series_of(name, labels), value.parse().expect("a number"))
+        })
+        .collect()
+}
+
+/// A series in a form of our own: limits are numbers, however they are written.
+fn series_of<'a>(name: &str, labels: impl Iterator<Item = (&'a str, &'a str)>) -> String {
+    let labels: BTreeMap<&str, String> = labels
+        .map(|(key, value)| match (key, value.parse::<f64>()) {
+            ("le", Ok(limit)) => (key, limit.to_string()),
+            _ => (key, value.into()),
+        })
+        .collect();
+    format!("{name} {labels:?}")
+}
+
+#[test]
+fn a_client_reads_the_numbers_as_they_are() {
+    let program = Program::start();
+    let before = program.handle.metrics();
+    let (head, body) = get(program.address, "/metrics").unwrap();
+    assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+    assert!(head.contains("Content-Type: application/openmetrics-text; version=1.0.0"));
+    assert!(body.ends_with("\n# EOF\n"), "{body}");
+    let read = samples(&body);
+    assert_eq!(read.len(), samples(&before.to_string()).len());
+    for (name, value) in [
+        ("polder_tasks", LEFT),
+        ("polder_spawned_total", DONE + LEFT),
+        ("polder_ended_total", DONE),
+    ] {
+        assert_eq!(
+            read[&series_of(name, [].into_iter())],
+            value as f64,
+            "{name}"
+        );
+    }
+    for (index, worker) in before.workers.iter().enumerate() {
+        let of_worker = |name: &str| {
+            let index = index.to_string();
+            read[&series_of(name, [("worker", index.as_str())].into_iter())]
+        };
+        assert_eq!(of_worker("polder_polls_total"), worker.polls as f64);
+        let timed = worker.poll_times.count() as f64;
+        assert_eq!(of_worker("polder_poll_seconds_count"), timed);
+    }
+}
+
+/// Prometheus, with a folder of its own. Both go with it.
+struct Prometheus {
+    child: Child,
+    folder: PathBuf,
+    address: SocketAddr,
+}
+
+impl Drop for Prometheus {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+impl Prometheus {
+    /// It reads from `program`, once a second.
+    fn start(programs: &Path, program: SocketAddr) -> Prometheus {
+        let folder = std::env::temp_dir().join(format!("polder-scrape-{}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        let settings = folder.join("settings.yml");
+        let text = format!(
+            "global:\n  scrape_interval: 1s\n\
+             scrape_configs:\n  - job_name: polder\n    static_configs:\n      - targets: ['{program}']\n"
+        );
+        std::fs::write(&settings, text).unwrap();
+        // It does not say which port it has been given, so it is given one that was free just now.
+        let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = address.local_addr().unwrap();
+        let child = Command::new(programs.join("prometheus"))
+            .arg(format!("--config.file={}", settings.display()))
+            .arg(format!(
+                "--storage.tsdb.path={}",
+                folder.join("data").display()
+            ))
+            .arg(format!("--web.listen-address={address}"))
+            .arg("--log.level=warn")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("Prometheus starts");
+        Prometheus {
+            child,
+            folder,
+            address,
+        }
+    }
+
+    /// What its interface answers, or `None` if it is not there yet.
+    fn ask(&mut self, path: &str) -> Option<Value> {
+        if let Some(status) = self.child.try_wait().unwrap() {
+            panic!("Prometheus has ended: {status}");
+        }
+        let (head, body) = get(self.address, path).ok()?;
+        if !head.contains(" 200 OK") {
+            return None;
+        }
+        let value = Value::parse(&body);
+        assert_eq!(value.at("status").text(), "success");
+        Some(value.at("data").clone())
+    }
+
+    /// The last value of each series of the program.
+    fn samples(&mut self) -> Option<Samples> {
+        // {__name__=~"polder_.+"}
+        let data = self.ask("/api/v1/query?query=%7B__name__%3D~%22polder_.%2B%22%7D")?;
+        let series = data.at("result").list().iter();
+        Some(series.map(sample).collect())
+    }
+
+    fn is_up(&mut self) -> bool {
+        let data = self.ask("/api/v1/query?query=up%7Bjob%3D%22polder%22%7D");
+        let values = data.as_ref().map(|it| it.at("result").list());
+        matches!(values, Some([up]) if up.at("value").list()[1].text() == "1")
+    }
+}
+
+fn sample(series: &Value) -> (String, f64) {
+    let Value::Object(labels) = series.at("metric") else {
+        panic!("no labels in {series:?}");
+    };
+    let own =
+        (labels.iter()).filter(|(key, _)| !["__name__", "instance", "job"].contains(&key.as_str()));
+    let own = own.map(|(key, value)| (key.as_str(), value.text()));
+    let [time, value] = series.at("value").list() else {
+        panic!("no value in {series:?}");
+    };
+    assert!(time.number() > 1e9, "{series:?}");
+    let value = value.text().parse();
+    let name = series.at("metric").at("__name__").text();
+    (series_of(name, own), value.expect("a number"))
+}
+
+/// Whether each number that Prometheus has is one that the program had between two moments. Gauges
+/// that change with each answer are passed over.
+fn agree(before: &Samples, read: &Samples, after: &Samples) -> Result<(), String> {
+    let names = |samples: &Samples| samples.keys().cloned().collect::<Vec<_>>();
+    if names(before) != names(read) {
+        return Err(format!("{:?} instead of {:?}", names(read), names(before)));
+    }
+    for (name, value) in read {
+        let changes = ["polder_worker_parked", "polder_worker_sources"];
+        let is_between = before[name] <= *value && *value <= after[name];
+        if !is_between && !changes.iter().any(|it| name.starts_with(it)) {
+            return Err(format!(
+                "{name}: {value}, not {} to {}",
+                before[name], after[name]
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// By family: its type, what it says, and its unit. Of a text.
+fn families(text: &str) -> BTreeMap<String, [String; 3]> {
+    let mut families = BTreeMap::<String, [String; 3]>::new();
+    for line in text.lines() {
+        let mut words = line.splitn(4, ' ');
+        let [Some("#"), Some(what), Some(name), Some(words)] = [(); 4].map(|()| words.next())
+        else {
+            continue;
+        };
+        let place = ["TYPE", "HELP", "UNIT"].iter().position(|it| *it == what);
+        families.entry(name.into()).or_default()[place.expect("a known line")] = words.into();
+    }
+    families
+}
+
+/// The same text in the format before OpenMetrics, which is what promtool checks: there counters
+/// are called by their whole names, nothing is an `info`, and units are not told.
+fn before_open_metrics(text: &str) -> String {
+    let lines = text.lines().filter(|line| !line.starts_with("# UNIT"));
+    let lines: Vec<&str> = lines.filter(|line| *line != "# EOF").collect();
+    let families = families(text);
+    let told = lines
+        .iter()
+        .map(|line| match line.splitn(4, ' ').collect::<Vec<_>>()[..] {
+            ["#", what, name, words] => match (families[name][0].as_str(), what) {
+                ("counter", _) => format!("# {what} {name}_total {words}\n"),
+                ("info", "TYPE") => format!("# TYPE {name}_info gauge\n"),
+                ("info", _) => format!("# {what} {name}_info {words}\n"),
+                _ => format!("{line}\n"),
+            },
+            _ => format!("{line}\n"),
+        });
+    told.collect()
+}
+
+#[test]
+fn prometheus_reads_the_numbers_with_their_types_and_has_the_same() {
+    let Some(programs) = std::env::var_os("POLDER_PROMETHEUS").map(PathBuf::from) else {
+        return eprintln!("not run: POLDER_PROMETHEUS does not say where Prometheus is");
+    };
+    let program = Program::start();
+    let mut prometheus = Prometheus::start(&programs, program.address);
+    let (start, before) = (Instant::now(), samples(&program.says()));
+    loop {
+        let read = prometheus.samples().filter(|read| !read.is_empty());
+        let result = match &read {
+            Some(read) => agree(&before, read, &samples(&program.says())),
+            None => Err("it has not read anything".into()),
+        };
+        match result {
+            Ok(()) => break,
+            Err(words) => assert!(start.elapsed() < LIMIT, "after {LIMIT:?}: {words}"),
+        }
+        thread::sleep(Duration::from_millis(100));
+    }
+    assert!(prometheus.is_up());
+    let text = program.says();
+    let metadata = prometheus.ask("/api/v1/metadata").unwrap();
+    for (name, expected) in families(&text) {
+        let [of_family] = metadata.at(&name).list() else {
+            panic!("{name}: {metadata:?}");
+        };
+        let told = ["type", "help", "unit"].map(|key| of_family.at(key).text().to_owned());
+        assert_eq!(told, expected, "{name}");
+    }
+    for kind in ["info", "gauge", "counter", "histogram"] {
+        assert!(
+            families(&text).values().any(|it| it[0] == kind),
+            "no {kind}"
+        );
+    }
+    check(&programs, &before_open_metrics(&text));
+}
+
+/// promtool has nothing to say of the text.
+fn check(programs: &Path, text: &str) {
+    let mut promtool = Command::new(programs.join("promtool"));
+    promtool.args(["check", "metrics"]);
+    promtool
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = promtool.spawn().expect("promtool starts");
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(text.as_bytes()).unwrap();
+    drop(stdin);
+    let output = child.wait_with_output().unwrap();
+    let said = [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap());
+    assert!(output.status.success(), "{said:?}");
+    assert_eq!(said, ["", ""], "of {text}");
+}
