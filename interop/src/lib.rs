@@ -8,6 +8,7 @@ mod hyper_io;
 mod limited;
 mod program;
 mod quinn_runtime;
+pub mod raft;
 mod resolver;
 
 pub use hyper_io::{HyperStream, HyperTimer};

@@ -1,0 +1,136 @@
+//! A node on polder's sockets and timers.
+//!
+//! The machine is behind a lock, which nobody holds across an `await`. Whoever changes it sets the
+//! latch that was there and leaves a new one: so who has looked, and found nothing to do, waits for
+//! the latch that it has seen under the same lock, and misses nothing.
+//!
+//! There is a task for each other node, with one request under way at a time; one for elections;
+//! and one for each connection that others have made. They end with the future of [`run`].
+
+use std::io::Result;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use polder::event::Latch;
+use polder::net::{TcpListener, TcpStream, serve};
+use polder::time::{now, sleep, sleep_until, timeout};
+
+use super::Config;
+use super::disk::Disk;
+use super::message::{Request, ask, receive, send};
+use super::node::{News, Node};
+
+struct Shared(Mutex<State>);
+
+struct State {
+    node: Node,
+    changed: Arc<Latch>,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic fails the program; the state of the others is whole.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change<R>(&self, change: impl FnOnce(&mut Node) -> R) -> R {
+        let mut state = self.lock();
+        let result = change(&mut state.node);
+        let changed = std::mem::take(&mut state.changed);
+        drop(state);
+        changed.set();
+        result
+    }
+
+    /// What `look` returns, which is called again after each change.
+    async fn until<R>(&self, mut look: impl FnMut(&Node) -> Option<R>) -> R {
+        loop {
+            let changed = {
+                let state = self.lock();
+                if let Some(result) = look(&state.node) {
+                    return result;
+                }
+                state.changed.clone()
+            };
+            changed.wait().await;
+        }
+    }
+}
+
+/// Runs a node until it is dropped, or `listener` fails.
+pub async fn run(listener: TcpListener, config: Config, disk: Disk) -> Result<()> {
+    let node = Node::new(config.clone(), disk, now());
+    let shared = Arc::new(Shared(Mutex::new(State {
+        node,
+        changed: Arc::default(),
+    })));
+    let others = (0..config.nodes.len()).filter(|it| *it != config.id);
+    // Dropping a task cancels it.
+    let _others: Vec<_> = others
+        .map(|other| polder::spawn(talk(shared.clone(), config.clone(), other)))
+        .collect();
+    let _elections = polder::spawn(elections(shared.clone()));
+    serve(listener, |stream, _| {
+        let shared = shared.clone();
+        async move {
+            // Whoever is there tries again.
+            let _ = answer(stream, &shared).await;
+        }
+    })
+    .await?;
+    Ok(())
+}
+
+async fn elections(shared: Arc<Shared>) {
+    loop {
+        let at = shared.lock().node.election_at();
+        sleep_until(at).await;
+        // It may have been put off meanwhile: then nothing changes.
+        shared.change(|node| node.tick(now()));
+    }
+}
+
+/// Asks another node what there is to ask.
+async fn talk(shared: Arc<Shared>, config: Config, other: usize) {
+    let mut connection = None;
+    loop {
+        let news = shared.until(|node| match node.news(other) {
+            News::None => None,
+            news => Some(news),
+        });
+        if news.await == News::Heartbeat {
+            let is_new = |node: &Node| (node.news(other) != News::Heartbeat).then_some(());
+            let _ = timeout(config.heartbeat, shared.until(is_new)).await;
+        }
+        let Some(request) = shared.lock().node.request(other) else {
+            continue;
+        };
+        let asked = ask(&mut connection, &config.nodes[other], &request);
+        match timeout(config.election, asked).await {
+            Ok(Ok(response)) => shared.change(|node| node.answered(other, &request, response)),
+            _ => {
+                connection = None;
+                sleep(config.heartbeat / 2).await;
+            }
+        }
+    }
+}
+
+/// Answers who has connected, until the connection ends.
+async fn answer(mut stream: TcpStream, shared: &Shared) -> Result<()> {
+    stream.set_nodelay(true)?;
+    while let Some(request) = receive(&mut stream).await? {
+        let response = match request {
+            Request::Write(write) => match shared.change(|node| node.begin_write(write)) {
+                Ok(term) => shared.until(|node| node.end_write(&write, term)).await,
+                Err(response) => response,
+            },
+            Request::Read { key } => match shared.change(Node::begin_read) {
+                Ok(read) => shared.until(|node| node.end_read(read, key)).await,
+                Err(response) => response,
+            },
+            request => shared.change(|node| node.answer(request, now())),
+        };
+        send(&mut stream, &response).await?;
+    }
+    Ok(())
+}

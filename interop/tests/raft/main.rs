@@ -1,0 +1,89 @@
+//! The replicated log of `src/raft`: in simulated worlds, with its bugs and without, and on the
+//! kernel's sockets.
+//!
+//! `RAFT_SEEDS` is how many seeds run without a bug, of either kind, and how many are tried to find
+//! one.
+
+#![cfg(unix)]
+
+mod loopback;
+mod world;
+
+use interop::raft::Bug;
+use polder::sim;
+use world::By;
+
+/// How many seeds run without a bug, unless `RAFT_SEEDS` says otherwise.
+const SEEDS: u64 = 60;
+
+fn seeds() -> Option<u64> {
+    let text = std::env::var("RAFT_SEEDS").ok()?;
+    Some(text.parse().expect("RAFT_SEEDS is a number"))
+}
+
+/// One of the first seeds has to find a bug, and says one of these.
+fn finds(bug: Bug, by: By, most: u64, words: &[&str]) {
+    let start = std::time::Instant::now();
+    let most = seeds().unwrap_or(most);
+    let mut found = Vec::new();
+    for seed in 0..most {
+        if let Some(failure) = sim::run(seed, |sim| world::test(sim, Some(bug), by)).failure {
+            let is_known = words.iter().any(|it| failure.contains(it));
+            assert!(is_known, "{bug:?} fails in another way: {failure}");
+            found.push(seed);
+            if seeds().is_none() {
+                break;
+            }
+        }
+    }
+    let (count, first) = (found.len(), found.first());
+    let took = start.elapsed();
+    println!("{bug:?}: found by {count} of {most} seeds, first by {first:?}, in {took:?}");
+    assert!(first.is_some(), "{bug:?}: no seed of {most} finds it");
+}
+
+#[test]
+fn clients_see_one_table_whatever_happens_to_nodes_and_network() {
+    let count = seeds().unwrap_or(SEEDS);
+    sim::check(0..count, |sim| world::test(sim, None, By::History));
+}
+
+#[test]
+fn votes_and_committed_entries_stay_whatever_happens_to_nodes_and_network() {
+    let count = seeds().unwrap_or(SEEDS);
+    sim::check(0..count, |sim| world::test(sim, None, By::Disks));
+}
+
+#[test]
+fn a_leader_that_reads_without_asking_is_found() {
+    let words = ["not linearizable"];
+    finds(Bug::UnconfirmedRead, By::History, 300, &words);
+}
+
+#[test]
+fn a_vote_that_is_forgotten_is_found() {
+    finds(Bug::ForgottenVote, By::Disks, 100, &["a vote stays"]);
+}
+
+#[test]
+fn an_entry_of_an_earlier_term_that_counts_as_committed_is_found() {
+    let words = ["a committed entry stays", "not linearizable"];
+    finds(Bug::CountedEarlierTerm, By::Disks, 3_000, &words);
+}
+
+#[test]
+fn a_write_that_is_applied_twice_is_found() {
+    finds(Bug::AppliedTwice, By::History, 100, &["not linearizable"]);
+}
+
+#[test]
+fn a_follower_that_keeps_what_conflicts_is_found() {
+    // Nodes that differ may never elect anybody again, too.
+    let words = ["a committed entry stays", "has not returned within"];
+    finds(Bug::KeptConflict, By::Disks, 200, &words);
+}
+
+#[test]
+fn an_answer_before_the_majority_has_the_write_is_found() {
+    finds(Bug::EarlyAnswer, By::History, 100, &["not linearizable"]);
+}

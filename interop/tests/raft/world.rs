@@ -1,0 +1,293 @@
+//! The replicated log in simulated worlds: nodes and clients under chaos, and the histories of the
+//! clients, which have to be linearizable.
+
+use std::future::Future;
+use std::task::Poll;
+use std::time::Duration;
+
+use interop::raft::{Bug, Change, Client, Config, Disk, run};
+use polder::future::{pending, poll_fn, zip};
+use polder::net::TcpListener;
+use polder::sim::{Host, Latency, Sim};
+use polder::time::timeout;
+
+const PORT: u16 = 7_000;
+
+/// How many clients there are, and how many keys.
+const CLIENTS: u64 = 4;
+const KEYS: u64 = 2;
+
+/// For how long there is harm, and work.
+const HARM: Duration = Duration::from_secs(10);
+
+fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+fn secs(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+/// What a client asks for.
+#[derive(Clone, Copy, Debug)]
+pub enum Input {
+    Change(Change),
+    Read(u64),
+}
+
+/// A table of numbers.
+pub struct Table;
+
+impl polder::sim::Model for Table {
+    type State = u64;
+    type Input = Input;
+    type Output = u64;
+
+    fn begin(&self) -> u64 {
+        0
+    }
+
+    fn step(&self, state: &u64, input: &Input, output: Option<&u64>) -> Option<u64> {
+        let value = match input {
+            Input::Change(Change::Put { value, .. }) => *value,
+            Input::Change(Change::Add { value, .. }) => state.wrapping_add(*value),
+            Input::Read(_) => *state,
+        };
+        output.is_none_or(|it| *it == value).then_some(value)
+    }
+
+    fn partition(&self, _: &str, input: &Input) -> String {
+        let (Input::Change(Change::Put { key, .. } | Change::Add { key, .. }) | Input::Read(key)) =
+            input;
+        format!("key {key}")
+    }
+}
+
+/// Asks for something, and writes that into the world's history.
+async fn ask(sim: &Sim, name: &str, client: &mut Client, input: Input) {
+    let asked = sim.history().invoke(name, input);
+    asked.answer(match input {
+        Input::Change(change) => client.write(change).await,
+        Input::Read(key) => client.read(key).await,
+    });
+}
+
+/// A client that has work to do for as long as there is harm. Every second one only reads: who waits
+/// for a write cannot see what is stale.
+async fn work(sim: Sim, name: String, id: u64, nodes: Vec<String>) {
+    let mut client = Client::new(id, nodes, ms(400));
+    let mut number = 0;
+    while sim.now() < HARM {
+        number += 1;
+        let (key, value) = (sim.choose(KEYS), 1_000 * (id + 1) + number);
+        let input = match sim.choose(4) {
+            _ if id % 2 == 1 => Input::Read(key),
+            0 => Input::Read(key),
+            1 => Input::Change(Change::Put { key, value }),
+            _ => Input::Change(Change::Add { key, value: 1 }),
+        };
+        ask(&sim, &name, &mut client, input).await;
+        sim.sleep(ms(sim.choose(100))).await;
+    }
+}
+
+/// A host, and what it keeps when it crashes.
+struct Node {
+    host: Host,
+    disk: Disk,
+}
+
+/// What shows a mistake.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum By {
+    /// What clients have seen.
+    History,
+    /// What the disks show of the paper's rules, which are watched. Most of these mistakes take
+    /// many nodes and small steps.
+    Disks,
+}
+
+/// Starts some nodes. Returns their addresses too.
+fn start(sim: &Sim, bug: Option<Bug>, by: By) -> (Vec<Node>, Vec<String>) {
+    // Small batches, and elections in haste or at the same time, are rare in use and show more.
+    let (count, batch) = match by {
+        By::History => (3 + 2 * sim.choose(2) as usize, 1 << sim.choose(3)),
+        By::Disks => (5, 1),
+    };
+    let addresses: Vec<String> = (0..count).map(|id| format!("node-{id}:{PORT}")).collect();
+    let slowest = 1 + sim.choose(30);
+    let latency = Latency::uniform(ms(1)..ms(1 + slowest));
+    sim.links().latency(latency);
+    let election = ms((5 * slowest) << sim.choose(3)).max(ms(20));
+    let spread = election / (1 << sim.choose(4));
+    let node = |id| {
+        let disk = Disk::default();
+        let mut config = Config::new(id, addresses.clone(), sim.choose(u64::MAX));
+        (config.batch, config.bug) = (batch, bug);
+        (config.election, config.spread) = (election, spread);
+        config.heartbeat = election / 4;
+        let host = sim.host(&format!("node-{id}"));
+        let stored = disk.clone();
+        host.start(move || {
+            let (config, disk) = (config.clone(), stored.clone());
+            async move {
+                let listener = TcpListener::bind(("0.0.0.0", PORT)).await?;
+                run(listener, config, disk).await
+            }
+        });
+        Node { host, disk }
+    };
+    ((0..count).map(node).collect(), addresses)
+}
+
+/// Who has the most votes of the newest term: it leads, or is about to.
+fn leader(nodes: &[Node]) -> usize {
+    let votes: Vec<_> = nodes.iter().map(|it| it.disk.vote()).collect();
+    let newest = votes.iter().map(|it| it.0).max();
+    let count = |id| {
+        let for_it = votes
+            .iter()
+            .filter(|(term, vote)| Some(*term) == newest && *vote == Some(id));
+        for_it.count()
+    };
+    let all = 0..nodes.len();
+    all.max_by_key(|id| count(*id)).expect("there are nodes")
+}
+
+/// A node, mostly the leader.
+fn victim(sim: &Sim, nodes: &[Node]) -> usize {
+    let any = sim.choose(nodes.len() as u64) as usize;
+    match sim.choose(4) {
+        0 => any,
+        _ => leader(nodes),
+    }
+}
+
+/// The node is killed, and starts again after a time of chance.
+async fn crash(sim: &Sim, host: &Host, pause: u64) {
+    host.kill();
+    sim.sleep(ms(sim.choose(2 * pause))).await;
+    if !host.is_up() {
+        host.restart();
+    }
+}
+
+/// Restarts one node after the other: from 20 ms to 5 s in between, and as much until it is back.
+async fn restarts(sim: &Sim, nodes: &[Node]) {
+    let (gap, pause) = (20 << sim.choose(9), 1 << sim.choose(12));
+    loop {
+        sim.sleep(ms(sim.choose(2 * gap))).await;
+        crash(sim, &nodes[victim(sim, nodes)].host, pause).await;
+    }
+}
+
+/// Restarts nodes that have just written to their disk: what is on it counts then, and nothing else.
+async fn crashes_after_writes(sim: &Sim, nodes: &[Node]) {
+    let (odds, pause) = (2 << sim.choose(5), 1 << sim.choose(9));
+    let one = async |node: &Node| loop {
+        node.disk.written().await;
+        if node.host.is_up() && sim.choose(odds) == 0 {
+            crash(sim, &node.host, pause).await;
+        }
+    };
+    let mut all: Vec<_> = nodes.iter().map(|it| Box::pin(one(it))).collect();
+    poll_fn(|cx| {
+        all.iter_mut()
+            .for_each(|it| assert!(it.as_mut().poll(cx).is_pending()));
+        Poll::Pending
+    })
+    .await
+}
+
+/// Parts the network, again and again: a node is alone, or there are two halves and a node that
+/// reaches both. Each client is on one side.
+async fn partitions(sim: &Sim, nodes: &[Node]) {
+    loop {
+        sim.sleep(ms(sim.choose(2_000))).await;
+        let (victim, is_bridge) = (victim(sim, nodes), sim.choose(2) == 0);
+        let any = || sim.choose(2) == 0;
+        let ids = (0..nodes.len()).filter(|id| !is_bridge || *id != victim);
+        let ids = ids.map(|id| (if is_bridge { any() } else { id == victim }, id));
+        let names = ids.map(|(side, id)| (side, format!("node-{id}")));
+        let clients = (0..CLIENTS).map(|id| (any(), format!("client-{id}")));
+        let (these, others): (Vec<_>, Vec<_>) = names.chain(clients).partition(|it| it.0);
+        let these: Vec<&str> = these.iter().map(|it| &*it.1).collect();
+        let others: Vec<&str> = others.iter().map(|it| &*it.1).collect();
+        let _cut = sim.cut(&these, &others);
+        sim.sleep(ms(sim.choose(4_000))).await;
+    }
+}
+
+/// What the paper promises, watched on the disks: who has voted does not vote for another one in
+/// that term, and what one node holds to be committed no other node holds to be another entry.
+fn watch(sim: &Sim, nodes: &[Node]) {
+    let disks: Vec<Disk> = nodes.iter().map(|it| it.disk.clone()).collect();
+    let mut votes = vec![(0, None); disks.len()];
+    sim.always("a vote stays", move || {
+        let mut now = disks.iter().map(Disk::vote).zip(&mut votes);
+        now.all(|(new, last)| {
+            let old = std::mem::replace(last, new);
+            old.0 != new.0 || old.1.is_none() || old.1 == new.1
+        })
+    });
+    let disks: Vec<Disk> = nodes.iter().map(|it| it.disk.clone()).collect();
+    let (mut seen, mut terms) = (vec![0; disks.len()], vec![None]);
+    sim.always("a committed entry stays", move || {
+        disks.iter().zip(&mut seen).all(|(disk, seen)| {
+            let new = *seen + 1..=disk.committed();
+            *seen = disk.committed();
+            new.into_iter().all(|index: u64| {
+                let term = disk.term_at(index);
+                if index as usize == terms.len() {
+                    terms.push(term);
+                }
+                terms[index as usize] == term
+            })
+        })
+    });
+}
+
+async fn when(is_on: bool, harm: impl Future<Output = ()>) {
+    match is_on {
+        true => harm.await,
+        false => pending().await,
+    }
+}
+
+/// Nodes and clients, with all harm for a while. What clients have seen then has to have an order.
+pub async fn test(sim: Sim, bug: Option<Bug>, by: By) {
+    let (nodes, addresses) = start(&sim, bug, by);
+    if by == By::Disks {
+        watch(&sim, &nodes);
+    }
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|id| {
+            let (sim, addresses, name) = (sim.clone(), addresses.clone(), format!("client-{id}"));
+            let host = sim.host(&name);
+            host.start(move || work(sim.clone(), name.clone(), id, addresses.clone()))
+        })
+        .collect();
+    let hosts: Vec<_> = nodes.iter().map(|it| &it.host).collect();
+    let chaos = sim.chaos(HARM).cuts().holds().loss().pauses().resets();
+    chaos.crashes(&hosts);
+    // What chance alone does rarely. The seeds below ten are calm.
+    let is_on = || sim.seed() >= 10 && sim.choose(2) == 0;
+    let (restarts, crashes) = (
+        when(is_on(), restarts(&sim, &nodes)),
+        when(is_on(), crashes_after_writes(&sim, &nodes)),
+    );
+    let harm = zip(
+        zip(restarts, crashes),
+        when(is_on(), partitions(&sim, &nodes)),
+    );
+    let _ = timeout(HARM, harm).await;
+    sim.quiesce();
+    for client in clients {
+        client.finished().within(secs(60)).await;
+    }
+    let mut last = Client::new(CLIENTS, addresses, secs(1));
+    for key in 0..KEYS {
+        ask(&sim, "test", &mut last, Input::Read(key)).await;
+    }
+    sim.history().linearizable(Table);
+}
