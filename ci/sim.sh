@@ -14,6 +14,25 @@ timeout 900 cargo test --release --features sim --test sim -- --skip planted::
 POLDER_SEEDS=10000 POLDER_SIM_JOBS=1 timeout 900 cargo test --release --features sim --test sim -- \
     --exact example::no_increment_is_lost_or_applied_twice
 
+# The same seeds come to the same, with chaos: twice in a process, in two processes, and optimised or not.
+fingerprints=$(mktemp -d)
+compared() {
+    POLDER_FINGERPRINT_SEEDS=${POLDER_FINGERPRINT_SEEDS:-300} POLDER_FINGERPRINTS="$fingerprints/$1" timeout 1800 \
+        cargo test "${@:2}" --features sim --test sim -- \
+        --exact example::a_seed_of_the_example_comes_to_the_same_twice_with_all_kinds_of_chaos
+}
+compared release --release
+compared again --release
+compared debug
+for other in again debug; do
+    if ! diff "$fingerprints/release" "$fingerprints/$other" | head -20 >&2; then
+        echo "$0: fingerprints differ: release and $other" >&2
+        exit 1
+    fi
+done
+echo "$(wc -l <"$fingerprints/release") seeds have the same fingerprint in each of three processes, two of them optimised"
+rm -r "$fingerprints"
+
 # The suite's tests in worlds, for so many seeds each; and that its exceptions are still needed. Of these some wait for
 # what never comes, by the real clock.
 log=$(mktemp)

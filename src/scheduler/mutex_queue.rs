@@ -33,7 +33,7 @@ const CAPACITY: usize = 256;
 impl<T> MutexQueue<T> {
     pub(super) fn new() -> MutexQueue<T> {
         MutexQueue {
-            list: Mutex::new(VecDeque::with_capacity(CAPACITY)),
+            list: Mutex::new(VecDeque::with_capacity(super::capacity(CAPACITY))),
             count: AtomicUsize::new(0),
             takes: AtomicUsize::new(0),
             sent: AtomicUsize::new(0),

@@ -21,7 +21,7 @@ use std::rc::Rc;
 use super::chaos::Plan;
 use super::kernel::choice::Stream;
 use super::kernel::trace::{Seconds, What};
-use super::kernel::{self, Kernel};
+use super::kernel::{self, Kernel, Turn};
 use crate::runtime::Runtime;
 
 /// More steps and events at one moment mean that the program goes round in circles, unless the test
@@ -300,26 +300,21 @@ impl State {
         loop {
             // What was killed since runs no more: also where that was outside of a step.
             self.drop_ended();
-            let (stop, is_foreign, process) = kernel(|kernel| {
-                let stop = kernel.failure().is_some() || kernel.has_diverged();
-                let process = if stop { None } else { kernel.next_process() };
-                (stop, kernel.was_notified_from_elsewhere(), process)
-            });
-            if stop {
-                return;
-            }
-            if is_foreign {
-                return self.fail(
-                    "a task was woken by another thread: a world has one thread, and what others \
-                     do comes at another moment each time"
-                        .into(),
-                );
-            }
+            let (now, process) = match kernel(Kernel::turn) {
+                Turn::Next(now, process) => (now, process),
+                Turn::Stop => return,
+                Turn::WokenFromElsewhere => {
+                    return self.fail(
+                        "a task was woken by another thread: a world has one thread, and what \
+                         others do comes at another moment each time"
+                            .into(),
+                    );
+                }
+            };
             if is_done() {
                 return self.check_at_end();
             }
             // An event takes time or not: with a latency of zero it does not.
-            let now = kernel(|kernel| kernel.now());
             if std::mem::replace(&mut moment, now) != now {
                 steps = 0;
             }
@@ -424,8 +419,10 @@ impl State {
         if let Some(check) = always.iter_mut().find_map(|it| (!it.holds()).then_some(it)) {
             self.fail(format!("always {:?}: it does not hold", check.name));
         }
-        always.append(&mut self.always.borrow_mut());
-        self.always.replace(always);
+        let mut list = self.always.borrow_mut();
+        always.append(&mut list);
+        *list = always;
+        drop(list);
         for (checks, counts) in [
             (&self.sometimes, true),
             (&self.eventually, self.quiet_since.get().is_some()),

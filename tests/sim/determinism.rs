@@ -78,9 +78,6 @@ fn a_seed_with_chaos_has_the_same_fingerprint_each_time() {
         sim.quiesce();
         sleep(secs(1)).await;
     };
-    if std::env::var_os("DBG").is_some() {
-        return sim::check(10..200, chaotic);
-    }
     let all = |seeds: std::ops::Range<u64>| -> Vec<u64> {
         let reports = seeds.map(|seed| sim::run(seed, chaotic));
         let fingerprint = |it: sim::Report| {
@@ -95,9 +92,9 @@ fn a_seed_with_chaos_has_the_same_fingerprint_each_time() {
 /// What `fingerprints` said when this was written: other builds and platforms must say the same. A
 /// change of the world, or of what the runtime does when, writes them anew.
 const KNOWN: [u64; 3] = [
-    0x001d_3f2f_ff34_2028,
-    0x4eb1_567b_a2f7_cd19,
-    0xeb28_dce5_30e1_230b,
+    0xa9ad_ae0b_f309_cb87,
+    0xe17c_0b97_0667_f573,
+    0x55de_e43f_d214_2594,
 ];
 
 #[test]

@@ -39,6 +39,13 @@ pub(super) struct FaultsOfHost {
     pub(super) set: HostFaults,
     /// How often one was drawn, of whatever kind.
     drawn: u64,
+    seed: u64,
+    /// Begun with the first fault that is on: most hosts have none.
+    streams: Option<Box<Streams>>,
+}
+
+#[derive(Debug)]
+struct Streams {
     aborted: Stream,
     exhausted: Stream,
     short: Stream,
@@ -47,33 +54,49 @@ pub(super) struct FaultsOfHost {
 
 impl FaultsOfHost {
     pub(super) fn new(seed: u64, host: usize) -> FaultsOfHost {
-        let stream = |word| Stream::new(seed, word, host, 0);
         FaultsOfHost {
             host,
             set: HostFaults::default(),
             drawn: 0,
-            aborted: stream("aborted"),
-            exhausted: stream("exhausted"),
-            short: stream("short"),
-            spurious: stream("spurious"),
+            seed,
+            streams: None,
         }
+    }
+
+    fn streams(&mut self) -> &mut Streams {
+        let stream = |word| Stream::new(self.seed, word, self.host, 0);
+        self.streams.get_or_insert_with(|| {
+            Box::new(Streams {
+                aborted: stream("aborted"),
+                exhausted: stream("exhausted"),
+                short: stream("short"),
+                spurious: stream("spurious"),
+            })
+        })
     }
 
     /// Whether a fault comes now. Nothing is drawn for one that is off.
     fn comes(&mut self, kind: Kind, now: u64, faults: &mut Faults) -> bool {
-        let (stream, probability) = match kind {
-            Kind::Aborted => (&mut self.aborted, self.set.aborted),
-            Kind::Exhausted => (&mut self.exhausted, self.set.exhausted),
-            Kind::Short => (&mut self.short, self.set.short),
-            Kind::Spurious => (&mut self.spurious, self.set.spurious),
+        let probability = match kind {
+            Kind::Aborted => self.set.aborted,
+            Kind::Exhausted => self.set.exhausted,
+            Kind::Short => self.set.short,
+            Kind::Spurious => self.set.spurious,
             _ => return false,
         };
         if probability == Probability::default() {
             return false;
         }
         self.drawn += 1;
-        let id = (kind, self.host as u32, 0, self.drawn);
-        let fault = || Fault::new(id, now, vec![self.host], Vec::new());
+        let (host, id) = (self.host, (kind, self.host as u32, 0, self.drawn));
+        let streams = self.streams();
+        let stream = match kind {
+            Kind::Aborted => &mut streams.aborted,
+            Kind::Exhausted => &mut streams.exhausted,
+            Kind::Short => &mut streams.short,
+            _ => &mut streams.spurious,
+        };
+        let fault = || Fault::new(id, now, vec![host], Vec::new());
         stream.happens(probability) && (probability.is_certain() || faults.allow(id, fault))
     }
 }
@@ -81,6 +104,7 @@ impl FaultsOfHost {
 impl Kernel {
     pub(crate) fn change_faults(&mut self, host: usize, f: impl FnOnce(&mut HostFaults)) {
         f(&mut self.hosts[host].faults.set);
+        self.has_faults = true;
     }
 
     /// Whether the process whose code runs may have another socket.
@@ -97,7 +121,7 @@ impl Kernel {
     }
 
     fn count_sockets(&mut self, process: usize) -> usize {
-        let tcp = self.sockets.iter().flatten();
+        let tcp = self.tcp_sockets(self.processes[process].host);
         let tcp = tcp.filter(|it| it.process == Some(process)).count();
         let others = self.others.values_mut();
         let others = others.map(|it| it.base().process);
@@ -112,12 +136,15 @@ impl Kernel {
 
     /// How many of so many bytes are read or written, if that is to be less: at least one.
     fn shorten(&mut self, number: u32, len: usize) -> Option<usize> {
+        if !self.has_faults {
+            return None;
+        }
         let host = self.host_of_socket(number)?;
         let faults = &mut self.hosts[host].faults;
         if len < 2 || !faults.comes(Kind::Short, self.now, &mut self.faults) {
             return None;
         }
-        Some(1 + faults.short.below(len as u64 - 1) as usize)
+        Some(1 + faults.streams().short.below(len as u64 - 1) as usize)
     }
 
     /// Reads from a stream, maybe less than there is. Then what is left is reported anew, as who
@@ -147,6 +174,9 @@ impl Kernel {
 
     /// What is reported of a socket: maybe more than there is.
     pub(super) fn embellish(&mut self, number: u32, ready: u8) -> u8 {
+        if !self.has_faults {
+            return ready;
+        }
         let Some(host) = self.host_of_socket(number) else {
             return ready;
         };

@@ -50,8 +50,9 @@ pub(super) struct Links {
     pub(super) chaos: Option<u32>,
     /// Each segment takes the mean of its link's latency.
     pub(super) is_even: bool,
-    /// By where they begin and end.
-    links: BTreeMap<(usize, usize), Link>,
+    links: Vec<Link>,
+    /// The places of links, by where they begin and end, counted from one.
+    numbers: BTreeMap<(usize, usize), u32>,
 }
 
 pub(super) struct Link {
@@ -107,13 +108,29 @@ impl Links {
             loss: Probability::default(),
             chaos: None,
             is_even: false,
-            links: BTreeMap::new(),
+            links: Vec::new(),
+            numbers: BTreeMap::new(),
         }
     }
 
     pub(super) fn get(&mut self, from: usize, to: usize) -> &mut Link {
+        self.find((from, to), &mut 0)
+    }
+
+    /// The link, whose number is `known` unless that is zero: then it is looked for, and noted.
+    pub(super) fn find(&mut self, way: (usize, usize), known: &mut u32) -> &mut Link {
+        if *known == 0 {
+            *known = match self.numbers.get(&way) {
+                Some(number) => *number,
+                None => self.add(way),
+            };
+        }
+        &mut self.links[*known as usize - 1]
+    }
+
+    fn add(&mut self, (from, to): (usize, usize)) -> u32 {
         let (seed, settings) = (self.seed, self.default);
-        self.links.entry((from, to)).or_insert_with(|| Link {
+        self.links.push(Link {
             stream: Stream::new(seed, "link", from, to),
             sent: 0,
             sent_datagrams: 0,
@@ -125,7 +142,10 @@ impl Links {
             datagrams: Stream::new(seed, "datagrams", from, to),
             last_datagram: 0,
             busy_until: 0,
-        })
+        });
+        let number = u32::try_from(self.links.len()).expect("fewer than 2^32 links");
+        self.numbers.insert((from, to), number);
+        number
     }
 
     /// Changes the settings of one link; or of all, those that there will be too.
@@ -134,15 +154,21 @@ impl Links {
             Some((from, to)) => f(&mut self.get(from, to).settings),
             None => {
                 f(&mut self.default);
-                self.links.values_mut().for_each(|it| f(&mut it.settings));
+                self.links.iter_mut().for_each(|it| f(&mut it.settings));
             }
         }
     }
 
     /// The latency of a link now: its own, or the one that chaos has drawn for it.
-    fn latency(&mut self, from: usize, to: usize, now: u64, faults: &mut Faults) -> Latency {
+    fn latency(
+        &mut self,
+        (from, to): (usize, usize),
+        known: &mut u32,
+        now: u64,
+        faults: &mut Faults,
+    ) -> Latency {
         let (seed, chaos) = (self.seed, self.chaos);
-        let link = self.get(from, to);
+        let link = self.find((from, to), known);
         let own = link.settings.latency;
         let Some(call) = chaos else {
             return own;
@@ -166,10 +192,12 @@ impl Links {
     /// takes two numbers of the link's stream, whatever the settings: so a loss that is left out
     /// shifts nothing.
     ///
-    /// `len` is how many bytes it has, with its headers, and `now` the time.
+    /// `len` is how many bytes it has, with its headers, and `now` the time. `known` is for
+    /// [`find`](Self::find).
     pub(super) fn send(
         &mut self,
         (from, to): (usize, usize),
+        known: &mut u32,
         len: usize,
         now: u64,
         faults: &mut Faults,
@@ -178,8 +206,8 @@ impl Links {
             return Some(LOOPBACK);
         }
         let (loss_by_chaos, is_even) = (self.loss, self.is_even);
-        let latency = self.latency(from, to, now, faults);
-        let link = self.get(from, to);
+        let latency = self.latency((from, to), known, now, faults);
+        let link = self.find((from, to), known);
         link.sent += 1;
         let drawn = latency.draw(&mut link.stream);
         let latency = if is_even { latency.mean() } else { drawn };
@@ -212,8 +240,9 @@ impl Links {
             return [Some(now + LOOPBACK), None];
         }
         let (loss_by_chaos, is_even) = (self.loss, self.is_even);
-        let latency = self.latency(from, to, now, faults);
-        let link = self.get(from, to);
+        let mut known = 0;
+        let latency = self.latency((from, to), &mut known, now, faults);
+        let link = self.find((from, to), &mut known);
         link.sent_datagrams += 1;
         let nth = link.sent_datagrams;
         let (settings, stream) = (link.settings, &mut link.datagrams);
@@ -249,7 +278,8 @@ impl Links {
         }
     }
 
-    pub(super) fn all(&mut self) -> impl Iterator<Item = (&(usize, usize), &mut Link)> {
+    /// All that there are, in the order in which something was first sent or set.
+    pub(super) fn all(&mut self) -> impl Iterator<Item = &mut Link> {
         self.links.iter_mut()
     }
 }

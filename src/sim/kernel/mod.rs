@@ -17,6 +17,7 @@ pub(crate) mod choice;
 pub(crate) mod clock;
 mod errno;
 mod event;
+mod event_queue;
 pub(crate) mod faults;
 pub(crate) mod host_faults;
 pub(crate) mod latency;
@@ -33,8 +34,7 @@ mod udp;
 mod unix;
 
 use std::cell::{Cell, RefCell};
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};
 use std::panic::Location;
@@ -46,6 +46,7 @@ use crate::sys::{AsDescriptor, BorrowedDescriptor, OwnedDescriptor};
 use address::Address;
 use answers::Asked;
 use errno::Errno;
+use event_queue::{Events, First};
 use faults::{Faults, Kept};
 use link::Links;
 pub(crate) use order::MOST_PASSED_OVER;
@@ -63,6 +64,10 @@ fn gone() -> io::Error {
 
 /// The ports that are given to those who ask for none: Linux's `ip_local_port_range`.
 const PORTS: std::ops::RangeInclusive<u16> = 32_768..=60_999;
+
+/// The list of a host's sockets has so many before it is cleared of those that are gone: as it has
+/// twice as many as were left, clearing it costs each socket the same.
+const LIST: usize = 16;
 
 /// A host that does not exist: segments to it are lost. The same number on every platform, as it is
 /// part of fingerprints.
@@ -112,14 +117,18 @@ pub(crate) struct Kernel {
     seed: u64,
     /// Nanoseconds since the world began.
     now: u64,
-    /// By time, and then by number.
-    events: BinaryHeap<Reverse<Entry>>,
-    pushed: u64,
+    /// What this thread reads, which is the time of the host whose code runs.
+    shown: u64,
+    /// A host has had faults by chance.
+    has_faults: bool,
+    events: Events,
     hosts: Vec<HostState>,
     names: BTreeMap<String, usize>,
     processes: Vec<ProcessState>,
     /// The processes that have something to do, in the order in which they came to it.
     ready: Vec<usize>,
+    /// How many hosts are paused.
+    paused: usize,
     current: Option<usize>,
     /// Those of TCP, by number.
     sockets: Vec<Option<Box<Tcp>>>,
@@ -132,6 +141,8 @@ pub(crate) struct Kernel {
     connections: BTreeMap<(usize, SocketAddr, SocketAddr), u32>,
     listeners: BTreeMap<(usize, u16), Vec<u32>>,
     ended: VecDeque<(u64, u32)>,
+    /// Sockets that may owe their peer an acknowledgement.
+    owing: Vec<u32>,
     links: Links,
     pub(crate) faults: Faults,
     /// What the world's chaos is to do at a time that has come, by its number.
@@ -171,6 +182,10 @@ struct HostState {
     /// In which second it connected last, and how often in that.
     connects: (u64, u32),
     next_port: u16,
+    /// Its TCP sockets, in the order of their numbers; of some the number is gone.
+    sockets: Vec<u32>,
+    /// At so many the list is cleared of those.
+    most_sockets: usize,
     questions: names::Questions,
     clock: clock::Clock,
     #[cfg(feature = "blocking")]
@@ -213,10 +228,22 @@ enum Event {
     Datagram(Datagram),
     #[cfg(feature = "blocking")]
     Blocking(usize, Arc<dyn crate::pool::Job>),
-    Retransmit(u32, u64),
-    Deadline(usize, u64),
+    /// Of that socket.
+    Retransmit(u32),
+    /// Of that process's timers.
+    Deadline(usize),
     /// Something of that number that the world's chaos is to do.
     Chaos(u64),
+}
+
+/// What is next in a world.
+pub(crate) enum Turn {
+    /// It has failed.
+    Stop,
+    /// A task was woken by another thread.
+    WokenFromElsewhere,
+    /// The time, and the process that is to run, if any has something to do.
+    Next(u64, Option<usize>),
 }
 
 /// A call of `unblock` that is due.
@@ -233,32 +260,6 @@ enum Passage<'a> {
     /// It is kept there.
     Held(&'a mut Vec<Event>),
     Arrives,
-}
-
-struct Entry {
-    at: u64,
-    number: u64,
-    event: Event,
-}
-
-impl PartialEq for Entry {
-    fn eq(&self, other: &Entry) -> bool {
-        self.number == other.number
-    }
-}
-
-impl Eq for Entry {}
-
-impl PartialOrd for Entry {
-    fn partial_cmp(&self, other: &Entry) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Entry {
-    fn cmp(&self, other: &Entry) -> std::cmp::Ordering {
-        (self.at, self.number).cmp(&(other.at, other.number))
-    }
 }
 
 thread_local! {
@@ -331,12 +332,14 @@ pub(crate) fn begin(seed: u64, setup: Setup) -> World {
         is_libc: answers::asked() != Asked::default(),
         seed,
         now: 0,
-        events: BinaryHeap::new(),
-        pushed: 0,
+        shown: 0,
+        has_faults: false,
+        events: Events::default(),
         hosts: Vec::new(),
         names: BTreeMap::new(),
         processes: Vec::new(),
         ready: Vec::new(),
+        paused: 0,
         current: None,
         // None has the number zero.
         sockets: vec![None],
@@ -347,6 +350,7 @@ pub(crate) fn begin(seed: u64, setup: Setup) -> World {
         connections: BTreeMap::new(),
         listeners: BTreeMap::new(),
         ended: VecDeque::new(),
+        owing: Vec::new(),
         links,
         faults: Faults::new(setup.kept),
         due: VecDeque::new(),
@@ -713,8 +717,10 @@ impl PollerOfProcess {
     pub(crate) fn arm(&self, deadline: Option<Instant>) {
         self.with(|kernel, process| {
             let after = deadline.map(|it| it.saturating_duration_since(kernel.base));
-            kernel.processes[process].timer = after.map(link::nanos);
-            kernel.arm_process(process);
+            let timer = after.map(link::nanos);
+            if std::mem::replace(&mut kernel.processes[process].timer, timer) != timer {
+                kernel.arm_process(process);
+            }
         });
     }
 }
@@ -734,6 +740,8 @@ impl Kernel {
             pauses: 0,
             connects: (0, 0),
             next_port: *PORTS.start(),
+            sockets: Vec::new(),
+            most_sockets: LIST,
             questions: names::Questions::new(self.seed, index),
             clock: clock::Clock::default(),
             #[cfg(feature = "blocking")]
@@ -801,15 +809,12 @@ impl Kernel {
         }
         self.ready.retain(|it| *it != process);
         self.note(host, what);
-        let ids: Vec<u32> = self.ids().collect();
-        for id in ids {
-            let Ok(socket) = self.socket(id) else {
-                continue;
-            };
-            // Those of a host without power are forgotten below.
-            let is_silent = what == What::PoweredOff && socket.host == host;
-            if socket.process == Some(process) && !is_silent {
-                self.tcp_close(id);
+        // Those of a host without power are forgotten below.
+        if what != What::PoweredOff {
+            for id in self.ids(host) {
+                if self.socket(id).is_ok_and(|it| it.process == Some(process)) {
+                    self.tcp_close(id);
+                }
             }
         }
         let is_its = |it: &mut Other| it.base().process == Some(process);
@@ -826,22 +831,23 @@ impl Kernel {
     /// A host without power: its connections and listeners are forgotten.
     pub(crate) fn power_off(&mut self, host: usize) {
         self.hosts[host].is_up = false;
-        let is_there = |it: &Tcp| it.host == host;
-        let gone = self.sockets.iter_mut().filter_map(|it| {
-            let is_there = it.as_deref().is_some_and(is_there);
-            if is_there { it.take() } else { None }
-        });
-        let gone: Vec<Box<Tcp>> = gone.collect();
-        self.connections.retain(|key, _| key.0 != host);
-        self.listeners.retain(|key, _| key.0 != host);
+        let mut gone = Vec::new();
+        for id in std::mem::take(&mut self.hosts[host].sockets) {
+            let Some(socket) = self.sockets[id as usize].take() else {
+                continue;
+            };
+            self.listeners.remove(&(host, socket.local.port()));
+            if let Some((peer_host, peer)) = socket.peer {
+                self.connections.remove(&(host, socket.local, peer));
+                gone.push((socket.local, (peer_host, peer)));
+            }
+        }
         self.others.retain(|_, it| it.base().host != host);
         self.udp_ports.retain(|key, _| key.0 != host);
         #[cfg(unix)]
         self.unix_names
             .retain(|key, _| key.host != host || key.is_path());
-        self.ended
-            .retain(|(_, id)| self.sockets[*id as usize].is_some());
-        for (local, peer) in gone.iter().filter_map(|it| Some((it.local, it.peer?))) {
+        for (local, peer) in gone {
             self.warn_peer(local, peer);
         }
     }
@@ -852,10 +858,16 @@ impl Kernel {
 
     pub(crate) fn pause(&mut self, host: usize, pauses: bool) {
         let count = &mut self.hosts[host].pauses;
+        let before = *count > 0;
         *count = match pauses {
             true => *count + 1,
             false => *count - 1,
         };
+        match (before, *count > 0) {
+            (false, true) => self.paused += 1,
+            (true, false) => self.paused -= 1,
+            _ => {}
+        }
         let what = match pauses {
             true => What::Paused,
             false => What::Resumed,
@@ -902,7 +914,7 @@ impl Kernel {
     pub(crate) fn heal_all(&mut self) {
         self.note(0, What::Quiet);
         let mut held = Vec::new();
-        for (_, link) in self.links.all() {
+        for link in self.links.all() {
             (link.cuts, link.holds) = (0, 0);
             held.append(&mut link.held);
         }
@@ -910,6 +922,7 @@ impl Kernel {
             self.push(self.now, event);
         }
         self.hosts.iter_mut().for_each(|it| it.pauses = 0);
+        self.paused = 0;
         #[cfg(feature = "blocking")]
         self.resume_blocking();
     }
@@ -917,7 +930,12 @@ impl Kernel {
     /// Resets every connection between two hosts, on both sides at once.
     pub(crate) fn reset_between(&mut self, a: usize, b: usize) {
         self.note(a, What::Reset(b));
-        for id in self.ids().collect::<Vec<u32>>() {
+        let mut ids = self.ids(a);
+        if a != b {
+            ids.extend(self.ids(b));
+        }
+        ids.sort_unstable();
+        for id in ids {
             let is_between = self.socket(id).is_ok_and(|it| {
                 let peer = it.peer.map(|(host, _)| host);
                 let ends = [(a, Some(b)), (b, Some(a))];
@@ -935,34 +953,47 @@ impl Kernel {
         answers::next_step();
     }
 
+    /// What is next, for the loop that drives the world.
+    pub(crate) fn turn(&mut self) -> Turn {
+        if self.failure.is_some() || self.has_diverged {
+            return Turn::Stop;
+        }
+        if self.foreign.load(Ordering::Relaxed) {
+            return Turn::WokenFromElsewhere;
+        }
+        Turn::Next(self.now, self.next_process())
+    }
+
     /// Which process is the next to run: any that has something to do, and is not paused.
-    pub(crate) fn next_process(&mut self) -> Option<usize> {
-        let (hosts, processes) = (&self.hosts, &self.processes);
-        let may_run = |it: &&usize| hosts[processes[**it].host].pauses == 0;
-        let ready = self.ready.iter().filter(may_run);
-        let count = ready.clone().count();
+    fn next_process(&mut self) -> Option<usize> {
+        // The places of those that may run, where not all may.
+        let places: Option<Vec<usize>> = (self.paused > 0).then(|| {
+            let places = self.ready.iter().enumerate();
+            let may_run = |it: &usize| !self.is_paused(self.processes[*it].host);
+            places.filter(|it| may_run(it.1)).map(|it| it.0).collect()
+        });
+        let count = places.as_ref().map_or(self.ready.len(), Vec::len);
         if count == 0 {
             return None;
         }
-        let chosen = (self.schedule).choose(count, ready.clone().map(|it| *it as u64));
-        let process = *ready.clone().nth(chosen)?;
-        self.ready.retain(|it| *it != process);
+        let place = |nth: usize| places.as_ref().map_or(nth, |it| it[nth]);
+        let who = (0..count).map(|it| self.ready[place(it)] as u64);
+        let chosen = self.schedule.choose(count, who);
+        let process = self.ready.remove(place(chosen));
         self.processes[process].is_ready = false;
         Some(process)
     }
 
-    /// When the next event happens.
+    /// When the next event happens. Nobody has anything to do until then.
     pub(crate) fn next_event(&mut self) -> Option<u64> {
+        self.acknowledge_all();
         loop {
-            let Reverse(entry) = self.events.peek()?;
-            let at = entry.at;
-            let is_due = match entry.event {
-                Event::Segment(_) | Event::Datagram(_) => true,
-                #[cfg(feature = "blocking")]
-                Event::Blocking(..) => true,
-                Event::Retransmit(id, at) => self.tcp_is_due(id, at),
-                Event::Deadline(process, at) => self.is_deadline(process, at),
-                Event::Chaos(number) => number >= self.first_chaos,
+            let (at, event) = self.events.first()?;
+            let is_due = match event {
+                First::Certain => true,
+                First::Retransmit(id) => self.tcp_is_due(id, at),
+                First::Deadline(process) => self.is_deadline(process, at),
+                First::Chaos(number) => number >= self.first_chaos,
             };
             if is_due {
                 return Some(at);
@@ -975,22 +1006,22 @@ impl Kernel {
     /// Returns a call that is due, if that is what happens.
     #[must_use]
     pub(crate) fn advance(&mut self) -> Due {
-        let Reverse(Entry { at, event, .. }) = self.events.pop()?;
+        let (at, event) = self.events.pop()?;
         self.set_now(at);
         self.tcp_forget();
         match event {
-            Event::Segment(segment) => match self.passage(segment.from.0, segment.to.0) {
+            Event::Segment(segment) => match self.passage(segment.way(), segment.link) {
                 Passage::Lost => self.tcp_lost(segment),
                 Passage::Held(held) => held.push(Event::Segment(segment)),
                 Passage::Arrives => self.tcp_arrives(segment),
             },
-            Event::Datagram(datagram) => match self.passage(datagram.from.0, datagram.to.0) {
+            Event::Datagram(datagram) => match self.passage((datagram.from.0, datagram.to.0), 0) {
                 Passage::Lost => self.udp_lost(&datagram),
                 Passage::Held(held) => held.push(Event::Datagram(datagram)),
                 Passage::Arrives => self.udp_arrives(datagram),
             },
-            Event::Retransmit(id, _) => self.tcp_retransmit(id),
-            Event::Deadline(process, _) => {
+            Event::Retransmit(id) => self.tcp_retransmit(id),
+            Event::Deadline(process) => {
                 let state = &mut self.processes[process];
                 (state.timer, state.deadline) = (None, None);
                 self.wake(process);
@@ -1112,17 +1143,13 @@ impl Kernel {
         self.failure.as_ref()
     }
 
-    pub(crate) fn was_notified_from_elsewhere(&self) -> bool {
-        self.foreign.load(Ordering::Relaxed)
-    }
-
     pub(crate) fn note(&mut self, host: usize, what: What) {
         self.has_diverged |= !self.trace.note(self.now, host, what);
     }
 
     /// The sockets of a process, for reports.
     pub(crate) fn describe_sockets(&mut self, process: usize) -> Vec<String> {
-        let sockets = self.sockets.iter().flatten();
+        let sockets = self.tcp_sockets(self.processes[process].host);
         let ours = sockets.filter(|it| it.process == Some(process));
         let ours = ours.map(|it| it.describe(|host| self.host_name(host).to_owned()));
         let mut all: Vec<String> = ours.collect();
@@ -1149,7 +1176,7 @@ impl Kernel {
         if let Some(at) = at {
             if state.deadline_event.is_none_or(|it| it > at) {
                 state.deadline_event = Some(at);
-                self.push(at, Event::Deadline(process, at));
+                self.push(at, Event::Deadline(process));
             }
         }
     }
@@ -1187,15 +1214,17 @@ impl Kernel {
     }
 
     /// The clock that this thread reads is that of the host whose code runs.
-    fn show_time(&self) {
+    fn show_time(&mut self) {
         let shown = match self.current {
             Some(process) => self.hosts[self.processes[process].host]
                 .clock
                 .show(self.now),
             None => self.now,
         };
-        CLOCK.set(Some(self.base + Duration::from_nanos(shown)));
-        answers::show(shown);
+        if std::mem::replace(&mut self.shown, shown) != shown {
+            CLOCK.set(Some(self.base + Duration::from_nanos(shown)));
+            answers::show(shown);
+        }
     }
 
     fn is_deadline(&mut self, process: usize, at: u64) -> bool {
@@ -1209,7 +1238,7 @@ impl Kernel {
             // It was pushed back since.
             Some(deadline) if state.is_alive => {
                 state.deadline_event = Some(deadline);
-                self.push(deadline, Event::Deadline(process, deadline));
+                self.push(deadline, Event::Deadline(process));
             }
             _ => {}
         }
@@ -1217,10 +1246,10 @@ impl Kernel {
     }
 
     /// What becomes of that which comes from one host to another now.
-    fn passage(&mut self, from: usize, to: usize) -> Passage<'_> {
+    fn passage(&mut self, (from, to): (usize, usize), mut known: u32) -> Passage<'_> {
         let is_up = self.hosts.get(to).is_some_and(|it| it.is_up);
         if from != to {
-            let link = self.links.get(from, to);
+            let link = self.links.find((from, to), &mut known);
             if link.cuts > 0 {
                 return Passage::Lost;
             }
@@ -1246,12 +1275,7 @@ impl Kernel {
     }
 
     fn push(&mut self, at: u64, event: Event) {
-        self.pushed += 1;
-        self.events.push(Reverse(Entry {
-            at,
-            number: self.pushed,
-            event,
-        }));
+        self.events.push(at, event);
     }
 
     /// The process has something to do.
@@ -1292,13 +1316,25 @@ impl Kernel {
 
     fn insert(&mut self, socket: Tcp) -> u32 {
         let number = u32::try_from(self.sockets.len()).expect("fewer than 2^32 sockets");
+        let host = &mut self.hosts[socket.host];
+        if host.sockets.len() == host.most_sockets {
+            let sockets = &self.sockets;
+            (host.sockets).retain(|it| sockets[*it as usize].is_some());
+            host.most_sockets = (2 * host.sockets.len()).max(LIST);
+        }
+        host.sockets.push(number);
         self.sockets.push(Some(Box::new(socket)));
         number
     }
 
-    fn ids(&self) -> impl Iterator<Item = u32> + '_ {
-        let sockets = self.sockets.iter().enumerate();
-        sockets.filter_map(|(index, it)| it.is_some().then_some(index as u32))
+    /// The TCP sockets of a host, by their numbers, some of which may be gone.
+    fn ids(&self, host: usize) -> Vec<u32> {
+        self.hosts[host].sockets.clone()
+    }
+
+    fn tcp_sockets(&self, host: usize) -> impl Iterator<Item = &Tcp> {
+        let ids = self.hosts[host].sockets.iter();
+        ids.filter_map(|it| self.sockets[*it as usize].as_deref())
     }
 
     /// Whose address that is, seen from `host`.

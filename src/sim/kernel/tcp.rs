@@ -6,6 +6,9 @@
 //! shut down, and for a linger of zero; retransmission by time, and after three equal
 //! acknowledgements. A loss delays a connection, and never breaks it before the tries are used up.
 //!
+//! Each segment acknowledges what has arrived. Where the process answers at the moment at which
+//! something arrives, its answer does so, and no segment is sent for that alone.
+//!
 //! What there is not: congestion control, path MTU, Nagle's algorithm, keepalive, urgent data.
 //!
 //! Segments of one direction of a connection arrive in the order in which they were sent, but for
@@ -58,6 +61,12 @@ const TIME_WAIT: u64 = 60_000_000_000;
 pub(super) struct Segment {
     pub(super) from: (usize, SocketAddr),
     pub(super) to: (usize, SocketAddr),
+    /// The numbers of the sockets at both ends, as far as they are known; zero, if not. They spare
+    /// a search, and decide nothing.
+    from_id: u32,
+    to_id: u32,
+    /// That of the link, likewise.
+    pub(super) link: u32,
     /// When.
     sent: u64,
     flags: Flags,
@@ -70,6 +79,11 @@ pub(super) struct Segment {
 }
 
 impl Segment {
+    /// From which host to which.
+    pub(super) fn way(&self) -> (usize, usize) {
+        (self.from.0, self.to.0)
+    }
+
     fn what(&self) -> (Flags, usize, u64, u64, usize) {
         let digest = digest(self.ack, &self.bytes);
         (self.flags, self.from.0, self.seq, digest, self.bytes.len())
@@ -109,6 +123,14 @@ pub(super) struct Tcp {
     pub(super) state: State,
     pub(super) local: SocketAddr,
     pub(super) peer: Option<(usize, SocketAddr)>,
+    /// The number of the peer's socket, once it has been heard of; zero before.
+    peer_id: u32,
+    /// The number of the link there, once something was sent; zero before.
+    link: u32,
+    /// What arrives for it finds it: it is in `Kernel::connections`.
+    is_listed: bool,
+    /// What has arrived is acknowledged before the next event, if nothing is sent before.
+    owes_ack: bool,
     error: Option<Errno>,
     // What is sent: not acknowledged yet, or not sent yet.
     out: VecDeque<u8>,
@@ -164,6 +186,10 @@ impl Tcp {
             state: State::Closed,
             local,
             peer: None,
+            peer_id: 0,
+            link: 0,
+            is_listed: false,
+            owes_ack: false,
             error: None,
             out: VecDeque::new(),
             acked: 0,
@@ -297,7 +323,7 @@ impl Kernel {
         let mut socket = Tcp::new(host, Some(process), local);
         (socket.state, socket.peer) = (State::Connecting, Some((to, peer)));
         let id = self.insert(socket);
-        self.connections.insert((host, local, peer), id);
+        self.list((host, local, peer), id);
         let port = peer.port();
         self.note(host, What::Connect { to, port });
         self.count_connect(host);
@@ -437,10 +463,8 @@ impl Kernel {
                     }
                 }
                 self.remove(id);
-                let opening: Vec<u32> = self
-                    .ids()
-                    .filter(|it| self.is_opening_for(*it, id))
-                    .collect();
+                let mut opening = self.ids(key.0);
+                opening.retain(|it| self.is_opening_for(*it, id));
                 for waiting in queue.into_iter().chain(opening) {
                     self.reset(waiting);
                 }
@@ -502,8 +526,36 @@ impl Kernel {
         let key = (host, local, peer.1);
         if self.connections.get(&key) == Some(&id) {
             self.connections.remove(&key);
+            if let Ok(socket) = self.socket(id) {
+                socket.is_listed = false;
+            }
             self.warn_peer(local, peer);
         }
+    }
+
+    /// From now on what arrives finds the socket.
+    fn list(&mut self, key: (usize, SocketAddr, SocketAddr), id: u32) {
+        let before = self.connections.insert(key, id);
+        if let Some(Ok(other)) = before.map(|it| self.socket(it)) {
+            other.is_listed = false;
+        }
+        if let Ok(socket) = self.socket(id) {
+            socket.is_listed = true;
+        }
+    }
+
+    /// The socket that a segment is for.
+    fn recipient(&self, segment: &Segment) -> Option<u32> {
+        let (host, local) = segment.to;
+        let socket = self.sockets[segment.to_id as usize].as_deref();
+        let is_it = socket.is_some_and(|it| {
+            it.is_listed && (it.host, it.local, it.peer) == (host, local, Some(segment.from))
+        });
+        if is_it {
+            return Some(segment.to_id);
+        }
+        let key = (host, local, segment.from.1);
+        self.connections.get(&key).copied()
     }
 
     /// The connection has ended by an error, which the user is told of once.
@@ -519,7 +571,7 @@ impl Kernel {
         if is_kept && socket.is_over() {
             return;
         }
-        socket.timer = None;
+        (socket.timer, socket.owes_ack) = (None, false);
         socket.out.clear();
         match is_kept {
             true => {
@@ -546,9 +598,13 @@ impl Kernel {
         if socket.room() >= socket.told + SEGMENT as u64 {
             socket.told = socket.room();
         }
+        socket.owes_ack = false; // Each segment has one.
         Some(Segment {
             from: (socket.host, socket.local),
             to: socket.peer?,
+            from_id: id,
+            to_id: socket.peer_id,
+            link: socket.link,
             sent: 0,
             flags,
             seq: socket.next,
@@ -641,10 +697,12 @@ impl Kernel {
             && socket.acked == socket.next
             && socket.next < socket.end()
             && socket.next >= socket.limit;
+        if !is_blocked {
+            return false; // Mostly: then nobody is looked for.
+        }
         let peer = self.connections.get(&(host, address, socket.local));
         let peer = peer.and_then(|it| find(*it));
-        let has_news = |it: &Tcp| it.state != State::Connected || it.told > socket.limit;
-        is_blocked && peer.is_none_or(has_news)
+        peer.is_none_or(|it| it.state != State::Connected || it.told > socket.limit)
     }
 
     /// An end of a connection has gone: the other one, which is `peer`, may have to probe.
@@ -659,7 +717,7 @@ impl Kernel {
             if let Some(at) = socket.timer {
                 if socket.timer_event.is_none_or(|it| it > at) {
                     socket.timer_event = Some(at);
-                    self.push(at, Event::Retransmit(id, at));
+                    self.push(at, Event::Retransmit(id));
                 }
             }
         }
@@ -725,16 +783,16 @@ impl Kernel {
     /// A segment is on its way, or lost. `id` is its sender, if that is a socket.
     fn send(&mut self, id: Option<u32>, mut segment: Segment) {
         segment.sent = self.now;
-        let (from, to) = (segment.from.0, segment.to.0);
         let len = HEADERS + segment.bytes.len();
-        let faults = &mut self.faults;
-        let Some(latency) = self.links.send((from, to), len, self.now, faults) else {
+        let (way, faults) = (segment.way(), &mut self.faults);
+        let link = &mut segment.link;
+        let Some(latency) = self.links.send(way, link, len, self.now, faults) else {
             return self.tcp_lost(segment);
         };
         let mut at = self.now + latency;
         if let Some(Ok(socket)) = id.map(|id| self.socket(id)) {
             at = at.max(socket.arrival);
-            socket.arrival = at;
+            (socket.arrival, socket.link) = (at, segment.link);
         }
         self.push(at, Event::Segment(segment));
     }
@@ -753,11 +811,11 @@ impl Kernel {
 impl Kernel {
     pub(super) fn tcp_arrives(&mut self, segment: Segment) {
         let (flags, from, seq, digest, len) = segment.what();
-        let (host, local) = segment.to;
+        let host = segment.to.0;
         self.note(host, What::Segment(flags, from, seq, digest, len));
         self.trace.message(|| segment.message(self.now, false));
-        if let Some(id) = self.connections.get(&(host, local, segment.from.1)) {
-            return self.arrives_at(*id, segment);
+        if let Some(id) = self.recipient(&segment) {
+            return self.arrives_at(id, segment);
         }
         match segment.flags {
             Flags::Reset => {}
@@ -771,6 +829,9 @@ impl Kernel {
         let reset = Segment {
             from: segment.to,
             to: segment.from,
+            from_id: 0,
+            to_id: segment.from_id,
+            link: 0,
             sent: 0,
             flags: Flags::Reset,
             seq: segment.ack,
@@ -799,8 +860,9 @@ impl Kernel {
         let mut socket = Tcp::new(host, None, local);
         (socket.state, socket.peer) = (State::Accepting(id), Some(segment.from));
         (socket.limit, socket.options) = (segment.limit, options);
+        socket.peer_id = segment.from_id;
         let id = self.insert(socket);
-        self.connections.insert((host, local, segment.from.1), id);
+        self.list((host, local, segment.from.1), id);
         self.send_flags(id, Flags::SynAck);
         self.start_timer(id);
     }
@@ -815,7 +877,7 @@ impl Kernel {
             }
             (Flags::Reset, _) => return self.fail(id, Errno::ConnectionReset),
             (Flags::SynAck, State::Connecting) => {
-                socket.limit = segment.limit;
+                (socket.limit, socket.peer_id) = (segment.limit, segment.from_id);
                 self.opened(id);
                 self.raise(id, WRITABLE);
                 return self.send_flags(id, Flags::Ack);
@@ -946,7 +1008,33 @@ impl Kernel {
         } else if more {
             self.raise(id, READABLE);
         }
-        self.send_flags(id, Flags::Ack);
+        if more || has_ended {
+            self.owe_ack(id);
+        } else {
+            self.send_flags(id, Flags::Ack); // The third of these says what is missing.
+        }
+    }
+
+    /// What has arrived is to be acknowledged: by what the process sends at this moment, if it
+    /// does, and otherwise before anything else happens. (A real kernel waits up to 40 ms for an
+    /// answer to go with.)
+    fn owe_ack(&mut self, id: u32) {
+        if let Ok(socket) = self.socket(id) {
+            if !std::mem::replace(&mut socket.owes_ack, true) {
+                self.owing.push(id);
+            }
+        }
+    }
+
+    /// Sends the acknowledgements that are owed.
+    pub(super) fn acknowledge_all(&mut self) {
+        let mut owing = std::mem::take(&mut self.owing);
+        for id in owing.drain(..) {
+            if self.socket(id).is_ok_and(|it| it.owes_ack) {
+                self.send_flags(id, Flags::Ack);
+            }
+        }
+        self.owing = owing; // Empty, with its memory: sending owes nothing.
     }
 
     /// Both directions have ended, and all is acknowledged.
