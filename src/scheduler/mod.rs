@@ -361,8 +361,8 @@ fn schedule_remote(runnable: Runnable) {
     });
 }
 
-/// The first capacity of a queue: `usual`, and in a simulated world none. There are as many runtimes
-/// as hosts, most of their queues stay empty, and a wake may allocate.
+/// The first capacity of a queue: `usual`, and in a simulated world none. There are as many
+/// runtimes as hosts, most of their queues stay empty, and a wake may allocate.
 fn capacity(usual: usize) -> usize {
     #[cfg(feature = "sim")]
     if crate::sim::kernel::is_here() {

@@ -72,8 +72,8 @@ async fn ask(sim: &Sim, name: &str, client: &mut Client, input: Input) {
     });
 }
 
-/// A client that has work to do for as long as there is harm. Every second one only reads: who waits
-/// for a write cannot see what is stale.
+/// A client that has work to do for as long as there is harm. Every second one only reads: who
+/// waits for a write cannot see what is stale.
 async fn work(sim: Sim, name: String, id: u64, nodes: Vec<String>) {
     let mut client = Client::new(id, nodes, ms(400));
     let mut number = 0;
@@ -181,7 +181,8 @@ async fn restarts(sim: &Sim, nodes: &[Node]) {
     }
 }
 
-/// Restarts nodes that have just written to their disk: what is on it counts then, and nothing else.
+/// Restarts nodes that have just written to their disk: what is on it counts then, and nothing
+/// else.
 async fn crashes_after_writes(sim: &Sim, nodes: &[Node]) {
     let (odds, pause) = (2 << sim.choose(5), 1 << sim.choose(9));
     let one = async |node: &Node| loop {
