@@ -3,6 +3,9 @@
 //! The parts that loom models take their atomics and locks from here, so that loom's replace those
 //! of the standard library (`RUSTFLAGS="--cfg loom"`, see `ci/loom.sh`).
 
+use std::any::Any;
+#[cfg(feature = "sim")]
+use std::cell::Cell;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
@@ -157,7 +160,7 @@ fn for_all(wakers: impl IntoIterator<Item = Waker>, f: fn(Waker)) {
     let mut wakers = wakers.into_iter();
     // Caught outside the loop, which costs nothing while none panics.
     while let Err(panic) = catch_unwind(AssertUnwindSafe(|| wakers.by_ref().for_each(f))) {
-        std::mem::forget(panic); // Its destructor may panic too. The hook has reported it.
+        forget(panic);
     }
 }
 
@@ -165,6 +168,28 @@ fn for_all(wakers: impl IntoIterator<Item = Waker>, f: fn(Waker)) {
 #[inline]
 pub(crate) fn contain(f: impl FnOnce()) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(f)) {
-        std::mem::forget(panic); // Its destructor may panic too.
+        forget(panic);
     }
+}
+
+#[cfg(feature = "sim")]
+thread_local! {
+    /// Is told of panics of this thread that are contained: the simulated world that it is in.
+    pub(crate) static CONTAINED: Cell<Option<fn(&(dyn Any + Send))>> = const { Cell::new(None) };
+}
+
+/// A panic is contained, which the hook has reported: it fails the run of a simulated world.
+#[cold]
+pub(crate) fn note_contained(panic: &(dyn Any + Send)) {
+    #[cfg(feature = "sim")]
+    if let Ok(Some(tell)) = CONTAINED.try_with(Cell::get) {
+        tell(panic);
+    }
+    let _ = panic;
+}
+
+#[cold]
+fn forget(panic: Box<dyn Any + Send>) {
+    note_contained(&*panic);
+    std::mem::forget(panic); // Its destructor may panic too.
 }

@@ -307,6 +307,33 @@ impl Dump {
         groups
     }
 
+    /// A line for each place where tasks wait for the same, for the report of a simulated world.
+    #[cfg(feature = "sim")]
+    pub(crate) fn in_a_world(&self) -> Vec<String> {
+        let mut lines: Vec<(String, usize)> = Vec::new();
+        for task in &self.tasks {
+            let waits: Vec<String> = task.waits_for.iter().map(Wait::in_a_world).collect();
+            let state = match task.state {
+                TaskState::Waiting => format!("waits: {}", waits.join(" and ")),
+                state => state.name().to_owned(),
+            };
+            let name = task
+                .name
+                .as_ref()
+                .map_or(String::new(), |it| format!(" {it:?}"));
+            let line = format!("{name}, spawned at {}, {state}", task.spawned_at);
+            match lines.iter_mut().find(|it| it.0 == line) {
+                Some((_, count)) => *count += 1,
+                None => lines.push((line, 1)),
+            }
+        }
+        let line = |(line, count): (String, usize)| match count {
+            1 => format!("a task{line}"),
+            _ => format!("{count} tasks{line}"),
+        };
+        lines.into_iter().map(line).collect()
+    }
+
     /// Returns the same as JSON: one object, on one line.
     ///
     /// Durations are in seconds; text that is not printable is escaped.
@@ -470,6 +497,10 @@ fn socket(
     task: TaskRef,
     clues: &mut Clues,
 ) -> Option<Wait> {
+    #[cfg(feature = "sim")]
+    if let Some(socket) = source.simulated() {
+        return simulated(socket, source, wait);
+    }
     let descriptor = source.descriptor();
     let writes = wait.direction == Direction::Write;
     let mut ready_unread = false;
@@ -508,6 +539,29 @@ fn socket(
         writes,
         local,
         peer,
+        ready_unread,
+    })
+}
+
+/// [`socket`], of a simulated world. Its descriptor is a placeholder.
+#[cfg(feature = "sim")]
+fn simulated(
+    socket: crate::sim::kernel::SimSocketId,
+    source: &reactor::Source,
+    wait: &SourceWait,
+) -> Option<Wait> {
+    let writes = wait.direction == Direction::Write;
+    let is_readable = !writes && socket.is_readable();
+    let ready_unread = !wait.is_waiting && !source.is_waited_with(wait.waker, wait.direction)?;
+    if ready_unread && !is_readable {
+        return None;
+    }
+    Some(Wait::Socket {
+        descriptor: source.descriptor().as_raw_descriptor() as i64,
+        kind: socket.kind(),
+        writes,
+        local: socket.local_addr().ok().and_then(|it| it.describe()),
+        peer: socket.peer_addr().ok().and_then(|it| it.describe()),
         ready_unread,
     })
 }
@@ -600,6 +654,25 @@ impl Wait {
             Wait::Lookup => "name lookup".into(),
             Wait::Signal(_) => "signal".into(),
             Wait::Elsewhere => "elsewhere".into(),
+        }
+    }
+
+    /// In words that are the same in each run of a simulated world: without addresses of memory.
+    #[cfg(feature = "sim")]
+    fn in_a_world(&self) -> String {
+        match self {
+            Wait::Socket { local, peer, .. } => {
+                let mut text = self.summary();
+                for (arrow, address) in [("", local), ("<-> ", peer)] {
+                    if let Some(address) = address {
+                        let _ = write!(text, " {arrow}{}", Printable(address));
+                    }
+                }
+                text
+            }
+            Wait::Event(_) | Wait::Latch(_) | Wait::TaskSet(_) => self.summary(),
+            Wait::Elsewhere => "elsewhere (another crate's channel or lock, another thread)".into(),
+            _ => self.detail(),
         }
     }
 

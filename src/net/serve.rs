@@ -44,6 +44,7 @@ use super::listener::Listener;
 use super::socket::BACKLOG;
 use crate::runtime::TaskSet;
 use crate::spans;
+use crate::sync::{contain, note_contained};
 use crate::sys::{AfterAcceptError, after_accept_error};
 use crate::time::{Timer, timeout};
 
@@ -423,10 +424,8 @@ impl Summary {
             Ok(()) => self.finished += 1,
             Err(panic) => {
                 self.panicked += 1;
-                // The panic hook has reported it. Its destructor may panic too.
-                if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
-                    std::mem::forget(again);
-                }
+                note_contained(&*panic);
+                contain(|| drop(panic)); // Its destructor may panic too.
             }
         }
     }

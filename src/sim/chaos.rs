@@ -25,6 +25,7 @@ use super::kernel::Kernel;
 use super::kernel::choice::{Probability, Stream};
 use super::kernel::faults::{Fault, Id, Kind};
 use super::kernel::order::Order;
+use super::kernel::parting::PartingId;
 use super::kernel::trace::{Seconds, What};
 use super::world::{Ending, State, kernel as with_kernel};
 
@@ -41,8 +42,8 @@ const LENGTHS: [u64; 16] = [
     5, 9, 15, 25, 42, 71, 120, 200, 340, 575, 970, 1_640, 2_770, 4_680, 7_900, 13_300,
 ];
 
-/// The probability of a loss, in parts of ten thousand.
-const LOSSES: [u16; 16] = [
+/// The probability of a fault, in parts of ten thousand.
+const RATES: [u16; 16] = [
     10, 14, 20, 28, 40, 57, 80, 113, 160, 226, 320, 453, 640, 905, 1_280, 1_810,
 ];
 
@@ -152,19 +153,88 @@ impl Chaos {
 
     /// Losses, on every link. Where a link's own probability is greater, that stays.
     pub fn loss(self) -> Chaos {
+        self.rate(Kind::Loss)
+    }
+
+    /// Datagrams that arrive twice, on every link; as for [`loss`](Self::loss).
+    pub fn duplication(self) -> Chaos {
+        self.rate(Kind::Duplicate)
+    }
+
+    /// Datagrams that arrive after later ones, on every link; as for [`loss`](Self::loss).
+    pub fn reordering(self) -> Chaos {
+        self.rate(Kind::Reorder)
+    }
+
+    /// Reads that get, and writes that take, less than they could, on every host:
+    /// [`Faults::short`](super::Faults::short).
+    pub fn short(self) -> Chaos {
+        self.rate(Kind::Short)
+    }
+
+    /// Events that say more than there is, on every host:
+    /// [`Faults::spurious`](super::Faults::spurious).
+    pub fn spurious(self) -> Chaos {
+        self.rate(Kind::Spurious)
+    }
+
+    /// Connections that are gone when they are accepted, on every host:
+    /// [`Faults::aborted`](super::Faults::aborted).
+    pub fn aborted(self) -> Chaos {
+        self.rate(Kind::Aborted)
+    }
+
+    /// No descriptor is left where a socket is made or accepted, on every host:
+    /// [`Faults::exhausted`](super::Faults::exhausted).
+    pub fn exhausted(self) -> Chaos {
+        self.rate(Kind::Exhausted)
+    }
+
+    /// Questions for names that are not answered, find none, or are answered as it was before the
+    /// name was last [set](super::Names::set), of every host.
+    pub fn names(self) -> Chaos {
+        self.rate(Kind::Name)
+    }
+
+    /// All kinds but [`exhausted`](Self::exhausted), which few programs survive; of these hosts the
+    /// crashes.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// polder::sim::check(0..30, |sim| async move {
+    ///     let store = sim.host("store").start(std::future::pending::<()>);
+    ///     sim.chaos(Duration::from_secs(30)).all(&[&store]);
+    ///     sim.sleep(Duration::from_secs(20)).await;
+    /// });
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If the host of the test itself is one of them.
+    #[track_caller]
+    pub fn all(self, hosts: &[&Host]) -> Chaos {
+        let harm = self.cuts().holds().resets().loss().pauses().clocks();
+        let harm = harm.duplication().reordering().latencies().orders();
+        let harm = harm.short().spurious().aborted().names();
+        harm.crashes(hosts)
+    }
+
+    /// Faults that come with a probability, as long as the chaos lasts.
+    fn rate(self, kind: Kind) -> Chaos {
         let mut plan = self.state.chaos.borrow_mut();
-        let mut stream = Stream::new(plan.seed, Kind::Loss.name(), self.call, 0);
+        let mut stream = Stream::new(plan.seed, kind.name(), self.call, 0);
         let is_on = plan.draw_is_on(&mut stream);
-        let parts = pick(&mut stream, &LOSSES);
+        let (parts, name) = (pick(&mut stream, &RATES), kind.name());
         let (whole, rest) = (parts / 100, parts % 100);
         let _ = match is_on {
-            true => writeln!(plan.drawn, "    loss: {whole}.{rest:02} %"),
-            false => writeln!(plan.drawn, "    loss: none"),
+            true => writeln!(plan.drawn, "    {name}: {whole}.{rest:02} %"),
+            false => writeln!(plan.drawn, "    {name}: none"),
         };
         if is_on {
-            let loss = Probability::of_ten_thousand(parts);
-            with_kernel(|kernel| kernel.set_loss_by_chaos(loss));
-            plan.schedule(self.until, Action::EndLoss);
+            let rate = Probability::of_ten_thousand(parts);
+            with_kernel(|kernel| kernel.set_rate_by_chaos(kind, rate));
+            plan.schedule(self.until, Action::EndRate(kind));
         }
         drop(plan);
         self
@@ -286,6 +356,7 @@ impl Kind {
             Kind::Exhausted => "exhausted descriptors",
             Kind::Short => "short reads and writes",
             Kind::Spurious => "spurious events",
+            Kind::Name => "names",
             Kind::Latency => "latencies",
             Kind::Clock => "clocks",
         }
@@ -320,13 +391,12 @@ struct Faults {
 enum Action {
     /// The next fault of these.
     Begin(usize),
-    EndLoss,
+    EndRate(Kind),
     EndLatencies(u32),
     EndOrder,
     /// A host's clock runs evenly again, unless it has another drift than this by now.
     EndDrift(usize, i32),
-    Heal(Vec<(usize, usize)>),
-    Release(Vec<(usize, usize)>),
+    Rejoin(PartingId),
     Resume(usize),
     /// A host starts that this fault has stopped.
     Restart(usize, u64),
@@ -408,9 +478,9 @@ impl State {
             let action = self.chaos.borrow_mut().actions.remove(&number);
             match action {
                 Some(Action::Begin(index)) => self.begin(index),
-                Some(Action::EndLoss) => {
-                    with_kernel(|kernel| kernel.set_loss_by_chaos(Probability::default()));
-                }
+                Some(Action::EndRate(kind)) => with_kernel(|kernel| {
+                    kernel.set_rate_by_chaos(kind, Probability::default());
+                }),
                 Some(Action::EndLatencies(call)) => {
                     with_kernel(|kernel| kernel.end_latencies_by_chaos(call));
                 }
@@ -420,12 +490,7 @@ impl State {
                         kernel.set_clock(host, 0, Some(0));
                     }
                 }),
-                Some(Action::Heal(ways)) => with_kernel(|kernel| {
-                    ways.iter().for_each(|(from, to)| kernel.heal(*from, *to));
-                }),
-                Some(Action::Release(ways)) => with_kernel(|kernel| {
-                    (ways.iter()).for_each(|(from, to)| kernel.release(*from, *to));
-                }),
+                Some(Action::Rejoin(id)) => with_kernel(|kernel| kernel.rejoin(id)),
                 Some(Action::Resume(host)) => with_kernel(|kernel| kernel.pause(host, false)),
                 // Unless the test has stopped it since, or started it.
                 Some(Action::Restart(host, by)) if self.is_stopped_by(host, by) => {
@@ -480,7 +545,7 @@ impl State {
             }
             // These have no moments, or are no chaos.
             Kind::Latency | Kind::Loss | Kind::DatagramLoss | Kind::Duplicate | Kind::Reorder => {}
-            Kind::Aborted | Kind::Exhausted | Kind::Short | Kind::Spurious => {}
+            Kind::Aborted | Kind::Exhausted | Kind::Short | Kind::Spurious | Kind::Name => {}
         }
     }
 
@@ -491,36 +556,24 @@ impl State {
             return;
         };
         let is_one_way = stream.below(4) == 0;
-        let mut ways: Vec<(usize, usize)> = (these.iter())
-            .flat_map(|a| others.iter().map(move |b| (*a, *b)))
-            .collect();
-        if !is_one_way {
-            let back: Vec<_> = ways.iter().map(|(a, b)| (*b, *a)).collect();
-            ways.extend(back);
-        }
         let at = with_kernel(|kernel| kernel.now());
         let fault = || Fault {
             is_one_way,
             lasts: Some(lasts),
-            ..Fault::new(id, at, these, others)
+            ..Fault::new(id, at, these.clone(), others.clone())
         };
         if !with_kernel(|kernel| kernel.faults.allow(id, fault)) {
             return;
         }
-        let is_cut = id.0 == Kind::Cut;
-        with_kernel(|kernel| {
-            for (from, to) in &ways {
-                match is_cut {
-                    true => kernel.cut(*from, *to),
-                    false => kernel.hold(*from, *to),
-                }
+        let parting = with_kernel(|kernel| {
+            let parting = kernel.part(&these, &others, id.0 == Kind::Hold);
+            if is_one_way {
+                kernel.make_one_way(parting);
             }
+            parting
         });
-        let end = match is_cut {
-            true => Action::Heal(ways),
-            false => Action::Release(ways),
-        };
-        self.chaos.borrow_mut().schedule(at + lasts, end);
+        let mut plan = self.chaos.borrow_mut();
+        plan.schedule(at + lasts, Action::Rejoin(parting));
     }
 
     fn pause(&self, id: Id, stream: &mut Stream, lasts: u64) {
@@ -627,7 +680,7 @@ impl State {
         let first = plan.next_action;
         with_kernel(|kernel| {
             kernel.call_off_chaos(first);
-            kernel.set_loss_by_chaos(Probability::default());
+            kernel.end_rates_by_chaos();
             kernel.set_latencies_by_chaos(None);
         });
     }

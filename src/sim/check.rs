@@ -1,11 +1,12 @@
 //! [`check`] and [`run`]: worlds from seeds, on threads of their own, and what is said of them.
 
+use std::any::Any;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::future::Future;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::panic::{AssertUnwindSafe, Location, catch_unwind};
+use std::panic::{AssertUnwindSafe, Location, UnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -14,13 +15,16 @@ use std::time::Duration;
 use super::Sim;
 use super::kernel::answers::Asked;
 use super::kernel::faults::{Id, Kept};
+use super::kernel::progress::Progress;
 use super::kernel::trace::{Comparison, Recorded, Seconds};
 use super::kernel::{self, Setup, Simpler};
 use super::left_out::LeftOut;
 use super::panics;
 use super::picture::{self, Scene};
 use super::shrink::{Shrunk, shrink};
+use super::stuck;
 use super::world::{State, kernel as with_kernel};
+use crate::sync::CONTAINED;
 use crate::task::panic_message;
 use crate::testing::Outcome;
 
@@ -133,6 +137,7 @@ pub(super) type Run<'a> = dyn Fn(u64, Setup) -> Report + Sync + 'a;
 /// | `POLDER_SIM_CHECK` | if it is `1`, every seed runs twice, and not only the first one |
 /// | `POLDER_SEED_FROM` | the first seed; `random` for one that is another each time |
 /// | `POLDER_SIM_JOBS` | so many threads at once, instead of one for each core |
+/// | `POLDER_SIM_STUCK` | after so many seconds of real time a poll that does not return ends the program; 300, unless it is set, and 0 is never. After ten seconds it is reported |
 ///
 /// ```
 /// use polder::sim::{self, Sim};
@@ -158,7 +163,11 @@ where
 {
     let site = Location::caller();
     panics::watch();
-    let run = |seed, setup| on_a_thread(seed, || in_world(seed, &test, site, setup));
+    let run = |seed, setup| {
+        on_a_thread(seed, |progress| {
+            in_world(seed, &test, site, setup, progress)
+        })
+    };
     check_with(seeds.into_iter().collect(), &run);
 }
 
@@ -168,6 +177,10 @@ fn check_with(seeds: Vec<u64>, run: &Run<'_>) {
     let one = left_out.as_ref().map(|it| it.seed);
     let one = one.or_else(|| number_from("POLDER_SEED"));
     let (count, from) = (number_from("POLDER_SEEDS"), first_seed());
+    assert!(
+        !seeds.is_empty() && count != Some(0),
+        "polder::sim: there is no seed to run: a test that runs nothing shows nothing"
+    );
     let seeds: Vec<u64> = match (one, count, from) {
         (Some(seed), _, _) => vec![seed],
         (None, None, None) => seeds,
@@ -223,7 +236,7 @@ fn check_with(seeds: Vec<u64>, run: &Run<'_>) {
 /// The whole report of a failure: with the faults that are needed, and how to see it again.
 fn explain(report: &Report, run: &Run<'_>, left_out: Option<&LeftOut>) -> String {
     let seed = report.seed;
-    let name = thread::current().name().unwrap_or_default().to_owned();
+    let test = test_name().map_or(String::new(), |it| format!(" {it}"));
     // Where the user leaves out what he likes, the rest is needed.
     let shrunk = match left_out {
         None => shrink(report, run),
@@ -244,16 +257,27 @@ fn explain(report: &Report, run: &Run<'_>, left_out: Option<&LeftOut>) -> String
         Some(left_out) => format!("POLDER_SIM={left_out}"),
         None => format!("POLDER_SEED={seed:#x}"),
     };
-    let _ = writeln!(text, "  replay: {variable} cargo test {name}");
+    let _ = writeln!(text, "  replay: {variable} cargo test{test}");
     let is_smaller =
         |it: &Shrunk| it.needed.len() < report.faults.len() || it.simpler != Simpler::default();
     if let Some(shrunk) = shrunk.filter(is_smaller) {
         let kept = shrunk.kept(report);
         let left_out = LeftOut::but(seed, &report.faults, &kept, &shrunk.simpler);
-        let _ = writeln!(text, "  shrunk: POLDER_SIM={left_out} cargo test {name}");
+        let _ = writeln!(text, "  shrunk: POLDER_SIM={left_out} cargo test{test}");
     }
     text
 }
+
+/// The name of the test that this thread runs. The harness gives it to the thread, and calls the
+/// program's first thread by no test's name. (A thread of the program's own that calls `check` says
+/// its own name.)
+fn test_name() -> Option<String> {
+    let name = thread::current().name()?.to_owned();
+    (name != "main" && !name.starts_with(THREAD)).then_some(name)
+}
+
+/// The threads of worlds are called so, and by their seeds.
+const THREAD: &str = "polder-sim";
 
 /// What may be simpler than in a run for it to fail, as a line of its report.
 fn simpler_in_words(report: &Report, simpler: &Simpler) -> String {
@@ -315,10 +339,17 @@ fn pictures(report: &Report, less: &Less, run: &Run<'_>) -> String {
     let Some(scene) = run(report.seed, setup).scene else {
         return String::new(); // It did not fail this time: then something else is wrong.
     };
-    let name = thread::current().name().unwrap_or_default().to_owned();
-    match picture::write(&scene, &name) {
+    let is_smaller = less
+        .kept
+        .as_ref()
+        .is_some_and(|it| it.len() < report.faults.len());
+    let which = match is_smaller || less.simpler != Simpler::default() {
+        true => "  (Both show the shrunk run.)\n",
+        false => "",
+    };
+    match picture::write(&scene, &test_name().unwrap_or_default()) {
         Ok((html, json)) => format!(
-            "  timeline: {}\n  Perfetto: {}\n",
+            "  timeline: {}\n  Perfetto: {}\n{which}",
             html.display(),
             json.display()
         ),
@@ -391,6 +422,9 @@ fn diverged(first: &Report, second: &Report) -> String {
         "seed {seed:#x}: two runs of it differ, first at {at}, event {}\n",
         second.events
     );
+    if second.difference.is_none() {
+        text += "  What each of them did is the same, as far as it is recorded.\n";
+    }
     if let Some((before, now)) = &second.difference {
         let _ = writeln!(
             text,
@@ -399,9 +433,11 @@ fn diverged(first: &Report, second: &Report) -> String {
     }
     let _ = writeln!(text, "  The likely cause: {}", likely_cause(first, second));
     for (run, report) in [("first", first), ("second", second)] {
-        let _ = match &report.failure {
-            Some(failure) => write!(text, "  The {run} run:\n{failure}"),
-            None => writeln!(text, "  The {run} run did not fail."),
+        let _ = match (&report.failure, report.has_diverged) {
+            (Some(failure), false) => write!(text, "  The {run} run:\n{failure}"),
+            // It ends where it differs.
+            (Some(_), true) => writeln!(text, "  The {run} run was ended there."),
+            (None, _) => writeln!(text, "  The {run} run did not fail."),
         };
     }
     text
@@ -457,24 +493,44 @@ where
 {
     let site = Location::caller();
     panics::watch();
-    on_a_thread(seed, || in_world(seed, &test, site, Setup::default()))
+    let setup = Setup::default();
+    on_a_thread(seed, |progress| {
+        in_world(seed, &test, site, setup, progress)
+    })
 }
 
 /// A thread for each world: what a program keeps in thread-locals is new each time.
-fn on_a_thread(seed: u64, run: impl FnOnce() -> Report + Send) -> Report {
+fn on_a_thread(seed: u64, run: impl FnOnce(Arc<Progress>) -> Report + Send) -> Report {
+    let progress = Arc::<Progress>::default();
+    let limit = stuck::limit();
+    let (end, is_over) = stuck::end();
+    let of_world = progress.clone();
+    let run = move || {
+        let _end = end;
+        run(of_world)
+    };
     thread::scope(|scope| {
-        let thread = thread::Builder::new().name("polder-sim".into());
+        let thread = thread::Builder::new().name(format!("{THREAD} {seed:#x}"));
         match thread.spawn_scoped(scope, run) {
-            Ok(thread) => thread.join().unwrap_or_else(|panic| {
-                let words = panic_message(&*panic);
-                panic!("seed {seed:#x}: the world itself has panicked: {words}")
-            }),
+            Ok(thread) => {
+                stuck::wait(&thread, &is_over, seed, &progress, limit);
+                thread.join().unwrap_or_else(|panic| {
+                    let words = panic_message(&*panic);
+                    panic!("seed {seed:#x}: the world itself has panicked: {words}")
+                })
+            }
             Err(error) => panic!("polder::sim: cannot start a thread: {error}"),
         }
     })
 }
 
-fn in_world<T, F>(seed: u64, test: &T, site: &'static Location<'static>, setup: Setup) -> Report
+fn in_world<T, F>(
+    seed: u64,
+    test: &T,
+    site: &'static Location<'static>,
+    setup: Setup,
+    progress: Arc<Progress>,
+) -> Report
 where
     T: Fn(Sim) -> F + Sync,
     F: Future + 'static,
@@ -488,25 +544,28 @@ where
         }
     }
     panics::be_quiet(setup.is_quiet);
+    CONTAINED.set(Some(|panic| {
+        kernel::panic_was_contained(panic_message(panic))
+    }));
     let instead = setup.simpler.chosen.clone();
     let world = kernel::begin(seed, setup);
+    with_kernel(|kernel| kernel.set_progress(progress));
     let state = State::new(seed, instead);
     let end = End(state.clone());
     let sim = Sim::new(state.clone());
     let host = state.host("test");
     let is_done = Rc::new(Cell::new(false));
-    let runtime = state.start(host);
+    let (_, runtime) = state.start(host);
     let driven = catch_unwind(AssertUnwindSafe(|| {
         with_kernel(|kernel| kernel.set_current(Some(0)));
         runtime.worker.within(|| {
             let (test, is_done) = (test(sim), is_done.clone());
             let main = async move {
                 use futures_lite::FutureExt;
-                let result = AssertUnwindSafe(async { test.await.check() }).catch_unwind();
-                if let Err(panic) = result.await {
-                    let words = panic_message(&*panic).to_owned();
-                    std::mem::forget(panic); // Its destructor may panic too.
-                    kernel::fail_by_panic(|| format!("the test panicked: {words}"));
+                match AssertUnwindSafe(test).catch_unwind().await {
+                    // What checks the result panics if that is an error.
+                    Ok(result) => fail_by_panic_of("", AssertUnwindSafe(|| result.check())),
+                    Err(panic) => fail_by("the test panicked: ", panic),
                 }
                 is_done.set(true);
             };
@@ -517,15 +576,30 @@ where
     }));
     drop(runtime);
     if let Err(panic) = driven {
-        let words = panic_message(&*panic).to_owned();
-        std::mem::forget(panic);
-        kernel::fail_by_panic(|| format!("the test panicked: {words}"));
+        fail_by("the test panicked: ", panic);
     }
-    let report = report(seed, &state);
+    let mut report = report(seed, &state);
+    if report.failure.is_none() {
+        // What has panicked, and was awaited by nobody until now.
+        state.end_processes();
+        add_failure(&mut report, &state);
+    }
     drop(end);
     drop(state);
     drop(world);
     report
+}
+
+/// The run fails by a panic, if `f` ends with one. `words` come before its message.
+fn fail_by_panic_of(words: &str, f: impl FnOnce() + UnwindSafe) {
+    if let Err(panic) = catch_unwind(f) {
+        fail_by(words, panic);
+    }
+}
+
+fn fail_by(words: &str, panic: Box<dyn Any + Send>) {
+    kernel::fail_by_panic(|| format!("{words}{}", panic_message(&*panic)));
+    std::mem::forget(panic); // Its destructor may panic too.
 }
 
 /// What is said of the world that this thread is in.
@@ -549,14 +623,19 @@ fn report(seed: u64, state: &State) -> Report {
         scene: None,
     });
     drop(sometimes);
+    add_failure(&mut report, state);
+    report
+}
+
+/// Adds how the world that this thread is in has failed, if it has.
+fn add_failure(report: &mut Report, state: &State) {
     let failure = with_kernel(|kernel| kernel.failure().cloned());
     if failure.is_some() || report.has_diverged {
-        let details = describe(&report, failure, state);
+        let details = describe(report, failure, state);
         report.failure = Some(details.text(None));
         report.scene = scene(&details.head);
         report.details = Some(Box::new(details));
     }
-    report
 }
 
 /// What a picture shows of the world that this thread is in, if the run is recorded.
@@ -613,7 +692,7 @@ fn first_seed() -> Option<u64> {
 
 /// A number from the environment.
 pub(super) fn number_from(variable: &str) -> Option<u64> {
-    let text = std::env::var(variable).ok()?;
+    let text = std::env::var(variable).ok().filter(|it| !it.is_empty())?;
     let number = parse(&text);
     assert!(
         number.is_some(),

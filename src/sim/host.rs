@@ -17,15 +17,15 @@ use std::time::Duration;
 
 use futures_lite::FutureExt;
 
-use super::kernel;
 #[cfg(feature = "blocking")]
 use super::kernel::latency::Latency;
 use super::kernel::trace::{Seconds, What};
+use super::kernel::{self, StaysHere};
 use super::machine::{Clock, Faults};
 use super::world::{Ending, State, kernel as with_kernel};
 #[cfg(feature = "signal")]
 use crate::signal::Signal;
-use crate::sync::wake_all;
+use crate::sync::{contain, wake_all};
 use crate::task::panic_message;
 use crate::time::timeout;
 
@@ -94,8 +94,10 @@ impl Host {
             Rc::new(move || {
                 let state = state.upgrade().expect("the world is there");
                 slot.begin();
-                let main = run(program.clone(), slot.clone(), Rc::downgrade(&state), index);
-                state.start(index).spawn_main(main, site);
+                let (process, runtime) = state.start(index);
+                let place = (index, process);
+                let main = run(program.clone(), slot.clone(), Rc::downgrade(&state), place);
+                runtime.spawn_main(main, site);
             })
         };
         let end = {
@@ -345,7 +347,7 @@ impl Host {
     pub fn pause(&self) -> Pause {
         self.assert_not_the_test();
         with_kernel(|kernel| kernel.pause(self.index, true));
-        Pause(self.index)
+        Pause(self.index, StaysHere::default())
     }
 }
 
@@ -359,7 +361,7 @@ impl fmt::Debug for Host {
 /// A process is paused as long as this exists: of [`Host::pause`].
 #[must_use = "the process goes on when it is dropped"]
 #[derive(Debug)]
-pub struct Pause(usize);
+pub struct Pause(usize, StaysHere);
 
 impl Drop for Pause {
     fn drop(&mut self) {
@@ -621,12 +623,16 @@ async fn run<F: Future, P: Fn() -> F>(
     program: Rc<P>,
     slot: Rc<Slot<F::Output>>,
     state: std::rc::Weak<State>,
-    host: usize,
+    (host, process): (usize, usize),
 ) where
     F::Output: 'static,
 {
     let result = AssertUnwindSafe(async { program().await });
-    let exit = match result.catch_unwind().await {
+    let result = result.catch_unwind().await;
+    let runs = (state.upgrade()).is_some_and(|state| state.runs(host, process));
+    let exit = match result {
+        // It has had itself killed: that was its end, and has been told.
+        Ok(value) if !runs => return contain(|| drop(value)),
         Ok(value) => {
             if let (Some(error), Some(state)) = (error_of(&value), state.upgrade()) {
                 with_kernel(|kernel| kernel.note(host, What::Failed));
@@ -642,11 +648,11 @@ async fn run<F: Future, P: Fn() -> F>(
             Exit::Panicked
         }
     };
-    if let Some(state) = state.upgrade() {
+    if let Some(state) = state.upgrade().filter(|_| runs) {
         if matches!(exit, Exit::Returned(_)) {
             state.check_leaks(host);
         }
         state.stop(host, What::Ended);
+        slot.set(exit);
     }
-    slot.set(exit);
 }

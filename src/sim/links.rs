@@ -3,7 +3,8 @@
 use super::kernel::choice::Probability;
 use super::kernel::latency::Latency;
 use super::kernel::link::Settings;
-use super::kernel::{self, Kernel};
+use super::kernel::parting::PartingId;
+use super::kernel::{self, StaysHere};
 use super::world::kernel as with_kernel;
 
 /// Some of the links between hosts, to be set: of [`Sim::links`](super::Sim::links) and
@@ -140,10 +141,21 @@ pub(super) fn of(probability: f64) -> Probability {
     valid.unwrap_or_else(|| panic!("polder::sim: a probability is from 0 to 1, not {probability}"))
 }
 
-/// Hosts cannot reach each other as long as this exists: of [`Sim::cut`](super::Sim::cut).
+/// Hosts cannot reach each other as long as this exists: of [`Sim::cut`](super::Sim::cut). Like
+/// [`Hold`] and [`Pause`](super::Pause) it stays on its world's thread.
+///
+/// ```compile_fail
+/// fn is_send<T: Send>() {}
+/// is_send::<polder::sim::Cut>();
+/// ```
+///
+/// ```compile_fail
+/// fn is_send<T: Send>() {}
+/// is_send::<polder::sim::Pause>();
+/// ```
 #[must_use = "the cut heals when it is dropped"]
 #[derive(Debug)]
-pub struct Cut(Ways);
+pub struct Cut(PartingId, StaysHere);
 
 impl Cut {
     /// Only what the first hosts send to the others is lost.
@@ -156,15 +168,15 @@ impl Cut {
     ///     drop(cut);
     /// });
     /// ```
-    pub fn one_way(mut self) -> Cut {
-        self.0.make_one_way(Kernel::heal);
+    pub fn one_way(self) -> Cut {
+        with_kernel(|kernel| kernel.make_one_way(self.0));
         self
     }
 }
 
 impl Drop for Cut {
     fn drop(&mut self) {
-        self.0.for_each(Kernel::heal);
+        rejoin(self.0);
     }
 }
 
@@ -172,54 +184,33 @@ impl Drop for Cut {
 /// [`Sim::hold`](super::Sim::hold).
 #[must_use = "everything is delivered when it is dropped"]
 #[derive(Debug)]
-pub struct Hold(Ways);
+pub struct Hold(PartingId, StaysHere);
 
 impl Hold {
     /// Only what the first hosts send to the others is kept.
-    pub fn one_way(mut self) -> Hold {
-        self.0.make_one_way(Kernel::release);
+    pub fn one_way(self) -> Hold {
+        with_kernel(|kernel| kernel.make_one_way(self.0));
         self
     }
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        self.0.for_each(Kernel::release);
+        rejoin(self.0);
     }
 }
 
-/// Pairs of hosts: first those that go, and then those that come back.
-#[derive(Debug)]
-struct Ways(Vec<(usize, usize)>);
-
-impl Ways {
-    fn between(these: &[usize], others: &[usize]) -> Ways {
-        let pairs = |from: &[usize], to: &[usize]| -> Vec<_> {
-            let pairs = from.iter().flat_map(|a| to.iter().map(move |b| (*a, *b)));
-            pairs.filter(|(a, b)| a != b).collect()
-        };
-        Ways([pairs(these, others), pairs(others, these)].concat())
-    }
-
-    fn make_one_way(&mut self, undo: fn(&mut Kernel, usize, usize)) {
-        let back = self.0.split_off(self.0.len() / 2);
-        Ways(back).for_each(undo);
-    }
-
-    /// (Where the world has ended, there is nothing to do.)
-    fn for_each(&self, f: fn(&mut Kernel, usize, usize)) {
-        kernel::with(|kernel| self.0.iter().for_each(|(from, to)| f(kernel, *from, *to)));
-    }
+/// (Where the world has ended, there is nothing to do.)
+fn rejoin(id: PartingId) {
+    kernel::with(|kernel| kernel.rejoin(id));
 }
 
 pub(super) fn cut(these: &[usize], others: &[usize]) -> Cut {
-    let ways = Ways::between(these, others);
-    ways.for_each(Kernel::cut);
-    Cut(ways)
+    let id = with_kernel(|kernel| kernel.part(these, others, false));
+    Cut(id, StaysHere::default())
 }
 
 pub(super) fn hold(these: &[usize], others: &[usize]) -> Hold {
-    let ways = Ways::between(these, others);
-    ways.for_each(Kernel::hold);
-    Hold(ways)
+    let id = with_kernel(|kernel| kernel.part(these, others, true));
+    Hold(id, StaysHere::default())
 }

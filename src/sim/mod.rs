@@ -92,12 +92,15 @@ mod names;
 mod panics;
 mod picture;
 mod shrink;
+mod stuck;
 mod world;
 
 use std::fmt;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
+use self::kernel::Kernel;
 use crate::time::{Sleep, sleep};
 use world::{Check, State, kernel as with_kernel};
 
@@ -167,7 +170,18 @@ impl Sim {
     ///     assert_ne!(store.address(), sim.host("client").address());
     /// });
     /// ```
+    ///
+    /// # Panics
+    ///
+    /// If that is no name that programs can look up: it is empty, an IP address, or has other
+    /// characters than letters, digits, `-`, `_` and `.`.
+    #[track_caller]
     pub fn host(&self, name: &str) -> Host {
+        let is_plain = |it: char| it.is_alphanumeric() || matches!(it, '-' | '_' | '.');
+        assert!(
+            !name.is_empty() && name.chars().all(is_plain) && name.parse::<IpAddr>().is_err(),
+            "polder::sim: {name:?} is no name of a host"
+        );
         Host {
             index: self.state.host(name),
             state: self.state.clone(),
@@ -294,6 +308,7 @@ impl Sim {
     /// });
     /// ```
     pub fn now(&self) -> Duration {
+        kernel::count_reading();
         with_kernel(|kernel| Duration::from_nanos(kernel.now()))
     }
 
@@ -438,6 +453,27 @@ impl Sim {
         self.state.forbid_leaks();
     }
 
+    /// From now on a panic that polder contains does not fail the run: of a handler of
+    /// [`serve`](crate::net::serve), of a task that nobody awaits, of a destructor or a waker. For
+    /// programs that are to survive these.
+    ///
+    /// ```
+    /// let test = |permits: bool| {
+    ///     polder::sim::run(1, move |sim| async move {
+    ///         if permits {
+    ///             sim.permit_panics();
+    ///         }
+    ///         polder::spawn(async { panic!("in a task") }).detach();
+    ///         polder::future::yield_now().await;
+    ///     })
+    /// };
+    /// assert!(test(false).failure.unwrap().contains("in a task"));
+    /// assert_eq!(test(true).failure, None);
+    /// ```
+    pub fn permit_panics(&self) {
+        with_kernel(Kernel::permit_panics);
+    }
+
     /// Sets after how many steps (tasks polled, events) without any time passing the run fails as a
     /// livelock; 100,000, unless this is called. A world with many tasks that do much at one moment
     /// needs more.
@@ -458,6 +494,29 @@ impl Sim {
     /// ```
     pub fn steps(&self, most: u64) {
         self.state.set_most_steps(most);
+    }
+}
+
+impl Sim {
+    /// Sets after how many steps the run fails, whatever time has passed; 10,000,000, unless this is
+    /// called. A program that wakes up every nanosecond would not reach the [limit](Self::limit) of
+    /// the world's time while somebody waits.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let report = polder::sim::run(1, |sim| async move {
+    ///     sim.steps_in_all(1_000);
+    ///     loop {
+    ///         sim.sleep(Duration::from_nanos(1)).await;
+    ///     }
+    ///     #[allow(unreachable_code)]
+    ///     ()
+    /// });
+    /// assert!(report.failure.unwrap().contains("1000 steps in all"));
+    /// ```
+    pub fn steps_in_all(&self, most: u64) {
+        self.state.set_most_in_all(most);
     }
 }
 

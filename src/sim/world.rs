@@ -28,6 +28,10 @@ use crate::runtime::Runtime;
 /// says otherwise.
 const MOST_STEPS: u64 = 100_000;
 
+/// More steps in all are more than somebody waits for, unless the test says otherwise: half a
+/// minute where it is not optimised.
+const MOST_IN_ALL: u64 = 10_000_000;
+
 /// How long a world may last: a program with a heartbeat never comes to an end by itself.
 const LONGEST: u64 = 3_600_000_000_000;
 
@@ -40,8 +44,8 @@ pub(super) struct State {
     processes: RefCell<Vec<Option<Rc<Runtime>>>>,
     /// By the kernel's number.
     pub(super) hosts: RefCell<Vec<HostSlot>>,
-    /// Processes whose runtimes are to be dropped.
-    ended: RefCell<Vec<usize>>,
+    /// Processes whose runtimes are to be dropped, and whether they have returned.
+    ended: RefCell<Vec<(usize, bool)>>,
     always: RefCell<Vec<Check>>,
     pub(super) sometimes: RefCell<Vec<Check>>,
     eventually: RefCell<Vec<Check>>,
@@ -49,6 +53,7 @@ pub(super) struct State {
     quiet_since: Cell<Option<u64>>,
     limit: Cell<u64>,
     most_steps: Cell<u64>,
+    most_in_all: Cell<u64>,
     /// Whether a process may leave something behind.
     forbids_leaks: Cell<bool>,
     choices: RefCell<Choices>,
@@ -152,6 +157,7 @@ impl State {
             quiet_since: Cell::new(None),
             limit: Cell::new(LONGEST),
             most_steps: Cell::new(MOST_STEPS),
+            most_in_all: Cell::new(MOST_IN_ALL),
             forbids_leaks: Cell::new(false),
             choices: RefCell::new(Choices {
                 stream: Stream::new(seed, "test", 0, 0),
@@ -175,14 +181,14 @@ impl State {
     }
 
     /// Starts a process on a host: returns its runtime, to spawn its main task on.
-    pub(super) fn start(&self, host: usize) -> Rc<Runtime> {
+    pub(super) fn start(&self, host: usize) -> (usize, Rc<Runtime>) {
         let (process, poller) = kernel(|kernel| kernel.start(host));
         let runtime = Rc::new(Runtime::simulated(poller));
         self.processes.borrow_mut().push(Some(runtime.clone()));
         let slot = &mut self.hosts.borrow_mut()[host];
         (slot.process, slot.was_stopped, slot.error) = (Some(process), false, None);
         slot.stopped_by = None;
-        runtime
+        (process, runtime)
     }
 
     /// A host's process ends, as `what` says. Does nothing if none runs.
@@ -191,8 +197,15 @@ impl State {
         if let Some(process) = process {
             self.hosts.borrow_mut()[host].was_stopped = what != What::Ended;
             kernel(|kernel| kernel.stop(process, what));
-            self.ended.borrow_mut().push(process);
+            let mut ended = self.ended.borrow_mut();
+            ended.push((process, what == What::Ended));
         }
+    }
+
+    /// Whether that process is the one that runs on a host. One that has had its own host killed or
+    /// restarted runs on to the end of its poll, and is not.
+    pub(super) fn runs(&self, host: usize, process: usize) -> bool {
+        self.hosts.borrow()[host].process == Some(process)
     }
 
     /// Kills the process of a host, or takes its power, and tells who waits for its end.
@@ -252,6 +265,10 @@ impl State {
         self.most_steps.set(most);
     }
 
+    pub(super) fn set_most_in_all(&self, most: u64) {
+        self.most_in_all.set(most);
+    }
+
     pub(super) fn forbid_leaks(&self) {
         self.forbids_leaks.set(true);
     }
@@ -296,7 +313,7 @@ impl State {
 
     /// Drives the world until `is_done`, or something has failed.
     pub(super) fn run(&self, is_done: &dyn Fn() -> bool) {
-        let (mut steps, mut moment) = (0, 0);
+        let (mut steps, mut in_all, mut moment) = (0, 0_u64, 0);
         loop {
             // What was killed since runs no more: also where that was outside of a step.
             self.drop_ended();
@@ -318,10 +335,15 @@ impl State {
             if std::mem::replace(&mut moment, now) != now {
                 steps = 0;
             }
-            steps += 1;
-            let most = self.most_steps.get();
+            (steps, in_all) = (steps + 1, in_all + 1);
+            let (most, most_in_all) = (self.most_steps.get(), self.most_in_all.get());
             if steps > most {
                 return self.fail(format!("livelock: {most} steps without any time passing"));
+            }
+            if in_all > most_in_all {
+                return self.fail(format!(
+                    "livelock: {most_in_all} steps in all: Sim::steps_in_all sets another number"
+                ));
             }
             match process {
                 Some(process) => self.step(process),
@@ -348,23 +370,27 @@ impl State {
 
     /// Drops the runtimes of processes that have ended.
     fn drop_ended(&self) {
-        while let Some(process) = { self.ended.borrow_mut().pop() } {
-            self.drop_process(process);
+        while let Some((process, has_returned)) = { self.ended.borrow_mut().pop() } {
+            self.drop_process(process, !has_returned);
         }
     }
 
-    fn drop_process(&self, process: usize) {
+    fn drop_process(&self, process: usize, is_killed: bool) {
         let runtime = self.processes.borrow_mut()[process].take();
         // What its destructors do, the process does that has ended.
-        kernel::with(|kernel| kernel.set_current(Some(process)));
+        kernel::with(|kernel| kernel.begin_drop(process, is_killed));
         drop(runtime);
-        kernel::with(|kernel| kernel.set_current(None));
+        kernel::with(Kernel::end_drop);
     }
 
     /// Lets the next event happen. Returns `false` if there is none, or none in time.
     fn advance(&self) -> bool {
         let Some(at) = kernel(Kernel::next_event) else {
-            self.fail("deadlock: no task is ready, no timer is set, nothing is under way".into());
+            self.fail(
+                "deadlock: no task is ready, no timer is set, nothing is under way (another thread, \
+                 if one was to wake a task, is no part of a world)"
+                    .into(),
+            );
             return false;
         };
         if let Some(since) = self.quiet_since.get() {
@@ -477,8 +503,9 @@ impl State {
             }
             let processes = self.processes.borrow();
             let runtime = slot.process.and_then(|it| processes[it].as_ref());
-            for site in runtime.map_or(Vec::new(), |it| it.worker.local.owned.sites()) {
-                let _ = writeln!(text, "      a task waits, spawned at {site}");
+            let dump = runtime.map(|it| it.dump());
+            for line in dump.map_or(Vec::new(), |it| it.in_a_world()) {
+                let _ = writeln!(text, "      {line}");
             }
             for socket in sockets {
                 let _ = writeln!(text, "      socket {socket}");
@@ -487,13 +514,19 @@ impl State {
         text
     }
 
-    /// Ends the world: the hosts first, without a word on the network.
-    pub(super) fn end(&self) {
+    /// Ends all processes, without a word on the network. (A panic that a task has ended with may
+    /// come to light by this.)
+    pub(super) fn end_processes(&self) {
         kernel::with(|kernel| (0..kernel.hosts()).for_each(|host| kernel.power_off(host)));
         let count = self.processes.borrow().len();
         for process in 0..count {
-            self.drop_process(process);
+            self.drop_process(process, true);
         }
+    }
+
+    /// Ends the world.
+    pub(super) fn end(&self) {
+        self.end_processes();
         drop((self.always.take(), self.eventually.take()));
         drop((self.sometimes.take(), self.hosts.take()));
         drop(self.histories.take());

@@ -49,5 +49,7 @@ use std::time::Instant;
 #[doc(alias = "Instant")]
 #[must_use]
 pub fn now() -> Instant {
+    #[cfg(feature = "sim")]
+    crate::sim::kernel::count_reading();
     crate::reactor::now()
 }

@@ -1,13 +1,14 @@
 //! Harm by chance: what a seed draws, what the program sees of it, and that it ends.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::io::Result;
 use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 
 use polder::future::{pending, yield_now};
 use polder::io::{AsyncReadExt, AsyncWriteExt};
-use polder::net::{TcpListener, TcpStream};
+use polder::net::{TcpListener, TcpStream, UdpSocket};
 use polder::sim::{self, Chaos, Latency, Sim};
 use polder::time::{now, sleep, timeout};
 
@@ -18,9 +19,9 @@ async fn echo() {
     loop {
         let (mut stream, _) = listener.accept().await.unwrap();
         polder::spawn(async move {
-            let mut byte = [0];
-            while stream.read_exact(&mut byte).await.is_ok() {
-                if stream.write_all(&byte).await.is_err() {
+            let mut bytes = [0; 4];
+            while stream.read_exact(&mut bytes).await.is_ok() {
+                if stream.write_all(&bytes).await.is_err() {
                     break;
                 }
             }
@@ -30,16 +31,19 @@ async fn echo() {
 }
 
 async fn ask(stream: &mut TcpStream) -> Result<()> {
-    stream.write_all(b"x").await?;
-    stream.read_exact(&mut [0]).await
+    stream.write_all(b"text").await?;
+    stream.read_exact(&mut [0; 4]).await
 }
 
 fn fail_on_purpose() {
     panic!("on purpose");
 }
 
-/// Asks an echo for ten seconds of chaos, on new connections where one has ended, and then fails:
-/// the report says what was drawn, and what happened.
+/// So often an echo is asked on a connection.
+const ASKS: u32 = 4;
+
+/// Asks an echo for ten seconds of chaos, on one connection after the other, and then fails: the
+/// report says what was drawn, and what happened.
 fn report_of(seed: u64, add: fn(Chaos, &sim::Host) -> Chaos) -> String {
     let report = sim::run(seed, move |sim: Sim| async move {
         let server = sim.host("server").start(echo);
@@ -50,9 +54,12 @@ fn report_of(seed: u64, add: fn(Chaos, &sim::Host) -> Chaos) -> String {
                 sleep(ms(20)).await;
                 continue;
             };
-            while sim.now() < secs(10)
-                && matches!(timeout(secs(1), ask(&mut stream)).await, Ok(Ok(())))
-            {
+            for _ in 0..ASKS {
+                if sim.now() > secs(10)
+                    || !matches!(timeout(secs(1), ask(&mut stream)).await, Ok(Ok(())))
+                {
+                    break;
+                }
                 sleep(ms(20)).await;
             }
         }
@@ -80,7 +87,7 @@ type KindOfFaults = (&'static str, &'static str, fn(Chaos, &sim::Host) -> Chaos)
 
 #[test]
 fn every_kind_does_harm_where_it_is_on_and_none_where_it_is_off() {
-    let kinds: [KindOfFaults; 8] = [
+    let kinds: [KindOfFaults; 13] = [
         ("cuts", "cut ", |chaos, _| chaos.cuts()),
         ("holds", "hold ", |chaos, _| chaos.holds()),
         ("resets", "reset ", |chaos, _| chaos.resets()),
@@ -89,6 +96,21 @@ fn every_kind_does_harm_where_it_is_on_and_none_where_it_is_off() {
         ("loss", "loss of ", |chaos, _| chaos.loss()),
         ("latencies", "latency of ", |chaos, _| chaos.latencies()),
         ("clocks", "server: the clock ", |chaos, _| chaos.clocks()),
+        ("short reads and writes", ": a short ", |chaos, _| {
+            chaos.short()
+        }),
+        ("spurious events", ": a spurious ", |chaos, _| {
+            chaos.spurious()
+        }),
+        ("aborted connections", "connection aborted", |chaos, _| {
+            chaos.aborted()
+        }),
+        ("exhausted descriptors", "no descriptor left", |chaos, _| {
+            chaos.exhausted()
+        }),
+        ("names", "test: a question for a name", |chaos, _| {
+            chaos.names()
+        }),
     ];
     for (name, words, add) in kinds {
         let mut harmed = 0;
@@ -108,19 +130,60 @@ fn every_kind_does_harm_where_it_is_on_and_none_where_it_is_off() {
 }
 
 #[test]
+fn chaos_doubles_and_reorders_datagrams_until_it_ends() {
+    let (doubled, reordered) = (Cell::new(0), Cell::new(0));
+    for seed in 10..40 {
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let list = seen.clone();
+        let report = sim::run(seed, move |sim| {
+            let seen = seen.clone();
+            async move {
+                let socket = UdpSocket::bind("0.0.0.0:9").await?;
+                sim.host("sender").start(|| async {
+                    let socket = UdpSocket::bind("0.0.0.0:0").await?;
+                    for n in 0..1_000_u16 {
+                        sleep(ms(10)).await;
+                        socket.send_to(&n.to_be_bytes(), "test:9").await?;
+                    }
+                    Result::Ok(())
+                });
+                sim.links().latency(Latency::uniform(ms(1)..ms(20)));
+                sim.chaos(secs(5)).duplication().reordering();
+                let mut bytes = [0; 2];
+                while timeout(secs(1), socket.recv(&mut bytes)).await.is_ok() {
+                    seen.lock().unwrap().push(u16::from_be_bytes(bytes));
+                }
+                Result::Ok(())
+            }
+        });
+        assert_eq!(report.failure, None);
+        let list = list.lock().unwrap();
+        let at = |it: &[u16]| it[0];
+        let doubles: Vec<u16> = list
+            .windows(2)
+            .filter(|it| it[0] == it[1])
+            .map(at)
+            .collect();
+        let late: Vec<u16> = list.windows(2).filter(|it| it[0] > it[1]).map(at).collect();
+        doubled.set(doubled.get() + u32::from(!doubles.is_empty()));
+        reordered.set(reordered.get() + u32::from(!late.is_empty()));
+        // The first 500 are sent during the chaos.
+        for n in doubles.iter().chain(&late) {
+            assert!(*n < 510, "seed {seed}: {n} after the end");
+        }
+        let mut all = list.clone();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), 1_000, "seed {seed}: none is lost");
+    }
+    assert!((5..25).contains(&doubled.get()), "{doubled:?}");
+    assert!((5..25).contains(&reordered.get()), "{reordered:?}");
+}
+
+#[test]
 fn the_first_seeds_are_calm_and_with_zero_nothing_happens_by_chance() {
     for seed in 0..10 {
-        let report = report_of(seed, |chaos, host| {
-            chaos
-                .cuts()
-                .holds()
-                .resets()
-                .pauses()
-                .loss()
-                .latencies()
-                .clocks()
-                .crashes(&[host])
-        });
+        let report = report_of(seed, |chaos, host| chaos.all(&[host]).exhausted());
         assert!(report.contains("this seed is calm"), "{report}");
         assert!(!report.contains(" fault"), "{report}");
     }

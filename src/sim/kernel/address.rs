@@ -44,6 +44,17 @@ impl Address {
         }
     }
 
+    /// For reports: `None` for one without a name.
+    pub(crate) fn describe(&self) -> Option<String> {
+        match self {
+            Address::Internet(address) => Some(address.to_string()),
+            #[cfg(unix)]
+            Address::Unix(Name::Unnamed) => None,
+            #[cfg(unix)]
+            Address::Unix(name) => Some(name.describe()),
+        }
+    }
+
     pub(super) fn internet(&self) -> io::Result<SocketAddr> {
         match self {
             Address::Internet(address) => Ok(*address),

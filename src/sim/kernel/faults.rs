@@ -22,6 +22,9 @@ use super::trace::Seconds;
 /// search among more would not end in its time.
 pub(crate) const MOST_LISTED: usize = 10_000;
 
+/// So many hosts of a fault are named.
+const MOST_NAMED: usize = 8;
+
 /// What kind of harm.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Kind {
@@ -39,6 +42,7 @@ pub(crate) enum Kind {
     Exhausted,
     Short,
     Spurious,
+    Name,
     Latency,
     Clock,
 }
@@ -79,8 +83,12 @@ impl Fault {
         use fmt::Write;
 
         let list = |hosts: &[usize]| {
-            let names: Vec<&str> = hosts.iter().map(|it| name(*it)).collect();
-            names.join(",")
+            let named = hosts.iter().take(MOST_NAMED).map(|it| name(*it));
+            let mut text = named.collect::<Vec<&str>>().join(",");
+            if hosts.len() > MOST_NAMED {
+                let _ = write!(text, " and {} more", hosts.len() - MOST_NAMED);
+            }
+            text
         };
         let (these, others) = (list(&self.these), list(&self.others));
         let between = match self.is_one_way {
@@ -102,6 +110,7 @@ impl Fault {
             Kind::Exhausted => format!("{these}: no descriptor left"),
             Kind::Short => format!("{these}: a short read or write"),
             Kind::Spurious => format!("{these}: a spurious event"),
+            Kind::Name => format!("{these}: a question for a name {}", self.detail),
             Kind::Latency => format!("latency of {these}→{others} {}", self.detail),
             Kind::Clock => format!("{these}: the clock {}", self.detail),
         };

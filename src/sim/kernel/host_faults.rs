@@ -25,6 +25,23 @@ pub(crate) struct HostFaults {
 }
 
 impl HostFaults {
+    /// How probable a fault of that kind is. `None` if it is none of a host's.
+    fn rate(&mut self, kind: Kind) -> Option<&mut Probability> {
+        match kind {
+            Kind::Aborted => Some(&mut self.aborted),
+            Kind::Exhausted => Some(&mut self.exhausted),
+            Kind::Short => Some(&mut self.short),
+            Kind::Spurious => Some(&mut self.spurious),
+            _ => None,
+        }
+    }
+
+    pub(super) fn set(&mut self, kind: Kind, rate: Probability) {
+        if let Some(it) = self.rate(kind) {
+            *it = rate;
+        }
+    }
+
     /// Ends those that come by chance.
     pub(crate) fn heal(&mut self) {
         (self.aborted, self.exhausted) = Default::default();
@@ -75,15 +92,19 @@ impl FaultsOfHost {
         })
     }
 
-    /// Whether a fault comes now. Nothing is drawn for one that is off.
-    fn comes(&mut self, kind: Kind, now: u64, faults: &mut Faults) -> bool {
-        let probability = match kind {
-            Kind::Aborted => self.set.aborted,
-            Kind::Exhausted => self.set.exhausted,
-            Kind::Short => self.set.short,
-            Kind::Spurious => self.set.spurious,
-            _ => return false,
+    /// Whether a fault comes now, by its own probability or that of chaos. Nothing is drawn for one
+    /// that is off.
+    fn comes(
+        &mut self,
+        kind: Kind,
+        mut by_chaos: HostFaults,
+        now: u64,
+        faults: &mut Faults,
+    ) -> bool {
+        let Some((own, by_chaos)) = self.set.rate(kind).zip(by_chaos.rate(kind)) else {
+            return false;
         };
+        let probability = (*own).max(*by_chaos);
         if probability == Probability::default() {
             return false;
         }
@@ -112,7 +133,12 @@ impl Kernel {
         let (host, process) = self.here()?;
         let faults = &mut self.hosts[host].faults;
         let limit = faults.set.descriptors;
-        let is_exhausted = faults.comes(Kind::Exhausted, self.now, &mut self.faults);
+        let is_exhausted = faults.comes(
+            Kind::Exhausted,
+            self.faults_by_chaos,
+            self.now,
+            &mut self.faults,
+        );
         let is_full = limit.is_some_and(|limit| self.count_sockets(process) >= limit);
         match is_exhausted || is_full {
             true => Err(Errno::NoDescriptor.into()),
@@ -131,7 +157,12 @@ impl Kernel {
     /// Whether a connection that is to be accepted has been aborted.
     pub(super) fn is_aborted(&mut self, host: usize) -> bool {
         let faults = &mut self.hosts[host].faults;
-        faults.comes(Kind::Aborted, self.now, &mut self.faults)
+        faults.comes(
+            Kind::Aborted,
+            self.faults_by_chaos,
+            self.now,
+            &mut self.faults,
+        )
     }
 
     /// How many of so many bytes are read or written, if that is to be less: at least one.
@@ -141,7 +172,8 @@ impl Kernel {
         }
         let host = self.host_of_socket(number)?;
         let faults = &mut self.hosts[host].faults;
-        if len < 2 || !faults.comes(Kind::Short, self.now, &mut self.faults) {
+        let by_chaos = self.faults_by_chaos;
+        if len < 2 || !faults.comes(Kind::Short, by_chaos, self.now, &mut self.faults) {
             return None;
         }
         Some(1 + faults.streams().short.below(len as u64 - 1) as usize)
@@ -181,7 +213,8 @@ impl Kernel {
             return ready;
         };
         let faults = &mut self.hosts[host].faults;
-        match faults.comes(Kind::Spurious, self.now, &mut self.faults) {
+        let by_chaos = self.faults_by_chaos;
+        match faults.comes(Kind::Spurious, by_chaos, self.now, &mut self.faults) {
             true => ready | READABLE | WRITABLE,
             false => ready,
         }

@@ -8,6 +8,7 @@ use super::Event;
 use super::choice::{Probability, Stream};
 use super::faults::{Fault, Faults, Kind};
 use super::latency::Latency;
+use super::parting::Partings;
 
 pub(crate) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX / 4)
@@ -41,18 +42,27 @@ pub(crate) struct Settings {
     pub(crate) bandwidth: Option<u64>,
 }
 
+/// How probable faults are.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Rates {
+    pub(super) loss: Probability,
+    pub(super) duplication: Probability,
+    pub(super) reordering: Probability,
+}
+
 pub(super) struct Links {
     seed: u64,
     default: Settings,
-    /// The loss by chaos, where that of the link is smaller.
-    pub(super) loss: Probability,
+    /// What happens by chaos, where the link's own probability is smaller.
+    pub(super) by_chaos: Rates,
     /// Each link has a latency that the chaos of this number draws, while there is one.
     pub(super) chaos: Option<u32>,
     /// Each segment takes the mean of its link's latency.
     pub(super) is_even: bool,
-    links: Vec<Link>,
+    pub(super) links: Vec<Link>,
     /// The places of links, by where they begin and end, counted from one.
-    numbers: BTreeMap<(usize, usize), u32>,
+    pub(super) numbers: BTreeMap<(usize, usize), u32>,
+    pub(super) partings: Partings,
 }
 
 pub(super) struct Link {
@@ -63,9 +73,6 @@ pub(super) struct Link {
     settings: Settings,
     /// What the chaos of a number has drawn for it; nothing, if that is left out.
     drawn: Option<(u32, Option<Latency>)>,
-    /// How many cuts and holds there are.
-    pub(super) cuts: u32,
-    pub(super) holds: u32,
     /// What arrived while it was held.
     pub(super) held: Vec<Event>,
     /// What happens to datagrams, and when the last one arrives that is in its order.
@@ -105,11 +112,12 @@ impl Links {
                 reordering: Probability::default(),
                 bandwidth: None,
             },
-            loss: Probability::default(),
+            by_chaos: Rates::default(),
             chaos: None,
             is_even: false,
             links: Vec::new(),
             numbers: BTreeMap::new(),
+            partings: Partings::default(),
         }
     }
 
@@ -136,8 +144,6 @@ impl Links {
             sent_datagrams: 0,
             settings,
             drawn: None,
-            cuts: 0,
-            holds: 0,
             held: Vec::new(),
             datagrams: Stream::new(seed, "datagrams", from, to),
             last_datagram: 0,
@@ -205,15 +211,16 @@ impl Links {
         if from == to {
             return Some(LOOPBACK);
         }
-        let (loss_by_chaos, is_even) = (self.loss, self.is_even);
+        let (by_chaos, is_even) = (self.by_chaos, self.is_even);
+        let is_cut = self.partings.is_cut(from, to);
         let latency = self.latency((from, to), known, now, faults);
         let link = self.find((from, to), known);
         link.sent += 1;
         let drawn = latency.draw(&mut link.stream);
         let latency = if is_even { latency.mean() } else { drawn };
-        let loss = link.settings.loss.max(loss_by_chaos);
+        let loss = link.settings.loss.max(by_chaos.loss);
         let is_lost = link.stream.happens(loss);
-        if link.cuts > 0 {
+        if is_cut {
             return None;
         }
         let id = (Kind::Loss, from as u32, to as u32, link.sent);
@@ -239,7 +246,8 @@ impl Links {
         if from == to {
             return [Some(now + LOOPBACK), None];
         }
-        let (loss_by_chaos, is_even) = (self.loss, self.is_even);
+        let (by_chaos, is_even) = (self.by_chaos, self.is_even);
+        let is_cut = self.partings.is_cut(from, to);
         let mut known = 0;
         let latency = self.latency((from, to), &mut known, now, faults);
         let link = self.find((from, to), &mut known);
@@ -256,10 +264,12 @@ impl Links {
             let fault = || Fault::new(id, now, vec![from], vec![to]);
             stream.happens(probability) && (probability.is_certain() || faults.allow(id, fault))
         };
-        let is_lost = comes(Kind::DatagramLoss, settings.loss.max(loss_by_chaos));
-        let is_double = comes(Kind::Duplicate, settings.duplication);
-        let is_reordered = comes(Kind::Reorder, settings.reordering);
-        if is_lost || link.cuts > 0 {
+        let is_lost = comes(Kind::DatagramLoss, settings.loss.max(by_chaos.loss));
+        let duplication = settings.duplication.max(by_chaos.duplication);
+        let is_double = comes(Kind::Duplicate, duplication);
+        let reordering = settings.reordering.max(by_chaos.reordering);
+        let is_reordered = comes(Kind::Reorder, reordering);
+        if is_lost || is_cut {
             return [None; 2];
         }
         let Some(queueing) = link.take_bandwidth(len, now) else {
@@ -276,10 +286,5 @@ impl Links {
                 [Some(first), second]
             }
         }
-    }
-
-    /// All that there are, in the order in which something was first sent or set.
-    pub(super) fn all(&mut self) -> impl Iterator<Item = &mut Link> {
-        self.links.iter_mut()
     }
 }

@@ -24,6 +24,8 @@ pub(crate) mod latency;
 pub(crate) mod link;
 pub(crate) mod names;
 pub(crate) mod order;
+pub(crate) mod parting;
+pub(crate) mod progress;
 #[cfg(feature = "signal")]
 pub(crate) mod signals;
 mod sockets;
@@ -36,6 +38,7 @@ mod unix;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, IoSlice, IoSliceMut};
+use std::marker::PhantomData;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -45,12 +48,15 @@ use std::time::{Duration, Instant};
 use crate::sys::{AsDescriptor, BorrowedDescriptor, OwnedDescriptor};
 use address::Address;
 use answers::Asked;
+use choice::Probability;
 use errno::Errno;
 use event_queue::{Events, First};
-use faults::{Faults, Kept};
+use faults::{Faults, Kept, Kind};
+use host_faults::HostFaults;
 use link::Links;
 pub(crate) use order::MOST_PASSED_OVER;
 use order::{Order, Queue};
+use progress::Progress;
 use sockets::Other;
 pub(crate) use tcp::{CLOSED, ERROR, READABLE, WRITABLE};
 use tcp::{Segment, State, Tcp};
@@ -68,6 +74,10 @@ const PORTS: std::ops::RangeInclusive<u16> = 32_768..=60_999;
 /// The list of a host's sockets has so many before it is cleared of those that are gone: as it has
 /// twice as many as were left, clearing it costs each socket the same.
 const LIST: usize = 16;
+
+/// A program that reads the clock more often in one poll waits for it. Half a second of a test that
+/// is not optimised.
+const MOST_READINGS: u32 = 1_000_000;
 
 /// A host that does not exist: segments to it are lost. The same number on every platform, as it is
 /// part of fingerprints.
@@ -121,6 +131,8 @@ pub(crate) struct Kernel {
     shown: u64,
     /// A host has had faults by chance.
     has_faults: bool,
+    /// Those of all hosts, where their own are less probable.
+    faults_by_chaos: HostFaults,
     events: Events,
     hosts: Vec<HostState>,
     names: BTreeMap<String, usize>,
@@ -158,7 +170,12 @@ pub(crate) struct Kernel {
     pub(crate) trace: Trace,
     has_diverged: bool,
     failure: Option<Failure>,
+    /// Panics that are contained do not fail the run.
+    permits_panics: bool,
+    /// What is dropped now is what a process has left that was killed.
+    drops_killed: bool,
     tasks: u64,
+    progress: Arc<Progress>,
     /// How often a host may connect in a second.
     most_connects: u32,
     foreign: Arc<AtomicBool>,
@@ -267,6 +284,8 @@ thread_local! {
     /// load.
     static CLOCK: Cell<Option<Instant>> = const { Cell::new(None) };
     static KERNEL: RefCell<Option<Box<Kernel>>> = const { RefCell::new(None) };
+    /// How often the program has read the clock in this step.
+    static READINGS: Cell<u32> = const { Cell::new(0) };
     /// Where this thread's last panic came from.
     static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
 }
@@ -275,6 +294,27 @@ thread_local! {
 #[inline]
 pub(crate) fn now() -> Option<Instant> {
     CLOCK.get()
+}
+
+/// The program reads the clock.
+///
+/// # Panics
+///
+/// If it has read it so often in one step that it must be waiting for it.
+#[inline]
+pub(crate) fn count_reading() {
+    if !is_here() {
+        return;
+    }
+    let readings = READINGS.get() + 1;
+    READINGS.set(readings);
+    if readings > MOST_READINGS {
+        READINGS.set(0);
+        panic!(
+            "polder::sim: the clock was read {MOST_READINGS} times in one poll, in which no time \
+             passes: a loop that waits for it never ends"
+        );
+    }
 }
 
 /// Whether this thread is in a world.
@@ -288,6 +328,9 @@ pub(crate) fn with<R>(f: impl FnOnce(&mut Kernel) -> R) -> Option<R> {
     let with = |kernel: &RefCell<Option<Box<Kernel>>>| kernel.borrow_mut().as_deref_mut().map(f);
     KERNEL.try_with(with).ok().flatten()
 }
+
+/// What acts on a world when it is dropped has this, and so stays on that world's thread.
+pub(crate) type StaysHere = PhantomData<*const ()>;
 
 /// What is simpler in a run than what the seed or the test says.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -334,6 +377,7 @@ pub(crate) fn begin(seed: u64, setup: Setup) -> World {
         now: 0,
         shown: 0,
         has_faults: false,
+        faults_by_chaos: HostFaults::default(),
         events: Events::default(),
         hosts: Vec::new(),
         names: BTreeMap::new(),
@@ -362,7 +406,10 @@ pub(crate) fn begin(seed: u64, setup: Setup) -> World {
         trace: Trace::new(setup.comparison, setup.records),
         has_diverged: false,
         failure: None,
+        permits_panics: false,
+        drops_killed: false,
         tasks: 1,
+        progress: Arc::default(),
         most_connects: u32::MAX,
         foreign: Arc::default(),
     };
@@ -567,6 +614,25 @@ impl SimSocketId {
         self.with(Kernel::peer_address)
     }
 
+    /// Whether a read would not block.
+    pub(crate) fn is_readable(self) -> bool {
+        let ready = self.with(Kernel::ready);
+        ready.is_ok_and(|it| it & READABLE != 0)
+    }
+
+    /// What it is, in the words of a dump.
+    pub(crate) fn kind(self) -> &'static str {
+        let kind = |kernel: &mut Kernel, number| match kernel.others.get(&number) {
+            None => Ok("TCP"),
+            Some(Other::Udp(_)) => Ok("UDP"),
+            #[cfg(unix)]
+            Some(Other::Stream(_) | Other::Listener(_)) => Ok("Unix stream"),
+            #[cfg(unix)]
+            Some(Other::Datagram(_)) => Ok("Unix datagram"),
+        };
+        self.with(kind).unwrap_or("socket")
+    }
+
     pub(crate) fn options<R>(self, f: impl FnOnce(&mut Options) -> R) -> io::Result<R> {
         self.with(|kernel, number| Ok(f(kernel.options(number)?)))
     }
@@ -608,6 +674,7 @@ pub(crate) fn note_poll(task: u64, site: &'static Location<'static>) {
         let host = kernel
             .current
             .map_or(NOBODY, |it| kernel.processes[it].host);
+        kernel.progress.begin(host, site, kernel.now);
         kernel.note(host, What::Polled(task, Some(site)));
     });
 }
@@ -630,6 +697,24 @@ pub(crate) fn fail(reason: impl FnOnce() -> String) {
 pub(crate) fn fail_by_panic(reason: impl FnOnce() -> String) {
     let site = PANIC.with(|it| it.try_borrow_mut().ok().and_then(|mut it| it.take()));
     fail_as(site.map(|it| format!("a panic at {it}")), None, reason);
+}
+
+/// The run has failed by a panic that was contained, unless the test permits that.
+pub(crate) fn fail_by_contained_panic(reason: impl FnOnce() -> String) {
+    if with(|kernel| kernel.permits_panics) == Some(false) {
+        fail_by_panic(reason);
+    }
+}
+
+/// A panic of foreign code that was called by polder was contained: see `sync::CONTAINED`. Where a
+/// process was killed it counts for nothing, as in reality no destructor would have run.
+pub(crate) fn panic_was_contained(words: &str) {
+    if with(|kernel| kernel.drops_killed) == Some(true) {
+        return;
+    }
+    let site = PANIC.with(|it| it.try_borrow().ok().and_then(|it| it.clone()));
+    let site = site.unwrap_or_else(|| "an unknown place".into());
+    fail_by_contained_panic(|| format!("a panic at {site}, which was contained: {words}"));
 }
 
 /// The run has failed, for a reason that says more than its cause, and by what happened then.
@@ -751,7 +836,13 @@ impl Kernel {
             v6: Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, number),
         });
         self.names.insert(name.to_owned(), index);
+        self.progress.add_host(name);
         index
+    }
+
+    /// Where it says what it is at. Set before there is a host.
+    pub(crate) fn set_progress(&mut self, progress: Arc<Progress>) {
+        self.progress = progress;
     }
 
     pub(crate) fn find_host(&self, name: &str) -> Option<usize> {
@@ -885,42 +976,10 @@ impl Kernel {
         self.links.change(link, f);
     }
 
-    pub(crate) fn cut(&mut self, from: usize, to: usize) {
-        self.links.get(from, to).cuts += 1;
-        self.note(from, What::Cut(to));
-    }
-
-    pub(crate) fn heal(&mut self, from: usize, to: usize) {
-        let link = self.links.get(from, to);
-        link.cuts = link.cuts.saturating_sub(1);
-        self.note(from, What::Healed(to));
-    }
-
-    pub(crate) fn hold(&mut self, from: usize, to: usize) {
-        self.links.get(from, to).holds += 1;
-    }
-
-    pub(crate) fn release(&mut self, from: usize, to: usize) {
-        let link = self.links.get(from, to);
-        link.holds = link.holds.saturating_sub(1);
-        if link.holds == 0 {
-            for event in std::mem::take(&mut link.held) {
-                self.push(self.now, event);
-            }
-        }
-    }
-
     /// Ends every cut, hold and pause.
     pub(crate) fn heal_all(&mut self) {
         self.note(0, What::Quiet);
-        let mut held = Vec::new();
-        for link in self.links.all() {
-            (link.cuts, link.holds) = (0, 0);
-            held.append(&mut link.held);
-        }
-        for event in held {
-            self.push(self.now, event);
-        }
+        self.end_partings();
         self.hosts.iter_mut().for_each(|it| it.pauses = 0);
         self.paused = 0;
         #[cfg(feature = "blocking")]
@@ -947,7 +1006,23 @@ impl Kernel {
         }
     }
 
+    pub(crate) fn permit_panics(&mut self) {
+        self.permits_panics = true;
+    }
+
+    /// What a process has left is dropped: in its name, and by force or not.
+    pub(crate) fn begin_drop(&mut self, process: usize, is_killed: bool) {
+        self.set_current(Some(process));
+        self.drops_killed = is_killed;
+    }
+
+    pub(crate) fn end_drop(&mut self) {
+        self.drops_killed = false;
+        self.set_current(None);
+    }
+
     pub(crate) fn set_current(&mut self, process: Option<usize>) {
+        READINGS.set(0);
         self.current = process;
         self.show_time();
         answers::next_step();
@@ -1050,8 +1125,24 @@ impl Kernel {
     }
 
     /// The probability that a segment is lost, where its link's own is smaller.
-    pub(crate) fn set_loss_by_chaos(&mut self, loss: choice::Probability) {
-        self.links.loss = loss;
+    /// What chaos does of one kind: how probable that is from now on.
+    pub(crate) fn set_rate_by_chaos(&mut self, kind: Kind, rate: Probability) {
+        match kind {
+            Kind::Loss => self.links.by_chaos.loss = rate,
+            Kind::Duplicate => self.links.by_chaos.duplication = rate,
+            Kind::Reorder => self.links.by_chaos.reordering = rate,
+            Kind::Name => self.dns.by_chaos = rate,
+            _ => {
+                self.faults_by_chaos.set(kind, rate);
+                self.has_faults = true;
+            }
+        }
+    }
+
+    pub(crate) fn end_rates_by_chaos(&mut self) {
+        self.links.by_chaos = Default::default();
+        self.dns.by_chaos = Default::default();
+        self.faults_by_chaos = Default::default();
     }
 
     /// Each link has a latency of its own that the chaos of this number draws; its setting, if
@@ -1249,12 +1340,11 @@ impl Kernel {
     fn passage(&mut self, (from, to): (usize, usize), mut known: u32) -> Passage<'_> {
         let is_up = self.hosts.get(to).is_some_and(|it| it.is_up);
         if from != to {
-            let link = self.links.find((from, to), &mut known);
-            if link.cuts > 0 {
+            if self.links.partings.is_cut(from, to) {
                 return Passage::Lost;
             }
-            if link.holds > 0 {
-                return Passage::Held(&mut link.held);
+            if self.links.partings.is_held(from, to) {
+                return Passage::Held(&mut self.links.find((from, to), &mut known).held);
             }
         }
         match is_up {

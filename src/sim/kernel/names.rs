@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::Kernel;
 use super::choice::{Probability, Stream};
+use super::faults::{Fault, Kind};
 use super::latency::Latency;
 use super::link::DEFAULT_NAME_LATENCY;
 use super::trace::What;
@@ -21,6 +22,8 @@ pub(crate) struct Names {
     pub(crate) missing: Probability,
     /// It answers what was so before the last change.
     pub(crate) stale: Probability,
+    /// Any of these three, by chaos.
+    pub(super) by_chaos: Probability,
     /// What a test has set: the addresses now, and those before.
     records: BTreeMap<String, [Vec<IpAddr>; 2]>,
 }
@@ -32,6 +35,7 @@ impl Names {
             failure: Probability::default(),
             missing: Probability::default(),
             stale: Probability::default(),
+            by_chaos: Probability::default(),
             records: BTreeMap::new(),
         }
     }
@@ -47,6 +51,9 @@ impl Names {
 pub(super) struct Questions {
     latency: Stream,
     faults: Stream,
+    /// Those of chaos, of which there are so many.
+    harm: Stream,
+    harmed: u64,
 }
 
 impl Questions {
@@ -54,6 +61,8 @@ impl Questions {
         Questions {
             latency: Stream::new(seed, "names", host, 0),
             faults: Stream::new(seed, "faults of names", host, 0),
+            harm: Stream::new(seed, "faults of names", host, 1),
+            harmed: 0,
         }
     }
 }
@@ -91,12 +100,34 @@ impl Kernel {
         }
     }
 
+    /// Which of the three faults chaos has for a question of this host's, if any.
+    fn harm(&mut self, host: usize) -> Option<usize> {
+        if self.dns.by_chaos == Probability::default() {
+            return None;
+        }
+        let questions = &mut self.hosts[host].questions;
+        questions.harmed += 1;
+        let id = (Kind::Name, host as u32, 0, questions.harmed);
+        // A number is drawn for each, whether or not it comes up.
+        let happens = questions.harm.happens(self.dns.by_chaos);
+        let which = questions.harm.below(3) as usize;
+        let words = ["is not answered", "finds none", "is answered as before"];
+        let fault = || Fault {
+            detail: words[which].to_owned(),
+            ..Fault::new(id, self.now, vec![host], Vec::new())
+        };
+        (happens && self.faults.allow(id, fault)).then_some(which)
+    }
+
     fn look_up(&mut self, name: &str) -> io::Result<Answer> {
         let (host, _) = self.here()?;
         let questions = &mut self.hosts[host].questions;
         let delay = self.dns.latency.draw(&mut questions.latency);
         let faults = [self.dns.failure, self.dns.missing, self.dns.stale];
-        let [has_failed, is_missing, is_stale] = faults.map(|it| questions.faults.happens(it));
+        let drawn = faults.map(|it| questions.faults.happens(it));
+        let harm = self.harm(host);
+        let [has_failed, is_missing, is_stale] =
+            [0, 1, 2].map(|which| drawn[which] || harm == Some(which));
         self.note(host, What::Name(delay));
         let addresses = match self.dns.records.get(name) {
             _ if is_missing => Vec::new(),

@@ -1,0 +1,289 @@
+//! Mistakes of programs and of tests: each is found, and said with its seed and its place.
+
+use std::time::Instant;
+
+use polder::event::Event;
+use polder::future::pending;
+use polder::io::{AsyncReadExt, AsyncWriteExt};
+use polder::net::{TcpListener, TcpStream, serve};
+use polder::sim::{self, Exit, Sim};
+use polder::time::{now, sleep};
+
+use super::failing::{in_a_process, is_inner};
+use super::{ms, secs};
+
+/// Calls a function when it is dropped.
+struct OnDrop<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+fn fails<F: Future<Output = ()> + 'static>(test: impl Fn(Sim) -> F + Sync, words: &str) {
+    let failure = sim::run(1, test).failure;
+    let failure = failure.unwrap_or_else(|| panic!("passes, without {words:?}"));
+    assert!(failure.contains(words), "{failure}");
+}
+
+fn passes<F: Future<Output = ()> + 'static>(test: impl Fn(Sim) -> F + Sync) {
+    assert_eq!(sim::run(1, test).failure, None);
+}
+
+async fn panics_in_serve(sim: Sim) {
+    sim.host("server").start(|| async {
+        let listener = TcpListener::bind("0.0.0.0:1").await?;
+        let handle = |_: TcpStream, _| async move { panic!("in a handler") };
+        serve(&listener, handle).await.map(drop)
+    });
+    sim.sleep(ms(5)).await;
+    let mut stream = TcpStream::connect("server:1").await.unwrap();
+    let _ = stream.read(&mut [0]).await;
+}
+
+#[test]
+fn a_panic_in_a_handler_of_serve_fails_the_run() {
+    fails(panics_in_serve, "in a handler");
+    passes(|sim| async move {
+        sim.permit_panics();
+        panics_in_serve(sim).await;
+    });
+}
+
+/// A task panics whose handle is kept, and awaited by nobody.
+async fn keeps_a_panic() {
+    let task = polder::spawn(async { panic!("in a task") });
+    pending::<()>().await;
+    task.await
+}
+
+#[test]
+fn a_panic_of_a_task_that_is_held_until_the_end_fails_the_run() {
+    fails(
+        |sim| async move {
+            sim.host("keeper").start(keeps_a_panic);
+            sim.sleep(secs(1)).await;
+        },
+        "in a task",
+    );
+    // Also of a process that was killed since.
+    fails(
+        |sim| async move {
+            let keeper = sim.host("keeper").start(keeps_a_panic);
+            sim.sleep(secs(1)).await;
+            keeper.kill();
+            sim.sleep(secs(1)).await;
+        },
+        "in a task",
+    );
+    // One that is taken is the program's own affair.
+    passes(|_| async {
+        use futures_lite::FutureExt;
+        let task = polder::spawn(async { panic!("in a task") });
+        let result: Result<(), _> = std::panic::AssertUnwindSafe(task).catch_unwind().await;
+        assert!(result.is_err());
+    });
+}
+
+async fn panics_when_dropped() {
+    let _guard = OnDrop(|| panic!("in a destructor"));
+    pending().await
+}
+
+#[test]
+fn a_panic_in_a_destructor_fails_the_run_unless_it_would_not_have_run() {
+    fails(
+        |_| async {
+            let task = polder::spawn(panics_when_dropped());
+            sleep(ms(1)).await;
+            drop(task);
+            sleep(ms(1)).await;
+        },
+        "in a destructor",
+    );
+    // A process that returns drops its tasks.
+    fails(
+        |sim| async move {
+            let host = sim.host("host").start(|| async {
+                polder::spawn(panics_when_dropped()).detach();
+                sleep(ms(1)).await;
+            });
+            host.finished().await;
+            sim.sleep(ms(1)).await;
+        },
+        "in a destructor",
+    );
+    // One that is killed runs no destructors, nor do those that are there at the end.
+    passes(|sim| async move {
+        let killed = sim.host("killed").start(panics_when_dropped);
+        sim.host("left").start(panics_when_dropped);
+        sim.sleep(ms(1)).await;
+        killed.kill();
+        sim.sleep(ms(1)).await;
+    });
+}
+
+#[test]
+fn a_loop_that_waits_for_the_clock_in_one_poll_is_found() {
+    fails(
+        |sim| async move {
+            let host = sim.host("host").start(|| async {
+                let end = now() + ms(1);
+                while now() < end {}
+            });
+            host.finished().await;
+        },
+        "the clock was read 1000000 times in one poll",
+    );
+    fails(
+        |sim| async move { while sim.now() < ms(1) {} },
+        "the clock was read 1000000 times in one poll",
+    );
+    // Many readings, in many polls.
+    passes(|_| async {
+        for _ in 0..30 {
+            for _ in 0..50_000 {
+                let _ = now();
+            }
+            sleep(ms(1)).await;
+        }
+    });
+}
+
+#[test]
+fn a_poll_that_never_returns_ends_the_program_and_says_where() {
+    let name = "mistakes::a_poll_that_never_returns_ends_the_program_and_says_where";
+    if is_inner() {
+        return sim::check([7], |sim| async move {
+            sim.host("spinning").start(|| async {
+                sleep(ms(3)).await;
+                let start = Instant::now();
+                while start.elapsed() < secs(60) {
+                    std::thread::sleep(ms(100));
+                }
+            });
+            sim.sleep(secs(1)).await;
+        });
+    }
+    let start = Instant::now();
+    let (passes, text) = in_a_process(name, &[("POLDER_SIM_STUCK", "1")]);
+    assert!(!passes, "{text}");
+    assert!(start.elapsed() < secs(50), "the limit holds");
+    for part in [
+        "seed 0x7 is stuck at 0.003",
+        "tests/sim/mistakes.rs:",
+        "on the host \"spinning\"",
+        "POLDER_SEED=0x7",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn a_process_that_restarts_its_own_host_and_returns_has_a_successor() {
+    let starts = |returns_late: bool| {
+        let starts = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0));
+        let count = starts.clone();
+        let report = sim::run(1, move |sim| {
+            let count = count.clone();
+            async move {
+                let of_host = sim.clone();
+                let host = sim.host("phoenix").start(move || {
+                    let (sim, count) = (of_host.clone(), count.clone());
+                    async move {
+                        let nth = count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                        if nth < 3 {
+                            sim.host("phoenix").restart();
+                        }
+                        if returns_late {
+                            sleep(ms(1)).await;
+                        }
+                        nth
+                    }
+                });
+                sim.sleep(secs(1)).await;
+                // The three before were killed, and whoever asks now is told of the last one.
+                assert_eq!(host.finished().await, Exit::Returned(3));
+            }
+        });
+        assert_eq!(report.failure, None);
+        starts.load(std::sync::atomic::Ordering::Relaxed)
+    };
+    assert_eq!(starts(false), 4);
+    assert_eq!(starts(true), 4);
+}
+
+#[test]
+fn the_report_says_what_each_task_waits_for() {
+    let failure = sim::run(1, |sim| async move {
+        sim.host("server").start(|| async {
+            let listener = TcpListener::bind("0.0.0.0:80").await?;
+            let (mut stream, _) = listener.accept().await?;
+            stream.read_exact(&mut [0; 8]).await
+        });
+        sim.host("waits").start(|| async {
+            for _ in 0..3 {
+                polder::spawn(async { Event::new().wait().await }).detach();
+            }
+            sleep(secs(5)).await;
+        });
+        sim.sleep(ms(5)).await;
+        let mut stream = TcpStream::connect("server:80").await.unwrap();
+        stream.write_all(b"half").await.unwrap();
+        sim.sleep(ms(5)).await;
+        assert!(sim.now().is_zero(), "to see it");
+    });
+    let failure = failure.failure.unwrap();
+    for part in [
+        "waits: reads TCP 10.0.0.2:80 <-> 10.0.0.1:",
+        "waits: timer due in ",
+    ] {
+        assert!(failure.contains(part), "{part}: {failure}");
+    }
+    let tasks = failure
+        .lines()
+        .find(|it| it.contains("3 tasks, spawned at"));
+    assert!(
+        tasks.is_some_and(|it| it.ends_with("waits: event")),
+        "{failure}"
+    );
+}
+
+#[test]
+#[should_panic = "there is no seed to run"]
+fn a_check_without_seeds_is_an_error() {
+    sim::check(0..0, |_| async {});
+}
+
+#[test]
+#[should_panic = "\"a host\" is no name of a host"]
+fn names_of_hosts_can_be_looked_up() {
+    sim::check(0..1, |sim| async move {
+        sim.host("with-a_dot.and.9");
+        sim.host("a host");
+    });
+}
+
+#[test]
+fn an_error_of_the_test_is_not_called_a_panic() {
+    let report = sim::run(1, |_| async { Err::<(), &str>("an error") });
+    let failure = report.failure.unwrap();
+    let line = failure.lines().next().unwrap();
+    assert!(
+        line.ends_with(": the test returned an error: \"an error\""),
+        "{line}"
+    );
+}
+
+#[test]
+fn an_empty_variable_is_none() {
+    let name = "mistakes::an_empty_variable_is_none";
+    if is_inner() {
+        return sim::check(0..2, |_| async {});
+    }
+    let (passes, text) = in_a_process(name, &[("POLDER_SEED", ""), ("POLDER_SEEDS", "")]);
+    assert!(passes, "{text}");
+    let (passes, text) = in_a_process(name, &[("POLDER_SEEDS", "0")]);
+    assert!(!passes && text.contains("there is no seed"), "{text}");
+}
