@@ -178,7 +178,8 @@ thread_local! {
     pub(crate) static CONTAINED: Cell<Option<fn(&(dyn Any + Send))>> = const { Cell::new(None) };
 }
 
-/// A panic is contained, which the hook has reported: it fails the run of a simulated world.
+/// A panic is contained: it fails the run of a simulated world. (The hook has printed it, unless
+/// the program has resumed one by itself.)
 #[cold]
 pub(crate) fn note_contained(panic: &(dyn Any + Send)) {
     #[cfg(feature = "sim")]

@@ -76,6 +76,11 @@ struct Noted {
 }
 
 fn observer() -> Option<&'static Observer> {
+    // Its report says what happens in a simulated world; what is opened here is the program's.
+    #[cfg(feature = "sim")]
+    if crate::sim::kernel::is_here() {
+        return None;
+    }
     static OBSERVER: OnceLock<Option<Observer>> = OnceLock::new();
     OBSERVER.get_or_init(read).as_ref()
 }

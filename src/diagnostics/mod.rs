@@ -70,11 +70,6 @@ pub(crate) fn observe(
     watch: Option<Watch>,
     trace: Option<usize>,
 ) -> io::Result<Arc<Shared>> {
-    // What happens in a simulated world its report says, and the environment asks of the program.
-    #[cfg(feature = "sim")]
-    if crate::sim::kernel::is_here() {
-        return Ok(Arc::new(shared));
-    }
     #[cfg(feature = "environment")]
     let trace = trace.or_else(environment::trace);
     let shared = match trace {

@@ -21,12 +21,12 @@ use std::fmt::Write;
 use std::rc::Rc;
 
 use super::host::Host;
-use super::kernel::Kernel;
 use super::kernel::choice::{Probability, Stream};
 use super::kernel::faults::{Fault, Id, Kind};
 use super::kernel::order::Order;
 use super::kernel::parting::PartingId;
 use super::kernel::trace::{Seconds, What};
+use super::kernel::{Kernel, PauseId};
 use super::world::{Ending, State, kernel as with_kernel};
 
 /// Seeds below this one are calm, so that a plain mistake fails plainly.
@@ -85,7 +85,8 @@ const MILLISECOND: u64 = 1_000_000;
 ///     assert!(store.is_up());
 /// });
 /// ```
-// Another kind is a method of its own here, an arm of `Kind::name`, and one of `State::harm`.
+// Another kind is a method of its own here, an arm of `Kind::name`, and one of `State::begin`, or of
+// `Kernel::set_rate_by_chaos`.
 #[derive(Debug)]
 pub struct Chaos {
     state: Rc<State>,
@@ -196,15 +197,15 @@ impl Chaos {
         self.rate(Kind::Name)
     }
 
-    /// All kinds but [`exhausted`](Self::exhausted), which few programs survive; of these hosts the
-    /// crashes.
+    /// What a program should survive: all kinds but [`exhausted`](Self::exhausted); the crashes are
+    /// of these hosts.
     ///
     /// ```
     /// use std::time::Duration;
     ///
     /// polder::sim::check(0..30, |sim| async move {
     ///     let store = sim.host("store").start(std::future::pending::<()>);
-    ///     sim.chaos(Duration::from_secs(30)).all(&[&store]);
+    ///     sim.chaos(Duration::from_secs(30)).usual(&[&store]);
     ///     sim.sleep(Duration::from_secs(20)).await;
     /// });
     /// ```
@@ -213,7 +214,7 @@ impl Chaos {
     ///
     /// If the host of the test itself is one of them.
     #[track_caller]
-    pub fn all(self, hosts: &[&Host]) -> Chaos {
+    pub fn usual(self, hosts: &[&Host]) -> Chaos {
         let harm = self.cuts().holds().resets().loss().pauses().clocks();
         let harm = harm.duplication().reordering().latencies().orders();
         let harm = harm.short().spurious().aborted().names();
@@ -232,9 +233,9 @@ impl Chaos {
             false => writeln!(plan.drawn, "    {name}: none"),
         };
         if is_on {
-            let rate = Probability::of_ten_thousand(parts);
-            with_kernel(|kernel| kernel.set_rate_by_chaos(kind, rate));
-            plan.schedule(self.until, Action::EndRate(kind));
+            plan.rates.push((kind, self.call, parts));
+            plan.set_rate(kind);
+            plan.schedule(self.until, Action::EndRate(kind, self.call));
         }
         drop(plan);
         self
@@ -391,13 +392,14 @@ struct Faults {
 enum Action {
     /// The next fault of these.
     Begin(usize),
-    EndRate(Kind),
+    /// Of that kind, of that call.
+    EndRate(Kind, usize),
     EndLatencies(u32),
     EndOrder,
     /// A host's clock runs evenly again, unless it has another drift than this by now.
     EndDrift(usize, i32),
     Rejoin(PartingId),
-    Resume(usize),
+    Resume(PauseId),
     /// A host starts that this fault has stopped.
     Restart(usize, u64),
 }
@@ -418,6 +420,8 @@ pub(super) struct Plan {
     seed: u64,
     calls: usize,
     kinds: Vec<Faults>,
+    /// The probabilities that are on: of a kind, by a call, in parts of ten thousand.
+    rates: Vec<(Kind, usize, u16)>,
     actions: BTreeMap<u64, Action>,
     next_action: u64,
     crashes: Vec<Crash>,
@@ -434,6 +438,7 @@ impl Plan {
             seed,
             calls: 0,
             kinds: Vec::new(),
+            rates: Vec::new(),
             actions: BTreeMap::new(),
             next_action: 0,
             crashes: Vec::new(),
@@ -452,6 +457,14 @@ impl Plan {
         self.next_action += 1;
         self.actions.insert(number, action);
         with_kernel(|kernel| kernel.schedule_chaos(at, number));
+    }
+
+    /// Of several that are on at a time the highest one counts.
+    fn set_rate(&self, kind: Kind) {
+        let rates = self.rates.iter().filter(|it| it.0 == kind);
+        let parts = rates.map(|it| it.2).max().unwrap_or_default();
+        let rate = Probability::of_ten_thousand(parts);
+        with_kernel(|kernel| kernel.set_rate_by_chaos(kind, rate));
     }
 
     fn end_order(&mut self) {
@@ -478,9 +491,11 @@ impl State {
             let action = self.chaos.borrow_mut().actions.remove(&number);
             match action {
                 Some(Action::Begin(index)) => self.begin(index),
-                Some(Action::EndRate(kind)) => with_kernel(|kernel| {
-                    kernel.set_rate_by_chaos(kind, Probability::default());
-                }),
+                Some(Action::EndRate(kind, call)) => {
+                    let mut plan = self.chaos.borrow_mut();
+                    plan.rates.retain(|it| (it.0, it.1) != (kind, call));
+                    plan.set_rate(kind);
+                }
                 Some(Action::EndLatencies(call)) => {
                     with_kernel(|kernel| kernel.end_latencies_by_chaos(call));
                 }
@@ -491,7 +506,7 @@ impl State {
                     }
                 }),
                 Some(Action::Rejoin(id)) => with_kernel(|kernel| kernel.rejoin(id)),
-                Some(Action::Resume(host)) => with_kernel(|kernel| kernel.pause(host, false)),
+                Some(Action::Resume(pause)) => with_kernel(|kernel| kernel.resume(pause)),
                 // Unless the test has stopped it since, or started it.
                 Some(Action::Restart(host, by)) if self.is_stopped_by(host, by) => {
                     self.start_again(host);
@@ -591,9 +606,9 @@ impl State {
             ..Fault::new(id, at, vec![host], Vec::new())
         };
         if with_kernel(|kernel| kernel.faults.allow(id, fault)) {
-            with_kernel(|kernel| kernel.pause(host, true));
+            let pause = with_kernel(|kernel| kernel.pause(host));
             let mut plan = self.chaos.borrow_mut();
-            plan.schedule(at + lasts, Action::Resume(host));
+            plan.schedule(at + lasts, Action::Resume(pause));
         }
     }
 
@@ -675,6 +690,7 @@ impl State {
         let mut plan = self.chaos.borrow_mut();
         plan.actions.clear();
         plan.kinds.clear();
+        plan.rates.clear();
         plan.crashes.clear();
         plan.end_order();
         let first = plan.next_action;

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::future::Future;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::panic::{AssertUnwindSafe, Location, UnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -15,14 +15,14 @@ use std::time::Duration;
 use super::Sim;
 use super::kernel::answers::Asked;
 use super::kernel::faults::{Id, Kept};
-use super::kernel::progress::Progress;
+use super::kernel::progress::{Call, Progress};
 use super::kernel::trace::{Comparison, Recorded, Seconds};
 use super::kernel::{self, Setup, Simpler};
 use super::left_out::LeftOut;
 use super::panics;
 use super::picture::{self, Scene};
 use super::shrink::{Shrunk, shrink};
-use super::stuck;
+use super::stuck::{self, Watch};
 use super::world::{State, kernel as with_kernel};
 use crate::sync::CONTAINED;
 use crate::task::panic_message;
@@ -53,6 +53,8 @@ pub struct Report {
     pub(super) choices: Vec<u64>,
     /// The faults that there were: their numbers are their places, counted from one.
     pub(super) faults: Vec<Id>,
+    /// There were more, which have no numbers.
+    pub(super) has_unlisted: bool,
     pub(super) details: Option<Box<Details>>,
     /// What a picture shows, of a recording run.
     pub(super) scene: Option<Box<Scene>>,
@@ -153,7 +155,8 @@ pub(super) type Run<'a> = dyn Fn(u64, Setup) -> Report + Sync + 'a;
 /// # Panics
 ///
 /// If the test fails for a seed, if two runs of one differ, if what was declared with
-/// [`Sim::sometimes`] was never true, or if an environment variable means nothing.
+/// [`Sim::sometimes`] was never true, if there is no seed, or if an environment variable means
+/// nothing.
 #[track_caller]
 pub fn check<T, F>(seeds: impl IntoIterator<Item = u64>, test: T)
 where
@@ -163,8 +166,10 @@ where
 {
     let site = Location::caller();
     panics::watch();
-    let run = |seed, setup| {
-        on_a_thread(seed, |progress| {
+    let watch = Watch::new();
+    let run = |seed, setup: Setup| {
+        let found = setup.found.clone();
+        on_a_thread(seed, &watch, found.as_deref(), |progress| {
             in_world(seed, &test, site, setup, progress)
         })
     };
@@ -238,8 +243,9 @@ fn explain(report: &Report, run: &Run<'_>, left_out: Option<&LeftOut>) -> String
     let seed = report.seed;
     let test = test_name().map_or(String::new(), |it| format!(" {it}"));
     // Where the user leaves out what he likes, the rest is needed.
+    let found = report.failure.clone().unwrap_or_default();
     let shrunk = match left_out {
-        None => shrink(report, run),
+        None => shrink(report, &found, run),
         Some(_) => None,
     };
     let mut text = match &report.details {
@@ -271,7 +277,7 @@ fn explain(report: &Report, run: &Run<'_>, left_out: Option<&LeftOut>) -> String
 /// The name of the test that this thread runs. The harness gives it to the thread, and calls the
 /// program's first thread by no test's name. (A thread of the program's own that calls `check` says
 /// its own name.)
-fn test_name() -> Option<String> {
+pub(super) fn test_name() -> Option<String> {
     let name = thread::current().name()?.to_owned();
     (name != "main" && !name.starts_with(THREAD)).then_some(name)
 }
@@ -334,6 +340,7 @@ fn pictures(report: &Report, less: &Less, run: &Run<'_>) -> String {
         simpler: less.simpler.clone(),
         records: true,
         is_quiet: true,
+        found: report.failure.as_deref().map(Arc::from),
         ..Setup::default()
     };
     let Some(scene) = run(report.seed, setup).scene else {
@@ -422,8 +429,8 @@ fn diverged(first: &Report, second: &Report) -> String {
         "seed {seed:#x}: two runs of it differ, first at {at}, event {}\n",
         second.events
     );
-    if second.difference.is_none() {
-        text += "  What each of them did is the same, as far as it is recorded.\n";
+    if second.difference.is_none() && second.has_diverged {
+        text += "  It is later than the events of which the words are kept.\n";
     }
     if let Some((before, now)) = &second.difference {
         let _ = writeln!(
@@ -493,16 +500,20 @@ where
 {
     let site = Location::caller();
     panics::watch();
-    let setup = Setup::default();
-    on_a_thread(seed, |progress| {
-        in_world(seed, &test, site, setup, progress)
+    on_a_thread(seed, &Watch::new(), None, |progress| {
+        in_world(seed, &test, site, Setup::default(), progress)
     })
 }
 
-/// A thread for each world: what a program keeps in thread-locals is new each time.
-fn on_a_thread(seed: u64, run: impl FnOnce(Arc<Progress>) -> Report + Send) -> Report {
+/// A thread for each world: what a program keeps in thread-locals is new each time. `found` is said
+/// if the run never ends.
+fn on_a_thread(
+    seed: u64,
+    watch: &Watch,
+    found: Option<&str>,
+    run: impl FnOnce(Arc<Progress>) -> Report + Send,
+) -> Report {
     let progress = Arc::<Progress>::default();
-    let limit = stuck::limit();
     let (end, is_over) = stuck::end();
     let of_world = progress.clone();
     let run = move || {
@@ -513,11 +524,17 @@ fn on_a_thread(seed: u64, run: impl FnOnce(Arc<Progress>) -> Report + Send) -> R
         let thread = thread::Builder::new().name(format!("{THREAD} {seed:#x}"));
         match thread.spawn_scoped(scope, run) {
             Ok(thread) => {
-                stuck::wait(&thread, &is_over, seed, &progress, limit);
-                thread.join().unwrap_or_else(|panic| {
+                // For a world in a world the outer one's watchdog is enough. (The clock of this
+                // thread may be that world's.)
+                if !kernel::is_here() {
+                    watch.wait(&thread, &is_over, seed, &progress, found);
+                }
+                let report = thread.join().unwrap_or_else(|panic| {
                     let words = panic_message(&*panic);
                     panic!("seed {seed:#x}: the world itself has panicked: {words}")
-                })
+                });
+                kernel::with(|kernel| kernel.progress().go_on());
+                report
             }
             Err(error) => panic!("polder::sim: cannot start a thread: {error}"),
         }
@@ -545,11 +562,14 @@ where
     }
     panics::be_quiet(setup.is_quiet);
     CONTAINED.set(Some(|panic| {
-        kernel::panic_was_contained(panic_message(panic))
+        kernel::panic_was_contained(panic, panic_message(panic));
     }));
     let instead = setup.simpler.chosen.clone();
     let world = kernel::begin(seed, setup);
-    with_kernel(|kernel| kernel.set_progress(progress));
+    with_kernel(|kernel| {
+        kernel.set_progress(progress);
+        kernel.calls(Call::Test);
+    });
     let state = State::new(seed, instead);
     let end = End(state.clone());
     let sim = Sim::new(state.clone());
@@ -563,9 +583,15 @@ where
             let main = async move {
                 use futures_lite::FutureExt;
                 match AssertUnwindSafe(test).catch_unwind().await {
-                    // What checks the result panics if that is an error.
-                    Ok(result) => fail_by_panic_of("", AssertUnwindSafe(|| result.check())),
-                    Err(panic) => fail_by("the test panicked: ", panic),
+                    // What checks the result panics if that is an error, always at one place: its
+                    // words tell errors apart.
+                    Ok(result) => {
+                        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| result.check())) {
+                            kernel::fail(|| panic_message(&*panic).to_owned());
+                            std::mem::forget(panic); // Its destructor may panic too.
+                        }
+                    }
+                    Err(panic) => fail_by(panic),
                 }
                 is_done.set(true);
             };
@@ -576,7 +602,7 @@ where
     }));
     drop(runtime);
     if let Err(panic) = driven {
-        fail_by("the test panicked: ", panic);
+        fail_by(panic);
     }
     let mut report = report(seed, &state);
     if report.failure.is_none() {
@@ -590,15 +616,11 @@ where
     report
 }
 
-/// The run fails by a panic, if `f` ends with one. `words` come before its message.
-fn fail_by_panic_of(words: &str, f: impl FnOnce() + UnwindSafe) {
-    if let Err(panic) = catch_unwind(f) {
-        fail_by(words, panic);
-    }
-}
-
-fn fail_by(words: &str, panic: Box<dyn Any + Send>) {
-    kernel::fail_by_panic(|| format!("{words}{}", panic_message(&*panic)));
+/// The run fails, since its test has panicked.
+fn fail_by(panic: Box<dyn Any + Send>) {
+    kernel::fail_by_panic(&*panic, || {
+        format!("the test panicked: {}", panic_message(&*panic))
+    });
     std::mem::forget(panic); // Its destructor may panic too.
 }
 
@@ -619,6 +641,7 @@ fn report(seed: u64, state: &State) -> Report {
         choices: state.choices_made(),
         asked: kernel.asked_of_libc(),
         faults: kernel.faults.list().iter().map(|it| it.id).collect(),
+        has_unlisted: kernel.faults.has_unlisted(),
         details: None,
         scene: None,
     });

@@ -20,7 +20,7 @@ use futures_lite::FutureExt;
 #[cfg(feature = "blocking")]
 use super::kernel::latency::Latency;
 use super::kernel::trace::{Seconds, What};
-use super::kernel::{self, StaysHere};
+use super::kernel::{self, PauseId, StaysHere};
 use super::machine::{Clock, Faults};
 use super::world::{Ending, State, kernel as with_kernel};
 #[cfg(feature = "signal")]
@@ -346,8 +346,10 @@ impl Host {
     #[track_caller]
     pub fn pause(&self) -> Pause {
         self.assert_not_the_test();
-        with_kernel(|kernel| kernel.pause(self.index, true));
-        Pause(self.index, StaysHere::default())
+        Pause(
+            with_kernel(|kernel| kernel.pause(self.index)),
+            StaysHere::default(),
+        )
     }
 }
 
@@ -361,16 +363,11 @@ impl fmt::Debug for Host {
 /// A process is paused as long as this exists: of [`Host::pause`].
 #[must_use = "the process goes on when it is dropped"]
 #[derive(Debug)]
-pub struct Pause(usize, StaysHere);
+pub struct Pause(PauseId, StaysHere);
 
 impl Drop for Pause {
     fn drop(&mut self) {
-        // Unless everything has been healed before.
-        kernel::with(|kernel| {
-            if kernel.is_paused(self.0) {
-                kernel.pause(self.0, false);
-            }
-        });
+        kernel::with(|kernel| kernel.resume(self.0));
     }
 }
 
@@ -632,7 +629,7 @@ async fn run<F: Future, P: Fn() -> F>(
     let runs = (state.upgrade()).is_some_and(|state| state.runs(host, process));
     let exit = match result {
         // It has had itself killed: that was its end, and has been told.
-        Ok(value) if !runs => return contain(|| drop(value)),
+        Ok(value) if !runs => return kernel::as_killed(|| contain(|| drop(value))),
         Ok(value) => {
             if let (Some(error), Some(state)) = (error_of(&value), state.upgrade()) {
                 with_kernel(|kernel| kernel.note(host, What::Failed));
@@ -641,10 +638,12 @@ async fn run<F: Future, P: Fn() -> F>(
             Exit::Returned(value)
         }
         Err(panic) => {
-            let words = panic_message(&*panic).to_owned();
-            std::mem::forget(panic); // Its destructor may panic too.
+            let words = panic_message(&*panic);
             let name = with_kernel(|kernel| kernel.host_name(host).to_owned());
-            kernel::fail_by_panic(|| format!("the process of {name:?} panicked: {words}"));
+            kernel::fail_by_panic(&*panic, || {
+                format!("the process of {name:?} panicked: {words}")
+            });
+            std::mem::forget(panic); // Its destructor may panic too.
             Exit::Panicked
         }
     };

@@ -25,7 +25,9 @@ impl LeftOut {
     ///
     /// If the variable is set, and means nothing.
     pub(super) fn from_environment() -> Option<LeftOut> {
-        let text = std::env::var("POLDER_SIM").ok()?;
+        let text = std::env::var("POLDER_SIM")
+            .ok()
+            .filter(|it| !it.is_empty())?;
         let parsed = LeftOut::parse(&text);
         assert!(
             parsed.is_some(),

@@ -173,13 +173,16 @@ impl Sim {
     ///
     /// # Panics
     ///
-    /// If that is no name that programs can look up: it is empty, an IP address, or has other
-    /// characters than letters, digits, `-`, `_` and `.`.
+    /// If that is no name for programs to look up: an IP address, `localhost`, or anything but
+    /// ASCII letters, digits, `-`, `_` and `.`, of which the first is a letter or a digit.
     #[track_caller]
     pub fn host(&self, name: &str) -> Host {
-        let is_plain = |it: char| it.is_alphanumeric() || matches!(it, '-' | '_' | '.');
+        let is_plain = |it: char| it.is_ascii_alphanumeric() || matches!(it, '-' | '_' | '.');
         assert!(
-            !name.is_empty() && name.chars().all(is_plain) && name.parse::<IpAddr>().is_err(),
+            name.starts_with(|it: char| it.is_ascii_alphanumeric())
+                && name.chars().all(is_plain)
+                && name.parse::<IpAddr>().is_err()
+                && name != "localhost",
             "polder::sim: {name:?} is no name of a host"
         );
         Host {
@@ -239,7 +242,8 @@ impl Sim {
     }
 
     /// Keeps what these hosts and the others send to each other, until the result is dropped: then
-    /// everything arrives, in its order.
+    /// everything arrives, in its order. (What is lost is what comes to a [`cut`](Self::cut) that
+    /// there is at that moment; one that has come and gone meanwhile has no effect on it.)
     ///
     /// # Panics
     ///
@@ -474,6 +478,27 @@ impl Sim {
         with_kernel(Kernel::permit_panics);
     }
 
+    /// Sets after how many steps the run fails, whatever time has passed; 10,000,000, unless this is
+    /// called. A program that wakes up every nanosecond would not reach the [limit](Self::limit) of
+    /// the world's time while somebody waits.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let report = polder::sim::run(1, |sim| async move {
+    ///     sim.total_steps(1_000);
+    ///     loop {
+    ///         sim.sleep(Duration::from_nanos(1)).await;
+    ///     }
+    ///     #[allow(unreachable_code)]
+    ///     ()
+    /// });
+    /// assert!(report.failure.unwrap().contains("has had 1000 steps"));
+    /// ```
+    pub fn total_steps(&self, most: u64) {
+        self.state.set_most_total(most);
+    }
+
     /// Sets after how many steps (tasks polled, events) without any time passing the run fails as a
     /// livelock; 100,000, unless this is called. A world with many tasks that do much at one moment
     /// needs more.
@@ -494,29 +519,6 @@ impl Sim {
     /// ```
     pub fn steps(&self, most: u64) {
         self.state.set_most_steps(most);
-    }
-}
-
-impl Sim {
-    /// Sets after how many steps the run fails, whatever time has passed; 10,000,000, unless this is
-    /// called. A program that wakes up every nanosecond would not reach the [limit](Self::limit) of
-    /// the world's time while somebody waits.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    ///
-    /// let report = polder::sim::run(1, |sim| async move {
-    ///     sim.steps_in_all(1_000);
-    ///     loop {
-    ///         sim.sleep(Duration::from_nanos(1)).await;
-    ///     }
-    ///     #[allow(unreachable_code)]
-    ///     ()
-    /// });
-    /// assert!(report.failure.unwrap().contains("1000 steps in all"));
-    /// ```
-    pub fn steps_in_all(&self, most: u64) {
-        self.state.set_most_in_all(most);
     }
 }
 

@@ -16,8 +16,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::check::{Report, Run};
-use super::kernel::faults::{Id, MOST_LISTED};
+use super::kernel::faults::Id;
 use super::kernel::{Setup, Simpler};
+use super::left_out::LeftOut;
 
 /// So many runs at most: more than ddmin needs for a few dozen faults of which a few are needed.
 const MOST_RUNS: u32 = 200;
@@ -38,6 +39,8 @@ pub(super) struct Shrunk {
 /// Looks for runs that fail as one did.
 struct Search<'a> {
     report: &'a Report,
+    /// What it has said.
+    found: &'a str,
     cause: &'a str,
     run: &'a Run<'a>,
     start: Instant,
@@ -55,11 +58,20 @@ impl Search<'_> {
             kept: Some(Arc::new(kept.clone())),
             simpler: simpler.clone(),
             is_quiet: true,
+            found: Some(self.describe(kept, simpler)),
             ..Setup::default()
         };
         let other = (self.run)(self.report.seed, setup);
         let is_same = other.details.is_some_and(|it| it.cause == self.cause);
         is_same.then_some(other.faults)
+    }
+
+    /// What is said if that run never ends.
+    fn describe(&self, kept: &BTreeSet<Id>, simpler: &Simpler) -> Arc<str> {
+        let (seed, all) = (self.report.seed, &self.report.faults);
+        let left_out = LeftOut::but(seed, all, kept, simpler);
+        let found = self.found;
+        format!("{found}  A smaller run of it, POLDER_SIM={left_out}, never ends:\n").into()
     }
 
     /// What may be simpler where `left` is kept, of which less may be left then.
@@ -124,10 +136,11 @@ fn lowest(number: u64, holds: &mut dyn FnMut(u64) -> bool) -> Option<u64> {
 
 /// How much smaller a run may be that has failed; or somewhat larger than that, if to find it out
 /// takes too long. `None` if there is nothing to be found out.
-pub(super) fn shrink(report: &Report, run: &Run<'_>) -> Option<Shrunk> {
+pub(super) fn shrink(report: &Report, found: &str, run: &Run<'_>) -> Option<Shrunk> {
     let all = &report.faults;
     let mut search = Search {
         report,
+        found,
         cause: &report.details.as_ref()?.cause,
         run,
         start: Instant::now(),
@@ -135,7 +148,7 @@ pub(super) fn shrink(report: &Report, run: &Run<'_>) -> Option<Shrunk> {
     };
     let none = Simpler::default();
     // Of what is not listed nothing can be kept.
-    if all.len() == MOST_LISTED {
+    if report.has_unlisted {
         search.fails(&all.iter().copied().collect(), &none)?;
     }
     let mut needed: BTreeSet<Id> = match all.is_empty() {

@@ -20,9 +20,11 @@ use std::rc::Rc;
 
 use super::chaos::Plan;
 use super::kernel::choice::Stream;
+use super::kernel::progress::Call;
 use super::kernel::trace::{Seconds, What};
 use super::kernel::{self, Kernel, Turn};
 use crate::runtime::Runtime;
+use crate::sync::contain;
 
 /// More steps and events at one moment mean that the program goes round in circles, unless the test
 /// says otherwise.
@@ -30,7 +32,7 @@ const MOST_STEPS: u64 = 100_000;
 
 /// More steps in all are more than somebody waits for, unless the test says otherwise: half a
 /// minute where it is not optimised.
-const MOST_IN_ALL: u64 = 10_000_000;
+const MOST_TOTAL: u64 = 10_000_000;
 
 /// How long a world may last: a program with a heartbeat never comes to an end by itself.
 const LONGEST: u64 = 3_600_000_000_000;
@@ -53,7 +55,9 @@ pub(super) struct State {
     quiet_since: Cell<Option<u64>>,
     limit: Cell<u64>,
     most_steps: Cell<u64>,
-    most_in_all: Cell<u64>,
+    most_total: Cell<u64>,
+    /// The test has ended, and its processes are being dropped.
+    has_ended: Cell<bool>,
     /// Whether a process may leave something behind.
     forbids_leaks: Cell<bool>,
     choices: RefCell<Choices>,
@@ -157,7 +161,8 @@ impl State {
             quiet_since: Cell::new(None),
             limit: Cell::new(LONGEST),
             most_steps: Cell::new(MOST_STEPS),
-            most_in_all: Cell::new(MOST_IN_ALL),
+            most_total: Cell::new(MOST_TOTAL),
+            has_ended: Cell::new(false),
             forbids_leaks: Cell::new(false),
             choices: RefCell::new(Choices {
                 stream: Stream::new(seed, "test", 0, 0),
@@ -265,8 +270,8 @@ impl State {
         self.most_steps.set(most);
     }
 
-    pub(super) fn set_most_in_all(&self, most: u64) {
-        self.most_in_all.set(most);
+    pub(super) fn set_most_total(&self, most: u64) {
+        self.most_total.set(most);
     }
 
     pub(super) fn forbid_leaks(&self) {
@@ -313,7 +318,7 @@ impl State {
 
     /// Drives the world until `is_done`, or something has failed.
     pub(super) fn run(&self, is_done: &dyn Fn() -> bool) {
-        let (mut steps, mut in_all, mut moment) = (0, 0_u64, 0);
+        let (mut steps, mut total, mut moment) = (0, 0_u64, 0);
         loop {
             // What was killed since runs no more: also where that was outside of a step.
             self.drop_ended();
@@ -335,14 +340,14 @@ impl State {
             if std::mem::replace(&mut moment, now) != now {
                 steps = 0;
             }
-            (steps, in_all) = (steps + 1, in_all + 1);
-            let (most, most_in_all) = (self.most_steps.get(), self.most_in_all.get());
+            (steps, total) = (steps + 1, total + 1);
+            let (most, most_total) = (self.most_steps.get(), self.most_total.get());
             if steps > most {
                 return self.fail(format!("livelock: {most} steps without any time passing"));
             }
-            if in_all > most_in_all {
+            if total > most_total {
                 return self.fail(format!(
-                    "livelock: {most_in_all} steps in all: Sim::steps_in_all sets another number"
+                    "the run has had {most_total} steps: see Sim::total_steps"
                 ));
             }
             match process {
@@ -427,12 +432,13 @@ impl State {
         let Some(due) = due else {
             return;
         };
-        kernel(|kernel| kernel.set_current(Some(due.process)));
+        kernel(|kernel| kernel.begin_drop(due.process, !due.is_alive));
         if due.is_alive {
+            kernel(|kernel| kernel.calls(Call::Unblock));
             due.job.run();
         }
-        drop(due.job);
-        kernel(|kernel| kernel.set_current(None));
+        contain(|| drop(due.job));
+        kernel(Kernel::end_drop);
     }
 
     #[cfg(not(feature = "blocking"))]
@@ -441,6 +447,10 @@ impl State {
     /// After each step and event. The conditions are foreign code, so they are called under no
     /// borrow: one may add another.
     fn check(&self) {
+        let lists = [&self.always, &self.sometimes, &self.eventually];
+        if lists.iter().any(|it| !it.borrow().is_empty()) {
+            kernel(|kernel| kernel.calls(Call::Condition));
+        }
         let mut always = self.always.take();
         if let Some(check) = always.iter_mut().find_map(|it| (!it.holds()).then_some(it)) {
             self.fail(format!("always {:?}: it does not hold", check.name));
@@ -488,6 +498,8 @@ impl State {
         for (index, slot) in hosts.iter().enumerate() {
             let (name, state, sockets) = kernel(|kernel| {
                 let state = match (slot.process, kernel.is_up(index)) {
+                    (Some(_), _) if self.has_ended.get() => "its process ran when the test ended",
+                    (None, _) if self.has_ended.get() => "no process",
                     (_, false) => "powered off",
                     (Some(_), _) if kernel.is_paused(index) => "paused",
                     (Some(_), _) => "running",
@@ -503,8 +515,11 @@ impl State {
             }
             let processes = self.processes.borrow();
             let runtime = slot.process.and_then(|it| processes[it].as_ref());
-            let dump = runtime.map(|it| it.dump());
-            for line in dump.map_or(Vec::new(), |it| it.in_a_world()) {
+            // By the clock of its host.
+            kernel(|kernel| kernel.set_current(slot.process));
+            let lines = runtime.map_or(Vec::new(), |it| it.dump().in_a_world());
+            kernel(|kernel| kernel.set_current(None));
+            for line in lines {
                 let _ = writeln!(text, "      {line}");
             }
             for socket in sockets {
@@ -517,19 +532,28 @@ impl State {
     /// Ends all processes, without a word on the network. (A panic that a task has ended with may
     /// come to light by this.)
     pub(super) fn end_processes(&self) {
+        self.has_ended.set(true);
         kernel::with(|kernel| (0..kernel.hosts()).for_each(|host| kernel.power_off(host)));
         let count = self.processes.borrow().len();
         for process in 0..count {
             self.drop_process(process, true);
         }
+        #[cfg(feature = "blocking")]
+        kernel::as_killed(|| {
+            let jobs = kernel::with(Kernel::take_blocking).unwrap_or_default();
+            jobs.into_iter().for_each(|job| contain(|| drop(job)));
+        });
     }
 
     /// Ends the world.
     pub(super) fn end(&self) {
         self.end_processes();
-        drop((self.always.take(), self.eventually.take()));
-        drop((self.sometimes.take(), self.hosts.take()));
-        drop(self.histories.take());
+        // These are foreign code's, of a test that has ended.
+        kernel::as_killed(|| {
+            contain(|| drop((self.always.take(), self.eventually.take())));
+            contain(|| drop((self.sometimes.take(), self.hosts.take())));
+            contain(|| drop(self.histories.take()));
+        });
     }
 }
 

@@ -183,7 +183,7 @@ fn chaos_doubles_and_reorders_datagrams_until_it_ends() {
 #[test]
 fn the_first_seeds_are_calm_and_with_zero_nothing_happens_by_chance() {
     for seed in 0..10 {
-        let report = report_of(seed, |chaos, host| chaos.all(&[host]).exhausted());
+        let report = report_of(seed, |chaos, host| chaos.usual(&[host]).exhausted());
         assert!(report.contains("this seed is calm"), "{report}");
         assert!(!report.contains(" fault"), "{report}");
     }
@@ -341,6 +341,46 @@ fn a_fault_that_is_left_out_shifts_no_other() {
     let (_, text) = super::failing::in_a_process(name, &[("POLDER_SIM", &variables)]);
     all.remove(1);
     assert_eq!(faults(&text), all);
+}
+
+#[test]
+fn of_two_chaoses_each_ends_by_itself() {
+    // How many of 190 datagrams come through from 0 to 5 s, from 5 s to 10 s, and of 218 after.
+    let came = |seed| {
+        let counts = Arc::new(Mutex::new([0; 3]));
+        let shared = counts.clone();
+        let report = sim::run(seed, move |sim| {
+            let counts = shared.clone();
+            async move {
+                let socket = UdpSocket::bind("0.0.0.0:9").await?;
+                sim.host("sender").start(|| async {
+                    let socket = UdpSocket::bind("0.0.0.0:0").await?;
+                    for _ in 0..600 {
+                        socket.send_to(b"x", "test:9").await?;
+                        sleep(ms(25)).await;
+                    }
+                    Result::Ok(())
+                });
+                sim.chaos(secs(5)).loss();
+                sim.chaos(secs(10)).loss();
+                while timeout(secs(3), socket.recv(&mut [0])).await.is_ok() {
+                    let part = (sim.now().as_secs() / 5).min(2);
+                    counts.lock().unwrap()[part as usize] += 1;
+                }
+                Result::Ok(())
+            }
+        });
+        assert_eq!(report.failure, None);
+        let counts = *counts.lock().unwrap();
+        counts
+    };
+    let all: Vec<[i32; 3]> = (10..90).map(came).collect();
+    assert!(
+        all.iter().all(|it| it[2] >= 215),
+        "after their end: {all:?}"
+    );
+    let second_only = all.iter().filter(|it| it[1] < 186).count();
+    assert!((10..60).contains(&second_only), "{second_only}: {all:?}");
 }
 
 #[test]

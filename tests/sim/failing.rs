@@ -16,7 +16,15 @@ const INNER: &str = "POLDER_TEST_INNER";
 /// passes, with all that it prints.
 pub(super) fn in_a_process(name: &str, variables: &[(&str, &str)]) -> (bool, String) {
     let mut program = Command::new(std::env::current_exe().unwrap());
-    for variable in ["SEED", "SEEDS", "SEED_FROM", "SIM", "SIM_CHECK"] {
+    for variable in [
+        "SEED",
+        "SEEDS",
+        "SEED_FROM",
+        "SIM",
+        "SIM_CHECK",
+        "SIM_JOBS",
+        "SIM_STUCK",
+    ] {
         program.env_remove(format!("POLDER_{variable}"));
     }
     let output = program

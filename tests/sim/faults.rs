@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use polder::event::Event;
 use polder::io::{AsyncReadExt, AsyncWriteExt};
-use polder::net::{Shutdown, TcpListener, TcpStream};
+use polder::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
 use polder::sim::{self, Process, Sim};
 use polder::time::{now, sleep, timeout};
 
@@ -315,5 +315,113 @@ fn a_link_with_a_bandwidth_takes_its_time_and_shares_it() {
         assert!(slow > secs(6) && slow < secs(9), "{slow:?}");
         assert!(quick < secs(1), "{quick:?}");
         Result::Ok(())
+    });
+}
+
+#[test]
+fn of_cuts_that_overlap_the_last_one_opens_the_way() {
+    sim::check(0..20, |sim| async move {
+        let near = UdpSocket::bind("0.0.0.0:7").await?;
+        sim.host("far").start(|| async {
+            let socket = UdpSocket::bind("0.0.0.0:7").await?;
+            loop {
+                socket.send_to(b"x", "test:7").await?;
+                sleep(ms(10)).await;
+            }
+            #[allow(unreachable_code)]
+            Result::Ok(())
+        });
+        sim.host("third");
+        let comes = async || {
+            // What was under way before.
+            while timeout(ms(5), near.recv(&mut [0])).await.is_ok() {}
+            timeout(ms(100), near.recv(&mut [0])).await.is_ok()
+        };
+        assert!(comes().await);
+        let one = sim.cut(&["test"], &["far", "third"]);
+        let other = sim.cut(&["far"], &["test"]);
+        assert!(!comes().await);
+        drop(one);
+        assert!(!comes().await, "the other one is there");
+        let forth = other.one_way();
+        assert!(!comes().await, "it is in this direction");
+        drop(forth);
+        assert!(comes().await);
+        let back = sim.cut(&["test"], &["far"]).one_way();
+        assert!(comes().await, "the other direction only");
+        drop(back);
+        // One that has been healed with all others ends nothing afterwards.
+        let old = sim.cut(&["test"], &["far"]);
+        sim.quiesce();
+        assert!(comes().await);
+        let _new = sim.cut(&["test"], &["far"]);
+        drop(old);
+        assert!(!comes().await);
+        Result::Ok(())
+    });
+}
+
+#[test]
+fn what_is_held_arrives_in_its_order_when_nothing_holds_it_any_more() {
+    sim::check(0..20, |sim| async move {
+        let near = UdpSocket::bind("0.0.0.0:7").await?;
+        for (name, first) in [("b", 0_u8), ("a", 1)] {
+            sim.host(name).start(move || async move {
+                let socket = UdpSocket::bind("0.0.0.0:0").await?;
+                // By turns with the other one, and one after the other.
+                sleep(ms(1 + 20 * u64::from(first))).await;
+                for n in 0..5 {
+                    socket.send_to(&[2 * n + first], "test:7").await?;
+                    sleep(ms(40)).await;
+                }
+                Result::Ok(())
+            });
+        }
+        let all = sim.hold(&["test"], &["a", "b"]);
+        let again = sim.hold(&["a", "b"], &["test"]).one_way();
+        sleep(secs(1)).await;
+        drop(all);
+        assert!(timeout(secs(1), near.recv(&mut [0])).await.is_err());
+        drop(again);
+        for n in 0..10 {
+            let mut byte = [0];
+            near.recv(&mut byte).await?;
+            assert_eq!(byte, [n]);
+        }
+        Result::Ok(())
+    });
+}
+
+#[test]
+fn a_pause_ends_itself_and_no_other_one() {
+    sim::check(0..20, |sim| async move {
+        let count = Rc::new(std::cell::Cell::new(0));
+        let seen = count.clone();
+        let host = sim.host("host").start(move || {
+            let count = count.clone();
+            async move {
+                loop {
+                    count.set(count.get() + 1);
+                    sleep(ms(10)).await;
+                }
+            }
+        });
+        let runs = async || {
+            let before = seen.get();
+            sleep(ms(100)).await;
+            seen.get() > before
+        };
+        assert!(runs().await);
+        let (one, other) = (host.pause(), host.pause());
+        assert!(!runs().await);
+        drop(one);
+        assert!(!runs().await);
+        sim.quiesce();
+        assert!(runs().await);
+        let new = host.pause();
+        drop(other);
+        assert!(!runs().await, "the old one ended with all faults");
+        drop(new);
+        assert!(runs().await);
     });
 }

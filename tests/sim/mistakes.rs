@@ -77,6 +77,18 @@ fn a_panic_of_a_task_that_is_held_until_the_end_fails_the_run() {
         },
         "in a task",
     );
+    // It is said what panicked, and not what panicked last.
+    let report = sim::run(1, |sim| async move {
+        sim.host("keeper").start(keeps_a_panic);
+        sim.sleep(ms(1)).await;
+        let _ = std::panic::catch_unwind(|| panic!("another"));
+        sim.sleep(ms(1)).await;
+    });
+    let failure = report.failure.unwrap();
+    assert!(
+        failure.contains("keeper: its process ran when the test ended"),
+        "{failure}"
+    );
     // One that is taken is the program's own affair.
     passes(|_| async {
         use futures_lite::FutureExt;
@@ -114,6 +126,14 @@ fn a_panic_in_a_destructor_fails_the_run_unless_it_would_not_have_run() {
         },
         "in a destructor",
     );
+    passes(|sim| async move {
+        sim.permit_panics();
+        drop(polder::spawn(panics_when_dropped()));
+        let task = polder::spawn(panics_when_dropped());
+        sleep(ms(1)).await;
+        drop(task);
+        sleep(ms(1)).await;
+    });
     // One that is killed runs no destructors, nor do those that are there at the end.
     passes(|sim| async move {
         let killed = sim.host("killed").start(panics_when_dropped);
@@ -134,11 +154,11 @@ fn a_loop_that_waits_for_the_clock_in_one_poll_is_found() {
             });
             host.finished().await;
         },
-        "the clock was read 1000000 times in one poll",
+        "the clock was read 1000000 times in one step",
     );
     fails(
         |sim| async move { while sim.now() < ms(1) {} },
-        "the clock was read 1000000 times in one poll",
+        "the clock was read 1000000 times in one step",
     );
     // Many readings, in many polls.
     passes(|_| async {
@@ -178,6 +198,46 @@ fn a_poll_that_never_returns_ends_the_program_and_says_where() {
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
+}
+
+#[test]
+fn a_smaller_run_that_never_ends_does_not_hide_the_failure() {
+    let name = "mistakes::a_smaller_run_that_never_ends_does_not_hide_the_failure";
+    if is_inner() {
+        return sim::check([7], |sim| async move {
+            // Shrinking tries zero instead.
+            if sim.choose(1_000_000) == 0 {
+                loop {
+                    std::thread::sleep(ms(100));
+                }
+            }
+            assert!(sim.now() > ms(1), "the failure");
+        });
+    }
+    let (passes, text) = in_a_process(name, &[("POLDER_SIM_STUCK", "1")]);
+    assert!(!passes, "{text}");
+    for part in [
+        "seed 0x7 failed at 0.000000 s: the test panicked: the failure",
+        "A smaller run of it, POLDER_SIM=0x7:choose1=0, never ends",
+        "seed 0x7 is stuck at 0.000000 s: a poll of the task spawned at",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn a_timer_in_a_report_is_due_by_the_clock_of_its_host() {
+    let failure = sim::run(1, |sim| async move {
+        let host = sim.host("ahead").start(|| async {
+            sleep(ms(1)).await;
+            sleep(secs(5)).await;
+        });
+        host.clock().offset(secs(60));
+        sim.sleep(ms(100)).await;
+        assert!(sim.now().is_zero(), "to see it");
+    });
+    let failure = failure.failure.unwrap();
+    assert!(failure.contains("waits: timer due in 4.9"), "{failure}");
 }
 
 #[test]
@@ -260,6 +320,13 @@ fn a_check_without_seeds_is_an_error() {
 #[should_panic = "\"a host\" is no name of a host"]
 fn names_of_hosts_can_be_looked_up() {
     sim::check(0..1, |sim| async move {
+        for name in ["localhost", "10.0.0.9", "-a", "", "a:1", "h\u{f4}te"] {
+            let sim = sim.clone();
+            let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                sim.host(name);
+            }));
+            assert!(refused.is_err(), "{name:?} is taken");
+        }
         sim.host("with-a_dot.and.9");
         sim.host("a host");
     });
@@ -282,7 +349,12 @@ fn an_empty_variable_is_none() {
     if is_inner() {
         return sim::check(0..2, |_| async {});
     }
-    let (passes, text) = in_a_process(name, &[("POLDER_SEED", ""), ("POLDER_SEEDS", "")]);
+    let empty = [
+        ("POLDER_SEED", ""),
+        ("POLDER_SEEDS", ""),
+        ("POLDER_SIM", ""),
+    ];
+    let (passes, text) = in_a_process(name, &empty);
     assert!(passes, "{text}");
     let (passes, text) = in_a_process(name, &[("POLDER_SEEDS", "0")]);
     assert!(!passes && text.contains("there is no seed"), "{text}");

@@ -61,6 +61,16 @@ impl Kernel {
         self.hosts[host].delays.latency = latency;
     }
 
+    /// All calls that have not begun, where the world ends.
+    pub(crate) fn take_blocking(&mut self) -> Vec<Arc<dyn Job>> {
+        let stalled = self.processes.iter_mut();
+        let mut jobs: Vec<_> = stalled
+            .flat_map(|it| std::mem::take(&mut it.stalled))
+            .collect();
+        jobs.extend(self.events.take_blocking());
+        jobs
+    }
+
     /// A call is due: it is returned, unless its process is paused.
     pub(super) fn begin_blocking(&mut self, process: usize, job: Arc<dyn Job>) -> Option<Due> {
         let state = &self.processes[process];

@@ -7,6 +7,8 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+#[cfg(feature = "blocking")]
+use std::sync::Arc;
 
 use super::Event;
 
@@ -19,7 +21,7 @@ enum Kind {
     Deadline,
 }
 
-/// When it is, the how manieth push it was, and what: with its number, or its place.
+/// When it is, the number of its push, and what: with its number, or its place.
 type Entry = Reverse<(u64, u64, Kind, u32)>;
 
 /// Events that have not happened yet.
@@ -76,6 +78,18 @@ impl Events {
             },
         };
         Some((at, first))
+    }
+
+    /// Takes the calls of `unblock` out, at the end of the world: then their times come to nothing.
+    #[cfg(feature = "blocking")]
+    pub(super) fn take_blocking(&mut self) -> Vec<Arc<dyn crate::pool::Job>> {
+        let is_call = |it: &&mut Option<Event>| matches!(it, Some(Event::Blocking(..)));
+        let calls = self.slots.iter_mut().filter(is_call).map(Option::take);
+        let job = |it| match it {
+            Some(Event::Blocking(_, job)) => Some(job),
+            _ => None,
+        };
+        calls.filter_map(job).collect()
     }
 
     /// Takes the first one out.

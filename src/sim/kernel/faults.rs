@@ -12,15 +12,16 @@
 //!
 //! Harm that the test does by hand, and a loss that is certain, are no choices: they always happen.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
 use super::trace::Seconds;
 
-/// So many faults of a run are listed, and can be left out. A report shows a few of them, and a
-/// search among more would not end in its time.
-pub(crate) const MOST_LISTED: usize = 10_000;
+/// So many faults of a kind are listed, and can be left out. A report shows a few of them, and a
+/// search among more would not end in its time. Of a kind, so that many small ones (short reads,
+/// spurious events) do not crowd out the few that matter.
+const MOST_LISTED: usize = 4_000;
 
 /// So many hosts of a fault are named.
 const MOST_NAMED: usize = 8;
@@ -129,6 +130,8 @@ pub(crate) type Kept = Arc<BTreeSet<Id>>;
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
     list: Vec<Fault>,
+    /// How many of each kind were to be listed.
+    counts: BTreeMap<Kind, usize>,
     kept: Option<Kept>,
     /// Nothing happens by chance.
     is_off: bool,
@@ -152,10 +155,17 @@ impl Faults {
         if self.is_off || self.kept.as_ref().is_some_and(|it| !it.contains(&id)) {
             return false;
         }
-        if self.list.len() < MOST_LISTED {
+        let count = self.counts.entry(id.0).or_default();
+        *count += 1;
+        if *count <= MOST_LISTED {
             self.list.push(fault());
         }
         true
+    }
+
+    /// Whether faults have happened that are not listed.
+    pub(crate) fn has_unlisted(&self) -> bool {
+        self.counts.values().any(|count| *count > MOST_LISTED)
     }
 
     pub(crate) fn list(&self) -> &[Fault] {

@@ -13,7 +13,7 @@ use super::faults::{Fault, Faults, Kind};
 use super::sockets::Other;
 use super::{Kernel, READABLE, WRITABLE};
 
-/// What a test has set for a host.
+/// What a test has set for a host; or what chaos has for all, where `descriptors` means nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct HostFaults {
     pub(crate) aborted: Probability,
@@ -54,19 +54,18 @@ impl HostFaults {
 pub(super) struct FaultsOfHost {
     host: usize,
     pub(super) set: HostFaults,
-    /// How often one was drawn, of whatever kind.
-    drawn: u64,
     seed: u64,
     /// Begun with the first fault that is on: most hosts have none.
     streams: Option<Box<Streams>>,
 }
 
+/// Each with how often it was asked, which names its faults.
 #[derive(Debug)]
 struct Streams {
-    aborted: Stream,
-    exhausted: Stream,
-    short: Stream,
-    spurious: Stream,
+    aborted: (Stream, u64),
+    exhausted: (Stream, u64),
+    short: (Stream, u64),
+    spurious: (Stream, u64),
 }
 
 impl FaultsOfHost {
@@ -74,14 +73,13 @@ impl FaultsOfHost {
         FaultsOfHost {
             host,
             set: HostFaults::default(),
-            drawn: 0,
             seed,
             streams: None,
         }
     }
 
     fn streams(&mut self) -> &mut Streams {
-        let stream = |word| Stream::new(self.seed, word, self.host, 0);
+        let stream = |word| (Stream::new(self.seed, word, self.host, 0), 0);
         self.streams.get_or_insert_with(|| {
             Box::new(Streams {
                 aborted: stream("aborted"),
@@ -108,15 +106,16 @@ impl FaultsOfHost {
         if probability == Probability::default() {
             return false;
         }
-        self.drawn += 1;
-        let (host, id) = (self.host, (kind, self.host as u32, 0, self.drawn));
+        let host = self.host;
         let streams = self.streams();
-        let stream = match kind {
+        let (stream, drawn) = match kind {
             Kind::Aborted => &mut streams.aborted,
             Kind::Exhausted => &mut streams.exhausted,
             Kind::Short => &mut streams.short,
             _ => &mut streams.spurious,
         };
+        *drawn += 1;
+        let id = (kind, host as u32, 0, *drawn);
         let fault = || Fault::new(id, now, vec![host], Vec::new());
         stream.happens(probability) && (probability.is_certain() || faults.allow(id, fault))
     }
@@ -176,7 +175,7 @@ impl Kernel {
         if len < 2 || !faults.comes(Kind::Short, by_chaos, self.now, &mut self.faults) {
             return None;
         }
-        Some(1 + faults.streams().short.below(len as u64 - 1) as usize)
+        Some(1 + faults.streams().short.0.below(len as u64 - 1) as usize)
     }
 
     /// Reads from a stream, maybe less than there is. Then what is left is reported anew, as who

@@ -63,6 +63,8 @@ pub(super) struct Links {
     /// The places of links, by where they begin and end, counted from one.
     pub(super) numbers: BTreeMap<(usize, usize), u32>,
     pub(super) partings: Partings,
+    /// How much was held so far.
+    pub(super) held: u64,
 }
 
 pub(super) struct Link {
@@ -73,8 +75,8 @@ pub(super) struct Link {
     settings: Settings,
     /// What the chaos of a number has drawn for it; nothing, if that is left out.
     drawn: Option<(u32, Option<Latency>)>,
-    /// What arrived while it was held.
-    pub(super) held: Vec<Event>,
+    /// What arrived while it was held, each with a number that goes by all links.
+    pub(super) held: Vec<(u64, Event)>,
     /// What happens to datagrams, and when the last one arrives that is in its order.
     datagrams: Stream,
     last_datagram: u64,
@@ -118,6 +120,7 @@ impl Links {
             links: Vec::new(),
             numbers: BTreeMap::new(),
             partings: Partings::default(),
+            held: 0,
         }
     }
 
@@ -180,8 +183,9 @@ impl Links {
             return own;
         };
         if link.drawn.is_none_or(|(of, _)| of != call) {
-            // There are fewer than 2^16 hosts.
-            let mut stream = Stream::new(seed, "latencies", (from << 16) + to, call as usize);
+            // There are fewer than 2^16 hosts; what is above is for nobody.
+            let place = (from << 16) | (to & 0xffff);
+            let mut stream = Stream::new(seed, "latencies", place, call as usize);
             let latency = Latency::of_chaos(&mut stream);
             let id = (Kind::Latency, from as u32, to as u32, u64::from(call));
             let fault = || Fault {

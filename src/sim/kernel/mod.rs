@@ -35,6 +35,7 @@ mod udp;
 #[cfg(unix)]
 mod unix;
 
+use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, IoSlice, IoSliceMut};
@@ -56,7 +57,7 @@ use host_faults::HostFaults;
 use link::Links;
 pub(crate) use order::MOST_PASSED_OVER;
 use order::{Order, Queue};
-use progress::Progress;
+use progress::{Call, Progress};
 use sockets::Other;
 pub(crate) use tcp::{CLOSED, ERROR, READABLE, WRITABLE};
 use tcp::{Segment, State, Tcp};
@@ -75,7 +76,7 @@ const PORTS: std::ops::RangeInclusive<u16> = 32_768..=60_999;
 /// twice as many as were left, clearing it costs each socket the same.
 const LIST: usize = 16;
 
-/// A program that reads the clock more often in one poll waits for it. Half a second of a test that
+/// A program that reads the clock more often in one step waits for it. Half a second of a test that
 /// is not optimised.
 const MOST_READINGS: u32 = 1_000_000;
 
@@ -141,6 +142,9 @@ pub(crate) struct Kernel {
     ready: Vec<usize>,
     /// How many hosts are paused.
     paused: usize,
+    /// The pauses that there are, of which a host may have several; and how many there were.
+    pauses: Vec<(PauseId, usize)>,
+    pauses_begun: u32,
     current: Option<usize>,
     /// Those of TCP, by number.
     sockets: Vec<Option<Box<Tcp>>>,
@@ -174,6 +178,8 @@ pub(crate) struct Kernel {
     permits_panics: bool,
     /// What is dropped now is what a process has left that was killed.
     drops_killed: bool,
+    /// Panics of tasks that were caught, by the addresses of what they carry: where they came from.
+    caught: Vec<(usize, String)>,
     tasks: u64,
     progress: Arc<Progress>,
     /// How often a host may connect in a second.
@@ -274,8 +280,8 @@ pub(crate) type Due = Option<std::convert::Infallible>;
 /// What becomes of that which has come to its end of a link.
 enum Passage<'a> {
     Lost,
-    /// It is kept there.
-    Held(&'a mut Vec<Event>),
+    /// It is kept there, with its number.
+    Held(u64, &'a mut Vec<(u64, Event)>),
     Arrives,
 }
 
@@ -311,7 +317,7 @@ pub(crate) fn count_reading() {
     if readings > MOST_READINGS {
         READINGS.set(0);
         panic!(
-            "polder::sim: the clock was read {MOST_READINGS} times in one poll, in which no time \
+            "polder::sim: the clock was read {MOST_READINGS} times in one step, in which no time \
              passes: a loop that waits for it never ends"
         );
     }
@@ -328,6 +334,10 @@ pub(crate) fn with<R>(f: impl FnOnce(&mut Kernel) -> R) -> Option<R> {
     let with = |kernel: &RefCell<Option<Box<Kernel>>>| kernel.borrow_mut().as_deref_mut().map(f);
     KERNEL.try_with(with).ok().flatten()
 }
+
+/// Names a pause of a world.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct PauseId(u32);
 
 /// What acts on a world when it is dropped has this, and so stays on that world's thread.
 pub(crate) type StaysHere = PhantomData<*const ()>;
@@ -354,6 +364,8 @@ pub(crate) struct Setup {
     pub(crate) records: bool,
     /// A panic is not printed: the same one was before.
     pub(crate) is_quiet: bool,
+    /// The failure that this run looks into, to be said if it never ends.
+    pub(crate) found: Option<Arc<str>>,
 }
 
 /// Begins a world on this thread. It ends when the result is dropped.
@@ -384,6 +396,8 @@ pub(crate) fn begin(seed: u64, setup: Setup) -> World {
         processes: Vec::new(),
         ready: Vec::new(),
         paused: 0,
+        pauses: Vec::new(),
+        pauses_begun: 0,
         current: None,
         // None has the number zero.
         sockets: vec![None],
@@ -408,6 +422,7 @@ pub(crate) fn begin(seed: u64, setup: Setup) -> World {
         failure: None,
         permits_panics: false,
         drops_killed: false,
+        caught: Vec::new(),
         tasks: 1,
         progress: Arc::default(),
         most_connects: u32::MAX,
@@ -674,7 +689,7 @@ pub(crate) fn note_poll(task: u64, site: &'static Location<'static>) {
         let host = kernel
             .current
             .map_or(NOBODY, |it| kernel.processes[it].host);
-        kernel.progress.begin(host, site, kernel.now);
+        (kernel.progress).begin(Some(host), Call::Poll(site), kernel.now);
         kernel.note(host, What::Polled(task, Some(site)));
     });
 }
@@ -693,28 +708,73 @@ pub(crate) fn fail(reason: impl FnOnce() -> String) {
     fail_as(None, None, reason);
 }
 
-/// The run has failed by a panic of this thread, the last one that there was.
-pub(crate) fn fail_by_panic(reason: impl FnOnce() -> String) {
-    let site = PANIC.with(|it| it.try_borrow_mut().ok().and_then(|mut it| it.take()));
+/// What a panic carries.
+type Payload = dyn Any + Send;
+
+fn address(panic: &Payload) -> usize {
+    std::ptr::from_ref(panic).cast::<()>().addr()
+}
+
+/// Where this thread's last panic came from, which is forgotten.
+fn take_site() -> Option<String> {
+    let take = |it: &RefCell<Option<String>>| it.try_borrow_mut().ok().and_then(|mut it| it.take());
+    PANIC.try_with(take).ok().flatten()
+}
+
+/// A panic of a task was caught, the last one of this thread: it is kept, and may be reported later
+/// than others that come after it.
+pub(crate) fn panic_was_caught(panic: &Payload) {
+    with(|kernel| {
+        let (address, site) = (address(panic), take_site());
+        kernel.caught.retain(|it| it.0 != address);
+        kernel.caught.extend(site.map(|site| (address, site)));
+    });
+}
+
+/// Where a panic came from: the last one, unless it was caught before.
+fn site_of(panic: &Payload) -> Option<String> {
+    let address = address(panic);
+    let caught = with(|kernel| {
+        let place = kernel.caught.iter().position(|it| it.0 == address)?;
+        Some(kernel.caught.swap_remove(place).1)
+    });
+    caught.flatten().or_else(take_site)
+}
+
+/// The run has failed by a panic.
+pub(crate) fn fail_by_panic(panic: &Payload, reason: impl FnOnce() -> String) {
+    let site = site_of(panic);
     fail_as(site.map(|it| format!("a panic at {it}")), None, reason);
 }
 
-/// The run has failed by a panic that was contained, unless the test permits that.
-pub(crate) fn fail_by_contained_panic(reason: impl FnOnce() -> String) {
+/// The run has failed by the panic of a task that nobody awaits, unless the test permits that.
+pub(crate) fn fail_by_unawaited_panic(panic: &Payload, reason: impl FnOnce() -> String) {
     if with(|kernel| kernel.permits_panics) == Some(false) {
-        fail_by_panic(reason);
+        fail_by_panic(panic, reason);
     }
 }
 
 /// A panic of foreign code that was called by polder was contained: see `sync::CONTAINED`. Where a
 /// process was killed it counts for nothing, as in reality no destructor would have run.
-pub(crate) fn panic_was_contained(words: &str) {
-    if with(|kernel| kernel.drops_killed) == Some(true) {
+pub(crate) fn panic_was_contained(panic: &Payload, words: &str) {
+    let counts = with(|kernel| !kernel.drops_killed && !kernel.permits_panics);
+    if counts != Some(true) {
         return;
     }
-    let site = PANIC.with(|it| it.try_borrow().ok().and_then(|it| it.clone()));
-    let site = site.unwrap_or_else(|| "an unknown place".into());
-    fail_by_contained_panic(|| format!("a panic at {site}, which was contained: {words}"));
+    let cause = match site_of(panic) {
+        Some(site) => format!("a panic at {site}"),
+        None => "a panic".into(),
+    };
+    let reason = format!("{cause}, which was contained: {words}");
+    fail_as(Some(cause), None, || reason);
+}
+
+/// Runs destructors of what was killed, which in reality would not run: their panics do not count.
+pub(crate) fn as_killed(f: impl FnOnce()) {
+    let set = |is_killed| with(|kernel| std::mem::replace(&mut kernel.drops_killed, is_killed));
+    let before = set(true);
+    f();
+    set(before.unwrap_or_default());
 }
 
 /// The run has failed, for a reason that says more than its cause, and by what happened then.
@@ -840,9 +900,19 @@ impl Kernel {
         index
     }
 
-    /// Where it says what it is at. Set before there is a host.
+    /// Where its watchdog looks. Set before there is a host.
     pub(crate) fn set_progress(&mut self, progress: Arc<Progress>) {
         self.progress = progress;
+    }
+
+    /// Foreign code is about to be called.
+    pub(crate) fn calls(&self, call: Call) {
+        let host = self.current.map(|it| self.processes[it].host);
+        self.progress.begin(host, call, self.now);
+    }
+
+    pub(crate) fn progress(&self) -> &Progress {
+        &self.progress
     }
 
     pub(crate) fn find_host(&self, name: &str) -> Option<usize> {
@@ -947,23 +1017,25 @@ impl Kernel {
         self.hosts.iter_mut().for_each(|it| it.is_up = true);
     }
 
-    pub(crate) fn pause(&mut self, host: usize, pauses: bool) {
-        let count = &mut self.hosts[host].pauses;
-        let before = *count > 0;
-        *count = match pauses {
-            true => *count + 1,
-            false => *count - 1,
+    pub(crate) fn pause(&mut self, host: usize) -> PauseId {
+        let id = PauseId(self.pauses_begun);
+        self.pauses_begun += 1;
+        self.pauses.push((id, host));
+        self.hosts[host].pauses += 1;
+        self.paused += usize::from(self.hosts[host].pauses == 1);
+        self.note(host, What::Paused);
+        id
+    }
+
+    /// Ends a pause, unless everything was healed since.
+    pub(crate) fn resume(&mut self, id: PauseId) {
+        let Some(place) = self.pauses.iter().position(|it| it.0 == id) else {
+            return;
         };
-        match (before, *count > 0) {
-            (false, true) => self.paused += 1,
-            (true, false) => self.paused -= 1,
-            _ => {}
-        }
-        let what = match pauses {
-            true => What::Paused,
-            false => What::Resumed,
-        };
-        self.note(host, what);
+        let (_, host) = self.pauses.swap_remove(place);
+        self.hosts[host].pauses -= 1;
+        self.paused -= usize::from(self.hosts[host].pauses == 0);
+        self.note(host, What::Resumed);
         #[cfg(feature = "blocking")]
         self.resume_blocking();
     }
@@ -981,6 +1053,7 @@ impl Kernel {
         self.note(0, What::Quiet);
         self.end_partings();
         self.hosts.iter_mut().for_each(|it| it.pauses = 0);
+        self.pauses.clear();
         self.paused = 0;
         #[cfg(feature = "blocking")]
         self.resume_blocking();
@@ -1014,6 +1087,7 @@ impl Kernel {
     pub(crate) fn begin_drop(&mut self, process: usize, is_killed: bool) {
         self.set_current(Some(process));
         self.drops_killed = is_killed;
+        self.calls(Call::Drop);
     }
 
     pub(crate) fn end_drop(&mut self) {
@@ -1030,6 +1104,7 @@ impl Kernel {
 
     /// What is next, for the loop that drives the world.
     pub(crate) fn turn(&mut self) -> Turn {
+        READINGS.set(0);
         if self.failure.is_some() || self.has_diverged {
             return Turn::Stop;
         }
@@ -1087,12 +1162,12 @@ impl Kernel {
         match event {
             Event::Segment(segment) => match self.passage(segment.way(), segment.link) {
                 Passage::Lost => self.tcp_lost(segment),
-                Passage::Held(held) => held.push(Event::Segment(segment)),
+                Passage::Held(nth, held) => held.push((nth, Event::Segment(segment))),
                 Passage::Arrives => self.tcp_arrives(segment),
             },
             Event::Datagram(datagram) => match self.passage((datagram.from.0, datagram.to.0), 0) {
                 Passage::Lost => self.udp_lost(&datagram),
-                Passage::Held(held) => held.push(Event::Datagram(datagram)),
+                Passage::Held(nth, held) => held.push((nth, Event::Datagram(datagram))),
                 Passage::Arrives => self.udp_arrives(datagram),
             },
             Event::Retransmit(id) => self.tcp_retransmit(id),
@@ -1125,7 +1200,7 @@ impl Kernel {
     }
 
     /// The probability that a segment is lost, where its link's own is smaller.
-    /// What chaos does of one kind: how probable that is from now on.
+    /// How probable faults of a kind are by chaos, from now on.
     pub(crate) fn set_rate_by_chaos(&mut self, kind: Kind, rate: Probability) {
         match kind {
             Kind::Loss => self.links.by_chaos.loss = rate,
@@ -1344,7 +1419,10 @@ impl Kernel {
                 return Passage::Lost;
             }
             if self.links.partings.is_held(from, to) {
-                return Passage::Held(&mut self.links.find((from, to), &mut known).held);
+                self.links.held += 1;
+                let nth = self.links.held;
+                let link = self.links.find((from, to), &mut known);
+                return Passage::Held(nth, &mut link.held);
             }
         }
         match is_up {

@@ -51,9 +51,9 @@ impl Names {
 pub(super) struct Questions {
     latency: Stream,
     faults: Stream,
-    /// Those of chaos, of which there are so many.
+    /// What chaos does.
     harm: Stream,
-    harmed: u64,
+    asked: u64,
 }
 
 impl Questions {
@@ -62,7 +62,7 @@ impl Questions {
             latency: Stream::new(seed, "names", host, 0),
             faults: Stream::new(seed, "faults of names", host, 0),
             harm: Stream::new(seed, "faults of names", host, 1),
-            harmed: 0,
+            asked: 0,
         }
     }
 }
@@ -100,34 +100,42 @@ impl Kernel {
         }
     }
 
-    /// Which of the three faults chaos has for a question of this host's, if any.
-    fn harm(&mut self, host: usize) -> Option<usize> {
-        if self.dns.by_chaos == Probability::default() {
-            return None;
-        }
+    /// Which of the three faults a question of this host's has: by the test's own probabilities, or
+    /// by chaos, which has one of them. A number is drawn for each, whether or not it comes up.
+    fn harm(&mut self, host: usize, name: &str) -> [bool; 3] {
+        let has_record = self.dns.records.contains_key(name);
         let questions = &mut self.hosts[host].questions;
-        questions.harmed += 1;
-        let id = (Kind::Name, host as u32, 0, questions.harmed);
-        // A number is drawn for each, whether or not it comes up.
-        let happens = questions.harm.happens(self.dns.by_chaos);
-        let which = questions.harm.below(3) as usize;
+        questions.asked += 1;
+        let nth = questions.asked;
+        let own = [self.dns.failure, self.dns.missing, self.dns.stale];
+        let mut happens = own.map(|it| questions.faults.happens(it));
+        if self.dns.by_chaos != Probability::default() {
+            let (is_harmed, which) = (
+                questions.harm.happens(self.dns.by_chaos),
+                questions.harm.below(3),
+            );
+            // The system's own file of hosts answers for this one.
+            happens[which as usize] |= is_harmed && name != "localhost";
+        }
+        // What was never set was never otherwise.
+        happens[2] &= has_record;
         let words = ["is not answered", "finds none", "is answered as before"];
-        let fault = || Fault {
-            detail: words[which].to_owned(),
-            ..Fault::new(id, self.now, vec![host], Vec::new())
-        };
-        (happens && self.faults.allow(id, fault)).then_some(which)
+        for (which, happens) in happens.iter_mut().enumerate() {
+            let id = (Kind::Name, host as u32, which as u32, nth);
+            let fault = || Fault {
+                detail: words[which].to_owned(),
+                ..Fault::new(id, self.now, vec![host], Vec::new())
+            };
+            *happens = *happens && (own[which].is_certain() || self.faults.allow(id, fault));
+        }
+        happens
     }
 
     fn look_up(&mut self, name: &str) -> io::Result<Answer> {
         let (host, _) = self.here()?;
         let questions = &mut self.hosts[host].questions;
         let delay = self.dns.latency.draw(&mut questions.latency);
-        let faults = [self.dns.failure, self.dns.missing, self.dns.stale];
-        let drawn = faults.map(|it| questions.faults.happens(it));
-        let harm = self.harm(host);
-        let [has_failed, is_missing, is_stale] =
-            [0, 1, 2].map(|which| drawn[which] || harm == Some(which));
+        let [has_failed, is_missing, is_stale] = self.harm(host, name);
         self.note(host, What::Name(delay));
         let addresses = match self.dns.records.get(name) {
             _ if is_missing => Vec::new(),

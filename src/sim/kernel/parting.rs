@@ -31,7 +31,7 @@ impl Hosts {
     }
 }
 
-/// What lies between some hosts and others.
+/// A cut, or a hold, between two sets of hosts.
 #[derive(Debug)]
 struct Parting {
     number: u32,
@@ -135,14 +135,16 @@ impl Kernel {
     /// Delivers what was held where nothing holds it any more.
     fn deliver_held(&mut self) {
         let links = &mut self.links;
-        let mut held: Vec<Event> = Vec::new();
+        let mut held: Vec<(u64, Event)> = Vec::new();
         for ((from, to), number) in &links.numbers {
             let link: &mut Link = &mut links.links[*number as usize - 1];
             if !link.held.is_empty() && !links.partings.is_held(*from, *to) {
                 held.append(&mut link.held);
             }
         }
-        for event in held {
+        // As it came, also over several links.
+        held.sort_unstable_by_key(|it| it.0);
+        for (_, event) in held {
             self.push(self.now, event);
         }
     }

@@ -1,8 +1,9 @@
-//! What a world is at, for the thread that waits for its end.
+//! Progress of a world, read by its watchdog.
 //!
-//! Written by the world's thread at each poll of a task, and read by the other one a few times in a
-//! second: so the lock is hardly ever contended.
+//! Written by the world's thread whenever it calls foreign code, and read by the watchdog a few
+//! times in a second: so the lock is hardly ever contended.
 
+use std::fmt;
 use std::panic::Location;
 
 use crate::sync::Mutex;
@@ -13,18 +14,45 @@ pub(crate) struct Progress(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     hosts: Vec<String>,
-    polls: u64,
-    last: Option<(usize, &'static Location<'static>, u64)>,
+    calls: u64,
+    last: Option<(Option<usize>, Call, u64)>,
 }
 
-/// The last poll that has begun.
+/// Foreign code that a world calls.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Call {
+    /// The function of the test, which makes its future.
+    Test,
+    /// A poll of the task that was spawned there.
+    Poll(&'static Location<'static>),
+    /// A function that was given to `unblock`.
+    #[cfg_attr(not(feature = "blocking"), allow(dead_code))]
+    Unblock,
+    /// A condition of the test.
+    Condition,
+    /// Destructors of what a process has left.
+    Drop,
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Call::Test => f.write_str("the function of the test"),
+            Call::Poll(site) => write!(f, "a poll of the task spawned at {site}"),
+            Call::Unblock => f.write_str("a function that was given to `unblock`"),
+            Call::Condition => f.write_str("a condition of the test"),
+            Call::Drop => f.write_str("a destructor, after the end of a process"),
+        }
+    }
+}
+
+/// The last call that has begun.
 #[derive(Debug)]
-pub(crate) struct Poll {
-    /// How manieth it was.
+pub(crate) struct LastCall {
+    /// Its index.
     pub(crate) nth: u64,
-    pub(crate) host: String,
-    /// Where the task was spawned.
-    pub(crate) site: &'static Location<'static>,
+    pub(crate) host: Option<String>,
+    pub(crate) call: Call,
     /// The time in the world, in nanoseconds.
     pub(crate) at: u64,
 }
@@ -34,20 +62,25 @@ impl Progress {
         self.0.lock().hosts.push(name.to_owned());
     }
 
-    /// A poll begins.
-    pub(super) fn begin(&self, host: usize, site: &'static Location<'static>, at: u64) {
+    /// A call begins, of a host's.
+    pub(super) fn begin(&self, host: Option<usize>, call: Call, at: u64) {
         let mut state = self.0.lock();
-        state.polls += 1;
-        state.last = Some((host, site, at));
+        state.calls += 1;
+        state.last = Some((host, call, at));
     }
 
-    pub(crate) fn poll(&self) -> Option<Poll> {
+    /// The last call has got on: worlds that it runs by itself.
+    pub(crate) fn go_on(&self) {
+        self.0.lock().calls += 1;
+    }
+
+    pub(crate) fn last(&self) -> Option<LastCall> {
         let state = self.0.lock();
-        let (host, site, at) = state.last?;
-        Some(Poll {
-            nth: state.polls,
-            host: state.hosts.get(host).cloned().unwrap_or_default(),
-            site,
+        let (host, call, at) = state.last?;
+        Some(LastCall {
+            nth: state.calls,
+            host: host.and_then(|it| state.hosts.get(it).cloned()),
+            call,
             at,
         })
     }
