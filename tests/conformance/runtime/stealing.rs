@@ -309,6 +309,48 @@ fn a_backlog_behind_a_task_that_computes_is_run_by_those_that_slept() {
     });
 }
 
+/// Which worker takes how many of the new ones is decided by how many it has.
+#[test]
+fn tasks_that_were_taken_from_a_worker_count_there_no_more() {
+    on_every_backend_with_several(|backend, workers| {
+        let runtime = runtime_of(backend, workers);
+        for _ in 0..share(backend.name() == "epoll", 10) {
+            let (wakers, ended) = <(Mailbox<_>, Arc<AtomicUsize>)>::default();
+            let tasks: Vec<_> = (0..40)
+                .map(|_| {
+                    let (wakers, ended) = (wakers.clone(), ended.clone());
+                    runtime.spawn(async move {
+                        wakers.send(crate::probe::own_waker().await);
+                        let mut is_first = true;
+                        std::future::poll_fn(|_| match std::mem::take(&mut is_first) {
+                            true => std::task::Poll::Pending,
+                            false => std::task::Poll::Ready(()),
+                        })
+                        .await;
+                        ended.fetch_add(1, SeqCst);
+                    })
+                })
+                .collect();
+            eventually("all wait", || wakers.count() == 40);
+            // They come to the worker that wakes them, and are taken from it while it computes.
+            let computes = runtime.spawn(async move {
+                while let Some(waker) = wakers.try_receive() {
+                    waker.wake();
+                }
+                eventually("others run them", || ended.load(SeqCst) == 40);
+            });
+            runtime.block_on(async {
+                computes.await;
+                join_all(tasks).await;
+            });
+        }
+        eventually("no worker has any", || {
+            let metrics = runtime.metrics();
+            metrics.workers.iter().all(|worker| worker.tasks == 0)
+        });
+    });
+}
+
 /// A worker that idles more briefly than it works, and works longer than a look is put off.
 #[test]
 fn a_worker_that_works_and_idles_by_turns_looks_after_those_that_compute() {
