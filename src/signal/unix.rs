@@ -1,5 +1,5 @@
-//! The handler and the thread on Unix: an eventfd connects them, or a pair of sockets where there is
-//! none, or where it is refused.
+//! The handler and the thread on Unix: an eventfd connects them, or a pair of sockets where there
+//! is none, or where it is refused.
 
 use std::io;
 use std::ptr;
