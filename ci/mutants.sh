@@ -38,6 +38,9 @@ common=(
     --file src/io/operation.rs --file src/io/lent.rs --file src/net/socket.rs
     --exclude src/poller/backends/async_io.rs --exclude src/poller/backends/io_uring.rs
     --exclude src/poller/backends/kqueue.rs --exclude 'src/poller/backends/kqueue/**'
+    --exclude src/poller/backends/simulated.rs
+    --exclude-re '(in_world|\bsimulated?|not_simulated|register_simulated|other_sites|Worker::step|spawn_main|woken_on_this_thread)( |$)'
+    --exclude-re 'Local::(let_choose|pop_chosen|leaves_behind)'
 )
 # As arguments of cargo's own: what stands behind `--` chooses what is run, but everything is built.
 quick=(--cargo-arg=--lib --cargo-arg=--test=miri)
@@ -47,6 +50,7 @@ thorough_names=(
     --test-threads=8
     numbers:: events:: tasks:: taskset:: runtime:: workers:: pollers:: time::
     streams:: udp:: unix:: connecting:: async_io:: descriptor:: waiters::
+    kernel:: names:: scope:: serve_on_workers:: diagnostics::
     --skip thousand --skip hundreds --skip blocking
 )
 

@@ -429,6 +429,8 @@ fn signals_between_two_looks_are_told_once_for_each_kind() {
         }
         assert!(seen.contains(&Poll::Ready(Some(Signal::Term))), "{seen:?}");
     });
+    // It depends on none.
+    support::backends().into_iter().for_each(support::passed);
 }
 
 #[test]
@@ -462,6 +464,38 @@ fn a_listener_that_goes_takes_its_waker_and_leaves_the_others_theirs() {
             poll_signals(&mut again, &Arc::default()).is_ready()
         });
     });
+    support::backends().into_iter().for_each(support::passed);
+}
+
+/// A sandbox may refuse what connects the handler to the thread: then something else does.
+#[test]
+#[cfg(target_os = "linux")]
+fn where_an_eventfd_is_refused_all_of_this_holds_too() {
+    const CHILD: &str = "POLDER_TEST_REFUSED";
+    const NAME: &str = "where_an_eventfd_is_refused_all_of_this_holds_too";
+    if std::env::var_os(CHILD).is_some() {
+        // Not so that the tests beside it show nothing.
+        let made = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC);
+        return assert!(made.is_err(), "eventfds are refused here: {made:?}");
+    }
+    if polder::Backend::available()
+        .into_iter()
+        .any(support::is_libkqueue)
+    {
+        return; // A kqueue there needs one of its own.
+    }
+    for errno in [libc::EPERM, libc::ENOSYS] {
+        within(support::LIMIT * 2, "this program again", move || {
+            support::refuse(&[libc::SYS_eventfd2], errno);
+            let output = std::process::Command::new(std::env::current_exe().unwrap())
+                .env(CHILD, errno.to_string())
+                .output()
+                .expect("the program starts again");
+            let said = String::from_utf8_lossy(&output.stdout);
+            assert!(output.status.success(), "with errno {errno}:\n{said}");
+            assert!(said.contains(NAME), "{said}");
+        });
+    }
 }
 
 #[test]

@@ -1244,6 +1244,32 @@ mod tests {
         })
     }
 
+    /// Otherwise whoever connects to a server that is overloaded takes a processor to itself.
+    #[test]
+    fn a_connect_to_a_full_queue_is_tried_less_and_less_often() {
+        use crate::future::or;
+        let (time, mut attempts) = (Duration::from_millis(300), 0);
+        let full = || -> io::Result<()> {
+            attempts += 1;
+            Err(io::ErrorKind::WouldBlock.into())
+        };
+        crate::block_on(or(
+            async {
+                let result = while_full(SocketType::UnixStream, full).await;
+                panic!("it was given up: {result:?}");
+            },
+            async {
+                Timer::after(time).await;
+            },
+        ));
+        // 1, 2, 4, 8, 16 and then 32 ms apart.
+        assert!((2..20).contains(&attempts), "{attempts} attempts");
+        // Other errors, and success, are what comes of it.
+        let refused = || -> io::Result<()> { Err(io::ErrorKind::ConnectionRefused.into()) };
+        let result = crate::block_on(while_full(SocketType::UnixStream, refused));
+        assert_eq!(result.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+    }
+
     /// And so their reads need no `recvmsg`.
     #[test]
     fn nothing_but_bytes_comes_through_unix_streams_of_our_own() {

@@ -60,7 +60,7 @@ impl std::error::Error for Failed {
 /// tell by their number, stay as they are: [`Interrupted`](io::ErrorKind::Interrupted), and that
 /// there are no descriptors left.
 #[cold]
-pub(in crate::poller) fn failed(call: &'static str, cause: impl Into<io::Error>) -> io::Error {
+pub(crate) fn failed(call: &'static str, cause: impl Into<io::Error>) -> io::Error {
     explained(call, cause.into(), None)
 }
 

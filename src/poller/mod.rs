@@ -84,7 +84,7 @@
 mod backend;
 mod backends;
 mod capabilities;
-mod error;
+pub(crate) mod error;
 mod event;
 mod selector;
 

@@ -63,3 +63,41 @@ pub(crate) fn restore() {
         budget.set(budget.get().saturating_add(1).min(BUDGET));
     });
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::poll_fn;
+
+    /// As an executor does that polls on whoever was refused. (Whoever is given a new budget takes
+    /// nothing from it yet.)
+    #[test]
+    fn after_as_many_refusals_as_operations_there_is_a_new_budget() {
+        let mut runs: Vec<(bool, i32)> = Vec::new();
+        crate::block_on(poll_fn(|cx| {
+            for _ in 0..4 * BUDGET + 2 {
+                let is_ready = consume(cx).is_ready();
+                match runs.last_mut() {
+                    Some((last, count)) if *last == is_ready => *count += 1,
+                    _ => runs.push((is_ready, 1)),
+                }
+            }
+            Poll::Ready(())
+        }));
+        let (ready, refused) = ((true, BUDGET + 1), (false, BUDGET));
+        assert_eq!(runs, [(true, BUDGET), refused, ready, refused, (true, 1)]);
+    }
+
+    #[test]
+    fn what_would_block_is_given_back() {
+        crate::block_on(poll_fn(|cx| {
+            for _ in 0..10 * BUDGET {
+                assert!(consume(cx).is_ready());
+                restore();
+            }
+            (0..BUDGET).for_each(|_| assert!(consume(cx).is_ready()));
+            assert!(consume(cx).is_pending());
+            Poll::Ready(())
+        }));
+    }
+}

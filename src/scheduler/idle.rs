@@ -85,6 +85,85 @@ impl Idle {
     }
 }
 
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::cell::{Cell, RefCell};
+
+    /// Idle workers, in the order in which they are chosen, some of which wake by themselves.
+    struct World {
+        has_tasks: Cell<bool>,
+        idle: RefCell<Vec<usize>>,
+        wakes_by_itself: usize,
+        woken: RefCell<Vec<usize>>,
+    }
+
+    const NOBODY: usize = usize::MAX;
+
+    fn world<const N: usize>(idle: [usize; N]) -> World {
+        World {
+            has_tasks: Cell::new(true),
+            idle: RefCell::new(idle.into()),
+            wakes_by_itself: NOBODY,
+            woken: RefCell::default(),
+        }
+    }
+
+    impl IdleWorkers for World {
+        fn has_tasks(&self) -> bool {
+            self.has_tasks.get()
+        }
+
+        fn find_idle(&self) -> Option<usize> {
+            self.idle.borrow().first().copied()
+        }
+
+        fn wake(&self, index: usize) -> bool {
+            assert_eq!(self.idle.borrow_mut().remove(0), index, "the chosen one");
+            let is_asleep = index != self.wakes_by_itself;
+            if is_asleep {
+                self.woken.borrow_mut().push(index);
+            }
+            is_asleep
+        }
+    }
+
+    #[test]
+    fn whoever_is_woken_searches_and_the_next_is_woken_when_it_is_done() {
+        let (idle, world) = (Idle::new(), world([2, 0, 1]));
+        idle.wake_one(&world);
+        assert_eq!(*world.woken.borrow(), [2]);
+        let searching = [0, 1, 2, 3].map(|index| idle.is_searching(index));
+        assert_eq!(searching, [false, false, true, false]);
+        idle.wake_one(&world);
+        assert_eq!(*world.woken.borrow(), [2], "one searches already");
+        idle.end_search(2, &world);
+        assert_eq!(*world.woken.borrow(), [2, 0]);
+        assert!(idle.is_searching(0) && !idle.is_searching(2));
+        world.has_tasks.set(false);
+        idle.end_search(0, &world);
+        assert_eq!(*world.woken.borrow(), [2, 0], "nothing is left for others");
+        assert!(!idle.is_searching(0));
+    }
+
+    #[test]
+    fn without_tasks_nobody_is_woken_and_nobody_searches() {
+        let (idle, world) = (Idle::new(), world([0]));
+        world.has_tasks.set(false);
+        idle.wake_one(&world);
+        assert!(world.woken.borrow().is_empty() && !idle.is_searching(0));
+    }
+
+    #[test]
+    fn where_the_chosen_one_wakes_by_itself_another_one_is_woken() {
+        let (idle, mut world) = (Idle::new(), world([1, 0]));
+        world.wakes_by_itself = 1;
+        idle.wake_one(&world);
+        assert_eq!(*world.woken.borrow(), [0]);
+        assert!(idle.is_searching(0) && !idle.is_searching(1));
+    }
+}
+
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;

@@ -15,6 +15,7 @@ use super::balance::{Balance, InjectedAction};
 use super::budget::Budget;
 use super::current::Running;
 use super::identity::Ids;
+use super::mutex_queue::capacity;
 use super::owned::OwnedTasks;
 use super::shared::{PoolRemote, Remote, Shared};
 use super::snapshot::MainFuture;
@@ -104,12 +105,12 @@ impl Local {
             pool: shared.remote(index).pool().cloned(),
             shared,
             index,
-            ready: RefCell::new(VecDeque::with_capacity(super::capacity(QUEUE_CAPACITY))),
+            ready: RefCell::new(VecDeque::with_capacity(capacity(QUEUE_CAPACITY))),
             overflows: Cell::new(false),
             runs_task: Cell::new(false),
             nexts_in_row: Cell::new(0),
             loot: RefCell::default(),
-            yielded: RefCell::new(VecDeque::with_capacity(super::capacity(QUEUE_CAPACITY))),
+            yielded: RefCell::new(VecDeque::with_capacity(capacity(QUEUE_CAPACITY))),
             owned: OwnedTasks::default(),
             movable: Cell::new(0),
             budget: Budget::new(),

@@ -361,16 +361,6 @@ fn schedule_remote(runnable: Runnable) {
     });
 }
 
-/// The first capacity of a queue: `usual`, and in a simulated world none. There are as many
-/// runtimes as hosts, most of their queues stay empty, and a wake may allocate.
-fn capacity(usual: usize) -> usize {
-    #[cfg(feature = "sim")]
-    if crate::sim::kernel::is_here() {
-        return 0;
-    }
-    usual
-}
-
 /// Pushes a task to its worker's inbox, or to the inject queue of `shared`, its runtime. Returns
 /// whether a pool worker is to be woken for it.
 fn push_remote(shared: &Shared, runnable: Runnable) -> bool {

@@ -127,6 +127,47 @@ impl Monitor {
     }
 }
 
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Which workers are parked.
+    struct World<'a>(&'a [bool]);
+
+    impl MonitoredWorkers for World<'_> {
+        fn count(&self) -> usize {
+            self.0.len()
+        }
+
+        fn is_parked(&self, index: usize) -> bool {
+            self.0[index]
+        }
+
+        fn sleeps_deeply(&self, _: usize) -> bool {
+            unreachable!("that is asked by those that begin to work")
+        }
+
+        fn wake(&self, _: usize) -> bool {
+            unreachable!("nobody is woken by those that fall asleep")
+        }
+    }
+
+    #[test]
+    fn a_worker_sleeps_deeply_where_all_others_do_or_another_one_looks() {
+        let monitor = Monitor::new();
+        // It has parked itself.
+        assert!(monitor.may_sleep_deeply(1, &World(&[true, true, true])));
+        for awake in [0, 2] {
+            let parked = [0, 1, 2].map(|index| index != awake);
+            assert!(!monitor.may_sleep_deeply(1, &World(&parked)), "{parked:?}");
+        }
+        assert!(monitor.claim(2));
+        assert!(monitor.may_sleep_deeply(1, &World(&[false, true, true])));
+        monitor.give_up(2);
+        assert!(!monitor.may_sleep_deeply(1, &World(&[false, true, true])));
+    }
+}
+
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;

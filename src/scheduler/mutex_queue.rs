@@ -30,10 +30,20 @@ pub(super) struct MutexQueue<T> {
 /// neither shrinks, so in the long run a wake does not allocate.
 const CAPACITY: usize = 256;
 
+/// The first capacity of a queue: `usual`, and in a simulated world none. There are as many
+/// runtimes as hosts, most of their queues stay empty, and a wake may allocate.
+pub(super) fn capacity(usual: usize) -> usize {
+    #[cfg(all(feature = "sim", not(loom)))]
+    if crate::sim::kernel::is_here() {
+        return 0;
+    }
+    usual
+}
+
 impl<T> MutexQueue<T> {
     pub(super) fn new() -> MutexQueue<T> {
         MutexQueue {
-            list: Mutex::new(VecDeque::with_capacity(super::capacity(CAPACITY))),
+            list: Mutex::new(VecDeque::with_capacity(capacity(CAPACITY))),
             count: AtomicUsize::new(0),
             takes: AtomicUsize::new(0),
             sent: AtomicUsize::new(0),
@@ -120,6 +130,37 @@ impl<T> MutexQueue<T> {
             false => into.append(&mut list),
         }
         self.count.store(0, Ordering::Relaxed);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// A worker whose queue has room for some only puts what comes later behind the others.
+    #[test]
+    fn who_takes_some_is_told_whether_more_are_left() {
+        let queue = MutexQueue::new();
+        let mut taken = Vec::new();
+        assert!(!queue.take(1, |item| taken.push(item)), "it is empty");
+        (0..5).for_each(|item| queue.push(item));
+        assert!(queue.take(3, |item| taken.push(item)), "two are left");
+        assert_eq!((queue.len(), queue.takes()), (2, 1));
+        assert!(!queue.take(3, |item| taken.push(item)), "none is left");
+        assert_eq!(taken, [0, 1, 2, 3, 4]);
+        assert_eq!((queue.len(), queue.takes()), (0, 2));
+    }
+
+    #[test]
+    fn what_other_threads_send_is_counted_and_what_the_worker_pushes_is_not() {
+        let queue = MutexQueue::new();
+        queue.push(0);
+        assert_eq!(queue.sent(), 0);
+        queue.send(1);
+        queue.send(2);
+        assert_eq!((queue.sent(), queue.len()), (2, 3));
+        assert_eq!(queue.pop(), Some(0));
+        assert_eq!(queue.sent(), 2, "they were sent all the same");
     }
 }
 

@@ -780,3 +780,41 @@ impl MonitoredWorkers for Shared {
         self.remotes[index].reactor.unpark()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::poller::{Backend, Poller};
+
+    /// With two pool workers.
+    fn shared() -> Shared {
+        let poller = || Poller::new(Backend::default()).expect("it opens");
+        Shared::new((0..3).map(|_| Reactor::new(poller())))
+    }
+
+    #[test]
+    fn only_who_is_woken_for_the_tasks_of_others_searches_for_them() {
+        let shared = shared();
+        shared.remote(1).reactor.park();
+        shared.offer_surplus(0);
+        assert!(!shared.remote(1).reactor.is_parked(), "it was woken");
+        assert!(shared.is_searching(1) && !shared.is_searching(0));
+        shared.end_search(1);
+        assert!(!shared.is_searching(1));
+    }
+
+    #[test]
+    fn of_the_pool_workers_the_last_one_to_leave_is_told_so() {
+        let shared = shared();
+        assert!(!shared.is_last_to_leave(), "another one is there");
+        assert!(shared.is_last_to_leave());
+    }
+
+    #[test]
+    fn workers_that_sleep_do_not_crowd_the_cores() {
+        let shared = shared();
+        assert!(shared.is_crowded(2) && !shared.is_crowded(3));
+        shared.remote(0).reactor.park();
+        assert!(shared.is_crowded(1) && !shared.is_crowded(2));
+    }
+}

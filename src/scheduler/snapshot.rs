@@ -399,3 +399,43 @@ fn ask(remote: &Remote) -> (State, Option<Arc<Request<Question, WorkerSnapshot>>
     remote.reactor.unpark_best_effort();
     (state, Some(request))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::Latch;
+    use std::sync::mpsc;
+
+    const SHORT: Duration = Duration::from_millis(50);
+
+    /// What keeps a worker until the patience of whoever asks next is over.
+    fn slowly(local: &Local, driver: &Driver) -> WorkerSnapshot {
+        std::thread::sleep(4 * SHORT);
+        local.snapshot(driver)
+    }
+
+    #[test]
+    fn a_worker_that_has_begun_to_answer_is_waited_for() {
+        let (tell, told) = mpsc::channel();
+        let stop = Arc::new(Latch::new());
+        let stopped = stop.clone();
+        let thread = std::thread::spawn(move || {
+            let runtime = crate::Runtime::new().expect("it opens");
+            runtime.block_on(async {
+                let shared = super::super::with_local(|local| local.shared.clone());
+                tell.send(shared).expect("somebody waits");
+                stopped.wait().await;
+            });
+        });
+        let shared = told.recv().expect("it is driven").expect("its worker");
+        // On a busy machine it may not have begun by then.
+        let has_answered = (0..20).any(|_| {
+            shared.remote(0).requests.ask(slowly);
+            let snapshot = SharedSnapshot::take(&shared, None, SHORT);
+            !matches!(snapshot.workers[0].state, State::Silent | State::NotDriven)
+        });
+        stop.set();
+        thread.join().expect("its future is done");
+        assert!(has_answered, "it is told to be silent");
+    }
+}

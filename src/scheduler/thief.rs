@@ -86,6 +86,34 @@ struct Seen {
     takes: usize,
 }
 
+/// What is in the run queue of a worker.
+#[derive(Clone, Copy, Debug)]
+struct Queued {
+    /// From where on it is filled, and how many that are.
+    head: usize,
+    len: usize,
+    /// Beside these there is one that runs next.
+    has_next: bool,
+}
+
+impl Seen {
+    /// Whether the worker was in one and the same poll at the look `before` and at this one.
+    fn is_stuck(self, before: Seen) -> bool {
+        before.is_awake && self.runs == before.runs
+    }
+
+    /// Whether tasks wait there for too long: they were there at the look `before`, or the worker
+    /// has been in the same poll since.
+    fn is_too_slow(self, before: Seen, queued: Queued) -> bool {
+        let is_stuck = self.is_stuck(before);
+        let are_left = before.tail.wrapping_sub(queued.head) as isize > 0;
+        let waits_in_queue =
+            (queued.len > 0 && (is_stuck || are_left)) || (queued.has_next && is_stuck);
+        let was_taken = !before.has_inbox || self.takes != before.takes;
+        waits_in_queue || (self.has_inbox && (is_stuck || !was_taken))
+    }
+}
+
 impl Thief {
     pub(super) fn new() -> Thief {
         Thief {
@@ -239,7 +267,7 @@ impl Thief {
             if !found.is_awake {
                 continue; // It finds what it has before it sleeps.
             }
-            let is_stuck = before.is_awake && found.runs == before.runs;
+            let is_stuck = found.is_stuck(before);
             // A worker that is idle has time for one that has not polled for long. One that is not
             // leaves others alone that get on.
             let is_late = match why {
@@ -254,15 +282,13 @@ impl Thief {
             if why == Why::Busy && !is_stuck {
                 continue;
             }
-            // Tasks that were there at the last look.
-            let (head, len) = (pool.queue.head(), pool.queue.len());
-            let are_left = before.tail.wrapping_sub(head) as isize > 0;
-            let waits_in_queue =
-                (len > 0 && (is_stuck || are_left)) || (pool.queue.has_next() && is_stuck);
-            let was_taken = !before.has_inbox || found.takes != before.takes;
-            let waits_in_inbox = found.has_inbox && (is_stuck || !was_taken);
-            let amount = 1 + len + pool.inbox.len();
-            if (waits_in_queue || waits_in_inbox) && amount > most {
+            let queued = Queued {
+                head: pool.queue.head(),
+                len: pool.queue.len(),
+                has_next: pool.queue.has_next(),
+            };
+            let amount = 1 + queued.len + pool.inbox.len();
+            if found.is_too_slow(before, queued) && amount > most {
                 (victim, most) = (Some((index, found.runs)), amount);
             }
         }
@@ -284,5 +310,73 @@ impl Thief {
         let now = now();
         self.last_look.set(Some(now));
         self.next_look.set(Some(now + INTERVAL));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A worker that was awake at the last look, with two tasks in its queue, and has begun to run
+    /// so many since.
+    fn looks(runs: usize) -> (Seen, Seen) {
+        let before = Seen {
+            is_awake: true,
+            runs: 10,
+            turns: 5,
+            tail: 102,
+            has_inbox: false,
+            takes: 3,
+        };
+        let mut found = before;
+        found.runs += runs;
+        (before, found)
+    }
+
+    fn queued(head: usize, len: usize, has_next: bool) -> Queued {
+        Queued {
+            head,
+            len,
+            has_next,
+        }
+    }
+
+    #[test]
+    fn tasks_that_were_there_at_the_last_look_wait_for_too_long_though_the_worker_gets_on() {
+        let (before, found) = looks(7);
+        assert!(found.is_too_slow(before, queued(101, 8, false)));
+        assert!(!found.is_too_slow(before, queued(102, 8, false)), "all new");
+        assert!(!found.is_too_slow(before, queued(102, 0, true)), "all new");
+        // Positions wrap.
+        let (mut before, found) = looks(7);
+        before.tail = 1;
+        assert!(found.is_too_slow(before, queued(usize::MAX, 2, false)));
+        before.tail = usize::MAX;
+        assert!(!found.is_too_slow(before, queued(1, 2, false)));
+    }
+
+    #[test]
+    fn behind_a_poll_that_has_lasted_since_the_last_look_everything_waits_for_too_long() {
+        let (mut before, found) = looks(0);
+        assert!(found.is_too_slow(before, queued(102, 1, false)));
+        assert!(found.is_too_slow(before, queued(102, 0, true)));
+        assert!(!found.is_too_slow(before, queued(102, 0, false)), "nothing");
+        before.is_awake = false;
+        assert!(!found.is_too_slow(before, queued(102, 1, true)), "it slept");
+    }
+
+    #[test]
+    fn what_lies_in_an_inbox_waits_for_too_long_where_nobody_has_emptied_it() {
+        let nothing = queued(102, 0, false);
+        let (mut before, mut found) = looks(7);
+        found.has_inbox = true;
+        assert!(!found.is_too_slow(before, nothing), "it has just come");
+        before.has_inbox = true;
+        assert!(found.is_too_slow(before, nothing));
+        found.takes += 1;
+        assert!(!found.is_too_slow(before, nothing), "that was taken");
+        let (before, mut found) = looks(0);
+        found.has_inbox = true;
+        assert!(found.is_too_slow(before, nothing), "behind a long poll");
     }
 }

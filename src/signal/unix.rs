@@ -1,4 +1,5 @@
-//! The handler and the thread on Unix: an eventfd or a socket pair connects them.
+//! The handler and the thread on Unix: an eventfd connects them, or a pair of sockets where there
+//! is none, or where it is refused.
 
 use std::io;
 use std::ptr;
@@ -64,7 +65,7 @@ pub(super) fn register(wake: &Thread, number: usize) -> io::Result<()> {
 /// is no other way to reach it.
 const ATTEMPTS: usize = 8;
 
-/// An eventfd, since writing to it needs no memory.
+/// An eventfd, since writing to it needs no memory; a socket pair where that is refused.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod imp {
     use std::io;
@@ -73,46 +74,75 @@ mod imp {
     use rustix::event::{EventfdFlags, eventfd};
 
     use super::ATTEMPTS;
+    use super::pair::Pair;
+    use crate::poller::error::failed;
 
     #[derive(Debug)]
-    pub(in crate::signal) struct Wake(OwnedFd);
+    pub(in crate::signal) enum Wake {
+        Eventfd(OwnedFd),
+        /// Sandboxes may refuse an eventfd.
+        Pair(Pair),
+    }
 
     impl Wake {
         pub(super) fn new() -> io::Result<Wake> {
-            Ok(Wake(eventfd(0, EventfdFlags::CLOEXEC)?))
+            Wake::with(eventfd(0, EventfdFlags::CLOEXEC))
+        }
+
+        pub(super) fn with(eventfd: rustix::io::Result<OwnedFd>) -> io::Result<Wake> {
+            eventfd.map(Wake::Eventfd).or_else(|refused| {
+                // What is short for one descriptor is short for two, and is what there is to say.
+                let pair = Pair::new().map(Wake::Pair);
+                pair.map_err(|_| failed("eventfd", refused))
+            })
         }
 
         pub(super) fn wait(&self) -> io::Result<()> {
-            rustix::io::read(&self.0, &mut [0; 8])?;
-            Ok(())
+            match self {
+                Wake::Eventfd(eventfd) => rustix::io::read(eventfd, &mut [0; 8])
+                    .map(drop)
+                    .map_err(io::Error::from),
+                Wake::Pair(pair) => pair.wait(),
+            }
         }
 
-        /// Called by handlers. (It would block at 2^64 - 1 notifications that nobody has read.)
+        /// Called by handlers. (An eventfd would block at 2^64 - 1 notifications that nobody has
+        /// read.)
         pub(super) fn notify(&self) {
-            let write = || rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+            let eventfd = match self {
+                Wake::Eventfd(eventfd) => eventfd,
+                Wake::Pair(pair) => return pair.notify(),
+            };
+            let write = || rustix::io::write(eventfd, &1_u64.to_ne_bytes());
             (0..ATTEMPTS).find(|_| write().is_ok());
         }
     }
 }
 
-/// A socket pair.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 mod imp {
+    pub(in crate::signal) use super::pair::Pair as Wake;
+}
+
+mod pair {
     use std::io::{self, Read};
     use std::os::unix::net::UnixStream;
 
     use super::ATTEMPTS;
+    use crate::poller::error::failed;
 
+    /// The end that is read blocks, and the other one never does.
     #[derive(Debug)]
-    pub(in crate::signal) struct Wake {
+    pub(in crate::signal) struct Pair {
         reader: UnixStream,
         writer: UnixStream,
     }
 
-    impl Wake {
-        pub(super) fn new() -> io::Result<Wake> {
-            let (reader, writer) = UnixStream::pair()?;
-            Ok(Wake { reader, writer })
+    impl Pair {
+        pub(super) fn new() -> io::Result<Pair> {
+            let (reader, writer) =
+                UnixStream::pair().map_err(|error| failed("socketpair", error))?;
+            Ok(Pair { reader, writer })
         }
 
         pub(super) fn wait(&self) -> io::Result<()> {
@@ -131,3 +161,76 @@ mod imp {
 }
 
 pub(super) use imp::Wake;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    /// More than any buffer has room for, by far.
+    const MANY: usize = 100_000;
+
+    fn wakes() -> Vec<Wake> {
+        vec![
+            Wake::new().expect("one descriptor, or two"),
+            #[cfg(any(target_os = "linux", target_os = "android"))]
+            Wake::with(Err(rustix::io::Errno::NOSYS)).expect("a socket pair"),
+        ]
+    }
+
+    /// Calls `f` on another thread, within a minute.
+    fn soon(what: &str, f: impl FnOnce() + Send + 'static) {
+        let (done, is_done) = mpsc::channel();
+        std::thread::spawn(move || {
+            f();
+            done.send(()).expect("somebody waits for it");
+        });
+        (is_done.recv_timeout(Duration::from_secs(60))).unwrap_or_else(|_| panic!("{what}"));
+    }
+
+    #[test]
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    fn where_an_eventfd_is_refused_a_socket_pair_connects_handler_and_thread() {
+        for refusal in [
+            rustix::io::Errno::NOSYS,
+            rustix::io::Errno::PERM,
+            rustix::io::Errno::NOMEM,
+        ] {
+            let wake = Wake::with(Err(refusal)).expect("a socket pair is there");
+            assert!(matches!(wake, Wake::Pair(_)), "{wake:?}");
+        }
+    }
+
+    #[test]
+    fn handlers_never_block_however_late_the_thread_is_and_it_learns_that_something_came() {
+        for wake in wakes().into_iter().map(Arc::new) {
+            let notified = wake.clone();
+            soon("a handler blocks", move || {
+                (0..MANY).for_each(|_| notified.notify());
+            });
+            soon("what the handlers said is lost", move || {
+                wake.wait().expect("it can be read");
+            });
+        }
+    }
+
+    #[test]
+    fn a_notification_after_the_thread_has_read_all_others_is_not_lost() {
+        for wake in wakes().into_iter().map(Arc::new) {
+            for _ in 0..1_000 {
+                wake.notify();
+                wake.wait().expect("it can be read");
+            }
+            // Nothing is left of these: the thread sleeps until the next one.
+            let sleeper = wake.clone();
+            let (woken, is_woken) = mpsc::channel();
+            std::thread::spawn(move || woken.send(sleeper.wait()));
+            let early = is_woken.recv_timeout(Duration::from_millis(20));
+            assert!(early.is_err(), "it comes back for nothing: {early:?}");
+            wake.notify();
+            let woken = is_woken.recv_timeout(Duration::from_secs(60));
+            woken.expect("it is woken").expect("it can be read");
+        }
+    }
+}

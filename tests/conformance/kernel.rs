@@ -51,7 +51,7 @@ pub mod linux {
     use polder::{Backend, Runtime, future, time};
 
     use crate::support::{
-        LIMIT, in_every_runtime_alone, is_libkqueue, on_every_backend_alone, within,
+        LIMIT, in_every_runtime_alone, is_libkqueue, on_every_backend_alone, refuse, within,
     };
 
     // Rule 67.
@@ -251,45 +251,6 @@ pub mod linux {
 
     // Rule 70.
 
-    /// Makes these system calls fail on this thread, and on those that it starts.
-    pub fn refuse(calls: &[libc::c_long], errno: libc::c_int) {
-        let step = |code: u32, jump_if_not: u8, value: u32| libc::sock_filter {
-            code: code as u16,
-            jt: 0,
-            jf: jump_if_not,
-            k: value,
-        };
-        // The number of the system call is the first that a filter is shown (`seccomp_data`).
-        let mut program = vec![step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0)];
-        for call in calls {
-            let fail = libc::SECCOMP_RET_ERRNO | errno as u32;
-            program.push(step(
-                libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
-                1,
-                *call as u32,
-            ));
-            program.push(step(libc::BPF_RET | libc::BPF_K, 0, fail));
-        }
-        program.push(step(
-            libc::BPF_RET | libc::BPF_K,
-            0,
-            libc::SECCOMP_RET_ALLOW,
-        ));
-        let program = libc::sock_fprog {
-            len: program.len() as u16,
-            filter: program.as_mut_ptr(),
-        };
-        // SAFETY: the kernel reads a program, which lives as long as the call; it is about this
-        // thread.
-        let result = unsafe {
-            match libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) {
-                0 => libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program),
-                failed => failed,
-            }
-        };
-        assert_eq!(result, 0, "{}", io::Error::last_os_error());
-    }
-
     /// Runs `rule` on a thread of its own, and so with a filter of its own.
     fn refused(
         calls: &'static [libc::c_long],
@@ -420,25 +381,34 @@ pub mod linux {
             if backend == Backend::AsyncIo {
                 return;
             }
-            refused(CALLS, libc::EPERM, move || {
-                let error = Poller::new(backend).expect_err("nothing is left to open it with");
-                assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}");
-                let words = error.to_string();
-                assert!(words.contains(&format!("backend {backend}")), "{words}");
-                let call = match backend {
-                    Backend::Epoll => "epoll_create1",
-                    Backend::IoUring => "io_uring_setup",
-                    Backend::Kqueue => "kqueue",
-                    Backend::Polling => "polling",
-                    _ => "eventfd",
-                };
-                assert!(words.contains(call), "{words}");
-                assert!(words.contains("Operation not permitted"), "{words}");
-                let source = error.get_ref().and_then(|words| words.source());
-                let cause = source.and_then(|source| source.downcast_ref::<io::Error>());
-                let number = cause.and_then(io::Error::raw_os_error);
-                assert_eq!(number, Some(libc::EPERM), "{error:?}");
-            });
+            let refusals = [
+                (libc::EPERM, io::ErrorKind::PermissionDenied, "seccomp"),
+                (libc::ENOSYS, io::ErrorKind::Unsupported, "sandbox"),
+            ];
+            for (errno, kind, meaning) in refusals {
+                refused(CALLS, errno, move || {
+                    let error = Poller::new(backend).expect_err("nothing is left to open it with");
+                    assert_eq!(error.kind(), kind, "{error}");
+                    let words = error.to_string();
+                    assert!(words.contains(&format!("backend {backend}")), "{words}");
+                    let call = match backend {
+                        Backend::Epoll => "epoll_create1",
+                        Backend::IoUring => "io_uring_setup",
+                        Backend::Kqueue => "kqueue",
+                        Backend::Polling => "polling",
+                        _ => "eventfd",
+                    };
+                    assert!(words.contains(call), "{words}");
+                    let said = io::Error::from_raw_os_error(errno).to_string();
+                    assert!(words.contains(&said), "{words}");
+                    // And what that most likely means.
+                    assert!(words.contains(meaning), "{words}");
+                    let source = error.get_ref().and_then(|words| words.source());
+                    let cause = source.and_then(|source| source.downcast_ref::<io::Error>());
+                    let number = cause.and_then(io::Error::raw_os_error);
+                    assert_eq!(number, Some(errno), "{error:?}");
+                });
+            }
         });
     }
 }

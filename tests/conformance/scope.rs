@@ -14,7 +14,7 @@ use polder::runtime::Scope;
 use polder::time::sleep;
 
 use crate::probe::OnDrop;
-use crate::support::{message, on_every_backend, runtime, sized};
+use crate::support::{message, on_every_backend, runtime, sized, until};
 
 #[test]
 fn a_scope_ends_when_all_its_tasks_have_ended() {
@@ -231,5 +231,59 @@ fn a_scope_waits_for_tasks_whose_handles_are_forgotten() {
         });
         assert_eq!(number, 5);
         thread.join().unwrap();
+    });
+}
+
+/// It may hold what must not leave the thread.
+#[test]
+fn a_local_task_of_a_scope_is_refused_where_another_worker_or_another_runtime_is_driven() {
+    on_every_backend(|backend| {
+        fn is_refused<'scope>(scope: &'scope Scope<'scope, '_>) {
+            let spawned = catch_unwind(AssertUnwindSafe(|| drop(scope.spawn_local(async {}))));
+            let panic = spawned.expect_err("it is spawned, and may be where it must not be");
+            let words = message(&*panic);
+            assert!(words.contains("does not drive"), "{words}");
+        }
+        let (runtime, other) = (runtime(backend), runtime(backend));
+        let has_pool = runtime.workers() > 1;
+        let refused = AtomicUsize::new(0);
+        runtime.scope(async |scope| {
+            other.block_on(async { is_refused(scope) });
+            thread::scope(|threads| {
+                threads.spawn(|| is_refused(scope));
+            });
+            scope.spawn(async {
+                // Without a pool this is its thread.
+                if has_pool {
+                    is_refused(scope);
+                }
+                refused.fetch_add(1, SeqCst);
+            });
+            // And here it runs.
+            scope.spawn_local(async {}).await;
+        });
+        assert_eq!(refused.into_inner(), 1);
+    });
+}
+
+#[test]
+fn a_task_of_a_scope_is_finished_once_it_is_done_or_cancelled() {
+    on_every_backend(|backend| {
+        let runtime = runtime(backend);
+        let event = Event::new();
+        runtime.scope(async |scope| {
+            let done = scope.spawn(async { event.wait().await });
+            let cancelled = scope.spawn(pending::<()>());
+            for _ in 0..3 {
+                yield_now().await;
+                assert!(!done.is_finished() && !cancelled.is_finished());
+            }
+            event.set();
+            cancelled.abort_handle().abort();
+            until("both are finished", || {
+                done.is_finished() && cancelled.is_finished()
+            })
+            .await;
+        });
     });
 }

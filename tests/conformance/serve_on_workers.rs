@@ -231,6 +231,29 @@ fn a_listener_that_cannot_go_on_stops_all_others_after_their_grace_period() {
     });
 }
 
+/// Otherwise each connection wakes all workers, and all but one in vain.
+#[test]
+fn listeners_that_the_kernel_balances_have_each_a_queue_of_its_own() {
+    with_1_2_and_4_workers(|workers| async move {
+        const CLIENTS: usize = 40;
+        let (listeners, _) = listen(workers).await;
+        let clients = clients_in_queues(&listeners, CLIENTS).await;
+        let mut accepted = Vec::new();
+        for listener in &listeners {
+            yield_now().await; // For a new budget.
+            let mut count = 0;
+            while let Some(result) = poll_once(listener.accept()).await {
+                result.expect("a client is there");
+                count += 1;
+            }
+            accepted.push(count);
+        }
+        assert_eq!(accepted.iter().sum::<usize>(), clients.len());
+        let shares_one = accepted[0] == CLIENTS;
+        assert!(!shares_one || workers == 1 || !BALANCES, "{accepted:?}");
+    });
+}
+
 /// As `bind_balanced` returns them where the kernel does not distribute connections.
 #[test]
 fn workers_whose_listeners_are_clones_share_one_queue_and_lose_nobody() {

@@ -294,6 +294,47 @@ pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
+/// Makes these system calls fail on this thread, and on those that it starts, in the programs
+/// too that these start.
+#[cfg(target_os = "linux")]
+pub fn refuse(calls: &[libc::c_long], errno: libc::c_int) {
+    let step = |code: u32, jump_if_not: u8, value: u32| libc::sock_filter {
+        code: code as u16,
+        jt: 0,
+        jf: jump_if_not,
+        k: value,
+    };
+    // The number of the system call is the first that a filter is shown (`seccomp_data`).
+    let mut program = vec![step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0)];
+    for call in calls {
+        let fail = libc::SECCOMP_RET_ERRNO | errno as u32;
+        program.push(step(
+            libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
+            1,
+            *call as u32,
+        ));
+        program.push(step(libc::BPF_RET | libc::BPF_K, 0, fail));
+    }
+    program.push(step(
+        libc::BPF_RET | libc::BPF_K,
+        0,
+        libc::SECCOMP_RET_ALLOW,
+    ));
+    let program = libc::sock_fprog {
+        len: program.len() as u16,
+        filter: program.as_mut_ptr(),
+    };
+    // SAFETY: the kernel reads a program, which lives as long as the call; it is about this
+    // thread.
+    let result = unsafe {
+        match libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) {
+            0 => libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program),
+            failed => failed,
+        }
+    };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+}
+
 /// A storm of signals: while a rule runs on its thread, that thread is interrupted as many times a
 /// second as `POLDER_STORM` says, and every other one of this process a tenth as often. The handler
 /// does nothing and is installed without `SA_RESTART`, so whatever can fail with `EINTR` does.

@@ -174,6 +174,47 @@ fn a_turn_without_a_limit_sleeps_until_there_is_something_to_do() {
     });
 }
 
+/// What the kernel has reported and what the clock has are not taken for nothing where both come.
+#[test]
+fn a_turn_that_finds_an_event_and_a_timer_at_once_had_something_to_do() {
+    on_every_backend_alone(|backend| {
+        let runtime = runtime(backend);
+        // No task is woken, so that no task is what there was to do.
+        let woken = Arc::new(Woken::default());
+        let waker = Waker::from(woken.clone());
+        let (mut stream, mut peer) = runtime.block_on(tcp_pair());
+        for _ in 0..3 {
+            woken.0.store(0, SeqCst);
+            let mut timer = Timer::after(Duration::from_millis(1));
+            runtime.block_on(async {
+                assert!(poll_with(&mut timer, &waker).is_pending());
+                assert!(poll_with(&mut stream.read(&mut [0]), &waker).is_pending());
+            });
+            io::Write::write_all(&mut blocking(&mut peer), b"x").unwrap();
+            thread::sleep(Duration::from_millis(5));
+            let before = woken.0.load(SeqCst);
+            let any = runtime.turn(Duration::ZERO);
+            let now = woken.0.load(SeqCst);
+            assert_eq!(any, now > before, "{before} wakes, and then {now}");
+            eventually("both are woken", || {
+                runtime.turn(Duration::ZERO);
+                woken.0.load(SeqCst) == 2
+            });
+            runtime.block_on(stream.read_exact(&mut [0])).unwrap();
+        }
+    });
+}
+
+/// How often it was called.
+#[derive(Default)]
+struct Woken(AtomicUsize);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, SeqCst);
+    }
+}
+
 /// A waker may drive the runtime that calls it.
 #[test]
 fn a_turn_within_a_waker_is_a_turn() {

@@ -19,7 +19,7 @@ use super::{Wakes, one_byte, send_byte};
 #[cfg(target_os = "linux")]
 use crate::child::{entries, in_children, resident};
 use crate::probe::{Alive, Mailbox, OnDrop, Signal, hold, own_waker, poll_with, tcp_pair};
-use crate::support::{on_every_backend, on_every_backend_alone, runtime, sized, within};
+use crate::support::{LIMIT, on_every_backend, on_every_backend_alone, runtime, sized, within};
 
 #[test]
 fn dropping_the_runtime_drops_every_future() {
@@ -417,6 +417,27 @@ fn shutdown_lets_tasks_finish_and_counts_those_that_did_not() {
             })
             .detach();
         assert_eq!(runtime.shutdown(Duration::from_millis(5)).task_count(), 1);
+    });
+}
+
+#[test]
+fn whoever_waits_for_the_last_task_sleeps_meanwhile() {
+    on_every_backend_alone(|backend| {
+        let runtime = runtime(backend);
+        let handle = runtime.handle();
+        let parks = || handle.metrics().workers[0].parks;
+        // Each sleep is one that the worker goes to sleep for.
+        let task = runtime.spawn(async {
+            for _ in 0..5 {
+                sleep(Duration::from_millis(2)).await;
+            }
+        });
+        task.detach();
+        let before = parks();
+        let left = runtime.shutdown(LIMIT);
+        assert_eq!(left.task_count(), 0, "{left}");
+        let slept = parks() - before;
+        assert!(slept >= 5, "it slept {slept} times");
     });
 }
 

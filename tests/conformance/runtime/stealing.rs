@@ -20,7 +20,9 @@ use polder::time::sleep;
 use polder::{Handle, Runtime, Task, Timer, future};
 
 use crate::probe::{Mailbox, join_all, tcp_pair};
-use crate::support::{LIMIT, eventually, on_every_backend_with_several, runtime_of, share};
+use crate::support::{
+    LIMIT, eventually, on_every_backend_alone, on_every_backend_with_several, runtime_of, share,
+};
 
 fn here() -> ThreadId {
     thread::current().id()
@@ -306,6 +308,79 @@ fn a_backlog_behind_a_task_that_computes_is_run_by_those_that_slept() {
                 join_all(tasks).await;
             });
         }
+    });
+}
+
+/// 40 tasks that wait come to the worker of a task that wakes them all, and then blocks it until
+/// others have run them. Each calls `run` then, when all are woken, with its place among them.
+fn taken_from_a_blocked_worker(runtime: &Runtime, run: impl Fn(usize) + Clone + Send + 'static) {
+    let (wakers, ended) = <(Mailbox<_>, Arc<AtomicUsize>)>::default();
+    let all_are_woken = Arc::new(AtomicBool::new(false));
+    let tasks: Vec<_> = (0..40)
+        .map(|_| {
+            let (wakers, ended) = (wakers.clone(), ended.clone());
+            let (all_are_woken, run) = (all_are_woken.clone(), run.clone());
+            runtime.spawn(async move {
+                wakers.send(crate::probe::own_waker().await);
+                let mut is_first = true;
+                std::future::poll_fn(|_| match std::mem::take(&mut is_first) {
+                    true => std::task::Poll::Pending,
+                    false => std::task::Poll::Ready(()),
+                })
+                .await;
+                eventually("all are woken", || all_are_woken.load(SeqCst));
+                run(ended.fetch_add(1, SeqCst));
+            })
+        })
+        .collect();
+    eventually("all wait", || wakers.count() == 40);
+    let blocks = runtime.spawn(async move {
+        while let Some(waker) = wakers.try_receive() {
+            waker.wake();
+        }
+        all_are_woken.store(true, SeqCst);
+        eventually("others run them", || ended.load(SeqCst) == 40);
+    });
+    runtime.block_on(async {
+        blocks.await;
+        join_all(tasks).await;
+    });
+}
+
+/// Otherwise the last of them would wait for as many looks as it takes to halve their number.
+#[test]
+fn what_is_left_behind_a_poll_that_goes_on_is_taken_without_a_sleep_in_between() {
+    on_every_backend_alone(|backend| {
+        let runtime = runtime_of(backend, 2);
+        for _ in 0..share(backend.name() == "epoll", 10) {
+            let handle = runtime.handle();
+            let sleeps = Arc::new(Mutex::new(Vec::new()));
+            let told = sleeps.clone();
+            taken_from_a_blocked_worker(&runtime, move |place| {
+                if [0, 39].contains(&place) {
+                    let workers = &handle.metrics().workers[..2];
+                    let sleeps = workers.iter().map(|it| it.parks).sum::<usize>();
+                    told.lock().unwrap().push(sleeps);
+                }
+            });
+            let sleeps = sleeps.lock().unwrap();
+            assert_eq!(sleeps[0], sleeps[1], "at the first, and at the last task");
+        }
+    });
+}
+
+/// Which worker takes how many of the new ones is decided by how many it has.
+#[test]
+fn tasks_that_were_taken_from_a_worker_count_there_no_more() {
+    on_every_backend_with_several(|backend, workers| {
+        let runtime = runtime_of(backend, workers);
+        for _ in 0..share(backend.name() == "epoll", 10) {
+            taken_from_a_blocked_worker(&runtime, |_| {});
+        }
+        eventually("no worker has any", || {
+            let metrics = runtime.metrics();
+            metrics.workers.iter().all(|worker| worker.tasks == 0)
+        });
     });
 }
 
