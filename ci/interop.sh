@@ -78,3 +78,5 @@ cd interop
 cargo fmt --check
 cargo clippy --all-targets --features "$features" -- -D warnings
 cargo test --features "$features"
+# The world of all crates, with every seed twice; and its seeds once more in another process.
+WORLD_SEEDS=60 POLDER_SIM_CHECK=1 timeout 300 cargo test --features "$features" --test world

@@ -27,6 +27,22 @@ fn random() -> u64 {
     u64::from_ne_bytes(bytes)
 }
 
+/// A random number by the C library's `syscall`, as of the crate getrandom 0.2.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+fn random_by_syscall() -> u64 {
+    let mut bytes = [0; 8];
+    // SAFETY: there is room for 8 bytes.
+    let len = unsafe { libc::syscall(libc::SYS_getrandom, bytes.as_mut_ptr(), 8, 0) };
+    assert_eq!(len, 8);
+    u64::from_ne_bytes(bytes)
+}
+
+/// Elsewhere `syscall` is the C library's.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+fn random_by_syscall() -> u64 {
+    random()
+}
+
 /// Sends whatever the C library was asked for to another host: so the fingerprint has it.
 async fn program() {
     // Its first number is the seed's, as its own seed would have the thread's number.
@@ -37,11 +53,12 @@ async fn program() {
         let map: HashMap<&str, u32> = words.into_iter().zip(0..).collect();
         let order: Vec<&str> = map.into_keys().collect();
         let text = format!(
-            "{order:?} {:?} {:?} {} {}",
+            "{order:?} {:?} {:?} {} {} {}",
             SystemTime::now(),
             Instant::now(),
             fastrand::u64(..),
             random(),
+            random_by_syscall(),
         );
         socket.send_to(text.as_bytes(), "test:2").await.unwrap();
         sleep(Duration::from_millis(fastrand::u64(1..50))).await;
@@ -107,13 +124,65 @@ fn threads_outside_of_worlds_have_the_systems_clock_and_randomness() {
     thread::sleep(Duration::from_millis(20));
     assert!(start.elapsed() >= Duration::from_millis(20));
     assert_ne!(random(), random());
+    assert_ne!(random_by_syscall(), random_by_syscall());
     sim::check(0..2, |_| async {
         // Another thread, while this one's world stands still.
-        let elsewhere = thread::spawn(|| (SystemTime::now(), random()));
-        let (date, number) = elsewhere.join().unwrap();
-        assert!(date > SystemTime::now() && number != random());
+        let elsewhere = thread::spawn(|| (SystemTime::now(), random(), random_by_syscall()));
+        let (date, number, other) = elsewhere.join().unwrap();
+        assert!(date > SystemTime::now() && number != random() && other != random_by_syscall());
     });
     assert!(SystemTime::now() >= real);
+}
+
+/// All of `syscall(2)` but its question for randomness: numbers, six arguments, results, errors.
+#[test]
+fn system_calls_that_are_no_question_are_the_kernels() {
+    use std::io::{Error, Read, Write};
+    use std::os::fd::AsRawFd;
+    use std::os::unix::net::UnixStream;
+
+    let all = || {
+        // SAFETY: none of these touches this process's memory but the pages that it makes itself,
+        // which nobody else has.
+        unsafe {
+            let id = libc::syscall(libc::SYS_getpid);
+            assert_eq!(id, std::process::id() as libc::c_long);
+            assert_eq!(libc::syscall(libc::SYS_close, -1), -1);
+            assert_eq!(Error::last_os_error().raw_os_error(), Some(libc::EBADF));
+            let null = std::ptr::null_mut::<u8>();
+            let (mode, flags) = (
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            );
+            let page = libc::syscall(libc::SYS_mmap, null, 4096_usize, mode, flags, -1, 0_usize);
+            assert_ne!(page, -1);
+            *(page as *mut u8) = 1;
+            assert_eq!(libc::syscall(libc::SYS_munmap, page, 4096_usize), 0);
+            // The sixth argument, which comes from the stack: an offset within a page is refused
+            // before it is seen that there is no file.
+            let (mode, flags) = (libc::PROT_READ, libc::MAP_PRIVATE);
+            let page = libc::syscall(libc::SYS_mmap, null, 4096_usize, mode, flags, -1, 1_usize);
+            assert_eq!(page, -1);
+            assert_eq!(Error::last_os_error().raw_os_error(), Some(libc::EINVAL));
+        }
+        let (mut reader, mut writer) = UnixStream::pair().unwrap();
+        let (number, text) = (writer.as_raw_fd(), b"what is written");
+        // SAFETY: there are so many bytes.
+        let written = unsafe { libc::syscall(libc::SYS_write, number, text.as_ptr(), text.len()) };
+        writer.write_all(b"!").unwrap();
+        drop(writer);
+        let mut read = Vec::new();
+        reader.read_to_end(&mut read).unwrap();
+        assert_eq!((written, &*read), (15, &b"what is written!"[..]));
+    };
+    all();
+    sim::check(0..2, move |_| async move { all() });
+    // The kernel refuses flags that it does not know.
+    let mut bytes = [0_u8; 8];
+    // SAFETY: there is room for 8 bytes.
+    let refused = unsafe { libc::syscall(libc::SYS_getrandom, bytes.as_mut_ptr(), 8, 0xff) };
+    assert_eq!(refused, -1);
+    assert_eq!(Error::last_os_error().raw_os_error(), Some(libc::EINVAL));
 }
 
 #[test]

@@ -86,7 +86,8 @@ where
     }
 }
 
-async fn answer(request: Request<Incoming>, limit: Duration) -> Response<Body> {
+/// Answers a request for the site, of either version of HTTP.
+pub async fn answer(request: Request<Incoming>, limit: Duration) -> Response<Body> {
     let (parts, body) = request.into_parts();
     let path = parts.uri.path();
     if let Some(count) = path.strip_prefix("/bytes/") {

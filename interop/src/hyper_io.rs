@@ -1,4 +1,4 @@
-//! What hyper needs of a runtime: streams and timers.
+//! What hyper needs of a runtime: streams, timers, and tasks for HTTP/2.
 //!
 //! It is a file to be copied, and needs hyper and polder, and no further crate. A server is then
 //! three lines:
@@ -26,7 +26,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper::rt::{Executor, Read, ReadBufCursor, Write};
 use polder::io::{AsyncRead, AsyncWrite};
 use polder::time;
 
@@ -116,6 +116,10 @@ impl hyper::rt::Timer for HyperTimer {
             None => *sleep = self.sleep_until(deadline),
         }
     }
+
+    fn now(&self) -> Instant {
+        time::now()
+    }
 }
 
 impl hyper::rt::Sleep for Sleep {}
@@ -125,5 +129,19 @@ impl Future for Sleep {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         Pin::new(&mut self.0).poll(cx)
+    }
+}
+
+/// Runs what an HTTP/2 connection has beside itself in tasks of the current runtime.
+#[allow(dead_code)] // By who serves HTTP/1 alone.
+#[derive(Clone, Copy, Debug)]
+pub struct HyperExecutor;
+
+impl<F> Executor<F> for HyperExecutor
+where
+    F: Future<Output: Send> + Send + 'static,
+{
+    fn execute(&self, future: F) {
+        polder::spawn(future).detach();
     }
 }

@@ -11,7 +11,7 @@ mod quinn_runtime;
 pub mod raft;
 mod resolver;
 
-pub use hyper_io::{HyperStream, HyperTimer};
+pub use hyper_io::{HyperExecutor, HyperStream, HyperTimer};
 pub use limited::Limited;
 pub use program::{Arguments, main, say, served, stopped, told};
 pub use quinn_runtime::QuinnRuntime;

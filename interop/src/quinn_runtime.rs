@@ -18,6 +18,9 @@
 //! })?;
 //! # std::io::Result::Ok(())
 //! ```
+//!
+//! Or by [`QuinnRuntime::endpoint`], which works in a simulated world as well: there polder's own
+//! calls send and receive one datagram each.
 
 use std::future::Future;
 use std::io::{self, IoSliceMut};
@@ -27,16 +30,37 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
-use polder::net::UdpSocket;
+use polder::net::{AsyncToSocketAddrs, UdpSocket};
 use polder::poller::Interest;
 use polder::time::{self, Sleep};
 use quinn::udp::{RecvMeta, Transmit, UdpSocketState};
-use quinn::{AsyncTimer, AsyncUdpSocket, Runtime, UdpPoller};
+use quinn::{
+    AsyncTimer, AsyncUdpSocket, Endpoint, EndpointConfig, Runtime, ServerConfig, UdpPoller,
+};
+use socket2::{SockRef, Type};
 
 /// polder as a runtime for quinn. Its tasks run in the runtime in which an endpoint is made or
 /// connects.
 #[derive(Clone, Copy, Debug)]
 pub struct QuinnRuntime;
+
+impl QuinnRuntime {
+    /// An endpoint at this address, of the system's or of a simulated world.
+    pub async fn endpoint(
+        config: EndpointConfig,
+        server: Option<ServerConfig>,
+        address: impl AsyncToSocketAddrs,
+    ) -> io::Result<Endpoint> {
+        let socket = UdpSocket::bind(address).await?;
+        // The descriptor of a simulated socket is one of another kind, on which nothing works.
+        let is_simulated = SockRef::from(&socket).r#type()? != Type::DGRAM;
+        let socket: Arc<dyn AsyncUdpSocket> = match is_simulated {
+            true => Arc::new(Simulated(socket)),
+            false => Arc::new(Socket::new(socket)?),
+        };
+        Endpoint::new_with_abstract_socket(config, server, socket, Arc::new(QuinnRuntime))
+    }
+}
 
 impl Runtime for QuinnRuntime {
     fn new_timer(&self, at: Instant) -> Pin<Box<dyn AsyncTimer>> {
@@ -48,10 +72,7 @@ impl Runtime for QuinnRuntime {
     }
 
     fn wrap_udp_socket(&self, socket: std::net::UdpSocket) -> io::Result<Arc<dyn AsyncUdpSocket>> {
-        Ok(Arc::new(Socket {
-            state: UdpSocketState::new((&socket).into())?,
-            socket: socket.try_into()?,
-        }))
+        Ok(Arc::new(Socket::new(socket.try_into()?)?))
     }
 
     fn now(&self) -> Instant {
@@ -76,6 +97,13 @@ impl AsyncTimer for Timer {
 struct Socket {
     socket: UdpSocket,
     state: UdpSocketState,
+}
+
+impl Socket {
+    fn new(socket: UdpSocket) -> io::Result<Socket> {
+        let state = UdpSocketState::new((&socket).into())?;
+        Ok(Socket { socket, state })
+    }
 }
 
 impl AsyncUdpSocket for Socket {
@@ -119,6 +147,40 @@ impl AsyncUdpSocket for Socket {
 
     fn may_fragment(&self) -> bool {
         self.state.may_fragment()
+    }
+}
+
+/// A socket of a simulated world: one datagram a call, no mark of congestion.
+#[derive(Debug)]
+struct Simulated(UdpSocket);
+
+impl AsyncUdpSocket for Simulated {
+    fn create_io_poller(self: Arc<Self>) -> Pin<Box<dyn UdpPoller>> {
+        Box::pin(Writable(self.0.clone()))
+    }
+
+    fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
+        match self.0.try_send_to(transmit.contents, transmit.destination) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(error),
+            // As in quinn-udp: a datagram that cannot be sent is lost.
+            _ => Ok(()),
+        }
+    }
+
+    fn poll_recv(
+        &self,
+        cx: &mut Context<'_>,
+        buffers: &mut [IoSliceMut<'_>],
+        metas: &mut [RecvMeta],
+    ) -> Poll<io::Result<usize>> {
+        let (len, addr) = ready!(self.0.poll_recv_from(cx, &mut buffers[0]))?;
+        metas[0] = RecvMeta::default();
+        (metas[0].addr, metas[0].len, metas[0].stride) = (addr, len, len);
+        Poll::Ready(Ok(1))
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.0.local_addr()
     }
 }
 

@@ -462,8 +462,8 @@ fn likely_cause(first: &Report, second: &Report) -> String {
         ),
         (Some(_), _) => "something that the C library is not asked for: a static, a thread, an \
                          address that is compared or hashed, the number of a thread (by which \
-                         fastrand seeds itself), a file, randomness by a system call of the \
-                         program's own (getrandom 0.2)."
+                         fastrand seeds itself), a file, randomness of the processor's or by \
+                         a system call of the program's own."
             .into(),
         (None, _) if is_possible => "the order of a HashMap, random numbers, or the system's \
                                      clock. The seed decides these too with the line \

@@ -15,8 +15,10 @@
 //! are those below. Elsewhere the macro is empty: other kernels' calls are private to their C
 //! library, so that only it could answer outside of a world.
 //!
-//! Not defined is `syscall`, through which some ask for randomness (getrandom 0.2): it is variadic,
-//! and stands in for calls that no function of Rust's can wrap (vfork).
+//! **`syscall`** is how some ask for randomness (getrandom 0.2, and so ring). It is variadic, and
+//! may be asked for calls that return twice on one stack (vfork), so no function of Rust's can
+//! stand in for it: it is the few instructions that it is in the C library, with one question
+//! before them. They are written for x86-64 and aarch64; elsewhere it is the C library's.
 
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 pub use answer::*;
@@ -65,8 +67,134 @@ macro_rules! __answer_for_libc {
                 // SAFETY: the caller promises what time(2) asks for.
                 unsafe { $crate::sim::libc::time(to) }
             }
+
+            // Assembly stands in a module.
+            mod syscall {
+                $crate::__syscall!();
+            }
         };
     };
+}
+
+/// `syscall(2)`: its arguments come as a function's, and go where the kernel looks for them. A
+/// result from -4095 to -1 is an error.
+///
+/// Whoever asks for randomness gets what the `getrandom` above says. That asks the kernel here too,
+/// with a fifth argument by which it is known.
+#[cfg(all(
+    target_os = "linux",
+    target_arch = "x86_64",
+    target_pointer_width = "64"
+))]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __syscall {
+    () => {
+        ::core::arch::global_asm!(
+            ".pushsection .text.syscall, \"ax\", @progbits",
+            ".globl syscall",
+            ".type syscall, @function",
+            "syscall:",
+            ".cfi_startproc",
+            "endbr64",
+            "cmp rdi, {number}",
+            "jne 2f",
+            "movabs rax, {kernel}",
+            "cmp r8, rax",
+            "je 2f",
+            "mov rdi, rsi",
+            "mov rsi, rdx",
+            "mov rdx, rcx",
+            "jmp getrandom",
+            "2:",
+            "mov rax, rdi",
+            "mov rdi, rsi",
+            "mov rsi, rdx",
+            "mov rdx, rcx",
+            "mov r10, r8",
+            "mov r8, r9",
+            "mov r9, qword ptr [rsp + 8]",
+            "syscall",
+            "cmp rax, -4095",
+            "jae 3f",
+            "ret",
+            "3:",
+            "mov rdi, rax",
+            "jmp {failed}",
+            ".cfi_endproc",
+            ".size syscall, . - syscall",
+            ".popsection",
+            number = const $crate::sim::libc::GETRANDOM,
+            kernel = const $crate::sim::libc::OF_THE_KERNEL,
+            failed = sym $crate::sim::libc::failed,
+        );
+    };
+}
+
+/// As above.
+#[cfg(all(
+    target_os = "linux",
+    target_arch = "aarch64",
+    target_pointer_width = "64"
+))]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __syscall {
+    () => {
+        ::core::arch::global_asm!(
+            ".pushsection .text.syscall, \"ax\", @progbits",
+            ".p2align 2",
+            ".globl syscall",
+            ".type syscall, @function",
+            "syscall:",
+            ".cfi_startproc",
+            "hint #34", // `bti c`: it may be called by its address.
+            "cmp x0, #{number}",
+            "b.ne 2f",
+            "ldr x9, 4f",
+            "cmp x4, x9",
+            "b.eq 2f",
+            "mov x0, x1",
+            "mov x1, x2",
+            "mov x2, x3",
+            "b getrandom",
+            "2:",
+            "mov x8, x0",
+            "mov x0, x1",
+            "mov x1, x2",
+            "mov x2, x3",
+            "mov x3, x4",
+            "mov x4, x5",
+            "mov x5, x6",
+            "svc #0",
+            "cmn x0, #4095",
+            "b.cs 3f",
+            "ret",
+            "3:",
+            "b {failed}",
+            ".p2align 3",
+            "4:",
+            ".xword {kernel}",
+            ".cfi_endproc",
+            ".size syscall, . - syscall",
+            ".popsection",
+            number = const $crate::sim::libc::GETRANDOM,
+            kernel = const $crate::sim::libc::OF_THE_KERNEL,
+            failed = sym $crate::sim::libc::failed,
+        );
+    };
+}
+
+/// The C library's own.
+#[cfg(not(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    target_pointer_width = "64"
+)))]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __syscall {
+    () => {};
 }
 
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
@@ -84,6 +212,21 @@ mod answer {
         i64::try_from(time.as_secs()).unwrap_or(i64::MAX)
     }
 
+    /// The number of getrandom(2).
+    pub const GETRANDOM: c_long = libc::SYS_getrandom;
+
+    /// The fifth argument by which `syscall` knows a call for randomness that is the kernel's to
+    /// answer. The kernel looks at three only, and nobody else passes this.
+    pub const OF_THE_KERNEL: c_long = i64::from_be_bytes(*b"polder's") as c_long;
+
+    /// What `syscall` returns where the kernel's answer is an error: `result` is minus its number.
+    #[inline(never)]
+    pub extern "C" fn failed(result: c_long) -> c_long {
+        // SAFETY: libc::__errno_location is this thread's own number.
+        unsafe { *libc::__errno_location() = -result as c_int };
+        -1
+    }
+
     /// # Safety
     ///
     /// As getrandom(2): `to` is null, or has room for `len` bytes.
@@ -98,7 +241,7 @@ mod answer {
             }
         }
         // SAFETY: the kernel checks its arguments, and the caller has room.
-        unsafe { libc::syscall(libc::SYS_getrandom, to, len, flags) as isize }
+        unsafe { libc::syscall(GETRANDOM, to, len, flags, OF_THE_KERNEL) as isize }
     }
 
     /// # Safety

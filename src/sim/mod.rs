@@ -134,7 +134,8 @@ pub use names::Names;
 /// });
 /// ```
 ///
-/// It defines `getrandom`, `getentropy`, `clock_gettime`, `gettimeofday` and `time` in the program.
+/// It defines `getrandom`, `getentropy`, `clock_gettime`, `gettimeofday` and `time` in the program,
+/// and on x86-64 and aarch64 `syscall`, of which it answers the question for randomness.
 /// On threads that are in no world they make the system call, so reading a clock takes longer there
 /// than by the C library, which need not enter the kernel for it. `Instant::now` in a world is
 /// [`time::now`](crate::time::now), the clock of the host included, and the wall clock begins at
