@@ -85,7 +85,8 @@ const MILLISECOND: u64 = 1_000_000;
 ///     assert!(store.is_up());
 /// });
 /// ```
-// Another kind is a method of its own here, an arm of `Kind::name`, and one of `State::begin`, or of
+// Another kind is a method of its own here, an arm of `Kind::name`, and one of `State::begin`, or
+// of
 // `Kernel::set_rate_by_chaos`.
 #[derive(Debug)]
 pub struct Chaos {

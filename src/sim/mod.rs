@@ -479,9 +479,9 @@ impl Sim {
         with_kernel(Kernel::permit_panics);
     }
 
-    /// Sets after how many steps the run fails, whatever time has passed; 10,000,000, unless this is
-    /// called. A program that wakes up every nanosecond would not reach the [limit](Self::limit) of
-    /// the world's time while somebody waits.
+    /// Sets after how many steps the run fails, whatever time has passed; 10,000,000, unless this
+    /// is called. A program that wakes up every nanosecond would not reach the [limit](Self::limit)
+    /// of the world's time while somebody waits.
     ///
     /// ```
     /// use std::time::Duration;

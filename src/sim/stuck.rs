@@ -23,8 +23,8 @@ const LOOK: Duration = Duration::from_millis(500);
 /// A call that has lasted so long is reported. Nobody waits for a test without a word for longer.
 const REPORT: Duration = Duration::from_secs(10);
 
-/// A call that has lasted so long ends the program, unless `POLDER_SIM_STUCK` says otherwise: longer
-/// than any search for a linear order takes, and shorter than the limit of a job in CI.
+/// A call that has lasted so long ends the program, unless `POLDER_SIM_STUCK` says otherwise:
+/// longer than any search for a linear order takes, and shorter than the limit of a job in CI.
 const END: Duration = Duration::from_secs(300);
 
 /// What a test's program exits with when a test has failed, by Rust's harness.
