@@ -172,10 +172,14 @@ pub(crate) fn contain(f: impl FnOnce()) {
     }
 }
 
+/// What is told of a panic.
+#[cfg(feature = "sim")]
+type Tell = fn(&(dyn Any + Send));
+
 #[cfg(feature = "sim")]
 thread_local! {
     /// Is told of panics of this thread that are contained: the simulated world that it is in.
-    pub(crate) static CONTAINED: Cell<Option<fn(&(dyn Any + Send))>> = const { Cell::new(None) };
+    pub(crate) static CONTAINED: Cell<Option<Tell>> = const { Cell::new(None) };
 }
 
 /// A panic is contained: it fails the run of a simulated world. (The hook has printed it, unless

@@ -562,7 +562,7 @@ where
     }
     panics::be_quiet(setup.is_quiet);
     CONTAINED.set(Some(|panic| {
-        kernel::panic_was_contained(panic, panic_message(panic));
+        kernel::panic_was_contained(panic_message(panic));
     }));
     let instead = setup.simpler.chosen.clone();
     let world = kernel::begin(seed, setup);
@@ -618,9 +618,8 @@ where
 
 /// The run fails, since its test has panicked.
 fn fail_by(panic: Box<dyn Any + Send>) {
-    kernel::fail_by_panic(&*panic, || {
-        format!("the test panicked: {}", panic_message(&*panic))
-    });
+    let words = panic_message(&*panic);
+    kernel::fail_by_panic(words, || format!("the test panicked: {words}"));
     std::mem::forget(panic); // Its destructor may panic too.
 }
 

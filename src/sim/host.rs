@@ -640,7 +640,7 @@ async fn run<F: Future, P: Fn() -> F>(
         Err(panic) => {
             let words = panic_message(&*panic);
             let name = with_kernel(|kernel| kernel.host_name(host).to_owned());
-            kernel::fail_by_panic(&*panic, || {
+            kernel::fail_by_panic(words, || {
                 format!("the process of {name:?} panicked: {words}")
             });
             std::mem::forget(panic); // Its destructor may panic too.

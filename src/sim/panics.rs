@@ -11,6 +11,7 @@ use std::sync::Once;
 use std::thread;
 
 use super::kernel;
+use crate::task::panic_message;
 
 thread_local! {
     static IS_QUIET: Cell<bool> = const { Cell::new(false) };
@@ -26,7 +27,7 @@ pub(super) fn watch() {
         let before = panic::take_hook();
         panic::set_hook(Box::new(move |info| {
             if kernel::is_here() {
-                kernel::note_panic(info.location());
+                kernel::note_panic(info.location(), panic_message(info.payload()));
                 if IS_QUIET.try_with(Cell::get).unwrap_or_default() {
                     return;
                 }

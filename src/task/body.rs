@@ -74,7 +74,7 @@ impl<F: Future> Future for Body<'_, F> {
                 return Poll::Pending;
             }
             Ok(Poll::Ready(value)) => Ok(value),
-            Err(panic) => Err(caught(panic)),
+            Err(panic) => Err(panic),
         };
         Poll::Ready(Outcome::new(result, this.meta.site()))
     }
@@ -91,21 +91,13 @@ pub(crate) fn poll_to_its_end<F: Future>(
     let running = running.expect("polled after completion");
     let result = match catch_unwind(AssertUnwindSafe(|| running.poll(cx))) {
         Ok(poll) => Ok(ready!(poll)),
-        Err(panic) => Err(caught(panic)),
+        Err(panic) => Err(panic),
     };
     contain(|| future.set(None));
     Poll::Ready(result)
 }
 
 type Panic = Box<dyn Any + Send>;
-
-/// A simulated world notes where a panic came from that is kept.
-#[cold]
-fn caught(panic: Panic) -> Panic {
-    #[cfg(feature = "sim")]
-    crate::sim::kernel::panic_was_caught(&*panic);
-    panic
-}
 
 /// The output of a task, or its panic, which is reported if nobody takes it.
 pub(crate) struct Outcome<T> {
@@ -156,7 +148,7 @@ fn report(site: &Location<'_>, panic: &(dyn Any + Send)) {
     let message = panic_message(panic);
     #[cfg(feature = "sim")]
     if crate::sim::kernel::is_here() {
-        return crate::sim::kernel::fail_by_unawaited_panic(panic, || {
+        return crate::sim::kernel::fail_by_unawaited_panic(message, || {
             format!("the task spawned at {site} panicked, and nobody awaits it: {message}")
         });
     }

@@ -35,7 +35,6 @@ mod udp;
 #[cfg(unix)]
 mod unix;
 
-use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, IoSlice, IoSliceMut};
@@ -178,8 +177,6 @@ pub(crate) struct Kernel {
     permits_panics: bool,
     /// What is dropped now is what a process has left that was killed.
     drops_killed: bool,
-    /// Panics of tasks that were caught, by the addresses of what they carry: where they came from.
-    caught: Vec<(usize, String)>,
     tasks: u64,
     progress: Arc<Progress>,
     /// How often a host may connect in a second.
@@ -292,8 +289,18 @@ thread_local! {
     static KERNEL: RefCell<Option<Box<Kernel>>> = const { RefCell::new(None) };
     /// How often the program has read the clock in this step.
     static READINGS: Cell<u32> = const { Cell::new(0) };
-    /// Where this thread's last panic came from.
-    static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
+    /// The last panics of this thread that were not reported yet.
+    static PANICS: RefCell<VecDeque<Panic>> = const { RefCell::new(VecDeque::new()) };
+}
+
+/// So many panics may wait for their report: tasks that have ended with one, and are awaited by
+/// nobody.
+const MOST_PANICS: usize = 256;
+
+/// A panic, by its words.
+struct Panic {
+    site: Option<String>,
+    words: String,
 }
 
 /// The time of this thread's world, if it is in one.
@@ -422,7 +429,6 @@ pub(crate) fn begin(seed: u64, setup: Setup) -> World {
         failure: None,
         permits_panics: false,
         drops_killed: false,
-        caught: Vec::new(),
         tasks: 1,
         progress: Arc::default(),
         most_connects: u32::MAX,
@@ -708,60 +714,38 @@ pub(crate) fn fail(reason: impl FnOnce() -> String) {
     fail_as(None, None, reason);
 }
 
-/// What a panic carries.
-type Payload = dyn Any + Send;
-
-fn address(panic: &Payload) -> usize {
-    std::ptr::from_ref(panic).cast::<()>().addr()
-}
-
-/// Where this thread's last panic came from, which is forgotten.
-fn take_site() -> Option<String> {
-    let take = |it: &RefCell<Option<String>>| it.try_borrow_mut().ok().and_then(|mut it| it.take());
-    PANIC.try_with(take).ok().flatten()
-}
-
-/// A panic of a task was caught, the last one of this thread: it is kept, and may be reported later
-/// than others that come after it.
-pub(crate) fn panic_was_caught(panic: &Payload) {
-    with(|kernel| {
-        let (address, site) = (address(panic), take_site());
-        kernel.caught.retain(|it| it.0 != address);
-        kernel.caught.extend(site.map(|site| (address, site)));
-    });
-}
-
-/// Where a panic came from: the last one, unless it was caught before.
-fn site_of(panic: &Payload) -> Option<String> {
-    let address = address(panic);
-    let caught = with(|kernel| {
-        let place = kernel.caught.iter().position(|it| it.0 == address)?;
-        Some(kernel.caught.swap_remove(place).1)
-    });
-    caught.flatten().or_else(take_site)
+/// Where the last panic with these words came from, which is forgotten. A panic that a task has
+/// ended with may come to light after others.
+fn site_of(words: &str) -> Option<String> {
+    let find = |panics: &RefCell<VecDeque<Panic>>| {
+        let mut panics = panics.try_borrow_mut().ok()?;
+        let place = panics.iter().rposition(|it| it.words == words)?;
+        panics.remove(place)?.site
+    };
+    PANICS.try_with(find).ok().flatten()
 }
 
 /// The run has failed by a panic.
-pub(crate) fn fail_by_panic(panic: &Payload, reason: impl FnOnce() -> String) {
-    let site = site_of(panic);
+pub(crate) fn fail_by_panic(words: &str, reason: impl FnOnce() -> String) {
+    let site = site_of(words);
     fail_as(site.map(|it| format!("a panic at {it}")), None, reason);
 }
 
 /// The run has failed by the panic of a task that nobody awaits, unless the test permits that.
-pub(crate) fn fail_by_unawaited_panic(panic: &Payload, reason: impl FnOnce() -> String) {
+pub(crate) fn fail_by_unawaited_panic(words: &str, reason: impl FnOnce() -> String) {
     if with(|kernel| kernel.permits_panics) == Some(false) {
-        fail_by_panic(panic, reason);
+        fail_by_panic(words, reason);
     }
 }
 
 /// A panic of foreign code that was called by polder was contained: see `sync::CONTAINED`. Where a
 /// process was killed it counts for nothing, as in reality no destructor would have run.
-pub(crate) fn panic_was_contained(panic: &Payload, words: &str) {
+pub(crate) fn panic_was_contained(words: &str) {
     let counts = with(|kernel| !kernel.drops_killed && !kernel.permits_panics);
     if counts != Some(true) {
         return;
     }
-    let cause = match site_of(panic) {
+    let cause = match site_of(words) {
         Some(site) => format!("a panic at {site}"),
         None => "a panic".into(),
     };
@@ -792,15 +776,21 @@ fn fail_as(cause: Option<String>, at: Option<u64>, reason: impl FnOnce() -> Stri
     });
 }
 
-/// This thread panics there: called by the panic hook, so nothing here may panic.
-pub(crate) fn note_panic(site: Option<&Location<'_>>) {
-    let site = site.map(ToString::to_string);
-    let note = |panic: &RefCell<Option<String>>| {
-        if let Ok(mut panic) = panic.try_borrow_mut() {
-            *panic = site;
+/// This thread panics there, with these words: called by the panic hook, so nothing here may panic.
+pub(crate) fn note_panic(site: Option<&Location<'_>>, words: &str) {
+    let note = |panics: &RefCell<VecDeque<Panic>>| {
+        let Ok(mut panics) = panics.try_borrow_mut() else {
+            return;
+        };
+        if panics.len() == MOST_PANICS {
+            panics.pop_front();
         }
+        panics.push_back(Panic {
+            site: site.map(ToString::to_string),
+            words: words.to_owned(),
+        });
     };
-    let _ = PANIC.try_with(note);
+    let _ = PANICS.try_with(note);
 }
 
 /// The end of a process's poller, as its selector knows it.
