@@ -10,6 +10,7 @@ mod failing;
 mod faults;
 mod history;
 mod hosts;
+mod migrating;
 mod planted;
 mod tcp;
 mod udp;
