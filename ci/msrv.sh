@@ -7,7 +7,7 @@
 # Debian 12, from the packages of the same version, unpacked into a folder of their own: nothing is
 # installed. TOOLS=debian takes those in any case.
 #
-# `packages`: interop, top and benches/compare state one of their own, which compiles them, if rustup has it.
+# `packages`: interop, top and the packages in benches state one of their own, which compiles them, if rustup has it.
 #
 # Without an argument, both.
 set -euo pipefail
@@ -72,7 +72,7 @@ installed() {
 
 packages() {
     local folder wanted toolchain
-    for folder in interop top benches/compare; do
+    for folder in interop top benches/compare benches/simulators; do
         wanted=$(stated "$folder")
         toolchain=$(installed "$wanted")
         if [ -z "$toolchain" ]; then

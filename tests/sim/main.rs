@@ -10,6 +10,7 @@ mod failing;
 mod faults;
 mod history;
 mod hosts;
+mod migrating;
 mod mistakes;
 mod planted;
 mod tcp;

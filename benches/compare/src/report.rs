@@ -111,6 +111,9 @@ fn compose(
             detail(table, text);
         }
     }
+    // Of a package of its own: simulators are no peers of a runtime's.
+    text.push('\n');
+    text.push_str(include_str!("../../simulators/report.md"));
     not_measured(results, options, text);
     text.push_str("\n## Where, and what\n\n| | |\n|---|---|\n");
     for (name, value) in machine::machine().into_iter().chain(machine::versions()) {

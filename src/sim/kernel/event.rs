@@ -67,11 +67,17 @@ pub(crate) enum What {
 /// A hash of what is sent, begun with `start`.
 pub(super) fn digest(start: u64, bytes: &[u8]) -> u64 {
     let mut digest = start;
-    for part in bytes.chunks(8) {
-        let mut word = [0; 8];
-        word[..part.len()].copy_from_slice(part);
+    let mut add = |word| {
         digest = (digest ^ u64::from_le_bytes(word)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         digest ^= digest >> 29;
+    };
+    let words = bytes.chunks_exact(8);
+    let rest = words.remainder();
+    words.for_each(|it| add(it.try_into().expect("eight bytes")));
+    if !rest.is_empty() {
+        let mut word = [0; 8];
+        word[..rest.len()].copy_from_slice(rest);
+        add(word);
     }
     digest
 }
@@ -233,6 +239,25 @@ impl What {
             What::Local(_, len) => format!("{len} bytes by a Unix socket"),
             // Those above are of the host alone.
             other => format!("{other:?}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::digest;
+
+    #[test]
+    fn a_digest_differs_with_each_byte_whatever_the_length() {
+        for len in 1..20 {
+            let bytes: Vec<u8> = (0..len).collect();
+            let all = digest(1, &bytes);
+            assert_ne!(all, digest(2, &bytes));
+            for index in 0..bytes.len() {
+                let mut other = bytes.clone();
+                other[index] ^= 1;
+                assert_ne!(all, digest(1, &other), "byte {index} of {len}");
+            }
         }
     }
 }

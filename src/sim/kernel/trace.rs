@@ -93,7 +93,8 @@ impl Trace {
     #[must_use]
     pub(crate) fn note(&mut self, now: u64, host: usize, what: What) -> bool {
         let mut hash = self.fingerprint;
-        for number in [now, host as u64].into_iter().chain(what.numbers()) {
+        let [tag, a, b, c, d] = what.numbers();
+        for number in [now, host as u64, tag, a, b, c, d] {
             hash = (hash ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             hash ^= hash >> 32;
         }

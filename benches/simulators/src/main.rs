@@ -1,0 +1,343 @@
+//! polder's simulated worlds beside madsim and turmoil: the same program in each of them, measured
+//! in one run.
+//!
+//! ```text
+//! cargo run --release --manifest-path benches/simulators/Cargo.toml [ROUNDS] > report.md
+//! ```
+//!
+//! It builds the three programs in `src/bin`, which have the simulated program (`src/program.rs`)
+//! and what is measured (`src/work.rs`) in common, and prints a chapter of docs/PERFORMANCE.md,
+//! which is kept as `report.md` beside this package's manifest: `benches/compare` puts it there.
+//! Each figure is CPU time of a process of its own. Those of a row take turns, so that what else
+//! the machine does hits all of them.
+
+use std::error::Error;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+const FOLDER: &str = env!("CARGO_MANIFEST_DIR");
+
+struct Program {
+    title: &'static str,
+    /// Of this package: it has only the dependencies of one program.
+    feature: &'static str,
+    /// Of the compiler.
+    flags: &'static str,
+    /// The last of its arguments.
+    last: &'static str,
+}
+
+const PROGRAMS: [Program; 4] = [
+    Program {
+        title: "polder",
+        feature: "polder",
+        flags: "",
+        last: "",
+    },
+    Program {
+        title: "madsim",
+        feature: "madsim",
+        flags: "--cfg madsim",
+        last: "",
+    },
+    Program {
+        title: "turmoil, tick 1 ms",
+        feature: "turmoil",
+        flags: "",
+        last: "1",
+    },
+    Program {
+        title: "turmoil, tick 10 ms",
+        feature: "turmoil",
+        flags: "",
+        last: "10",
+    },
+];
+
+struct Row {
+    title: &'static str,
+    kind: &'static str,
+    hosts: &'static str,
+    /// How much was done.
+    done: fn(&Printed) -> f64,
+}
+
+const ROWS: [Row; 5] = [
+    Row {
+        title: "requests a second, 3 hosts",
+        kind: "requests",
+        hosts: "3",
+        done: |printed| printed.answers,
+    },
+    Row {
+        title: "seeds a second, 3 hosts",
+        kind: "seeds",
+        hosts: "3",
+        done: |printed| printed.worlds,
+    },
+    Row {
+        title: "simulated seconds a second, 3 hosts",
+        kind: "heartbeats",
+        hosts: "3",
+        done: |printed| printed.simulated,
+    },
+    Row {
+        title: "the same, 100 hosts",
+        kind: "heartbeats",
+        hosts: "100",
+        done: |printed| printed.simulated,
+    },
+    Row {
+        title: "the same, 1,000 hosts",
+        kind: "heartbeats",
+        hosts: "1000",
+        done: |printed| printed.simulated,
+    },
+];
+
+/// By a program: times in seconds.
+struct Printed {
+    cpu: f64,
+    /// Of all worlds, by their clocks.
+    simulated: f64,
+    worlds: f64,
+    answers: f64,
+}
+
+/// CPU time that a measurement is to take, in seconds; and with how many worlds.
+const SECONDS: f64 = 1.0;
+const WORLDS: std::ops::RangeInclusive<f64> = 1.0..=100_000.0;
+
+/// A program whose world takes longer is measured once; and one that takes longer than the limit,
+/// which is given to the system as it stands, not at all.
+const LONG: f64 = 5.0;
+const LIMIT: &str = "60";
+
+fn main() -> Result<()> {
+    let rounds = std::env::args().nth(1);
+    let rounds = rounds.map_or(Ok(9), |it| it.parse())?;
+    for program in &PROGRAMS {
+        program.build()?;
+    }
+    let mut table = String::new();
+    for row in &ROWS {
+        table += &measure(row, rounds)?;
+    }
+    let example = example(rounds.min(3))?;
+    print!("{}", chapter(&table, &example, rounds)?);
+    Ok(())
+}
+
+impl Program {
+    /// A folder for each: what is built with other flags would be built anew each time.
+    fn target(&self) -> String {
+        format!("{FOLDER}/target/{}", self.feature)
+    }
+
+    fn build(&self) -> Result<()> {
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--release", "--locked", "--features", self.feature]);
+        cargo.args(["--bin", &format!("on-{}", self.feature)]);
+        cargo.args(["--target-dir", &self.target()]);
+        cargo.current_dir(FOLDER).env("RUSTFLAGS", self.flags);
+        succeeds(&mut cargo, &format!("{} cannot be built", self.title))
+    }
+
+    /// Returns `None` if it has come to the limit of time.
+    fn run(&self, row: &Row, worlds: f64) -> Result<Option<Printed>> {
+        let mut command = Command::new("sh");
+        command.args(["-c", "ulimit -t \"$0\"; exec \"$@\"", LIMIT]);
+        command.arg(format!("{}/release/on-{}", self.target(), self.feature));
+        command.args([row.kind, row.hosts, &worlds.to_string(), self.last]);
+        // Of one core: a world is one thread, and polder would have several at once.
+        command.env("POLDER_SIM_JOBS", "1");
+        let output = command.stderr(Stdio::inherit()).output()?;
+        let text = String::from_utf8(output.stdout)?;
+        let numbers: Vec<f64> = text.split(' ').flat_map(|it| it.trim().parse()).collect();
+        match numbers[..] {
+            [cpu, simulated, worlds, answers] if output.status.success() => Ok(Some(Printed {
+                cpu: cpu / 1e9,
+                simulated: simulated / 1e9,
+                worlds,
+                answers,
+            })),
+            // By a signal: the limit's.
+            _ if output.status.code().is_none() => Ok(None),
+            _ => Err(format!("{}: {} has failed: {text}", self.title, row.title).into()),
+        }
+    }
+}
+
+fn succeeds(command: &mut Command, otherwise: &str) -> Result<()> {
+    // The chapter alone goes to the standard output.
+    let status = command.stdout(Stdio::null()).status()?;
+    match status.success() {
+        true => Ok(()),
+        false => Err(otherwise.into()),
+    }
+}
+
+/// The line of a row.
+fn measure(row: &Row, rounds: usize) -> Result<String> {
+    let figure = |program: &Program, worlds| {
+        let printed = program.run(row, worlds)?;
+        let figure = printed.map(|it| ((row.done)(&it) / it.cpu, it.cpu / it.worlds));
+        eprintln!("{}: {}: {figure:.1?}", row.title, program.title);
+        Result::Ok(figure)
+    };
+    // A first run warms up, and says how long a world takes.
+    let mut programs = Vec::new();
+    for program in &PROGRAMS {
+        programs.push(match figure(program, 1.0)? {
+            Some((_, world)) if world < LONG => {
+                let worlds = (SECONDS / world).ceil();
+                (Some(worlds.clamp(*WORLDS.start(), *WORLDS.end())), vec![])
+            }
+            measured => (None, measured.into_iter().map(|it| it.0).collect()),
+        });
+    }
+    let mut ratios = Vec::new();
+    for _ in 0..rounds {
+        let mut of_round = [0.0_f64; PROGRAMS.len()];
+        for (index, program) in PROGRAMS.iter().enumerate() {
+            let (worlds, figures) = &mut programs[index];
+            if let Some(worlds) = *worlds {
+                let (figure, _) = figure(program, worlds)?.ok_or("the limit of time")?;
+                of_round[index] = figure;
+                figures.push(figure);
+            }
+        }
+        let [ours, others @ ..] = of_round;
+        ratios.push(ours / others.into_iter().fold(0.0, f64::max));
+    }
+    let cells = programs.into_iter().map(|it| cell(it.1));
+    let cells: Vec<String> = cells.chain([cell(ratios)]).collect();
+    Ok(format!("| {} | {} |\n", row.title, cells.join(" | ")))
+}
+
+/// The median, and from where to where.
+fn cell(mut figures: Vec<f64>) -> String {
+    figures.sort_by(f64::total_cmp);
+    let [least, .., most] = figures[..] else {
+        return (figures.first()).map_or(format!("over {LIMIT} s"), |it| number(*it));
+    };
+    let median = number(figures[figures.len() / 2]);
+    format!("{median} ({} – {})", number(least), number(most))
+}
+
+/// Three digits that count, and commas.
+fn number(figure: f64) -> String {
+    let decimals = match figure {
+        100.0.. => 0,
+        10.0.. => 1,
+        _ => 2,
+    };
+    let scale = 10_f64.powi((figure.max(0.01).log10().floor() as i32 - 2).max(-2));
+    let text = format!("{:.decimals$}", (figure / scale).round() * scale);
+    let (whole, rest) = text
+        .split_once('.')
+        .map_or((text.as_str(), None), |(whole, rest)| (whole, Some(rest)));
+    let mut grouped = String::new();
+    for (index, digit) in whole.chars().enumerate() {
+        if index > 0 && (whole.len() - index) % 3 == 0 {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    rest.map_or(grouped.clone(), |rest| format!("{grouped}.{rest}"))
+}
+
+/// How many seconds of CPU time 10,000 seeds of the example of docs/SIMULATION.md take.
+fn example(rounds: usize) -> Result<String> {
+    const TEST: [&str; 6] = ["test", "--release", "--features", "sim", "--test", "sim"];
+    const NAME: &str = "example::no_increment_is_lost_or_applied_twice";
+    let folder = Path::new(FOLDER).join("../..");
+    let mut build = Command::new(env!("CARGO"));
+    build.args(TEST).arg("--no-run").current_dir(&folder);
+    succeeds(&mut build, "polder's tests cannot be built")?;
+    let mut took = Vec::new();
+    for _ in 0..rounds {
+        let mut command = Command::new("sh");
+        command.args(["-c", "\"$@\" >&2 && times", "sh", env!("CARGO")]);
+        command.args(TEST).args(["--", "--exact", NAME]);
+        command
+            .env("POLDER_SEEDS", "10000")
+            .env("POLDER_SIM_JOBS", "1");
+        let output = command
+            .current_dir(&folder)
+            .stderr(Stdio::inherit())
+            .output()?;
+        let text = String::from_utf8(output.stdout)?;
+        // The shell's own times, and in the second line its children's: `0m4.980s 0m0.120s`.
+        let times = text.lines().nth(1).ok_or("the example does not pass")?;
+        let seconds = times.split_whitespace().map(|it| {
+            let (minutes, seconds) = it.trim_end_matches('s').split_once('m')?;
+            Some(minutes.parse::<f64>().ok()? * 60.0 + seconds.parse::<f64>().ok()?)
+        });
+        took.push(seconds.sum::<Option<f64>>().ok_or("the shell's `times`")?);
+    }
+    Ok(cell(took))
+}
+
+/// What is measured, as the lock file has it.
+fn versions() -> Result<String> {
+    let lock = fs::read_to_string(Path::new(FOLDER).join("Cargo.lock"))?;
+    let version = |name: &str| {
+        let head = format!("name = \"{name}\"\nversion = \"");
+        let version = lock.split(&head).nth(1)?.split('"').next()?;
+        Some(format!("{name} {version}"))
+    };
+    let names = ["polder", "madsim", "turmoil", "tokio"];
+    let mut versions: Vec<String> = names.into_iter().filter_map(version).collect();
+    let output = Command::new("rustc").arg("--version").output()?;
+    let rustc = String::from_utf8(output.stdout)?;
+    versions.push(rustc.split(" (").next().unwrap_or_default().trim().into());
+    Ok(versions.join(", "))
+}
+
+/// The chapter of docs/PERFORMANCE.md. It has no links, since it lies in two places.
+fn chapter(table: &str, example: &str, rounds: usize) -> Result<String> {
+    let titles = PROGRAMS.map(|it| it.title).join(" | ");
+    let versions = versions()?;
+    Ok(format!(
+        "\
+## Simulated worlds
+
+The same program in worlds of polder's feature `sim`, in madsim and in turmoil: servers (one host in ten, and one at least), and clients that send 64 bytes over TCP and wait for as many. \
+More is better: all figures are for a second of CPU time. The last column is polder compared with the best of the others.
+
+|  | {titles} | polder to the best |
+|---|--:|--:|--:|--:|--:|
+{table}
+Medians of {rounds} rounds, with the least and the most in brackets. A program whose single world takes longer than {LONG} s is measured once, and stopped after {LIMIT} s. 10,000 seeds of the example in the chapter on simulated \
+worlds, by `tests/sim/example.rs` on one core, take {example} s of CPU time.
+
+{ABOUT}
+{versions}. To repeat it:
+
+```text
+cargo run --release --manifest-path benches/simulators/Cargo.toml > benches/simulators/report.md
+```
+"
+    ))
+}
+
+const ABOUT: &str = "\
+* **Requests**: each client asks as fast as it is answered, 15,000 times. **Seeds**: each client asks three times, so that it is the beginning and the end of a world that count. **Simulated seconds**: each client asks \
+ten times a second, for 20 seconds; in between nobody has anything to do.
+* The latency is 1 ms in each direction, without variation, and nothing is lost, since a loss is another thing in each: polder sends the segment again after 200 ms or more, madsim after one, and in turmoil the connection waits for ever. turmoil looks after each host in \
+each tick, of 1 ms unless it is told otherwise, and a message takes a whole number of ticks. With ticks of 10 ms it is faster, and coarser: an answer takes 20 ms at least.
+* polder runs with every check on: by `sim::check`, which computes the fingerprint of each world, writes its events down to compare them, and runs the first seed of each measurement twice (as two worlds, which are counted); with a condition after each \
+step, no leaks allowed, and a limit of connections a second. madsim runs as by `#[madsim::test]`, without its check of determinism, which runs each seed twice. turmoil has none.
+* All run on one core, built in the same profile: one code generation unit a crate.
+
+Where madsim is ahead of polder, these are the reasons. (Instructions of a heartbeat among 100 hosts, counted by callgrind: polder 19,100, madsim 13,700. Of a request without a pause: 12,000 and 11,400.) An experiment \
+without fingerprint, without writing down and without conditions takes 9 % of polder's instructions away, and 6 to 12 % of its time, and is still behind in requests and heartbeats: the checks are not the bound. With seeds that are short, a third of polder's time is the system's: each world has a thread of its own, so that the program's thread-locals are new \
+(as in madsim; turmoil runs all on one). A third of the instructions \
+are the program's, with polder's own sockets and timers as they are outside of a world. A third are the kernel's: a heartbeat is three segments and a timer, since its answer is acknowledged for itself, with windows, and a \
+retransmission that is set and called off; in madsim it is two messages in a channel. A fifth is the runtime that each process has, with a reactor and a scheduler that are the real ones and are driven one task at a time, \
+where madsim has one queue for all. None of the functions has more than a ninth. What gave something, 5 to 6 % of the instructions together: a digest by whole words, and a fingerprint of a fixed number of words. What gave nothing: an event queue whose entries compare as one number.
+";

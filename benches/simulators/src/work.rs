@@ -1,0 +1,145 @@
+//! What is measured, which the three programs have in common; and how a program says what it took.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Where servers listen.
+pub const PORT: u16 = 7000;
+
+/// Bytes of a request, and of an answer.
+pub const SIZE: usize = 64;
+
+/// From each host to each other, without variation: the tick of one simulator must not decide.
+pub const LATENCY: Duration = Duration::from_millis(1);
+
+/// One measurement: so many worlds, of so many hosts.
+#[derive(Clone, Copy)]
+pub struct Work {
+    pub kind: Kind,
+    pub hosts: u64,
+    pub worlds: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Clients ask without a pause.
+    Requests,
+    /// Small worlds: three requests of each client.
+    Seeds,
+    /// Clients ask ten times a second, and the hosts are idle in between.
+    Heartbeats,
+}
+
+/// Of a client, in worlds of heartbeats: for about 20 seconds.
+const HEARTBEATS: u64 = 200;
+
+const PAUSE: Duration = Duration::from_millis(100);
+
+impl Work {
+    /// Of the command line: `requests 100 5`. `None` if it says something else.
+    fn from_arguments() -> Option<Work> {
+        let mut arguments = std::env::args().skip(1);
+        let kind = match arguments.next()?.as_str() {
+            "requests" => Kind::Requests,
+            "seeds" => Kind::Seeds,
+            "heartbeats" => Kind::Heartbeats,
+            _ => return None,
+        };
+        let mut number = || arguments.next()?.parse().ok();
+        let (hosts, worlds) = (number()?, number()?);
+        Some(Work {
+            kind,
+            hosts,
+            worlds,
+        })
+    }
+
+    /// One in ten, and one at least: the others are clients.
+    pub fn servers(self) -> u64 {
+        (self.hosts / 10).max(1)
+    }
+
+    pub fn clients(self) -> u64 {
+        self.hosts - self.servers()
+    }
+
+    /// How often a client asks.
+    pub fn rounds(self) -> u64 {
+        match self.kind {
+            // So that a world takes about as long, whatever its size.
+            Kind::Requests => (30_000 / self.clients()).max(30),
+            Kind::Seeds => 3,
+            Kind::Heartbeats => HEARTBEATS,
+        }
+    }
+
+    pub fn pause(self) -> Duration {
+        match self.kind {
+            Kind::Heartbeats => PAUSE,
+            Kind::Requests | Kind::Seeds => Duration::ZERO,
+        }
+    }
+
+    /// When a client begins: after the servers, and with heartbeats spread over their pause, in
+    /// whole milliseconds.
+    pub fn after(self, client: u64) -> Duration {
+        match self.kind {
+            Kind::Heartbeats => Duration::from_millis(1 + client * 37 % 100),
+            Kind::Requests | Kind::Seeds => Duration::from_millis(1),
+        }
+    }
+
+    /// What the clients of a world are answered.
+    pub fn answers(self) -> u64 {
+        self.clients() * self.rounds()
+    }
+}
+
+/// A world that takes longer fails, in each simulator: none comes close.
+pub const LIMIT: Duration = Duration::from_secs(3_600);
+
+pub fn server_name(server: u64) -> String {
+    format!("server-{server}")
+}
+
+pub fn client_name(client: u64) -> String {
+    format!("client-{client}")
+}
+
+/// How many worlds were run to their end, and how long they took by their own clocks together, in
+/// nanoseconds. polder runs the first one twice, to compare them.
+static WORLDS: AtomicU64 = AtomicU64::new(0);
+static SIMULATED: AtomicU64 = AtomicU64::new(0);
+
+/// A world has come to its end at that time of its own, and all its clients have been answered.
+pub fn ended(time: Duration) {
+    WORLDS.fetch_add(1, Ordering::Relaxed);
+    SIMULATED.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
+}
+
+/// Does the work that the command line names. Prints the CPU time that it took and the time of all
+/// worlds, in nanoseconds, how many worlds these were, and how many answers there were.
+pub fn measure(run: impl FnOnce(Work)) {
+    let work = Work::from_arguments();
+    let work = work.expect("usage: requests|seeds|heartbeats HOSTS WORLDS");
+    let before = cpu();
+    run(work);
+    let took = (cpu() - before).as_nanos();
+    let [worlds, simulated] = [&WORLDS, &SIMULATED].map(|it| it.load(Ordering::Relaxed));
+    assert!(worlds >= work.worlds, "worlds that have not ended");
+    println!("{took} {simulated} {worlds} {}", worlds * work.answers());
+}
+
+/// CPU time of this process. (By a call that madsim does not answer itself.)
+fn cpu() -> Duration {
+    // SAFETY: the kernel fills a `rusage`, for which zeroes are valid too.
+    let used = unsafe {
+        let mut used: libc::rusage = std::mem::zeroed();
+        assert_eq!(libc::getrusage(libc::RUSAGE_SELF, &mut used), 0);
+        used
+    };
+    let time = |it: libc::timeval| {
+        Duration::from_secs(it.tv_sec as u64) + Duration::from_micros(it.tv_usec as u64)
+    };
+    time(used.ru_utime) + time(used.ru_stime)
+}
