@@ -194,6 +194,7 @@ pub(crate) fn note_contained(panic: &(dyn Any + Send)) {
 }
 
 #[cold]
+#[inline(never)]
 fn forget(panic: Box<dyn Any + Send>) {
     note_contained(&*panic);
     std::mem::forget(panic); // Its destructor may panic too.
