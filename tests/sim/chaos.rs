@@ -371,8 +371,7 @@ fn of_two_chaoses_each_ends_by_itself() {
             }
         });
         assert_eq!(report.failure, None);
-        let counts = *counts.lock().unwrap();
-        counts
+        *counts.lock().unwrap()
     };
     let all: Vec<[i32; 3]> = (10..90).map(came).collect();
     assert!(
