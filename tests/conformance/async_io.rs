@@ -605,9 +605,10 @@ mod unix {
                     it_interval: period,
                     it_value: period,
                 };
+                // Before it is set, which is when its first period begins.
+                let start = std::time::Instant::now();
                 timerfd_settime(timer.get_ref(), TimerfdTimerFlags::empty(), &times)
                     .expect("it is set");
-                let start = std::time::Instant::now();
                 let mut ticks = 0;
                 while ticks < 10 {
                     let mut count = [0; 8];
