@@ -661,36 +661,31 @@ impl Wait {
     #[cfg(feature = "sim")]
     fn in_a_world(&self) -> String {
         match self {
-            Wait::Socket { local, peer, .. } => {
-                let mut text = self.summary();
-                for (arrow, address) in [("", local), ("<-> ", peer)] {
-                    if let Some(address) = address {
-                        let _ = write!(text, " {arrow}{}", Printable(address));
-                    }
-                }
-                text
-            }
+            Wait::Socket { .. } => self.with_addresses(),
             Wait::Event(_) | Wait::Latch(_) | Wait::TaskSet(_) => self.summary(),
             Wait::Elsewhere => "elsewhere (another crate's channel or lock, another thread)".into(),
             _ => self.detail(),
         }
     }
 
+    /// The summary, with the addresses of a socket.
+    fn with_addresses(&self) -> String {
+        let mut text = self.summary();
+        if let Wait::Socket { local, peer, .. } = self {
+            for (arrow, address) in [("", local), ("<-> ", peer)] {
+                if let Some(address) = address {
+                    let _ = write!(text, " {arrow}{}", Printable(address));
+                }
+            }
+        }
+        text
+    }
+
     /// One task's own.
     fn detail(&self) -> String {
         match self {
-            Wait::Socket {
-                descriptor,
-                local,
-                peer,
-                ..
-            } => {
-                let mut text = self.summary();
-                for (arrow, address) in [("", local), ("<-> ", peer)] {
-                    if let Some(address) = address {
-                        let _ = write!(text, " {arrow}{}", Printable(address));
-                    }
-                }
+            Wait::Socket { descriptor, .. } => {
+                let mut text = self.with_addresses();
                 let _ = write!(text, " (descriptor {descriptor})");
                 text
             }

@@ -243,9 +243,8 @@ fn explain(report: &Report, run: &Run<'_>, left_out: Option<&LeftOut>) -> String
     let seed = report.seed;
     let test = test_name().map_or(String::new(), |it| format!(" {it}"));
     // Where the user leaves out what he likes, the rest is needed.
-    let found = report.failure.clone().unwrap_or_default();
     let shrunk = match left_out {
-        None => shrink(report, &found, run),
+        None => shrink(report, run),
         Some(_) => None,
     };
     let mut text = match &report.details {
@@ -703,22 +702,27 @@ fn describe(report: &Report, failure: Option<kernel::Failure>, state: &State) ->
 
 /// Where `POLDER_SEED_FROM` says that the seeds begin.
 fn first_seed() -> Option<u64> {
-    let variable = "POLDER_SEED_FROM";
-    if std::env::var(variable).is_ok_and(|it| it == "random") {
+    let name = "POLDER_SEED_FROM";
+    if variable(name).is_some_and(|it| it == "random") {
         // The keys of a map are the only chance that the standard library offers. Seeds of 48 bits
         // are long enough, and none of the calm ones.
         return Some((RandomState::new().build_hasher().finish() >> 16).max(10));
     }
-    number_from(variable)
+    number_from(name)
+}
+
+/// A variable of the environment. An empty one is none.
+pub(super) fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|it| !it.is_empty())
 }
 
 /// A number from the environment.
-pub(super) fn number_from(variable: &str) -> Option<u64> {
-    let text = std::env::var(variable).ok().filter(|it| !it.is_empty())?;
+pub(super) fn number_from(name: &str) -> Option<u64> {
+    let text = variable(name)?;
     let number = parse(&text);
     assert!(
         number.is_some(),
-        "polder::sim: {variable} is not a number: {text:?}"
+        "polder::sim: {name} is not a number: {text:?}"
     );
     number
 }

@@ -6,7 +6,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use super::check::{Run, parse};
+use super::check::{Run, parse, variable};
 use super::kernel::faults::{Id, Kept};
 use super::kernel::{Setup, Simpler};
 
@@ -25,9 +25,7 @@ impl LeftOut {
     ///
     /// If the variable is set, and means nothing.
     pub(super) fn from_environment() -> Option<LeftOut> {
-        let text = std::env::var("POLDER_SIM")
-            .ok()
-            .filter(|it| !it.is_empty())?;
+        let text = variable("POLDER_SIM")?;
         let parsed = LeftOut::parse(&text);
         assert!(
             parsed.is_some(),

@@ -39,8 +39,6 @@ pub(super) struct Shrunk {
 /// Looks for runs that fail as one did.
 struct Search<'a> {
     report: &'a Report,
-    /// What it has said.
-    found: &'a str,
     cause: &'a str,
     run: &'a Run<'a>,
     start: Instant,
@@ -70,7 +68,7 @@ impl Search<'_> {
     fn describe(&self, kept: &BTreeSet<Id>, simpler: &Simpler) -> Arc<str> {
         let (seed, all) = (self.report.seed, &self.report.faults);
         let left_out = LeftOut::but(seed, all, kept, simpler);
-        let found = self.found;
+        let found = self.report.failure.as_deref().unwrap_or_default();
         format!("{found}  A smaller run of it, POLDER_SIM={left_out}, never ends:\n").into()
     }
 
@@ -136,11 +134,10 @@ fn lowest(number: u64, holds: &mut dyn FnMut(u64) -> bool) -> Option<u64> {
 
 /// How much smaller a run may be that has failed; or somewhat larger than that, if to find it out
 /// takes too long. `None` if there is nothing to be found out.
-pub(super) fn shrink(report: &Report, found: &str, run: &Run<'_>) -> Option<Shrunk> {
+pub(super) fn shrink(report: &Report, run: &Run<'_>) -> Option<Shrunk> {
     let all = &report.faults;
     let mut search = Search {
         report,
-        found,
         cause: &report.details.as_ref()?.cause,
         run,
         start: Instant::now(),

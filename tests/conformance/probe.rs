@@ -120,6 +120,16 @@ pub async fn own_waker() -> Waker {
     poll_fn(|cx| Poll::Ready(cx.waker().clone())).await
 }
 
+/// Waits until the task that awaits this is woken, by whoever has its waker.
+pub async fn until_woken() {
+    let mut is_first = true;
+    poll_fn(|_| match std::mem::take(&mut is_first) {
+        true => Poll::Pending,
+        false => Poll::Ready(()),
+    })
+    .await;
+}
+
 /// Polls once with the given waker.
 pub fn poll_with<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output> {
     Pin::new(future).poll(&mut Context::from_waker(waker))

@@ -75,7 +75,7 @@ impl Kernel {
     pub(super) fn begin_blocking(&mut self, process: usize, job: Arc<dyn Job>) -> Option<Due> {
         let state = &self.processes[process];
         let (host, is_alive) = (state.host, state.is_alive);
-        if is_alive && self.hosts[host].pauses > 0 {
+        if is_alive && self.is_paused(host) {
             self.processes[process].stalled.push(job);
             return None;
         }
@@ -89,7 +89,7 @@ impl Kernel {
     /// Calls that came due while their process was paused go on.
     pub(super) fn resume_blocking(&mut self) {
         for process in 0..self.processes.len() {
-            if self.hosts[self.processes[process].host].pauses == 0 {
+            if !self.is_paused(self.processes[process].host) {
                 for job in std::mem::take(&mut self.processes[process].stalled) {
                     self.push(self.now, Event::Blocking(process, job));
                 }

@@ -127,17 +127,16 @@ impl Kernel {
         self.has_faults = true;
     }
 
+    fn fault_comes(&mut self, host: usize, kind: Kind) -> bool {
+        let faults = &mut self.hosts[host].faults;
+        faults.comes(kind, self.faults_by_chaos, self.now, &mut self.faults)
+    }
+
     /// Whether the process whose code runs may have another socket.
     pub(super) fn take_descriptor(&mut self) -> io::Result<()> {
         let (host, process) = self.here()?;
-        let faults = &mut self.hosts[host].faults;
-        let limit = faults.set.descriptors;
-        let is_exhausted = faults.comes(
-            Kind::Exhausted,
-            self.faults_by_chaos,
-            self.now,
-            &mut self.faults,
-        );
+        let limit = self.hosts[host].faults.set.descriptors;
+        let is_exhausted = self.fault_comes(host, Kind::Exhausted);
         let is_full = limit.is_some_and(|limit| self.count_sockets(process) >= limit);
         match is_exhausted || is_full {
             true => Err(Errno::NoDescriptor.into()),
@@ -155,13 +154,7 @@ impl Kernel {
 
     /// Whether a connection that is to be accepted has been aborted.
     pub(super) fn is_aborted(&mut self, host: usize) -> bool {
-        let faults = &mut self.hosts[host].faults;
-        faults.comes(
-            Kind::Aborted,
-            self.faults_by_chaos,
-            self.now,
-            &mut self.faults,
-        )
+        self.fault_comes(host, Kind::Aborted)
     }
 
     /// How many of so many bytes are read or written, if that is to be less: at least one.
@@ -170,11 +163,10 @@ impl Kernel {
             return None;
         }
         let host = self.host_of_socket(number)?;
-        let faults = &mut self.hosts[host].faults;
-        let by_chaos = self.faults_by_chaos;
-        if len < 2 || !faults.comes(Kind::Short, by_chaos, self.now, &mut self.faults) {
+        if len < 2 || !self.fault_comes(host, Kind::Short) {
             return None;
         }
+        let faults = &mut self.hosts[host].faults;
         Some(1 + faults.streams().short.0.below(len as u64 - 1) as usize)
     }
 
@@ -211,9 +203,7 @@ impl Kernel {
         let Some(host) = self.host_of_socket(number) else {
             return ready;
         };
-        let faults = &mut self.hosts[host].faults;
-        let by_chaos = self.faults_by_chaos;
-        match faults.comes(Kind::Spurious, by_chaos, self.now, &mut self.faults) {
+        match self.fault_comes(host, Kind::Spurious) {
             true => ready | READABLE | WRITABLE,
             false => ready,
         }

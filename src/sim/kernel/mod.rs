@@ -139,8 +139,6 @@ pub(crate) struct Kernel {
     processes: Vec<ProcessState>,
     /// The processes that have something to do, in the order in which they came to it.
     ready: Vec<usize>,
-    /// How many hosts are paused.
-    paused: usize,
     /// The pauses that there are, of which a host may have several; and how many there were.
     pauses: Vec<(PauseId, usize)>,
     pauses_begun: u32,
@@ -198,7 +196,6 @@ pub(crate) struct Failure {
 struct HostState {
     name: String,
     is_up: bool,
-    pauses: u32,
     /// In which second it connected last, and how often in that.
     connects: (u64, u32),
     next_port: u16,
@@ -402,7 +399,6 @@ pub(crate) fn begin(seed: u64, setup: Setup) -> World {
         names: BTreeMap::new(),
         processes: Vec::new(),
         ready: Vec::new(),
-        paused: 0,
         pauses: Vec::new(),
         pauses_begun: 0,
         current: None,
@@ -872,7 +868,6 @@ impl Kernel {
         self.hosts.push(HostState {
             name: name.to_owned(),
             is_up: true,
-            pauses: 0,
             connects: (0, 0),
             next_port: *PORTS.start(),
             sockets: Vec::new(),
@@ -1011,8 +1006,6 @@ impl Kernel {
         let id = PauseId(self.pauses_begun);
         self.pauses_begun += 1;
         self.pauses.push((id, host));
-        self.hosts[host].pauses += 1;
-        self.paused += usize::from(self.hosts[host].pauses == 1);
         self.note(host, What::Paused);
         id
     }
@@ -1023,8 +1016,6 @@ impl Kernel {
             return;
         };
         let (_, host) = self.pauses.swap_remove(place);
-        self.hosts[host].pauses -= 1;
-        self.paused -= usize::from(self.hosts[host].pauses == 0);
         self.note(host, What::Resumed);
         #[cfg(feature = "blocking")]
         self.resume_blocking();
@@ -1042,9 +1033,7 @@ impl Kernel {
     pub(crate) fn heal_all(&mut self) {
         self.note(0, What::Quiet);
         self.end_partings();
-        self.hosts.iter_mut().for_each(|it| it.pauses = 0);
         self.pauses.clear();
-        self.paused = 0;
         #[cfg(feature = "blocking")]
         self.resume_blocking();
     }
@@ -1107,7 +1096,7 @@ impl Kernel {
     /// Which process is the next to run: any that has something to do, and is not paused.
     fn next_process(&mut self) -> Option<usize> {
         // The places of those that may run, where not all may.
-        let places: Option<Vec<usize>> = (self.paused > 0).then(|| {
+        let places: Option<Vec<usize>> = (!self.pauses.is_empty()).then(|| {
             let places = self.ready.iter().enumerate();
             let may_run = |it: &usize| !self.is_paused(self.processes[*it].host);
             places.filter(|it| may_run(it.1)).map(|it| it.0).collect()
@@ -1319,7 +1308,7 @@ impl Kernel {
     }
 
     pub(crate) fn is_paused(&self, host: usize) -> bool {
-        self.hosts[host].pauses > 0
+        self.pauses.iter().any(|it| it.1 == host)
     }
 
     /// Sees to it that a process is woken when its timer is due, by its host's clock.

@@ -277,12 +277,7 @@ fn a_backlog_behind_a_task_that_computes_is_run_by_those_that_slept() {
                     let (wakers, left, done) = (wakers.clone(), left.clone(), done.clone());
                     runtime.spawn(async move {
                         wakers.send(crate::probe::own_waker().await);
-                        let mut is_first = true;
-                        std::future::poll_fn(|_| match std::mem::take(&mut is_first) {
-                            true => std::task::Poll::Pending,
-                            false => std::task::Poll::Ready(()),
-                        })
-                        .await;
+                        crate::probe::until_woken().await;
                         if left.fetch_add(1, SeqCst) == 39 {
                             done.send(()).unwrap();
                         }
@@ -322,12 +317,7 @@ fn taken_from_a_blocked_worker(runtime: &Runtime, run: impl Fn(usize) + Clone + 
             let (all_are_woken, run) = (all_are_woken.clone(), run.clone());
             runtime.spawn(async move {
                 wakers.send(crate::probe::own_waker().await);
-                let mut is_first = true;
-                std::future::poll_fn(|_| match std::mem::take(&mut is_first) {
-                    true => std::task::Poll::Pending,
-                    false => std::task::Poll::Ready(()),
-                })
-                .await;
+                crate::probe::until_woken().await;
                 eventually("all are woken", || all_are_woken.load(SeqCst));
                 run(ended.fetch_add(1, SeqCst));
             })
