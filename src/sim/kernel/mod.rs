@@ -13,6 +13,7 @@ pub(crate) mod address;
 pub(crate) mod answers;
 #[cfg(feature = "blocking")]
 pub(crate) mod blocking;
+mod bytes;
 pub(crate) mod choice;
 pub(crate) mod clock;
 mod errno;
@@ -156,6 +157,8 @@ pub(crate) struct Kernel {
     ended: VecDeque<(u64, u32)>,
     /// Sockets that may owe their peer an acknowledgement.
     owing: Vec<u32>,
+    /// Segments that have come to their end, whose memory is used again.
+    spare: Vec<Box<Segment>>,
     links: Links,
     pub(crate) faults: Faults,
     /// What the world's chaos is to do at a time that has come, by its number.
@@ -241,7 +244,7 @@ struct ProcessState {
 }
 
 enum Event {
-    Segment(Segment),
+    Segment(Box<Segment>),
     Datagram(Datagram),
     #[cfg(feature = "blocking")]
     Blocking(usize, Arc<dyn crate::pool::Job>),
@@ -412,6 +415,7 @@ pub(crate) fn begin(seed: u64, setup: Setup) -> World {
         listeners: BTreeMap::new(),
         ended: VecDeque::new(),
         owing: Vec::new(),
+        spare: Vec::new(),
         links,
         faults: Faults::new(setup.kept),
         due: VecDeque::new(),
@@ -1139,10 +1143,13 @@ impl Kernel {
         self.set_now(at);
         self.tcp_forget();
         match event {
-            Event::Segment(segment) => match self.passage(segment.way(), segment.link) {
+            Event::Segment(mut segment) => match self.passage(segment.way(), segment.link) {
                 Passage::Lost => self.tcp_lost(segment),
                 Passage::Held(nth, held) => held.push((nth, Event::Segment(segment))),
-                Passage::Arrives => self.tcp_arrives(segment),
+                Passage::Arrives => {
+                    self.tcp_arrives(&mut segment);
+                    self.spare.push(segment);
+                }
             },
             Event::Datagram(datagram) => match self.passage((datagram.from.0, datagram.to.0), 0) {
                 Passage::Lost => self.udp_lost(&datagram),
