@@ -125,7 +125,7 @@ fn words(seed: u64, call: &LastCall, lasted: Duration) -> String {
     format!(
         "polder::sim: seed {seed:#x} is stuck at {}: {} has not returned for {} s{}",
         Seconds(call.at),
-        call.call,
+        call,
         lasted.as_secs(),
         host.map_or(String::new(), |it| format!(", on the host {it:?}"))
     )

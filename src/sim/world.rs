@@ -189,6 +189,9 @@ impl State {
     pub(super) fn start(&self, host: usize) -> (usize, Rc<Runtime>) {
         let (process, poller) = kernel(|kernel| kernel.start(host));
         let runtime = Rc::new(Runtime::simulated(poller));
+        let counters = runtime.worker.reactor().counters().clone();
+        let site = Box::new(move || counters.task().map(|(_, site)| site));
+        kernel(|kernel| kernel.progress().add_process(host, site));
         self.processes.borrow_mut().push(Some(runtime.clone()));
         let slot = &mut self.hosts.borrow_mut()[host];
         (slot.process, slot.was_stopped, slot.error) = (Some(process), false, None);
@@ -447,32 +450,39 @@ impl State {
     /// After each step and event. The conditions are foreign code, so they are called under no
     /// borrow: one may add another.
     fn check(&self) {
-        let lists = [&self.always, &self.sometimes, &self.eventually];
-        if lists.iter().any(|it| !it.borrow().is_empty()) {
-            kernel(|kernel| kernel.calls(Call::Condition));
-        }
-        let mut always = self.always.take();
-        if let Some(check) = always.iter_mut().find_map(|it| (!it.holds()).then_some(it)) {
-            self.fail(format!("always {:?}: it does not hold", check.name));
-        }
-        let mut list = self.always.borrow_mut();
-        always.append(&mut list);
-        *list = always;
-        drop(list);
-        for (checks, counts) in [
-            (&self.sometimes, true),
-            (&self.eventually, self.quiet_since.get().is_some()),
-        ] {
-            if counts && checks.borrow().iter().any(|it| !it.was_true) {
-                let mut all = checks.take();
-                let open = all.iter_mut().filter(|it| !it.was_true);
-                open.for_each(|it| {
-                    it.holds();
-                });
-                all.append(&mut checks.borrow_mut());
-                checks.replace(all);
+        self.check_list(&self.always, |check| {
+            let holds = check.holds();
+            if !holds {
+                self.fail(format!("always {:?}: it does not hold", check.name));
             }
+            holds
+        });
+        let find_out = |check: &mut Check| {
+            if !check.was_true {
+                check.holds();
+            }
+            true
+        };
+        let is_open = |checks: &RefCell<Vec<Check>>| checks.borrow().iter().any(|it| !it.was_true);
+        if is_open(&self.sometimes) {
+            self.check_list(&self.sometimes, find_out);
         }
+        if self.quiet_since.get().is_some() && is_open(&self.eventually) {
+            self.check_list(&self.eventually, find_out);
+        }
+    }
+
+    /// Calls `f` with one after the other, as long as it returns `true`.
+    fn check_list(&self, checks: &RefCell<Vec<Check>>, f: impl FnMut(&mut Check) -> bool) {
+        let mut all = checks.take();
+        if all.is_empty() {
+            return;
+        }
+        kernel(|kernel| kernel.calls(Call::Condition));
+        all.iter_mut().all(f);
+        let mut list = checks.borrow_mut();
+        all.append(&mut list);
+        *list = all;
     }
 
     fn check_at_end(&self) {

@@ -230,7 +230,9 @@ struct ProcessState {
     is_ready: bool,
     /// Sockets of which the poller has something to report.
     events: VecDeque<u32>,
-    /// By its host's clock.
+    /// What its poller was armed for last, unless that has come.
+    armed: Option<Instant>,
+    /// The same, in nanoseconds. By its host's clock.
     timer: Option<u64>,
     deadline: Option<u64>,
     deadline_event: Option<u64>,
@@ -692,10 +694,9 @@ pub(crate) fn choose_task(count: usize, ready: impl Iterator<Item = u64> + Clone
 /// A task is polled.
 pub(crate) fn note_poll(task: u64, site: &'static Location<'static>) {
     with(|kernel| {
-        let host = kernel
-            .current
-            .map_or(NOBODY, |it| kernel.processes[it].host);
-        (kernel.progress).begin(Some(host), Call::Poll(site), kernel.now);
+        kernel.calls(Call::Poll);
+        let current = kernel.current;
+        let host = current.map_or(NOBODY, |it| kernel.processes[it].host);
         kernel.note(host, What::Polled(task, Some(site)));
     });
 }
@@ -851,6 +852,10 @@ impl PollerOfProcess {
     /// When the process's earliest timer is due.
     pub(crate) fn arm(&self, deadline: Option<Instant>) {
         self.with(|kernel, process| {
+            let armed = &mut kernel.processes[process].armed;
+            if std::mem::replace(armed, deadline) == deadline {
+                return;
+            }
             let after = deadline.map(|it| it.saturating_duration_since(kernel.base));
             let timer = after.map(link::nanos);
             if std::mem::replace(&mut kernel.processes[process].timer, timer) != timer {
@@ -896,8 +901,7 @@ impl Kernel {
 
     /// Foreign code is about to be called.
     pub(crate) fn calls(&self, call: Call) {
-        let host = self.current.map(|it| self.processes[it].host);
-        self.progress.begin(host, call, self.now);
+        self.progress.begin(self.current, call, self.now);
     }
 
     pub(crate) fn progress(&self) -> &Progress {
@@ -933,6 +937,7 @@ impl Kernel {
             is_alive: true,
             is_ready: false,
             events: VecDeque::new(),
+            armed: None,
             timer: None,
             deadline: None,
             deadline_event: None,
@@ -1159,7 +1164,7 @@ impl Kernel {
             Event::Retransmit(id) => self.tcp_retransmit(id),
             Event::Deadline(process) => {
                 let state = &mut self.processes[process];
-                (state.timer, state.deadline) = (None, None);
+                (state.armed, state.timer, state.deadline) = (None, None, None);
                 self.wake(process);
             }
             Event::Chaos(number) => self.due.push_back(number),

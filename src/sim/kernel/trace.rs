@@ -53,7 +53,8 @@ fn push<T>(list: &mut VecDeque<T>, most: usize, item: T) {
 pub(crate) struct Trace {
     fingerprint: u64,
     pub(crate) events: u64,
-    last: VecDeque<(u64, usize, What)>,
+    /// The last events: a ring, once it is full, whose oldest is that of the number `events`.
+    last: Vec<Event>,
     comparison: Comparison,
     /// What happened in this run, where the one before had something else, and how manieth it is.
     difference: Option<(usize, Event)>,
@@ -99,7 +100,10 @@ impl Trace {
             hash ^= hash >> 32;
         }
         self.fingerprint = hash;
-        push(&mut self.last, SHOWN, (now, host, what));
+        match self.last.get_mut(self.events as usize % SHOWN) {
+            Some(oldest) => *oldest = (now, host, what),
+            None => self.last.push((now, host, what)),
+        }
         if let Some(recording) = &mut self.recording {
             push(&mut recording.events, MOST_RECORDED, (now, host, what));
         }
@@ -166,7 +170,8 @@ impl Trace {
 
     /// The last events, a line each. `name` says what a host is called.
     pub(crate) fn last_events<'a>(&'a self, name: impl Fn(usize) -> &'a str) -> String {
-        Trace::describe(&self.last, name)
+        let (newer, older) = self.last.split_at(self.events as usize % SHOWN);
+        Trace::describe(older.iter().chain(newer), name)
     }
 
     /// Events, a line each.
