@@ -430,7 +430,10 @@ impl Driver {
     /// [`arm`](Self::arm) in a simulated world, which has the clock, and does not fail.
     #[cfg(feature = "sim")]
     pub(crate) fn arm_in_world(&self) {
-        self.find_earliest();
+        self.apply_timer_ops();
+        if self.has_timers() {
+            self.find_earliest();
+        }
         let until = match self.wake_up() {
             _ if !self.wakers_to_drop.borrow().is_empty() => Until::Now,
             Some(deadline) => Until::Deadline {

@@ -22,7 +22,7 @@ use super::chaos::Plan;
 use super::kernel::choice::Stream;
 use super::kernel::progress::Call;
 use super::kernel::trace::{Seconds, What};
-use super::kernel::{self, Kernel, Turn};
+use super::kernel::{self, Advance, Kernel, Turn};
 use crate::runtime::Runtime;
 use crate::sync::contain;
 
@@ -377,7 +377,15 @@ impl State {
     }
 
     /// Drops the runtimes of processes that have ended.
+    #[inline]
     fn drop_ended(&self) {
+        if !self.ended.borrow().is_empty() {
+            self.drop_ended_now();
+        }
+    }
+
+    #[cold]
+    fn drop_ended_now(&self) {
         while let Some((process, has_returned)) = { self.ended.borrow_mut().pop() } {
             self.drop_process(process, !has_returned);
         }
@@ -393,14 +401,40 @@ impl State {
 
     /// Lets the next event happen. Returns `false` if there is none, or none in time.
     fn advance(&self) -> bool {
-        let Some(at) = kernel(Kernel::next_event) else {
-            self.fail(
+        let latest = self.latest();
+        match kernel(|kernel| kernel.advance(latest)) {
+            Advance::Happened(due, chaos_is_due) => {
+                self.run_due(due);
+                if chaos_is_due {
+                    self.chaos_is_due();
+                }
+                return true;
+            }
+            Advance::Late(at) => self.fail_late(at),
+            Advance::Never => self.fail(
                 "deadlock: no task is ready, no timer is set, nothing is under way (another thread, \
                  if one was to wake a task, is no part of a world)"
                     .into(),
-            );
-            return false;
+            ),
+        }
+        false
+    }
+
+    /// The last time at which anything may happen.
+    fn latest(&self) -> u64 {
+        let limit = self.limit.get();
+        let Some(since) = self.quiet_since.get() else {
+            return limit;
         };
+        let checks = self.eventually.borrow();
+        let open = checks.iter().filter(|it| !it.was_true);
+        let ends = open.map(|it| since.saturating_add(it.within));
+        ends.chain([limit]).min().unwrap_or(limit)
+    }
+
+    /// Something would happen too late.
+    #[cold]
+    fn fail_late(&self, at: u64) {
         if let Some(since) = self.quiet_since.get() {
             let checks = self.eventually.borrow();
             let mut late = checks.iter().filter(|it| !it.was_true);
@@ -413,19 +447,13 @@ impl State {
                     "eventually {:?}: it was not true within {within} of quiet",
                     check.name
                 ));
-                return false;
+                return;
             }
         }
-        if at > self.limit.get() {
-            let limit = Seconds(self.limit.get());
-            self.fail(format!(
-                "the test has not ended within {limit}: see Sim::limit"
-            ));
-            return false;
-        }
-        self.run_due(kernel(Kernel::advance));
-        self.chaos_is_due();
-        true
+        let limit = Seconds(self.limit.get());
+        self.fail(format!(
+            "the test has not ended within {limit}: see Sim::limit"
+        ));
     }
 
     /// Runs a call that was given to `unblock`, unless its process has ended: then it is dropped.

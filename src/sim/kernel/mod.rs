@@ -130,6 +130,8 @@ pub(crate) struct Kernel {
     now: u64,
     /// What this thread reads, which is the time of the host whose code runs.
     shown: u64,
+    /// A host's clock was set.
+    has_clocks: bool,
     /// A host has had faults by chance.
     has_faults: bool,
     /// Those of all hosts, where their own are less probable.
@@ -268,6 +270,16 @@ pub(crate) enum Turn {
     Next(u64, Option<usize>),
 }
 
+/// What comes of letting time pass.
+pub(crate) enum Advance {
+    /// Something has happened: a call that is due then, and whether chaos is.
+    Happened(Due, bool),
+    /// The next event is at that time, which is too late.
+    Late(u64),
+    /// Nothing will ever happen.
+    Never,
+}
+
 /// A call of `unblock` that is due.
 #[cfg(feature = "blocking")]
 pub(crate) type Due = Option<blocking::Due>;
@@ -397,6 +409,7 @@ pub(crate) fn begin(seed: u64, setup: Setup) -> World {
         seed,
         now: 0,
         shown: 0,
+        has_clocks: false,
         has_faults: false,
         faults_by_chaos: HostFaults::default(),
         events: Events::default(),
@@ -1122,8 +1135,21 @@ impl Kernel {
         Some(process)
     }
 
-    /// When the next event happens. Nobody has anything to do until then.
-    pub(crate) fn next_event(&mut self) -> Option<u64> {
+    /// Lets the next event happen, unless that is later than `latest`. Nobody has anything to do
+    /// until then.
+    pub(crate) fn advance(&mut self, latest: u64) -> Advance {
+        match self.next_event() {
+            None => Advance::Never,
+            Some(at) if at > latest => Advance::Late(at),
+            Some(_) => {
+                let due = self.take_event();
+                Advance::Happened(due, !self.due.is_empty())
+            }
+        }
+    }
+
+    /// When the next event happens.
+    fn next_event(&mut self) -> Option<u64> {
         self.acknowledge_all();
         loop {
             let (at, event) = self.events.first()?;
@@ -1143,7 +1169,7 @@ impl Kernel {
     /// Lets the next event happen, for which [`next_event`](Self::next_event) was asked just now.
     /// Returns a call that is due, if that is what happens.
     #[must_use]
-    pub(crate) fn advance(&mut self) -> Due {
+    fn take_event(&mut self) -> Due {
         let (at, event) = self.events.pop()?;
         self.set_now(at);
         self.tcp_forget();
@@ -1344,6 +1370,7 @@ impl Kernel {
         let clock = &mut self.hosts[host].clock;
         let drift = drift.unwrap_or(clock.drift());
         clock.set(now, ahead, drift);
+        self.has_clocks = true;
         self.note(host, What::ClockSet(ahead, drift));
         self.show_time();
         for process in 0..self.processes.len() {
@@ -1371,7 +1398,14 @@ impl Kernel {
     }
 
     /// The clock that this thread reads is that of the host whose code runs.
+    #[inline]
     fn show_time(&mut self) {
+        if self.has_clocks || self.shown != self.now {
+            self.show_other_time();
+        }
+    }
+
+    fn show_other_time(&mut self) {
         let shown = match self.current {
             Some(process) => self.hosts[self.processes[process].host]
                 .clock

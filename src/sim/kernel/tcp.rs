@@ -549,8 +549,12 @@ impl Kernel {
     fn recipient(&self, segment: &Segment) -> Option<u32> {
         let (host, local) = segment.to;
         let socket = self.sockets[segment.to_id as usize].as_deref();
+        // Numbers are not used again, so two that know each other are of one connection.
         let is_it = socket.is_some_and(|it| {
-            it.is_listed && (it.host, it.local, it.peer) == (host, local, Some(segment.from))
+            let is_known = segment.from_id != 0 && it.peer_id == segment.from_id;
+            it.is_listed
+                && (is_known
+                    || (it.host, it.local, it.peer) == (host, local, Some(segment.from)))
         });
         if is_it {
             return Some(segment.to_id);
@@ -688,14 +692,19 @@ impl Kernel {
     /// Something is to be sent again unless it is acknowledged in time, or a closed window is to be
     /// probed.
     fn start_timer(&mut self, id: u32) {
-        let now = self.now;
-        let must_probe = self.must_probe(id);
-        if let Ok(socket) = self.socket(id) {
-            let is_under_way = socket.acked < socket.next || is_opening(socket);
-            if socket.timer.is_none() && (is_under_way || must_probe) {
+        let Ok(socket) = self.socket(id) else {
+            return;
+        };
+        if socket.timer.is_some() {
+            return;
+        }
+        let is_under_way = socket.acked < socket.next || is_opening(socket);
+        if is_under_way || self.must_probe(id) {
+            let now = self.now;
+            if let Ok(socket) = self.socket(id) {
                 socket.timer = Some(now + socket.rto);
-                self.arm(id);
             }
+            self.arm(id);
         }
     }
 
