@@ -86,7 +86,10 @@ mod tests {
                 let read = queue.read(buffers, keeps);
                 assert_eq!(read, len.min(13));
                 let came = one.iter().chain(&other).take(read);
-                assert!(came.enumerate().all(|(nth, it)| *it == got.wrapping_add(nth as u8)));
+                assert!(
+                    came.enumerate()
+                        .all(|(nth, it)| *it == got.wrapping_add(nth as u8))
+                );
                 if !keeps {
                     got = got.wrapping_add(read as u8);
                 }

@@ -553,8 +553,7 @@ impl Kernel {
         let is_it = socket.is_some_and(|it| {
             let is_known = segment.from_id != 0 && it.peer_id == segment.from_id;
             it.is_listed
-                && (is_known
-                    || (it.host, it.local, it.peer) == (host, local, Some(segment.from)))
+                && (is_known || (it.host, it.local, it.peer) == (host, local, Some(segment.from)))
         });
         if is_it {
             return Some(segment.to_id);

@@ -36,7 +36,10 @@ const ODD: [u64; 7] = [
 fn mix(before: u64, now: u64, host: usize, what: What) -> u64 {
     let [tag, a, b, c, d] = what.numbers();
     let numbers = [now, host as u64, tag, a, b, c, d];
-    let products = numbers.iter().zip(ODD).map(|(it, odd)| it.wrapping_mul(odd));
+    let products = numbers
+        .iter()
+        .zip(ODD)
+        .map(|(it, odd)| it.wrapping_mul(odd));
     let mut hash = before ^ products.fold(0, u64::wrapping_add);
     hash = (hash ^ (hash >> 32)).wrapping_mul(ODD[0]);
     hash ^ (hash >> 29)
