@@ -22,7 +22,7 @@ use super::left_out::LeftOut;
 use super::panics;
 use super::picture::{self, Scene};
 use super::shrink::{Shrunk, shrink};
-use super::stuck::{self, Watch};
+use super::threads::{THREAD, Threads};
 use super::world::{State, kernel as with_kernel};
 use crate::sync::CONTAINED;
 use crate::task::panic_message;
@@ -166,14 +166,10 @@ where
 {
     let site = Location::caller();
     panics::watch();
-    let watch = Watch::new();
-    let run = |seed, setup: Setup| {
-        let found = setup.found.clone();
-        on_a_thread(seed, &watch, found.as_deref(), |progress| {
-            in_world(seed, &test, site, setup, progress)
-        })
-    };
-    check_with(seeds.into_iter().collect(), &run);
+    let world = |seed, setup, progress| in_world(seed, &test, site, setup, progress);
+    let threads = Threads::new(&world);
+    let seeds = seeds.into_iter().collect();
+    threads.watched(|| check_with(seeds, &|seed, setup| threads.run(seed, setup)));
 }
 
 /// What [`check`] does, whatever the types of the test.
@@ -280,9 +276,6 @@ pub(super) fn test_name() -> Option<String> {
     let name = thread::current().name()?.to_owned();
     (name != "main" && !name.starts_with(THREAD)).then_some(name)
 }
-
-/// The threads of worlds are called so, and by their seeds.
-const THREAD: &str = "polder-sim";
 
 /// What may be simpler than in a run for it to fail, as a line of its report.
 fn simpler_in_words(report: &Report, simpler: &Simpler) -> String {
@@ -499,45 +492,8 @@ where
 {
     let site = Location::caller();
     panics::watch();
-    on_a_thread(seed, &Watch::new(), None, |progress| {
-        in_world(seed, &test, site, Setup::default(), progress)
-    })
-}
-
-/// A thread for each world: what a program keeps in thread-locals is new each time. `found` is said
-/// if the run never ends.
-fn on_a_thread(
-    seed: u64,
-    watch: &Watch,
-    found: Option<&str>,
-    run: impl FnOnce(Arc<Progress>) -> Report + Send,
-) -> Report {
-    let progress = Arc::<Progress>::default();
-    let (end, is_over) = stuck::end();
-    let of_world = progress.clone();
-    let run = move || {
-        let _end = end;
-        run(of_world)
-    };
-    thread::scope(|scope| {
-        let thread = thread::Builder::new().name(format!("{THREAD} {seed:#x}"));
-        match thread.spawn_scoped(scope, run) {
-            Ok(thread) => {
-                // For a world in a world the outer one's watchdog is enough. (The clock of this
-                // thread may be that world's.)
-                if !kernel::is_here() {
-                    watch.wait(&thread, &is_over, seed, &progress, found);
-                }
-                let report = thread.join().unwrap_or_else(|panic| {
-                    let words = panic_message(&*panic);
-                    panic!("seed {seed:#x}: the world itself has panicked: {words}")
-                });
-                kernel::with(|kernel| kernel.progress().go_on());
-                report
-            }
-            Err(error) => panic!("polder::sim: cannot start a thread: {error}"),
-        }
-    })
+    let world = |seed, setup, progress| in_world(seed, &test, site, setup, progress);
+    Threads::new(&world).run_one(seed)
 }
 
 fn in_world<T, F>(

@@ -93,6 +93,7 @@ mod panics;
 mod picture;
 mod shrink;
 mod stuck;
+mod threads;
 mod world;
 
 use std::fmt;
