@@ -82,6 +82,7 @@ const INJECT_INTERVAL: usize = 8;
 pub(crate) struct Worker {
     pub(crate) local: Rc<Local>,
     driver: Rc<Driver>,
+    reactor: Arc<Reactor>,
     /// Something came from elsewhere that it has not looked at yet: see [`poll_or_park_quickly`].
     ///
     /// [`poll_or_park_quickly`]: Worker::poll_or_park_quickly
@@ -115,6 +116,7 @@ impl Worker {
         local.counters.set_tick(now());
         Worker {
             driver: Rc::new(Driver::new(shared.remote(index).reactor.clone())),
+            reactor: shared.remote(index).reactor.clone(),
             needs_look: Cell::new(true),
             may_be_quick: Cell::new(!busy_poll.is_enabled() && local.shared.trace().is_none()),
             local: Rc::new(local),
@@ -148,7 +150,7 @@ impl Worker {
 
     #[inline]
     pub(crate) fn reactor(&self) -> &Reactor {
-        &self.remote().reactor
+        &self.reactor
     }
 
     /// Drives the worker until `future` is done.

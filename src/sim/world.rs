@@ -24,6 +24,7 @@ use super::kernel::progress::Call;
 use super::kernel::trace::{Seconds, What};
 use super::kernel::{self, Advance, Kernel, Turn};
 use crate::runtime::Runtime;
+use crate::scheduler::Worker;
 use crate::sync::contain;
 
 /// More steps and events at one moment mean that the program goes round in circles, unless the test
@@ -43,7 +44,7 @@ const MOST_CHOICES: usize = 32;
 /// What the handles of a world share.
 pub(super) struct State {
     /// By the kernel's number; `None` when it has been dropped.
-    processes: RefCell<Vec<Option<Rc<Runtime>>>>,
+    processes: RefCell<Vec<Option<Process>>>,
     /// By the kernel's number.
     pub(super) hosts: RefCell<Vec<HostSlot>>,
     /// Processes whose runtimes are to be dropped, and whether they have returned.
@@ -64,6 +65,13 @@ pub(super) struct State {
     pub(super) chaos: RefCell<Plan>,
     /// Of each pair of types one.
     pub(super) histories: RefCell<Vec<Box<dyn Any>>>,
+}
+
+/// A process that has not been dropped.
+struct Process {
+    /// The runtime's. Each step begins here: a way less to what lies in no cache.
+    worker: Rc<Worker>,
+    runtime: Rc<Runtime>,
 }
 
 /// Starts a process, again and again.
@@ -192,7 +200,12 @@ impl State {
         let counters = runtime.worker.reactor().counters().clone();
         let site = Box::new(move || counters.task().map(|(_, site)| site));
         kernel(|kernel| kernel.progress().add_process(host, site));
-        self.processes.borrow_mut().push(Some(runtime.clone()));
+        let worker = runtime.worker.clone();
+        let of_process = runtime.clone();
+        self.processes.borrow_mut().push(Some(Process {
+            worker,
+            runtime: of_process,
+        }));
         let slot = &mut self.hosts.borrow_mut()[host];
         (slot.process, slot.was_stopped, slot.error) = (Some(process), false, None);
         slot.stopped_by = None;
@@ -287,8 +300,8 @@ impl State {
         let Some(process) = process.filter(|_| self.forbids_leaks.get()) else {
             return;
         };
-        let runtime = self.processes.borrow()[process].clone();
-        let sites = runtime.map_or(Vec::new(), |it| it.worker.other_sites());
+        let worker = (self.processes.borrow()[process].as_ref()).map(|it| it.worker.clone());
+        let sites = worker.map_or(Vec::new(), |it| it.other_sites());
         let sockets = kernel(|kernel| kernel.describe_sockets(process));
         if sites.is_empty() && sockets.is_empty() {
             return;
@@ -366,10 +379,10 @@ impl State {
     }
 
     fn step(&self, process: usize) {
-        let runtime = self.processes.borrow()[process].clone();
-        if let Some(runtime) = runtime {
+        let worker = (self.processes.borrow()[process].as_ref()).map(|it| it.worker.clone());
+        if let Some(worker) = worker {
             kernel(|kernel| kernel.set_current(Some(process)));
-            runtime.worker.step();
+            worker.step();
             kernel(|kernel| kernel.set_current(None));
         }
         self.chaos_after_step(process);
@@ -392,10 +405,10 @@ impl State {
     }
 
     fn drop_process(&self, process: usize, is_killed: bool) {
-        let runtime = self.processes.borrow_mut()[process].take();
+        let ended = self.processes.borrow_mut()[process].take();
         // What its destructors do, the process does that has ended.
         kernel::with(|kernel| kernel.begin_drop(process, is_killed));
-        drop(runtime);
+        drop(ended);
         kernel::with(Kernel::end_drop);
     }
 
@@ -553,6 +566,7 @@ impl State {
             }
             let processes = self.processes.borrow();
             let runtime = slot.process.and_then(|it| processes[it].as_ref());
+            let runtime = runtime.map(|it| &it.runtime);
             // By the clock of its host.
             kernel(|kernel| kernel.set_current(slot.process));
             let lines = runtime.map_or(Vec::new(), |it| it.dump().in_a_world());
