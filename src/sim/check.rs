@@ -580,7 +580,11 @@ fn fail_by(panic: Box<dyn Any + Send>) {
 
 /// What is said of the world that this thread is in.
 fn report(seed: u64, state: &State) -> Report {
-    let sometimes = state.sometimes.borrow();
+    let mut sometimes = Vec::new();
+    state.sometimes.try_each(|it| {
+        sometimes.push((it.name.clone(), it.was_true));
+        true
+    });
     let difference = with_kernel(|kernel| kernel.trace.first_difference(|it| kernel.host_name(it)));
     let mut report = with_kernel(|kernel| Report {
         seed,
@@ -588,7 +592,7 @@ fn report(seed: u64, state: &State) -> Report {
         time: Duration::from_nanos(kernel.now()),
         events: kernel.trace.events,
         failure: None,
-        sometimes: (sometimes.iter().map(|it| (it.name.clone(), it.was_true))).collect(),
+        sometimes,
         recorded: kernel.trace.take_recorded(),
         has_diverged: kernel.has_diverged(),
         difference,
@@ -599,7 +603,6 @@ fn report(seed: u64, state: &State) -> Report {
         details: None,
         scene: None,
     });
-    drop(sometimes);
     add_failure(&mut report, state);
     report
 }

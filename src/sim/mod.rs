@@ -79,6 +79,7 @@
 
 mod chaos;
 mod check;
+mod conditions;
 mod history;
 mod host;
 pub(crate) mod kernel;
@@ -103,7 +104,8 @@ use std::time::Duration;
 
 use self::kernel::Kernel;
 use crate::time::{Sleep, sleep};
-use world::{Check, State, kernel as with_kernel};
+use conditions::Condition;
+use world::{State, kernel as with_kernel};
 
 pub use chaos::Chaos;
 pub use check::{Report, check, run};
@@ -351,15 +353,15 @@ impl Sim {
     /// assert!(report.failure.unwrap().contains("always \"at most one\""));
     /// ```
     pub fn always(&self, name: &str, condition: impl FnMut() -> bool + 'static) {
-        let check = Check::new(name, 0, Box::new(condition));
-        self.state.always(check);
+        let condition = Condition::new(name, 0, Box::new(condition));
+        self.state.always.add(condition);
     }
 
     /// `condition` is to be true at some moment for at least one of the seeds of [`check`]:
     /// otherwise the test does not test what it is meant to.
     pub fn sometimes(&self, name: &str, condition: impl FnMut() -> bool + 'static) {
-        let check = Check::new(name, 0, Box::new(condition));
-        self.state.sometimes.borrow_mut().push(check);
+        let condition = Condition::new(name, 0, Box::new(condition));
+        self.state.sometimes.add(condition);
     }
 
     /// `condition` is to be true within that time of [`quiesce`](Self::quiesce), once; or when the
@@ -382,8 +384,9 @@ impl Sim {
         within: Duration,
         condition: impl FnMut() -> bool + 'static,
     ) {
-        let check = Check::new(name, kernel::link::nanos(within), Box::new(condition));
-        self.state.eventually(check);
+        let within = kernel::link::nanos(within);
+        let condition = Condition::new(name, within, Box::new(condition));
+        self.state.eventually.add(condition);
     }
 
     /// The history of operations with these inputs and outputs. There is one for each pair of

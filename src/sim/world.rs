@@ -19,6 +19,7 @@ use std::fmt::{self, Write};
 use std::rc::Rc;
 
 use super::chaos::Plan;
+use super::conditions::{Condition, Conditions};
 use super::kernel::choice::Stream;
 use super::kernel::progress::Call;
 use super::kernel::trace::{Seconds, What};
@@ -49,9 +50,9 @@ pub(super) struct State {
     pub(super) hosts: RefCell<Vec<HostSlot>>,
     /// Processes whose runtimes are to be dropped, and whether they have returned.
     ended: RefCell<Vec<(usize, bool)>>,
-    always: RefCell<Vec<Check>>,
-    pub(super) sometimes: RefCell<Vec<Check>>,
-    eventually: RefCell<Vec<Check>>,
+    pub(super) always: Conditions,
+    pub(super) sometimes: Conditions,
+    pub(super) eventually: Conditions,
     /// Since when progress is owed.
     quiet_since: Cell<Option<u64>>,
     limit: Cell<u64>,
@@ -122,31 +123,6 @@ impl Choices {
     }
 }
 
-pub(super) struct Check {
-    pub(super) name: String,
-    condition: Box<dyn FnMut() -> bool>,
-    /// It has been true.
-    pub(super) was_true: bool,
-    within: u64,
-}
-
-impl Check {
-    pub(super) fn new(name: &str, within: u64, condition: Box<dyn FnMut() -> bool>) -> Check {
-        Check {
-            name: name.to_owned(),
-            condition,
-            was_true: false,
-            within,
-        }
-    }
-
-    fn holds(&mut self) -> bool {
-        let holds = (self.condition)();
-        self.was_true |= holds;
-        holds
-    }
-}
-
 /// Calls `f` with the kernel of the world that this thread is in.
 ///
 /// # Panics
@@ -163,9 +139,9 @@ impl State {
             processes: RefCell::default(),
             hosts: RefCell::default(),
             ended: RefCell::default(),
-            always: RefCell::default(),
-            sometimes: RefCell::default(),
-            eventually: RefCell::default(),
+            always: Conditions::default(),
+            sometimes: Conditions::default(),
+            eventually: Conditions::default(),
             quiet_since: Cell::new(None),
             limit: Cell::new(LONGEST),
             most_steps: Cell::new(MOST_STEPS),
@@ -268,14 +244,6 @@ impl State {
         drop(hosts);
         starts.iter().for_each(|start| start());
         kernel(Kernel::power_on_all);
-    }
-
-    pub(super) fn always(&self, check: Check) {
-        self.always.borrow_mut().push(check);
-    }
-
-    pub(super) fn eventually(&self, check: Check) {
-        self.eventually.borrow_mut().push(check);
     }
 
     pub(super) fn set_limit(&self, limit: u64) {
@@ -439,28 +407,33 @@ impl State {
         let Some(since) = self.quiet_since.get() else {
             return limit;
         };
-        let checks = self.eventually.borrow();
-        let open = checks.iter().filter(|it| !it.was_true);
-        let ends = open.map(|it| since.saturating_add(it.within));
-        ends.chain([limit]).min().unwrap_or(limit)
+        let mut latest = limit;
+        self.eventually.try_each(|it| {
+            if !it.was_true {
+                latest = latest.min(since.saturating_add(it.within));
+            }
+            true
+        });
+        latest
     }
 
     /// Something would happen too late.
     #[cold]
     fn fail_late(&self, at: u64) {
         if let Some(since) = self.quiet_since.get() {
-            let checks = self.eventually.borrow();
-            let mut late = checks.iter().filter(|it| !it.was_true);
-            let late = late.find(|it| at > since.saturating_add(it.within));
-            if let Some(check) = late {
-                let end = since.saturating_add(check.within);
+            let mut late = None;
+            self.eventually.try_each(|it| {
+                let end = since.saturating_add(it.within);
+                if !it.was_true && at > end {
+                    late = Some((end, it.name.clone(), Seconds(it.within)));
+                }
+                late.is_none()
+            });
+            if let Some((end, name, within)) = late {
                 kernel(|kernel| kernel.set_now(end));
-                let within = Seconds(check.within);
-                self.fail(format!(
-                    "eventually {:?}: it was not true within {within} of quiet",
-                    check.name
+                return self.fail(format!(
+                    "eventually {name:?}: it was not true within {within} of quiet"
                 ));
-                return;
             }
         }
         let limit = Seconds(self.limit.get());
@@ -488,42 +461,28 @@ impl State {
     #[cfg(not(feature = "blocking"))]
     fn run_due(&self, _: kernel::Due) {}
 
-    /// After each step and event. The conditions are foreign code, so they are called under no
-    /// borrow: one may add another.
+    /// After each step and event.
     fn check(&self) {
-        self.check_list(&self.always, |check| {
-            let holds = check.holds();
+        let calls = || kernel(|kernel| kernel.calls(Call::Condition));
+        self.always.try_each(|it| {
+            calls();
+            let holds = it.holds();
             if !holds {
-                self.fail(format!("always {:?}: it does not hold", check.name));
+                self.fail(format!("always {:?}: it does not hold", it.name));
             }
             holds
         });
-        let find_out = |check: &mut Check| {
-            if !check.was_true {
-                check.holds();
+        let find_out = |it: &mut Condition| {
+            if !it.was_true {
+                calls();
+                it.holds();
             }
             true
         };
-        let is_open = |checks: &RefCell<Vec<Check>>| checks.borrow().iter().any(|it| !it.was_true);
-        if is_open(&self.sometimes) {
-            self.check_list(&self.sometimes, find_out);
+        self.sometimes.try_each(find_out);
+        if self.quiet_since.get().is_some() {
+            self.eventually.try_each(find_out);
         }
-        if self.quiet_since.get().is_some() && is_open(&self.eventually) {
-            self.check_list(&self.eventually, find_out);
-        }
-    }
-
-    /// Calls `f` with one after the other, as long as it returns `true`.
-    fn check_list(&self, checks: &RefCell<Vec<Check>>, f: impl FnMut(&mut Check) -> bool) {
-        let mut all = checks.take();
-        if all.is_empty() {
-            return;
-        }
-        kernel(|kernel| kernel.calls(Call::Condition));
-        all.iter_mut().all(f);
-        let mut list = checks.borrow_mut();
-        all.append(&mut list);
-        *list = all;
     }
 
     fn check_at_end(&self) {
