@@ -600,8 +600,12 @@ impl SimSocketId {
         self.with(Kernel::tcp_is_connected)
     }
 
-    pub(crate) fn read(self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        self.with(|kernel, number| kernel.read(number, buffers, false))
+    /// Returns how much was read, and whether nothing is left to read: no end, and no error either.
+    pub(crate) fn read(self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<(usize, bool)> {
+        self.with(|kernel, number| {
+            let read = kernel.read(number, buffers, false)?;
+            Ok((read, kernel.ready(number)? & READABLE == 0))
+        })
     }
 
     pub(crate) fn peek(self, bytes: &mut [u8]) -> io::Result<usize> {
