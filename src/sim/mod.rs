@@ -82,6 +82,7 @@ mod check;
 mod conditions;
 mod history;
 mod host;
+mod jobs;
 pub(crate) mod kernel;
 mod left_out;
 #[doc(hidden)]
@@ -481,6 +482,44 @@ impl Sim {
     /// ```
     pub fn permit_panics(&self) {
         with_kernel(Kernel::permit_panics);
+    }
+
+    /// The next world may run on the thread of this one: the test says that nothing which this
+    /// world leaves in thread-locals has an influence on another run. Without this each world has a
+    /// new thread, which takes longer than a short world itself. With worlds that last longer than
+    /// a millisecond it gains little.
+    ///
+    /// It holds for the world in which it is called. What a failing seed does is decided by the
+    /// seed alone nevertheless: it runs again on a new thread, and so does the first world that
+    /// runs on the thread of another one (all do with `POLDER_SIM_CHECK=1`). Where the two runs
+    /// differ, [`check`] fails. Polder's own thread-locals are as new in each world.
+    ///
+    /// What a program counts in a thread-local may be set to zero when a world begins. Nobody can
+    /// set the keys of the standard library's `HashMap`, which it keeps in one: a program that
+    /// iterates over a map and does something else in another order needs new threads. A handle of
+    /// a world (`Sim`, [`Host`], [`Cut`]) in a thread-local would act on the next world.
+    ///
+    /// It has no effect in [`run`], and in a world that is run within another one.
+    ///
+    /// ```
+    /// use std::cell::Cell;
+    ///
+    /// thread_local! {
+    ///     static REQUESTS: Cell<u64> = const { Cell::new(0) };
+    /// }
+    ///
+    /// polder::sim::check(0..100, |sim| async move {
+    ///     sim.share_thread();
+    ///     REQUESTS.set(0);
+    ///     let host = sim.host("host").start(|| async {
+    ///         REQUESTS.set(REQUESTS.get() + 1);
+    ///     });
+    ///     host.finished().await;
+    ///     assert_eq!(REQUESTS.get(), 1);
+    /// });
+    /// ```
+    pub fn share_thread(&self) {
+        self.state.share_thread();
     }
 
     /// Sets after how many steps the run fails, whatever time has passed; 10,000,000, unless this

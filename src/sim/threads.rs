@@ -1,11 +1,32 @@
-//! The threads of worlds. Each world has a new one: what a program keeps in thread-locals is new
-//! each time.
+//! The threads of worlds. Each world has a new one, unless the world before has said that the next
+//! one may have its own ([`Sim::share_thread`](super::Sim)): what a program keeps in thread-locals
+//! is new each time.
 //!
 //! Whoever wants a world run starts its thread and waits until that has ended, which is one wake a
-//! world. That a world may be stuck is another's concern, see [`stuck`](super::stuck): the
-//! watchdog's, which `check` has for all of its worlds. A call of `run` starts none: a thread for
-//! one world more costs more than the wake that it would save, since whoever waits there can look
-//! after the world meanwhile, and is woken first when it has ended.
+//! world. That a world may be stuck is the concern of the watchdog ([`stuck`](super::stuck)), which
+//! `check` has for all of its worlds. A call of `run` has none: a thread for a single world costs
+//! more than the wake that it would save. Who waits there looks after the world meanwhile, and is
+//! woken first when it has ended, and then by the end of its thread.
+//!
+//! **Polder's own thread-locals** must be as new for the next world of a thread:
+//!
+//! - The kernel, its clock and the panics that it was told of (`sim/kernel`) end with the world;
+//!   how often the clock was read is counted from each step on.
+//! - What answers the C library (`sim/kernel/answers.rs`), who is told of contained panics
+//!   (`sync::CONTAINED`), and whether panics are printed (`sim/panics.rs`) are set anew when a
+//!   world begins. Between worlds nobody asks for them.
+//! - Which worker this thread drives and which task runs (`scheduler/current.rs`), and whose
+//!   resolver is polled (`net/resolver.rs`), is restored by guards, also by a panic.
+//! - Listeners of signals (`signal/simulated.rs`) go with their owners. One that was leaked stays,
+//!   and is never woken: its owner is of another world.
+//! - What a future of `block_on` waits for (`scheduler/leaf.rs`) is set anew before each of its
+//!   polls, and only that future asks for it.
+//! - The number of this thread (`poller/backends/io_uring.rs`) and where its stack lies
+//!   (`sys/stack/linux/copy.rs`) are the thread's own, and no world asks for them.
+//!
+//! Sockets, timers, wakers and tasks that outlive their world name it by its number, or hold its
+//! parts, and find nothing in the next one. The handles of a test (`Sim`, `Cut`) act on the world
+//! that their thread is in: a test that keeps one in a thread-local must not share the thread.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -17,7 +38,7 @@ use super::kernel::{self, Setup};
 use super::stuck::Watch;
 use crate::task::panic_message;
 
-/// The threads of worlds are called so, and by their seeds.
+/// The threads of worlds are called so, and by their seeds, if they have one only.
 pub(super) const THREAD: &str = "polder-sim";
 
 /// Runs a test in the world of a seed, on this thread.
@@ -49,12 +70,21 @@ impl Threads<'_> {
         });
     }
 
+    /// Whether worlds may share a thread. Not those in a world, which gets on whenever a thread of
+    /// theirs has ended: see [`join`](Self::join).
+    pub(super) fn may_be_shared(&self) -> bool {
+        !self.watch.is_inner()
+    }
+
+    /// Calls `f` on a new thread for worlds: of one seed, or of several.
+    pub(super) fn on_a_new<T: Send>(&self, seed: Option<u64>, f: impl FnOnce() -> T + Send) -> T {
+        let name = seed.map_or(THREAD.to_owned(), name);
+        thread::scope(|scope| self.join(start(scope, name, f)))
+    }
+
     /// Runs a seed on a new thread.
     pub(super) fn run(&self, seed: u64, setup: Setup) -> Report {
-        thread::scope(|scope| {
-            let run = || self.run_here(seed, setup);
-            self.join(start(scope, name(seed), run))
-        })
+        self.on_a_new(Some(seed), || self.run_here(seed, setup))
     }
 
     /// Runs a seed on a new thread, and looks after it.
@@ -74,7 +104,7 @@ impl Threads<'_> {
     }
 
     /// Runs a seed on this thread, which is one for worlds.
-    fn run_here(&self, seed: u64, setup: Setup) -> Report {
+    pub(super) fn run_here(&self, seed: u64, setup: Setup) -> Report {
         let progress = Arc::<Progress>::default();
         let _watched = (self.watch).add(seed, progress.clone(), setup.found.clone());
         let run = AssertUnwindSafe(|| (self.world)(seed, setup, progress));

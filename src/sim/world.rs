@@ -62,6 +62,8 @@ pub(super) struct State {
     has_ended: Cell<bool>,
     /// Whether a process may leave something behind.
     forbids_leaks: Cell<bool>,
+    /// The next world may have this one's thread.
+    shares_thread: Cell<bool>,
     choices: RefCell<Choices>,
     pub(super) chaos: RefCell<Plan>,
     /// Of each pair of types one.
@@ -148,6 +150,7 @@ impl State {
             most_total: Cell::new(MOST_TOTAL),
             has_ended: Cell::new(false),
             forbids_leaks: Cell::new(false),
+            shares_thread: Cell::new(false),
             choices: RefCell::new(Choices {
                 stream: Stream::new(seed, "test", 0, 0),
                 count: 0,
@@ -260,6 +263,14 @@ impl State {
 
     pub(super) fn forbid_leaks(&self) {
         self.forbids_leaks.set(true);
+    }
+
+    pub(super) fn share_thread(&self) {
+        self.shares_thread.set(true);
+    }
+
+    pub(super) fn shares_thread(&self) -> bool {
+        self.shares_thread.get()
     }
 
     /// A host's process has returned: nothing of it may be left but its main task, which runs.

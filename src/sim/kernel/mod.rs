@@ -462,6 +462,8 @@ impl Drop for World {
         let kernel = KERNEL.with(|it| it.replace(None));
         CLOCK.set(None);
         drop(kernel);
+        // Another world may have this thread.
+        PANICS.take();
         answers::end();
     }
 }
