@@ -107,20 +107,21 @@ impl<'a> Jobs<'a> {
 
     /// Runs seeds as long as there are any.
     fn serve(&self) {
-        let mut shares = false;
+        let (mut shares, mut spare) = (false, Recorded::default());
         while let Some(seed) = self.next() {
             let only = (!shares).then_some(seed);
-            let serve = || self.serve_here(seed, shares);
+            let serve = || self.serve_here(seed, shares, &mut spare);
             shares = self.threads.on_a_new(only, serve);
         }
     }
 
     /// Runs a seed on this thread, which is new; and if it `is_shared`, more of them, as long as
     /// each world says that the next one may have its thread. Returns whether the last one does.
-    fn serve_here(&self, mut seed: u64, is_shared: bool) -> bool {
+    /// `spare` has memory to write down what happens.
+    fn serve_here(&self, mut seed: u64, is_shared: bool, spare: &mut Recorded) -> bool {
         let mut is_used = false;
         loop {
-            let report = self.run_checked(seed, is_used);
+            let report = self.run_checked(seed, is_used, spare);
             let shares = report.shares_thread && report.failure.is_none();
             self.lock().done.add(report);
             if !(shares && is_shared) {
@@ -136,19 +137,20 @@ impl<'a> Jobs<'a> {
     /// Runs a seed on this thread, which other worlds have used or not; and once more on a new one
     /// where it is the first seed, or the first one on a used thread, or has failed. A failure of
     /// the first run is kept whatever the second does.
-    fn run_checked(&self, seed: u64, is_used: bool) -> Report {
+    fn run_checked(&self, seed: u64, is_used: bool, spare: &mut Recorded) -> Report {
         let setup = |comparison| Setup {
             comparison,
             kept: self.less.kept.clone(),
             simpler: self.less.simpler.clone(),
             ..Setup::default()
         };
-        let record = Comparison::Record(Recorded::default());
+        let record = Comparison::Record(std::mem::take(spare));
         let mut first = self.threads.run_here(seed, setup(record));
         let recorded = std::mem::take(&mut first.recorded);
         let is_first = Some(seed) == self.first
             || is_used && !self.has_checked_shared.swap(true, Ordering::Relaxed);
         if !is_first && !self.checks_all && first.failure.is_none() {
+            *spare = recorded.cleared();
             return first;
         }
         let second = (self.threads).run(seed, setup(Comparison::Compare(recorded)));

@@ -96,6 +96,15 @@ pub(crate) struct Recorded {
     events: Vec<Event>,
 }
 
+impl Recorded {
+    /// Its memory, for another run.
+    pub(crate) fn cleared(mut self) -> Recorded {
+        self.fingerprints.clear();
+        self.events.clear();
+        self
+    }
+}
+
 /// Whether this run writes its fingerprints down, or is compared with one that did.
 #[derive(Debug, Default)]
 pub(crate) enum Comparison {
