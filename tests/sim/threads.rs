@@ -116,7 +116,7 @@ fn a_world_in_a_world_is_watched_as_a_part_of_the_outer_one() {
     assert!(!text.contains("seed 0x0 is stuck"), "{text}");
 }
 
-/// Names, TCP and UDP, timers, tasks, panics that are contained, and chaos.
+/// Names, TCP and UDP, timers, tasks, `unblock`, panics that are contained, and chaos.
 async fn busy(sim: Sim) {
     sim.permit_panics();
     sim.links().latency(Latency::uniform(ms(1)..ms(20)));
@@ -152,6 +152,7 @@ async fn busy(sim: Sim) {
             let mut bytes = [7; 64];
             loop {
                 sleep(ms(5)).await;
+                polder::unblock(|| ()).await;
                 let _ = datagrams.send_to(b"ask", "server:2").await;
                 let _ = timeout(ms(9), datagrams.recv(&mut bytes)).await;
                 let limit = ms(300);
