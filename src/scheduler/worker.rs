@@ -337,7 +337,7 @@ impl Worker {
     #[cfg(feature = "sim")]
     fn look(&self) {
         if self.reactor().has_sources() {
-            // Not the quick wait, which is inlined where the system's kernel is asked, and there only.
+            // The quick wait is inlined where the system's kernel is asked, and nowhere else.
             self.wait(&Until::Now, None);
         }
         match self.needs_look.get() {

@@ -1,10 +1,10 @@
 //! Progress of a world, read by its watchdog.
 //!
-//! The world's thread writes it whenever it calls foreign code, some times in each step: so these are
-//! plain stores, and the site of a task is read where its worker shows it anyway. The watchdog reads
-//! a few times in a second, and what it reads may be of two calls. It acts only on a call that has
-//! lasted for seconds, during which nothing is written; and a number that it reads before and after
-//! all else tells whether that is so.
+//! The world's thread writes it whenever it calls foreign code, some times in each step: so these
+//! are plain stores, and the site of a task is read where its worker shows it anyway. The watchdog
+//! reads a few times in a second, and what it reads may be of two calls. It acts only on a call
+//! that has lasted for seconds, during which nothing is written; and a number that it reads before
+//! and after all else tells whether that is so.
 
 use std::fmt;
 use std::panic::Location;
