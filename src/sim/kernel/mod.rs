@@ -159,7 +159,9 @@ pub(crate) struct Kernel {
     ended: VecDeque<(u64, u32)>,
     /// Sockets that may owe their peer an acknowledgement.
     owing: Vec<u32>,
-    /// Segments that have come to their end, whose memory is used again.
+    /// Segments that have come to their end, whose memory is used again: the boxes, as well as the
+    /// bytes in them.
+    #[allow(clippy::vec_box)]
     spare: Vec<Box<Segment>>,
     links: Links,
     pub(crate) faults: Faults,
