@@ -91,6 +91,33 @@ fn the_seed_decides_what_the_c_library_is_asked_for() {
     assert_eq!(others.len(), 20);
 }
 
+/// What is asked of the C library is the seed's. The standard library's keys are the thread's.
+#[test]
+fn what_worlds_answer_that_share_a_thread_is_their_seeds() {
+    let random = |sim: Sim| {
+        sim.share_thread();
+        async move {
+            let socket = UdpSocket::bind("0.0.0.0:2").await.unwrap();
+            sim.sleep(Duration::from_millis(1 + random() % 100)).await;
+            let clocks = (now(), Instant::now(), SystemTime::now());
+            let text = format!("{clocks:?} {} {}", random(), random_by_syscall());
+            socket.send_to(text.as_bytes(), "test:2").await.unwrap();
+            (socket.recv(&mut [0; 1_000]).await).unwrap();
+        }
+    };
+    // The first world on the thread of another one is compared with one on a new thread.
+    sim::check(0..1_000, random);
+    let maps = || {
+        sim::check(0..1_000, |sim| async {
+            sim.share_thread();
+            drop(world(sim).await);
+        })
+    };
+    let panic = std::panic::catch_unwind(maps).unwrap_err();
+    let words = panic.downcast_ref::<String>().unwrap();
+    assert!(words.contains("such as the keys of HashMaps"), "{words}");
+}
+
 #[test]
 fn the_clocks_of_the_standard_library_are_the_worlds_and_its_hosts() {
     sim::check(0..4, |sim| async move {

@@ -252,9 +252,10 @@ impl Socket {
         seen: Snapshot,
         buffers: &mut [IoSliceMut<'_>],
     ) -> io::Result<usize> {
-        let wanted = buffers.iter().map(|buffer| buffer.len()).sum();
-        let read = self.simulated().read(buffers)?;
-        self.note_short_read(seen, read, wanted);
+        let (read, is_drained) = self.simulated().read(buffers)?;
+        if is_drained && read > 0 {
+            self.io.source().clear_after_short_read(seen);
+        }
         Ok(read)
     }
 

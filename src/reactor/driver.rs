@@ -427,6 +427,24 @@ impl Driver {
         self.reactor.poller().arm(self.until(timeout))
     }
 
+    /// [`arm`](Self::arm) in a simulated world, which has the clock, and does not fail.
+    #[cfg(feature = "sim")]
+    pub(crate) fn arm_in_world(&self) {
+        self.apply_timer_ops();
+        if self.has_timers() {
+            self.find_earliest();
+        }
+        let until = match self.wake_up() {
+            _ if !self.wakers_to_drop.borrow().is_empty() => Until::Now,
+            Some(deadline) => Until::Deadline {
+                deadline,
+                now: deadline,
+            },
+            None => Until::Never,
+        };
+        let _ = self.reactor.poller().arm(until);
+    }
+
     /// Closes the reactor: nothing is registered with it from here on, and all that is registered
     /// is given up. Waiters are woken, and those that still want something register with the
     /// reactor that they find then; timers read the clock.

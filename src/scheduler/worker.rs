@@ -82,6 +82,7 @@ const INJECT_INTERVAL: usize = 8;
 pub(crate) struct Worker {
     pub(crate) local: Rc<Local>,
     driver: Rc<Driver>,
+    reactor: Arc<Reactor>,
     /// Something came from elsewhere that it has not looked at yet: see [`poll_or_park_quickly`].
     ///
     /// [`poll_or_park_quickly`]: Worker::poll_or_park_quickly
@@ -90,6 +91,9 @@ pub(crate) struct Worker {
     may_be_quick: Cell<bool>,
     /// A foreign loop waits on the poller's descriptor.
     embedded: Cell<bool>,
+    /// It is a simulated process's.
+    #[cfg(feature = "sim")]
+    simulated: Cell<bool>,
     busy_poll: BusyPoll,
     /// Counts the runs of a pool worker.
     runs: Cell<usize>,
@@ -112,10 +116,13 @@ impl Worker {
         local.counters.set_tick(now());
         Worker {
             driver: Rc::new(Driver::new(shared.remote(index).reactor.clone())),
+            reactor: shared.remote(index).reactor.clone(),
             needs_look: Cell::new(true),
             may_be_quick: Cell::new(!busy_poll.is_enabled() && local.shared.trace().is_none()),
             local: Rc::new(local),
             embedded: Cell::new(false),
+            #[cfg(feature = "sim")]
+            simulated: Cell::new(false),
             busy_poll,
             runs: Cell::new(0),
             interrupted: Cell::new(None),
@@ -143,7 +150,7 @@ impl Worker {
 
     #[inline]
     pub(crate) fn reactor(&self) -> &Reactor {
-        &self.remote().reactor
+        &self.reactor
     }
 
     /// Drives the worker until `future` is done.
@@ -292,6 +299,7 @@ impl Worker {
     pub(crate) fn simulate(&self) {
         self.local.let_choose();
         self.embedded.set(true);
+        self.simulated.set(true);
         self.may_be_quick.set(false);
         self.arm_descriptor();
     }
@@ -309,14 +317,44 @@ impl Worker {
     /// Takes what there is, and runs one task.
     #[cfg(feature = "sim")]
     pub(crate) fn step(&self) {
-        let _driving = self.drive();
-        self.poll_or_park(Some(Duration::ZERO), &|| false);
+        self.note(self.reactor().resume());
+        let _driving = self.enter();
+        self.local.counters.set_tick(now());
+        match self.needs_look.get() {
+            true => drop(self.poll_or_park(Some(Duration::ZERO), &|| false)),
+            false => self.look(),
+        }
         if let Some(runnable) = self.local.pop() {
             let meta = runnable.metadata();
             crate::sim::kernel::note_poll(meta.id().as_u64(), meta.site());
             self.local.renew_budget();
             self.local.run(runnable);
         }
+    }
+
+    /// [`poll_or_park_quickly`](Self::poll_or_park_quickly) of a step: what came since the last one
+    /// was noted when that ended, and when this one began.
+    #[cfg(feature = "sim")]
+    fn look(&self) {
+        if self.reactor().has_sources() {
+            // The quick wait is inlined where the system's kernel is asked, and nowhere else.
+            self.wait(&Until::Now, None);
+        }
+        match self.needs_look.get() {
+            true => drop(self.look_around()),
+            false => self.end_quick_turn(self.driver.has_timers()),
+        }
+    }
+
+    /// At the end of a step, as [`arm_descriptor`](Self::arm_descriptor).
+    #[cfg(feature = "sim")]
+    fn arm_in_world(&self) {
+        let reactor = self.reactor();
+        self.note(reactor.park());
+        if self.local.has_work() || self.remote().has_inbox() || self.has_failed() {
+            reactor.notify();
+        }
+        self.driver.arm_in_world();
     }
 
     /// Drives a pool worker until the runtime closes; then drops its tasks. Calls `start`, which is
@@ -497,13 +535,19 @@ impl Worker {
             self.look_around();
             self.panic_if_failed();
         } else {
-            if has_timers {
-                self.fire();
-            }
-            local.release_yielded();
+            self.end_quick_turn(has_timers);
         }
         // `poll_or_park` meets the error again, and deals with it.
         waited.is_ok()
+    }
+
+    /// The end of a turn in which nothing has come from other threads.
+    #[inline(always)]
+    fn end_quick_turn(&self, has_timers: bool) {
+        if has_timers {
+            self.fire();
+        }
+        self.local.release_yielded();
     }
 
     /// [`poll_or_park_quickly`](Self::poll_or_park_quickly) for loops that wait for no future.
@@ -928,6 +972,12 @@ impl Worker {
     fn drive(&self) -> Driving<'_> {
         self.reactor().resume();
         self.needs_look.set(true);
+        self.enter()
+    }
+
+    /// [`drive`](Self::drive), where what has come is known.
+    #[inline]
+    fn enter(&self) -> Driving<'_> {
         self.drives.set(self.drives.get() + 1);
         self.remote().set_drive(Drive::Driven);
         if self.remote().thread() == 0 {
@@ -965,6 +1015,10 @@ impl Worker {
     /// At the end of a drive, if embedded: parks, and makes the descriptor readable when something
     /// is left or comes.
     fn arm_descriptor(&self) {
+        #[cfg(feature = "sim")]
+        if self.simulated.get() {
+            return self.arm_in_world();
+        }
         let reactor = self.reactor();
         reactor.park();
         if self.local.has_work() || self.remote().has_inbox() || self.has_failed() {

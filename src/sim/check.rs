@@ -2,27 +2,28 @@
 
 use std::any::Any;
 use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::future::Future;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use super::Sim;
+use super::jobs::{Done, Jobs};
 use super::kernel::answers::Asked;
 use super::kernel::faults::{Id, Kept};
 use super::kernel::progress::{Call, Progress};
-use super::kernel::trace::{Comparison, Recorded, Seconds};
+use super::kernel::trace::{Recorded, Seconds};
 use super::kernel::{self, Setup, Simpler};
 use super::left_out::LeftOut;
 use super::panics;
 use super::picture::{self, Scene};
 use super::shrink::{Shrunk, shrink};
-use super::stuck::{self, Watch};
+use super::threads::{THREAD, Threads};
 use super::world::{State, kernel as with_kernel};
 use crate::sync::CONTAINED;
 use crate::task::panic_message;
@@ -45,6 +46,8 @@ pub struct Report {
     pub(super) sometimes: Vec<(String, bool)>,
     pub(super) recorded: Recorded,
     pub(super) has_diverged: bool,
+    /// The next world may have the thread that this one had: see [`Sim::share_thread`].
+    pub(super) shares_thread: bool,
     /// What happened where it is other than before: in the run before, and in this one.
     pub(super) difference: Option<(String, String)>,
     /// How often the C library was asked, where the world answers for it.
@@ -114,9 +117,10 @@ pub(super) type Run<'a> = dyn Fn(u64, Setup) -> Report + Sync + 'a;
 /// one of them.
 ///
 /// `test` is the first process of the world, on a host called `test`. Its future returns nothing,
-/// or a `Result<(), E>` with an `E: Debug`. Each seed runs on a new thread, and on several at once.
-/// The first seed and one that fails run twice, and their fingerprints are compared: where they
-/// differ, the program does something that the seed does not decide.
+/// or a `Result<(), E>` with an `E: Debug`. Each seed runs on a new thread, and on several at once;
+/// short worlds run faster where they share one ([`Sim::share_thread`]). The first seed and one
+/// that fails run twice, and their fingerprints are compared: where they differ, the program does
+/// something that the seed does not decide.
 ///
 /// Each fault that happens by chance (of [`Sim::chaos`], and a segment that is lost by
 /// [`Links::loss`](super::Links::loss)) has a number. Of a failure those are told that it needs:
@@ -166,18 +170,15 @@ where
 {
     let site = Location::caller();
     panics::watch();
-    let watch = Watch::new();
-    let run = |seed, setup: Setup| {
-        let found = setup.found.clone();
-        on_a_thread(seed, &watch, found.as_deref(), |progress| {
-            in_world(seed, &test, site, setup, progress)
-        })
-    };
-    check_with(seeds.into_iter().collect(), &run);
+    let world = |seed, setup, progress| in_world(seed, &test, site, setup, progress);
+    let threads = Threads::new(&world);
+    let seeds = seeds.into_iter().collect();
+    threads.watched(|| check_with(seeds, &threads));
 }
 
 /// What [`check`] does, whatever the types of the test.
-fn check_with(seeds: Vec<u64>, run: &Run<'_>) {
+fn check_with(seeds: Vec<u64>, threads: &Threads<'_>) {
+    let run = |seed, setup| threads.run(seed, setup);
     let left_out = LeftOut::from_environment();
     let one = left_out.as_ref().map(|it| it.seed);
     let one = one.or_else(|| number_from("POLDER_SEED"));
@@ -197,41 +198,17 @@ fn check_with(seeds: Vec<u64>, run: &Run<'_>) {
         }
     };
     let less = Less {
-        kept: left_out.as_ref().map(|it| it.kept(run)),
+        kept: left_out.as_ref().map(|it| it.kept(&run)),
         simpler: left_out
             .as_ref()
             .map(|it| it.simpler.clone())
             .unwrap_or_default(),
     };
-    let jobs = number_from("POLDER_SIM_JOBS").map(|it| it as usize);
-    let cores = || thread::available_parallelism().map_or(1, usize::from);
-    let jobs = jobs.unwrap_or_else(cores).clamp(1, seeds.len().max(1));
-    let work = Mutex::new(Work {
-        left: seeds.iter(),
-        failure: None,
-        sometimes: BTreeMap::new(),
-    });
-    let lock = || work.lock().unwrap_or_else(PoisonError::into_inner);
-    let first = seeds.first();
-    let checks_all = number_from("POLDER_SIM_CHECK").is_some_and(|it| it != 0);
-    let serve = || {
-        while let Some(&seed) = { lock().next() } {
-            let runs_twice = checks_all || Some(&seed) == first;
-            let report = run_checked(seed, runs_twice, run, &less);
-            lock().add(report);
-        }
-    };
-    thread::scope(|scope| {
-        for _ in 1..jobs {
-            scope.spawn(serve);
-        }
-        serve();
-    });
-    let work = work.into_inner().unwrap_or_else(PoisonError::into_inner);
-    if let Some(report) = work.failure {
-        panic!("{}", explain(&report, run, left_out.as_ref()));
+    let Done { failure, sometimes } = Jobs::new(&seeds, threads, less).run();
+    if let Some(report) = failure {
+        panic!("{}", explain(&report, &run, left_out.as_ref()));
     }
-    let never = work.sometimes.iter().find(|(_, was_true)| !**was_true);
+    let never = sometimes.iter().find(|(_, was_true)| !**was_true);
     if let (Some((name, _)), None) = (never, one) {
         let count = seeds.len();
         panic!("sometimes {name:?}: it was not true for any of {count} seeds");
@@ -280,9 +257,6 @@ pub(super) fn test_name() -> Option<String> {
     let name = thread::current().name()?.to_owned();
     (name != "main" && !name.starts_with(THREAD)).then_some(name)
 }
-
-/// The threads of worlds are called so, and by their seeds.
-const THREAD: &str = "polder-sim";
 
 /// What may be simpler than in a run for it to fail, as a line of its report.
 fn simpler_in_words(report: &Report, simpler: &Simpler) -> String {
@@ -364,118 +338,12 @@ fn pictures(report: &Report, less: &Less, run: &Run<'_>) -> String {
 }
 
 /// How much less happens in a run than the seed says, by `POLDER_SIM`.
-struct Less {
-    kept: Option<Kept>,
-    simpler: Simpler,
+pub(super) struct Less {
+    pub(super) kept: Option<Kept>,
+    pub(super) simpler: Simpler,
 }
 
-struct Work<'a> {
-    left: std::slice::Iter<'a, u64>,
-    failure: Option<Report>,
-    sometimes: BTreeMap<String, bool>,
-}
-
-impl<'a> Work<'a> {
-    fn next(&mut self) -> Option<&'a u64> {
-        match self.failure {
-            Some(_) => None,
-            None => self.left.next(),
-        }
-    }
-
-    /// Of several failures the one with the lowest seed counts, so that it is the same each time.
-    fn add(&mut self, mut report: Report) {
-        for (name, was_true) in report.sometimes.drain(..) {
-            *self.sometimes.entry(name).or_default() |= was_true;
-        }
-        let is_lower = (self.failure.as_ref()).is_none_or(|it| report.seed < it.seed);
-        if report.failure.is_some() && is_lower {
-            self.failure = Some(report);
-        }
-    }
-}
-
-/// Runs a seed; once more where it is the first one or has failed. Every first run is recorded, so
-/// that the second says where it differs. A failure of the first run is kept whatever the second
-/// does.
-fn run_checked(seed: u64, runs_twice: bool, run: &Run<'_>, less: &Less) -> Report {
-    let run = |comparison| {
-        let setup = Setup {
-            comparison,
-            kept: less.kept.clone(),
-            simpler: less.simpler.clone(),
-            ..Setup::default()
-        };
-        run(seed, setup)
-    };
-    let mut first = run(Comparison::Record(Recorded::default()));
-    let recorded = std::mem::take(&mut first.recorded);
-    if !runs_twice && first.failure.is_none() {
-        return first;
-    }
-    let second = run(Comparison::Compare(recorded));
-    let is_same = second.fingerprint == first.fingerprint && second.failure == first.failure;
-    if second.has_diverged || !is_same {
-        first.failure = Some(diverged(&first, &second));
-        first.details = None; // Of what is not the same each time nothing more can be said.
-    }
-    first
-}
-
-fn diverged(first: &Report, second: &Report) -> String {
-    let (seed, at) = (second.seed, Seconds(nanos(second.time)));
-    let mut text = format!(
-        "seed {seed:#x}: two runs of it differ, first at {at}, event {}\n",
-        second.events
-    );
-    if second.difference.is_none() && second.has_diverged {
-        text += "  It is later than the events of which the words are kept.\n";
-    }
-    if let Some((before, now)) = &second.difference {
-        let _ = writeln!(
-            text,
-            "  The first run had: {before}\n  The second has:    {now}"
-        );
-    }
-    let _ = writeln!(text, "  The likely cause: {}", likely_cause(first, second));
-    for (run, report) in [("first", first), ("second", second)] {
-        let _ = match (&report.failure, report.has_diverged) {
-            (Some(failure), false) => write!(text, "  The {run} run:\n{failure}"),
-            // It ends where it differs.
-            (Some(_), true) => writeln!(text, "  The {run} run was ended there."),
-            (None, _) => writeln!(text, "  The {run} run did not fail."),
-        };
-    }
-    text
-}
-
-/// Why two runs of a seed differ, as far as can be told.
-fn likely_cause(first: &Report, second: &Report) -> String {
-    let is_possible = cfg!(all(target_os = "linux", target_pointer_width = "64"));
-    match (first.asked, second.asked) {
-        (Some(one), Some(other)) if one != other => format!(
-            "something that is set up once in a process, such as a static: the first run asked the \
-             C library {} times for randomness and {} times for the time, the second one {} and {} \
-             times. Or what makes the runs differ is asked for after they do.",
-            one.for_randomness, one.for_the_time, other.for_randomness, other.for_the_time
-        ),
-        (Some(_), _) => "something that the C library is not asked for: a static, a thread, an \
-                         address that is compared or hashed, the number of a thread (by which \
-                         fastrand seeds itself), a file, randomness of the processor's or by \
-                         a system call of the program's own."
-            .into(),
-        (None, _) if is_possible => "the order of a HashMap, random numbers, or the system's \
-                                     clock. The seed decides these too with the line \
-                                     `polder::sim::answer_for_libc!();` at the root of the \
-                                     test's crate. Otherwise a thread, a static, an address."
-            .into(),
-        (None, _) => "the order of a HashMap, the system's clock or its randomness, a thread, a \
-                      static, an address."
-            .into(),
-    }
-}
-
-fn nanos(time: Duration) -> u64 {
+pub(super) fn nanos(time: Duration) -> u64 {
     kernel::link::nanos(time)
 }
 
@@ -499,45 +367,8 @@ where
 {
     let site = Location::caller();
     panics::watch();
-    on_a_thread(seed, &Watch::new(), None, |progress| {
-        in_world(seed, &test, site, Setup::default(), progress)
-    })
-}
-
-/// A thread for each world: what a program keeps in thread-locals is new each time. `found` is said
-/// if the run never ends.
-fn on_a_thread(
-    seed: u64,
-    watch: &Watch,
-    found: Option<&str>,
-    run: impl FnOnce(Arc<Progress>) -> Report + Send,
-) -> Report {
-    let progress = Arc::<Progress>::default();
-    let (end, is_over) = stuck::end();
-    let of_world = progress.clone();
-    let run = move || {
-        let _end = end;
-        run(of_world)
-    };
-    thread::scope(|scope| {
-        let thread = thread::Builder::new().name(format!("{THREAD} {seed:#x}"));
-        match thread.spawn_scoped(scope, run) {
-            Ok(thread) => {
-                // For a world in a world the outer one's watchdog is enough. (The clock of this
-                // thread may be that world's.)
-                if !kernel::is_here() {
-                    watch.wait(&thread, &is_over, seed, &progress, found);
-                }
-                let report = thread.join().unwrap_or_else(|panic| {
-                    let words = panic_message(&*panic);
-                    panic!("seed {seed:#x}: the world itself has panicked: {words}")
-                });
-                kernel::with(|kernel| kernel.progress().go_on());
-                report
-            }
-            Err(error) => panic!("polder::sim: cannot start a thread: {error}"),
-        }
-    })
+    let world = |seed, setup, progress| in_world(seed, &test, site, setup, progress);
+    Threads::new(&world).run_one(seed)
 }
 
 fn in_world<T, F>(
@@ -578,22 +409,7 @@ where
     let driven = catch_unwind(AssertUnwindSafe(|| {
         with_kernel(|kernel| kernel.set_current(Some(0)));
         runtime.worker.within(|| {
-            let (test, is_done) = (test(sim), is_done.clone());
-            let main = async move {
-                use futures_lite::FutureExt;
-                match AssertUnwindSafe(test).catch_unwind().await {
-                    // What checks the result panics if that is an error, always at one place: its
-                    // words tell errors apart.
-                    Ok(result) => {
-                        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| result.check())) {
-                            kernel::fail(|| panic_message(&*panic).to_owned());
-                            std::mem::forget(panic); // Its destructor may panic too.
-                        }
-                    }
-                    Err(panic) => fail_by(panic),
-                }
-                is_done.set(true);
-            };
+            let main = to_its_end(test(sim), is_done.clone());
             runtime.spawn_main(main, site);
         });
         with_kernel(|kernel| kernel.set_current(None));
@@ -615,6 +431,27 @@ where
     report
 }
 
+/// The main task of the world: the test, and what becomes of its result.
+async fn to_its_end<F>(test: F, is_done: Rc<Cell<bool>>)
+where
+    F: Future,
+    F::Output: Outcome,
+{
+    use futures_lite::FutureExt;
+    match AssertUnwindSafe(test).catch_unwind().await {
+        // What checks the result panics if that is an error, always at one place: its words tell
+        // errors apart.
+        Ok(result) => {
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| result.check())) {
+                kernel::fail(|| panic_message(&*panic).to_owned());
+                std::mem::forget(panic); // Its destructor may panic too.
+            }
+        }
+        Err(panic) => fail_by(panic),
+    }
+    is_done.set(true);
+}
+
 /// The run fails, since its test has panicked.
 fn fail_by(panic: Box<dyn Any + Send>) {
     let words = panic_message(&*panic);
@@ -624,7 +461,11 @@ fn fail_by(panic: Box<dyn Any + Send>) {
 
 /// What is said of the world that this thread is in.
 fn report(seed: u64, state: &State) -> Report {
-    let sometimes = state.sometimes.borrow();
+    let mut sometimes = Vec::new();
+    state.sometimes.try_each(|it| {
+        sometimes.push((it.name.clone(), it.was_true));
+        true
+    });
     let difference = with_kernel(|kernel| kernel.trace.first_difference(|it| kernel.host_name(it)));
     let mut report = with_kernel(|kernel| Report {
         seed,
@@ -632,9 +473,10 @@ fn report(seed: u64, state: &State) -> Report {
         time: Duration::from_nanos(kernel.now()),
         events: kernel.trace.events,
         failure: None,
-        sometimes: (sometimes.iter().map(|it| (it.name.clone(), it.was_true))).collect(),
+        sometimes,
         recorded: kernel.trace.take_recorded(),
         has_diverged: kernel.has_diverged(),
+        shares_thread: state.shares_thread(),
         difference,
         choices: state.choices_made(),
         asked: kernel.asked_of_libc(),
@@ -643,7 +485,6 @@ fn report(seed: u64, state: &State) -> Report {
         details: None,
         scene: None,
     });
-    drop(sometimes);
     add_failure(&mut report, state);
     report
 }

@@ -79,8 +79,10 @@
 
 mod chaos;
 mod check;
+mod conditions;
 mod history;
 mod host;
+mod jobs;
 pub(crate) mod kernel;
 mod left_out;
 #[doc(hidden)]
@@ -93,6 +95,7 @@ mod panics;
 mod picture;
 mod shrink;
 mod stuck;
+mod threads;
 mod world;
 
 use std::fmt;
@@ -102,7 +105,8 @@ use std::time::Duration;
 
 use self::kernel::Kernel;
 use crate::time::{Sleep, sleep};
-use world::{Check, State, kernel as with_kernel};
+use conditions::Condition;
+use world::{State, kernel as with_kernel};
 
 pub use chaos::Chaos;
 pub use check::{Report, check, run};
@@ -350,15 +354,15 @@ impl Sim {
     /// assert!(report.failure.unwrap().contains("always \"at most one\""));
     /// ```
     pub fn always(&self, name: &str, condition: impl FnMut() -> bool + 'static) {
-        let check = Check::new(name, 0, Box::new(condition));
-        self.state.always(check);
+        let condition = Condition::new(name, 0, Box::new(condition));
+        self.state.always.add(condition);
     }
 
     /// `condition` is to be true at some moment for at least one of the seeds of [`check`]:
     /// otherwise the test does not test what it is meant to.
     pub fn sometimes(&self, name: &str, condition: impl FnMut() -> bool + 'static) {
-        let check = Check::new(name, 0, Box::new(condition));
-        self.state.sometimes.borrow_mut().push(check);
+        let condition = Condition::new(name, 0, Box::new(condition));
+        self.state.sometimes.add(condition);
     }
 
     /// `condition` is to be true within that time of [`quiesce`](Self::quiesce), once; or when the
@@ -381,8 +385,9 @@ impl Sim {
         within: Duration,
         condition: impl FnMut() -> bool + 'static,
     ) {
-        let check = Check::new(name, kernel::link::nanos(within), Box::new(condition));
-        self.state.eventually(check);
+        let within = kernel::link::nanos(within);
+        let condition = Condition::new(name, within, Box::new(condition));
+        self.state.eventually.add(condition);
     }
 
     /// The history of operations with these inputs and outputs. There is one for each pair of
@@ -477,6 +482,44 @@ impl Sim {
     /// ```
     pub fn permit_panics(&self) {
         with_kernel(Kernel::permit_panics);
+    }
+
+    /// The next world may run on the thread of this one: the test says that nothing which this
+    /// world leaves in thread-locals has an influence on another run. Without this each world has a
+    /// new thread, which takes longer than a short world itself. With worlds that last longer than
+    /// a millisecond it gains little.
+    ///
+    /// It holds for the world in which it is called. What a failing seed does is decided by the
+    /// seed alone nevertheless: it runs again on a new thread, and so does the first world that
+    /// runs on the thread of another one (all do with `POLDER_SIM_CHECK=1`). Where the two runs
+    /// differ, [`check`] fails. Polder's own thread-locals are as new in each world.
+    ///
+    /// What a program counts in a thread-local may be set to zero when a world begins. Nobody can
+    /// set the keys of the standard library's `HashMap`, which it keeps in one: a program that
+    /// iterates over a map and does something else in another order needs new threads. A handle of
+    /// a world (`Sim`, [`Host`], [`Cut`]) in a thread-local would act on the next world.
+    ///
+    /// It has no effect in [`run`], and in a world that is run within another one.
+    ///
+    /// ```
+    /// use std::cell::Cell;
+    ///
+    /// thread_local! {
+    ///     static REQUESTS: Cell<u64> = const { Cell::new(0) };
+    /// }
+    ///
+    /// polder::sim::check(0..100, |sim| async move {
+    ///     sim.share_thread();
+    ///     REQUESTS.set(0);
+    ///     let host = sim.host("host").start(|| async {
+    ///         REQUESTS.set(REQUESTS.get() + 1);
+    ///     });
+    ///     host.finished().await;
+    ///     assert_eq!(REQUESTS.get(), 1);
+    /// });
+    /// ```
+    pub fn share_thread(&self) {
+        self.state.share_thread();
     }
 
     /// Sets after how many steps the run fails, whatever time has passed; 10,000,000, unless this

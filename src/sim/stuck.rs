@@ -1,23 +1,26 @@
-//! The watchdog of a world: a call of foreign code that never returns is reported, and ends the
+//! The watchdog of worlds: a call of foreign code that never returns is reported, and ends the
 //! program.
 //!
 //! A world has one thread. Where a poll does not return, nothing in the world goes on, the test's
-//! own limits included, and nothing can end the thread. So whoever waits for the end of the world
-//! looks from time to time whether it is still at the same call. This is the only place where real
-//! time counts: it changes nothing in a world.
+//! own limits included, and nothing can end the thread. So somebody looks from time to time whether
+//! each world is still at the same call: for `check` a thread of its own, one for all its worlds,
+//! and for `run` the thread that waits for the one world. This is the only place where real time
+//! counts: it changes nothing in a world.
+//!
+//! A world's thread notes which seed it runs, and takes the note back when that world has ended.
+//! Both are a lock that is hardly ever contended, and wake nobody.
 
 use std::io::Write;
 use std::process;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, ScopedJoinHandle, Thread};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::check::{number_from, test_name};
+use super::kernel;
 use super::kernel::progress::{LastCall, Progress};
 use super::kernel::trace::Seconds;
 
-/// How often a world is looked at.
+/// How often the worlds are looked at.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// A call that has lasted so long is reported. Nobody waits for a test without a word for longer.
@@ -30,12 +33,36 @@ const END: Duration = Duration::from_secs(300);
 /// What a test's program exits with when a test has failed, by Rust's harness.
 const FAILED: i32 = 101;
 
-/// How worlds are watched that a call of `check` or `run` makes.
+/// The worlds that a call of `check` or `run` has now, and how they are watched.
 pub(super) struct Watch {
     /// After how long a call ends the program.
     limit: Option<Duration>,
     /// Behind `cargo test`.
     test: String,
+    /// The call is made in a world, whose watchdog is enough. (The clock of that thread may be that
+    /// world's.)
+    is_inner: bool,
+    watched: Mutex<Watched>,
+    /// It is over.
+    ended: Condvar,
+}
+
+#[derive(Default)]
+struct Watched {
+    worlds: Vec<World>,
+    is_over: bool,
+}
+
+/// A world that runs.
+struct World {
+    seed: u64,
+    progress: Arc<Progress>,
+    /// The failure that this run looks into: it is said first if the world is stuck.
+    found: Option<Arc<str>>,
+    last: Option<LastCall>,
+    /// How long that call has lasted at least.
+    lasted: Duration,
+    is_told: bool,
 }
 
 impl Watch {
@@ -49,75 +76,126 @@ impl Watch {
         Watch {
             limit: Some(limit).filter(|it| !it.is_zero()),
             test: test_name().map_or(String::new(), |it| format!(" {it}")),
+            is_inner: kernel::is_here(),
+            watched: Mutex::default(),
+            ended: Condvar::new(),
         }
     }
 
-    /// Waits until a world's thread is about to end, and looks after it meanwhile. `found` is said
-    /// first if it is stuck: the failure that is looked into by this run.
-    pub(super) fn wait<T>(
+    pub(super) fn is_inner(&self) -> bool {
+        self.is_inner
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Watched> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A world begins, which is watched until the result is dropped.
+    pub(super) fn add(
         &self,
-        thread: &ScopedJoinHandle<'_, T>,
-        is_over: &AtomicBool,
         seed: u64,
-        progress: &Progress,
-        found: Option<&str>,
-    ) {
-        // Not what the clock says: the program may have been stopped meanwhile.
-        let mut lasted = Duration::ZERO;
-        let (mut last, mut looked, mut is_told) = (progress.last(), Instant::now(), false);
-        // (A thread that could not come to its first line has ended too.)
-        while !is_over.load(Ordering::Acquire) && !thread.is_finished() {
-            thread::park_timeout(LOOK);
-            lasted += looked.elapsed().min(2 * LOOK);
+        progress: Arc<Progress>,
+        found: Option<Arc<str>>,
+    ) -> WhileItRuns<'_> {
+        self.lock().worlds.push(World {
+            seed,
+            progress: progress.clone(),
+            found,
+            last: None,
+            lasted: Duration::ZERO,
+            is_told: false,
+        });
+        WhileItRuns {
+            watch: self,
+            progress,
+        }
+    }
+
+    /// Looks after the worlds until the result of [`end`](Self::end) is dropped.
+    pub(super) fn look(&self) {
+        let (mut watched, mut looked) = (self.lock(), Instant::now());
+        loop {
+            let wait = self
+                .ended
+                .wait_timeout_while(watched, LOOK, |it| !it.is_over);
+            watched = wait.unwrap_or_else(PoisonError::into_inner).0;
+            if watched.is_over {
+                return;
+            }
+            // Not what the clock says: the program may have been stopped meanwhile.
+            let passed = looked.elapsed().min(2 * LOOK);
             looked = Instant::now();
-            let now = progress.last();
-            if now.as_ref().map(|it| it.nth) != last.as_ref().map(|it| it.nth) {
-                (last, lasted, is_told) = (now, Duration::ZERO, false);
+            for world in &mut watched.worlds {
+                world.look(passed, self);
             }
-            let Some(call) = &last else {
-                continue;
-            };
-            if self.limit.is_some_and(|limit| lasted >= limit) {
-                let words = words(seed, call, lasted);
-                say(&match found {
-                    Some(found) => format!("{found}{words}\n"),
-                    None => format!(
-                        "{words}\n  replay: POLDER_SEED={seed:#x} cargo test{}\n",
-                        self.test
-                    ),
-                });
-                say("  This ends the program, as nothing ends a thread: see POLDER_SIM_STUCK.\n");
-                process::exit(FAILED);
-            }
-            if lasted >= REPORT && !is_told {
-                say(&format!("{}\n", words(seed, call, lasted)));
-                is_told = true;
-            }
+        }
+    }
+
+    /// Whoever looks does so until this is dropped: also by a panic.
+    pub(super) fn end(&self) -> End<'_> {
+        End(self)
+    }
+}
+
+impl World {
+    /// Looks whether the world is where it was at the last look, so long ago.
+    fn look(&mut self, passed: Duration, watch: &Watch) {
+        let now = self.progress.last();
+        // (At its first look a world has come from nowhere.)
+        if now.as_ref().map(|it| it.nth) != self.last.as_ref().map(|it| it.nth) {
+            (self.last, self.lasted, self.is_told) = (now, Duration::ZERO, false);
+            return;
+        }
+        let Some(call) = &self.last else {
+            return;
+        };
+        self.lasted += passed;
+        let words = || words(self.seed, call, self.lasted);
+        if watch.limit.is_some_and(|limit| self.lasted >= limit) {
+            say(&match &self.found {
+                Some(found) => format!("{found}{}\n", words()),
+                None => format!(
+                    "{}\n  replay: POLDER_SEED={:#x} cargo test{}\n",
+                    words(),
+                    self.seed,
+                    watch.test
+                ),
+            });
+            say("  This ends the program, as nothing ends a thread: see POLDER_SIM_STUCK.\n");
+            process::exit(FAILED);
+        }
+        if self.lasted >= REPORT && !self.is_told {
+            say(&format!("{}\n", words()));
+            self.is_told = true;
         }
     }
 }
 
-/// Wakes whoever waits for a world, when that has ended: also by a panic.
-pub(super) struct End {
-    is_over: Arc<AtomicBool>,
-    waits: Thread,
+/// A world is watched as long as this exists: of [`Watch::add`].
+pub(super) struct WhileItRuns<'a> {
+    watch: &'a Watch,
+    progress: Arc<Progress>,
 }
 
-impl Drop for End {
+impl Drop for WhileItRuns<'_> {
     fn drop(&mut self) {
-        self.is_over.store(true, Ordering::Release);
-        self.waits.unpark();
+        let mut watched = self.watch.lock();
+        let is_this = |it: &World| Arc::ptr_eq(&it.progress, &self.progress);
+        let place = watched.worlds.iter().position(is_this);
+        let world = place.map(|it| watched.worlds.swap_remove(it));
+        drop(watched);
+        drop(world);
     }
 }
 
-/// What this thread waits for: the first half is dropped at the end of the world.
-pub(super) fn end() -> (End, Arc<AtomicBool>) {
-    let is_over = Arc::new(AtomicBool::new(false));
-    let end = End {
-        is_over: is_over.clone(),
-        waits: thread::current(),
-    };
-    (end, is_over)
+/// Whoever looks goes home when this is dropped: of [`Watch::end`].
+pub(super) struct End<'a>(&'a Watch);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.lock().is_over = true;
+        self.0.ended.notify_all();
+    }
 }
 
 fn words(seed: u64, call: &LastCall, lasted: Duration) -> String {
@@ -125,7 +203,7 @@ fn words(seed: u64, call: &LastCall, lasted: Duration) -> String {
     format!(
         "polder::sim: seed {seed:#x} is stuck at {}: {} has not returned for {} s{}",
         Seconds(call.at),
-        call.call,
+        call,
         lasted.as_secs(),
         host.map_or(String::new(), |it| format!(", on the host {it:?}"))
     )

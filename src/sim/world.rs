@@ -19,11 +19,13 @@ use std::fmt::{self, Write};
 use std::rc::Rc;
 
 use super::chaos::Plan;
+use super::conditions::{Condition, Conditions};
 use super::kernel::choice::Stream;
 use super::kernel::progress::Call;
 use super::kernel::trace::{Seconds, What};
-use super::kernel::{self, Kernel, Turn};
+use super::kernel::{self, Advance, Kernel, Turn};
 use crate::runtime::Runtime;
+use crate::scheduler::Worker;
 use crate::sync::contain;
 
 /// More steps and events at one moment mean that the program goes round in circles, unless the test
@@ -43,14 +45,14 @@ const MOST_CHOICES: usize = 32;
 /// What the handles of a world share.
 pub(super) struct State {
     /// By the kernel's number; `None` when it has been dropped.
-    processes: RefCell<Vec<Option<Rc<Runtime>>>>,
+    processes: RefCell<Vec<Option<Process>>>,
     /// By the kernel's number.
     pub(super) hosts: RefCell<Vec<HostSlot>>,
     /// Processes whose runtimes are to be dropped, and whether they have returned.
     ended: RefCell<Vec<(usize, bool)>>,
-    always: RefCell<Vec<Check>>,
-    pub(super) sometimes: RefCell<Vec<Check>>,
-    eventually: RefCell<Vec<Check>>,
+    pub(super) always: Conditions,
+    pub(super) sometimes: Conditions,
+    pub(super) eventually: Conditions,
     /// Since when progress is owed.
     quiet_since: Cell<Option<u64>>,
     limit: Cell<u64>,
@@ -60,10 +62,19 @@ pub(super) struct State {
     has_ended: Cell<bool>,
     /// Whether a process may leave something behind.
     forbids_leaks: Cell<bool>,
+    /// The next world may have this one's thread.
+    shares_thread: Cell<bool>,
     choices: RefCell<Choices>,
     pub(super) chaos: RefCell<Plan>,
     /// Of each pair of types one.
     pub(super) histories: RefCell<Vec<Box<dyn Any>>>,
+}
+
+/// A process that has not been dropped.
+struct Process {
+    /// The runtime's. Each step begins here: a way less to what lies in no cache.
+    worker: Rc<Worker>,
+    runtime: Rc<Runtime>,
 }
 
 /// Starts a process, again and again.
@@ -114,31 +125,6 @@ impl Choices {
     }
 }
 
-pub(super) struct Check {
-    pub(super) name: String,
-    condition: Box<dyn FnMut() -> bool>,
-    /// It has been true.
-    pub(super) was_true: bool,
-    within: u64,
-}
-
-impl Check {
-    pub(super) fn new(name: &str, within: u64, condition: Box<dyn FnMut() -> bool>) -> Check {
-        Check {
-            name: name.to_owned(),
-            condition,
-            was_true: false,
-            within,
-        }
-    }
-
-    fn holds(&mut self) -> bool {
-        let holds = (self.condition)();
-        self.was_true |= holds;
-        holds
-    }
-}
-
 /// Calls `f` with the kernel of the world that this thread is in.
 ///
 /// # Panics
@@ -155,15 +141,16 @@ impl State {
             processes: RefCell::default(),
             hosts: RefCell::default(),
             ended: RefCell::default(),
-            always: RefCell::default(),
-            sometimes: RefCell::default(),
-            eventually: RefCell::default(),
+            always: Conditions::default(),
+            sometimes: Conditions::default(),
+            eventually: Conditions::default(),
             quiet_since: Cell::new(None),
             limit: Cell::new(LONGEST),
             most_steps: Cell::new(MOST_STEPS),
             most_total: Cell::new(MOST_TOTAL),
             has_ended: Cell::new(false),
             forbids_leaks: Cell::new(false),
+            shares_thread: Cell::new(false),
             choices: RefCell::new(Choices {
                 stream: Stream::new(seed, "test", 0, 0),
                 count: 0,
@@ -189,7 +176,15 @@ impl State {
     pub(super) fn start(&self, host: usize) -> (usize, Rc<Runtime>) {
         let (process, poller) = kernel(|kernel| kernel.start(host));
         let runtime = Rc::new(Runtime::simulated(poller));
-        self.processes.borrow_mut().push(Some(runtime.clone()));
+        let counters = runtime.worker.reactor().counters().clone();
+        let site = Box::new(move || counters.task().map(|(_, site)| site));
+        kernel(|kernel| kernel.progress().add_process(host, site));
+        let worker = runtime.worker.clone();
+        let of_process = runtime.clone();
+        self.processes.borrow_mut().push(Some(Process {
+            worker,
+            runtime: of_process,
+        }));
         let slot = &mut self.hosts.borrow_mut()[host];
         (slot.process, slot.was_stopped, slot.error) = (Some(process), false, None);
         slot.stopped_by = None;
@@ -254,14 +249,6 @@ impl State {
         kernel(Kernel::power_on_all);
     }
 
-    pub(super) fn always(&self, check: Check) {
-        self.always.borrow_mut().push(check);
-    }
-
-    pub(super) fn eventually(&self, check: Check) {
-        self.eventually.borrow_mut().push(check);
-    }
-
     pub(super) fn set_limit(&self, limit: u64) {
         self.limit.set(limit);
     }
@@ -278,14 +265,22 @@ impl State {
         self.forbids_leaks.set(true);
     }
 
+    pub(super) fn share_thread(&self) {
+        self.shares_thread.set(true);
+    }
+
+    pub(super) fn shares_thread(&self) -> bool {
+        self.shares_thread.get()
+    }
+
     /// A host's process has returned: nothing of it may be left but its main task, which runs.
     pub(super) fn check_leaks(&self, host: usize) {
         let process = self.hosts.borrow()[host].process;
         let Some(process) = process.filter(|_| self.forbids_leaks.get()) else {
             return;
         };
-        let runtime = self.processes.borrow()[process].clone();
-        let sites = runtime.map_or(Vec::new(), |it| it.worker.other_sites());
+        let worker = (self.processes.borrow()[process].as_ref()).map(|it| it.worker.clone());
+        let sites = worker.map_or(Vec::new(), |it| it.other_sites());
         let sockets = kernel(|kernel| kernel.describe_sockets(process));
         if sites.is_empty() && sockets.is_empty() {
             return;
@@ -363,10 +358,10 @@ impl State {
     }
 
     fn step(&self, process: usize) {
-        let runtime = self.processes.borrow()[process].clone();
-        if let Some(runtime) = runtime {
+        let worker = (self.processes.borrow()[process].as_ref()).map(|it| it.worker.clone());
+        if let Some(worker) = worker {
             kernel(|kernel| kernel.set_current(Some(process)));
-            runtime.worker.step();
+            worker.step();
             kernel(|kernel| kernel.set_current(None));
         }
         self.chaos_after_step(process);
@@ -374,55 +369,88 @@ impl State {
     }
 
     /// Drops the runtimes of processes that have ended.
+    #[inline]
     fn drop_ended(&self) {
+        if !self.ended.borrow().is_empty() {
+            self.drop_ended_now();
+        }
+    }
+
+    #[cold]
+    fn drop_ended_now(&self) {
         while let Some((process, has_returned)) = { self.ended.borrow_mut().pop() } {
             self.drop_process(process, !has_returned);
         }
     }
 
     fn drop_process(&self, process: usize, is_killed: bool) {
-        let runtime = self.processes.borrow_mut()[process].take();
+        let ended = self.processes.borrow_mut()[process].take();
         // What its destructors do, the process does that has ended.
         kernel::with(|kernel| kernel.begin_drop(process, is_killed));
-        drop(runtime);
+        drop(ended);
         kernel::with(Kernel::end_drop);
     }
 
     /// Lets the next event happen. Returns `false` if there is none, or none in time.
     fn advance(&self) -> bool {
-        let Some(at) = kernel(Kernel::next_event) else {
-            self.fail(
+        let latest = self.latest();
+        match kernel(|kernel| kernel.advance(latest)) {
+            Advance::Happened(due, chaos_is_due) => {
+                self.run_due(due);
+                if chaos_is_due {
+                    self.chaos_is_due();
+                }
+                return true;
+            }
+            Advance::Late(at) => self.fail_late(at),
+            Advance::Never => self.fail(
                 "deadlock: no task is ready, no timer is set, nothing is under way (another thread, \
                  if one was to wake a task, is no part of a world)"
                     .into(),
-            );
-            return false;
+            ),
+        }
+        false
+    }
+
+    /// The last time at which anything may happen.
+    fn latest(&self) -> u64 {
+        let limit = self.limit.get();
+        let Some(since) = self.quiet_since.get() else {
+            return limit;
         };
+        let mut latest = limit;
+        self.eventually.try_each(|it| {
+            if !it.was_true {
+                latest = latest.min(since.saturating_add(it.within));
+            }
+            true
+        });
+        latest
+    }
+
+    /// Something would happen too late.
+    #[cold]
+    fn fail_late(&self, at: u64) {
         if let Some(since) = self.quiet_since.get() {
-            let checks = self.eventually.borrow();
-            let mut late = checks.iter().filter(|it| !it.was_true);
-            let late = late.find(|it| at > since.saturating_add(it.within));
-            if let Some(check) = late {
-                let end = since.saturating_add(check.within);
+            let mut late = None;
+            self.eventually.try_each(|it| {
+                let end = since.saturating_add(it.within);
+                if !it.was_true && at > end {
+                    late = Some((end, it.name.clone(), Seconds(it.within)));
+                }
+                late.is_none()
+            });
+            if let Some((end, name, within)) = late {
                 kernel(|kernel| kernel.set_now(end));
-                let within = Seconds(check.within);
-                self.fail(format!(
-                    "eventually {:?}: it was not true within {within} of quiet",
-                    check.name
+                return self.fail(format!(
+                    "eventually {name:?}: it was not true within {within} of quiet"
                 ));
-                return false;
             }
         }
-        if at > self.limit.get() {
-            let limit = Seconds(self.limit.get());
-            self.fail(format!(
-                "the test has not ended within {limit}: see Sim::limit"
-            ));
-            return false;
-        }
-        self.run_due(kernel(Kernel::advance));
-        self.chaos_is_due();
-        true
+        let limit = Seconds(self.limit.get());
+        self.fail(format!(
+            "the test has not ended within {limit}: see Sim::limit"
+        ));
     }
 
     /// Runs a call that was given to `unblock`, unless its process has ended: then it is dropped.
@@ -444,34 +472,27 @@ impl State {
     #[cfg(not(feature = "blocking"))]
     fn run_due(&self, _: kernel::Due) {}
 
-    /// After each step and event. The conditions are foreign code, so they are called under no
-    /// borrow: one may add another.
+    /// After each step and event.
     fn check(&self) {
-        let lists = [&self.always, &self.sometimes, &self.eventually];
-        if lists.iter().any(|it| !it.borrow().is_empty()) {
-            kernel(|kernel| kernel.calls(Call::Condition));
-        }
-        let mut always = self.always.take();
-        if let Some(check) = always.iter_mut().find_map(|it| (!it.holds()).then_some(it)) {
-            self.fail(format!("always {:?}: it does not hold", check.name));
-        }
-        let mut list = self.always.borrow_mut();
-        always.append(&mut list);
-        *list = always;
-        drop(list);
-        for (checks, counts) in [
-            (&self.sometimes, true),
-            (&self.eventually, self.quiet_since.get().is_some()),
-        ] {
-            if counts && checks.borrow().iter().any(|it| !it.was_true) {
-                let mut all = checks.take();
-                let open = all.iter_mut().filter(|it| !it.was_true);
-                open.for_each(|it| {
-                    it.holds();
-                });
-                all.append(&mut checks.borrow_mut());
-                checks.replace(all);
+        let calls = || kernel(|kernel| kernel.calls(Call::Condition));
+        self.always.try_each(|it| {
+            calls();
+            let holds = it.holds();
+            if !holds {
+                self.fail(format!("always {:?}: it does not hold", it.name));
             }
+            holds
+        });
+        let find_out = |it: &mut Condition| {
+            if !it.was_true {
+                calls();
+                it.holds();
+            }
+            true
+        };
+        self.sometimes.try_each(find_out);
+        if self.quiet_since.get().is_some() {
+            self.eventually.try_each(find_out);
         }
     }
 
@@ -515,6 +536,7 @@ impl State {
             }
             let processes = self.processes.borrow();
             let runtime = slot.process.and_then(|it| processes[it].as_ref());
+            let runtime = runtime.map(|it| &it.runtime);
             // By the clock of its host.
             kernel(|kernel| kernel.set_current(slot.process));
             let lines = runtime.map_or(Vec::new(), |it| it.dump().in_a_world());

@@ -14,6 +14,7 @@ mod migrating;
 mod mistakes;
 mod planted;
 mod tcp;
+mod threads;
 mod udp;
 #[cfg(unix)]
 mod unix;

@@ -65,7 +65,7 @@ struct Row {
     done: fn(&Printed) -> f64,
 }
 
-const ROWS: [Row; 5] = [
+const ROWS: [Row; 6] = [
     Row {
         title: "requests a second, 3 hosts",
         kind: "requests",
@@ -75,6 +75,12 @@ const ROWS: [Row; 5] = [
     Row {
         title: "seeds a second, 3 hosts",
         kind: "seeds",
+        hosts: "3",
+        done: |printed| printed.worlds,
+    },
+    Row {
+        title: "the same, polder's worlds share a thread",
+        kind: "shared-seeds",
         hosts: "3",
         done: |printed| printed.worlds,
     },
@@ -326,17 +332,18 @@ cargo run --release --manifest-path benches/simulators/Cargo.toml > benches/simu
 }
 
 const ABOUT: &str = "\
-* **Requests**: each client asks as fast as it is answered, 15,000 times. **Seeds**: each client asks three times, so that it is the beginning and the end of a world that count. **Simulated seconds**: each client asks \
+* **Requests**: each client asks as fast as it is answered, 15,000 times. **Seeds**: each client asks three times, so that it is the beginning and the end of a world that count. In polder and madsim each world has a thread of its own, so that the program's thread-locals are new, and turmoil runs all on one thread; in the second row of seeds polder's worlds share one too, by \
+`Sim::share_thread`, and set the program's two thread-locals to zero. **Simulated seconds**: each client asks \
 ten times a second, for 20 seconds; in between nobody has anything to do.
 * The latency is 1 ms in each direction, without variation, and nothing is lost, since a loss is another thing in each: polder sends the segment again after 200 ms or more, madsim after one, and in turmoil the connection waits for ever. turmoil looks after each host in \
 each tick, of 1 ms unless it is told otherwise, and a message takes a whole number of ticks. With ticks of 10 ms it is faster, and coarser: an answer takes 20 ms at least.
-* polder runs with every check on: by `sim::check`, which computes the fingerprint of each world, writes its events down to compare them, and runs the first seed of each measurement twice (as two worlds, which are counted); with a condition after each \
+* polder runs with every check on: by `sim::check`, which computes the fingerprint of each world, writes its events down to compare them, and runs the first seed of each measurement twice (as two worlds, which are counted), and the first world on a shared thread; with a condition after each \
 step, no leaks allowed, and a limit of connections a second. madsim runs as by `#[madsim::test]`, without its check of determinism, which runs each seed twice. turmoil has none.
 * All run on one core, built in the same profile: one code generation unit a crate.
 
 Where madsim is ahead of polder, these are the reasons. (Instructions of a heartbeat among 100 hosts, counted by callgrind: polder 19,100, madsim 13,700. Of a request without a pause: 12,000 and 11,400.) An experiment \
-without fingerprint, without writing down and without conditions takes 9 % of polder's instructions away, and 6 to 12 % of its time, and is still behind in requests and heartbeats: the checks are not the bound. With seeds that are short, a third of polder's time is the system's: each world has a thread of its own, so that the program's thread-locals are new \
-(as in madsim; turmoil runs all on one). A third of the instructions \
+without fingerprint, without writing down and without conditions takes 9 % of polder's instructions away, and 6 to 12 % of its time, and is still behind in requests and heartbeats: the checks are not the bound. With seeds that are short, two fifths of polder's time are the system's: \
+a thread for each world, which is not there where they share one. A third of the instructions \
 are the program's, with polder's own sockets and timers as they are outside of a world. A third are the kernel's: a heartbeat is three segments and a timer, since its answer is acknowledged for itself, with windows, and a \
 retransmission that is set and called off; in madsim it is two messages in a channel. A fifth is the runtime that each process has, with a reactor and a scheduler that are the real ones and are driven one task at a time, \
 where madsim has one queue for all. None of the functions has more than a ninth. What gave something, 5 to 6 % of the instructions together: a digest by whole words, and a fingerprint of a fixed number of words. What gave nothing: an event queue whose entries compare as one number.

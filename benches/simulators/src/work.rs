@@ -26,6 +26,8 @@ pub enum Kind {
     Requests,
     /// Small worlds: three requests of each client.
     Seeds,
+    /// The same, and a simulator that has a thread for each world is told that they may share one.
+    SharedSeeds,
     /// Clients ask ten times a second, and the hosts are idle in between.
     Heartbeats,
 }
@@ -42,6 +44,7 @@ impl Work {
         let kind = match arguments.next()?.as_str() {
             "requests" => Kind::Requests,
             "seeds" => Kind::Seeds,
+            "shared-seeds" => Kind::SharedSeeds,
             "heartbeats" => Kind::Heartbeats,
             _ => return None,
         };
@@ -68,7 +71,7 @@ impl Work {
         match self.kind {
             // So that a world takes about as long, whatever its size.
             Kind::Requests => (30_000 / self.clients()).max(30),
-            Kind::Seeds => 3,
+            Kind::Seeds | Kind::SharedSeeds => 3,
             Kind::Heartbeats => HEARTBEATS,
         }
     }
@@ -76,7 +79,7 @@ impl Work {
     pub fn pause(self) -> Duration {
         match self.kind {
             Kind::Heartbeats => PAUSE,
-            Kind::Requests | Kind::Seeds => Duration::ZERO,
+            Kind::Requests | Kind::Seeds | Kind::SharedSeeds => Duration::ZERO,
         }
     }
 
@@ -85,7 +88,7 @@ impl Work {
     pub fn after(self, client: u64) -> Duration {
         match self.kind {
             Kind::Heartbeats => Duration::from_millis(1 + client * 37 % 100),
-            Kind::Requests | Kind::Seeds => Duration::from_millis(1),
+            Kind::Requests | Kind::Seeds | Kind::SharedSeeds => Duration::from_millis(1),
         }
     }
 
@@ -107,7 +110,8 @@ pub fn client_name(client: u64) -> String {
 }
 
 /// How many worlds were run to their end, and how long they took by their own clocks together, in
-/// nanoseconds. polder runs the first one twice, to compare them.
+/// nanoseconds. polder runs the first one twice, and the first one that runs on the thread of
+/// another one, to compare them.
 static WORLDS: AtomicU64 = AtomicU64::new(0);
 static SIMULATED: AtomicU64 = AtomicU64::new(0);
 
@@ -121,7 +125,7 @@ pub fn ended(time: Duration) {
 /// worlds, in nanoseconds, how many worlds these were, and how many answers there were.
 pub fn measure(run: impl FnOnce(Work)) {
     let work = Work::from_arguments();
-    let work = work.expect("usage: requests|seeds|heartbeats HOSTS WORLDS");
+    let work = work.expect("usage: requests|seeds|shared-seeds|heartbeats HOSTS WORLDS");
     let before = cpu();
     run(work);
     let took = (cpu() - before).as_nanos();

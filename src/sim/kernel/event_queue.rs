@@ -27,6 +27,9 @@ type Entry = Reverse<(u64, u64, Kind, u32)>;
 /// Events that have not happened yet.
 #[derive(Default)]
 pub(super) struct Events {
+    /// What comes before all that is in the heap, if that is known: what is pushed is often the
+    /// next to happen, and then never in the heap.
+    front: Option<Entry>,
     heap: BinaryHeap<Entry>,
     slots: Vec<Option<Event>>,
     free: Vec<u32>,
@@ -50,7 +53,14 @@ impl Events {
             event => (Kind::Placed, self.place(event)),
         };
         self.pushed += 1;
-        self.heap.push(Reverse((at, self.pushed, kind, number)));
+        let entry = Reverse((at, self.pushed, kind, number));
+        // (The greater one comes first.)
+        match self.front {
+            Some(front) if entry > front => self.heap.push(front),
+            None if self.heap.peek().is_none_or(|first| entry > *first) => {}
+            _ => return self.heap.push(entry),
+        }
+        self.front = Some(entry);
     }
 
     fn place(&mut self, event: Event) -> u32 {
@@ -68,7 +78,7 @@ impl Events {
 
     /// The first one, and when it happens.
     pub(super) fn first(&self) -> Option<(u64, First)> {
-        let Reverse((at, _, kind, number)) = *self.heap.peek()?;
+        let Reverse((at, _, kind, number)) = self.front.or_else(|| self.heap.peek().copied())?;
         let first = match kind {
             Kind::Retransmit => First::Retransmit(number),
             Kind::Deadline => First::Deadline(number as usize),
@@ -94,7 +104,7 @@ impl Events {
 
     /// Takes the first one out.
     pub(super) fn pop(&mut self) -> Option<(u64, Event)> {
-        let Reverse((at, _, kind, number)) = self.heap.pop()?;
+        let Reverse((at, _, kind, number)) = self.front.take().or_else(|| self.heap.pop())?;
         let event = match kind {
             Kind::Retransmit => Event::Retransmit(number),
             Kind::Deadline => Event::Deadline(number as usize),

@@ -13,6 +13,7 @@ pub(crate) mod address;
 pub(crate) mod answers;
 #[cfg(feature = "blocking")]
 pub(crate) mod blocking;
+mod bytes;
 pub(crate) mod choice;
 pub(crate) mod clock;
 mod errno;
@@ -129,6 +130,8 @@ pub(crate) struct Kernel {
     now: u64,
     /// What this thread reads, which is the time of the host whose code runs.
     shown: u64,
+    /// A host's clock was set.
+    has_clocks: bool,
     /// A host has had faults by chance.
     has_faults: bool,
     /// Those of all hosts, where their own are less probable.
@@ -156,6 +159,10 @@ pub(crate) struct Kernel {
     ended: VecDeque<(u64, u32)>,
     /// Sockets that may owe their peer an acknowledgement.
     owing: Vec<u32>,
+    /// Segments that have come to their end, whose memory is used again: the boxes, as well as the
+    /// bytes in them.
+    #[allow(clippy::vec_box)]
+    spare: Vec<Box<Segment>>,
     links: Links,
     pub(crate) faults: Faults,
     /// What the world's chaos is to do at a time that has come, by its number.
@@ -227,7 +234,9 @@ struct ProcessState {
     is_ready: bool,
     /// Sockets of which the poller has something to report.
     events: VecDeque<u32>,
-    /// By its host's clock.
+    /// What its poller was armed for last, unless that has come.
+    armed: Option<Instant>,
+    /// The same, in nanoseconds. By its host's clock.
     timer: Option<u64>,
     deadline: Option<u64>,
     deadline_event: Option<u64>,
@@ -241,7 +250,7 @@ struct ProcessState {
 }
 
 enum Event {
-    Segment(Segment),
+    Segment(Box<Segment>),
     Datagram(Datagram),
     #[cfg(feature = "blocking")]
     Blocking(usize, Arc<dyn crate::pool::Job>),
@@ -261,6 +270,16 @@ pub(crate) enum Turn {
     WokenFromElsewhere,
     /// The time, and the process that is to run, if any has something to do.
     Next(u64, Option<usize>),
+}
+
+/// What comes of letting time pass.
+pub(crate) enum Advance {
+    /// Something has happened: a call that is due then, and whether chaos is.
+    Happened(Due, bool),
+    /// The next event is at that time, which is too late.
+    Late(u64),
+    /// Nothing will ever happen.
+    Never,
 }
 
 /// A call of `unblock` that is due.
@@ -392,6 +411,7 @@ pub(crate) fn begin(seed: u64, setup: Setup) -> World {
         seed,
         now: 0,
         shown: 0,
+        has_clocks: false,
         has_faults: false,
         faults_by_chaos: HostFaults::default(),
         events: Events::default(),
@@ -412,6 +432,7 @@ pub(crate) fn begin(seed: u64, setup: Setup) -> World {
         listeners: BTreeMap::new(),
         ended: VecDeque::new(),
         owing: Vec::new(),
+        spare: Vec::new(),
         links,
         faults: Faults::new(setup.kept),
         due: VecDeque::new(),
@@ -443,6 +464,8 @@ impl Drop for World {
         let kernel = KERNEL.with(|it| it.replace(None));
         CLOCK.set(None);
         drop(kernel);
+        // Another world may have this thread.
+        PANICS.take();
         answers::end();
     }
 }
@@ -581,8 +604,12 @@ impl SimSocketId {
         self.with(Kernel::tcp_is_connected)
     }
 
-    pub(crate) fn read(self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        self.with(|kernel, number| kernel.read(number, buffers, false))
+    /// Returns how much was read, and whether nothing is left to read: no end, and no error either.
+    pub(crate) fn read(self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<(usize, bool)> {
+        self.with(|kernel, number| {
+            let read = kernel.read(number, buffers, false)?;
+            Ok((read, kernel.ready(number)? & READABLE == 0))
+        })
     }
 
     pub(crate) fn peek(self, bytes: &mut [u8]) -> io::Result<usize> {
@@ -688,10 +715,9 @@ pub(crate) fn choose_task(count: usize, ready: impl Iterator<Item = u64> + Clone
 /// A task is polled.
 pub(crate) fn note_poll(task: u64, site: &'static Location<'static>) {
     with(|kernel| {
-        let host = kernel
-            .current
-            .map_or(NOBODY, |it| kernel.processes[it].host);
-        (kernel.progress).begin(Some(host), Call::Poll(site), kernel.now);
+        kernel.calls(Call::Poll);
+        let current = kernel.current;
+        let host = current.map_or(NOBODY, |it| kernel.processes[it].host);
         kernel.note(host, What::Polled(task, Some(site)));
     });
 }
@@ -847,6 +873,10 @@ impl PollerOfProcess {
     /// When the process's earliest timer is due.
     pub(crate) fn arm(&self, deadline: Option<Instant>) {
         self.with(|kernel, process| {
+            let armed = &mut kernel.processes[process].armed;
+            if std::mem::replace(armed, deadline) == deadline {
+                return;
+            }
             let after = deadline.map(|it| it.saturating_duration_since(kernel.base));
             let timer = after.map(link::nanos);
             if std::mem::replace(&mut kernel.processes[process].timer, timer) != timer {
@@ -892,8 +922,7 @@ impl Kernel {
 
     /// Foreign code is about to be called.
     pub(crate) fn calls(&self, call: Call) {
-        let host = self.current.map(|it| self.processes[it].host);
-        self.progress.begin(host, call, self.now);
+        self.progress.begin(self.current, call, self.now);
     }
 
     pub(crate) fn progress(&self) -> &Progress {
@@ -929,6 +958,7 @@ impl Kernel {
             is_alive: true,
             is_ready: false,
             events: VecDeque::new(),
+            armed: None,
             timer: None,
             deadline: None,
             deadline_event: None,
@@ -1113,8 +1143,21 @@ impl Kernel {
         Some(process)
     }
 
-    /// When the next event happens. Nobody has anything to do until then.
-    pub(crate) fn next_event(&mut self) -> Option<u64> {
+    /// Lets the next event happen, unless that is later than `latest`. Nobody has anything to do
+    /// until then.
+    pub(crate) fn advance(&mut self, latest: u64) -> Advance {
+        match self.next_event() {
+            None => Advance::Never,
+            Some(at) if at > latest => Advance::Late(at),
+            Some(_) => {
+                let due = self.take_event();
+                Advance::Happened(due, !self.due.is_empty())
+            }
+        }
+    }
+
+    /// When the next event happens.
+    fn next_event(&mut self) -> Option<u64> {
         self.acknowledge_all();
         loop {
             let (at, event) = self.events.first()?;
@@ -1134,15 +1177,18 @@ impl Kernel {
     /// Lets the next event happen, for which [`next_event`](Self::next_event) was asked just now.
     /// Returns a call that is due, if that is what happens.
     #[must_use]
-    pub(crate) fn advance(&mut self) -> Due {
+    fn take_event(&mut self) -> Due {
         let (at, event) = self.events.pop()?;
         self.set_now(at);
         self.tcp_forget();
         match event {
-            Event::Segment(segment) => match self.passage(segment.way(), segment.link) {
+            Event::Segment(mut segment) => match self.passage(segment.way(), segment.link) {
                 Passage::Lost => self.tcp_lost(segment),
                 Passage::Held(nth, held) => held.push((nth, Event::Segment(segment))),
-                Passage::Arrives => self.tcp_arrives(segment),
+                Passage::Arrives => {
+                    self.tcp_arrives(&mut segment);
+                    self.spare.push(segment);
+                }
             },
             Event::Datagram(datagram) => match self.passage((datagram.from.0, datagram.to.0), 0) {
                 Passage::Lost => self.udp_lost(&datagram),
@@ -1152,7 +1198,7 @@ impl Kernel {
             Event::Retransmit(id) => self.tcp_retransmit(id),
             Event::Deadline(process) => {
                 let state = &mut self.processes[process];
-                (state.timer, state.deadline) = (None, None);
+                (state.armed, state.timer, state.deadline) = (None, None, None);
                 self.wake(process);
             }
             Event::Chaos(number) => self.due.push_back(number),
@@ -1332,6 +1378,7 @@ impl Kernel {
         let clock = &mut self.hosts[host].clock;
         let drift = drift.unwrap_or(clock.drift());
         clock.set(now, ahead, drift);
+        self.has_clocks = true;
         self.note(host, What::ClockSet(ahead, drift));
         self.show_time();
         for process in 0..self.processes.len() {
@@ -1359,7 +1406,14 @@ impl Kernel {
     }
 
     /// The clock that this thread reads is that of the host whose code runs.
+    #[inline]
     fn show_time(&mut self) {
+        if self.has_clocks || self.shown != self.now {
+            self.show_other_time();
+        }
+    }
+
+    fn show_other_time(&mut self) {
         let shown = match self.current {
             Some(process) => self.hosts[self.processes[process].host]
                 .clock

@@ -1,30 +1,46 @@
 //! Progress of a world, read by its watchdog.
 //!
-//! Written by the world's thread whenever it calls foreign code, and read by the watchdog a few
-//! times in a second: so the lock is hardly ever contended.
+//! The world's thread writes it whenever it calls foreign code, some times in each step: so these
+//! are plain stores, and the site of a task is read where its worker shows it anyway. The watchdog
+//! reads a few times in a second, and what it reads may be of two calls. It acts only on a call
+//! that has lasted for seconds, during which nothing is written; and a number that it reads before
+//! and after all else tells whether that is so.
 
 use std::fmt;
 use std::panic::Location;
 
 use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU64, Ordering};
 
-#[derive(Debug, Default)]
-pub(crate) struct Progress(Mutex<State>);
-
-#[derive(Debug, Default)]
-struct State {
-    hosts: Vec<String>,
-    calls: u64,
-    last: Option<(Option<usize>, Call, u64)>,
+#[derive(Default)]
+pub(crate) struct Progress {
+    /// How many calls have begun. Written first, so that one whose other numbers are read has it.
+    calls: AtomicU64,
+    /// What is called, by its place in [`Call::ALL`]; zero, if nothing was.
+    call: AtomicU64,
+    /// Of which process, by its number and one; zero, if of none.
+    process: AtomicU64,
+    at: AtomicU64,
+    names: Mutex<Names>,
 }
 
+#[derive(Default)]
+struct Names {
+    hosts: Vec<String>,
+    /// By their numbers: on which host they run, and what they poll.
+    processes: Vec<(usize, Site)>,
+}
+
+/// Where the task was spawned that a process polls now, if it polls any.
+pub(crate) type Site = Box<dyn Fn() -> Option<&'static Location<'static>> + Send>;
+
 /// Foreign code that a world calls.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Call {
     /// The function of the test, which makes its future.
     Test,
-    /// A poll of the task that was spawned there.
-    Poll(&'static Location<'static>),
+    /// A poll of a task.
+    Poll,
     /// A function that was given to `unblock`.
     #[cfg_attr(not(feature = "blocking"), allow(dead_code))]
     Unblock,
@@ -34,16 +50,14 @@ pub(crate) enum Call {
     Drop,
 }
 
-impl fmt::Display for Call {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Call::Test => f.write_str("the function of the test"),
-            Call::Poll(site) => write!(f, "a poll of the task spawned at {site}"),
-            Call::Unblock => f.write_str("a function that was given to `unblock`"),
-            Call::Condition => f.write_str("a condition of the test"),
-            Call::Drop => f.write_str("a destructor, after the end of a process"),
-        }
-    }
+impl Call {
+    const ALL: [Call; 5] = [
+        Call::Test,
+        Call::Poll,
+        Call::Unblock,
+        Call::Condition,
+        Call::Drop,
+    ];
 }
 
 /// The last call that has begun.
@@ -52,36 +66,75 @@ pub(crate) struct LastCall {
     /// Its index.
     pub(crate) nth: u64,
     pub(crate) host: Option<String>,
-    pub(crate) call: Call,
+    call: Call,
+    /// Of a poll.
+    site: Option<&'static Location<'static>>,
     /// The time in the world, in nanoseconds.
     pub(crate) at: u64,
 }
 
+impl fmt::Display for LastCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.call, self.site) {
+            (Call::Test, _) => f.write_str("the function of the test"),
+            (Call::Poll, Some(site)) => write!(f, "a poll of the task spawned at {site}"),
+            (Call::Poll, None) => f.write_str("a poll of a task"),
+            (Call::Unblock, _) => f.write_str("a function that was given to `unblock`"),
+            (Call::Condition, _) => f.write_str("a condition of the test"),
+            (Call::Drop, _) => f.write_str("a destructor, after the end of a process"),
+        }
+    }
+}
+
 impl Progress {
     pub(super) fn add_host(&self, name: &str) {
-        self.0.lock().hosts.push(name.to_owned());
+        self.names.lock().hosts.push(name.to_owned());
     }
 
-    /// A call begins, of a host's.
-    pub(super) fn begin(&self, host: Option<usize>, call: Call, at: u64) {
-        let mut state = self.0.lock();
-        state.calls += 1;
-        state.last = Some((host, call, at));
+    /// A process has begun, which has the next number.
+    pub(crate) fn add_process(&self, host: usize, site: Site) {
+        self.names.lock().processes.push((host, site));
     }
 
-    /// The last call has got on: worlds that it runs by itself.
+    /// A call begins, of a process, or of none. On the world's thread.
+    #[inline]
+    pub(super) fn begin(&self, process: Option<usize>, call: Call, at: u64) {
+        self.go_on();
+        let process = process.map_or(0, |it| it as u64 + 1);
+        self.call.store(call as u64 + 1, Ordering::Release);
+        self.process.store(process, Ordering::Release);
+        self.at.store(at, Ordering::Release);
+    }
+
+    /// The last call has got on: worlds that it runs by itself. On the world's thread.
+    #[inline]
     pub(crate) fn go_on(&self) {
-        self.0.lock().calls += 1;
+        let calls = self.calls.load(Ordering::Relaxed);
+        self.calls.store(calls + 1, Ordering::Release);
     }
 
+    /// The last call; `None` if there was none, or another one has begun meanwhile.
     pub(crate) fn last(&self) -> Option<LastCall> {
-        let state = self.0.lock();
-        let (host, call, at) = state.last?;
-        Some(LastCall {
-            nth: state.calls,
-            host: host.and_then(|it| state.hosts.get(it).cloned()),
+        let nth = self.calls.load(Ordering::Acquire);
+        let [call, process, at] =
+            [&self.call, &self.process, &self.at].map(|it| it.load(Ordering::Acquire));
+        let call = *Call::ALL.get((call as usize).checked_sub(1)?)?;
+        let names = self.names.lock();
+        let process = (process as usize).checked_sub(1);
+        let process = process.and_then(|it| names.processes.get(it));
+        let last = LastCall {
+            nth,
+            host: process.and_then(|it| names.hosts.get(it.0).cloned()),
             call,
+            site: process.and_then(|it| it.1()),
             at,
-        })
+        };
+        (self.calls.load(Ordering::Acquire) == nth).then_some(last)
+    }
+}
+
+impl fmt::Debug for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Progress").finish_non_exhaustive()
     }
 }

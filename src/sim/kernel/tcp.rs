@@ -27,6 +27,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr};
 
+use super::bytes::ByteQueue;
 use super::errno::Errno;
 use super::trace::{Flags, Message, What, digest};
 use super::{Event, Kernel};
@@ -133,7 +134,7 @@ pub(super) struct Tcp {
     owes_ack: bool,
     error: Option<Errno>,
     // What is sent: not acknowledged yet, or not sent yet.
-    out: VecDeque<u8>,
+    out: ByteQueue,
     acked: u64,
     next: u64,
     wants_fin: bool,
@@ -155,7 +156,7 @@ pub(super) struct Tcp {
     timer_event: Option<u64>,
     arrival: u64,
     // What is received.
-    input: VecDeque<u8>,
+    input: ByteQueue,
     received: u64,
     beyond: BTreeMap<u64, Vec<u8>>,
     fin_at: Option<u64>,
@@ -191,7 +192,7 @@ impl Tcp {
             is_listed: false,
             owes_ack: false,
             error: None,
-            out: VecDeque::new(),
+            out: ByteQueue::default(),
             acked: 0,
             next: 0,
             wants_fin: false,
@@ -208,7 +209,7 @@ impl Tcp {
             timer: None,
             timer_event: None,
             arrival: 0,
-            input: VecDeque::new(),
+            input: ByteQueue::default(),
             received: 0,
             beyond: BTreeMap::new(),
             fin_at: None,
@@ -368,7 +369,7 @@ impl Kernel {
         keeps: bool,
     ) -> io::Result<usize> {
         let socket = self.socket(id)?;
-        let read = copy_out(&mut socket.input, buffers, keeps);
+        let read = socket.input.read(buffers, keeps);
         socket.blocked &= !READABLE;
         if read == 0 {
             // The end comes before an error, which is left to the writer.
@@ -414,7 +415,7 @@ impl Kernel {
         for bytes in buffers {
             is_empty &= bytes.is_empty();
             let part = bytes.len().min(BUFFER - socket.out.len());
-            socket.out.extend(&bytes[..part]);
+            socket.out.push(&bytes[..part]);
             written += part;
         }
         socket.blocked &= !WRITABLE;
@@ -548,8 +549,11 @@ impl Kernel {
     fn recipient(&self, segment: &Segment) -> Option<u32> {
         let (host, local) = segment.to;
         let socket = self.sockets[segment.to_id as usize].as_deref();
+        // Numbers are not used again, so two that know each other are of one connection.
         let is_it = socket.is_some_and(|it| {
-            it.is_listed && (it.host, it.local, it.peer) == (host, local, Some(segment.from))
+            let is_known = segment.from_id != 0 && it.peer_id == segment.from_id;
+            it.is_listed
+                && (is_known || (it.host, it.local, it.peer) == (host, local, Some(segment.from)))
         });
         if is_it {
             return Some(segment.to_id);
@@ -592,16 +596,18 @@ impl Kernel {
 
 /// What is sent.
 impl Kernel {
-    fn segment(&mut self, id: u32, flags: Flags) -> Option<Segment> {
+    fn segment(&mut self, id: u32, flags: Flags) -> Option<Box<Segment>> {
+        let spare = self.spare.pop();
         let socket = self.socket(id).ok()?;
+        let to = socket.peer?;
         // Not by a few bytes, which would be sent one by one: RFC 9293, 3.8.6.2.2.
         if socket.room() >= socket.told + SEGMENT as u64 {
             socket.told = socket.room();
         }
         socket.owes_ack = false; // Each segment has one.
-        Some(Segment {
+        let mut segment = Segment {
             from: (socket.host, socket.local),
-            to: socket.peer?,
+            to,
             from_id: id,
             to_id: socket.peer_id,
             link: socket.link,
@@ -612,6 +618,15 @@ impl Kernel {
             fin: false,
             ack: socket.acknowledgement(),
             limit: socket.told,
+        };
+        Some(match spare {
+            Some(mut spare) => {
+                segment.bytes = std::mem::take(&mut spare.bytes);
+                segment.bytes.clear();
+                *spare = segment;
+                spare
+            }
+            None => Box::new(segment),
         })
     }
 
@@ -635,7 +650,8 @@ impl Kernel {
         let fits = end.min(socket.limit).saturating_sub(seq);
         let len = fits.min(SEGMENT as u64) as usize;
         segment.seq = seq;
-        segment.bytes = copy(&socket.out, start, len);
+        let bytes = &socket.out.as_slice()[start..start + len];
+        segment.bytes.extend_from_slice(bytes);
         segment.fin = socket.wants_fin && seq + len as u64 == end;
         if segment.bytes.is_empty() {
             segment.flags = Flags::Fin;
@@ -675,14 +691,19 @@ impl Kernel {
     /// Something is to be sent again unless it is acknowledged in time, or a closed window is to be
     /// probed.
     fn start_timer(&mut self, id: u32) {
-        let now = self.now;
-        let must_probe = self.must_probe(id);
-        if let Ok(socket) = self.socket(id) {
-            let is_under_way = socket.acked < socket.next || is_opening(socket);
-            if socket.timer.is_none() && (is_under_way || must_probe) {
+        let Ok(socket) = self.socket(id) else {
+            return;
+        };
+        if socket.timer.is_some() {
+            return;
+        }
+        let is_under_way = socket.acked < socket.next || is_opening(socket);
+        if is_under_way || self.must_probe(id) {
+            let now = self.now;
+            if let Ok(socket) = self.socket(id) {
                 socket.timer = Some(now + socket.rto);
-                self.arm(id);
             }
+            self.arm(id);
         }
     }
 
@@ -781,7 +802,7 @@ impl Kernel {
     }
 
     /// A segment is on its way, or lost. `id` is its sender, if that is a socket.
-    fn send(&mut self, id: Option<u32>, mut segment: Segment) {
+    fn send(&mut self, id: Option<u32>, mut segment: Box<Segment>) {
         segment.sent = self.now;
         let len = HEADERS + segment.bytes.len();
         let (way, faults) = (segment.way(), &mut self.faults);
@@ -798,29 +819,30 @@ impl Kernel {
     }
 
     /// A segment is lost. If it had news of a window, the other side is to ask for them.
-    pub(super) fn tcp_lost(&mut self, segment: Segment) {
+    pub(super) fn tcp_lost(&mut self, segment: Box<Segment>) {
         let (flags, from, seq, digest, len) = segment.what();
         let to = segment.to.0;
         self.note(to, What::Lost(flags, from, seq, digest, len));
         self.trace.message(|| segment.message(self.now, true));
         self.warn_peer(segment.from.1, segment.to);
+        self.spare.push(segment);
     }
 }
 
 /// What arrives.
 impl Kernel {
-    pub(super) fn tcp_arrives(&mut self, segment: Segment) {
+    pub(super) fn tcp_arrives(&mut self, segment: &mut Segment) {
         let (flags, from, seq, digest, len) = segment.what();
         let host = segment.to.0;
         self.note(host, What::Segment(flags, from, seq, digest, len));
         self.trace.message(|| segment.message(self.now, false));
-        if let Some(id) = self.recipient(&segment) {
+        if let Some(id) = self.recipient(segment) {
             return self.arrives_at(id, segment);
         }
         match segment.flags {
             Flags::Reset => {}
             Flags::Syn => self.syn_arrives(segment),
-            _ => self.refuse(&segment),
+            _ => self.refuse(segment),
         }
     }
 
@@ -840,13 +862,13 @@ impl Kernel {
             ack: segment.seq,
             limit: 0,
         };
-        self.send(None, reset);
+        self.send(None, Box::new(reset));
     }
 
-    fn syn_arrives(&mut self, segment: Segment) {
+    fn syn_arrives(&mut self, segment: &Segment) {
         let (host, local) = segment.to;
         let Some(id) = self.listener_at(host, local) else {
-            return self.refuse(&segment);
+            return self.refuse(segment);
         };
         let Ok(listener) = self.socket(id) else {
             return;
@@ -867,7 +889,7 @@ impl Kernel {
         self.start_timer(id);
     }
 
-    fn arrives_at(&mut self, id: u32, mut segment: Segment) {
+    fn arrives_at(&mut self, id: u32, segment: &mut Segment) {
         let Ok(socket) = self.socket(id) else {
             return;
         };
@@ -899,11 +921,11 @@ impl Kernel {
             }
             _ => {}
         }
-        self.acknowledged(id, &segment);
+        self.acknowledged(id, segment);
         if segment.flags == Flags::Probe {
             self.send_flags(id, Flags::Ack);
         } else if !segment.bytes.is_empty() || segment.fin {
-            self.received(id, &mut segment);
+            self.received(id, segment);
         }
         self.end_if_done(id);
     }
@@ -936,7 +958,7 @@ impl Kernel {
             let is_last = socket.wants_fin
                 && segment.ack == socket.next
                 && segment.ack == socket.acked + socket.out.len() as u64 + 1;
-            socket.out.drain(..bytes);
+            socket.out.consume(bytes);
             socket.acked = segment.ack;
             if is_last {
                 socket.fin_acked = true;
@@ -1102,47 +1124,5 @@ fn measure(socket: &mut Tcp, took: u64) {
 fn take(socket: &mut Tcp, seq: u64, bytes: &[u8]) {
     let known = (socket.received - seq).min(bytes.len() as u64) as usize;
     socket.received += (bytes.len() - known) as u64;
-    socket.input.extend(&bytes[known..]);
-}
-
-fn copy(from: &VecDeque<u8>, start: usize, len: usize) -> Vec<u8> {
-    let (front, back) = from.as_slices();
-    let mut bytes = Vec::with_capacity(len);
-    if start < front.len() {
-        bytes.extend_from_slice(&front[start..front.len().min(start + len)]);
-    }
-    let taken = bytes.len();
-    let start = (start + taken).saturating_sub(front.len());
-    bytes.extend_from_slice(&back[start..start + len - taken]);
-    bytes
-}
-
-/// Copies what there is into buffers, and takes it out unless it is kept. Returns how much.
-pub(super) fn copy_out(
-    input: &mut VecDeque<u8>,
-    buffers: &mut [io::IoSliceMut<'_>],
-    keeps: bool,
-) -> usize {
-    let mut read = 0;
-    for buffer in buffers {
-        let mut rest = input.iter().skip(if keeps { read } else { 0 });
-        let part = buffer.len().min(input.len() - if keeps { read } else { 0 });
-        match keeps {
-            true => buffer[..part]
-                .iter_mut()
-                .for_each(|it| *it = *rest.next().unwrap_or(&0)),
-            false => drain(input, &mut buffer[..part]),
-        }
-        read += part;
-    }
-    read
-}
-
-fn drain(from: &mut VecDeque<u8>, to: &mut [u8]) {
-    let (front, back) = from.as_slices();
-    let split = front.len().min(to.len());
-    to[..split].copy_from_slice(&front[..split]);
-    let rest = to.len() - split;
-    to[split..].copy_from_slice(&back[..rest]);
-    from.drain(..to.len());
+    socket.input.push(&bytes[known..]);
 }

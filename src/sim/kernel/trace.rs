@@ -20,6 +20,31 @@ const EVENTS_KEPT: usize = 1 << 16;
 /// somebody looks through, some megabytes.
 const MOST_RECORDED: usize = 50_000;
 
+/// For each number of an event an odd one of its own: so their products are made side by side, and
+/// the sum says which number was where.
+const ODD: [u64; 7] = [
+    0x9e37_79b9_7f4a_7c15,
+    0xbf58_476d_1ce4_e5b9,
+    0x94d0_49bb_1331_11eb,
+    0xd6e8_feb8_6659_fd93,
+    0xa076_1d64_78bd_642f,
+    0xe703_7ed1_a0b4_28db,
+    0x8ebc_6af0_9c88_c6e3,
+];
+
+/// A hash of all events up to this one, from that of those before it.
+fn mix(before: u64, now: u64, host: usize, what: What) -> u64 {
+    let [tag, a, b, c, d] = what.numbers();
+    let numbers = [now, host as u64, tag, a, b, c, d];
+    let products = numbers
+        .iter()
+        .zip(ODD)
+        .map(|(it, odd)| it.wrapping_mul(odd));
+    let mut hash = before ^ products.fold(0, u64::wrapping_add);
+    hash = (hash ^ (hash >> 32)).wrapping_mul(ODD[0]);
+    hash ^ (hash >> 29)
+}
+
 /// Something that was sent from one host to another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Message {
@@ -53,7 +78,8 @@ fn push<T>(list: &mut VecDeque<T>, most: usize, item: T) {
 pub(crate) struct Trace {
     fingerprint: u64,
     pub(crate) events: u64,
-    last: VecDeque<(u64, usize, What)>,
+    /// The last events: a ring, once it is full, whose oldest is that of the number `events`.
+    last: Vec<Event>,
     comparison: Comparison,
     /// What happened in this run, where the one before had something else, and how manieth it is.
     difference: Option<(usize, Event)>,
@@ -68,6 +94,15 @@ type Event = (u64, usize, What);
 pub(crate) struct Recorded {
     fingerprints: Vec<u64>,
     events: Vec<Event>,
+}
+
+impl Recorded {
+    /// Its memory, for another run.
+    pub(crate) fn cleared(mut self) -> Recorded {
+        self.fingerprints.clear();
+        self.events.clear();
+        self
+    }
 }
 
 /// Whether this run writes its fingerprints down, or is compared with one that did.
@@ -92,14 +127,12 @@ impl Trace {
     /// with had another event here.
     #[must_use]
     pub(crate) fn note(&mut self, now: u64, host: usize, what: What) -> bool {
-        let mut hash = self.fingerprint;
-        let [tag, a, b, c, d] = what.numbers();
-        for number in [now, host as u64, tag, a, b, c, d] {
-            hash = (hash ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            hash ^= hash >> 32;
-        }
+        let hash = mix(self.fingerprint, now, host, what);
         self.fingerprint = hash;
-        push(&mut self.last, SHOWN, (now, host, what));
+        match self.last.get_mut(self.events as usize % SHOWN) {
+            Some(oldest) => *oldest = (now, host, what),
+            None => self.last.push((now, host, what)),
+        }
         if let Some(recording) = &mut self.recording {
             push(&mut recording.events, MOST_RECORDED, (now, host, what));
         }
@@ -166,7 +199,8 @@ impl Trace {
 
     /// The last events, a line each. `name` says what a host is called.
     pub(crate) fn last_events<'a>(&'a self, name: impl Fn(usize) -> &'a str) -> String {
-        Trace::describe(&self.last, name)
+        let (newer, older) = self.last.split_at(self.events as usize % SHOWN);
+        Trace::describe(older.iter().chain(newer), name)
     }
 
     /// Events, a line each.

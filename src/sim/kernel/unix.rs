@@ -14,6 +14,7 @@ use std::io;
 use std::net::Shutdown;
 
 use super::address::{Address, Name};
+use super::bytes::ByteQueue;
 use super::errno::Errno;
 use super::sockets::{Base, Inbox, OVERHEAD, Other};
 use super::trace::{What, digest};
@@ -38,7 +39,7 @@ pub(super) struct Stream {
     /// The other end, which may have gone.
     peer: u32,
     pub(super) peer_name: Name,
-    input: VecDeque<u8>,
+    input: ByteQueue,
     is_shut: [bool; 2],
     error: Option<Errno>,
 }
@@ -118,7 +119,7 @@ impl Stream {
             name: names.0,
             peer,
             peer_name: names.1,
-            input: VecDeque::new(),
+            input: ByteQueue::default(),
             is_shut: [false; 2],
             error: None,
         }
@@ -311,7 +312,7 @@ impl Kernel {
                 None if stream.is_shut[READ] => Ok(0),
                 None => Err(Errno::WouldBlock.into()),
             },
-            _ => Ok(super::tcp::copy_out(&mut stream.input, buffers, keeps)),
+            _ => Ok(stream.input.read(buffers, keeps)),
         };
         stream.base.note_blocked(READABLE, &read);
         let (after, peer) = (stream.input.len(), stream.peer);
@@ -339,7 +340,7 @@ impl Kernel {
         for bytes in buffers {
             is_empty &= bytes.is_empty();
             let part = bytes.len().min(BUFFER - to.input.len());
-            to.input.extend(&bytes[..part]);
+            to.input.push(&bytes[..part]);
             hash = digest(hash, &bytes[..part]);
             written += part;
         }

@@ -1,0 +1,62 @@
+//! The conditions of a test: of [`Sim::always`](super::Sim::always) and what is like it.
+//!
+//! They are called after each step of a world, and are foreign code: one may add another, or panic.
+//! What is added lies apart until the list is not borrowed, so that the list stays where it is.
+
+use std::cell::RefCell;
+
+pub(super) struct Condition {
+    pub(super) name: String,
+    call: Box<dyn FnMut() -> bool>,
+    /// It has been true.
+    pub(super) was_true: bool,
+    /// After quiet, in nanoseconds.
+    pub(super) within: u64,
+}
+
+impl Condition {
+    pub(super) fn new(name: &str, within: u64, call: Box<dyn FnMut() -> bool>) -> Condition {
+        Condition {
+            name: name.to_owned(),
+            call,
+            was_true: false,
+            within,
+        }
+    }
+
+    pub(super) fn holds(&mut self) -> bool {
+        let holds = (self.call)();
+        self.was_true |= holds;
+        holds
+    }
+}
+
+/// Those of one kind.
+#[derive(Default)]
+pub(super) struct Conditions {
+    list: RefCell<Vec<Condition>>,
+    /// Since the list was looked at last.
+    added: RefCell<Vec<Condition>>,
+}
+
+impl Conditions {
+    pub(super) fn add(&self, condition: Condition) {
+        self.added.borrow_mut().push(condition);
+    }
+
+    /// Calls `f` with one after the other, as long as it returns `true`. Not within itself.
+    #[inline]
+    pub(super) fn try_each(&self, f: impl FnMut(&mut Condition) -> bool) {
+        let mut list = self.list.borrow_mut();
+        if !self.added.borrow().is_empty() {
+            list.append(&mut self.added.borrow_mut());
+        }
+        list.iter_mut().all(f);
+    }
+
+    pub(super) fn take(&self) -> Vec<Condition> {
+        let mut all = self.list.take();
+        all.append(&mut self.added.borrow_mut());
+        all
+    }
+}

@@ -1,0 +1,226 @@
+//! The jobs of a call of `check`: each takes seeds until there is none left, and starts a thread
+//! for each; or one for many, where worlds share theirs ([`Sim::share_thread`](super::Sim)).
+//!
+//! Every first run of a seed is recorded, so that a second one says where it differs. **A run that
+//! repeats another one is on a new thread**, always. So whatever fails, and whatever is looked into
+//! after that, is so by the seed alone, or it is found that it is not: a shared thread takes no
+//! promise away. The first world that runs on a thread which another one has had is repeated too,
+//! so that most of what worlds leave to each other is found even where nothing fails.
+//!
+//! **Names.** A thread that may have several worlds is called `polder-sim`, and no seed's name: a
+//! panic that is printed there never names a wrong one. So the first world of a job that shares its
+//! thread still ends it, and the next one begins a thread for all that follow. The report of a
+//! failure names the seed, and so does the thread of its second run.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use super::check::{Less, Report, nanos, number_from};
+use super::kernel::Setup;
+use super::kernel::trace::{Comparison, Recorded, Seconds};
+use super::threads::Threads;
+
+/// Runs the seeds of a call of `check`.
+pub(super) struct Jobs<'a> {
+    threads: &'a Threads<'a>,
+    less: Less,
+    /// So many at once.
+    count: usize,
+    first: Option<u64>,
+    /// Every seed runs twice.
+    checks_all: bool,
+    /// A world that ran on the thread of another one has run twice.
+    has_checked_shared: AtomicBool,
+    work: Mutex<Work<'a>>,
+}
+
+struct Work<'a> {
+    left: std::slice::Iter<'a, u64>,
+    done: Done,
+}
+
+/// What has come of all runs.
+#[derive(Default)]
+pub(super) struct Done {
+    pub(super) failure: Option<Report>,
+    pub(super) sometimes: BTreeMap<String, bool>,
+}
+
+impl Done {
+    /// Of several failures the one with the lowest seed counts, so that it is the same each time.
+    fn add(&mut self, mut report: Report) {
+        for (name, was_true) in report.sometimes.drain(..) {
+            *self.sometimes.entry(name).or_default() |= was_true;
+        }
+        let is_lower = (self.failure.as_ref()).is_none_or(|it| report.seed < it.seed);
+        if report.failure.is_some() && is_lower {
+            self.failure = Some(report);
+        }
+    }
+}
+
+impl<'a> Jobs<'a> {
+    /// So many as there are cores, unless the environment says otherwise.
+    pub(super) fn new(seeds: &'a [u64], threads: &'a Threads<'a>, less: Less) -> Jobs<'a> {
+        let count = number_from("POLDER_SIM_JOBS").map(|it| it as usize);
+        let cores = || thread::available_parallelism().map_or(1, usize::from);
+        Jobs {
+            threads,
+            less,
+            count: count.unwrap_or_else(cores).clamp(1, seeds.len().max(1)),
+            first: seeds.first().copied(),
+            checks_all: number_from("POLDER_SIM_CHECK").is_some_and(|it| it != 0),
+            has_checked_shared: AtomicBool::new(false),
+            work: Mutex::new(Work {
+                left: seeds.iter(),
+                done: Done::default(),
+            }),
+        }
+    }
+
+    /// Runs all seeds, or some until one has failed.
+    pub(super) fn run(self) -> Done {
+        thread::scope(|scope| {
+            for _ in 1..self.count {
+                scope.spawn(|| self.serve());
+            }
+            self.serve();
+        });
+        let work = self.work.into_inner();
+        work.unwrap_or_else(PoisonError::into_inner).done
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Work<'a>> {
+        self.work.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn next(&self) -> Option<u64> {
+        let mut work = self.lock();
+        match work.done.failure {
+            Some(_) => None,
+            None => work.left.next().copied(),
+        }
+    }
+
+    /// Runs seeds as long as there are any.
+    fn serve(&self) {
+        let (mut shares, mut spare) = (false, Recorded::default());
+        while let Some(seed) = self.next() {
+            let only = (!shares).then_some(seed);
+            let serve = || self.serve_here(seed, shares, &mut spare);
+            shares = self.threads.on_a_new(only, serve);
+        }
+    }
+
+    /// Runs a seed on this thread, which is new; and if it `is_shared`, more of them, as long as
+    /// each world says that the next one may have its thread. Returns whether the last one does.
+    /// `spare` has memory to write down what happens.
+    fn serve_here(&self, mut seed: u64, is_shared: bool, spare: &mut Recorded) -> bool {
+        let mut is_used = false;
+        loop {
+            let report = self.run_checked(seed, is_used, spare);
+            let shares = report.shares_thread && report.failure.is_none();
+            self.lock().done.add(report);
+            if !(shares && is_shared) {
+                return shares && self.threads.may_be_shared();
+            }
+            let Some(next) = self.next() else {
+                return true;
+            };
+            (seed, is_used) = (next, true);
+        }
+    }
+
+    /// Runs a seed on this thread, which other worlds have used or not; and once more on a new one
+    /// where it is the first seed, or the first one on a used thread, or has failed. A failure of
+    /// the first run is kept whatever the second does.
+    fn run_checked(&self, seed: u64, is_used: bool, spare: &mut Recorded) -> Report {
+        let setup = |comparison| Setup {
+            comparison,
+            kept: self.less.kept.clone(),
+            simpler: self.less.simpler.clone(),
+            ..Setup::default()
+        };
+        let record = Comparison::Record(std::mem::take(spare));
+        let mut first = self.threads.run_here(seed, setup(record));
+        let recorded = std::mem::take(&mut first.recorded);
+        let is_first = Some(seed) == self.first
+            || is_used && !self.has_checked_shared.swap(true, Ordering::Relaxed);
+        if !is_first && !self.checks_all && first.failure.is_none() {
+            *spare = recorded.cleared();
+            return first;
+        }
+        let second = (self.threads).run(seed, setup(Comparison::Compare(recorded)));
+        let is_same = second.fingerprint == first.fingerprint && second.failure == first.failure;
+        if second.has_diverged || !is_same {
+            first.failure = Some(diverged(&first, &second, is_used));
+            first.details = None; // Of what is not the same each time nothing more can be said.
+        }
+        first
+    }
+}
+
+fn diverged(first: &Report, second: &Report, is_used: bool) -> String {
+    let (seed, at) = (second.seed, Seconds(nanos(second.time)));
+    let mut text = format!(
+        "seed {seed:#x}: two runs of it differ, first at {at}, event {}\n",
+        second.events
+    );
+    if second.difference.is_none() && second.has_diverged {
+        text += "  It is later than the events of which the words are kept.\n";
+    }
+    if let Some((before, now)) = &second.difference {
+        let _ = writeln!(
+            text,
+            "  The first run had: {before}\n  The second has:    {now}"
+        );
+    }
+    let cause = likely_cause(first, second);
+    let _ = match is_used {
+        true => writeln!(
+            text,
+            "  The likely cause: a thread-local that an earlier world on its thread has left \
+             (Sim::share_thread), such as the keys of HashMaps; the second run had a new thread. \
+             If they differ without share_thread too: {cause}"
+        ),
+        false => writeln!(text, "  The likely cause: {cause}"),
+    };
+    for (run, report) in [("first", first), ("second", second)] {
+        let _ = match (&report.failure, report.has_diverged) {
+            (Some(failure), false) => write!(text, "  The {run} run:\n{failure}"),
+            // It ends where it differs.
+            (Some(_), true) => writeln!(text, "  The {run} run was ended there."),
+            (None, _) => writeln!(text, "  The {run} run did not fail."),
+        };
+    }
+    text
+}
+
+/// Why two runs of a seed differ, as far as can be told.
+fn likely_cause(first: &Report, second: &Report) -> String {
+    let is_possible = cfg!(all(target_os = "linux", target_pointer_width = "64"));
+    match (first.asked, second.asked) {
+        (Some(one), Some(other)) if one != other => format!(
+            "something that is set up once in a process, such as a static: the first run asked the \
+             C library {} times for randomness and {} times for the time, the second one {} and {} \
+             times. Or what makes the runs differ is asked for after they do.",
+            one.for_randomness, one.for_the_time, other.for_randomness, other.for_the_time
+        ),
+        (Some(_), _) => "something that the C library is not asked for: a static, a thread, an \
+                         address that is compared or hashed, the number of a thread (by which \
+                         fastrand seeds itself), a file, randomness of the processor's or by \
+                         a system call of the program's own."
+            .into(),
+        (None, _) if is_possible => "the order of a HashMap, random numbers, or the system's \
+                                     clock. The seed decides these too with the line \
+                                     `polder::sim::answer_for_libc!();` at the root of the \
+                                     test's crate. Otherwise a thread, a static, an address."
+            .into(),
+        (None, _) => "the order of a HashMap, the system's clock or its randomness, a thread, a \
+                      static, an address."
+            .into(),
+    }
+}
