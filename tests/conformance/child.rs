@@ -92,6 +92,14 @@ pub fn entries(path: &str) -> usize {
     std::fs::read_dir(path).unwrap().count()
 }
 
+/// Whether there are no more than before, of either. When they were counted before, something that
+/// had ended may still have been about to go: a thread that was joined, a descriptor that another
+/// thread closes.
+#[cfg(target_os = "linux")]
+pub fn no_more(now: [usize; 2], before: [usize; 2]) -> bool {
+    now[0] <= before[0] && now[1] <= before[1]
+}
+
 /// What glibc numbers them with, and others.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 type Resource = libc::__rlimit_resource_t;
