@@ -427,15 +427,17 @@ impl Driver {
         self.reactor.poller().arm(self.until(timeout))
     }
 
-    /// [`arm`](Self::arm) in a simulated world, which has the clock, and does not fail.
+    /// [`arm`](Self::arm) in a simulated world, which has the clock, and does not fail. Returns
+    /// whether wakers are to be dropped, which the next step is to do.
     #[cfg(feature = "sim")]
-    pub(crate) fn arm_in_world(&self) {
-        self.apply_timer_ops();
-        if self.has_timers() {
-            self.find_earliest();
+    pub(crate) fn arm_in_world(&self) -> bool {
+        match self.has_timers() {
+            true => self.find_earliest(),
+            false => self.apply_timer_ops(),
         }
+        let has_wakers = !self.wakers_to_drop.borrow().is_empty();
         let until = match self.wake_up() {
-            _ if !self.wakers_to_drop.borrow().is_empty() => Until::Now,
+            _ if has_wakers => Until::Now,
             Some(deadline) => Until::Deadline {
                 deadline,
                 now: deadline,
@@ -443,6 +445,7 @@ impl Driver {
             None => Until::Never,
         };
         let _ = self.reactor.poller().arm(until);
+        has_wakers
     }
 
     /// Closes the reactor: nothing is registered with it from here on, and all that is registered

@@ -144,7 +144,8 @@ impl Source {
         self.simulated.as_ref().map(SimSocket::id)
     }
 
-    /// A stream's read in the state `seen` got less than it asked for. Where that shows that there
+    /// A stream's read in the state `seen` got less than it asked for; or, in a simulated world,
+    /// has left nothing. Where that shows that there
     /// is no more, clears readability, and so spares the attempt that would find out.
     ///
     /// It shows that for streams while neither an end nor urgent data was reported: with edges the

@@ -82,6 +82,7 @@ const INJECT_INTERVAL: usize = 8;
 pub(crate) struct Worker {
     pub(crate) local: Rc<Local>,
     driver: Rc<Driver>,
+    /// The same as the driver's and the remote half's. Here it is one way nearer for each turn.
     reactor: Arc<Reactor>,
     /// Something came from elsewhere that it has not looked at yet: see [`poll_or_park_quickly`].
     ///
@@ -333,7 +334,8 @@ impl Worker {
     }
 
     /// [`poll_or_park_quickly`](Self::poll_or_park_quickly) of a step: what came since the last one
-    /// was noted when that ended, and when this one began.
+    /// was noted when that ended ([`arm_in_world`](Self::arm_in_world)), and when this one began.
+    /// So where nothing was noted, the inbox is empty, and no waker is to be dropped.
     #[cfg(feature = "sim")]
     fn look(&self) {
         if self.reactor().has_sources() {
@@ -351,10 +353,16 @@ impl Worker {
     fn arm_in_world(&self) {
         let reactor = self.reactor();
         self.note(reactor.park());
-        if self.local.has_work() || self.remote().has_inbox() || self.has_failed() {
+        if self.remote().has_inbox() || self.has_failed() {
+            // Whoever has sent it notifies, but may not have come to that yet.
+            self.needs_look.set(true);
+            reactor.notify();
+        } else if self.local.has_work() {
             reactor.notify();
         }
-        self.driver.arm_in_world();
+        if self.driver.arm_in_world() {
+            self.needs_look.set(true);
+        }
     }
 
     /// Drives a pool worker until the runtime closes; then drops its tasks. Calls `start`, which is
@@ -1186,6 +1194,7 @@ impl Drop for Driving<'_> {
 #[derive(Debug)]
 pub(super) struct MainWaker {
     woken: AtomicBool,
+    /// The same as the driver's and the remote half's. Here it is one way nearer for each turn.
     reactor: Arc<Reactor>,
 }
 

@@ -1,4 +1,4 @@
-//! [`check`] and [`run`]: worlds from seeds, on threads of their own, and what is said of them.
+//! [`check`] and [`run`]: worlds from seeds, and what is said of them.
 
 use std::any::Any;
 use std::cell::Cell;

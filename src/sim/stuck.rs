@@ -146,6 +146,8 @@ impl World {
             (self.last, self.lasted, self.is_told) = (now, Duration::ZERO, false);
             return;
         }
+        // What was read before may have been half of the call before it.
+        self.last = now;
         let Some(call) = &self.last else {
             return;
         };

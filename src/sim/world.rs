@@ -387,6 +387,7 @@ impl State {
         let ended = self.processes.borrow_mut()[process].take();
         // What its destructors do, the process does that has ended.
         kernel::with(|kernel| kernel.begin_drop(process, is_killed));
+        kernel::with(|kernel| kernel.progress().end_process(process));
         drop(ended);
         kernel::with(Kernel::end_drop);
     }

@@ -34,7 +34,7 @@ fn failure(check: impl Fn() + std::panic::UnwindSafe) -> String {
 #[test]
 fn a_check_ends_at_once_though_its_worlds_were_watched() {
     let start = Instant::now();
-    for seed in 0..20 {
+    for seed in 0..40 {
         sim::check([seed], |sim| async move { sim.sleep(secs(1)).await });
         assert_eq!(sim::run(seed, |_| async {}).failure, None);
         // By a panic too. (The first seeds are not shrunk: there is nothing to leave out.)
@@ -48,7 +48,7 @@ fn a_check_ends_at_once_though_its_worlds_were_watched() {
     }
     // It would be half a second for each if one waited for the watchdog's next look.
     let took = start.elapsed();
-    assert!(took < secs(15), "{took:?}");
+    assert!(took < secs(40), "{took:?}");
 }
 
 #[test]

@@ -123,6 +123,7 @@ fn number(index: usize) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::choice::Stream;
     use super::*;
 
     #[test]
@@ -157,5 +158,27 @@ mod tests {
             [(1, 1), (1, 3), (1, 4), (2, 8), (3, 7), (5, 0), (5, 2)]
         );
         assert!(events.pop().is_none() && events.first().is_none());
+    }
+
+    #[test]
+    fn whatever_is_pushed_when_the_first_one_is_taken() {
+        let mut stream = Stream::new(1, "events", 0, 0);
+        let (mut events, mut sorted) = (Events::default(), Vec::new());
+        for nth in 0..5_000 {
+            if stream.below(100) < 52 {
+                let at = stream.below(40);
+                events.push(at, Event::Chaos(nth));
+                let place = sorted.partition_point(|it: &(u64, u64)| it.0 <= at);
+                sorted.insert(place, (at, nth));
+            } else if !sorted.is_empty() {
+                let expected = sorted.remove(0);
+                let first = events.first();
+                assert!(matches!(first, Some((at, First::Chaos(nth))) if (at, nth) == expected));
+                assert!(
+                    matches!(events.pop(), Some((at, Event::Chaos(nth))) if (at, nth) == expected)
+                );
+            }
+        }
+        assert!(sorted.len() > 20, "{}", sorted.len());
     }
 }

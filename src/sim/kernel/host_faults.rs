@@ -167,8 +167,7 @@ impl Kernel {
         Some(1 + faults.streams().short.0.below(len as u64 - 1) as usize)
     }
 
-    /// Reads from a stream, maybe less than there is. Then what is left is reported anew, as who
-    /// reads may take a short read for the last one.
+    /// Reads from a stream, maybe less than there is. Who reads is told that something is left.
     pub(super) fn read_shortened(
         &mut self,
         number: u32,
@@ -179,10 +178,7 @@ impl Kernel {
         }
         let buffer = buffers.iter_mut().find(|it| !it.is_empty())?;
         let len = self.shorten(number, buffer.len())?;
-        let read = self.read_stream(number, &mut [IoSliceMut::new(&mut buffer[..len])], false);
-        let ready = self.ready(number).unwrap_or(0);
-        self.raise(number, ready & READABLE);
-        Some(read)
+        Some(self.read_stream(number, &mut [IoSliceMut::new(&mut buffer[..len])], false))
     }
 
     pub(super) fn write_shortened(

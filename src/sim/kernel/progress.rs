@@ -2,9 +2,9 @@
 //!
 //! The world's thread writes it whenever it calls foreign code, some times in each step: so these
 //! are plain stores, and the site of a task is read where its worker shows it anyway. The watchdog
-//! reads a few times in a second, and what it reads may be of two calls. It acts only on a call
-//! that has lasted for seconds, during which nothing is written; and a number that it reads before
-//! and after all else tells whether that is so.
+//! reads a few times in a second, and what it reads may be of two calls, while one begins. It acts
+//! only on a call that has lasted for seconds, during which nothing is written: the number of the
+//! call was the same before, and what is read then is all of this call.
 
 use std::fmt;
 use std::panic::Location;
@@ -28,7 +28,7 @@ pub(crate) struct Progress {
 struct Names {
     hosts: Vec<String>,
     /// By their numbers: on which host they run, and what they poll.
-    processes: Vec<(usize, Site)>,
+    processes: Vec<(usize, Option<Site>)>,
 }
 
 /// Where the task was spawned that a process polls now, if it polls any.
@@ -93,7 +93,14 @@ impl Progress {
 
     /// A process has begun, which has the next number.
     pub(crate) fn add_process(&self, host: usize, site: Site) {
-        self.names.lock().processes.push((host, site));
+        self.names.lock().processes.push((host, Some(site)));
+    }
+
+    /// A process is dropped, and polls nothing any more.
+    pub(crate) fn end_process(&self, process: usize) {
+        if let Some(process) = self.names.lock().processes.get_mut(process) {
+            process.1 = None;
+        }
     }
 
     /// A call begins, of a process, or of none. On the world's thread.
@@ -126,7 +133,7 @@ impl Progress {
             nth,
             host: process.and_then(|it| names.hosts.get(it.0).cloned()),
             call,
-            site: process.and_then(|it| it.1()),
+            site: process.and_then(|it| it.1.as_ref()?()),
             at,
         };
         (self.calls.load(Ordering::Acquire) == nth).then_some(last)

@@ -63,10 +63,11 @@ pub(super) struct Segment {
     pub(super) from: (usize, SocketAddr),
     pub(super) to: (usize, SocketAddr),
     /// The numbers of the sockets at both ends, as far as they are known; zero, if not. They spare
-    /// a search, and decide nothing.
+    /// a search, and find what the addresses would: no number is used again, and a socket keeps its
+    /// addresses.
     from_id: u32,
     to_id: u32,
-    /// That of the link, likewise.
+    /// That of the link, as far as it is known.
     pub(super) link: u32,
     /// When.
     sent: u64,
@@ -597,7 +598,6 @@ impl Kernel {
 /// What is sent.
 impl Kernel {
     fn segment(&mut self, id: u32, flags: Flags) -> Option<Box<Segment>> {
-        let spare = self.spare.pop();
         let socket = self.socket(id).ok()?;
         let to = socket.peer?;
         // Not by a few bytes, which would be sent one by one: RFC 9293, 3.8.6.2.2.
@@ -605,7 +605,7 @@ impl Kernel {
             socket.told = socket.room();
         }
         socket.owes_ack = false; // Each segment has one.
-        let mut segment = Segment {
+        let segment = Segment {
             from: (socket.host, socket.local),
             to,
             from_id: id,
@@ -619,15 +619,18 @@ impl Kernel {
             ack: socket.acknowledgement(),
             limit: socket.told,
         };
-        Some(match spare {
-            Some(mut spare) => {
-                segment.bytes = std::mem::take(&mut spare.bytes);
-                segment.bytes.clear();
-                *spare = segment;
-                spare
-            }
-            None => Box::new(segment),
-        })
+        Some(self.boxed(segment))
+    }
+
+    /// A segment without bytes, in the memory of one that has come to its end.
+    fn boxed(&mut self, mut segment: Segment) -> Box<Segment> {
+        let Some(mut spare) = self.spare.pop() else {
+            return Box::new(segment);
+        };
+        segment.bytes = std::mem::take(&mut spare.bytes);
+        segment.bytes.clear();
+        *spare = segment;
+        spare
     }
 
     fn send_flags(&mut self, id: u32, flags: Flags) {
@@ -862,7 +865,8 @@ impl Kernel {
             ack: segment.seq,
             limit: 0,
         };
-        self.send(None, Box::new(reset));
+        let reset = self.boxed(reset);
+        self.send(None, reset);
     }
 
     fn syn_arrives(&mut self, segment: &Segment) {

@@ -228,3 +228,42 @@ impl fmt::Display for Seconds {
         write!(f, "{}.{:06} s", time.as_secs(), time.subsec_micros())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_events_are_told_in_their_order_however_many_there_were() {
+        for count in [0, 1, 59, 60, 61, 119, 120, 200] {
+            let mut trace = Trace::new(Comparison::None, false);
+            for number in 0..count {
+                assert!(trace.note(number, 0, What::Chosen(number)));
+            }
+            let text = trace.last_events(|_| "host");
+            let told: Vec<&str> = (text.lines().map(|it| it.rsplit(' ').next().unwrap())).collect();
+            let last = (count.saturating_sub(SHOWN as u64)..count).map(|it| it.to_string());
+            assert_eq!(told, last.collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn a_hash_differs_with_each_number_and_with_the_order_of_events() {
+        let mut all = vec![
+            mix(0, 0, 0, What::Started),
+            mix(0, 1, 0, What::Started),
+            mix(0, 0, 1, What::Started),
+            mix(0, 0, 0, What::Ended),
+            mix(1, 0, 0, What::Started),
+            mix(0, 0, 0, What::Retransmit(1, 2)),
+            mix(0, 0, 0, What::Retransmit(2, 1)),
+            mix(0, 1, 2, What::Retransmit(2, 1)),
+            mix(mix(0, 0, 0, What::Started), 0, 0, What::Ended),
+            mix(mix(0, 0, 0, What::Ended), 0, 0, What::Started),
+        ];
+        let count = all.len();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), count);
+    }
+}
