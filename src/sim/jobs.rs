@@ -3,10 +3,10 @@
 //!
 //! Every first run of a seed is recorded, so that a second one says where it differs. **A run that
 //! repeats another one is on a new thread**, always. So whatever fails, and whatever is looked into
-//! after that, is so by the seed alone, or it is found that it is not. (What passes on a used thread
-//! would pass on a new one if the test keeps its promise; `POLDER_SIM_CHECK=1` shows it.) The first
-//! world that runs on a thread which another one has had is repeated too, so that most of what
-//! worlds leave to each other is found even where nothing fails.
+//! after that, is so by the seed alone, or it is found that it is not. (What passes on a used
+//! thread would pass on a new one if the test keeps its promise; `POLDER_SIM_CHECK=1` shows it.)
+//! The first world that runs on a thread which another one has had is repeated too, so that most of
+//! what worlds leave to each other is found even where nothing fails.
 //!
 //! **Names.** A thread that may have several worlds is called `polder-sim`, and no seed's name: a
 //! panic that is printed there never names a wrong one. So the first world of a job that shares its
