@@ -168,6 +168,12 @@ fn a_broadcast_reaches_every_host_that_listens_if_it_is_allowed() {
         for host in hosts {
             assert_eq!(host.finished().within(secs(1)).await, from);
         }
+        // Whoever is connected to everybody has found the way, as on Linux.
+        socket.connect(everybody).await?;
+        socket.set_broadcast(false)?;
+        assert_eq!(socket.send(b"hello").await?, 5);
+        let refused = socket.send_to(b"hello", everybody).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::PermissionDenied);
         Result::Ok(())
     });
 }

@@ -243,9 +243,13 @@ impl Kernel {
         if to.is_some_and(|it| it.port() == 0) {
             return Err(Errno::InvalidInput.into());
         }
-        let to = to.or(peer.map(|(_, peer)| peer));
-        let to = to.ok_or(Errno::DestinationRequired)?;
-        let (to, from) = self.udp_route(id, to)?;
+        let (to, from) = match (to, peer) {
+            (Some(to), _) => self.udp_route(id, to)?,
+            // By the route that was found then, whatever is permitted now: Linux's `sk_dst_check`
+            // in `udp_sendmsg`.
+            (None, Some(peer)) => (peer, self.udp(id)?.local),
+            (None, None) => return Err(Errno::DestinationRequired.into()),
+        };
         if bytes.len() > LONGEST[usize::from(to.1.is_ipv6())] {
             return Err(Errno::MessageSize.into());
         }
