@@ -20,6 +20,8 @@
 //!   shut down.
 //! * How much of a full direction is read before its reset: what had arrived, which depends on the
 //!   same. So [`Call::Drain`] says "a part".
+//! * Where a UDP socket sends that has a peer, and was refused to be connected to everybody: Linux
+//!   6.18 sends one datagram to its peer, and all others to everybody. So none of those tries.
 
 mod loopback;
 mod udp;

@@ -141,6 +141,8 @@ struct Stage {
     ground: Ground,
     own: Ipv4Addr,
     sockets: [Option<UdpSocket>; SOCKETS],
+    /// Those that have had a peer.
+    connected: [bool; SOCKETS],
     /// Whose an ephemeral port is, or was.
     ephemeral: BTreeMap<u16, usize>,
     sent: u64,
@@ -239,6 +241,7 @@ impl Stage {
                     let port = made.local_addr().unwrap().port();
                     self.ephemeral.insert(port, socket);
                     self.sockets[socket] = Some(made);
+                    self.connected[socket] = false;
                     "bound".into()
                 })
             }
@@ -265,12 +268,18 @@ impl Stage {
 
     async fn call_at(&mut self, socket: UdpSocket, call: Call) -> String {
         match call {
-            Call::Connect(_, place) => {
+            Call::Connect(index, place) => {
+                // See "Permitted differences".
+                let is_for_all = matches!(place, Place::Everybody(_));
+                if is_for_all && self.connected[index] && !socket.broadcast().unwrap() {
+                    return "skipped".into();
+                }
                 // Where a network is, another error.
                 if place == Place::Foreign {
                     return "skipped".into();
                 }
                 let connected = socket.connect(self.address(place)).await;
+                self.connected[index] |= connected.is_ok();
                 word(connected, |()| "connected".into())
             }
             Call::Send(_, count, how) => {
@@ -366,6 +375,7 @@ fn stage(ground: Ground, seed: u64) -> Stage {
         ground,
         own: Ipv4Addr::new(127, process, one, two),
         sockets: [const { None }; SOCKETS],
+        connected: [false; SOCKETS],
         ephemeral: BTreeMap::new(),
         sent: 0,
         marker: None,
