@@ -1,5 +1,6 @@
 //! The replicated log on the kernel's sockets, with restarts.
 
+use std::io::ErrorKind;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -17,8 +18,7 @@ const WRITES: u64 = 25;
 
 /// Starts a node, at its address.
 async fn start(id: usize, addresses: &[String], disk: &Disk) -> Task<()> {
-    let listener = TcpListener::bind(&*addresses[id]).await;
-    let listener = listener.expect("nobody else has the port");
+    let listener = bind(&addresses[id]).await;
     let config = Config::new(id, addresses.to_vec(), id as u64);
     let disk = disk.clone();
     polder::spawn(async move {
@@ -26,11 +26,31 @@ async fn start(id: usize, addresses: &[String], disk: &Disk) -> Task<()> {
     })
 }
 
-/// Ports that are free, as far as the kernel knows.
+/// Binds again while the port is taken: the listener of the node that was killed may be about to be
+/// closed, by another worker.
+async fn bind(address: &str) -> TcpListener {
+    let bound = polder::time::timeout(LIMIT / 2, async {
+        loop {
+            match TcpListener::bind(address).await {
+                Err(error) if error.kind() == ErrorKind::AddrInUse => {
+                    polder::time::sleep(Duration::from_millis(5)).await;
+                }
+                bound => return bound,
+            }
+        }
+    });
+    let bound = bound.await.expect("nobody else has the port for long");
+    bound.expect("it can be bound")
+}
+
+/// Ports that are free, as far as the kernel knows. On Linux they are of addresses that no
+/// connection begins at, so that none gets the port of a node that is down.
 async fn addresses() -> Vec<String> {
     let mut all = Vec::new();
-    for _ in 0..NODES {
-        all.push(TcpListener::bind("127.0.0.1:0").await.expect("a port"));
+    for id in 0..NODES {
+        let host = if cfg!(target_os = "linux") { 2 + id } else { 1 };
+        let bound = TcpListener::bind(format!("127.0.0.{host}:0")).await;
+        all.push(bound.expect("a port"));
     }
     let addresses = all.iter().map(|it| it.local_addr().expect("it has one"));
     addresses.map(|it| it.to_string()).collect()
