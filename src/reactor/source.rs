@@ -145,8 +145,8 @@ impl Source {
     }
 
     /// A stream's read in the state `seen` got less than it asked for; or, in a simulated world,
-    /// has left nothing. Where that shows that there
-    /// is no more, clears readability, and so spares the attempt that would find out.
+    /// has left nothing. Where that shows that there is no more, clears readability, and so spares
+    /// the attempt that would find out.
     ///
     /// It shows that for streams while neither an end nor urgent data was reported: with edges the
     /// end of file makes no further one once it was reported together with the data, and a read

@@ -355,6 +355,12 @@ impl Local {
         self.takes_first.set(false);
     }
 
+    /// Whether its worker is a simulated process's.
+    #[cfg(feature = "sim")]
+    pub(super) fn is_simulated(&self) -> bool {
+        self.chooses.get()
+    }
+
     #[cfg(feature = "sim")]
     #[cold]
     fn pop_chosen(&self) -> Option<Runnable> {

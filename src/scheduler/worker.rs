@@ -92,9 +92,6 @@ pub(crate) struct Worker {
     may_be_quick: Cell<bool>,
     /// A foreign loop waits on the poller's descriptor.
     embedded: Cell<bool>,
-    /// It is a simulated process's.
-    #[cfg(feature = "sim")]
-    simulated: Cell<bool>,
     busy_poll: BusyPoll,
     /// Counts the runs of a pool worker.
     runs: Cell<usize>,
@@ -122,8 +119,6 @@ impl Worker {
             may_be_quick: Cell::new(!busy_poll.is_enabled() && local.shared.trace().is_none()),
             local: Rc::new(local),
             embedded: Cell::new(false),
-            #[cfg(feature = "sim")]
-            simulated: Cell::new(false),
             busy_poll,
             runs: Cell::new(0),
             interrupted: Cell::new(None),
@@ -300,7 +295,6 @@ impl Worker {
     pub(crate) fn simulate(&self) {
         self.local.let_choose();
         self.embedded.set(true);
-        self.simulated.set(true);
         self.may_be_quick.set(false);
         self.arm_descriptor();
     }
@@ -1024,7 +1018,7 @@ impl Worker {
     /// is left or comes.
     fn arm_descriptor(&self) {
         #[cfg(feature = "sim")]
-        if self.simulated.get() {
+        if self.local.is_simulated() {
             return self.arm_in_world();
         }
         let reactor = self.reactor();
@@ -1194,7 +1188,6 @@ impl Drop for Driving<'_> {
 #[derive(Debug)]
 pub(super) struct MainWaker {
     woken: AtomicBool,
-    /// The same as the driver's and the remote half's. Here it is one way nearer for each turn.
     reactor: Arc<Reactor>,
 }
 

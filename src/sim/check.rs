@@ -16,6 +16,7 @@ use super::Sim;
 use super::jobs::{Done, Jobs};
 use super::kernel::answers::Asked;
 use super::kernel::faults::{Id, Kept};
+use super::kernel::link::nanos;
 use super::kernel::progress::{Call, Progress};
 use super::kernel::trace::{Recorded, Seconds};
 use super::kernel::{self, Setup, Simpler};
@@ -341,10 +342,6 @@ fn pictures(report: &Report, less: &Less, run: &Run<'_>) -> String {
 pub(super) struct Less {
     pub(super) kept: Option<Kept>,
     pub(super) simpler: Simpler,
-}
-
-pub(super) fn nanos(time: Duration) -> u64 {
-    kernel::link::nanos(time)
 }
 
 /// Runs a test in the world of one seed.

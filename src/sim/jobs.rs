@@ -19,8 +19,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use super::check::{Less, Report, nanos, number_from};
+use super::check::{Less, Report, number_from};
 use super::kernel::Setup;
+use super::kernel::link::nanos;
 use super::kernel::trace::{Comparison, Recorded, Seconds};
 use super::threads::Threads;
 

@@ -179,11 +179,9 @@ impl State {
         let counters = runtime.worker.reactor().counters().clone();
         let site = Box::new(move || counters.task().map(|(_, site)| site));
         kernel(|kernel| kernel.progress().add_process(host, site));
-        let worker = runtime.worker.clone();
-        let of_process = runtime.clone();
         self.processes.borrow_mut().push(Some(Process {
-            worker,
-            runtime: of_process,
+            worker: runtime.worker.clone(),
+            runtime: runtime.clone(),
         }));
         let slot = &mut self.hosts.borrow_mut()[host];
         (slot.process, slot.was_stopped, slot.error) = (Some(process), false, None);
@@ -386,8 +384,10 @@ impl State {
     fn drop_process(&self, process: usize, is_killed: bool) {
         let ended = self.processes.borrow_mut()[process].take();
         // What its destructors do, the process does that has ended.
-        kernel::with(|kernel| kernel.begin_drop(process, is_killed));
-        kernel::with(|kernel| kernel.progress().end_process(process));
+        kernel::with(|kernel| {
+            kernel.begin_drop(process, is_killed);
+            kernel.progress().end_process(process);
+        });
         drop(ended);
         kernel::with(Kernel::end_drop);
     }

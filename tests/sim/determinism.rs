@@ -7,6 +7,7 @@ use polder::net::{TcpListener, TcpStream};
 use polder::sim::{self, Latency, Sim};
 use polder::time::sleep;
 
+use super::failing::{assert_contains, failure};
 use super::{ms, secs};
 
 /// Names, connections, losses, a crash.
@@ -155,7 +156,7 @@ fn what_the_seed_does_not_decide_is_found() {
 /// In this program nothing answers for the C library: see `tests/answers.rs`.
 #[test]
 fn where_the_order_of_a_map_has_an_influence_the_first_difference_and_its_cause_are_told() {
-    let failed = std::panic::catch_unwind(|| {
+    let words = failure(|| {
         sim::check(0..1, |_| async {
             // Two runs with the same order of so many keys are unlikely.
             let map: std::collections::HashSet<u64> = (0..50).collect();
@@ -164,14 +165,14 @@ fn where_the_order_of_a_map_has_an_influence_the_first_difference_and_its_cause_
             }
         });
     });
-    let words = *failed.unwrap_err().downcast::<String>().unwrap();
-    for part in [
-        "The first run had: ",
-        "The second has:    ",
-        "The likely cause: the order of a HashMap",
-    ] {
-        assert!(words.contains(part), "{part}: {words}");
-    }
+    assert_contains(
+        &words,
+        &[
+            "The first run had: ",
+            "The second has:    ",
+            "The likely cause: the order of a HashMap",
+        ],
+    );
     #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
     assert!(
         words.contains("`polder::sim::answer_for_libc!();`"),
@@ -196,13 +197,12 @@ fn checks_of_the_tests_do_not_change_the_run() {
 fn a_failure_that_does_not_repeat_is_reported() {
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
     static RUNS: AtomicU64 = AtomicU64::new(0);
-    let failed = std::panic::catch_unwind(|| {
+    let words = failure(|| {
         sim::check(0..8, |sim| async move {
             let is_first = sim.seed() == 3 && RUNS.fetch_add(1, Relaxed) == 0;
             assert!(!is_first, "only the first time");
         });
     });
-    let words = *failed.unwrap_err().downcast::<String>().unwrap();
     assert!(words.contains("two runs of it differ"), "{words}");
     assert!(words.contains("POLDER_SEED=0x3"), "{words}");
     panic!("{words}");

@@ -1,5 +1,6 @@
 //! What is said of a run that fails: its faults, by number, and how it is run again without some.
 
+use std::panic::{UnwindSafe, catch_unwind};
 use std::process::Command;
 
 use polder::io::{AsyncReadExt, AsyncWriteExt};
@@ -37,6 +38,19 @@ pub(super) fn in_a_process(name: &str, variables: &[(&str, &str)]) -> (bool, Str
     let text = [&output.stdout[..], &output.stderr[..]].concat();
     let text = String::from_utf8_lossy(&text).into_owned();
     (output.status.success(), text)
+}
+
+/// What a check that fails says.
+pub(super) fn failure(check: impl Fn() + UnwindSafe) -> String {
+    let panic = catch_unwind(check).expect_err("it fails");
+    *panic.downcast::<String>().expect("words")
+}
+
+/// A text has all of these parts.
+pub(super) fn assert_contains(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "{part}: {text}");
+    }
 }
 
 pub(super) fn is_inner() -> bool {

@@ -9,7 +9,7 @@ use polder::net::{TcpListener, TcpStream, serve};
 use polder::sim::{self, Exit, Sim};
 use polder::time::{now, sleep};
 
-use super::failing::{in_a_process, is_inner};
+use super::failing::{assert_contains, in_a_process, is_inner};
 use super::{ms, secs};
 
 /// Calls a function when it is dropped.
@@ -190,14 +190,15 @@ fn a_poll_that_never_returns_ends_the_program_and_says_where() {
     let (passes, text) = in_a_process(name, &[("POLDER_SIM_STUCK", "1")]);
     assert!(!passes, "{text}");
     assert!(start.elapsed() < secs(50), "the limit holds");
-    for part in [
-        "seed 0x7 is stuck at 0.003",
-        "tests/sim/mistakes.rs:",
-        "on the host \"spinning\"",
-        "POLDER_SEED=0x7",
-    ] {
-        assert!(text.contains(part), "{part}: {text}");
-    }
+    assert_contains(
+        &text,
+        &[
+            "seed 0x7 is stuck at 0.003",
+            "tests/sim/mistakes.rs:",
+            "on the host \"spinning\"",
+            "POLDER_SEED=0x7",
+        ],
+    );
 }
 
 #[test]
@@ -216,13 +217,14 @@ fn a_smaller_run_that_never_ends_does_not_hide_the_failure() {
     }
     let (passes, text) = in_a_process(name, &[("POLDER_SIM_STUCK", "1")]);
     assert!(!passes, "{text}");
-    for part in [
-        "seed 0x7 failed at 0.000000 s: the test panicked: the failure",
-        "A smaller run of it, POLDER_SIM=0x7:choose1=0, never ends",
-        "seed 0x7 is stuck at 0.000000 s: a poll of the task spawned at",
-    ] {
-        assert!(text.contains(part), "{part}: {text}");
-    }
+    assert_contains(
+        &text,
+        &[
+            "seed 0x7 failed at 0.000000 s: the test panicked: the failure",
+            "A smaller run of it, POLDER_SIM=0x7:choose1=0, never ends",
+            "seed 0x7 is stuck at 0.000000 s: a poll of the task spawned at",
+        ],
+    );
 }
 
 #[test]
@@ -295,12 +297,13 @@ fn the_report_says_what_each_task_waits_for() {
         assert!(sim.now().is_zero(), "to see it");
     });
     let failure = failure.failure.unwrap();
-    for part in [
-        "waits: reads TCP 10.0.0.2:80 <-> 10.0.0.1:",
-        "waits: timer due in ",
-    ] {
-        assert!(failure.contains(part), "{part}: {failure}");
-    }
+    assert_contains(
+        &failure,
+        &[
+            "waits: reads TCP 10.0.0.2:80 <-> 10.0.0.1:",
+            "waits: timer due in ",
+        ],
+    );
     let tasks = failure
         .lines()
         .find(|it| it.contains("3 tasks, spawned at"));

@@ -12,7 +12,7 @@ use polder::net::{TcpListener, TcpStream, UdpSocket};
 use polder::sim::{self, Latency, Sim};
 use polder::time::{sleep, timeout};
 
-use super::failing::{in_a_process, is_inner};
+use super::failing::{assert_contains, failure, in_a_process, is_inner};
 use super::{ms, secs};
 
 thread_local! {
@@ -23,12 +23,6 @@ thread_local! {
 /// Another world begins: returns how many this thread has had before.
 fn count_worlds() -> u64 {
     WORLDS.replace(WORLDS.get() + 1)
-}
-
-/// What a check that fails says.
-fn failure(check: impl Fn() + std::panic::UnwindSafe) -> String {
-    let panic = catch_unwind(check).expect_err("it fails");
-    *panic.downcast::<String>().expect("words")
 }
 
 #[test]
@@ -243,14 +237,15 @@ fn a_failure_that_an_earlier_world_has_caused_is_reported_as_that() {
             assert_eq!(count_worlds(), 0, "what another world has left");
         });
     });
-    for part in [
-        "two runs of it differ",
-        "a thread-local that an earlier world on its thread has left (Sim::share_thread)",
-        "what another world has left",
-        "The second run did not fail.",
-    ] {
-        assert!(text.contains(part), "{part}: {text}");
-    }
+    assert_contains(
+        &text,
+        &[
+            "two runs of it differ",
+            "a thread-local that an earlier world on its thread has left (Sim::share_thread)",
+            "what another world has left",
+            "The second run did not fail.",
+        ],
+    );
 }
 
 #[test]
@@ -292,15 +287,16 @@ fn a_failure_on_a_shared_thread_is_reported_as_ever_and_replays() {
     let jobs = ("POLDER_SIM_JOBS", "1");
     let (passes, text) = in_a_process(name, &[jobs]);
     assert!(!passes, "{text}");
-    for part in [
-        words,
-        "thread 'polder-sim'",
-        "thread 'polder-sim 0x20'",
-        "replay: POLDER_SEED=0x20",
-        "timeline: ",
-    ] {
-        assert!(text.contains(part), "{part}: {text}");
-    }
+    assert_contains(
+        &text,
+        &[
+            words,
+            "thread 'polder-sim'",
+            "thread 'polder-sim 0x20'",
+            "replay: POLDER_SEED=0x20",
+            "timeline: ",
+        ],
+    );
     assert!(!text.contains("differ"), "{text}");
     let (passes, text) = in_a_process(name, &[jobs, ("POLDER_SEED", "0x20")]);
     assert!(!passes && text.contains(words), "{text}");

@@ -234,10 +234,8 @@ struct ProcessState {
     is_ready: bool,
     /// Sockets of which the poller has something to report.
     events: VecDeque<u32>,
-    /// What its poller was armed for last, unless that has come.
-    armed: Option<Instant>,
-    /// The same, in nanoseconds. By its host's clock.
-    timer: Option<u64>,
+    /// What its poller was armed for last, unless that has come. By its host's clock.
+    timer: Option<Instant>,
     deadline: Option<u64>,
     deadline_event: Option<u64>,
     /// Which of its ready tasks is next.
@@ -875,13 +873,8 @@ impl PollerOfProcess {
     /// When the process's earliest timer is due.
     pub(crate) fn arm(&self, deadline: Option<Instant>) {
         self.with(|kernel, process| {
-            let armed = &mut kernel.processes[process].armed;
-            if std::mem::replace(armed, deadline) == deadline {
-                return;
-            }
-            let after = deadline.map(|it| it.saturating_duration_since(kernel.base));
-            let timer = after.map(link::nanos);
-            if std::mem::replace(&mut kernel.processes[process].timer, timer) != timer {
+            let timer = &mut kernel.processes[process].timer;
+            if std::mem::replace(timer, deadline) != deadline {
                 kernel.arm_process(process);
             }
         });
@@ -960,7 +953,6 @@ impl Kernel {
             is_alive: true,
             is_ready: false,
             events: VecDeque::new(),
-            armed: None,
             timer: None,
             deadline: None,
             deadline_event: None,
@@ -1200,7 +1192,7 @@ impl Kernel {
             Event::Retransmit(id) => self.tcp_retransmit(id),
             Event::Deadline(process) => {
                 let state = &mut self.processes[process];
-                (state.armed, state.timer, state.deadline) = (None, None, None);
+                (state.timer, state.deadline) = (None, None);
                 self.wake(process);
             }
             Event::Chaos(number) => self.due.push_back(number),
@@ -1226,7 +1218,6 @@ impl Kernel {
         self.due.pop_front()
     }
 
-    /// The probability that a segment is lost, where its link's own is smaller.
     /// How probable faults of a kind are by chaos, from now on.
     pub(crate) fn set_rate_by_chaos(&mut self, kind: Kind, rate: Probability) {
         match kind {
@@ -1361,10 +1352,11 @@ impl Kernel {
 
     /// Sees to it that a process is woken when its timer is due, by its host's clock.
     fn arm_process(&mut self, process: usize) {
+        let timer = self.processes[process].timer.map(|it| self.nanos_at(it));
         let now = self.now;
         let state = &mut self.processes[process];
         let clock = self.hosts[state.host].clock;
-        let at = state.timer.map(|it| clock.when(it).max(now));
+        let at = timer.map(|it| clock.when(it).max(now));
         state.deadline = at;
         if let Some(at) = at {
             if state.deadline_event.is_none_or(|it| it > at) {
