@@ -500,6 +500,7 @@ fn add_failure(report: &mut Report, state: &State) {
 /// What a picture shows of the world that this thread is in, if the run is recorded.
 fn scene(head: &str) -> Option<Box<Scene>> {
     with_kernel(|kernel| {
+        kernel.settle_all();
         let recording = kernel.trace.take_recording()?;
         Some(Box::new(Scene {
             head: head.to_owned(),

@@ -1003,6 +1003,7 @@ impl Kernel {
         self.hosts[host].is_up = false;
         let mut gone = Vec::new();
         for id in std::mem::take(&mut self.hosts[host].sockets) {
+            self.settle(id);
             let Some(socket) = self.sockets[id as usize].take() else {
                 continue;
             };
@@ -1011,6 +1012,7 @@ impl Kernel {
                 self.connections.remove(&(host, socket.local, peer));
                 gone.push((socket.local, (peer_host, peer)));
             }
+            self.arm(socket.peer_id);
         }
         self.others.retain(|_, it| it.base().host != host);
         self.udp_ports.retain(|key, _| key.0 != host);
@@ -1178,7 +1180,13 @@ impl Kernel {
         match event {
             Event::Segment(mut segment) => match self.passage(segment.way(), segment.link) {
                 Passage::Lost => self.tcp_lost(segment),
-                Passage::Held(nth, held) => held.push((nth, Event::Segment(segment))),
+                Passage::Held(nth, held) => {
+                    let ends = segment.ends();
+                    held.push((nth, Event::Segment(segment)));
+                    for end in ends {
+                        self.arm(end);
+                    }
+                }
                 Passage::Arrives => {
                     self.tcp_arrives(&mut segment);
                     self.spare.push(segment);

@@ -64,6 +64,10 @@ pub(super) struct Partings {
 }
 
 impl Partings {
+    pub(super) fn are_none(&self) -> bool {
+        self.list.is_empty()
+    }
+
     fn any(&self, from: usize, to: usize, is_hold: bool) -> bool {
         let mut of_kind = self.list.iter().filter(|it| it.is_hold == is_hold);
         of_kind.any(|it| it.lies_between(from, to))
@@ -81,6 +85,7 @@ impl Partings {
 impl Kernel {
     /// From now on these hosts do not reach the others, nor these them, or late.
     pub(crate) fn part(&mut self, these: &[usize], others: &[usize], is_hold: bool) -> PartingId {
+        self.settle_all();
         let partings = &mut self.links.partings;
         partings.count += 1;
         let number = partings.count;

@@ -55,6 +55,9 @@ const RETRIES: u32 = 15;
 const SYN_RETRIES: u32 = 6;
 const SYN_ACK_RETRIES: u32 = 5;
 
+/// No timer.
+const NEVER: u64 = u64::MAX;
+
 /// How long a connection that has ended on both sides still answers what comes late.
 const TIME_WAIT: u64 = 60_000_000_000;
 
@@ -78,9 +81,16 @@ pub(super) struct Segment {
     ack: u64,
     /// Up to which offset the sender takes bytes.
     limit: u64,
+    /// When its sender's timer is, if that is only [set](Kernel::set_timer).
+    timer: u64,
 }
 
 impl Segment {
+    /// The sockets at both ends, as far as they are known.
+    pub(super) fn ends(&self) -> [u32; 2] {
+        [self.from_id, self.to_id]
+    }
+
     /// From which host to which.
     pub(super) fn way(&self) -> (usize, usize) {
         (self.from.0, self.to.0)
@@ -105,6 +115,16 @@ impl Segment {
     }
 }
 
+/// A segment that acknowledges all that is under way, and changes nothing else.
+#[derive(Clone, Copy, Debug)]
+struct PlainAck {
+    sent: u64,
+    /// When it arrives.
+    at: u64,
+    seq: u64,
+    limit: u64,
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum State {
     Listening,
@@ -126,7 +146,7 @@ pub(super) struct Tcp {
     pub(super) local: SocketAddr,
     pub(super) peer: Option<(usize, SocketAddr)>,
     /// The number of the peer's socket, once it has been heard of; zero before.
-    peer_id: u32,
+    pub(super) peer_id: u32,
     /// The number of the link there, once something was sent; zero before.
     link: u32,
     /// What arrives for it finds it: it is in `Kernel::connections`.
@@ -156,6 +176,13 @@ pub(super) struct Tcp {
     timer: Option<u64>,
     timer_event: Option<u64>,
     arrival: u64,
+    /// An acknowledgement that is under way to it, and is no event; and when the last one arrives
+    /// that it has sent.
+    ack_under_way: Option<PlainAck>,
+    plain_until: u64,
+    /// When the peer's timer is, of what has arrived and was not acknowledged, if that is only
+    /// [set](Kernel::set_timer).
+    peer_timer: u64,
     // What is received.
     input: ByteQueue,
     received: u64,
@@ -210,6 +237,9 @@ impl Tcp {
             timer: None,
             timer_event: None,
             arrival: 0,
+            ack_under_way: None,
+            plain_until: 0,
+            peer_timer: NEVER,
             input: ByteQueue::default(),
             received: 0,
             beyond: BTreeMap::new(),
@@ -403,6 +433,7 @@ impl Kernel {
         id: u32,
         buffers: &mut dyn Iterator<Item = &[u8]>,
     ) -> io::Result<usize> {
+        self.settle(id);
         let socket = self.socket(id)?;
         if let Some(error) = socket.error.take() {
             return Err(error.into());
@@ -429,6 +460,7 @@ impl Kernel {
     }
 
     pub(super) fn tcp_shutdown(&mut self, id: u32, how: Shutdown) -> io::Result<()> {
+        self.settle(id);
         let socket = self.socket(id)?;
         if socket.state != State::Connected || socket.is_over() {
             return Err(Errno::NotConnected.into());
@@ -445,6 +477,7 @@ impl Kernel {
 
     /// The last handle has gone, or the process. What was written is still sent.
     pub(super) fn tcp_close(&mut self, id: u32) {
+        self.settle(id);
         let Ok(socket) = self.socket(id) else {
             return;
         };
@@ -502,10 +535,12 @@ impl Kernel {
     }
 
     fn remove(&mut self, id: u32) {
+        self.settle(id);
         let Some(socket) = self.sockets[id as usize].take() else {
             return;
         };
         self.disconnect(id, socket.host, socket.local, socket.peer);
+        self.arm(socket.peer_id);
         if let State::Accepting(listener) = socket.state {
             if let Ok(listener) = self.socket(listener) {
                 listener.opening -= 1;
@@ -537,9 +572,11 @@ impl Kernel {
 
     /// From now on what arrives finds the socket.
     fn list(&mut self, key: (usize, SocketAddr, SocketAddr), id: u32) {
-        let before = self.connections.insert(key, id);
-        if let Some(Ok(other)) = before.map(|it| self.socket(it)) {
-            other.is_listed = false;
+        if let Some(before) = self.connections.insert(key, id) {
+            self.settle(before);
+            if let Ok(other) = self.socket(before) {
+                other.is_listed = false;
+            }
         }
         if let Ok(socket) = self.socket(id) {
             socket.is_listed = true;
@@ -569,6 +606,7 @@ impl Kernel {
     /// `tcp_reset`: reading goes on to what has come before, and to its end. One that waits in a
     /// queue is accepted nevertheless, and has its error then.
     pub(super) fn fail(&mut self, id: u32, error: Errno) {
+        self.settle(id);
         let Ok(socket) = self.socket(id) else {
             return;
         };
@@ -587,7 +625,9 @@ impl Kernel {
                 };
                 socket.state = State::Closed;
                 let (host, local, peer) = (socket.host, socket.local, socket.peer);
+                let peer_id = socket.peer_id;
                 self.disconnect(id, host, local, peer);
+                self.arm(peer_id);
                 self.raise(id, READABLE | WRITABLE | CLOSED | ERROR);
             }
             false => self.remove(id),
@@ -618,6 +658,7 @@ impl Kernel {
             fin: false,
             ack: socket.acknowledgement(),
             limit: socket.told,
+            timer: NEVER,
         };
         Some(self.boxed(segment))
     }
@@ -653,6 +694,10 @@ impl Kernel {
         let fits = end.min(socket.limit).saturating_sub(seq);
         let len = fits.min(SEGMENT as u64) as usize;
         segment.seq = seq;
+        segment.timer = match (socket.timer, socket.timer_event) {
+            (Some(timer), event) if event.is_none_or(|it| it > timer) => timer,
+            _ => NEVER,
+        };
         let bytes = &socket.out.as_slice()[start..start + len];
         segment.bytes.extend_from_slice(bytes);
         segment.fin = socket.wants_fin && seq + len as u64 == end;
@@ -686,9 +731,21 @@ impl Kernel {
             if !may_send {
                 break;
             }
+            if socket.acked == next && socket.timer.is_none() {
+                self.set_timer(id);
+            }
             self.send_at(id, next);
         }
         self.start_timer(id);
+    }
+
+    /// Something is to be sent while nothing is under way. Sets the timer, and leaves it out of the
+    /// queue of events: see the module's documentation.
+    fn set_timer(&mut self, id: u32) {
+        let now = self.now;
+        if let Ok(socket) = self.socket(id) {
+            socket.timer = Some(now + socket.rto);
+        }
     }
 
     /// Something is to be sent again unless it is acknowledged in time, or a closed window is to be
@@ -736,7 +793,8 @@ impl Kernel {
         }
     }
 
-    fn arm(&mut self, id: u32) {
+    /// Sees to it that the timer of a socket comes, if it is set. There need not be such a socket.
+    pub(super) fn arm(&mut self, id: u32) {
         if let Ok(socket) = self.socket(id) {
             if let Some(at) = socket.timer {
                 if socket.timer_event.is_none_or(|it| it > at) {
@@ -749,6 +807,7 @@ impl Kernel {
 
     /// Whether that event of the socket's still means something; otherwise it is gone.
     pub(super) fn tcp_is_due(&mut self, id: u32, at: u64) -> bool {
+        self.settle_by(id, at);
         let Ok(socket) = self.socket(id) else {
             return false;
         };
@@ -807,6 +866,12 @@ impl Kernel {
     /// A segment is on its way, or lost. `id` is its sender, if that is a socket.
     fn send(&mut self, id: Option<u32>, mut segment: Box<Segment>) {
         segment.sent = self.now;
+        if let Some(Ok(socket)) = id.map(|id| self.socket(id)) {
+            if socket.plain_until > segment.sent {
+                let peer = socket.peer_id;
+                self.settle(peer); // So that it comes before this one.
+            }
+        }
         let len = HEADERS + segment.bytes.len();
         let (way, faults) = (segment.way(), &mut self.faults);
         let link = &mut segment.link;
@@ -817,8 +882,143 @@ impl Kernel {
         if let Some(Ok(socket)) = id.map(|id| self.socket(id)) {
             at = at.max(socket.arrival);
             (socket.arrival, socket.link) = (at, segment.link);
+            let peer_timer = std::mem::replace(&mut socket.peer_timer, NEVER);
+            if at >= segment.timer || at >= peer_timer {
+                for end in segment.ends() {
+                    self.arm(end);
+                }
+            }
         }
         self.push(at, Event::Segment(segment));
+    }
+
+    /// Sends nothing but what has arrived.
+    fn acknowledge(&mut self, id: u32) {
+        if !self.is_plain(id) {
+            return self.send_flags(id, Flags::Ack);
+        }
+        let (now, faults) = (self.now, &mut self.faults);
+        let socket = self.sockets[id as usize].as_deref_mut();
+        let Some((socket, (to, _))) = socket.and_then(|it| it.peer.map(|peer| (it, peer))) else {
+            return;
+        };
+        let (way, link) = ((socket.host, to), &mut socket.link);
+        let latency = self.links.send(way, link, HEADERS, now, faults);
+        // What `segment` does.
+        if socket.room() >= socket.told + SEGMENT as u64 {
+            socket.told = socket.room();
+        }
+        socket.owes_ack = false;
+        let Some(latency) = latency else {
+            if let Some(mut segment) = self.segment(id, Flags::Ack) {
+                segment.sent = now;
+                self.tcp_lost(segment);
+            }
+            return;
+        };
+        // And what `send` does.
+        let at = (now + latency).max(socket.arrival);
+        (socket.arrival, socket.plain_until) = (at, at);
+        let peer_timer = std::mem::replace(&mut socket.peer_timer, NEVER);
+        let ack = PlainAck {
+            sent: now,
+            at,
+            seq: socket.next,
+            limit: socket.told,
+        };
+        let peer = socket.peer_id;
+        if at >= peer_timer {
+            self.arm(peer);
+        }
+        if let Ok(peer) = self.socket(peer) {
+            peer.ack_under_way = Some(ack);
+        }
+    }
+
+    /// Whether an acknowledgement that this socket sends now comes to no more than that nothing is
+    /// under way to it any more, whenever it comes.
+    fn is_plain(&self, id: u32) -> bool {
+        let find = |id: u32| self.sockets.get(id as usize)?.as_deref();
+        let Some(socket) = find(id) else {
+            return false;
+        };
+        let Some(peer) = find(socket.peer_id) else {
+            return false;
+        };
+        let ack = socket.acknowledgement();
+        self.links.partings.are_none()
+            && (peer.is_listed && peer.peer_id == id)
+            && peer.state == State::Connected
+            && peer.ack_under_way.is_none()
+            && (peer.acked < ack && ack == peer.next && peer.next == peer.end())
+            && !peer.wants_fin
+            && peer.out.len() < BUFFER
+            && peer.recover <= ack
+    }
+
+    /// What was under way to a socket quietly has arrived, if its time has come; and otherwise it
+    /// is an event from now on, as something else happens before.
+    pub(super) fn settle(&mut self, id: u32) {
+        self.settle_by(id, self.now);
+    }
+
+    fn settle_by(&mut self, id: u32, now: u64) {
+        let Ok(socket) = self.socket(id) else {
+            return;
+        };
+        let Some(ack) = socket.ack_under_way.take() else {
+            return;
+        };
+        if now < ack.at {
+            return self.make_event(id, ack);
+        }
+        socket.limit = socket.limit.max(ack.limit);
+        socket.out.clear();
+        socket.acked = socket.next;
+        (socket.retries, socket.equal_acks, socket.timer) = (0, 0, None);
+        forget_backoff(socket);
+        if let Some((_, sent)) = socket.timed.take() {
+            measure(socket, ack.at - sent);
+        }
+        if self.trace.records() {
+            if let Some(segment) = self.segment_of(id, ack) {
+                self.trace.message(|| segment.message(ack.at, false));
+                self.spare.push(segment);
+            }
+        }
+    }
+
+    fn segment_of(&mut self, id: u32, ack: PlainAck) -> Option<Box<Segment>> {
+        let socket = self.socket(id).ok()?;
+        let segment = Segment {
+            from: socket.peer?,
+            to: (socket.host, socket.local),
+            from_id: socket.peer_id,
+            to_id: id,
+            link: 0,
+            sent: ack.sent,
+            flags: Flags::Ack,
+            seq: ack.seq,
+            bytes: Vec::new(),
+            fin: false,
+            ack: socket.next,
+            limit: ack.limit,
+            timer: NEVER,
+        };
+        Some(self.boxed(segment))
+    }
+
+    fn make_event(&mut self, id: u32, ack: PlainAck) {
+        if let Some(segment) = self.segment_of(id, ack) {
+            self.push(ack.at, Event::Segment(segment));
+        }
+    }
+
+    /// What is under way quietly may come to something else from now on.
+    pub(crate) fn settle_all(&mut self) {
+        for id in 0..self.sockets.len() {
+            self.settle(id as u32);
+        }
     }
 
     /// A segment is lost. If it had news of a window, the other side is to ask for them.
@@ -828,6 +1028,9 @@ impl Kernel {
         self.note(to, What::Lost(flags, from, seq, digest, len));
         self.trace.message(|| segment.message(self.now, true));
         self.warn_peer(segment.from.1, segment.to);
+        for end in segment.ends() {
+            self.arm(end);
+        }
         self.spare.push(segment);
     }
 }
@@ -864,9 +1067,11 @@ impl Kernel {
             fin: false,
             ack: segment.seq,
             limit: 0,
+            timer: NEVER,
         };
         let reset = self.boxed(reset);
         self.send(None, reset);
+        self.arm(segment.from_id);
     }
 
     fn syn_arrives(&mut self, segment: &Segment) {
@@ -894,6 +1099,7 @@ impl Kernel {
     }
 
     fn arrives_at(&mut self, id: u32, segment: &mut Segment) {
+        self.settle(id);
         let Ok(socket) = self.socket(id) else {
             return;
         };
@@ -911,7 +1117,9 @@ impl Kernel {
             // The acknowledgement of the first one was lost.
             (Flags::SynAck, State::Connected) => return self.send_flags(id, Flags::Ack),
             (Flags::Syn, State::Accepting(_)) => return self.send_flags(id, Flags::SynAck),
-            (Flags::Syn | Flags::SynAck, _) | (_, State::Connecting | State::Closed) => return,
+            (Flags::Syn | Flags::SynAck, _) | (_, State::Connecting | State::Closed) => {
+                return self.arm(segment.from_id);
+            }
             (_, State::Accepting(listener)) => {
                 self.opened(id);
                 if let Ok(socket) = self.socket(id) {
@@ -1002,6 +1210,7 @@ impl Kernel {
         };
         let before = (socket.received, socket.has_peer_fin());
         let end = segment.seq + segment.bytes.len() as u64;
+        socket.peer_timer = socket.peer_timer.min(segment.timer);
         let is_held = socket.process.is_some() || socket.is_queued;
         if socket.wants_fin && (socket.read_shut || !is_held) && end > before.0 {
             // Nobody will read it: Linux's tcp_rcv_state_process(), in FIN_WAIT1 and FIN_WAIT2.
@@ -1057,7 +1266,7 @@ impl Kernel {
         let mut owing = std::mem::take(&mut self.owing);
         for id in owing.drain(..) {
             if self.socket(id).is_ok_and(|it| it.owes_ack) {
-                self.send_flags(id, Flags::Ack);
+                self.acknowledge(id);
             }
         }
         self.owing = owing; // Empty, with its memory: sending owes nothing.

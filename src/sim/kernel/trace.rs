@@ -166,6 +166,10 @@ impl Trace {
         }
     }
 
+    pub(super) fn records(&self) -> bool {
+        self.recording.is_some()
+    }
+
     pub(crate) fn take_recording(&mut self) -> Option<Box<Recording>> {
         self.recording.take()
     }
