@@ -20,7 +20,23 @@ const TICKS: u64 = 64;
 
 /// A time in ticks since this function was first called; zero for what is before that.
 pub(crate) fn tick(time: Instant) -> u32 {
-    let since = time.saturating_duration_since(*START.get_or_init(now));
+    tick_after(time.saturating_duration_since(*START.get_or_init(now)))
+}
+
+/// How many nanoseconds a time is after the beginning of the first tick, or before it.
+#[cfg(feature = "sim")]
+pub(crate) fn nanos_since_start(time: Instant) -> i64 {
+    let start = *START.get_or_init(now);
+    let nanos = |it: Duration| i64::try_from(it.as_nanos()).unwrap_or(i64::MAX);
+    match time.checked_duration_since(start) {
+        Some(since) => nanos(since),
+        None => -nanos(start.saturating_duration_since(time)),
+    }
+}
+
+/// The tick so long after the first one.
+#[inline]
+pub(crate) fn tick_after(since: Duration) -> u32 {
     let ticks = since.as_secs() * TICKS + u64::from(since.subsec_nanos()) * TICKS / 1_000_000_000;
     u32::try_from(ticks).unwrap_or(u32::MAX)
 }

@@ -207,6 +207,12 @@ impl Counters {
         self.tick.store(tick(now), Ordering::Relaxed);
     }
 
+    /// [`set_tick`](Self::set_tick), where the tick is known.
+    #[cfg(feature = "sim")]
+    pub(crate) fn set_known_tick(&self, tick: u32) {
+        self.tick.store(tick, Ordering::Relaxed);
+    }
+
     /// When the worker has last read the clock.
     #[inline]
     pub(crate) fn tick(&self) -> u32 {

@@ -309,15 +309,16 @@ impl Worker {
         others.map(|it| it.site).collect()
     }
 
-    /// Takes what there is, and runs one task.
+    /// Takes what there is, and runs one task. It is `tick` now, and the poller has something to
+    /// report, or not.
     #[cfg(feature = "sim")]
-    pub(crate) fn step(&self) {
+    pub(crate) fn step(&self, tick: u32, has_events: bool) {
         self.note(self.reactor().resume());
         let _driving = self.enter();
-        self.local.counters.set_tick(now());
+        self.local.counters.set_known_tick(tick);
         match self.needs_look.get() {
             true => drop(self.poll_or_park(Some(Duration::ZERO), &|| false)),
-            false => self.look(),
+            false => self.look(has_events),
         }
         if let Some(runnable) = self.local.pop() {
             let meta = runnable.metadata();
@@ -331,8 +332,8 @@ impl Worker {
     /// was noted when that ended ([`arm_in_world`](Self::arm_in_world)), and when this one began.
     /// So where nothing was noted, the inbox is empty, and no waker is to be dropped.
     #[cfg(feature = "sim")]
-    fn look(&self) {
-        if self.reactor().has_sources() {
+    fn look(&self, has_events: bool) {
+        if has_events {
             // The quick wait is inlined where the system's kernel is asked, and nowhere else.
             self.wait(&Until::Now, None);
         }

@@ -358,8 +358,11 @@ impl State {
     fn step(&self, process: usize) {
         let worker = (self.processes.borrow()[process].as_ref()).map(|it| it.worker.clone());
         if let Some(worker) = worker {
-            kernel(|kernel| kernel.set_current(Some(process)));
-            worker.step();
+            let (tick, has_events) = kernel(|kernel| {
+                kernel.set_current(Some(process));
+                (kernel.tick(), kernel.has_events(process))
+            });
+            worker.step(tick, has_events);
             kernel(|kernel| kernel.set_current(None));
         }
         self.chaos_after_step(process);

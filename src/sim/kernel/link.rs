@@ -168,20 +168,16 @@ impl Links {
         }
     }
 
-    /// The latency of a link now: its own, or the one that chaos has drawn for it.
-    fn latency(
+    /// The latency that chaos has drawn for a link, instead of its own.
+    fn latency_by_chaos(
         &mut self,
         (from, to): (usize, usize),
         known: &mut u32,
         now: u64,
         faults: &mut Faults,
-    ) -> Latency {
-        let (seed, chaos) = (self.seed, self.chaos);
+    ) -> Option<Latency> {
+        let (seed, call) = (self.seed, self.chaos?);
         let link = self.find((from, to), known);
-        let own = link.settings.latency;
-        let Some(call) = chaos else {
-            return own;
-        };
         if link.drawn.is_none_or(|(of, _)| of != call) {
             // There are fewer than 2^16 hosts; what is above is for nobody.
             let place = (from << 16) | (to & 0xffff);
@@ -195,7 +191,7 @@ impl Links {
             let happens = faults.allow(id, fault);
             link.drawn = Some((call, happens.then_some(latency)));
         }
-        link.drawn.and_then(|(_, latency)| latency).unwrap_or(own)
+        link.drawn.and_then(|(_, latency)| latency)
     }
 
     /// What becomes of a segment that is sent now: how long it takes, or `None` if it is lost. Each
@@ -217,8 +213,9 @@ impl Links {
         }
         let (by_chaos, is_even) = (self.by_chaos, self.is_even);
         let is_cut = self.partings.is_cut(from, to);
-        let latency = self.latency((from, to), known, now, faults);
+        let drawn_latency = self.latency_by_chaos((from, to), known, now, faults);
         let link = self.find((from, to), known);
+        let latency = drawn_latency.unwrap_or(link.settings.latency);
         link.sent += 1;
         let drawn = latency.draw(&mut link.stream);
         let latency = if is_even { latency.mean() } else { drawn };
@@ -253,8 +250,9 @@ impl Links {
         let (by_chaos, is_even) = (self.by_chaos, self.is_even);
         let is_cut = self.partings.is_cut(from, to);
         let mut known = 0;
-        let latency = self.latency((from, to), &mut known, now, faults);
+        let drawn_latency = self.latency_by_chaos((from, to), &mut known, now, faults);
         let link = self.find((from, to), &mut known);
+        let latency = drawn_latency.unwrap_or(link.settings.latency);
         link.sent_datagrams += 1;
         let nth = link.sent_datagrams;
         let (settings, stream) = (link.settings, &mut link.datagrams);

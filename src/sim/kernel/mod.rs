@@ -46,6 +46,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use crate::reactor::{nanos_since_start, tick_after};
 use crate::sys::{AsDescriptor, BorrowedDescriptor, OwnedDescriptor};
 use address::Address;
 use answers::Asked;
@@ -123,6 +124,8 @@ impl Options {
 pub(crate) struct Kernel {
     world: u32,
     base: Instant,
+    /// In nanoseconds, after that from which ticks are counted.
+    base_since_start: i64,
     /// The world answers for the C library.
     is_libc: bool,
     seed: u64,
@@ -249,7 +252,7 @@ struct ProcessState {
 
 enum Event {
     Segment(Box<Segment>),
-    Datagram(Datagram),
+    Datagram(Box<Datagram>),
     #[cfg(feature = "blocking")]
     Blocking(usize, Arc<dyn crate::pool::Job>),
     /// Of that socket.
@@ -402,9 +405,11 @@ pub(crate) fn begin(seed: u64, setup: Setup) -> World {
     // From here on the C library is the world's, if the program has it so: also for this reading of
     // the clock, which then is the same in every world.
     answers::begin(seed);
+    let base = Instant::now();
     let kernel = Kernel {
         world: WORLDS.fetch_add(1, Ordering::Relaxed),
-        base: Instant::now(),
+        base,
+        base_since_start: nanos_since_start(base),
         is_libc: answers::asked() != Asked::default(),
         seed,
         now: 0,
@@ -1195,7 +1200,7 @@ impl Kernel {
             Event::Datagram(datagram) => match self.passage((datagram.from.0, datagram.to.0), 0) {
                 Passage::Lost => self.udp_lost(&datagram),
                 Passage::Held(nth, held) => held.push((nth, Event::Datagram(datagram))),
-                Passage::Arrives => self.udp_arrives(datagram),
+                Passage::Arrives => self.udp_arrives(*datagram),
             },
             Event::Retransmit(id) => self.tcp_retransmit(id),
             Event::Deadline(process) => {
@@ -1297,6 +1302,11 @@ impl Kernel {
             let at = None;
             self.failure = Some(Failure { reason, cause, at });
         }
+    }
+
+    /// Whether the poller of a process has something to report.
+    pub(crate) fn has_events(&self, process: usize) -> bool {
+        !self.processes[process].events.is_empty()
     }
 
     pub(crate) fn host_of(&self, process: usize) -> usize {
@@ -1413,6 +1423,12 @@ impl Kernel {
         if self.has_clocks || self.shown != self.now {
             self.show_other_time();
         }
+    }
+
+    /// The time that this thread reads, in ticks.
+    pub(crate) fn tick(&self) -> u32 {
+        let since = self.base_since_start.saturating_add_unsigned(self.shown);
+        tick_after(Duration::from_nanos(since.max(0).unsigned_abs()))
     }
 
     fn show_other_time(&mut self) {

@@ -309,7 +309,7 @@ impl Kernel {
             return self.udp_lost(&datagram);
         }
         for at in arrivals.into_iter().flatten() {
-            self.push(at, Event::Datagram(datagram.clone()));
+            self.push(at, Event::Datagram(Box::new(datagram.clone())));
         }
     }
 
