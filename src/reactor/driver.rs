@@ -328,6 +328,15 @@ impl Driver {
         result
     }
 
+    /// [`wait`](Self::wait) of a simulated process.
+    #[cfg(feature = "sim")]
+    pub(crate) fn wait_in_world(&self) {
+        let mut scratch = self.scratch.take().unwrap_or_default();
+        self.reactor.wait_in_world(self, &mut scratch.wakers);
+        wake(&mut scratch.wakers);
+        self.scratch.set(Some(scratch));
+    }
+
     /// Something happens, which is traced if `may_sleep`, and if anything is.
     #[inline]
     fn trace_if(&self, may_sleep: bool, what: What) {

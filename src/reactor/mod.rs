@@ -32,7 +32,7 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Instant;
 
-use crate::poller::{Events, Mode, Poller, Token, Until};
+use crate::poller::{Events, Mode, Poller, Ready, Token, Until};
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sync::{Mutex, MutexGuard};
 use crate::sys::{AsRawDescriptor, BorrowedDescriptor};
@@ -224,13 +224,7 @@ impl Reactor {
         counters.events.add(events.len());
         let table = self.sources.lock();
         for event in &*events {
-            if let Some(source) = table.get(event.token()) {
-                if let Some(trace) = counters.trace() {
-                    let descriptor = source.descriptor().as_raw_descriptor();
-                    trace.push(What::Ready(descriptor as u64));
-                }
-                source.deliver(driver, event.token(), event.ready(), wakers);
-            }
+            deliver(&table, driver, event.token(), event.ready(), wakers);
         }
         Ok(reached)
     }
@@ -254,6 +248,17 @@ impl Reactor {
                     source.deliver(driver, token, ready, wakers);
                 }
             })
+    }
+
+    /// [`wait`](Self::wait) of a simulated process.
+    #[cfg(feature = "sim")]
+    fn wait_in_world(&self, driver: &Driver, wakers: &mut Vec<Waker>) {
+        let counters = driver.counters();
+        let table = self.sources.lock();
+        self.poller.report(&mut |token, ready| {
+            counters.events.add(1);
+            deliver(&table, driver, token, ready, wakers);
+        });
     }
 
     /// Refuses registrations from here on, and gives up all that is registered. For the driver
@@ -437,6 +442,24 @@ impl Drop for Reactor {
 }
 
 /// The error of registering with a reactor that has closed since it was looked up.
+/// Hands an event on to its source, if that is there still.
+#[inline]
+fn deliver(
+    table: &SourceTable,
+    driver: &Driver,
+    token: Token,
+    ready: Ready,
+    wakers: &mut Vec<Waker>,
+) {
+    if let Some(source) = table.get(token) {
+        if let Some(trace) = driver.counters().trace() {
+            let descriptor = source.descriptor().as_raw_descriptor();
+            trace.push(What::Ready(descriptor as u64));
+        }
+        source.deliver(driver, token, ready, wakers);
+    }
+}
+
 fn closed() -> io::Error {
     io::Error::new(
         io::ErrorKind::NotConnected,

@@ -334,8 +334,7 @@ impl Worker {
     #[cfg(feature = "sim")]
     fn look(&self, has_events: bool) {
         if has_events {
-            // The quick wait is inlined where the system's kernel is asked, and nowhere else.
-            self.wait(&Until::Now, None);
+            self.driver.wait_in_world();
         }
         match self.needs_look.get() {
             true => drop(self.look_around()),

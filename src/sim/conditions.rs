@@ -3,7 +3,7 @@
 //! They are called after each step of a world, and are foreign code: one may add another, or panic.
 //! What is added lies apart until the list is not borrowed, so that the list stays where it is.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 pub(super) struct Condition {
     pub(super) name: String,
@@ -37,21 +37,45 @@ pub(super) struct Conditions {
     list: RefCell<Vec<Condition>>,
     /// Since the list was looked at last.
     added: RefCell<Vec<Condition>>,
+    /// There are any of those.
+    has_added: Cell<bool>,
+    /// Each has been true, as was [found out](Self::find_out) since one was added.
+    were_true: Cell<bool>,
 }
 
 impl Conditions {
     pub(super) fn add(&self, condition: Condition) {
         self.added.borrow_mut().push(condition);
+        self.has_added.set(true);
+        self.were_true.set(false);
     }
 
     /// Calls `f` with one after the other, as long as it returns `true`. Not within itself.
     #[inline]
     pub(super) fn try_each(&self, f: impl FnMut(&mut Condition) -> bool) {
         let mut list = self.list.borrow_mut();
-        if !self.added.borrow().is_empty() {
+        if self.has_added.take() {
             list.append(&mut self.added.borrow_mut());
         }
         list.iter_mut().all(f);
+    }
+
+    /// Calls those that have not been true, each after `before`. Not within itself.
+    #[inline]
+    pub(super) fn find_out(&self, before: impl Fn()) {
+        if self.were_true.get() {
+            return;
+        }
+        let mut were_true = true;
+        self.try_each(|it| {
+            if !it.was_true {
+                before();
+                were_true &= it.holds();
+            }
+            true
+        });
+        // One that is called may add another.
+        self.were_true.set(were_true && !self.has_added.get());
     }
 
     pub(super) fn take(&self) -> Vec<Condition> {

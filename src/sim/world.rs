@@ -19,7 +19,7 @@ use std::fmt::{self, Write};
 use std::rc::Rc;
 
 use super::chaos::Plan;
-use super::conditions::{Condition, Conditions};
+use super::conditions::Conditions;
 use super::kernel::choice::Stream;
 use super::kernel::progress::Call;
 use super::kernel::trace::{Seconds, What};
@@ -487,16 +487,9 @@ impl State {
             }
             holds
         });
-        let find_out = |it: &mut Condition| {
-            if !it.was_true {
-                calls();
-                it.holds();
-            }
-            true
-        };
-        self.sometimes.try_each(find_out);
+        self.sometimes.find_out(calls);
         if self.quiet_since.get().is_some() {
-            self.eventually.try_each(find_out);
+            self.eventually.find_out(calls);
         }
     }
 

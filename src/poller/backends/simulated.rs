@@ -85,9 +85,14 @@ impl Selector for Simulated {
     }
 
     fn wait(&self, events: &mut Events, _: &Until) -> io::Result<bool> {
-        (self.0).take(events.limit(), |token, flags| {
+        let left = events.limit();
+        for _ in 0..left {
+            let Some((token, flags)) = self.0.take() else {
+                return Ok(false);
+            };
             events.push(Event::new(Token(token), ready(flags)));
-        });
+        }
+        self.0.wake_if_ready();
         Ok(false)
     }
 
@@ -98,6 +103,12 @@ impl Selector for Simulated {
 
     fn woken_on_this_thread(&self) {
         self.0.woken_on_this_thread();
+    }
+
+    fn report(&self, report: &mut dyn FnMut(Token, Ready)) {
+        while let Some((token, flags)) = self.0.take() {
+            report(Token(token), ready(flags));
+        }
     }
 
     fn arm(&self, until: Until) -> io::Result<()> {

@@ -111,6 +111,7 @@ impl Flags {
 impl What {
     /// As numbers, for the hash. A place in the source says nothing beyond the task's number, and
     /// its address differs from run to run.
+    #[inline]
     pub(super) fn numbers(self) -> [u64; 5] {
         let [a, b, c, d] = self.fields();
         [self.tag(), a, b, c, d]

@@ -40,6 +40,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -303,7 +304,9 @@ thread_local! {
     /// The time of the world that this thread is in. Apart from the kernel, so that reading it is a
     /// load.
     static CLOCK: Cell<Option<Instant>> = const { Cell::new(None) };
-    static KERNEL: RefCell<Option<Box<Kernel>>> = const { RefCell::new(None) };
+    /// [`World`] drops it: so there is no destructor, and no access asks whether it has run.
+    static KERNEL: RefCell<ManuallyDrop<Option<Box<Kernel>>>> =
+        const { RefCell::new(ManuallyDrop::new(None)) };
     /// How often the program has read the clock in this step.
     static READINGS: Cell<u32> = const { Cell::new(0) };
     /// The last panics of this thread that were not reported yet.
@@ -355,8 +358,7 @@ pub(crate) fn is_here() -> bool {
 
 /// Calls `f` with this thread's kernel, if there is one. `f` runs no foreign code.
 pub(crate) fn with<R>(f: impl FnOnce(&mut Kernel) -> R) -> Option<R> {
-    let with = |kernel: &RefCell<Option<Box<Kernel>>>| kernel.borrow_mut().as_deref_mut().map(f);
-    KERNEL.try_with(with).ok().flatten()
+    KERNEL.with(|kernel| kernel.borrow_mut().as_deref_mut().map(f))
 }
 
 /// Names a pause of a world.
@@ -457,7 +459,7 @@ pub(crate) fn begin(seed: u64, setup: Setup) -> World {
     // What destructors at the end of another world have read is not this one's.
     READINGS.set(0);
     CLOCK.set(Some(kernel.base));
-    KERNEL.with(|it| it.replace(Some(Box::new(kernel))));
+    KERNEL.set(ManuallyDrop::new(Some(Box::new(kernel))));
     World(())
 }
 
@@ -466,7 +468,7 @@ pub(crate) struct World(());
 
 impl Drop for World {
     fn drop(&mut self) {
-        let kernel = KERNEL.with(|it| it.replace(None));
+        let kernel = ManuallyDrop::into_inner(KERNEL.replace(ManuallyDrop::new(None)));
         CLOCK.set(None);
         drop(kernel);
         // Another world may have this thread.
@@ -613,7 +615,7 @@ impl SimSocketId {
     pub(crate) fn read(self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<(usize, bool)> {
         self.with(|kernel, number| {
             let read = kernel.read(number, buffers, false)?;
-            Ok((read, kernel.ready(number)? & READABLE == 0))
+            Ok((read, !kernel.is_readable(number)?))
         })
     }
 
@@ -665,8 +667,7 @@ impl SimSocketId {
 
     /// Whether a read would not block.
     pub(crate) fn is_readable(self) -> bool {
-        let ready = self.with(Kernel::ready);
-        ready.is_ok_and(|it| it & READABLE != 0)
+        self.with(Kernel::is_readable).unwrap_or(false)
     }
 
     /// What it is, in the words of a dump.
@@ -837,13 +838,11 @@ impl PollerOfProcess {
         });
     }
 
-    /// Takes what there is to report, up to a limit: token and readiness.
-    pub(crate) fn take(&self, limit: usize, mut report: impl FnMut(u64, u8)) {
+    /// Takes the next one of those that there are to report: token and readiness.
+    pub(crate) fn take(&self) -> Option<(u64, u8)> {
+        let mut taken = None;
         self.with(|kernel, process| {
-            for _ in 0..limit {
-                let Some(number) = kernel.processes[process].events.pop_front() else {
-                    break;
-                };
+            while let Some(number) = kernel.processes[process].events.pop_front() {
                 let Ok((registered, pending)) = kernel.registration(number) else {
                     continue;
                 };
@@ -852,11 +851,19 @@ impl PollerOfProcess {
                 if let Some((_, token, _)) = token {
                     let pending = std::mem::take(pending);
                     if pending != 0 {
-                        report(token, pending);
+                        taken = Some((token, pending));
+                        break;
                     }
                 }
             }
-            if !kernel.processes[process].events.is_empty() {
+        });
+        taken
+    }
+
+    /// There may be more to report than was taken.
+    pub(crate) fn wake_if_ready(&self) {
+        self.with(|kernel, process| {
+            if kernel.has_events(process) {
                 kernel.wake(process);
             }
         });

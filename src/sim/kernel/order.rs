@@ -117,16 +117,16 @@ impl Queue {
         count: usize,
         ready: impl Iterator<Item = u64> + Clone,
     ) -> usize {
-        // (One alone is no choice, but takes its number as well: so it has always been, and the
-        // runs of seeds stay what they were.)
-        self.choices += u64::from(count > 1);
+        if count <= 1 {
+            self.passed_over = 0;
+            return 0; // One alone is no choice.
+        }
+        self.choices += 1;
         let chosen = match self.order {
             Order::Random if self.passed_over < MOST_PASSED_OVER => {
                 self.stream.below(count as u64) as usize
             }
-            Order::Pct(_) if count > 1 && self.passed_over < MOST_PASSED_OVER_BY_PRIORITY => {
-                self.first(ready)
-            }
+            Order::Pct(_) if self.passed_over < MOST_PASSED_OVER_BY_PRIORITY => self.first(ready),
             _ => 0,
         };
         self.passed_over = match chosen {

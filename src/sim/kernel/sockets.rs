@@ -191,6 +191,14 @@ impl Kernel {
         }
     }
 
+    /// Whether a read would not block.
+    pub(super) fn is_readable(&mut self, number: u32) -> io::Result<bool> {
+        match self.others.get(&number) {
+            Some(other) => Ok(other.ready(self, number) & super::READABLE != 0),
+            None => Ok(self.socket(number)?.is_readable()),
+        }
+    }
+
     pub(super) fn options(&mut self, number: u32) -> io::Result<&mut Options> {
         match self.others.contains_key(&number) {
             true => Ok(&mut self.base(number)?.options),

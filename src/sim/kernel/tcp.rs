@@ -280,24 +280,34 @@ impl Tcp {
         self.received + u64::from(self.has_peer_fin())
     }
 
+    /// Whether a read would not block.
+    pub(super) fn is_readable(&self) -> bool {
+        !self.queue.is_empty()
+            || !self.input.is_empty()
+            || self.read_shut
+            || self.has_peer_fin()
+            || self.state == State::Closed
+            || self.error.is_some()
+    }
+
     /// What it is ready for now.
     pub(super) fn ready(&self) -> u8 {
         let mut ready = 0;
-        if !self.queue.is_empty() || !self.input.is_empty() || self.read_shut {
+        if self.is_readable() {
             ready |= READABLE;
         }
         if self.has_peer_fin() {
-            ready |= READABLE | CLOSED;
+            ready |= CLOSED;
         }
         // (After the end of writing a write fails at once.)
         if self.state == State::Connected && (self.out.len() < BUFFER || self.wants_fin) {
             ready |= WRITABLE;
         }
         if self.state == State::Closed || self.is_over() {
-            ready |= READABLE | WRITABLE | CLOSED;
+            ready |= WRITABLE | CLOSED;
         }
         if self.error.is_some() {
-            ready |= READABLE | WRITABLE | ERROR | CLOSED;
+            ready |= WRITABLE | ERROR | CLOSED;
         }
         ready
     }
@@ -660,18 +670,7 @@ impl Kernel {
             limit: socket.told,
             timer: NEVER,
         };
-        Some(self.boxed(segment))
-    }
-
-    /// A segment without bytes, in the memory of one that has come to its end.
-    fn boxed(&mut self, mut segment: Segment) -> Box<Segment> {
-        let Some(mut spare) = self.spare.pop() else {
-            return Box::new(segment);
-        };
-        segment.bytes = std::mem::take(&mut spare.bytes);
-        segment.bytes.clear();
-        *spare = segment;
-        spare
+        Some(boxed(&mut self.spare, segment))
     }
 
     fn send_flags(&mut self, id: u32, flags: Flags) {
@@ -958,15 +957,24 @@ impl Kernel {
 
     /// What was under way to a socket quietly has arrived, if its time has come; and otherwise it
     /// is an event from now on, as something else happens before.
+    #[inline]
     pub(super) fn settle(&mut self, id: u32) {
         self.settle_by(id, self.now);
     }
 
+    #[inline]
     fn settle_by(&mut self, id: u32, now: u64) {
-        let Ok(socket) = self.socket(id) else {
+        let socket = self.sockets.get_mut(id as usize);
+        let Some(socket) = socket.and_then(|it| it.as_deref_mut()) else {
             return;
         };
-        let Some(ack) = socket.ack_under_way.take() else {
+        if let Some(ack) = socket.ack_under_way.take() {
+            self.settle_now(id, now, ack);
+        }
+    }
+
+    fn settle_now(&mut self, id: u32, now: u64, ack: PlainAck) {
+        let Ok(socket) = self.socket(id) else {
             return;
         };
         if now < ack.at {
@@ -1005,7 +1013,7 @@ impl Kernel {
             limit: ack.limit,
             timer: NEVER,
         };
-        Some(self.boxed(segment))
+        Some(boxed(&mut self.spare, segment))
     }
 
     fn make_event(&mut self, id: u32, ack: PlainAck) {
@@ -1069,7 +1077,7 @@ impl Kernel {
             limit: 0,
             timer: NEVER,
         };
-        let reset = self.boxed(reset);
+        let reset = boxed(&mut self.spare, reset);
         self.send(None, reset);
         self.arm(segment.from_id);
     }
@@ -1306,6 +1314,19 @@ fn is_for_many(ip: IpAddr) -> bool {
         }
         IpAddr::V6(ip) => ip.is_multicast(),
     }
+}
+
+/// A segment without bytes, in the memory of one that has come to its end.
+#[inline]
+#[allow(clippy::vec_box)]
+fn boxed(spare: &mut Vec<Box<Segment>>, mut segment: Segment) -> Box<Segment> {
+    let Some(mut place) = spare.pop() else {
+        return Box::new(segment);
+    };
+    segment.bytes = std::mem::take(&mut place.bytes);
+    segment.bytes.clear();
+    *place = segment;
+    place
 }
 
 fn is_opening(socket: &Tcp) -> bool {

@@ -78,7 +78,7 @@ fn push<T>(list: &mut VecDeque<T>, most: usize, item: T) {
 pub(crate) struct Trace {
     fingerprint: u64,
     pub(crate) events: u64,
-    /// The last events: a ring, once it is full, whose oldest is that of the number `events`.
+    /// The last events, each at its number modulo [`SHOWN`], but for those that `comparison` has.
     last: Vec<Event>,
     comparison: Comparison,
     /// What happened in this run, where the one before had something else, and how manieth it is.
@@ -129,23 +129,23 @@ impl Trace {
     pub(crate) fn note(&mut self, now: u64, host: usize, what: What) -> bool {
         let hash = mix(self.fingerprint, now, host, what);
         self.fingerprint = hash;
-        match self.last.get_mut(self.events as usize % SHOWN) {
-            Some(oldest) => *oldest = (now, host, what),
-            None => self.last.push((now, host, what)),
-        }
         if let Some(recording) = &mut self.recording {
             push(&mut recording.events, MOST_RECORDED, (now, host, what));
         }
         let index = self.events as usize;
         self.events += 1;
         match &mut self.comparison {
-            Comparison::None => true,
+            Comparison::None => {
+                self.keep_last(index, (now, host, what));
+                true
+            }
             Comparison::Record(all) => {
                 if index < KEPT {
                     all.fingerprints.push(hash);
                 }
-                if index < EVENTS_KEPT {
-                    all.events.push((now, host, what));
+                match index < EVENTS_KEPT {
+                    true => all.events.push((now, host, what)),
+                    false => self.keep_last(index, (now, host, what)),
                 }
                 true
             }
@@ -154,9 +154,17 @@ impl Trace {
                 if !is_same {
                     self.difference.get_or_insert((index, (now, host, what)));
                 }
+                self.keep_last(index, (now, host, what));
                 is_same
             }
         }
+    }
+
+    fn keep_last(&mut self, index: usize, event: Event) {
+        if self.last.is_empty() {
+            self.last = vec![event; SHOWN];
+        }
+        self.last[index % SHOWN] = event;
     }
 
     /// Notes a message, where the run is recorded. That is no event of its own.
@@ -203,8 +211,14 @@ impl Trace {
 
     /// The last events, a line each. `name` says what a host is called.
     pub(crate) fn last_events<'a>(&'a self, name: impl Fn(usize) -> &'a str) -> String {
-        let (newer, older) = self.last.split_at(self.events as usize % SHOWN);
-        Trace::describe(older.iter().chain(newer), name)
+        let kept = match &self.comparison {
+            Comparison::Record(all) => all.events.as_slice(),
+            _ => &[],
+        };
+        let count = self.events as usize;
+        let last = count.saturating_sub(SHOWN)..count;
+        let event = |nth: usize| kept.get(nth).unwrap_or_else(|| &self.last[nth % SHOWN]);
+        Trace::describe(last.map(event), name)
     }
 
     /// Events, a line each.
@@ -239,8 +253,13 @@ mod tests {
 
     #[test]
     fn the_last_events_are_told_in_their_order_however_many_there_were() {
-        for count in [0, 1, 59, 60, 61, 119, 120, 200] {
-            let mut trace = Trace::new(Comparison::None, false);
+        let kept = EVENTS_KEPT as u64;
+        let counts = [0, 1, 59, 60, 61, 119, 120, 200];
+        let by_ring = counts.map(|count| (count, Comparison::None));
+        let many = [0, 1, 61, kept, kept + 1, kept + 59, kept + 60, kept + 200];
+        let recorded = many.map(|count| (count, Comparison::Record(Recorded::default())));
+        for (count, comparison) in by_ring.into_iter().chain(recorded) {
+            let mut trace = Trace::new(comparison, false);
             for number in 0..count {
                 assert!(trace.note(number, 0, What::Chosen(number)));
             }
