@@ -31,6 +31,8 @@ pub(crate) mod progress;
 pub(crate) mod signals;
 mod sockets;
 mod tcp;
+#[cfg(test)]
+mod tcp_tests;
 pub(crate) mod trace;
 mod udp;
 #[cfg(unix)]
@@ -168,6 +170,9 @@ pub(crate) struct Kernel {
     #[allow(clippy::vec_box)]
     spare: Vec<Box<Segment>>,
     links: Links,
+    /// What could be left out of the queue of events is there too: see `tcp`.
+    #[cfg(test)]
+    has_all_events: bool,
     pub(crate) faults: Faults,
     /// What the world's chaos is to do at a time that has come, by its number.
     due: VecDeque<u64>,
@@ -439,6 +444,8 @@ pub(crate) fn begin(seed: u64, setup: Setup) -> World {
         owing: Vec::new(),
         spare: Vec::new(),
         links,
+        #[cfg(test)]
+        has_all_events: false,
         faults: Faults::new(setup.kept),
         due: VecDeque::new(),
         first_chaos: 0,

@@ -22,6 +22,21 @@
 //! is known. So a connection on which both sides wait for each other sends nothing, and the world
 //! sees that nothing will ever happen. When that ends (the peer's socket goes, something is lost),
 //! [`start_timer`](Kernel::start_timer) is called for the writer.
+//!
+//! **What is no event.** Two things happen for nearly each message, and mostly change nothing that
+//! anybody sees: they are kept out of the queue of events, and everything is as if they were there.
+//!
+//! * *A retransmission timer that will be called off.* Where nothing is under way, a segment that
+//!   is sent [sets](Kernel::set_timer) the timer, and takes its time with it. The timer is put
+//!   among the events, by [`arm`](Kernel::arm), as soon as it may come: when a segment is sent that
+//!   arrives only then, in either direction; when one is lost, held or refused; when a socket is
+//!   forgotten that was to acknowledge something. Otherwise what was sent arrives before, and so
+//!   does its acknowledgement, which calls the timer off.
+//! * *A plain acknowledgement*: of all that is under way, to a peer that has nothing else to send,
+//!   while all ways are open ([`is_plain`](Kernel::is_plain)). It lies in the socket that it comes
+//!   to. Whatever else concerns that socket [settles](Kernel::settle) it first: if its time has
+//!   come, it has arrived; if not, it becomes an event after all. When a way is cut or held, all
+//!   are settled.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -745,6 +760,10 @@ impl Kernel {
         if let Ok(socket) = self.socket(id) {
             socket.timer = Some(now + socket.rto);
         }
+        #[cfg(test)]
+        if self.has_all_events {
+            self.arm(id);
+        }
     }
 
     /// Something is to be sent again unless it is acknowledged in time, or a closed window is to be
@@ -806,7 +825,8 @@ impl Kernel {
 
     /// Whether that event of the socket's still means something; otherwise it is gone.
     pub(super) fn tcp_is_due(&mut self, id: u32, at: u64) -> bool {
-        self.settle_by(id, at);
+        // What arrives at the same moment comes after it.
+        self.settle_by(id, at.saturating_sub(1));
         let Ok(socket) = self.socket(id) else {
             return false;
         };
@@ -866,7 +886,7 @@ impl Kernel {
     fn send(&mut self, id: Option<u32>, mut segment: Box<Segment>) {
         segment.sent = self.now;
         if let Some(Ok(socket)) = id.map(|id| self.socket(id)) {
-            if socket.plain_until > segment.sent {
+            if socket.plain_until >= segment.sent {
                 let peer = socket.peer_id;
                 self.settle(peer); // So that it comes before this one.
             }
@@ -891,7 +911,8 @@ impl Kernel {
         self.push(at, Event::Segment(segment));
     }
 
-    /// Sends nothing but what has arrived.
+    /// Acknowledges what has arrived, by a segment that has nothing else to say: as
+    /// [`send_flags`](Self::send_flags), but that a plain one is no event.
     fn acknowledge(&mut self, id: u32) {
         if !self.is_plain(id) {
             return self.send_flags(id, Flags::Ack);
@@ -934,8 +955,8 @@ impl Kernel {
         }
     }
 
-    /// Whether an acknowledgement that this socket sends now comes to no more than that nothing is
-    /// under way to it any more, whenever it comes.
+    /// Whether an acknowledgement that this socket sends now is a plain one: it comes to no more
+    /// than that nothing is under way any more from the peer, which nobody sees.
     fn is_plain(&self, id: u32) -> bool {
         let find = |id: u32| self.sockets.get(id as usize)?.as_deref();
         let Some(socket) = find(id) else {
@@ -944,6 +965,10 @@ impl Kernel {
         let Some(peer) = find(socket.peer_id) else {
             return false;
         };
+        #[cfg(test)]
+        if self.has_all_events {
+            return false;
+        }
         let ack = socket.acknowledgement();
         self.links.partings.are_none()
             && (peer.is_listed && peer.peer_id == id)
@@ -952,11 +977,11 @@ impl Kernel {
             && (peer.acked < ack && ack == peer.next && peer.next == peer.end())
             && !peer.wants_fin
             && peer.out.len() < BUFFER
-            && peer.recover <= ack
+            && peer.recover <= peer.acked
     }
 
-    /// What was under way to a socket quietly has arrived, if its time has come; and otherwise it
-    /// is an event from now on, as something else happens before.
+    /// A plain acknowledgement that is under way to a socket has arrived, if its time has come; and
+    /// otherwise it is an event from now on, as something else happens before.
     #[inline]
     pub(super) fn settle(&mut self, id: u32) {
         self.settle_by(id, self.now);
@@ -996,6 +1021,7 @@ impl Kernel {
         }
     }
 
+    /// A plain acknowledgement as a segment.
     fn segment_of(&mut self, id: u32, ack: PlainAck) -> Option<Box<Segment>> {
         let socket = self.socket(id).ok()?;
         let segment = Segment {
@@ -1022,7 +1048,7 @@ impl Kernel {
         }
     }
 
-    /// What is under way quietly may come to something else from now on.
+    /// What is under way may be lost or held from now on.
     pub(crate) fn settle_all(&mut self) {
         for id in 0..self.sockets.len() {
             self.settle(id as u32);
@@ -1107,7 +1133,8 @@ impl Kernel {
     }
 
     fn arrives_at(&mut self, id: u32, segment: &mut Segment) {
-        self.settle(id);
+        // One that comes at the same moment was sent later, and comes after this segment.
+        self.settle_by(id, self.now.saturating_sub(1));
         let Ok(socket) = self.socket(id) else {
             return;
         };

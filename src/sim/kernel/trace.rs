@@ -160,6 +160,12 @@ impl Trace {
         }
     }
 
+    /// Those of the last events.
+    fn last_numbers(&self) -> std::ops::Range<usize> {
+        let count = self.events as usize;
+        count.saturating_sub(SHOWN)..count
+    }
+
     fn keep_last(&mut self, index: usize, event: Event) {
         if self.last.is_empty() {
             self.last = vec![event; SHOWN];
@@ -189,8 +195,17 @@ impl Trace {
     /// What this run has recorded.
     pub(crate) fn take_recorded(&mut self) -> Recorded {
         match std::mem::take(&mut self.comparison) {
-            Comparison::Record(all) => all,
-            _ => Recorded::default(),
+            Comparison::Record(all) => {
+                // The last events are no longer found there.
+                for nth in self.last_numbers().filter(|it| *it < all.events.len()) {
+                    self.keep_last(nth, all.events[nth]);
+                }
+                all
+            }
+            other => {
+                self.comparison = other;
+                Recorded::default()
+            }
         }
     }
 
@@ -215,10 +230,8 @@ impl Trace {
             Comparison::Record(all) => all.events.as_slice(),
             _ => &[],
         };
-        let count = self.events as usize;
-        let last = count.saturating_sub(SHOWN)..count;
         let event = |nth: usize| kept.get(nth).unwrap_or_else(|| &self.last[nth % SHOWN]);
-        Trace::describe(last.map(event), name)
+        Trace::describe(self.last_numbers().map(event), name)
     }
 
     /// Events, a line each.
@@ -263,10 +276,16 @@ mod tests {
             for number in 0..count {
                 assert!(trace.note(number, 0, What::Chosen(number)));
             }
-            let text = trace.last_events(|_| "host");
-            let told: Vec<&str> = (text.lines().map(|it| it.rsplit(' ').next().unwrap())).collect();
-            let last = (count.saturating_sub(SHOWN as u64)..count).map(|it| it.to_string());
-            assert_eq!(told, last.collect::<Vec<_>>());
+            let last = count.saturating_sub(SHOWN as u64)..count;
+            let last: Vec<String> = last.map(|it| it.to_string()).collect();
+            let told = |trace: &Trace| -> Vec<String> {
+                let text = trace.last_events(|_| "host");
+                let numbers = text.lines().map(|it| it.rsplit(' ').next().unwrap());
+                numbers.map(str::to_owned).collect()
+            };
+            assert_eq!(told(&trace), last);
+            trace.take_recorded();
+            assert_eq!(told(&trace), last, "although its recording was taken");
         }
     }
 

@@ -1,0 +1,183 @@
+//! What TCP leaves out of the queue of events changes nothing: random scripts of calls and faults
+//! come to the same with all events and without.
+
+use std::net::{Shutdown, SocketAddr};
+use std::time::Duration;
+
+use super::choice::Stream;
+use super::latency::Latency;
+use super::{Advance, Kernel, Probability, Setup, What, begin, with};
+
+const HOSTS: usize = 3;
+const PORT: u16 = 80;
+
+/// A script that is being run.
+struct Script<'a> {
+    kernel: &'a mut Kernel,
+    choices: Stream,
+    processes: Vec<usize>,
+    listener: u32,
+    /// Sockets, each with the host that has it.
+    sockets: Vec<(usize, u32)>,
+    /// All that was seen.
+    log: Vec<String>,
+}
+
+impl Script<'_> {
+    /// Runs one call or fault at a later time.
+    fn run_one(&mut self) {
+        let pause = match self.choices.below(4) {
+            0 => self.choices.below(1_000),
+            1 => self.choices.below(5_000_000),
+            2 => self.choices.below(300_000_000),
+            _ => self.choices.below(2_000_000_000),
+        };
+        let at = self.kernel.now() + pause;
+        // That there is something for chaos to do is an event as well.
+        self.kernel.schedule_chaos(at, 0);
+        while self.kernel.take_chaos().is_none() {
+            let advance = self.kernel.advance(u64::MAX);
+            assert!(matches!(advance, Advance::Happened(..)));
+        }
+        let what = self.choices.below(40);
+        let seen = self.call(what);
+        let ready: Vec<_> = (self.sockets.iter())
+            .map(|it| self.kernel.ready(it.1).ok())
+            .collect();
+        self.log.push(format!("{at} {what} {seen} {ready:?}"));
+    }
+
+    fn call(&mut self, what: u64) -> String {
+        let host = self.choices.below(HOSTS as u64) as usize;
+        let other = (host + 1 + self.choices.below(HOSTS as u64 - 1) as usize) % HOSTS;
+        let len = 1 + self.choices.below(4_000) as usize;
+        let nth = self.choices.below(self.sockets.len().max(1) as u64) as usize;
+        let socket = self.sockets.get(nth).copied();
+        let current = |it: usize| Some(self.processes[it]);
+        let kernel = &mut *self.kernel;
+        match (what, socket) {
+            (0, _) => {
+                kernel.set_current(current(1 + host % 2));
+                let server = SocketAddr::new(kernel.host_address(0), PORT);
+                let made = kernel.tcp_connect(server);
+                self.sockets
+                    .extend(made.iter().map(|it| (1 + host % 2, *it)));
+                format!("{made:?}")
+            }
+            (1 | 2, _) => {
+                kernel.set_current(current(0));
+                let made = kernel.tcp_accept(self.listener);
+                self.sockets.extend(made.iter().map(|it| (0, it.0)));
+                format!("{made:?}")
+            }
+            (3, Some((host, id))) if self.choices.below(3) == 0 => {
+                kernel.set_current(current(host));
+                kernel.tcp_close(id);
+                self.sockets.remove(nth);
+                "closed".into()
+            }
+            (4, Some((host, id))) if self.choices.below(3) == 0 => {
+                kernel.set_current(current(host));
+                format!("{:?}", kernel.tcp_shutdown(id, Shutdown::Write))
+            }
+            (5, _) => {
+                kernel.part(&[host], &[other], false);
+                "cut".into()
+            }
+            (6, _) => {
+                kernel.part(&[host], &[other], true);
+                "held".into()
+            }
+            (7..12, _) => {
+                kernel.end_partings();
+                "healed".into()
+            }
+            (12, _) if self.choices.below(4) == 0 => {
+                kernel.reset_between(host, other);
+                "reset".into()
+            }
+            (13, _) if self.choices.below(8) == 0 => {
+                kernel.stop(self.processes[host], What::PoweredOff);
+                self.sockets.retain(|it| it.0 != host);
+                self.processes[host] = kernel.start(host).0;
+                kernel.set_current(Some(self.processes[host]));
+                if host == 0 {
+                    self.listener = listen(kernel);
+                }
+                "restarted".into()
+            }
+            (14, _) => {
+                let loss = self.choices.below(3) as f64 * 0.1;
+                let loss = Probability::new(loss).expect("a probability");
+                kernel.change_links(None, |it| it.loss = loss);
+                "lossy".into()
+            }
+            (15.., Some((host, id))) => {
+                kernel.set_current(current(host));
+                let mut bytes = vec![0; len];
+                match self.choices.below(2) {
+                    0 => {
+                        bytes.fill(len as u8);
+                        format!("{:?}", kernel.tcp_write(id, &mut [&bytes[..]].into_iter()))
+                    }
+                    _ => {
+                        let slice = &mut [std::io::IoSliceMut::new(&mut bytes)];
+                        let read = kernel.tcp_read(id, slice, false);
+                        format!("{read:?} {:?}", super::trace::digest(1, &bytes))
+                    }
+                }
+            }
+            _ => String::new(),
+        }
+    }
+}
+
+fn listen(kernel: &mut Kernel) -> u32 {
+    let listener = kernel.tcp_listen(([0, 0, 0, 0], PORT).into(), 16);
+    listener.expect("the port is free")
+}
+
+/// What is seen of the script of that seed; and how many events there were in its world.
+fn run(seed: u64, has_all_events: bool) -> (Vec<String>, u64) {
+    let world = begin(seed, Setup::default());
+    let seen = with(|kernel| {
+        kernel.has_all_events = has_all_events;
+        let latency = Latency::uniform(Duration::from_micros(50)..Duration::from_millis(130));
+        kernel.change_links(None, |it| it.latency = latency);
+        let hosts = (0..HOSTS).map(|nth| kernel.add_host(&format!("host {nth}")));
+        let hosts: Vec<usize> = hosts.collect();
+        let processes: Vec<usize> = hosts.into_iter().map(|it| kernel.start(it).0).collect();
+        kernel.set_current(Some(processes[0]));
+        let listener = listen(kernel);
+        let mut script = Script {
+            kernel,
+            choices: Stream::new(seed, "script", 0, 0),
+            processes,
+            listener,
+            sockets: Vec::new(),
+            log: Vec::new(),
+        };
+        (0..300).for_each(|_| script.run_one());
+        let log = script.log;
+        (log, kernel.trace.events)
+    });
+    drop(world);
+    seen.expect("the world is here")
+}
+
+#[test]
+fn what_is_left_out_of_the_queue_changes_nothing() {
+    let (mut all, mut fewer, mut read) = (0, 0, 0);
+    for seed in 0..300 {
+        let (expected, events) = run(seed, true);
+        let (seen, fewer_events) = run(seed, false);
+        for (seen, expected) in seen.iter().zip(&expected) {
+            assert_eq!(seen, expected, "seed {seed}");
+        }
+        read += seen.iter().filter(|it| it.contains("Ok(")).count();
+        (all, fewer) = (all + events, fewer + fewer_events);
+    }
+    // The scripts come to something, and there is something to leave out.
+    assert!(read > 5_000, "{read} calls were answered");
+    assert!(fewer < all - all / 50, "{fewer} events of {all}");
+}
