@@ -271,6 +271,11 @@ impl Tcp {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn received(&self) -> u64 {
+        self.received
+    }
+
     /// The offset behind the last byte that was written: where the FIN is.
     fn end(&self) -> u64 {
         self.acked + self.out.len() as u64 - u64::from(self.fin_acked)
@@ -977,7 +982,6 @@ impl Kernel {
             && (peer.acked < ack && ack == peer.next && peer.next == peer.end())
             && !peer.wants_fin
             && peer.out.len() < BUFFER
-            && peer.recover <= peer.acked
     }
 
     /// A plain acknowledgement that is under way to a socket has arrived, if its time has come; and

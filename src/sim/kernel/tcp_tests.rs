@@ -17,6 +17,7 @@ struct Script<'a> {
     choices: Stream,
     processes: Vec<usize>,
     listener: u32,
+    waits: u64,
     /// Sockets, each with the host that has it.
     sockets: Vec<(usize, u32)>,
     /// All that was seen.
@@ -32,19 +33,34 @@ impl Script<'_> {
             2 => self.choices.below(300_000_000),
             _ => self.choices.below(2_000_000_000),
         };
+        // At that time, or as soon as something arrives, before it is acknowledged.
+        let waits_for_bytes = self.choices.below(3) == 0;
+        let before = self.received();
         let at = self.kernel.now() + pause;
         // That there is something for chaos to do is an event as well.
-        self.kernel.schedule_chaos(at, 0);
+        self.waits += 1;
+        self.kernel.call_off_chaos(self.waits);
+        self.kernel.schedule_chaos(at, self.waits);
         while self.kernel.take_chaos().is_none() {
             let advance = self.kernel.advance(u64::MAX);
             assert!(matches!(advance, Advance::Happened(..)));
+            if waits_for_bytes && self.received() != before {
+                break;
+            }
         }
+        let at = self.kernel.now();
         let what = self.choices.below(40);
         let seen = self.call(what);
         let ready: Vec<_> = (self.sockets.iter())
             .map(|it| self.kernel.ready(it.1).ok())
             .collect();
         self.log.push(format!("{at} {what} {seen} {ready:?}"));
+    }
+
+    /// How many bytes have arrived at all sockets.
+    fn received(&self) -> u64 {
+        let sockets = self.kernel.sockets.iter().flatten();
+        sockets.map(|it| it.received()).sum()
     }
 
     fn call(&mut self, what: u64) -> String {
@@ -96,7 +112,7 @@ impl Script<'_> {
                 kernel.reset_between(host, other);
                 "reset".into()
             }
-            (13, _) if self.choices.below(8) == 0 => {
+            (13, _) if self.choices.below(3) == 0 => {
                 kernel.stop(self.processes[host], What::PoweredOff);
                 self.sockets.retain(|it| it.0 != host);
                 self.processes[host] = kernel.start(host).0;
@@ -142,7 +158,9 @@ fn run(seed: u64, has_all_events: bool) -> (Vec<String>, u64) {
     let world = begin(seed, Setup::default());
     let seen = with(|kernel| {
         kernel.has_all_events = has_all_events;
-        let latency = Latency::uniform(Duration::from_micros(50)..Duration::from_millis(130));
+        // With some the acknowledgement comes after the timer, or the segment itself.
+        let most = Duration::from_millis([10, 130, 450][seed as usize % 3]);
+        let latency = Latency::uniform(Duration::from_micros(50)..most);
         kernel.change_links(None, |it| it.latency = latency);
         let hosts = (0..HOSTS).map(|nth| kernel.add_host(&format!("host {nth}")));
         let hosts: Vec<usize> = hosts.collect();
@@ -154,6 +172,7 @@ fn run(seed: u64, has_all_events: bool) -> (Vec<String>, u64) {
             choices: Stream::new(seed, "script", 0, 0),
             processes,
             listener,
+            waits: 0,
             sockets: Vec::new(),
             log: Vec::new(),
         };
