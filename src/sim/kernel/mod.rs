@@ -1031,7 +1031,7 @@ impl Kernel {
                 self.connections.remove(&(host, socket.local, peer));
                 gone.push((socket.local, (peer_host, peer)));
             }
-            self.arm(socket.peer_id);
+            self.arm(socket.peer_timer.1);
         }
         self.others.retain(|_, it| it.base().host != host);
         self.udp_ports.retain(|key, _| key.0 != host);
@@ -1200,11 +1200,9 @@ impl Kernel {
             Event::Segment(mut segment) => match self.passage(segment.way(), segment.link) {
                 Passage::Lost => self.tcp_lost(segment),
                 Passage::Held(nth, held) => {
-                    let ends = segment.ends();
+                    let timers = segment.timers();
                     held.push((nth, Event::Segment(segment)));
-                    for end in ends {
-                        self.arm(end);
-                    }
+                    timers.into_iter().for_each(|it| self.arm(it));
                 }
                 Passage::Arrives => {
                     self.tcp_arrives(&mut segment);

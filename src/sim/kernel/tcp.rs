@@ -72,6 +72,7 @@ const SYN_ACK_RETRIES: u32 = 5;
 
 /// No timer.
 const NEVER: u64 = u64::MAX;
+const NO_TIMER: (u64, u32) = (NEVER, 0);
 
 /// How long a connection that has ended on both sides still answers what comes late.
 const TIME_WAIT: u64 = 60_000_000_000;
@@ -98,12 +99,14 @@ pub(super) struct Segment {
     limit: u64,
     /// When its sender's timer is, if that is only [set](Kernel::set_timer).
     timer: u64,
+    /// Whose timer, that is only set, it calls off; zero, if nobody's.
+    calls_off: u32,
 }
 
 impl Segment {
-    /// The sockets at both ends, as far as they are known.
-    pub(super) fn ends(&self) -> [u32; 2] {
-        [self.from_id, self.to_id]
+    /// Whose timers, that are only set, have to come if it does not arrive now.
+    pub(super) fn timers(&self) -> [u32; 2] {
+        [self.from_id, self.calls_off]
     }
 
     /// From which host to which.
@@ -161,7 +164,7 @@ pub(super) struct Tcp {
     pub(super) local: SocketAddr,
     pub(super) peer: Option<(usize, SocketAddr)>,
     /// The number of the peer's socket, once it has been heard of; zero before.
-    pub(super) peer_id: u32,
+    peer_id: u32,
     /// The number of the link there, once something was sent; zero before.
     link: u32,
     /// What arrives for it finds it: it is in `Kernel::connections`.
@@ -196,8 +199,8 @@ pub(super) struct Tcp {
     ack_under_way: Option<PlainAck>,
     plain_until: u64,
     /// When the peer's timer is, of what has arrived and was not acknowledged, if that is only
-    /// [set](Kernel::set_timer).
-    peer_timer: u64,
+    /// [set](Kernel::set_timer); and the peer's number, which may be another one than was known.
+    pub(super) peer_timer: (u64, u32),
     // What is received.
     input: ByteQueue,
     received: u64,
@@ -254,7 +257,7 @@ impl Tcp {
             arrival: 0,
             ack_under_way: None,
             plain_until: 0,
-            peer_timer: NEVER,
+            peer_timer: NO_TIMER,
             input: ByteQueue::default(),
             received: 0,
             beyond: BTreeMap::new(),
@@ -570,7 +573,7 @@ impl Kernel {
             return;
         };
         self.disconnect(id, socket.host, socket.local, socket.peer);
-        self.arm(socket.peer_id);
+        self.arm(socket.peer_timer.1);
         if let State::Accepting(listener) = socket.state {
             if let Ok(listener) = self.socket(listener) {
                 listener.opening -= 1;
@@ -655,9 +658,9 @@ impl Kernel {
                 };
                 socket.state = State::Closed;
                 let (host, local, peer) = (socket.host, socket.local, socket.peer);
-                let peer_id = socket.peer_id;
+                let (_, owed) = std::mem::replace(&mut socket.peer_timer, NO_TIMER);
                 self.disconnect(id, host, local, peer);
-                self.arm(peer_id);
+                self.arm(owed);
                 self.raise(id, READABLE | WRITABLE | CLOSED | ERROR);
             }
             false => self.remove(id),
@@ -689,6 +692,7 @@ impl Kernel {
             ack: socket.acknowledgement(),
             limit: socket.told,
             timer: NEVER,
+            calls_off: 0,
         };
         Some(boxed(&mut self.spare, segment))
     }
@@ -890,7 +894,10 @@ impl Kernel {
     /// A segment is on its way, or lost. `id` is its sender, if that is a socket.
     fn send(&mut self, id: Option<u32>, mut segment: Box<Segment>) {
         segment.sent = self.now;
+        let mut peer_timer = NO_TIMER;
         if let Some(Ok(socket)) = id.map(|id| self.socket(id)) {
+            peer_timer = std::mem::replace(&mut socket.peer_timer, NO_TIMER);
+            segment.calls_off = peer_timer.1;
             if socket.plain_until >= segment.sent {
                 let peer = socket.peer_id;
                 self.settle(peer); // So that it comes before this one.
@@ -906,11 +913,8 @@ impl Kernel {
         if let Some(Ok(socket)) = id.map(|id| self.socket(id)) {
             at = at.max(socket.arrival);
             (socket.arrival, socket.link) = (at, segment.link);
-            let peer_timer = std::mem::replace(&mut socket.peer_timer, NEVER);
-            if at >= segment.timer || at >= peer_timer {
-                for end in segment.ends() {
-                    self.arm(end);
-                }
+            if at >= segment.timer || at >= peer_timer.0 {
+                segment.timers().into_iter().for_each(|it| self.arm(it));
             }
         }
         self.push(at, Event::Segment(segment));
@@ -934,9 +938,10 @@ impl Kernel {
             socket.told = socket.room();
         }
         socket.owes_ack = false;
+        let peer_timer = std::mem::replace(&mut socket.peer_timer, NO_TIMER);
         let Some(latency) = latency else {
             if let Some(mut segment) = self.segment(id, Flags::Ack) {
-                segment.sent = now;
+                (segment.sent, segment.calls_off) = (now, peer_timer.1);
                 self.tcp_lost(segment);
             }
             return;
@@ -944,7 +949,6 @@ impl Kernel {
         // And what `send` does.
         let at = (now + latency).max(socket.arrival);
         (socket.arrival, socket.plain_until) = (at, at);
-        let peer_timer = std::mem::replace(&mut socket.peer_timer, NEVER);
         let ack = PlainAck {
             sent: now,
             at,
@@ -952,7 +956,7 @@ impl Kernel {
             limit: socket.told,
         };
         let peer = socket.peer_id;
-        if at >= peer_timer {
+        if at >= peer_timer.0 {
             self.arm(peer);
         }
         if let Ok(peer) = self.socket(peer) {
@@ -977,6 +981,7 @@ impl Kernel {
         let ack = socket.acknowledgement();
         self.links.partings.are_none()
             && (peer.is_listed && peer.peer_id == id)
+            && [0, socket.peer_id].contains(&socket.peer_timer.1)
             && peer.state == State::Connected
             && peer.ack_under_way.is_none()
             && (peer.acked < ack && ack == peer.next && peer.next == peer.end())
@@ -1042,6 +1047,7 @@ impl Kernel {
             ack: socket.next,
             limit: ack.limit,
             timer: NEVER,
+            calls_off: id,
         };
         Some(boxed(&mut self.spare, segment))
     }
@@ -1066,9 +1072,7 @@ impl Kernel {
         self.note(to, What::Lost(flags, from, seq, digest, len));
         self.trace.message(|| segment.message(self.now, true));
         self.warn_peer(segment.from.1, segment.to);
-        for end in segment.ends() {
-            self.arm(end);
-        }
+        segment.timers().into_iter().for_each(|it| self.arm(it));
         self.spare.push(segment);
     }
 }
@@ -1106,6 +1110,7 @@ impl Kernel {
             ack: segment.seq,
             limit: 0,
             timer: NEVER,
+            calls_off: 0,
         };
         let reset = boxed(&mut self.spare, reset);
         self.send(None, reset);
@@ -1249,7 +1254,16 @@ impl Kernel {
         };
         let before = (socket.received, socket.has_peer_fin());
         let end = segment.seq + segment.bytes.len() as u64;
-        socket.peer_timer = socket.peer_timer.min(segment.timer);
+        if segment.timer != NEVER {
+            let before =
+                std::mem::replace(&mut socket.peer_timer, (segment.timer, segment.from_id));
+            if before.1 != segment.from_id {
+                self.arm(before.1); // Of a socket that is no more, or will not be long.
+            }
+        }
+        let Ok(socket) = self.socket(id) else {
+            return;
+        };
         let is_held = socket.process.is_some() || socket.is_queued;
         if socket.wants_fin && (socket.read_shut || !is_held) && end > before.0 {
             // Nobody will read it: Linux's tcp_rcv_state_process(), in FIN_WAIT1 and FIN_WAIT2.
