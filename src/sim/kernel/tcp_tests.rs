@@ -187,7 +187,7 @@ fn run(seed: u64, has_all_events: bool) -> (Vec<String>, u64) {
 #[test]
 fn what_is_left_out_of_the_queue_changes_nothing() {
     let (mut all, mut fewer, mut read) = (0, 0, 0);
-    for seed in 0..300 {
+    for seed in 0..600 {
         let (expected, events) = run(seed, true);
         let (seen, fewer_events) = run(seed, false);
         for (seen, expected) in seen.iter().zip(&expected) {
