@@ -17,6 +17,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 use std::rc::Rc;
+use std::time::Duration;
 
 use super::chaos::Plan;
 use super::conditions::Conditions;
@@ -24,6 +25,7 @@ use super::kernel::choice::Stream;
 use super::kernel::progress::Call;
 use super::kernel::trace::{Seconds, What};
 use super::kernel::{self, Advance, Kernel, Turn};
+use crate::reactor::{nanos_since_start, tick_after};
 use crate::runtime::Runtime;
 use crate::scheduler::Worker;
 use crate::sync::contain;
@@ -44,6 +46,8 @@ const MOST_CHOICES: usize = 32;
 
 /// What the handles of a world share.
 pub(super) struct State {
+    /// When the world began, in nanoseconds after the beginning of the first tick.
+    base: i64,
     /// By the kernel's number; `None` when it has been dropped.
     processes: RefCell<Vec<Option<Process>>>,
     /// By the kernel's number.
@@ -138,6 +142,7 @@ impl State {
     /// `instead` is what the test is to choose, by how manieth choice it is.
     pub(super) fn new(seed: u64, instead: BTreeMap<u64, u64>) -> Rc<State> {
         Rc::new(State {
+            base: nanos_since_start(kernel(|kernel| kernel.began_at())),
             processes: RefCell::default(),
             hosts: RefCell::default(),
             ended: RefCell::default(),
@@ -358,10 +363,12 @@ impl State {
     fn step(&self, process: usize) {
         let worker = (self.processes.borrow()[process].as_ref()).map(|it| it.worker.clone());
         if let Some(worker) = worker {
-            let (tick, has_events) = kernel(|kernel| {
+            let (shown, has_events) = kernel(|kernel| {
                 kernel.set_current(Some(process));
-                (kernel.tick(), kernel.has_events(process))
+                (kernel.shown(), kernel.has_events(process))
             });
+            let since = self.base.saturating_add_unsigned(shown).max(0);
+            let tick = tick_after(Duration::from_nanos(since.unsigned_abs()));
             worker.step(tick, has_events);
             kernel(|kernel| kernel.set_current(None));
         }

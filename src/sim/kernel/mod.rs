@@ -49,7 +49,6 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use crate::reactor::{nanos_since_start, tick_after};
 use crate::sys::{AsDescriptor, BorrowedDescriptor, OwnedDescriptor};
 use address::Address;
 use answers::Asked;
@@ -127,8 +126,6 @@ impl Options {
 pub(crate) struct Kernel {
     world: u32,
     base: Instant,
-    /// In nanoseconds, after that from which ticks are counted.
-    base_since_start: i64,
     /// The world answers for the C library.
     is_libc: bool,
     seed: u64,
@@ -412,11 +409,9 @@ pub(crate) fn begin(seed: u64, setup: Setup) -> World {
     // From here on the C library is the world's, if the program has it so: also for this reading of
     // the clock, which then is the same in every world.
     answers::begin(seed);
-    let base = Instant::now();
     let kernel = Kernel {
         world: WORLDS.fetch_add(1, Ordering::Relaxed),
-        base,
-        base_since_start: nanos_since_start(base),
+        base: Instant::now(),
         is_libc: answers::asked() != Asked::default(),
         seed,
         now: 0,
@@ -1437,10 +1432,14 @@ impl Kernel {
         }
     }
 
-    /// The time that this thread reads, in ticks.
-    pub(crate) fn tick(&self) -> u32 {
-        let since = self.base_since_start.saturating_add_unsigned(self.shown);
-        tick_after(Duration::from_nanos(since.max(0).unsigned_abs()))
+    /// When the world began, as [`now`] tells the time.
+    pub(crate) fn began_at(&self) -> Instant {
+        self.base
+    }
+
+    /// The time that this thread reads, in nanoseconds since then.
+    pub(crate) fn shown(&self) -> u64 {
+        self.shown
     }
 
     fn show_other_time(&mut self) {
