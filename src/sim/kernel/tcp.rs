@@ -822,7 +822,8 @@ impl Kernel {
 
     /// Sees to it that the timer of a socket comes, if it is set. There need not be such a socket.
     pub(super) fn arm(&mut self, id: u32) {
-        if let Ok(socket) = self.socket(id) {
+        let socket = self.sockets.get_mut(id as usize);
+        if let Some(socket) = socket.and_then(|it| it.as_deref_mut()) {
             if let Some(at) = socket.timer {
                 if socket.timer_event.is_none_or(|it| it > at) {
                     socket.timer_event = Some(at);
