@@ -65,7 +65,7 @@ struct Row {
     done: fn(&Printed) -> f64,
 }
 
-const ROWS: [Row; 6] = [
+const ROWS: [Row; 7] = [
     Row {
         title: "requests a second, 3 hosts",
         kind: "requests",
@@ -91,7 +91,13 @@ const ROWS: [Row; 6] = [
         done: |printed| printed.simulated,
     },
     Row {
-        title: "the same, 100 hosts",
+        title: "the same, polder's worlds share a thread",
+        kind: "shared-heartbeats",
+        hosts: "3",
+        done: |printed| printed.simulated,
+    },
+    Row {
+        title: "simulated seconds a second, 100 hosts",
         kind: "heartbeats",
         hosts: "100",
         done: |printed| printed.simulated,
@@ -332,7 +338,7 @@ cargo run --release --manifest-path benches/simulators/Cargo.toml > benches/simu
 }
 
 const ABOUT: &str = "\
-* **Requests**: each client asks as fast as it is answered, 15,000 times. **Seeds**: each client asks three times, so that it is the beginning and the end of a world that count. In polder and madsim each world has a thread of its own, so that the program's thread-locals are new, and turmoil runs all on one thread; in the second row of seeds polder's worlds share one too, by \
+* **Requests**: each client asks as fast as it is answered, 15,000 times. **Seeds**: each client asks three times, so that it is the beginning and the end of a world that count. In polder and madsim each world has a thread of its own, so that the program's thread-locals are new, and turmoil runs all on one thread; where the table says so polder's worlds share one too, by \
 `Sim::share_thread`, and set the program's two thread-locals to zero. **Simulated seconds**: each client asks \
 ten times a second, for 20 seconds; in between nobody has anything to do.
 * The latency is 1 ms in each direction, without variation, and nothing is lost, since a loss is another thing in each: polder sends the segment again after 200 ms or more, madsim after one, and in turmoil the connection waits for ever. turmoil looks after each host in \

@@ -18,6 +18,9 @@ pub struct Work {
     pub kind: Kind,
     pub hosts: u64,
     pub worlds: u64,
+    /// A simulator that has a thread for each world is told that they may share one.
+    #[cfg_attr(not(feature = "polder"), allow(dead_code))]
+    pub shares_thread: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -26,8 +29,6 @@ pub enum Kind {
     Requests,
     /// Small worlds: three requests of each client.
     Seeds,
-    /// The same, and a simulator that has a thread for each world is told that they may share one.
-    SharedSeeds,
     /// Clients ask ten times a second, and the hosts are idle in between.
     Heartbeats,
 }
@@ -38,13 +39,18 @@ const HEARTBEATS: u64 = 200;
 const PAUSE: Duration = Duration::from_millis(100);
 
 impl Work {
-    /// Of the command line: `requests 100 5`. `None` if it says something else.
+    /// Of the command line: `requests 100 5`, or `shared-seeds 3 100`. `None` if it says something
+    /// else.
     fn from_arguments() -> Option<Work> {
         let mut arguments = std::env::args().skip(1);
-        let kind = match arguments.next()?.as_str() {
+        let word = arguments.next()?;
+        let (shares_thread, kind) = match word.strip_prefix("shared-") {
+            Some(kind) => (true, kind),
+            None => (false, word.as_str()),
+        };
+        let kind = match kind {
             "requests" => Kind::Requests,
             "seeds" => Kind::Seeds,
-            "shared-seeds" => Kind::SharedSeeds,
             "heartbeats" => Kind::Heartbeats,
             _ => return None,
         };
@@ -54,6 +60,7 @@ impl Work {
             kind,
             hosts,
             worlds,
+            shares_thread,
         })
     }
 
@@ -71,7 +78,7 @@ impl Work {
         match self.kind {
             // So that a world takes about as long, whatever its size.
             Kind::Requests => (30_000 / self.clients()).max(30),
-            Kind::Seeds | Kind::SharedSeeds => 3,
+            Kind::Seeds => 3,
             Kind::Heartbeats => HEARTBEATS,
         }
     }
@@ -79,7 +86,7 @@ impl Work {
     pub fn pause(self) -> Duration {
         match self.kind {
             Kind::Heartbeats => PAUSE,
-            Kind::Requests | Kind::Seeds | Kind::SharedSeeds => Duration::ZERO,
+            Kind::Requests | Kind::Seeds => Duration::ZERO,
         }
     }
 
@@ -88,7 +95,7 @@ impl Work {
     pub fn after(self, client: u64) -> Duration {
         match self.kind {
             Kind::Heartbeats => Duration::from_millis(1 + client * 37 % 100),
-            Kind::Requests | Kind::Seeds | Kind::SharedSeeds => Duration::from_millis(1),
+            Kind::Requests | Kind::Seeds => Duration::from_millis(1),
         }
     }
 
@@ -125,7 +132,7 @@ pub fn ended(time: Duration) {
 /// worlds, in nanoseconds, how many worlds these were, and how many answers there were.
 pub fn measure(run: impl FnOnce(Work)) {
     let work = Work::from_arguments();
-    let work = work.expect("usage: requests|seeds|shared-seeds|heartbeats HOSTS WORLDS");
+    let work = work.expect("usage: [shared-]requests|seeds|heartbeats HOSTS WORLDS");
     let before = cpu();
     run(work);
     let took = (cpu() - before).as_nanos();

@@ -18,7 +18,7 @@ mod net {
 include!("../program.rs");
 
 use polder::sim::{self, Latency, Sim};
-use work::{Kind, LATENCY, LIMIT, Work, client_name, server_name};
+use work::{LATENCY, LIMIT, Work, client_name, server_name};
 
 fn main() {
     work::measure(|work| {
@@ -28,7 +28,7 @@ fn main() {
 }
 
 async fn world(sim: Sim, work: Work) {
-    if work.kind == Kind::SharedSeeds {
+    if work.shares_thread {
         sim.share_thread();
         // What the program keeps in thread-locals.
         ASKED.set(0);
