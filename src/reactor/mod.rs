@@ -441,7 +441,6 @@ impl Drop for Reactor {
     }
 }
 
-/// The error of registering with a reactor that has closed since it was looked up.
 /// Hands an event on to its source, if that is there still.
 #[inline]
 fn deliver(
@@ -460,6 +459,7 @@ fn deliver(
     }
 }
 
+/// The error of registering with a reactor that has closed since it was looked up.
 fn closed() -> io::Error {
     io::Error::new(
         io::ErrorKind::NotConnected,

@@ -2,8 +2,8 @@
 //! was pushed.
 //!
 //! The heap has the place of an event, and not the event itself: a heap moves what it holds about,
-//! and a segment is many times as large as its place. Timers, of which there are some for each
-//! host, have no place at all: their number says everything.
+//! and compares it. Timers, of which there are some for each host, have no place at all: their
+//! number says everything.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -24,14 +24,17 @@
 //! [`start_timer`](Kernel::start_timer) is called for the writer.
 //!
 //! **What is no event.** Two things happen for nearly each message, and mostly change nothing that
-//! anybody sees: they are kept out of the queue of events, and everything is as if they were there.
+//! anybody sees: they are kept out of the queue of events, and everything is as if they were there,
+//! but for the order of what happens at one moment, and for a deadlock, which comes to light before
+//! the last acknowledgement has arrived.
 //!
 //! * *A retransmission timer that will be called off.* Where nothing is under way, a segment that
 //!   is sent [sets](Kernel::set_timer) the timer, and takes its time with it. The timer is put
 //!   among the events, by [`arm`](Kernel::arm), as soon as it may come: when a segment is sent that
 //!   arrives only then, in either direction; when one is lost, held or refused; when a socket is
-//!   forgotten that was to acknowledge something. Otherwise what was sent arrives before, and so
-//!   does its acknowledgement, which calls the timer off.
+//!   forgotten that was to acknowledge something; when what comes acknowledges nothing new. If
+//!   nothing of that happens, what was sent arrives before, and so does its acknowledgement, which
+//!   calls the timer off. (Where a hole is left, what has made it has armed the timer.)
 //! * *A plain acknowledgement*: of all that is under way, to a peer that has nothing else to send,
 //!   while all ways are open ([`is_plain`](Kernel::is_plain)). It lies in the socket that it comes
 //!   to. Whatever else concerns that socket [settles](Kernel::settle) it first: if its time has
@@ -1209,7 +1212,8 @@ impl Kernel {
                 forget_backoff(socket);
             }
         }
-        if segment.ack > socket.acked && segment.ack <= socket.next {
+        let is_news = segment.ack > socket.acked && segment.ack <= socket.next;
+        if is_news {
             let was_full = socket.out.len() == BUFFER;
             let bytes = (segment.ack - socket.acked).min(socket.out.len() as u64) as usize;
             let is_last = socket.wants_fin
@@ -1245,6 +1249,9 @@ impl Kernel {
                 let acked = socket.acked;
                 self.send_at(id, acked);
             }
+        }
+        if !is_news {
+            self.arm(id); // It was to call the timer off, and has not.
         }
         self.transmit(id);
     }

@@ -1,5 +1,6 @@
 //! What TCP leaves out of the queue of events changes nothing: random scripts of calls and faults
-//! come to the same with all events and without.
+//! come to the same with all events and without. (Their latencies are drawn by the nanosecond, so
+//! that hardly two things happen at one moment, the order of which may be another one.)
 
 use std::net::{Shutdown, SocketAddr};
 use std::time::Duration;
