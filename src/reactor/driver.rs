@@ -47,6 +47,10 @@ pub(crate) struct Driver {
     reached: Cell<Option<Instant>>,
     /// Taken during a wait. A turn within a turn allocates its own.
     scratch: Cell<Option<Box<Scratch>>>,
+    /// What the poller is armed for at the end of a step, if nothing has changed: known during a
+    /// step of a simulated process only.
+    #[cfg(feature = "sim")]
+    armed: Cell<Option<Option<Instant>>>,
 }
 
 /// Events taken from the kernel at once, and tasks run between two polls of it. As many of one as
@@ -169,6 +173,8 @@ impl Driver {
             slack: Cell::default(),
             reached: Cell::default(),
             scratch: Cell::default(),
+            #[cfg(feature = "sim")]
+            armed: Cell::default(),
         }
     }
 
@@ -445,8 +451,10 @@ impl Driver {
             false => self.apply_timer_ops(),
         }
         let has_wakers = !self.wakers_to_drop.borrow().is_empty();
-        let until = match self.wake_up() {
+        let (armed, wake_up) = (self.armed.take(), self.wake_up());
+        let until = match wake_up {
             _ if has_wakers => Until::Now,
+            _ if armed == Some(wake_up) => return false,
             Some(deadline) => Until::Deadline {
                 deadline,
                 now: deadline,
@@ -455,6 +463,12 @@ impl Driver {
         };
         let _ = self.reactor.poller().arm(until);
         has_wakers
+    }
+
+    /// A step begins: it need not tell the poller to be `armed` as it is.
+    #[cfg(feature = "sim")]
+    pub(crate) fn set_armed(&self, armed: Option<Instant>) {
+        self.armed.set(Some(armed));
     }
 
     /// Closes the reactor: nothing is registered with it from here on, and all that is registered

@@ -309,11 +309,12 @@ impl Worker {
         others.map(|it| it.site).collect()
     }
 
-    /// Takes what there is, and runs one task. It is `tick` now, and the poller has something to
-    /// report, or not.
+    /// Takes what there is, and runs one task. It is `tick` now, the poller has something to report,
+    /// or not, and is `armed` for that time.
     #[cfg(feature = "sim")]
-    pub(crate) fn step(&self, tick: u32, has_events: bool) {
+    pub(crate) fn step(&self, tick: u32, has_events: bool, armed: Option<Instant>) {
         self.note(self.reactor().resume());
+        self.driver.set_armed(armed);
         let _driving = self.enter();
         self.local.counters.set_known_tick(tick);
         match self.needs_look.get() {

@@ -363,13 +363,14 @@ impl State {
     fn step(&self, process: usize) {
         let worker = (self.processes.borrow()[process].as_ref()).map(|it| it.worker.clone());
         if let Some(worker) = worker {
-            let (shown, has_events) = kernel(|kernel| {
+            let (shown, has_events, armed) = kernel(|kernel| {
                 kernel.set_current(Some(process));
-                (kernel.shown(), kernel.has_events(process))
+                let (has_events, armed) = (kernel.has_events(process), kernel.armed(process));
+                (kernel.shown(), has_events, armed)
             });
             let since = self.base.saturating_add_unsigned(shown).max(0);
             let tick = tick_after(Duration::from_nanos(since.unsigned_abs()));
-            worker.step(tick, has_events);
+            worker.step(tick, has_events, armed);
             kernel(|kernel| kernel.set_current(None));
         }
         self.chaos_after_step(process);

@@ -87,7 +87,7 @@ impl Selector for Simulated {
     fn wait(&self, events: &mut Events, _: &Until) -> io::Result<bool> {
         let left = events.limit();
         for _ in 0..left {
-            let Some((token, flags)) = self.0.take() else {
+            let Some((token, flags, _)) = self.0.take() else {
                 return Ok(false);
             };
             events.push(Event::new(Token(token), ready(flags)));
@@ -106,8 +106,11 @@ impl Selector for Simulated {
     }
 
     fn report(&self, report: &mut dyn FnMut(Token, Ready)) {
-        while let Some((token, flags)) = self.0.take() {
+        while let Some((token, flags, more)) = self.0.take() {
             report(Token(token), ready(flags));
+            if !more {
+                break;
+            }
         }
     }
 

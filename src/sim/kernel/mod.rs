@@ -840,11 +840,13 @@ impl PollerOfProcess {
         });
     }
 
-    /// Takes the next one of those that there are to report: token and readiness.
-    pub(crate) fn take(&self) -> Option<(u64, u8)> {
+    /// Takes the next one of those that there are to report: token and readiness, and whether there
+    /// may be more.
+    pub(crate) fn take(&self) -> Option<(u64, u8, bool)> {
         let mut taken = None;
         self.with(|kernel, process| {
             while let Some(number) = kernel.processes[process].events.pop_front() {
+                let more = kernel.has_events(process);
                 let Ok((registered, pending)) = kernel.registration(number) else {
                     continue;
                 };
@@ -853,7 +855,7 @@ impl PollerOfProcess {
                 if let Some((_, token, _)) = token {
                     let pending = std::mem::take(pending);
                     if pending != 0 {
-                        taken = Some((token, pending));
+                        taken = Some((token, pending, more));
                         break;
                     }
                 }
@@ -1316,6 +1318,12 @@ impl Kernel {
         !self.processes[process].events.is_empty()
     }
 
+    /// What the poller of a process was [armed](PollerOfProcess::arm) for last, unless that has
+    /// come.
+    pub(crate) fn armed(&self, process: usize) -> Option<Instant> {
+        self.processes[process].timer
+    }
+
     pub(crate) fn host_of(&self, process: usize) -> usize {
         self.processes[process].host
     }
@@ -1352,8 +1360,13 @@ impl Kernel {
         self.failure.as_ref()
     }
 
+    #[inline(always)]
     pub(crate) fn note(&mut self, host: usize, what: What) {
-        self.has_diverged |= !self.trace.note(self.now, host, what);
+        self.note_of_weight(host, what, trace::weight(what));
+    }
+
+    fn note_of_weight(&mut self, host: usize, what: What, weight: u64) {
+        self.has_diverged |= !self.trace.note(self.now, host, what, weight);
     }
 
     /// The sockets of a process, for reports.

@@ -32,15 +32,20 @@ const ODD: [u64; 7] = [
     0x8ebc_6af0_9c88_c6e3,
 ];
 
+/// What an event adds to the hash. Compiled into those who note one: they know its kind, so that
+/// little of this is left.
+#[inline(always)]
+pub(super) fn weight(what: What) -> u64 {
+    let products =
+        (what.numbers().into_iter().zip(&ODD[2..])).map(|(it, odd)| it.wrapping_mul(*odd));
+    products.fold(0, u64::wrapping_add)
+}
+
 /// A hash of all events up to this one, from that of those before it.
-fn mix(before: u64, now: u64, host: usize, what: What) -> u64 {
-    let [tag, a, b, c, d] = what.numbers();
-    let numbers = [now, host as u64, tag, a, b, c, d];
-    let products = numbers
-        .iter()
-        .zip(ODD)
-        .map(|(it, odd)| it.wrapping_mul(odd));
-    let mut hash = before ^ products.fold(0, u64::wrapping_add);
+fn mix(before: u64, now: u64, host: usize, weight: u64) -> u64 {
+    let when = now.wrapping_mul(ODD[0]);
+    let place = (host as u64).wrapping_mul(ODD[1]);
+    let mut hash = before ^ when.wrapping_add(place).wrapping_add(weight);
     hash = (hash ^ (hash >> 32)).wrapping_mul(ODD[0]);
     hash ^ (hash >> 29)
 }
@@ -123,11 +128,11 @@ impl Trace {
         }
     }
 
-    /// Notes an event at a time on a host. Returns `false` if the run that this one is compared
-    /// with had another event here.
+    /// Notes an event of that [`weight`] at a time on a host. Returns `false` if the run that this
+    /// one is compared with had another event here.
     #[must_use]
-    pub(crate) fn note(&mut self, now: u64, host: usize, what: What) -> bool {
-        let hash = mix(self.fingerprint, now, host, what);
+    pub(super) fn note(&mut self, now: u64, host: usize, what: What, weight: u64) -> bool {
+        let hash = mix(self.fingerprint, now, host, weight);
         self.fingerprint = hash;
         if let Some(recording) = &mut self.recording {
             push(&mut recording.events, MOST_RECORDED, (now, host, what));
@@ -274,7 +279,8 @@ mod tests {
         for (count, comparison) in by_ring.into_iter().chain(recorded) {
             let mut trace = Trace::new(comparison, false);
             for number in 0..count {
-                assert!(trace.note(number, 0, What::Chosen(number)));
+                let what = What::Chosen(number);
+                assert!(trace.note(number, 0, what, weight(what)));
             }
             let last = count.saturating_sub(SHOWN as u64)..count;
             let last: Vec<String> = last.map(|it| it.to_string()).collect();
@@ -292,16 +298,26 @@ mod tests {
     #[test]
     fn a_hash_differs_with_each_number_and_with_the_order_of_events() {
         let mut all = vec![
-            mix(0, 0, 0, What::Started),
-            mix(0, 1, 0, What::Started),
-            mix(0, 0, 1, What::Started),
-            mix(0, 0, 0, What::Ended),
-            mix(1, 0, 0, What::Started),
-            mix(0, 0, 0, What::Retransmit(1, 2)),
-            mix(0, 0, 0, What::Retransmit(2, 1)),
-            mix(0, 1, 2, What::Retransmit(2, 1)),
-            mix(mix(0, 0, 0, What::Started), 0, 0, What::Ended),
-            mix(mix(0, 0, 0, What::Ended), 0, 0, What::Started),
+            mix(0, 0, 0, weight(What::Started)),
+            mix(0, 1, 0, weight(What::Started)),
+            mix(0, 0, 1, weight(What::Started)),
+            mix(0, 0, 0, weight(What::Ended)),
+            mix(1, 0, 0, weight(What::Started)),
+            mix(0, 0, 0, weight(What::Retransmit(1, 2))),
+            mix(0, 0, 0, weight(What::Retransmit(2, 1))),
+            mix(0, 1, 2, weight(What::Retransmit(2, 1))),
+            mix(
+                mix(0, 0, 0, weight(What::Started)),
+                0,
+                0,
+                weight(What::Ended),
+            ),
+            mix(
+                mix(0, 0, 0, weight(What::Ended)),
+                0,
+                0,
+                weight(What::Started),
+            ),
         ];
         let count = all.len();
         all.sort_unstable();
