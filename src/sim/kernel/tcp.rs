@@ -674,14 +674,14 @@ impl Kernel {
 /// What is sent.
 impl Kernel {
     fn segment(&mut self, id: u32, flags: Flags) -> Option<Box<Segment>> {
-        let socket = self.socket(id).ok()?;
+        let socket = self.sockets.get_mut(id as usize)?.as_deref_mut()?;
         let to = socket.peer?;
         // Not by a few bytes, which would be sent one by one: RFC 9293, 3.8.6.2.2.
         if socket.room() >= socket.told + SEGMENT as u64 {
             socket.told = socket.room();
         }
         socket.owes_ack = false; // Each segment has one.
-        let segment = Segment {
+                let segment = |bytes| Segment {
             from: (socket.host, socket.local),
             to,
             from_id: id,
@@ -690,7 +690,7 @@ impl Kernel {
             sent: 0,
             flags,
             seq: socket.next,
-            bytes: Vec::new(),
+            bytes,
             fin: false,
             ack: socket.acknowledgement(),
             limit: socket.told,
@@ -1036,9 +1036,10 @@ impl Kernel {
 
     /// A plain acknowledgement as a segment.
     fn segment_of(&mut self, id: u32, ack: PlainAck) -> Option<Box<Segment>> {
-        let socket = self.socket(id).ok()?;
-        let segment = Segment {
-            from: socket.peer?,
+        let socket = self.sockets.get_mut(id as usize)?.as_deref_mut()?;
+        let from = socket.peer?;
+        let segment = |bytes| Segment {
+            from,
             to: (socket.host, socket.local),
             from_id: socket.peer_id,
             to_id: id,
@@ -1046,7 +1047,7 @@ impl Kernel {
             sent: ack.sent,
             flags: Flags::Ack,
             seq: ack.seq,
-            bytes: Vec::new(),
+            bytes,
             fin: false,
             ack: socket.next,
             limit: ack.limit,
@@ -1100,7 +1101,7 @@ impl Kernel {
 
     /// Nobody knows of this.
     fn refuse(&mut self, segment: &Segment) {
-        let reset = Segment {
+        let reset = |bytes| Segment {
             from: segment.to,
             to: segment.from,
             from_id: 0,
@@ -1109,7 +1110,7 @@ impl Kernel {
             sent: 0,
             flags: Flags::Reset,
             seq: segment.ack,
-            bytes: Vec::new(),
+            bytes,
             fin: false,
             ack: segment.seq,
             limit: 0,
@@ -1370,15 +1371,15 @@ fn is_for_many(ip: IpAddr) -> bool {
 }
 
 /// A segment without bytes, in the memory of one that has come to its end.
-#[inline]
+#[inline(always)]
 #[allow(clippy::vec_box)]
-fn boxed(spare: &mut Vec<Box<Segment>>, mut segment: Segment) -> Box<Segment> {
+fn boxed(spare: &mut Vec<Box<Segment>>, segment: impl FnOnce(Vec<u8>) -> Segment) -> Box<Segment> {
     let Some(mut place) = spare.pop() else {
-        return Box::new(segment);
+        return Box::new(segment(Vec::new()));
     };
-    segment.bytes = std::mem::take(&mut place.bytes);
-    segment.bytes.clear();
-    *place = segment;
+    let mut bytes = std::mem::take(&mut place.bytes);
+    bytes.clear();
+    *place = segment(bytes);
     place
 }
 
