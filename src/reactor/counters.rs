@@ -181,9 +181,8 @@ impl Counters {
     /// On the worker's thread: what [`task`](Self::task) returns, to be set again later.
     pub(crate) fn restore_task(&self, task: Option<(u64, &'static Location<'static>)>) {
         self.reset_task();
-        match task {
-            Some((id, site)) => self.set_task(id, site),
-            None => self.reset_task(),
+        if let Some((id, site)) = task {
+            self.set_task(id, site);
         }
     }
 

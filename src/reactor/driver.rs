@@ -47,10 +47,19 @@ pub(crate) struct Driver {
     reached: Cell<Option<Instant>>,
     /// Taken during a wait. A turn within a turn allocates its own.
     scratch: Cell<Option<Box<Scratch>>>,
-    /// What the poller is armed for at the end of a step, if nothing has changed: known during a
-    /// step of a simulated process only.
     #[cfg(feature = "sim")]
-    armed: Cell<Option<Option<Instant>>>,
+    armed: Cell<Armed>,
+}
+
+/// What a simulated process's poller is armed for.
+#[cfg(feature = "sim")]
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+enum Armed {
+    /// Not within a step.
+    #[default]
+    Unknown,
+    /// For that time, or for none.
+    For(Option<Instant>),
 }
 
 /// Events taken from the kernel at once, and tasks run between two polls of it. As many of one as
@@ -454,7 +463,7 @@ impl Driver {
         let (armed, wake_up) = (self.armed.take(), self.wake_up());
         let until = match wake_up {
             _ if has_wakers => Until::Now,
-            _ if armed == Some(wake_up) => return false,
+            _ if armed == Armed::For(wake_up) => return false,
             Some(deadline) => Until::Deadline {
                 deadline,
                 now: deadline,
@@ -468,7 +477,7 @@ impl Driver {
     /// A step begins: it need not tell the poller to be `armed` as it is.
     #[cfg(feature = "sim")]
     pub(crate) fn set_armed(&self, armed: Option<Instant>) {
-        self.armed.set(Some(armed));
+        self.armed.set(Armed::For(armed));
     }
 
     /// Closes the reactor: nothing is registered with it from here on, and all that is registered

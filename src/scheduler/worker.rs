@@ -309,8 +309,8 @@ impl Worker {
         others.map(|it| it.site).collect()
     }
 
-    /// Takes what there is, and runs one task. It is `tick` now, the poller has something to report,
-    /// or not, and is `armed` for that time.
+    /// Takes what there is, and runs one task. It is `tick` now. The poller is `armed` for that
+    /// time, and has something to report, or not.
     #[cfg(feature = "sim")]
     pub(crate) fn step(&self, tick: u32, has_events: bool, armed: Option<Instant>) {
         self.note(self.reactor().resume());

@@ -681,7 +681,7 @@ impl Kernel {
             socket.told = socket.room();
         }
         socket.owes_ack = false; // Each segment has one.
-                let segment = |bytes| Segment {
+        let segment = |bytes| Segment {
             from: (socket.host, socket.local),
             to,
             from_id: id,
