@@ -52,7 +52,8 @@ pub(crate) trait Selector: Send + Sync {
     #[cfg(feature = "sim")]
     fn woken_on_this_thread(&self) {}
 
-    /// Calls `report` for each event that there is in a simulated world.
+    /// Calls `report` for each event that there is in a simulated world, but may leave for the next
+    /// wait what `report` itself raises.
     #[cfg(feature = "sim")]
     fn report(&self, _report: &mut dyn FnMut(Token, Ready)) {}
 

@@ -474,7 +474,8 @@ impl Driver {
         has_wakers
     }
 
-    /// A step begins: it need not tell the poller to be `armed` as it is.
+    /// A step begins. Until it ends nobody else arms this process's poller, and no deadline comes:
+    /// so it need not tell the poller to be `armed` as it is.
     #[cfg(feature = "sim")]
     pub(crate) fn set_armed(&self, armed: Option<Instant>) {
         self.armed.set(Armed::For(armed));

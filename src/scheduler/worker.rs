@@ -309,8 +309,8 @@ impl Worker {
         others.map(|it| it.site).collect()
     }
 
-    /// Takes what there is, and runs one task. It is `tick` now. The poller is `armed` for that
-    /// time, and has something to report, or not.
+    /// Takes what there is, and runs one task. It is `tick` now. The poller has something to
+    /// report, or not; `armed` is when it ends a wait for the earliest timer, if it does.
     #[cfg(feature = "sim")]
     pub(crate) fn step(&self, tick: u32, has_events: bool, armed: Option<Instant>) {
         self.note(self.reactor().resume());

@@ -108,6 +108,7 @@ impl Selector for Simulated {
     fn report(&self, report: &mut dyn FnMut(Token, Ready)) {
         while let Some((token, flags, more)) = self.0.take() {
             report(Token(token), ready(flags));
+            // What was raised by this report has woken the process, and comes with its next step.
             if !more {
                 break;
             }

@@ -118,6 +118,7 @@ impl What {
     }
 
     /// What it is.
+    #[inline]
     fn tag(self) -> u64 {
         match self {
             What::Started => 1,
@@ -151,6 +152,7 @@ impl What {
     }
 
     /// Its numbers.
+    #[inline]
     fn fields(self) -> [u64; 4] {
         match self {
             What::Polled(number, _)

@@ -20,8 +20,8 @@ const EVENTS_KEPT: usize = 1 << 16;
 /// somebody looks through, some megabytes.
 const MOST_RECORDED: usize = 50_000;
 
-/// For each number of an event an odd one of its own: so their products are made side by side, and
-/// the sum says which number was where.
+/// For each number of an event (its time and its host first) an odd one of its own: so their
+/// products are made side by side, and the sum says which number was where.
 const ODD: [u64; 7] = [
     0x9e37_79b9_7f4a_7c15,
     0xbf58_476d_1ce4_e5b9,
@@ -32,7 +32,7 @@ const ODD: [u64; 7] = [
     0x8ebc_6af0_9c88_c6e3,
 ];
 
-/// What an event adds to the hash. Compiled into those who note one: they know its kind, so that
+/// What an event adds to the hash. Compiled into those who note one: where they know its kind,
 /// little of this is left.
 #[inline(always)]
 pub(super) fn weight(what: What) -> u64 {
