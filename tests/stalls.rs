@@ -17,9 +17,6 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// Well above what a busy machine takes from a thread.
 const OVER: Duration = Duration::from_millis(100);
 
-/// Long enough to be told also where many looks come too late to count.
-const LONG: Duration = Duration::from_millis(600);
-
 fn watched(backend: Backend, workers: usize, over: Duration) -> (Runtime, Receiver<Stall>) {
     let (sender, stalls) = mpsc::channel();
     let runtime = Runtime::builder()
@@ -49,6 +46,11 @@ fn compute_until(is_told: impl Fn() -> bool) {
             std::hint::spin_loop();
         }
     }
+}
+
+/// Blocks until it was told that it does: on a busy machine many looks come too late to count.
+fn block_until_told<T>(stalls: &Receiver<T>) -> T {
+    stalls.recv_timeout(LIMIT).expect("nobody notices")
 }
 
 #[test]
@@ -100,10 +102,16 @@ fn a_task_that_computes_is_told_while_it_does_and_when_it_goes_on() {
 fn a_call_that_blocks_is_told_by_its_name() {
     on_each(|backend, workers| {
         let (runtime, stalls) = watched(backend, workers, OVER);
-        let task = runtime.spawn(async { thread::sleep(LONG) });
+        let task = runtime.spawn(async move {
+            loop {
+                thread::sleep(OVER);
+                if let Ok(stall) = stalls.try_recv() {
+                    break stall;
+                }
+            }
+        });
         let id = task.id();
-        runtime.block_on(task);
-        let stall = stalls.recv_timeout(LIMIT).unwrap();
+        let stall = runtime.block_on(task);
         assert_eq!(stall.task.id, Some(id), "{stall:?}");
         if cfg!(target_os = "linux") {
             assert!(stall.to_string().contains("nanosleep"), "{stall}");
@@ -116,8 +124,7 @@ fn the_future_of_block_on_is_told_too_also_within_another_one() {
     on_each(|backend, workers| {
         let (runtime, stalls) = watched(backend, workers, OVER);
         let line = line!() + 1;
-        runtime.block_on(async { thread::sleep(LONG) });
-        let stall = stalls.recv_timeout(LIMIT).unwrap();
+        let stall = runtime.block_on(async { block_until_told(&stalls) });
         assert_eq!(stall.task.id, None, "{stall:?}");
         assert_eq!(stall.task.spawned_at.line(), line, "{stall:?}");
         assert_eq!(
@@ -127,9 +134,8 @@ fn the_future_of_block_on_is_told_too_also_within_another_one() {
         );
         assert!(stalls.recv_timeout(LIMIT).unwrap().has_ended);
         let line = line!() + 1;
-        let inner = async { runtime.block_on(async { thread::sleep(LONG) }) };
-        runtime.block_on(inner);
-        let stall = stalls.recv_timeout(LIMIT).unwrap();
+        let inner = async { runtime.block_on(async { block_until_told(&stalls) }) };
+        let stall = runtime.block_on(inner);
         assert_eq!(stall.task.spawned_at.line(), line, "{stall:?}");
     });
 }
@@ -182,8 +188,8 @@ fn a_function_that_panics_is_called_again_for_the_next_stall() {
         .build()
         .unwrap();
     for _ in 0..2 {
-        runtime.block_on(async { thread::sleep(LONG) });
-        assert!(!stalls.recv_timeout(LIMIT).unwrap().has_ended);
+        let stall = runtime.block_on(async { block_until_told(&stalls) });
+        assert!(!stall.has_ended);
         assert!(stalls.recv_timeout(LIMIT).unwrap().has_ended);
     }
 }
@@ -205,8 +211,7 @@ fn a_function_that_keeps_a_handle_is_dropped_with_the_runtime() {
         .unwrap();
     assert!(handle.set(runtime.handle()).is_ok());
     drop(handle);
-    runtime.block_on(async { thread::sleep(LONG) });
-    let (stall, dump) = stalls.recv_timeout(LIMIT).unwrap();
+    let (stall, dump) = runtime.block_on(async { block_until_told(&stalls) });
     assert!(!stall.has_ended, "{stall:?}");
     assert!(dump.unwrap().contains("DOES NOT ANSWER"));
     drop(runtime);
@@ -223,8 +228,8 @@ fn thresholds_without_measure_harm_nobody() {
     }
     // The thread is still there for others.
     let (runtime, stalls) = watched(Backend::default(), 1, OVER);
-    runtime.block_on(async { thread::sleep(LONG) });
-    assert!(!stalls.recv_timeout(LIMIT).unwrap().has_ended);
+    let stall = runtime.block_on(async { block_until_told(&stalls) });
+    assert!(!stall.has_ended);
 }
 
 /// The thread ends with the last runtime, and begins again with the next.
@@ -232,8 +237,8 @@ fn thresholds_without_measure_harm_nobody() {
 fn runtimes_that_come_and_go_are_watched_each() {
     for _ in 0..3 {
         let (runtime, stalls) = watched(Backend::default(), 1, OVER);
-        runtime.block_on(async { thread::sleep(LONG) });
-        assert!(!stalls.recv_timeout(LIMIT).unwrap().has_ended);
+        let stall = runtime.block_on(async { block_until_told(&stalls) });
+        assert!(!stall.has_ended);
         drop(runtime);
         // What tells is dropped with the runtime, though maybe not at once.
         while stalls.recv_timeout(LIMIT).is_ok() {}

@@ -83,17 +83,22 @@ where
 }
 
 /// Repeats `round`. What is late is mostly so because another process has the core; so it is asked
-/// only that a quarter is served within ten times the bound.
+/// only that a quarter is served within ten times the bound, in one of several attempts.
 fn most_are_in_time(round: impl Fn() -> Vec<Duration>) {
-    let mut late: Vec<_> = (0..8).flat_map(|_| round()).collect();
-    late.sort_unstable();
-    let quarter = late[late.len() / 4];
-    assert!(
-        quarter < Duration::from_millis(10)
-            || cfg!(tsan)
-            || std::env::var_os("POLDER_STORM").is_some(),
-        "{late:?}"
-    );
+    const ATTEMPTS: usize = 4;
+    const BOUND: Duration = Duration::from_millis(10);
+    let is_slow = cfg!(tsan) || std::env::var_os("POLDER_STORM").is_some();
+    let mut quarters = Vec::new();
+    for _ in 0..ATTEMPTS {
+        let mut late: Vec<_> = (0..8).flat_map(|_| round()).collect();
+        late.sort_unstable();
+        let quarter = late[late.len() / 4];
+        if quarter < BOUND || is_slow {
+            return;
+        }
+        quarters.push(quarter);
+    }
+    panic!("a quarter is served within {quarters:?}, not within {BOUND:?}");
 }
 
 /// An instant that is told with an event.
