@@ -48,19 +48,26 @@ if [ "${1:-}" = --write ]; then
     exit
 fi
 cat "$work/figures"
-# The seam of simulated worlds, where the kernel answers: it costs no operation more than one per cent. Two more are left
-# to how the compiler divides the code: it inlines less into a spawn with the feature, 25 instructions of 1,106.
+# The seam of simulated worlds, where the kernel answers: it costs a round trip no more than one per cent, and no
+# operation more than three. How the compiler divides the code differs: it inlines less into a spawn with the feature,
+# 25 instructions of 1,106. So the one per cent holds for the compiler that the file names.
 program=$(build --features sim)
 for kind in tcp unix spawn yield timer; do
     count "$kind" 1000
 done | tee "$work/sim" | sed 's/$/   with the feature sim/'
-awk '
+awk -v is_known="$([ "$(sed -n 3p "$work/figures")" != "$(sed -n 3p "$file")" ] || echo 1)" '
     /^#/ { next }
     NR == FNR { kernel[$1] = $2; next }
-    $2 > kernel[$1] * 1.03 { print $1 ": " $2 " instructions with the feature sim, " kernel[$1] " without"; bad = 1 }
+    {
+        per_cent = is_known && ($1 == "tcp" || $1 == "unix") ? 1 : 3
+        if ($2 > kernel[$1] * (1 + per_cent / 100)) {
+            print $1 ": " $2 " instructions with the feature sim, more than " per_cent " per cent above " kernel[$1]
+            bad = 1
+        }
+    }
     END { exit bad }
 ' "$work/figures" "$work/sim" || {
-    echo "$0: the feature sim costs an operation more than three per cent" >&2
+    echo "$0: the feature sim costs an operation too much" >&2
     exit 1
 }
 if [ "$(sed -n 3p "$work/figures")" != "$(sed -n 3p "$file")" ]; then

@@ -15,6 +15,8 @@ use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
+#[cfg(feature = "sim")]
+use std::task::Waker;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -1016,12 +1018,14 @@ macro_rules! forms {
                 #[inline(never)]
                 fn in_world(
                     it: &Socket,
-                    cx: &mut Context<'_>,
+                    waker: &Waker,
                     $($it: $type),*
                 ) -> Poll<io::Result<$output>> {
+                    let cx = &mut Context::from_waker(waker);
                     it.poll(cx, Direction::$direction, |seen| it.$now(seen, $($it),*))
                 }
-                return in_world(self, cx, $($it),*);
+                // Not the context, which then need not be in memory.
+                return in_world(self, cx.waker(), $($it),*);
             }
             self.poll(cx, Direction::$direction, |seen| self.$now(seen, $($it),*))
         }
