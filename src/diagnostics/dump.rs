@@ -216,7 +216,7 @@ impl Dump {
     /// `own` is a worker of this thread, and what it tells.
     pub(crate) fn of(
         shared: &Shared,
-        own: Option<(usize, scheduler::WorkerSnapshot)>,
+        own: Vec<(usize, scheduler::WorkerSnapshot)>,
         patience: Duration,
     ) -> Dump {
         let live = shared.live_tasks();

@@ -292,7 +292,7 @@ impl DumpSetting {
         }
         for runtime in runtimes {
             // Writing to a string does not fail.
-            let _ = write!(text, "{}", Dump::of(&runtime, None, PATIENCE));
+            let _ = write!(text, "{}", Dump::of(&runtime, Vec::new(), PATIENCE));
             write_trace(&runtime);
         }
         let Some(path) = &self.path else {
@@ -328,7 +328,7 @@ fn start(setting: DumpSetting) -> io::Result<()> {
             let look = time.saturating_sub(super::look_before(time));
             thread::sleep(look);
             for runtime in open_runtimes() {
-                Dump::of(&runtime, None, PATIENCE);
+                Dump::of(&runtime, Vec::new(), PATIENCE);
             }
             thread::sleep(time.saturating_sub(start.elapsed()));
             setting.dump(&format!("{time:?} after its first runtime was built"));

@@ -120,7 +120,7 @@ impl Lines {
 impl Seen {
     fn write(&mut self, out: &mut String, runtime: &Shared) -> fmt::Result {
         let now = Instant::now();
-        let dump = Dump::of(runtime, None, PATIENCE);
+        let dump = Dump::of(runtime, Vec::new(), PATIENCE);
         let metrics = Metrics::of(runtime);
         write!(
             out,

@@ -162,10 +162,10 @@ impl Poller {
         Backend::first_that(backends, Poller::new)
     }
 
-    /// The poller of a simulated process, which counts as one of the platform's own.
+    /// The poller of a simulated worker, which counts as one of the platform's own.
     #[cfg(all(feature = "sim", not(loom)))]
-    pub(crate) fn simulated(process: crate::sim::kernel::PollerOfProcess) -> Poller {
-        let selector = backends::simulated::Simulated::new(process);
+    pub(crate) fn simulated(poller: crate::sim::kernel::PollerOfWorker) -> Poller {
+        let selector = backends::simulated::Simulated::new(poller);
         Poller::with(Backend::default(), AnySelector::Other(Box::new(selector)))
     }
 
@@ -190,7 +190,16 @@ impl Poller {
         token: Token,
         interest: Interest,
     ) -> io::Result<()> {
-        backends::simulated::register(socket, token, interest)
+        self.selector.register_simulated(socket, token, interest)
+    }
+
+    /// Ends that. (A socket may be registered with other pollers too.)
+    #[cfg(all(feature = "sim", not(loom)))]
+    pub(crate) fn deregister_simulated(
+        &self,
+        socket: crate::sim::kernel::SimSocketId,
+    ) -> io::Result<()> {
+        self.selector.deregister_simulated(socket)
     }
 
     fn with(backend: Backend, selector: AnySelector) -> Poller {

@@ -47,6 +47,22 @@ pub(crate) trait Selector: Send + Sync {
 
     fn notify(&self) -> io::Result<()>;
 
+    /// Registers a socket of a simulated world, or again with another interest.
+    #[cfg(all(feature = "sim", not(loom)))]
+    fn register_simulated(
+        &self,
+        _socket: crate::sim::kernel::SimSocketId,
+        _token: Token,
+        _interest: Interest,
+    ) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    #[cfg(all(feature = "sim", not(loom)))]
+    fn deregister_simulated(&self, _socket: crate::sim::kernel::SimSocketId) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     /// A task was woken on this thread, which does not drive it: in a simulated world that must be
     /// the world's.
     #[cfg(feature = "sim")]

@@ -451,16 +451,17 @@ impl Driver {
         self.reactor.poller().arm(self.until(timeout))
     }
 
-    /// [`arm`](Self::arm) in a simulated world, which has the clock, and does not fail. Returns
-    /// whether wakers are to be dropped, which the next step is to do.
+    /// [`arm`](Self::arm) in a simulated world, which has the clock, and does not fail; not beyond
+    /// `most`. Returns whether wakers are to be dropped, which the next step is to do.
     #[cfg(feature = "sim")]
-    pub(crate) fn arm_in_world(&self) -> bool {
+    pub(crate) fn arm_in_world(&self, most: Option<Instant>) -> bool {
         match self.has_timers() {
             true => self.find_earliest(),
             false => self.apply_timer_ops(),
         }
         let has_wakers = !self.wakers_to_drop.borrow().is_empty();
         let (armed, wake_up) = (self.armed.take(), self.wake_up());
+        let wake_up = wake_up.into_iter().chain(most).min();
         let until = match wake_up {
             _ if has_wakers => Until::Now,
             _ if armed == Armed::For(wake_up) => return false,

@@ -327,13 +327,13 @@ impl Source {
     /// registering: what the state says and what the pollers know is the same.
     fn deregister(&self, registrations: Registrations) -> Registrations {
         for registration in registrations.iter() {
+            let poller = registration.reactor().poller();
             #[cfg(all(feature = "sim", not(loom)))]
             if let Some(socket) = self.simulated() {
                 // It can only fail if its world has ended.
-                let _ = socket.deregister();
+                let _ = poller.deregister_simulated(socket);
                 continue;
             }
-            let poller = registration.reactor().poller();
             // It can only fail if somebody has closed our descriptor: then it is not there either.
             let _ = poller.deregister(self.descriptor());
         }

@@ -230,7 +230,7 @@ impl Handle {
     /// ```
     pub fn dump(&self) -> Dump {
         let own = scheduler::snapshot_here(&self.shared);
-        Dump::of(&self.shared, own, PATIENCE)
+        Dump::of(&self.shared, own.into_iter().collect(), PATIENCE)
     }
 
     /// Returns what the runtime did last, event by event: see

@@ -42,7 +42,7 @@ use std::time::Duration;
 use crate::diagnostics::{self, Dump, Metrics, Trace, observe};
 use crate::poller::{Backend, Poller};
 use crate::reactor::{Reactor, now};
-use crate::scheduler::{BusyPollConfig, Label, PATIENCE, Shared, Worker};
+use crate::scheduler::{BusyPollConfig, Label, PATIENCE, Shared, Worker, WorkerSnapshot};
 use crate::sys::BorrowedDescriptor;
 use crate::task::{Name, Task};
 use spawn::{spawn_local_on, spawn_on};
@@ -81,6 +81,9 @@ pub struct Runtime {
     pub(crate) worker: Rc<Worker>,
     /// The pool workers' threads.
     threads: Vec<JoinHandle<()>>,
+    /// The pool workers of a simulated process, which have no threads.
+    #[cfg(feature = "sim")]
+    simulated: Vec<Rc<Worker>>,
 }
 
 impl Runtime {
@@ -116,14 +119,54 @@ impl Runtime {
         Builder::new()
     }
 
-    /// The runtime of a simulated process.
+    /// The runtime of a simulated process. The last poller is the main worker's; the others are
+    /// pool workers'.
     #[cfg(feature = "sim")]
-    pub(crate) fn simulated(process: crate::sim::kernel::PollerOfProcess) -> Runtime {
-        let reactor = Reactor::new(Poller::simulated(process));
-        let shared = Arc::new(Shared::new([reactor]));
-        let runtime = Runtime::from_shared(shared, BusyPollConfig::default());
-        runtime.worker.simulate();
+    pub(crate) fn simulated(pollers: Vec<crate::sim::kernel::PollerOfWorker>) -> Runtime {
+        let pool_workers = pollers.len() - 1;
+        let reactors = pollers.into_iter().enumerate().map(|(index, poller)| {
+            let poller = Poller::simulated(poller);
+            match index < pool_workers {
+                true => Reactor::of_pool_worker(poller),
+                false => Reactor::new(poller),
+            }
+        });
+        let shared = Arc::new(Shared::new(reactors));
+        let mut runtime = Runtime::from_shared(shared.clone(), BusyPollConfig::default());
+        let worker = |index| {
+            Rc::new(Worker::new(
+                shared.clone(),
+                index,
+                BusyPollConfig::default(),
+            ))
+        };
+        runtime.simulated = (0..pool_workers).map(worker).collect();
+        runtime.simulated_workers().for_each(|it| it.simulate());
         runtime
+    }
+
+    /// The workers of a simulated process: its pool workers, and last the main worker.
+    #[cfg(feature = "sim")]
+    pub(crate) fn simulated_workers(&self) -> impl Iterator<Item = &Rc<Worker>> {
+        self.simulated.iter().chain([&self.worker])
+    }
+
+    /// The pool workers drop their tasks and exit, one after the other. (Those of other runtimes do
+    /// so on their threads, which the main worker waits for.) Returns how many there were.
+    #[cfg(feature = "sim")]
+    fn exit_simulated(&mut self) -> usize {
+        let workers = std::mem::take(&mut self.simulated);
+        if !workers.is_empty() {
+            self.shared().start_closing();
+            workers.iter().for_each(|it| it.exit_in_world());
+        }
+        workers.len()
+    }
+
+    /// Where the tasks were spawned that there are beside the running one.
+    #[cfg(feature = "sim")]
+    pub(crate) fn other_sites(&self) -> Vec<&'static Location<'static>> {
+        Worker::other_sites(self.shared(), self.simulated_workers().map(|it| &*it.local))
     }
 
     /// [`spawn_local`](Self::spawn_local), detached, for whoever stands at `site`.
@@ -144,6 +187,8 @@ impl Runtime {
         Runtime {
             worker,
             threads: Vec::new(),
+            #[cfg(feature = "sim")]
+            simulated: Vec::new(),
         }
     }
 
@@ -350,7 +395,16 @@ impl Runtime {
     /// # std::io::Result::Ok(())
     /// ```
     pub fn dump(&self) -> Dump {
-        Dump::of(self.shared(), Some(self.worker.snapshot()), PATIENCE)
+        Dump::of(self.shared(), self.snapshots(), PATIENCE)
+    }
+
+    /// What the workers are at that this thread drives.
+    fn snapshots(&self) -> Vec<(usize, WorkerSnapshot)> {
+        #[cfg(feature = "sim")]
+        if !self.simulated.is_empty() {
+            return self.simulated_workers().map(|it| it.snapshot()).collect();
+        }
+        vec![self.worker.snapshot()]
     }
 
     /// Returns what the runtime did last, event by event. `None` unless it was
@@ -490,7 +544,7 @@ impl Runtime {
             0 => Duration::ZERO,
             _ => PATIENCE,
         };
-        Dump::of(self.shared(), Some(self.worker.snapshot()), patience)
+        Dump::of(self.shared(), self.snapshots(), patience)
     }
 }
 
@@ -503,7 +557,12 @@ impl Drop for Runtime {
             std::mem::forget(self.worker.clone());
             return;
         }
-        self.worker.close(std::mem::take(&mut self.threads));
+        let threads = std::mem::take(&mut self.threads);
+        #[cfg(feature = "sim")]
+        let pool_workers = threads.len() + self.exit_simulated();
+        #[cfg(not(feature = "sim"))]
+        let pool_workers = threads.len();
+        self.worker.close(pool_workers, threads);
         diagnostics::runtime_ends(self.shared());
     }
 }

@@ -207,6 +207,12 @@ impl Local {
             self.took(usize::from(meta.is_bound()), self.shared.pool(index));
         }
         match yields {
+            // A world leaves it behind the others.
+            #[cfg(feature = "sim")]
+            true if self.is_simulated() => {
+                runnable.metadata().set_woken_by_itself();
+                self.yielded.borrow_mut().push_back(runnable);
+            }
             // It is found there after the reactor was polled.
             true => {
                 meta.set_woken_by_itself();
@@ -292,6 +298,12 @@ impl Local {
         if self.injected_action() != InjectedAction::Take {
             return None;
         }
+        #[cfg(feature = "sim")]
+        let runnable = match self.is_simulated() {
+            true => self.shared.take_injected_by(choose)?,
+            false => self.shared.take_injected()?,
+        };
+        #[cfg(not(feature = "sim"))]
         let runnable = self.shared.take_injected()?;
         self.balance.taken();
         runnable.metadata().assign(self.index);
@@ -365,14 +377,83 @@ impl Local {
     #[cold]
     fn pop_chosen(&self) -> Option<Runnable> {
         let mut ready = self.ready.borrow_mut();
-        let index = match ready.len() {
+        let place = choose(&ready);
+        ready.remove(place)
+    }
+
+    /// [`pop_chosen`](Self::pop_chosen) of a pool worker: of the tasks that stay and the movable
+    /// ones, of which the former come first or the latter.
+    #[cfg(feature = "sim")]
+    pub(super) fn pop_chosen_in_pool(&self, stay_first: bool) -> Option<Runnable> {
+        let queue = &self.pool().queue;
+        // Nothing can be taken from the middle of the queue, so all are, and the others go back.
+        let mut movable = VecDeque::new();
+        let has_next = queue.has_next();
+        let is_next_first = self.nexts_in_row.get() < NEXTS_IN_ROW;
+        if is_next_first {
+            movable.extend(queue.pop_next());
+        }
+        movable.extend(std::iter::from_fn(|| queue.pop()));
+        if !is_next_first {
+            movable.extend(queue.pop_next());
+        }
+        let next = match has_next {
+            true if is_next_first => Some(0),
+            true => Some(movable.len() - 1),
+            false => None,
+        };
+        let mut ready = self.ready.borrow_mut();
+        let count = ready.len() + movable.len();
+        let place = match count {
             0 | 1 => 0,
             several => {
-                let ids = ready.iter().map(|it| it.metadata().id().as_u64());
-                kernel::choose_task(several, ids)
+                let (first, second) = match stay_first {
+                    true => (&*ready, &movable),
+                    false => (&movable, &*ready),
+                };
+                kernel::choose_task(several, first.iter().chain(second).map(id))
             }
         };
-        ready.remove(index)
+        let before = if stay_first {
+            ready.len()
+        } else {
+            movable.len()
+        };
+        let (is_movable, place) = match place < before {
+            true => (!stay_first, place),
+            false => (stay_first, place - before),
+        };
+        if !is_movable {
+            let chosen = ready.remove(place);
+            self.put_back(movable, next);
+            return chosen;
+        }
+        let is_next = next == Some(place);
+        self.nexts_in_row.set(if is_next {
+            self.nexts_in_row.get() + 1
+        } else {
+            0
+        });
+        let chosen = movable.remove(place);
+        // The next one stands before or behind all others.
+        let left = next
+            .filter(|_| !is_next)
+            .map(|it| if it > place { it - 1 } else { it });
+        self.put_back(movable, left);
+        chosen
+    }
+
+    /// Movable tasks go back to the queue that they came from, one of them as the next.
+    #[cfg(feature = "sim")]
+    fn put_back(&self, movable: VecDeque<Runnable>, next: Option<usize>) {
+        let queue = &self.pool().queue;
+        for (place, runnable) in movable.into_iter().enumerate() {
+            let has_room = match Some(place) == next {
+                true => queue.push_next(runnable).is_none(),
+                false => queue.push(runnable).is_ok(),
+            };
+            debug_assert!(has_room, "it was there before");
+        }
     }
 
     /// Whether those that yielded stay behind what is ready: where the order of the queue does not
@@ -644,4 +725,18 @@ impl Local {
         self.runs_task.set(false);
         self.wake_for_spawned();
     }
+}
+
+/// The place of the next one of tasks that are ready, in a world.
+#[cfg(feature = "sim")]
+fn choose(ready: &VecDeque<Runnable>) -> usize {
+    match ready.len() {
+        0 | 1 => 0,
+        several => kernel::choose_task(several, ready.iter().map(id)),
+    }
+}
+
+#[cfg(feature = "sim")]
+fn id(runnable: &Runnable) -> u64 {
+    runnable.metadata().id().as_u64()
 }

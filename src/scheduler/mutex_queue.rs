@@ -98,6 +98,16 @@ impl<T> MutexQueue<T> {
         item
     }
 
+    /// Takes the item at a place that `choose` returns, which is given all items, under the lock.
+    #[cfg(feature = "sim")]
+    pub(super) fn pop_chosen(&self, choose: impl FnOnce(&VecDeque<T>) -> usize) -> Option<T> {
+        let mut list = self.list.lock();
+        let place = choose(&list);
+        let item = list.remove(place);
+        self.count.store(list.len(), Ordering::Relaxed);
+        item
+    }
+
     /// Takes up to `count` items, in their order, and gives them to `f`, under the lock. Returns
     /// whether there are more.
     pub(super) fn take(&self, count: usize, f: impl FnMut(T)) -> bool {

@@ -43,6 +43,8 @@
 //! their tasks, on their own threads; the main worker panics with the reason in the call that
 //! drives it, or the next one.
 
+#[cfg(feature = "sim")]
+use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 
 use super::idle::{Idle, IdleWorkers};
@@ -613,6 +615,16 @@ impl Shared {
         records
     }
 
+    /// The movable tasks of all pool workers.
+    #[cfg(feature = "sim")]
+    pub(super) fn movable_records(&self) -> Vec<TaskRecord> {
+        let of_pool = |it: &Arc<Remote>| it.movable_tasks().records();
+        let bound = self.pool_workers().iter().flat_map(of_pool);
+        let mut records: Vec<TaskRecord> = bound.map(|(_, record)| record).collect();
+        records.append(&mut self.injected_records());
+        records
+    }
+
     pub(crate) fn remotes(&self) -> &[Arc<Remote>] {
         &self.remotes
     }
@@ -625,6 +637,16 @@ impl Shared {
     #[inline]
     pub(crate) fn take_injected(&self) -> Option<Runnable> {
         self.inject_queue.pop()
+    }
+
+    /// [`take_injected`](Self::take_injected), by choice of the world: a worker that has taken a
+    /// task may be slow to poll it.
+    #[cfg(feature = "sim")]
+    pub(super) fn take_injected_by(
+        &self,
+        choose: impl FnOnce(&VecDeque<Runnable>) -> usize,
+    ) -> Option<Runnable> {
+        self.inject_queue.pop_chosen(choose)
     }
 
     /// Takes an injected task, or a movable one that is ready on whichever pool worker. For a

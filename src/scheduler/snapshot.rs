@@ -275,14 +275,19 @@ pub(crate) struct EarlierUnread {
 }
 
 impl SharedSnapshot {
-    /// `own` is a worker of the runtime that belongs to this thread, if there is one, and what it
-    /// tells.
+    /// `own` are the workers of the runtime that belong to this thread, and what they tell: mostly
+    /// one, or none.
     pub(crate) fn take(
         shared: &Shared,
-        own: Option<(usize, WorkerSnapshot)>,
+        mut own: Vec<(usize, WorkerSnapshot)>,
         patience: Duration,
     ) -> SharedSnapshot {
-        let (own_index, mut own_snapshot) = own.unzip();
+        // No worker of a simulated process answers while another one asks.
+        #[cfg(feature = "sim")]
+        let patience = match crate::sim::kernel::is_here() {
+            true => Duration::ZERO,
+            false => patience,
+        };
         let mut asked = Vec::new();
         let mut workers = Vec::new();
         for (index, remote) in shared.remotes().iter().enumerate() {
@@ -295,7 +300,7 @@ impl SharedSnapshot {
                 running: remote.reactor.counters().task(),
             };
             let mut request = None;
-            if own_index != Some(index) {
+            if own.iter().all(|it| it.0 != index) {
                 (worker.state, request) = ask(remote);
             }
             asked.push(request);
@@ -353,7 +358,10 @@ impl SharedSnapshot {
                     }
                     answer
                 }
-                None => own_snapshot.take_if(|_| own_index == Some(index)),
+                None => {
+                    let place = own.iter().position(|it| it.0 == index);
+                    place.map(|place| own.swap_remove(place).1)
+                }
             };
             if let Some(snapshot) = answer {
                 let sources = with_worker(index, snapshot.sources);
@@ -431,7 +439,7 @@ mod tests {
         // On a busy machine it may not have begun by then.
         let has_answered = (0..20).any(|_| {
             shared.remote(0).requests.ask(slowly);
-            let snapshot = SharedSnapshot::take(&shared, None, SHORT);
+            let snapshot = SharedSnapshot::take(&shared, Vec::new(), SHORT);
             !matches!(snapshot.workers[0].state, State::Silent | State::NotDriven)
         });
         stop.set();

@@ -53,6 +53,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::Runnable;
+#[cfg(feature = "sim")]
+use super::TaskRecord;
 use super::balance::{DEFER_TIMEOUT, InjectedAction};
 use super::busy::{BusyPoll, BusyPollConfig};
 use super::closing::{self, ClosingWorkers};
@@ -296,16 +298,22 @@ impl Worker {
         self.local.let_choose();
         self.embedded.set(true);
         self.may_be_quick.set(false);
+        self.resume();
         self.arm_descriptor();
     }
 
-    /// Where the tasks were spawned that there are beside the running one.
+    /// Where the tasks of a simulated process, with these workers, were spawned that there are
+    /// beside the running one.
     #[cfg(feature = "sim")]
-    pub(crate) fn other_sites(&self) -> Vec<&'static Location<'static>> {
+    pub(crate) fn other_sites<'a>(
+        shared: &Shared,
+        workers: impl Iterator<Item = &'a Local>,
+    ) -> Vec<&'static Location<'static>> {
         let running = super::with_running(|meta| meta.id());
-        let all = self.local.owned.records().into_iter();
-        let all = all.chain(self.local.new_tasks());
-        let others = all.filter(|it| it.id != running);
+        let of_worker = |local: &Local| [local.owned.records(), local.new_tasks()].concat();
+        let mut all: Vec<TaskRecord> = workers.flat_map(of_worker).collect();
+        all.extend(shared.movable_records());
+        let others = all.into_iter().filter(|it| it.id != running);
         others.map(|it| it.site).collect()
     }
 
@@ -317,16 +325,46 @@ impl Worker {
         self.driver.set_armed(armed);
         let _driving = self.enter();
         self.local.counters.set_known_tick(tick);
-        match self.needs_look.get() {
+        let is_pool_worker = self.local.is_pool_worker();
+        match self.needs_look.get() || is_pool_worker {
             true => drop(self.poll_or_park(Some(Duration::ZERO), &|| false)),
             false => self.look(has_events),
         }
-        if let Some(runnable) = self.local.pop() {
+        let next = match is_pool_worker {
+            true => self.next_of_pool_in_world(),
+            false => self.local.pop(),
+        };
+        if let Some(runnable) = next {
             let meta = runnable.metadata();
             crate::sim::kernel::note_poll(meta.id().as_u64(), meta.site());
             self.local.renew_budget();
             self.local.run(runnable);
+            if is_pool_worker {
+                self.local.end_run();
+            }
         }
+    }
+
+    /// [`next_of_pool`](Self::next_of_pool), by choice of the world. There is no monitor, which is
+    /// for workers that compute: here no poll takes any time, and those that are passed over have
+    /// their turn.
+    #[cfg(feature = "sim")]
+    #[cold]
+    fn next_of_pool_in_world(&self) -> Option<Runnable> {
+        let local = &*self.local;
+        local.remote().set_deferring(false);
+        let count = self.runs.get();
+        self.runs.set(count.wrapping_add(1));
+        let own = || local.pop_chosen_in_pool(count % 2 == 0);
+        let next = match count % INJECT_INTERVAL == INJECT_INTERVAL - 1 {
+            true => local.take_injected().or_else(own),
+            false => own().or_else(|| local.take_injected()),
+        };
+        let next = next.or_else(|| self.steal().then(own).flatten());
+        if next.is_some() {
+            local.begin_run();
+        }
+        next
     }
 
     /// [`poll_or_park_quickly`](Self::poll_or_park_quickly) of a step: what came since the last one
@@ -346,30 +384,50 @@ impl Worker {
     /// At the end of a step, as [`arm_descriptor`](Self::arm_descriptor).
     #[cfg(feature = "sim")]
     fn arm_in_world(&self) {
-        let reactor = self.reactor();
+        let (local, reactor) = (&*self.local, self.reactor());
+        if local.is_pool_worker() {
+            local.offer_surplus();
+        }
         self.note(reactor.park());
+        let mut most = None;
         if self.remote().has_inbox() || self.has_failed() {
             // Whoever has sent it notifies, but may not have come to that yet.
             self.needs_look.set(true);
             reactor.notify();
-        } else if self.local.has_work() {
+        } else if local.has_work() {
             reactor.notify();
+        } else if local.is_pool_worker() {
+            most = self.leave_to_others();
         }
-        if self.driver.arm_in_world() {
+        if self.driver.arm_in_world(most) {
             self.needs_look.set(true);
+        }
+    }
+
+    /// A simulated pool worker has parked, and has nothing of its own to do: what belongs to all
+    /// workers it takes with its next step, or leaves to others, as [`sleep`](Self::sleep) does.
+    /// Returns until when it leaves it.
+    #[cfg(feature = "sim")]
+    #[cold]
+    fn leave_to_others(&self) -> Option<Instant> {
+        let local = &*self.local;
+        match local.injected_action() {
+            InjectedAction::None if !local.shared.has_surplus(local.index) => None,
+            InjectedAction::None | InjectedAction::Take => {
+                self.reactor().notify();
+                None
+            }
+            InjectedAction::Defer => {
+                local.remote().set_deferring(true);
+                local.shared.wake_one();
+                Some(now() + DEFER_TIMEOUT)
+            }
         }
     }
 
     /// Drives a pool worker until the runtime closes; then drops its tasks. Calls `start`, which is
     /// foreign code, before anything else runs.
     pub(crate) fn run_pool_worker(&self, start: impl FnOnce()) {
-        /// Also if the worker panics: otherwise the main worker would wait forever.
-        struct ExitGuard<'a>(&'a Shared);
-        impl Drop for ExitGuard<'_> {
-            fn drop(&mut self) {
-                self.0.worker_exited();
-            }
-        }
         let shared = &**self.shared();
         let _exit_guard = ExitGuard(shared);
         self.thief.enable();
@@ -391,6 +449,12 @@ impl Worker {
             shared.fail("a worker of the runtime panicked".into());
             std::mem::forget(panic); // Its destructor may panic too. The hook has reported it.
         }
+        self.leave();
+    }
+
+    /// The runtime closes: a pool worker drops its tasks.
+    fn leave(&self) {
+        let shared = &**self.shared();
         // The flag, and then the inbox; see `Shared::sent_to_worker`.
         fence(Ordering::SeqCst);
         self.drop_tasks();
@@ -403,6 +467,15 @@ impl Worker {
             self.drop_ready_tasks();
             self.drop_tasks();
         }
+    }
+
+    /// The end of a simulated pool worker, whose runtime closes.
+    #[cfg(feature = "sim")]
+    pub(crate) fn exit_in_world(&self) {
+        self.embedded.set(false);
+        let _exit_guard = ExitGuard(self.shared());
+        let _driving = self.drive();
+        self.leave();
     }
 
     /// Whether the runtime has failed: read whenever anything has come from elsewhere (whoever
@@ -1033,13 +1106,13 @@ impl Worker {
         }
     }
 
-    /// Closes the runtime: drops every task, and joins the pool workers, which run on `threads`.
+    /// Closes the runtime: drops every task, and joins the `pool_workers`, which run on `threads`.
     /// Called on the main worker. Sockets and timers that are used elsewhere move there. Handles
     /// keep the memory and the pollers.
-    pub(crate) fn close(&self, threads: Vec<JoinHandle<()>>) {
+    pub(crate) fn close(&self, pool_workers: usize, threads: Vec<JoinHandle<()>>) {
         self.embedded.set(false);
         let _driving = self.drive();
-        self.drop_all_tasks(threads.len());
+        self.drop_all_tasks(pool_workers);
         for thread in threads {
             let _ = thread.join(); // Its loop has ended.
         }
@@ -1089,6 +1162,15 @@ impl Worker {
             // Another thread is about to push a woken task to the inbox.
             self.poll_or_park(None, &|| false);
         }
+    }
+}
+
+/// A pool worker exits; also if it panics: otherwise the main worker would wait forever.
+struct ExitGuard<'a>(&'a Shared);
+
+impl Drop for ExitGuard<'_> {
+    fn drop(&mut self) {
+        self.0.worker_exited();
     }
 }
 

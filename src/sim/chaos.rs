@@ -669,11 +669,11 @@ impl State {
     }
 
     /// A process has made a step: those crashes come nearer that wait for it.
-    pub(super) fn chaos_after_step(&self, process: usize) {
+    pub(super) fn chaos_after_step(&self, poller: usize) {
         if self.chaos.borrow().crashes.is_empty() {
             return;
         }
-        let host = with_kernel(|kernel| kernel.host_of(process));
+        let host = with_kernel(|kernel| kernel.host_of_poller(poller));
         let mut plan = self.chaos.borrow_mut();
         let ours = plan.crashes.iter_mut().filter(|it| it.host == host);
         ours.for_each(|it| it.steps -= 1);

@@ -29,6 +29,9 @@ use crate::sync::{contain, wake_all};
 use crate::task::panic_message;
 use crate::time::timeout;
 
+/// As many as tell whatever more would: each costs every step of its process a look now and then.
+const MOST_WORKERS: usize = 64;
+
 /// The number of the test's own host, which is the first.
 const TEST: usize = 0;
 
@@ -44,8 +47,9 @@ pub struct Host {
 }
 
 impl Host {
-    /// Starts a process: the future that `program` returns, on a runtime of its own, of one worker.
-    /// `program` is called again by each [`restart`](Self::restart).
+    /// Starts a process: the future that `program` returns, on a runtime of its own, of one worker
+    /// unless [`workers`](Self::workers) says otherwise. `program` is called again by each
+    /// [`restart`](Self::restart).
     ///
     /// ```
     /// use polder::io::{AsyncReadExt, AsyncWriteExt};
@@ -180,6 +184,45 @@ impl Host {
     /// ```
     pub fn descriptors(&self, most: usize) {
         with_kernel(|kernel| kernel.change_faults(self.index, |it| it.descriptors = Some(most)));
+    }
+
+    /// Sets how many workers the processes have that start there from now on, as
+    /// [`Builder::workers`](crate::runtime::Builder::workers) does. By default that is one.
+    ///
+    /// From two on the future that is started, and what it spawns locally, is a main worker's, and
+    /// what it spawns otherwise runs on the others and moves between them. They take turns on the
+    /// world's thread: which worker is next is a choice, and so is which of its ready tasks. So no
+    /// two polls overlap, and thread-locals are the same on all of them.
+    ///
+    /// ```
+    /// use polder::Handle;
+    ///
+    /// polder::sim::check(0..10, |sim| async move {
+    ///     let host = sim.host("host");
+    ///     host.workers(2);
+    ///     let program = host.start(|| async {
+    ///         let doubled = (0..100).map(|n| polder::spawn(async move { 2 * n }));
+    ///         let mut sum = 0;
+    ///         for task in doubled.collect::<Vec<_>>() {
+    ///             sum += task.await;
+    ///         }
+    ///         (sum, Handle::current().metrics().workers.len())
+    ///     });
+    ///     let (sum, workers) = program.finished().within(std::time::Duration::from_secs(1)).await;
+    ///     assert_eq!((sum, workers), (9_900, 3)); // Two, and the main worker.
+    /// });
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// Unless it is from 1 to 64.
+    #[track_caller]
+    pub fn workers(&self, workers: usize) {
+        assert!(
+            (1..=MOST_WORKERS).contains(&workers),
+            "polder::sim: a process has 1 to {MOST_WORKERS} workers, not {workers}"
+        );
+        with_kernel(|kernel| kernel.set_workers(self.index, workers));
     }
 
     /// Sets how long a call that is given to [`unblock`](crate::unblock) waits for a thread. By

@@ -4,9 +4,11 @@
 //! has, no time passes. Otherwise the clock jumps to the next event, which the kernel lets happen.
 //! If there is none either, nothing will ever happen: a deadlock.
 //!
-//! Each process has a real runtime, which is driven as by a foreign loop: one turn with a zero
-//! timeout, one task. Its poller tells the kernel when there is something to do (a wake from
-//! another host, a timer), so nobody is asked who has nothing.
+//! Each process has a real runtime, whose workers are driven as by a foreign loop: one turn with a
+//! zero timeout, one task. A worker's poller tells the kernel when there is something to do (a wake
+//! from another host or another worker, a timer), so nobody is asked who has nothing. Which worker
+//! of which process is next is a choice too: where a process has several, these are in the world's
+//! one thread, and take turns.
 //!
 //! A process that is killed, or has returned, is gone for the kernel at once. Its runtime is
 //! dropped between two steps, since that runs destructors, and may not happen within one of its own
@@ -49,7 +51,10 @@ pub(super) struct State {
     /// When the world began, in nanoseconds after the beginning of the first tick.
     base: i64,
     /// By the kernel's number; `None` when it has been dropped.
-    processes: RefCell<Vec<Option<Process>>>,
+    processes: RefCell<Vec<Option<Rc<Runtime>>>>,
+    /// Those of all processes, by the kernel's number of their pollers; `None` when the process has
+    /// been dropped. Each step begins here: a way less to what lies in no cache.
+    workers: RefCell<Vec<Option<Rc<Worker>>>>,
     /// By the kernel's number.
     pub(super) hosts: RefCell<Vec<HostSlot>>,
     /// Processes whose runtimes are to be dropped, and whether they have returned.
@@ -72,13 +77,6 @@ pub(super) struct State {
     pub(super) chaos: RefCell<Plan>,
     /// Of each pair of types one.
     pub(super) histories: RefCell<Vec<Box<dyn Any>>>,
-}
-
-/// A process that has not been dropped.
-struct Process {
-    /// The runtime's. Each step begins here: a way less to what lies in no cache.
-    worker: Rc<Worker>,
-    runtime: Rc<Runtime>,
 }
 
 /// Starts a process, again and again.
@@ -144,6 +142,7 @@ impl State {
         Rc::new(State {
             base: nanos_since_start(kernel(|kernel| kernel.began_at())),
             processes: RefCell::default(),
+            workers: RefCell::default(),
             hosts: RefCell::default(),
             ended: RefCell::default(),
             always: Conditions::default(),
@@ -179,15 +178,16 @@ impl State {
 
     /// Starts a process on a host: returns its runtime, to spawn its main task on.
     pub(super) fn start(&self, host: usize) -> (usize, Rc<Runtime>) {
-        let (process, poller) = kernel(|kernel| kernel.start(host));
-        let runtime = Rc::new(Runtime::simulated(poller));
-        let counters = runtime.worker.reactor().counters().clone();
-        let site = Box::new(move || counters.task().map(|(_, site)| site));
+        let (process, pollers) = kernel(|kernel| kernel.start(host));
+        let runtime = Rc::new(Runtime::simulated(pollers));
+        let workers = runtime.simulated_workers();
+        let counters: Vec<_> = workers.map(|it| it.reactor().counters().clone()).collect();
+        let task = move || counters.iter().find_map(|it| it.task());
+        let site = Box::new(move || task().map(|(_, site)| site));
         kernel(|kernel| kernel.progress().add_process(host, site));
-        self.processes.borrow_mut().push(Some(Process {
-            worker: runtime.worker.clone(),
-            runtime: runtime.clone(),
-        }));
+        self.processes.borrow_mut().push(Some(runtime.clone()));
+        let workers = runtime.simulated_workers().cloned().map(Some);
+        self.workers.borrow_mut().extend(workers);
         let slot = &mut self.hosts.borrow_mut()[host];
         (slot.process, slot.was_stopped, slot.error) = (Some(process), false, None);
         slot.stopped_by = None;
@@ -282,8 +282,8 @@ impl State {
         let Some(process) = process.filter(|_| self.forbids_leaks.get()) else {
             return;
         };
-        let worker = (self.processes.borrow()[process].as_ref()).map(|it| it.worker.clone());
-        let sites = worker.map_or(Vec::new(), |it| it.other_sites());
+        let runtime = self.processes.borrow()[process].clone();
+        let sites = runtime.map_or(Vec::new(), |it| it.other_sites());
         let sockets = kernel(|kernel| kernel.describe_sockets(process));
         if sites.is_empty() && sockets.is_empty() {
             return;
@@ -320,8 +320,8 @@ impl State {
         loop {
             // What was killed since runs no more: also where that was outside of a step.
             self.drop_ended();
-            let (now, process) = match kernel(Kernel::turn) {
-                Turn::Next(now, process) => (now, process),
+            let (now, poller) = match kernel(Kernel::turn) {
+                Turn::Next(now, poller) => (now, poller),
                 Turn::Stop => return,
                 Turn::WokenFromElsewhere => {
                     return self.fail(
@@ -348,8 +348,8 @@ impl State {
                     "the run has had {most_total} steps: see Sim::total_steps"
                 ));
             }
-            match process {
-                Some(process) => self.step(process),
+            match poller {
+                Some(poller) => self.step(poller),
                 None => {
                     if !self.advance() {
                         return;
@@ -360,12 +360,13 @@ impl State {
         }
     }
 
-    fn step(&self, process: usize) {
-        let worker = (self.processes.borrow()[process].as_ref()).map(|it| it.worker.clone());
+    /// A step of the worker that has this poller.
+    fn step(&self, poller: usize) {
+        let worker = self.workers.borrow()[poller].clone();
         if let Some(worker) = worker {
             let (shown, has_events, armed) = kernel(|kernel| {
-                kernel.set_current(Some(process));
-                let (has_events, armed) = (kernel.has_events(process), kernel.armed(process));
+                kernel.set_current_poller(Some(poller));
+                let (has_events, armed) = (kernel.has_events(poller), kernel.armed(poller));
                 (kernel.shown(), has_events, armed)
             });
             let since = self.base.saturating_add_unsigned(shown).max(0);
@@ -373,7 +374,7 @@ impl State {
             worker.step(tick, has_events, armed);
             kernel(|kernel| kernel.set_current(None));
         }
-        self.chaos_after_step(process);
+        self.chaos_after_step(poller);
         self.drop_ended();
     }
 
@@ -395,11 +396,22 @@ impl State {
     fn drop_process(&self, process: usize, is_killed: bool) {
         let ended = self.processes.borrow_mut()[process].take();
         // What its destructors do, the process does that has ended.
-        kernel::with(|kernel| {
+        let pollers = kernel::with(|kernel| {
             kernel.begin_drop(process, is_killed);
             kernel.progress().end_process(process);
+            kernel.pollers_of(process)
         });
+        let workers: Vec<_> = {
+            let mut workers = self.workers.borrow_mut();
+            pollers
+                .into_iter()
+                .flatten()
+                .map(|it| workers[it].take())
+                .collect()
+        };
+        // The runtime first, which ends with all that its workers have.
         drop(ended);
+        drop(workers);
         kernel::with(Kernel::end_drop);
     }
 
@@ -541,7 +553,6 @@ impl State {
             }
             let processes = self.processes.borrow();
             let runtime = slot.process.and_then(|it| processes[it].as_ref());
-            let runtime = runtime.map(|it| &it.runtime);
             // By the clock of its host.
             kernel(|kernel| kernel.set_current(slot.process));
             let lines = runtime.map_or(Vec::new(), |it| it.dump().in_a_world());

@@ -18,6 +18,7 @@ mod threads;
 mod udp;
 #[cfg(unix)]
 mod unix;
+mod workers;
 mod world;
 
 use std::time::Duration;

@@ -1,35 +1,19 @@
-//! The selector of a process in a simulated world: it reports what that world's kernel says, and
-//! never sleeps. Who drives the process is told when there is something to do.
+//! The selector of a worker in a simulated world: it reports what that world's kernel says, and
+//! never sleeps. Who drives the worker is told when there is something to do.
 
 use std::io;
 use std::time::Duration;
 
 use crate::poller::{Capabilities, Event, Events, Interest, Mode, Ready, Selector, Token, Until};
-use crate::sim::kernel::{self, PollerOfProcess, SimSocketId};
+use crate::sim::kernel::{self, PollerOfWorker, SimSocketId};
 use crate::sys::BorrowedDescriptor;
 
-pub(in crate::poller) struct Simulated(PollerOfProcess);
+pub(in crate::poller) struct Simulated(PollerOfWorker);
 
 impl Simulated {
-    pub(in crate::poller) fn new(process: PollerOfProcess) -> Simulated {
-        Simulated(process)
+    pub(in crate::poller) fn new(poller: PollerOfWorker) -> Simulated {
+        Simulated(poller)
     }
-}
-
-/// Simulated sockets are registered with the kernel that has them.
-pub(in crate::poller) fn register(
-    socket: SimSocketId,
-    token: Token,
-    interest: Interest,
-) -> io::Result<()> {
-    let mut flags = 0;
-    if interest.is_readable() {
-        flags |= kernel::READABLE;
-    }
-    if interest.is_writable() {
-        flags |= kernel::WRITABLE;
-    }
-    socket.register(token.0, flags)
 }
 
 fn ready(flags: u8) -> Ready {
@@ -99,6 +83,26 @@ impl Selector for Simulated {
     fn notify(&self) -> io::Result<()> {
         self.0.notify();
         Ok(())
+    }
+
+    fn register_simulated(
+        &self,
+        socket: SimSocketId,
+        token: Token,
+        interest: Interest,
+    ) -> io::Result<()> {
+        let mut flags = 0;
+        if interest.is_readable() {
+            flags |= kernel::READABLE;
+        }
+        if interest.is_writable() {
+            flags |= kernel::WRITABLE;
+        }
+        self.0.register(socket, token.0, flags)
+    }
+
+    fn deregister_simulated(&self, socket: SimSocketId) -> io::Result<()> {
+        self.0.deregister(socket)
     }
 
     fn woken_on_this_thread(&self) {

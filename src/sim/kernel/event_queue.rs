@@ -49,7 +49,7 @@ impl Events {
     pub(super) fn push(&mut self, at: u64, event: Event) {
         let (kind, number) = match event {
             Event::Retransmit(id) => (Kind::Retransmit, id),
-            Event::Deadline(process) => (Kind::Deadline, number(process)),
+            Event::Deadline(poller) => (Kind::Deadline, number(poller)),
             event => (Kind::Placed, self.place(event)),
         };
         self.pushed += 1;

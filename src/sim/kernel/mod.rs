@@ -27,6 +27,7 @@ pub(crate) mod names;
 pub(crate) mod order;
 pub(crate) mod parting;
 pub(crate) mod progress;
+mod registrations;
 #[cfg(feature = "signal")]
 pub(crate) mod signals;
 mod sockets;
@@ -44,6 +45,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};
+use std::ops::Range;
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -143,12 +145,16 @@ pub(crate) struct Kernel {
     hosts: Vec<HostState>,
     names: BTreeMap<String, usize>,
     processes: Vec<ProcessState>,
-    /// The processes that have something to do, in the order in which they came to it.
+    /// Those of all processes: each worker has one.
+    pollers: Vec<PollerState>,
+    /// The pollers whose workers have something to do, in the order in which they came to it.
     ready: Vec<usize>,
     /// The pauses that there are, of which a host may have several; and how many there were.
     pauses: Vec<(PauseId, usize)>,
     pauses_begun: u32,
+    /// The process whose code runs; and the poller of its worker.
     current: Option<usize>,
+    current_poller: usize,
     /// Those of TCP, by number.
     sockets: Vec<Option<Box<Tcp>>>,
     /// All others, by number.
@@ -176,7 +182,7 @@ pub(crate) struct Kernel {
     /// Chaos of a lower number has been called off.
     first_chaos: u64,
     dns: names::Names,
-    /// Which process is next; and the order of that, and of tasks.
+    /// Which worker of which process is next; and the order of that, and of tasks.
     schedule: Queue,
     order: Order,
     /// Nobody sets another one.
@@ -212,6 +218,8 @@ struct HostState {
     /// In which second it connected last, and how often in that.
     connects: (u64, u32),
     next_port: u16,
+    /// How many workers its next process has.
+    workers: usize,
     /// Its TCP sockets, in the order of their numbers; of some the number is gone.
     sockets: Vec<u32>,
     /// At so many the list is cleared of those.
@@ -237,20 +245,27 @@ impl HostState {
 struct ProcessState {
     host: usize,
     is_alive: bool,
-    is_ready: bool,
-    /// Sockets of which the poller has something to report.
-    events: VecDeque<u32>,
-    /// What its poller was armed for last, unless that has come. By its host's clock.
-    timer: Option<Instant>,
-    deadline: Option<u64>,
-    deadline_event: Option<u64>,
-    /// Which of its ready tasks is next.
-    schedule: Queue,
+    /// Where its pollers are; the last one is the main worker's.
+    pollers: Range<usize>,
     #[cfg(feature = "signal")]
     signals: signals::Counts,
     /// Calls that are due and wait for the end of a pause.
     #[cfg(feature = "blocking")]
     stalled: Vec<Arc<dyn crate::pool::Job>>,
+}
+
+/// What the poller of a worker has to report, and when that is to look.
+struct PollerState {
+    process: usize,
+    is_ready: bool,
+    /// Sockets of which it has something to report.
+    events: VecDeque<u32>,
+    /// What it was armed for last, unless that has come. By its host's clock.
+    timer: Option<Instant>,
+    deadline: Option<u64>,
+    deadline_event: Option<u64>,
+    /// Which of its worker's ready tasks is next.
+    schedule: Queue,
 }
 
 enum Event {
@@ -260,7 +275,7 @@ enum Event {
     Blocking(usize, Arc<dyn crate::pool::Job>),
     /// Of that socket.
     Retransmit(u32),
-    /// Of that process's timers.
+    /// Of the timers of that poller's worker.
     Deadline(usize),
     /// Something of that number that the world's chaos is to do.
     Chaos(u64),
@@ -272,7 +287,7 @@ pub(crate) enum Turn {
     Stop,
     /// A task was woken by another thread.
     WokenFromElsewhere,
-    /// The time, and the process that is to run, if any has something to do.
+    /// The time, and the poller whose worker is to run, if any has something to do.
     Next(u64, Option<usize>),
 }
 
@@ -423,10 +438,12 @@ pub(crate) fn begin(seed: u64, setup: Setup) -> World {
         hosts: Vec::new(),
         names: BTreeMap::new(),
         processes: Vec::new(),
+        pollers: Vec::new(),
         ready: Vec::new(),
         pauses: Vec::new(),
         pauses_begun: 0,
         current: None,
+        current_poller: 0,
         // None has the number zero.
         sockets: vec![None],
         others: BTreeMap::new(),
@@ -688,34 +705,15 @@ impl SimSocketId {
     pub(crate) fn options<R>(self, f: impl FnOnce(&mut Options) -> R) -> io::Result<R> {
         self.with(|kernel, number| Ok(f(kernel.options(number)?)))
     }
-
-    /// Registers it with the poller of the process whose code runs.
-    pub(crate) fn register(self, token: u64, interest: u8) -> io::Result<()> {
-        self.with(|kernel, number| {
-            let (_, process) = kernel.here()?;
-            let (registered, pending) = kernel.registration(number)?;
-            (*registered, *pending) = (Some((process, token, interest)), 0);
-            let ready = kernel.ready(number)?;
-            kernel.raise(number, ready);
-            Ok(())
-        })
-    }
-
-    pub(crate) fn deregister(self) -> io::Result<()> {
-        self.with(|kernel, number| {
-            let (registered, pending) = kernel.registration(number)?;
-            (*registered, *pending) = (None, 0);
-            Ok(())
-        })
-    }
 }
 
-/// Which of so many tasks is the next to run, of the process whose code runs. `ready` says who they
+/// Which of so many tasks is the next to run, of the worker whose code runs. `ready` says who they
 /// are, by their ids.
 pub(crate) fn choose_task(count: usize, ready: impl Iterator<Item = u64> + Clone) -> usize {
     let chosen = with(|kernel| {
-        let process = &mut kernel.processes[kernel.current?];
-        Some(process.schedule.choose(count, ready))
+        kernel.current?;
+        let poller = &mut kernel.pollers[kernel.current_poller];
+        Some(poller.schedule.choose(count, ready))
     });
     chosen.flatten().unwrap_or(0)
 }
@@ -823,42 +821,57 @@ pub(crate) fn note_panic(site: Option<&Location<'_>>, words: &str) {
     let _ = PANICS.try_with(note);
 }
 
-/// The end of a process's poller, as its selector knows it.
-#[derive(Clone, Debug)]
-pub(crate) struct PollerOfProcess {
+/// The poller of a worker of a process, as its selector knows it.
+#[derive(Debug)]
+pub(crate) struct PollerOfWorker {
     world: u32,
-    process: usize,
+    number: usize,
     foreign: Arc<AtomicBool>,
 }
 
-impl PollerOfProcess {
+impl PollerOfWorker {
     fn with(&self, f: impl FnOnce(&mut Kernel, usize)) {
         with(|kernel| {
             if kernel.world == self.world {
-                f(kernel, self.process);
+                f(kernel, self.number);
             }
         });
+    }
+
+    /// Registers a socket. Another time, it replaces what was registered.
+    pub(crate) fn register(&self, socket: SimSocketId, token: u64, interest: u8) -> io::Result<()> {
+        socket.with(|kernel, number| {
+            kernel.here()?;
+            let registrations = kernel.registrations(number)?;
+            registrations.add(self.number, token, interest);
+            let ready = kernel.ready(number)?;
+            kernel.raise_with(number, ready, Some(self.number));
+            Ok(())
+        })
+    }
+
+    pub(crate) fn deregister(&self, socket: SimSocketId) -> io::Result<()> {
+        socket.with(|kernel, number| {
+            kernel.registrations(number)?.remove(self.number);
+            Ok(())
+        })
     }
 
     /// Takes the next one of those that there are to report: token and readiness, and whether there
     /// may be more.
     pub(crate) fn take(&self) -> Option<(u64, u8, bool)> {
         let mut taken = None;
-        self.with(|kernel, process| {
-            while let Some(number) = kernel.processes[process].events.pop_front() {
-                let more = kernel.has_events(process);
-                let Ok((registered, pending)) = kernel.registration(number) else {
+        self.with(|kernel, poller| {
+            while let Some(number) = kernel.pollers[poller].events.pop_front() {
+                let more = kernel.has_events(poller);
+                // It may be registered elsewhere since.
+                let Ok(Some((token, pending))) =
+                    kernel.registrations(number).map(|it| it.take(poller))
+                else {
                     continue;
                 };
-                // It may be registered with another process since.
-                let token = registered.filter(|(owner, ..)| *owner == process);
-                if let Some((_, token, _)) = token {
-                    let pending = std::mem::take(pending);
-                    if pending != 0 {
-                        taken = Some((token, pending, more));
-                        break;
-                    }
-                }
+                taken = Some((token, pending, more));
+                break;
             }
         });
         taken
@@ -866,32 +879,32 @@ impl PollerOfProcess {
 
     /// There may be more to report than was taken.
     pub(crate) fn wake_if_ready(&self) {
-        self.with(|kernel, process| {
-            if kernel.has_events(process) {
-                kernel.wake(process);
+        self.with(|kernel, poller| {
+            if kernel.has_events(poller) {
+                kernel.wake(poller);
             }
         });
     }
 
-    /// The process has something to do.
+    /// The worker has something to do.
     pub(crate) fn notify(&self) {
         self.woken_on_this_thread();
         self.with(Kernel::wake);
     }
 
-    /// A task of the process was woken on this thread, which is to be the world's.
+    /// A task of the worker was woken on this thread, which is to be the world's.
     pub(crate) fn woken_on_this_thread(&self) {
         if with(|kernel| kernel.world) != Some(self.world) {
             self.foreign.store(true, Ordering::Relaxed);
         }
     }
 
-    /// When the process's earliest timer is due.
+    /// When the worker's earliest timer is due.
     pub(crate) fn arm(&self, deadline: Option<Instant>) {
-        self.with(|kernel, process| {
-            let timer = &mut kernel.processes[process].timer;
+        self.with(|kernel, poller| {
+            let timer = &mut kernel.pollers[poller].timer;
             if std::mem::replace(timer, deadline) != deadline {
-                kernel.arm_process(process);
+                kernel.arm_poller(poller);
             }
         });
     }
@@ -911,6 +924,7 @@ impl Kernel {
             is_up: true,
             connects: (0, 0),
             next_port: *PORTS.start(),
+            workers: 1,
             sockets: Vec::new(),
             most_sockets: LIST,
             questions: names::Questions::new(self.seed, index),
@@ -960,31 +974,49 @@ impl Kernel {
         self.hosts.len()
     }
 
-    /// A process begins on a host, which is switched on.
-    pub(crate) fn start(&mut self, host: usize) -> (usize, PollerOfProcess) {
+    /// Sets how many workers the next process of a host has.
+    pub(crate) fn set_workers(&mut self, host: usize, workers: usize) {
+        self.hosts[host].workers = workers;
+    }
+
+    /// A process begins on a host, which is switched on. Its pollers are its pool workers', if it
+    /// has any, and the main worker's.
+    pub(crate) fn start(&mut self, host: usize) -> (usize, Vec<PollerOfWorker>) {
         self.hosts[host].is_up = true;
         let process = self.processes.len();
+        let first = self.pollers.len();
+        let pool = match self.hosts[host].workers {
+            1 => 0,
+            several => several,
+        };
+        let pollers = first..first + pool + 1;
+        for number in pollers.clone() {
+            self.pollers.push(PollerState {
+                process,
+                is_ready: false,
+                events: VecDeque::new(),
+                timer: None,
+                deadline: None,
+                deadline_event: None,
+                schedule: Queue::new(self.seed, "tasks", number, self.order),
+            });
+        }
         self.processes.push(ProcessState {
             host,
             is_alive: true,
-            is_ready: false,
-            events: VecDeque::new(),
-            timer: None,
-            deadline: None,
-            deadline_event: None,
-            schedule: Queue::new(self.seed, "tasks", process, self.order),
+            pollers: pollers.clone(),
             #[cfg(feature = "signal")]
             signals: signals::Counts::new(),
             #[cfg(feature = "blocking")]
             stalled: Vec::new(),
         });
         self.note(host, What::Started);
-        let poller = PollerOfProcess {
+        let poller = |number| PollerOfWorker {
             world: self.world,
-            process,
+            number,
             foreign: self.foreign.clone(),
         };
-        (process, poller)
+        (process, pollers.map(poller).collect())
     }
 
     /// A process ends: the kernel closes its sockets, or, without power, says nothing to anybody.
@@ -993,7 +1025,8 @@ impl Kernel {
         if !std::mem::replace(&mut self.processes[process].is_alive, false) {
             return;
         }
-        self.ready.retain(|it| *it != process);
+        let pollers = &self.pollers;
+        self.ready.retain(|it| pollers[*it].process != process);
         self.note(host, what);
         // Those of a host without power are forgotten below.
         if what != What::PoweredOff {
@@ -1116,9 +1149,17 @@ impl Kernel {
         self.set_current(None);
     }
 
+    /// The main worker of a process is about to run foreign code, or none is.
     pub(crate) fn set_current(&mut self, process: Option<usize>) {
+        let main = process.map(|it| self.processes[it].pollers.end - 1);
+        self.set_current_poller(main);
+    }
+
+    /// The worker that has this poller is about to run foreign code, or none is.
+    pub(crate) fn set_current_poller(&mut self, poller: Option<usize>) {
         READINGS.set(0);
-        self.current = process;
+        self.current = poller.map(|it| self.pollers[it].process);
+        self.current_poller = poller.unwrap_or_default();
         self.show_time();
         answers::next_step();
     }
@@ -1132,15 +1173,15 @@ impl Kernel {
         if self.foreign.load(Ordering::Relaxed) {
             return Turn::WokenFromElsewhere;
         }
-        Turn::Next(self.now, self.next_process())
+        Turn::Next(self.now, self.next_poller())
     }
 
-    /// Which process is the next to run: any that has something to do, and is not paused.
-    fn next_process(&mut self) -> Option<usize> {
+    /// The poller whose worker is the next to run: any that has something to do, and is not paused.
+    fn next_poller(&mut self) -> Option<usize> {
         // The places of those that may run, where not all may.
         let places: Option<Vec<usize>> = (!self.pauses.is_empty()).then(|| {
             let places = self.ready.iter().enumerate();
-            let may_run = |it: &usize| !self.is_paused(self.processes[*it].host);
+            let may_run = |it: &usize| !self.is_paused(self.host_of_poller(*it));
             places.filter(|it| may_run(it.1)).map(|it| it.0).collect()
         });
         let count = places.as_ref().map_or(self.ready.len(), Vec::len);
@@ -1150,9 +1191,9 @@ impl Kernel {
         let place = |nth: usize| places.as_ref().map_or(nth, |it| it[nth]);
         let who = (0..count).map(|it| self.ready[place(it)] as u64);
         let chosen = self.schedule.choose(count, who);
-        let process = self.ready.remove(place(chosen));
-        self.processes[process].is_ready = false;
-        Some(process)
+        let poller = self.ready.remove(place(chosen));
+        self.pollers[poller].is_ready = false;
+        Some(poller)
     }
 
     /// Lets the next event happen, unless that is later than `latest`. Nobody has anything to do
@@ -1176,7 +1217,7 @@ impl Kernel {
             let is_due = match event {
                 First::Certain => true,
                 First::Retransmit(id) => self.tcp_is_due(id, at),
-                First::Deadline(process) => self.is_deadline(process, at),
+                First::Deadline(poller) => self.is_deadline(poller, at),
                 First::Chaos(number) => number >= self.first_chaos,
             };
             if is_due {
@@ -1212,10 +1253,10 @@ impl Kernel {
                 Passage::Arrives => self.udp_arrives(*datagram),
             },
             Event::Retransmit(id) => self.tcp_retransmit(id),
-            Event::Deadline(process) => {
-                let state = &mut self.processes[process];
+            Event::Deadline(poller) => {
+                let state = &mut self.pollers[poller];
                 (state.timer, state.deadline) = (None, None);
-                self.wake(process);
+                self.wake(poller);
             }
             Event::Chaos(number) => self.due.push_back(number),
             #[cfg(feature = "blocking")]
@@ -1284,8 +1325,8 @@ impl Kernel {
         }
         self.order = order;
         self.schedule.set(order);
-        let processes = self.processes.iter_mut();
-        processes.for_each(|it| it.schedule.set(order));
+        let pollers = self.pollers.iter_mut();
+        pollers.for_each(|it| it.schedule.set(order));
     }
 
     pub(crate) fn order(&self) -> Order {
@@ -1313,15 +1354,23 @@ impl Kernel {
         }
     }
 
-    /// Whether the poller of a process has something to report.
-    pub(crate) fn has_events(&self, process: usize) -> bool {
-        !self.processes[process].events.is_empty()
+    /// Whether a poller has something to report.
+    pub(crate) fn has_events(&self, poller: usize) -> bool {
+        !self.pollers[poller].events.is_empty()
     }
 
-    /// What the poller of a process was [armed](PollerOfProcess::arm) for last, unless that has
-    /// come.
-    pub(crate) fn armed(&self, process: usize) -> Option<Instant> {
-        self.processes[process].timer
+    /// What a poller was [armed](PollerOfWorker::arm) for last, unless that has come.
+    pub(crate) fn armed(&self, poller: usize) -> Option<Instant> {
+        self.pollers[poller].timer
+    }
+
+    pub(crate) fn host_of_poller(&self, poller: usize) -> usize {
+        self.host_of(self.pollers[poller].process)
+    }
+
+    /// The numbers of a process's pollers.
+    pub(crate) fn pollers_of(&self, process: usize) -> Range<usize> {
+        self.processes[process].pollers.clone()
     }
 
     pub(crate) fn host_of(&self, process: usize) -> usize {
@@ -1388,18 +1437,18 @@ impl Kernel {
         self.pauses.iter().any(|it| it.1 == host)
     }
 
-    /// Sees to it that a process is woken when its timer is due, by its host's clock.
-    fn arm_process(&mut self, process: usize) {
-        let timer = self.processes[process].timer.map(|it| self.nanos_at(it));
+    /// Sees to it that a worker is woken when its timer is due, by its host's clock.
+    fn arm_poller(&mut self, poller: usize) {
+        let timer = self.pollers[poller].timer.map(|it| self.nanos_at(it));
         let now = self.now;
-        let state = &mut self.processes[process];
-        let clock = self.hosts[state.host].clock;
+        let clock = self.hosts[self.host_of_poller(poller)].clock;
+        let state = &mut self.pollers[poller];
         let at = timer.map(|it| clock.when(it).max(now));
         state.deadline = at;
         if let Some(at) = at {
             if state.deadline_event.is_none_or(|it| it > at) {
                 state.deadline_event = Some(at);
-                self.push(at, Event::Deadline(process));
+                self.push(at, Event::Deadline(poller));
             }
         }
     }
@@ -1413,10 +1462,10 @@ impl Kernel {
         self.has_clocks = true;
         self.note(host, What::ClockSet(ahead, drift));
         self.show_time();
-        for process in 0..self.processes.len() {
-            let state = &self.processes[process];
-            if state.host == host && state.is_alive {
-                self.arm_process(process);
+        for poller in 0..self.pollers.len() {
+            let process = &self.processes[self.pollers[poller].process];
+            if process.host == host && process.is_alive {
+                self.arm_poller(poller);
             }
         }
     }
@@ -1468,18 +1517,19 @@ impl Kernel {
         }
     }
 
-    fn is_deadline(&mut self, process: usize, at: u64) -> bool {
-        let state = &mut self.processes[process];
+    fn is_deadline(&mut self, poller: usize, at: u64) -> bool {
+        let state = &mut self.pollers[poller];
+        let is_alive = self.processes[state.process].is_alive;
         if state.deadline_event != Some(at) {
             return false;
         }
         state.deadline_event = None;
         match state.deadline {
-            Some(deadline) if state.is_alive && deadline <= at => return true,
+            Some(deadline) if is_alive && deadline <= at => return true,
             // It was pushed back since.
-            Some(deadline) if state.is_alive => {
+            Some(deadline) if is_alive => {
                 state.deadline_event = Some(deadline);
-                self.push(deadline, Event::Deadline(process));
+                self.push(deadline, Event::Deadline(poller));
             }
             _ => {}
         }
@@ -1521,35 +1571,50 @@ impl Kernel {
         self.events.push(at, event);
     }
 
-    /// The process has something to do.
-    fn wake(&mut self, process: usize) {
-        let state = &mut self.processes[process];
-        if state.is_alive && !std::mem::replace(&mut state.is_ready, true) {
-            self.ready.push(process);
+    /// The worker of a poller has something to do.
+    fn wake(&mut self, poller: usize) {
+        let state = &mut self.pollers[poller];
+        let is_alive = self.processes[state.process].is_alive;
+        if is_alive && !std::mem::replace(&mut state.is_ready, true) {
+            self.ready.push(poller);
         }
     }
 
-    /// A socket is ready anew, which its poller is to report.
+    /// A socket is ready anew, which its pollers are to report.
     fn raise(&mut self, number: u32, ready: u8) {
-        let Ok((registered, _)) = self.registration(number) else {
+        self.raise_with(number, ready, None);
+    }
+
+    /// [`raise`](Self::raise), with `only` one of its pollers, if it is given.
+    fn raise_with(&mut self, number: u32, ready: u8, only: Option<usize>) {
+        let Ok(registrations) = self.registrations(number) else {
             return;
         };
-        let Some((process, _, interest)) = *registered else {
-            return;
-        };
-        let mut ready = ready & (interest | CLOSED | ERROR);
-        if ready != 0 {
-            ready = self.embellish(number, ready);
-            let Ok((_, pending)) = self.registration(number) else {
-                return;
-            };
-            let before = *pending;
-            *pending |= ready;
-            if before == 0 {
-                self.processes[process].events.push_back(number);
+        let (first, count) = (registrations.nth(0), registrations.len());
+        let mut registration = first;
+        // Nearly always there is one.
+        for next in 1..=count {
+            if let Some((poller, interest)) = registration {
+                let ready = ready & (interest | CLOSED | ERROR);
+                if ready != 0 && only.is_none_or(|it| it == poller) {
+                    self.raise_one(number, poller, ready);
+                }
             }
-            self.wake(process);
+            if next < count {
+                registration = self.registrations(number).ok().and_then(|it| it.nth(next));
+            }
         }
+    }
+
+    fn raise_one(&mut self, number: u32, poller: usize, ready: u8) {
+        let ready = self.embellish(number, ready);
+        let Ok(registrations) = self.registrations(number) else {
+            return;
+        };
+        if registrations.raise(poller, ready) {
+            self.pollers[poller].events.push_back(number);
+        }
+        self.wake(poller);
     }
 
     fn socket(&mut self, number: u32) -> io::Result<&mut Tcp> {

@@ -10,13 +10,11 @@ use std::net::{Shutdown, SocketAddr};
 
 use super::address::Address;
 use super::errno::Errno;
+use super::registrations::Registrations;
 use super::udp::Udp;
 #[cfg(unix)]
 use super::unix;
 use super::{Kernel, Options, State};
-
-/// With the poller of which process a socket is registered, under which token, and for what.
-pub(super) type Registered = (usize, u64, u8);
 
 /// What every socket has.
 #[derive(Debug)]
@@ -24,8 +22,7 @@ pub(super) struct Base {
     pub(super) host: usize,
     /// `None`: it waits in a listener's queue.
     pub(super) process: Option<usize>,
-    pub(super) token: Option<Registered>,
-    pub(super) pending: u8,
+    pub(super) registrations: Registrations,
     /// What would have blocked, for reports.
     pub(super) blocked: u8,
     pub(super) options: Options,
@@ -36,8 +33,7 @@ impl Base {
         Base {
             host,
             process,
-            token: None,
-            pending: 0,
+            registrations: Registrations::default(),
             blocked: 0,
             options: Options::default(),
         }
@@ -165,17 +161,12 @@ impl Kernel {
         number
     }
 
-    /// The registration of a socket: with whom it is, and what is to be reported there.
-    pub(super) fn registration(
-        &mut self,
-        number: u32,
-    ) -> io::Result<(&mut Option<Registered>, &mut u8)> {
+    /// With which pollers a socket is registered, and what is to be reported there.
+    pub(super) fn registrations(&mut self, number: u32) -> io::Result<&mut Registrations> {
         if self.others.contains_key(&number) {
-            let base = self.base(number)?;
-            return Ok((&mut base.token, &mut base.pending));
+            return Ok(&mut self.base(number)?.registrations);
         }
-        let socket = self.socket(number)?;
-        Ok((&mut socket.token, &mut socket.pending))
+        Ok(&mut self.socket(number)?.registrations)
     }
 
     pub(super) fn base(&mut self, number: u32) -> io::Result<&mut Base> {

@@ -47,6 +47,7 @@ use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr};
 
 use super::bytes::ByteQueue;
 use super::errno::Errno;
+use super::registrations::Registrations;
 use super::trace::{Flags, Message, What, digest};
 use super::{Event, Kernel};
 
@@ -215,9 +216,7 @@ pub(super) struct Tcp {
     backlog: usize,
     opening: usize,
     queue: VecDeque<u32>,
-    // Registered with the poller of a process: which, under which token, and for what.
-    pub(super) token: Option<(usize, u64, u8)>,
-    pub(super) pending: u8,
+    pub(super) registrations: Registrations,
     /// What would have blocked, for reports.
     pub(super) blocked: u8,
     pub(super) options: super::Options,
@@ -270,8 +269,7 @@ impl Tcp {
             backlog: 0,
             opening: 0,
             queue: VecDeque::new(),
-            token: None,
-            pending: 0,
+            registrations: Registrations::default(),
             blocked: 0,
             options: super::Options::default(),
         }
@@ -520,7 +518,8 @@ impl Kernel {
         if socket.process.is_none() {
             return; // Its process has ended, and closed it.
         }
-        (socket.process, socket.token) = (None, None);
+        socket.process = None;
+        socket.registrations = Registrations::default();
         match socket.state {
             State::Listening => {
                 let (key, queue) = (

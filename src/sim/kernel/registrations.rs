@@ -1,0 +1,123 @@
+//! [`Registrations`]: with which pollers a socket is registered.
+//!
+//! That is one, nearly always. Where a process has several workers, and tasks of two of them wait
+//! for the same socket, each of these has it registered with its own: see `reactor::source`.
+
+/// A poller that is to report a socket.
+#[derive(Clone, Copy, Debug)]
+struct Registration {
+    poller: usize,
+    token: u64,
+    interest: u8,
+    /// What it has to report, and has not yet.
+    pending: u8,
+}
+
+#[derive(Default, Debug)]
+pub(super) struct Registrations {
+    first: Option<Registration>,
+    /// Only beside a first one.
+    more: Vec<Registration>,
+}
+
+impl Registrations {
+    /// Registers with a poller, in the place of what was registered there.
+    pub(super) fn add(&mut self, poller: usize, token: u64, interest: u8) {
+        let new = Registration {
+            poller,
+            token,
+            interest,
+            pending: 0,
+        };
+        if let Some(before) = self.find(poller) {
+            *before = new;
+        } else if self.first.is_none() {
+            self.first = Some(new);
+        } else {
+            self.more.push(new);
+        }
+    }
+
+    pub(super) fn remove(&mut self, poller: usize) {
+        self.more.retain(|it| it.poller != poller);
+        if self.first.is_some_and(|it| it.poller == poller) {
+            self.first = (!self.more.is_empty()).then(|| self.more.remove(0));
+        }
+    }
+
+    /// The nth poller, and what it is to report.
+    #[inline]
+    pub(super) fn nth(&self, nth: usize) -> Option<(usize, u8)> {
+        let registration = match nth {
+            0 => self.first.as_ref(),
+            _ => self.more.get(nth - 1),
+        };
+        registration.map(|it| (it.poller, it.interest))
+    }
+
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        usize::from(self.first.is_some()) + self.more.len()
+    }
+
+    /// A poller has this to report. Returns whether it had nothing before.
+    #[inline]
+    pub(super) fn raise(&mut self, poller: usize, ready: u8) -> bool {
+        match self.find(poller) {
+            Some(it) => {
+                let before = it.pending;
+                it.pending |= ready;
+                before == 0
+            }
+            None => false,
+        }
+    }
+
+    /// Takes what a poller has to report: token and readiness, if there is anything.
+    #[inline]
+    pub(super) fn take(&mut self, poller: usize) -> Option<(u64, u8)> {
+        let it = self.find(poller)?;
+        match std::mem::take(&mut it.pending) {
+            0 => None,
+            pending => Some((it.token, pending)),
+        }
+    }
+
+    #[inline]
+    fn find(&mut self, poller: usize) -> Option<&mut Registration> {
+        match &mut self.first {
+            Some(first) if first.poller == poller => Some(first),
+            _ => self.more.iter_mut().find(|it| it.poller == poller),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_poller_reports_what_is_raised_with_it_until_it_is_removed() {
+        let mut all = Registrations::default();
+        assert_eq!(all.nth(0), None);
+        all.add(4, 40, 1);
+        all.add(7, 70, 3);
+        all.add(4, 41, 2); // Instead of the first.
+        assert_eq!((all.nth(0), all.nth(1)), (Some((4, 2)), Some((7, 3))));
+        assert_eq!(all.len(), 2);
+        assert!(
+            all.raise(7, 1) && !all.raise(7, 2),
+            "it has something already"
+        );
+        assert!(all.raise(4, 2));
+        assert!(!all.raise(5, 1), "it is not registered there");
+        assert_eq!(all.take(7), Some((70, 3)));
+        assert_eq!(all.take(7), None, "it was taken");
+        all.remove(4);
+        assert_eq!((all.nth(0), all.nth(1)), (Some((7, 3)), None));
+        assert_eq!(all.take(4), None);
+        assert!(all.raise(7, 2));
+        all.remove(7);
+        assert_eq!((all.nth(0), all.take(7)), (None, None));
+    }
+}
