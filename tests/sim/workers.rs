@@ -20,7 +20,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// Polls by worker: the main worker's are the last.
 fn polls() -> Vec<usize> {
     let metrics = Handle::current().metrics();
-    metrics.workers.iter().map(|it| it.polls as usize).collect()
+    metrics.workers.iter().map(|it| it.polls).collect()
 }
 
 /// Tasks that talk by a channel of their own, wait for timers, yield and spawn others.
