@@ -51,7 +51,7 @@ pub(crate) struct Driver {
     armed: Cell<Armed>,
 }
 
-/// What a simulated process's poller is armed for.
+/// What a simulated worker's poller is armed for.
 #[cfg(feature = "sim")]
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 enum Armed {
@@ -475,7 +475,7 @@ impl Driver {
         has_wakers
     }
 
-    /// A step begins. Until it ends nobody else arms this process's poller, and no deadline comes:
+    /// A step begins. Until it ends nobody else arms this worker's poller, and no deadline comes:
     /// so it need not tell the poller to be `armed` as it is.
     #[cfg(feature = "sim")]
     pub(crate) fn set_armed(&self, armed: Option<Instant>) {

@@ -32,6 +32,14 @@ use crate::time::timeout;
 /// As many as tell whatever more would: each costs every step of its process a look now and then.
 const MOST_WORKERS: usize = 64;
 
+#[track_caller]
+pub(super) fn assert_workers(workers: usize) {
+    assert!(
+        (1..=MOST_WORKERS).contains(&workers),
+        "polder::sim: a process has 1 to {MOST_WORKERS} workers, not {workers}"
+    );
+}
+
 /// The number of the test's own host, which is the first.
 const TEST: usize = 0;
 
@@ -187,7 +195,8 @@ impl Host {
     }
 
     /// Sets how many workers the processes have that start there from now on, as
-    /// [`Builder::workers`](crate::runtime::Builder::workers) does. By default that is one.
+    /// [`Builder::workers`](crate::runtime::Builder::workers) does. By default that is one, or what
+    /// [`Sim::workers`](super::Sim::workers) says.
     ///
     /// From two on the future that is started, and what it spawns locally, is a main worker's, and
     /// what it spawns otherwise runs on the others and moves between them. They take turns on the
@@ -215,14 +224,12 @@ impl Host {
     ///
     /// # Panics
     ///
-    /// Unless it is from 1 to 64.
+    /// Unless it is from 1 to 64; if this is the host of the test itself, which has one.
     #[track_caller]
     pub fn workers(&self, workers: usize) {
-        assert!(
-            (1..=MOST_WORKERS).contains(&workers),
-            "polder::sim: a process has 1 to {MOST_WORKERS} workers, not {workers}"
-        );
-        with_kernel(|kernel| kernel.set_workers(self.index, workers));
+        self.assert_not_the_test();
+        assert_workers(workers);
+        with_kernel(|kernel| kernel.set_workers(Some(self.index), workers));
     }
 
     /// Sets how long a call that is given to [`unblock`](crate::unblock) waits for a thread. By

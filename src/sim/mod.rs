@@ -53,8 +53,9 @@
 //!
 //! * **Time**: [`time::now`](crate::time::now), timers, timeouts. `std::time::Instant::now` is the
 //!   system's as ever, unless [`answer_for_libc`] has the world answer.
-//! * **Tasks**: each process has a runtime of one worker. Which host runs next, and which of its
-//!   ready tasks, is a choice: any, by turns, or by priorities ([`Order`]).
+//! * **Tasks**: each process has a runtime of one worker, or of several ([`Host::workers`]). Which
+//!   worker of which host runs next, and which of its ready tasks, is a choice: any, by turns, or by
+//!   priorities ([`Order`]).
 //!   [`unblock`](crate::unblock) runs its function in line, after a delay.
 //! * **TCP** between hosts and within one: handshake and backlog, buffers and windows, half-close,
 //!   resets, retransmission and its end. Segments take the [latency](Latency) of their link, and
@@ -106,6 +107,7 @@ use std::time::Duration;
 use self::kernel::Kernel;
 use crate::time::{Sleep, sleep};
 use conditions::Condition;
+use host::assert_workers;
 use world::{State, kernel as with_kernel};
 
 pub use chaos::Chaos;
@@ -298,6 +300,26 @@ impl Sim {
     /// ```
     pub fn order(&self, order: Order) {
         with_kernel(|kernel| kernel.set_order(order));
+    }
+
+    /// Sets how many workers each process has that starts from now on, for hosts of which
+    /// [`Host::workers`] says nothing.
+    ///
+    /// ```
+    /// polder::sim::check(0..10, |sim| async move {
+    ///     sim.workers(4); // As in production.
+    ///     let answer = sim.host("server").start(|| polder::spawn(async { 42 }));
+    ///     assert_eq!(answer.finished().await, polder::sim::Exit::Returned(42));
+    /// });
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// Unless it is from 1 to 64.
+    #[track_caller]
+    pub fn workers(&self, workers: usize) {
+        assert_workers(workers);
+        with_kernel(|kernel| kernel.set_workers(None, workers));
     }
 
     /// Sleeps, by the world's clock: [`time::sleep`](crate::time::sleep) within the test does the

@@ -117,7 +117,7 @@ where
 {
     let on_kernels = rule.clone();
     on_every_backend(move |backend| runtime(backend).block_on(on_kernels(backend)));
-    in_a_world(rule);
+    in_a_world(rule, false);
 }
 
 /// As [`in_every_runtime`], with one worker.
@@ -127,17 +127,17 @@ where
 {
     let on_kernels = rule.clone();
     on_every_backend_alone(move |backend| runtime(backend).block_on(on_kernels(backend)));
-    in_a_world(rule);
+    in_a_world(rule, true);
 }
 
-fn in_a_world<F>(rule: impl Fn(Backend) -> F + Clone + Send + 'static)
+fn in_a_world<F>(rule: impl Fn(Backend) -> F + Clone + Send + 'static, is_alone: bool)
 where
     F: Future<Output = ()> + 'static,
 {
     #[cfg(feature = "sim")]
-    world::run(rule);
+    world::run(rule, is_alone);
     #[cfg(not(feature = "sim"))]
-    drop(rule);
+    let _ = (rule, is_alone);
 }
 
 /// Whether the rule that asks runs in a simulated world.

@@ -1,5 +1,6 @@
 //! One more column: what [`in_every_runtime`](super::in_every_runtime) runs in a runtime of each
-//! backend runs as a process of a simulated world too (feature `sim`), for [`SEEDS`].
+//! backend runs as a process of a simulated world too (feature `sim`), for [`SEEDS`]: with one
+//! worker, and with several.
 //!
 //! In a world time passes only when nobody has anything to do, and what is sent takes some. So what
 //! waits there for something to arrive sleeps, where it would yield otherwise ([`super::a_turn`]).
@@ -25,6 +26,11 @@ use super::{LIMIT, passed, test, within};
 
 /// Each has an order of tasks of its own. `POLDER_SEEDS` and `POLDER_SEED` choose others.
 const SEEDS: Range<u64> = 0..4;
+
+/// How many workers the process of each seed has, unless the rule is about one: in turn.
+const WORKERS: [usize; 4] = [1, 2, 1, 4];
+
+const AN_HOUR: Duration = Duration::from_secs(3_600);
 
 /// For an exception, which may wait for ever.
 const SHORT: Duration = Duration::from_secs(10);
@@ -75,9 +81,9 @@ fn reason(test: &str) -> Option<&'static str> {
 
 /// Runs the rule of the test that calls this in a world of each seed, unless it is an exception.
 ///
-/// (Other programs that have this file run in no world.) The rule is passed the default backend,
+/// `is_alone` says that it needs a runtime of one worker. (Other programs that have this file run in no world.) The rule is passed the default backend,
 /// which some take as the measure of how much to do.
-pub fn run<F>(rule: impl Fn(Backend) -> F + Clone + Send + 'static)
+pub fn run<F>(rule: impl Fn(Backend) -> F + Clone + Send + 'static, is_alone: bool)
 where
     F: Future<Output = ()> + 'static,
 {
@@ -95,7 +101,16 @@ where
                 sim.steps(300_000);
                 // Others are about panics that are contained.
                 sim.permit_panics();
-                rule(Backend::default()).await;
+                match WORKERS[sim.seed() as usize % WORKERS.len()] {
+                    1 => rule(Backend::default()).await,
+                    _ if is_alone => rule(Backend::default()).await,
+                    several => {
+                        let host = sim.host("several");
+                        host.workers(several);
+                        let process = host.start(move || rule(Backend::default()));
+                        process.finished().within(AN_HOUR).await;
+                    }
+                }
             }
         });
     };

@@ -59,8 +59,8 @@ fn tasks_of_a_process_run_on_all_of_its_workers_and_nothing_is_lost() {
             sim::check(0..30, |sim: Sim| async move {
                 sim.order(order);
                 sim.forbid_leaks();
+                sim.workers(workers);
                 let host = sim.host("host");
-                host.workers(workers);
                 let program = host.start(|| async { (busy(100).await, polls()) });
                 let (sum, polls) = program.finished().within(SECOND).await;
                 assert_eq!(sum, 99 * 100 / 2);
@@ -391,6 +391,30 @@ fn an_update_that_is_lost_between_workers_is_found() {
 }
 
 #[test]
+fn what_is_said_of_a_host_holds_and_of_the_test_and_of_none_nothing_can_be_said() {
+    sim::check(0..2, |sim: Sim| async move {
+        let workers = || async { Handle::current().metrics().workers.len() };
+        let (one, three) = (sim.host("one"), sim.host("three"));
+        one.workers(1);
+        sim.workers(3);
+        assert_eq!(one.start(workers).finished().within(SECOND).await, 1);
+        assert_eq!(three.start(workers).finished().within(SECOND).await, 4);
+        three.workers(2);
+        three.restart();
+        let here = sim.clone();
+        let refused = |f: &dyn Fn()| {
+            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f));
+            *result
+                .expect_err("it panics")
+                .downcast::<String>()
+                .expect("in words")
+        };
+        assert!(refused(&|| here.host("test").workers(2)).contains("runs the test itself"));
+        assert!(refused(&|| here.workers(0)).contains("1 to 64 workers, not 0"));
+    });
+}
+
+#[test]
 fn serve_moves_connections_among_workers() {
     sim::check(0..20, |sim: Sim| async move {
         let server = sim.host("server");
@@ -407,7 +431,7 @@ fn serve_moves_connections_among_workers() {
                         let _ = stream.write_all(&all).await;
                     }
                 });
-                let watching = polder::time::interval(Duration::from_millis(10)).for_each(|_| {
+                let watching = polder::time::interval(Duration::from_micros(200)).for_each(|_| {
                     *seen.borrow_mut() = self::polls();
                 });
                 polder::future::race(async { serving.await.map(drop) }, async {

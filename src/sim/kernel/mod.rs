@@ -145,6 +145,8 @@ pub(crate) struct Kernel {
     hosts: Vec<HostState>,
     names: BTreeMap<String, usize>,
     processes: Vec<ProcessState>,
+    /// How many workers each has that starts from now on, unless its host says otherwise.
+    workers: usize,
     /// Those of all processes: each worker has one.
     pollers: Vec<PollerState>,
     /// The pollers whose workers have something to do, in the order in which they came to it.
@@ -218,8 +220,8 @@ struct HostState {
     /// In which second it connected last, and how often in that.
     connects: (u64, u32),
     next_port: u16,
-    /// How many workers its next process has.
-    workers: usize,
+    /// How many workers its next process has, if that was said of this host.
+    workers: Option<usize>,
     /// Its TCP sockets, in the order of their numbers; of some the number is gone.
     sockets: Vec<u32>,
     /// At so many the list is cleared of those.
@@ -438,6 +440,7 @@ pub(crate) fn begin(seed: u64, setup: Setup) -> World {
         hosts: Vec::new(),
         names: BTreeMap::new(),
         processes: Vec::new(),
+        workers: 1,
         pollers: Vec::new(),
         ready: Vec::new(),
         pauses: Vec::new(),
@@ -924,7 +927,7 @@ impl Kernel {
             is_up: true,
             connects: (0, 0),
             next_port: *PORTS.start(),
-            workers: 1,
+            workers: None,
             sockets: Vec::new(),
             most_sockets: LIST,
             questions: names::Questions::new(self.seed, index),
@@ -974,9 +977,12 @@ impl Kernel {
         self.hosts.len()
     }
 
-    /// Sets how many workers the next process of a host has.
-    pub(crate) fn set_workers(&mut self, host: usize, workers: usize) {
-        self.hosts[host].workers = workers;
+    /// Sets how many workers the next process of a host has; of all hosts, unless one is named.
+    pub(crate) fn set_workers(&mut self, host: Option<usize>, workers: usize) {
+        match host {
+            Some(host) => self.hosts[host].workers = Some(workers),
+            None => self.workers = workers,
+        }
     }
 
     /// A process begins on a host, which is switched on. Its pollers are its pool workers', if it
@@ -985,7 +991,7 @@ impl Kernel {
         self.hosts[host].is_up = true;
         let process = self.processes.len();
         let first = self.pollers.len();
-        let pool = match self.hosts[host].workers {
+        let pool = match self.hosts[host].workers.unwrap_or(self.workers) {
             1 => 0,
             several => several,
         };
