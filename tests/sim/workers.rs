@@ -468,6 +468,7 @@ fn serve_moves_connections_among_workers() {
                 .expect("it is served");
         }
         let polls = polls.take();
-        assert!(polls[..4].iter().all(|it| *it > 0), "{polls:?}");
+        let busy = polls[..4].iter().filter(|it| **it > 0);
+        assert!(busy.count() > 1, "{polls:?}");
     });
 }
