@@ -422,7 +422,7 @@ impl<T> TaskSet<T> {
     /// Removes a task that has ended from the set. Returns `None` if it was cancelled.
     fn join(&mut self, (index, outcome): Ended<T>) -> Option<thread::Result<T>> {
         self.members.remove(index);
-        outcome.and_then(|mut outcome| outcome.result.take())
+        outcome.and_then(Outcome::into_result)
     }
 
     /// Polls for the next output, as [`join_next`](Self::join_next) does.

@@ -173,8 +173,22 @@ where
     panics::watch();
     let world = |seed, setup, progress| in_world(seed, &test, site, setup, progress);
     let threads = Threads::new(&world);
-    let seeds = seeds.into_iter().collect();
+    let mut all = seeds.into_iter();
+    let seeds: Vec<u64> = all.by_ref().take(MOST_SEEDS).collect();
+    assert_few(seeds.len() + usize::from(all.next().is_some()));
     threads.watched(|| check_with(seeds, &threads));
+}
+
+/// So many seeds have a list, of less than a gigabyte. Nobody waits for more: that is a day, with
+/// the shortest worlds.
+const MOST_SEEDS: usize = 100_000_000;
+
+#[track_caller]
+fn assert_few(seeds: usize) {
+    assert!(
+        seeds <= MOST_SEEDS,
+        "polder::sim: more than {MOST_SEEDS} seeds: to run some of them, take(n)"
+    );
 }
 
 /// What [`check`] does, whatever the types of the test.
@@ -193,6 +207,7 @@ fn check_with(seeds: Vec<u64>, threads: &Threads<'_>) {
         (None, None, None) => seeds,
         (None, count, from) => {
             let count = count.unwrap_or(seeds.len() as u64);
+            assert_few(usize::try_from(count).unwrap_or(usize::MAX));
             (0..count)
                 .map(|it| from.unwrap_or(0).wrapping_add(it))
                 .collect()
@@ -420,6 +435,7 @@ where
     if report.failure.is_none() {
         // What has panicked, and was awaited by nobody until now.
         state.end_processes();
+        kernel::fail_by_held_panic();
         add_failure(&mut report, &state);
     }
     drop(end);

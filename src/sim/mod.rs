@@ -168,7 +168,8 @@ impl Sim {
         Sim { state }
     }
 
-    /// The host of that name, which is new if there is none.
+    /// The host of that name, which is new if there is none. Upper and lower case are the same in
+    /// names.
     ///
     /// ```
     /// polder::sim::check(0..1, |sim| async move {
@@ -189,7 +190,7 @@ impl Sim {
             name.starts_with(|it: char| it.is_ascii_alphanumeric())
                 && name.chars().all(is_plain)
                 && name.parse::<IpAddr>().is_err()
-                && name != "localhost",
+                && !name.eq_ignore_ascii_case("localhost"),
             "polder::sim: {name:?} is no name of a host"
         );
         Host {

@@ -123,6 +123,9 @@ impl Threads<'_> {
     }
 }
 
+/// Linux's limit for main threads (`ulimit -s`). What is not used takes no memory.
+const STACK: usize = 8 << 20;
+
 fn name(seed: u64) -> String {
     format!("{THREAD} {seed:#x}")
 }
@@ -132,6 +135,12 @@ fn start<'scope, T: Send + 'scope>(
     name: String,
     run: impl FnOnce() -> T + Send + 'scope,
 ) -> ScopedJoinHandle<'scope, T> {
-    let thread = thread::Builder::new().name(name).spawn_scoped(scope, run);
+    let thread = thread::Builder::new().name(name);
+    // A program's main thread has that much, and what a process of a world runs it runs there.
+    let thread = match std::env::var_os("RUST_MIN_STACK") {
+        None => thread.stack_size(STACK),
+        Some(_) => thread,
+    };
+    let thread = thread.spawn_scoped(scope, run);
     thread.unwrap_or_else(|error| panic!("polder::sim: cannot start a thread: {error}"))
 }

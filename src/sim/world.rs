@@ -43,6 +43,9 @@ const MOST_TOTAL: u64 = 10_000_000;
 /// How long a world may last: a program with a heartbeat never comes to an end by itself.
 const LONGEST: u64 = 3_600_000_000_000;
 
+/// A report says of so many hosts what they are doing: of those that the test named first.
+const MOST_TOLD: usize = 64;
+
 /// So many choices of a test are kept, to be made simpler.
 const MOST_CHOICES: usize = 32;
 
@@ -533,7 +536,7 @@ impl State {
     pub(super) fn describe(&self) -> String {
         let mut text = String::new();
         let hosts = self.hosts.borrow();
-        for (index, slot) in hosts.iter().enumerate() {
+        for (index, slot) in hosts.iter().enumerate().take(MOST_TOLD) {
             let (name, state, sockets) = kernel(|kernel| {
                 let state = match (slot.process, kernel.is_up(index)) {
                     (Some(_), _) if self.has_ended.get() => "its process ran when the test ended",
@@ -563,6 +566,9 @@ impl State {
             for socket in sockets {
                 let _ = writeln!(text, "      socket {socket}");
             }
+        }
+        if let Some(more) = hosts.len().checked_sub(MOST_TOLD).filter(|it| *it > 0) {
+            let _ = writeln!(text, "    and {more} hosts more");
         }
         text
     }

@@ -97,26 +97,41 @@ pub(crate) fn poll_to_its_end<F: Future>(
     Poll::Ready(result)
 }
 
-type Panic = Box<dyn Any + Send>;
+pub(crate) type Panic = Box<dyn Any + Send>;
 
 /// The output of a task, or its panic, which is reported if nobody takes it.
 pub(crate) struct Outcome<T> {
-    pub(crate) result: Option<Result<T, Panic>>,
+    result: Option<Result<T, Panic>>,
     site: &'static Location<'static>,
 }
 
 impl<T> Outcome<T> {
     pub(crate) fn new(result: Result<T, Panic>, site: &'static Location<'static>) -> Outcome<T> {
+        #[cfg(feature = "sim")]
+        if let Err(panic) = &result {
+            crate::sim::kernel::task_has_panicked(site, panic_message(&**panic));
+        }
         Outcome {
             result: Some(result),
             site,
         }
     }
 
+    /// The output, or the panic.
+    pub(crate) fn into_result(mut self) -> Option<Result<T, Panic>> {
+        if let Some(Err(panic)) = &self.result {
+            taken(self.site, &**panic);
+        }
+        self.result.take()
+    }
+
     pub(crate) fn take(mut self) -> T {
         match self.result.take() {
             Some(Ok(value)) => value,
-            Some(Err(panic)) => resume_unwind(panic),
+            Some(Err(panic)) => {
+                taken(self.site, &*panic);
+                resume_unwind(panic)
+            }
             None => unreachable!("the result is taken once"),
         }
     }
@@ -142,10 +157,20 @@ pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
         .unwrap_or("a value that is not a string")
 }
 
+/// A panic is told to whoever awaits the task, or reported: in a world, one with which that never
+/// happens has been forgotten together with its task's handle.
+fn taken(site: &'static Location<'static>, panic: &(dyn Any + Send)) {
+    #[cfg(feature = "sim")]
+    crate::sim::kernel::panic_is_taken(site, panic_message(panic));
+    #[cfg(not(feature = "sim"))]
+    let _ = (site, panic);
+}
+
 /// Reports a panic that nobody takes. The panic hook has printed its place and message before.
 /// Errors of standard error are ignored.
-fn report(site: &Location<'_>, panic: &(dyn Any + Send)) {
+fn report(site: &'static Location<'static>, panic: &(dyn Any + Send)) {
     let message = panic_message(panic);
+    taken(site, panic);
     #[cfg(feature = "sim")]
     if crate::sim::kernel::is_here() {
         return crate::sim::kernel::fail_by_unawaited_panic(message, || {

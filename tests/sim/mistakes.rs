@@ -1,12 +1,14 @@
 //! Mistakes of programs and of tests: each is found, and said with its seed and its place.
 
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::time::Instant;
 
 use polder::event::Event;
 use polder::future::pending;
 use polder::io::{AsyncReadExt, AsyncWriteExt};
-use polder::net::{TcpListener, TcpStream, serve};
-use polder::sim::{self, Exit, Sim};
+use polder::net::{TcpListener, TcpStream, UdpSocket, serve};
+use polder::sim::{self, Exit, Order, Sim};
 use polder::time::{now, sleep};
 
 use super::failing::{assert_contains, in_a_process, is_inner};
@@ -361,4 +363,99 @@ fn an_empty_variable_is_none() {
     assert!(passes, "{text}");
     let (passes, text) = in_a_process(name, &[("POLDER_SEEDS", "0")]);
     assert!(!passes && text.contains("there is no seed"), "{text}");
+}
+
+/// A server keeps the handle of its task beside what the task holds too.
+#[test]
+fn a_panic_of_a_task_whose_handle_is_forgotten_or_keeps_itself_alive_fails_the_run() {
+    /// What has a reference to itself, and so is never dropped.
+    struct Cycle(
+        #[allow(dead_code)] polder::Task<()>,
+        RefCell<Option<Rc<Cycle>>>,
+    );
+    fails(
+        |_| async {
+            let task = polder::spawn_local(async { panic!("in a cycle") });
+            let cycle = Rc::new(Cycle(task, RefCell::default()));
+            *cycle.1.borrow_mut() = Some(cycle.clone());
+            polder::future::yield_now().await;
+        },
+        "its handle was forgotten, or keeps itself alive: in a cycle",
+    );
+    fails(
+        |_| async {
+            std::mem::forget(polder::spawn(async { panic!("forgotten") }));
+            polder::future::yield_now().await;
+        },
+        "its handle was forgotten, or keeps itself alive: forgotten",
+    );
+    fails(
+        |_| async {
+            let mut set = polder::TaskSet::new();
+            set.spawn(async { panic!("of a set") });
+            std::mem::forget(set);
+            polder::future::yield_now().await;
+        },
+        "its handle was forgotten, or keeps itself alive: of a set",
+    );
+}
+
+#[test]
+fn who_sends_and_connects_without_end_at_one_moment_is_stopped_before_memory_is_full() {
+    fails(
+        |sim: Sim| async move {
+            let to = (sim.host("other").address(), 1);
+            let socket = UdpSocket::bind("0.0.0.0:0").await.unwrap();
+            loop {
+                let _ = socket.send_to(&[0; 60_000], to).await;
+            }
+        },
+        "\"test\" sends without any time passing",
+    );
+    // Many datagrams, but time passes.
+    passes(|sim: Sim| async move {
+        let to = (sim.host("other").address(), 1);
+        let socket = UdpSocket::bind("0.0.0.0:0").await.unwrap();
+        for _ in 0..3 {
+            for _ in 0..900 {
+                let _ = socket.send_to(&[0; 60_000], to).await;
+            }
+            sim.sleep(ms(1)).await;
+        }
+    });
+}
+
+#[test]
+fn too_many_seeds_and_changes_of_priorities_take_no_memory() {
+    let all = std::panic::catch_unwind(|| sim::check(0.., |_| async {}));
+    let words = *all
+        .expect_err("nobody waits for that")
+        .downcast::<String>()
+        .expect("in words");
+    assert!(words.contains("more than 100000000 seeds"), "{words}");
+    passes(|sim: Sim| async move { sim.order(Order::Pct(u32::MAX)) });
+}
+
+#[test]
+fn names_are_the_same_in_upper_and_lower_case() {
+    sim::check(0..1, |sim: Sim| async move {
+        let store = sim.host("Store");
+        assert_eq!(sim.host("sTORE").address(), store.address());
+        assert_eq!(store.name(), "Store");
+        let found = polder::net::resolve("STORE:1").await.expect("it is found");
+        assert_eq!(found[0].ip(), store.address());
+    });
+}
+
+/// As deep as on the main thread of a program.
+#[test]
+fn worlds_have_the_stack_of_a_main_thread() {
+    fn deep(depth: usize) -> usize {
+        let here = std::hint::black_box([depth as u8; 4_096]);
+        match depth {
+            0 => 0,
+            _ => 1 + deep(depth - 1) + usize::from(here[17]) / 256,
+        }
+    }
+    sim::check(0..1, |_| async { assert_eq!(deep(1_000), 1_000) });
 }

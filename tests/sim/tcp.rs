@@ -458,3 +458,45 @@ fn a_server_serves_many_clients_at_once() {
         }
     });
 }
+
+/// Its numbers are not those of the life that it comes to: RFC 9293, 3.10.7.
+#[test]
+fn what_was_sent_to_an_earlier_life_of_a_server_makes_no_connection_with_a_later_one() {
+    sim::check(0..10, |sim: Sim| async move {
+        let accepted = Rc::new(Cell::new(0));
+        let count = accepted.clone();
+        let server = sim.host("server").start(move || {
+            let count = count.clone();
+            async move {
+                let listener = TcpListener::bind("0.0.0.0:1").await.unwrap();
+                loop {
+                    let (mut stream, _) = listener.accept().await.unwrap();
+                    count.set(count.get() + 1);
+                    let _ = stream.read(&mut [0]).await;
+                }
+            }
+        });
+        sim.host("client");
+        let to_client = sim.hold(&["server"], &["client"]).one_way();
+        let client = sim.host("client").start(|| async {
+            let mut stream = TcpStream::connect("server:1").await?;
+            stream.write_all(b"x").await?;
+            stream.read(&mut [0]).await
+        });
+        sim.sleep(ms(50)).await;
+        server.power_off(); // Its answer to the SYN is under way.
+        server.restart();
+        let to_server = sim.hold(&["client"], &["server"]).one_way();
+        sim.sleep(ms(1_100)).await; // The client sends its SYN again.
+        drop(to_client); // The client takes the first life's answer for one, and says ACK and "x".
+        sim.sleep(ms(50)).await;
+        drop(to_server);
+        let read = client.finished().within(secs(10)).await;
+        assert_eq!(read.unwrap_err().kind(), ErrorKind::ConnectionReset);
+        assert_eq!(
+            accepted.get(),
+            0,
+            "the second life has seen no handshake of its own"
+        );
+    });
+}

@@ -85,6 +85,10 @@ const LIST: usize = 16;
 /// is not optimised.
 const MOST_READINGS: u32 = 1_000_000;
 
+/// A host that sends more datagrams at one moment, counted by KiB, never stops: as many as a world
+/// has steps at one moment, and 100 MB at most.
+const MOST_SENT: usize = 100_000;
+
 /// A host that does not exist: segments to it are lost. The same number on every platform, as it is
 /// part of fingerprints.
 const NOBODY: usize = u32::MAX as usize;
@@ -194,6 +198,9 @@ pub(crate) struct Kernel {
     failure: Option<Failure>,
     /// Panics that are contained do not fail the run.
     permits_panics: bool,
+    /// With which tasks have ended, and which are neither awaited nor reported yet: where they were
+    /// spawned, and the words.
+    held_panics: Vec<(&'static Location<'static>, String)>,
     /// What is dropped now is what a process has left that was killed.
     drops_killed: bool,
     tasks: u64,
@@ -219,6 +226,8 @@ struct HostState {
     is_up: bool,
     /// In which second it connected last, and how often in that.
     connects: (u64, u32),
+    /// When it last sent a datagram or connected, and how often at that moment: by KiB.
+    sent: (u64, usize),
     next_port: u16,
     /// How many workers its next process has, if that was said of this host.
     workers: Option<usize>,
@@ -472,6 +481,7 @@ pub(crate) fn begin(seed: u64, setup: Setup) -> World {
         has_diverged: false,
         failure: None,
         permits_panics: false,
+        held_panics: Vec::new(),
         drops_killed: false,
         tasks: 1,
         progress: Arc::default(),
@@ -769,6 +779,35 @@ pub(crate) fn fail_by_unawaited_panic(words: &str, reason: impl FnOnce() -> Stri
     }
 }
 
+/// A task has ended with a panic, which is for whoever awaits it.
+pub(crate) fn task_has_panicked(site: &'static Location<'static>, words: &str) {
+    with(|kernel| kernel.held_panics.push((site, words.to_owned())));
+}
+
+/// Somebody has taken such a panic, or reports it.
+pub(crate) fn panic_is_taken(site: &'static Location<'static>, words: &str) {
+    with(|kernel| {
+        let mut held = kernel.held_panics.iter();
+        if let Some(place) = held.rposition(|it| it.0 == site && it.1 == words) {
+            kernel.held_panics.remove(place);
+        }
+    });
+}
+
+/// The run has failed if a panic was neither awaited nor reported when all was dropped: the handle
+/// of its task was forgotten, or is part of a cycle.
+pub(crate) fn fail_by_held_panic() {
+    let held = with(|kernel| std::mem::take(&mut kernel.held_panics));
+    if let Some((site, words)) = held.unwrap_or_default().first() {
+        fail_by_unawaited_panic(words, || {
+            format!(
+                "the task spawned at {site} panicked, and its handle was forgotten, or keeps itself \
+                 alive: {words}"
+            )
+        });
+    }
+}
+
 /// A panic of foreign code that was called by polder was contained: see `sync::CONTAINED`. Where a
 /// process was killed it counts for nothing, as in reality no destructor would have run.
 pub(crate) fn panic_was_contained(words: &str) {
@@ -916,16 +955,19 @@ impl PollerOfWorker {
 /// What the world asks.
 impl Kernel {
     pub(crate) fn add_host(&mut self, name: &str) -> usize {
-        if let Some(host) = self.names.get(name) {
-            return *host;
+        if let Some(host) = self.find_host(name) {
+            return host;
         }
         let index = self.hosts.len();
-        let number = u16::try_from(index + 1).expect("fewer than 65,535 hosts");
+        let Ok(number) = u16::try_from(index + 1) else {
+            panic!("polder::sim: a world has 65,535 hosts at most");
+        };
         let [high, low] = number.to_be_bytes();
         self.hosts.push(HostState {
             name: name.to_owned(),
             is_up: true,
             connects: (0, 0),
+            sent: (0, 0),
             next_port: *PORTS.start(),
             workers: None,
             sockets: Vec::new(),
@@ -938,7 +980,7 @@ impl Kernel {
             v4: Ipv4Addr::new(10, 0, high, low),
             v6: Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, number),
         });
-        self.names.insert(name.to_owned(), index);
+        self.names.insert(name.to_ascii_lowercase(), index);
         self.progress.add_host(name);
         index
     }
@@ -958,7 +1000,7 @@ impl Kernel {
     }
 
     pub(crate) fn find_host(&self, name: &str) -> Option<usize> {
-        self.names.get(name).copied()
+        self.names.get(&name.to_ascii_lowercase()).copied()
     }
 
     pub(crate) fn host_name(&self, host: usize) -> &str {
@@ -1341,6 +1383,23 @@ impl Kernel {
 
     pub(crate) fn set_most_connects(&mut self, most: u32) {
         self.most_connects = most;
+    }
+
+    /// A host sends a datagram with so many bytes, or connects: again and again without any time
+    /// passing, and the run fails, before what is under way takes all memory.
+    fn count_sent(&mut self, host: usize, bytes: usize) {
+        let state = &mut self.hosts[host];
+        if state.sent.0 != self.now {
+            state.sent = (self.now, 0);
+        }
+        state.sent.1 += 1 + bytes / 1_024;
+        if state.sent.1 > MOST_SENT && self.failure.is_none() {
+            let name = &state.name;
+            let cause = format!("livelock: {name:?} sends without any time passing");
+            let reason = format!("{cause}: a loop that neither sleeps nor waits for an answer");
+            let at = None;
+            self.failure = Some(Failure { reason, cause, at });
+        }
     }
 
     /// A host connects: too often, and the run fails.

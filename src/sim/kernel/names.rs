@@ -80,10 +80,9 @@ pub(crate) fn look_up(name: &str) -> Option<io::Result<Answer>> {
 
 impl Kernel {
     pub(crate) fn set_name(&mut self, name: &str, addresses: Vec<IpAddr>) {
-        let before = self.addresses_of(name);
-        self.dns
-            .records
-            .insert(name.to_owned(), [addresses, before]);
+        let name = name.to_ascii_lowercase();
+        let before = self.addresses_of(&name);
+        self.dns.records.insert(name, [addresses, before]);
         self.note(0, What::Renamed);
     }
 
@@ -133,6 +132,8 @@ impl Kernel {
 
     fn look_up(&mut self, name: &str) -> io::Result<Answer> {
         let (host, _) = self.here()?;
+        // Names are compared without regard to case (RFC 4343).
+        let name = &*name.to_ascii_lowercase();
         let questions = &mut self.hosts[host].questions;
         let delay = self.dns.latency.draw(&mut questions.latency);
         let [has_failed, is_missing, is_stale] = self.harm(host, name);

@@ -20,6 +20,9 @@ const MOST_PASSED_OVER_BY_PRIORITY: u32 = 1_024;
 /// their number, since how many a run makes is not known beforehand.
 const DOUBLINGS: u64 = 15;
 
+/// More changes than choices among which they come would be at one choice.
+const MOST_CHANGES: u32 = 1 << DOUBLINGS;
+
 /// Which of the processes that have something to do is the next to run, and which of its ready
 /// tasks: of [`Sim::order`](super::super::Sim::order).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -35,7 +38,7 @@ pub enum Order {
     /// testing", Burckhardt et al., 2010): for what goes wrong only if somebody is kept waiting
     /// while others do much. Processes have priorities among each other, and the tasks of a
     /// process. At a change the first one becomes the last. What has been ready longest is passed
-    /// over 1,024 times in a row at most.
+    /// over 1,024 times in a row at most. There are 32,768 changes at most.
     Pct(u32),
 }
 
@@ -106,7 +109,8 @@ impl Queue {
                 let first = 1 << stream.below(DOUBLINGS);
                 first + stream.below(first)
             };
-            self.changes.extend((0..changes).map(|_| drawn()));
+            self.changes
+                .extend((0..changes.min(MOST_CHANGES)).map(|_| drawn()));
             self.changes.sort_unstable_by(|one, other| other.cmp(one));
         }
     }

@@ -321,6 +321,8 @@ impl Kernel {
         let sent = match self.others.get(&number) {
             Some(Other::Udp(_)) => {
                 let to = to.map(Address::internet).transpose()?;
+                let host = self.base(number)?.host;
+                self.count_sent(host, bytes.len());
                 self.udp_send(number, bytes, to)
             }
             #[cfg(unix)]

@@ -393,6 +393,7 @@ impl Kernel {
         let port = peer.port();
         self.note(host, What::Connect { to, port });
         self.count_connect(host);
+        self.count_sent(host, 0);
         self.send_flags(id, Flags::Syn);
         self.start_timer(id);
         Ok(id)
@@ -1151,6 +1152,16 @@ impl Kernel {
         let Ok(socket) = self.socket(id) else {
             return;
         };
+        // It was sent to one that had these addresses before, and its numbers mean nothing here. One
+        // that is opening says so, by a reset: RFC 9293, 3.10.7.3 and 3.10.7.4.
+        if ![0, id].contains(&segment.to_id) {
+            return match socket.state {
+                State::Connecting | State::Accepting(_) if segment.flags != Flags::Reset => {
+                    self.refuse(segment)
+                }
+                _ => self.arm(segment.from_id),
+            };
+        }
         match (segment.flags, socket.state) {
             (Flags::Reset, State::Connecting) => {
                 return self.fail(id, Errno::ConnectionRefused);
