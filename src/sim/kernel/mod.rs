@@ -226,6 +226,7 @@ struct HostState {
     most_sockets: usize,
     questions: names::Questions,
     clock: clock::Clock,
+    past_clocks: clock::Past,
     #[cfg(feature = "blocking")]
     delays: blocking::Delays,
     faults: host_faults::FaultsOfHost,
@@ -344,6 +345,17 @@ struct Panic {
 #[inline]
 pub(crate) fn now() -> Option<Instant> {
     CLOCK.get()
+}
+
+/// The earliest time of the world that the clock of the host whose code runs may have shown as
+/// `at`. Outside of a world that is `at` itself.
+pub(crate) fn earliest(at: Instant) -> Instant {
+    with(|kernel| kernel.world_time(at, false)).unwrap_or(at)
+}
+
+/// The latest one.
+pub(crate) fn latest(at: Instant) -> Instant {
+    with(|kernel| kernel.world_time(at, true)).unwrap_or(at)
 }
 
 /// The program reads the clock.
@@ -929,6 +941,7 @@ impl Kernel {
             most_sockets: LIST,
             questions: names::Questions::new(self.seed, index),
             clock: clock::Clock::default(),
+            past_clocks: clock::Past::default(),
             #[cfg(feature = "blocking")]
             delays: blocking::Delays::new(self.seed, index),
             faults: host_faults::FaultsOfHost::new(self.seed, index),
@@ -1456,9 +1469,10 @@ impl Kernel {
     /// Sets a host's clock ahead, and its drift, if that is to change.
     pub(crate) fn set_clock(&mut self, host: usize, ahead: u64, drift: Option<i32>) {
         let now = self.now;
-        let clock = &mut self.hosts[host].clock;
-        let drift = drift.unwrap_or(clock.drift());
-        clock.set(now, ahead, drift);
+        let state = &mut self.hosts[host];
+        let drift = drift.unwrap_or(state.clock.drift());
+        state.past_clocks.push(state.clock, now);
+        state.clock.set(now, ahead, drift);
         self.has_clocks = true;
         self.note(host, What::ClockSet(ahead, drift));
         self.show_time();
