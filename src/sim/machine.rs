@@ -12,6 +12,9 @@ use super::world::kernel as with_kernel;
 /// [`time::now`](crate::time::now) says there, and all timers there, go by it. Unless it is set it
 /// shows the world's time.
 ///
+/// The wall clock goes with it: what `SystemTime::now` says, where
+/// [`answer_for_libc`](super::answer_for_libc) has the world answer. It can be stepped alone.
+///
 /// ```
 /// use polder::time::{now, sleep};
 /// use std::time::Duration;
@@ -64,6 +67,61 @@ impl Clock {
             "polder::sim: a drift is from -{MOST_DRIFT} to {MOST_DRIFT} millionths, not {parts_per_million}"
         );
         with_kernel(|kernel| kernel.set_clock(self.0, 0, Some(parts_per_million)));
+        self
+    }
+
+    /// Sets the wall clock alone ahead, at once, as whoever keeps it right does (NTP). Timers and
+    /// [`time::now`](crate::time::now) go on as before. A step stays, also after
+    /// [`Sim::quiesce`](super::Sim::quiesce).
+    ///
+    /// ```
+    /// use polder::time::{now, sleep};
+    /// use std::time::{Duration, SystemTime};
+    ///
+    /// polder::sim::answer_for_libc!();
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     let host = sim.host("host").start(|| async {
+    ///         let (start, date) = (now(), SystemTime::now());
+    ///         sleep(Duration::from_secs(10)).await;
+    ///         (now() - start, date.elapsed())
+    ///     });
+    ///     sim.sleep(Duration::from_secs(1)).await;
+    ///     host.clock().wall_ahead(Duration::from_secs(60));
+    ///     let (passed, by_date) = host.finished().within(Duration::from_secs(10)).await;
+    ///     assert_eq!(passed, Duration::from_secs(10));
+    /// #   if cfg!(all(target_os = "linux", target_pointer_width = "64")) {
+    ///     assert_eq!(by_date.unwrap(), Duration::from_secs(70));
+    /// #   }
+    /// });
+    /// ```
+    pub fn wall_ahead(self, step: Duration) -> Clock {
+        let step = i64::try_from(nanos(step)).unwrap_or(i64::MAX);
+        with_kernel(|kernel| kernel.step_wall(self.0, step, false));
+        self
+    }
+
+    /// Sets the wall clock alone back, as [`wall_ahead`](Self::wall_ahead) sets it ahead: but not
+    /// before 1970.
+    ///
+    /// ```
+    /// use std::time::{Duration, SystemTime};
+    ///
+    /// polder::sim::answer_for_libc!();
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     let date = SystemTime::now();
+    ///     sim.host("test").clock().wall_behind(Duration::from_secs(60));
+    ///     sim.sleep(Duration::from_secs(10)).await;
+    /// #   if cfg!(all(target_os = "linux", target_pointer_width = "64")) {
+    ///     let behind = date.elapsed().unwrap_err().duration();
+    ///     assert_eq!(behind, Duration::from_secs(50));
+    /// #   }
+    /// });
+    /// ```
+    pub fn wall_behind(self, step: Duration) -> Clock {
+        let step = i64::try_from(nanos(step)).unwrap_or(i64::MAX);
+        with_kernel(|kernel| kernel.step_wall(self.0, -step, false));
         self
     }
 }

@@ -87,7 +87,7 @@ type KindOfFaults = (&'static str, &'static str, fn(Chaos, &sim::Host) -> Chaos)
 
 #[test]
 fn every_kind_does_harm_where_it_is_on_and_none_where_it_is_off() {
-    let kinds: [KindOfFaults; 13] = [
+    let kinds: [KindOfFaults; 14] = [
         ("cuts", "cut ", |chaos, _| chaos.cuts()),
         ("holds", "hold ", |chaos, _| chaos.holds()),
         ("resets", "reset ", |chaos, _| chaos.resets()),
@@ -96,6 +96,9 @@ fn every_kind_does_harm_where_it_is_on_and_none_where_it_is_off() {
         ("loss", "loss of ", |chaos, _| chaos.loss()),
         ("latencies", "latency of ", |chaos, _| chaos.latencies()),
         ("clocks", "server: the clock ", |chaos, _| chaos.clocks()),
+        ("wall clocks", "server: the wall clock ", |chaos, _| {
+            chaos.wall_clocks()
+        }),
         ("short reads and writes", ": a short ", |chaos, _| {
             chaos.short()
         }),

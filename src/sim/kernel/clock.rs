@@ -5,10 +5,14 @@
 //!
 //! What it has shown can be told apart afterwards: [`Past`] has its settings before the present
 //! one, so that a time which a program has read there has its place in the world's time.
+//!
+//! The wall clock, which only the C library's functions show, goes with it, and can be stepped
+//! apart from it, back too ([`Wall`]).
 
 use std::time::{Duration, Instant};
 
 use super::Kernel;
+use super::trace::What;
 
 /// A million: what a drift is a part of.
 const MILLION: i128 = 1_000_000;
@@ -100,6 +104,22 @@ impl Past {
     }
 }
 
+/// How far a host's wall clock is ahead of its other one, in nanoseconds; behind, if that is
+/// negative.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Wall {
+    /// By the test.
+    own: i64,
+    /// By chaos, which sets it right again.
+    by_chaos: i64,
+}
+
+impl Wall {
+    pub(super) fn ahead(self) -> i64 {
+        self.own.saturating_add(self.by_chaos)
+    }
+}
+
 impl Kernel {
     /// When that was, by the world's time, of which the process whose code runs says that it was
     /// `at`, by its host's clock: the first such moment, or the last one. Nobody's code runs by the
@@ -115,6 +135,28 @@ impl Kernel {
             false => host.past_clocks.first(host.clock, shown),
         };
         self.base + Duration::from_nanos(nanos)
+    }
+
+    /// Steps a host's wall clock by so many nanoseconds, back if that is negative: for the test, or
+    /// for chaos.
+    pub(crate) fn step_wall(&mut self, host: usize, by: i64, is_chaos: bool) {
+        let wall = &mut self.hosts[host].wall;
+        let offset = match is_chaos {
+            true => &mut wall.by_chaos,
+            false => &mut wall.own,
+        };
+        *offset = offset.saturating_add(by);
+        self.has_clocks = true;
+        self.note(host, What::WallStepped(by));
+        self.show_time();
+    }
+
+    /// Sets a host's wall clock right, as far as chaos has stepped it.
+    pub(super) fn heal_wall(&mut self, host: usize) {
+        let by_chaos = self.hosts[host].wall.by_chaos;
+        if by_chaos != 0 {
+            self.step_wall(host, by_chaos.saturating_neg(), true);
+        }
     }
 }
 

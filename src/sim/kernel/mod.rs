@@ -227,6 +227,7 @@ struct HostState {
     questions: names::Questions,
     clock: clock::Clock,
     past_clocks: clock::Past,
+    wall: clock::Wall,
     #[cfg(feature = "blocking")]
     delays: blocking::Delays,
     faults: host_faults::FaultsOfHost,
@@ -942,6 +943,7 @@ impl Kernel {
             questions: names::Questions::new(self.seed, index),
             clock: clock::Clock::default(),
             past_clocks: clock::Past::default(),
+            wall: clock::Wall::default(),
             #[cfg(feature = "blocking")]
             delays: blocking::Delays::new(self.seed, index),
             faults: host_faults::FaultsOfHost::new(self.seed, index),
@@ -1497,6 +1499,7 @@ impl Kernel {
             if self.hosts[host].clock.drift() != 0 {
                 self.set_clock(host, 0, Some(0));
             }
+            self.heal_wall(host);
         }
     }
 
@@ -1519,12 +1522,14 @@ impl Kernel {
     }
 
     fn show_other_time(&mut self) {
-        let shown = match self.current {
-            Some(process) => self.hosts[self.processes[process].host]
-                .clock
-                .show(self.now),
-            None => self.now,
+        let (shown, wall) = match self.current {
+            Some(process) => {
+                let host = &self.hosts[self.processes[process].host];
+                (host.clock.show(self.now), host.wall.ahead())
+            }
+            None => (self.now, 0),
         };
+        answers::show_wall(wall);
         if std::mem::replace(&mut self.shown, shown) != shown {
             CLOCK.set(Some(self.base + Duration::from_nanos(shown)));
             answers::show(shown);
