@@ -132,12 +132,12 @@ impl Kernel {
         faults.comes(kind, self.faults_by_chaos, self.now, &mut self.faults)
     }
 
-    /// Whether the process whose code runs may have another socket.
-    pub(super) fn take_descriptor(&mut self) -> io::Result<()> {
+    /// Whether the process whose code runs may have so many sockets more, which one call makes.
+    pub(super) fn take_descriptors(&mut self, count: usize) -> io::Result<()> {
         let (host, process) = self.here()?;
         let limit = self.hosts[host].faults.set.descriptors;
         let is_exhausted = self.fault_comes(host, Kind::Exhausted);
-        let is_full = limit.is_some_and(|limit| self.count_sockets(process) >= limit);
+        let is_full = limit.is_some_and(|limit| self.count_sockets(process) + count > limit);
         match is_exhausted || is_full {
             true => Err(Errno::NoDescriptor.into()),
             false => Ok(()),

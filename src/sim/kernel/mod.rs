@@ -556,13 +556,20 @@ pub(crate) fn placeholder() -> io::Result<BorrowedDescriptor<'static>> {
 
 impl SimSocket {
     fn new(with: impl FnOnce(&mut Kernel) -> io::Result<u32>) -> io::Result<SimSocket> {
+        SimSocket::new_ones(|kernel| Ok([with(kernel)?])).map(|[it]| it)
+    }
+
+    /// So many that are made by one call.
+    fn new_ones<const N: usize>(
+        with: impl FnOnce(&mut Kernel) -> io::Result<[u32; N]>,
+    ) -> io::Result<[SimSocket; N]> {
         let made = self::with(|kernel| {
-            kernel.take_descriptor()?;
+            kernel.take_descriptors(N)?;
             Ok((kernel.world, with(kernel)?))
         });
         let made = made.unwrap_or_else(|| Err(not_here()));
-        let (world, number) = made?;
-        Ok(SimSocket(SimSocketId { world, number }))
+        let (world, numbers) = made?;
+        Ok(numbers.map(|number| SimSocket(SimSocketId { world, number })))
     }
 
     pub(crate) fn listen(address: SocketAddr, backlog: usize) -> io::Result<SimSocket> {
@@ -599,22 +606,14 @@ impl SimSocket {
     /// Two ends that are connected.
     #[cfg(unix)]
     pub(crate) fn unix_pair(is_stream: bool) -> io::Result<(SimSocket, SimSocket)> {
-        let mut other = 0;
-        let one = SimSocket::new(|kernel| {
+        let pair = SimSocket::new_ones(|kernel| {
             let pair = match is_stream {
                 true => kernel.unix_stream_pair(),
                 false => kernel.unix_datagram_pair(),
             };
-            pair.map(|(one, two)| {
-                other = two;
-                one
-            })
-        })?;
-        let other = SimSocket(SimSocketId {
-            number: other,
-            ..one.0
+            pair.map(<[u32; 2]>::from)
         });
-        Ok((one, other))
+        pair.map(<(SimSocket, SimSocket)>::from)
     }
 
     #[inline]
