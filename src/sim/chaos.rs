@@ -387,6 +387,7 @@ impl Kind {
             Kind::Latency => "latencies",
             Kind::Clock => "clocks",
             Kind::Wall => "wall clocks",
+            Kind::Late => "late timers",
         }
     }
 }
@@ -594,6 +595,7 @@ impl State {
             // These have no moments, or are no chaos.
             Kind::Latency | Kind::Loss | Kind::DatagramLoss | Kind::Duplicate | Kind::Reorder => {}
             Kind::Aborted | Kind::Exhausted | Kind::Short | Kind::Spurious | Kind::Name => {}
+            Kind::Late => {}
         }
     }
 

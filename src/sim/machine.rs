@@ -127,7 +127,8 @@ impl Clock {
 }
 
 /// Faults of a host's kernel: of [`Host::faults`](super::Host::faults). All are off unless they are
-/// set. Each is a probability from 0 to 1; [`Sim::quiesce`](super::Sim::quiesce) ends them.
+/// set. Each but [`late`](Self::late) is a probability from 0 to 1;
+/// [`Sim::quiesce`](super::Sim::quiesce) ends them.
 ///
 /// ```
 /// polder::sim::check(0..1, |sim| async move {
@@ -182,6 +183,31 @@ impl Faults {
     pub fn spurious(self, probability: f64) -> Faults {
         let probability = of(probability);
         self.change(|it| it.spurious = probability)
+    }
+
+    /// Timers that fire late, by up to `most`: each time a worker is to wait for its earliest
+    /// timer, its kernel wakes it so much later as chance says. (What wakes it before finds the
+    /// timers that are due by then.) One that is waited for already when this is called is not late.
+    ///
+    /// ```
+    /// use polder::time::{now, sleep};
+    /// use std::time::Duration;
+    ///
+    /// polder::sim::check(0..10, |sim| async move {
+    ///     let host = sim.host("host");
+    ///     host.faults().late(Duration::from_millis(50));
+    ///     let nap = host.start(|| async {
+    ///         let start = now();
+    ///         sleep(Duration::from_secs(1)).await;
+    ///         now() - start
+    ///     });
+    ///     let took = nap.finished().within(Duration::from_secs(2)).await;
+    ///     let most = Duration::from_millis(1_050);
+    ///     assert!(Duration::from_secs(1) <= took && took <= most);
+    /// });
+    /// ```
+    pub fn late(self, most: Duration) -> Faults {
+        self.change(|it| it.late = nanos(most))
     }
 
     fn change(self, f: impl FnOnce(&mut HostFaults)) -> Faults {

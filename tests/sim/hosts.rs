@@ -51,6 +51,72 @@ fn a_timer_that_is_set_keeps_to_a_clock_that_changes() {
 }
 
 #[test]
+fn timers_are_late_by_less_than_was_said_until_everything_is_quiet() {
+    sim::check(0..10, |sim| async move {
+        let host = sim.host("host");
+        host.faults().late(ms(50));
+        let naps = host.start(|| async {
+            let mut late = Vec::new();
+            for _ in 0..40 {
+                let start = now();
+                sleep(ms(100)).await;
+                late.push(now() - start - ms(100));
+            }
+            late
+        });
+        let late = naps.finished().within(secs(6)).await;
+        assert!(late.iter().all(|it| *it <= ms(50)), "{late:?}");
+        for in_part in [
+            |it: &&Duration| **it < ms(25),
+            |it: &&Duration| **it > ms(25),
+        ] {
+            assert!(late.iter().filter(in_part).count() > 5, "{late:?}");
+        }
+        // Those of another host are not, nor is one that waits when everything is quiet.
+        let start = sim.now();
+        host.faults().late(secs(1_000));
+        let nap = host.start(|| sleep(secs(2)));
+        sleep(secs(1)).await;
+        assert_eq!(sim.now() - start, secs(1));
+        sim.quiesce();
+        nap.finished().within(secs(1)).await;
+        assert_eq!(sim.now() - start, secs(2));
+    });
+}
+
+#[test]
+fn a_late_timer_is_a_fault_that_is_told_and_none_of_a_calm_seed() {
+    for (seed, is_late) in [(0, false), (1, true)] {
+        let report = sim::run(seed, |sim| async move {
+            let _chaos = sim.chaos(secs(10));
+            let host = sim.host("host");
+            host.faults().late(ms(50));
+            host.start(|| sleep(secs(1))).finished().await;
+            assert_eq!(sim.now(), secs(100), "on purpose");
+        });
+        let failure = report.failure.unwrap();
+        let told = failure.contains("1 fault: host: a timer late by 0.0");
+        assert_eq!(told, is_late, "{failure}");
+    }
+}
+
+#[test]
+fn a_clock_that_is_set_again_and_again_makes_no_timer_later_that_is_due() {
+    sim::check(0..20, |sim| async move {
+        let host = sim.host("host");
+        host.faults().late(ms(50));
+        let nap = host.start(|| sleep(secs(10)));
+        sleep(secs(1)).await;
+        host.clock().offset(secs(60));
+        for drift in 0..10 {
+            host.clock().drift(drift);
+            sleep(ms(5)).await;
+        }
+        nap.finished().within(Duration::ZERO).await;
+    });
+}
+
+#[test]
 fn quiet_ends_a_drift_and_the_faults_that_come_by_chance() {
     sim::check(0..3, |sim| async move {
         let host = sim.host("host");

@@ -47,6 +47,7 @@ pub(crate) enum Kind {
     Latency,
     Clock,
     Wall,
+    Late,
 }
 
 /// Which decision it is: a kind, a place (two hosts, or which call of the test), and how manieth.
@@ -116,6 +117,7 @@ impl Fault {
             Kind::Latency => format!("latency of {these}→{others} {}", self.detail),
             Kind::Clock => format!("{these}: the clock {}", self.detail),
             Kind::Wall => format!("{these}: the wall clock {}", self.detail),
+            Kind::Late => format!("{these}: a timer late by {}", self.detail),
         };
         let _ = write!(text, " ({}", Seconds(self.at));
         if let Some(lasts) = self.lasts {

@@ -265,6 +265,8 @@ struct PollerState {
     /// What it was armed for last, unless that has come. By its host's clock.
     timer: Option<Instant>,
     deadline: Option<u64>,
+    /// How much later than that timer is due.
+    late: u64,
     deadline_event: Option<u64>,
     /// Which of its worker's ready tasks is next.
     schedule: Queue,
@@ -916,6 +918,10 @@ impl PollerOfWorker {
         self.with(|kernel, poller| {
             let timer = &mut kernel.pollers[poller].timer;
             if std::mem::replace(timer, deadline) != deadline {
+                kernel.pollers[poller].late = match deadline {
+                    Some(_) => kernel.lateness(poller),
+                    None => 0,
+                };
                 kernel.arm_poller(poller);
             }
         });
@@ -1011,6 +1017,7 @@ impl Kernel {
                 events: VecDeque::new(),
                 timer: None,
                 deadline: None,
+                late: 0,
                 deadline_event: None,
                 schedule: Queue::new(self.seed, "tasks", number, self.order),
             });
@@ -1457,7 +1464,15 @@ impl Kernel {
         let now = self.now;
         let clock = self.hosts[self.host_of_poller(poller)].clock;
         let state = &mut self.pollers[poller];
-        let at = timer.map(|it| clock.when(it).max(now));
+        let at = timer.map(|it| {
+            let due = clock.when(it).max(now);
+            let late = due.saturating_add(state.late);
+            // A clock that is set anew makes nothing later that is due already.
+            match state.deadline.filter(|_| due == now) {
+                Some(before) => late.min(before.max(now)),
+                None => late,
+            }
+        });
         state.deadline = at;
         if let Some(at) = at {
             if state.deadline_event.is_none_or(|it| it > at) {
@@ -1493,6 +1508,11 @@ impl Kernel {
     /// Ends what comes by chance on hosts and in names, and the drift of clocks.
     pub(crate) fn heal_hosts(&mut self) {
         self.dns.heal();
+        for poller in 0..self.pollers.len() {
+            if std::mem::take(&mut self.pollers[poller].late) != 0 {
+                self.arm_poller(poller);
+            }
+        }
         for host in 0..self.hosts.len() {
             self.hosts[host].faults.set.heal();
             if self.hosts[host].clock.drift() != 0 {
