@@ -148,7 +148,7 @@ fn report(site: &Location<'_>, panic: &(dyn Any + Send)) {
     let message = panic_message(panic);
     #[cfg(feature = "sim")]
     if crate::sim::kernel::is_here() {
-        return crate::sim::kernel::fail_by_unawaited_panic(message, || {
+        return crate::sim::kernel::fail_unless_permitted(message, || {
             format!("the task spawned at {site} panicked, and nobody awaits it: {message}")
         });
     }

@@ -303,6 +303,65 @@ fn a_read_is_as_short_as_was_said() {
     });
 }
 
+/// A server that dies by what it is sent.
+async fn dies_when_asked() {
+    let listener = TcpListener::bind("0.0.0.0:1").await.unwrap();
+    let (mut stream, _) = listener.accept().await.unwrap();
+    stream.read_exact(&mut [0; 1]).await.unwrap();
+    panic!("by what was sent");
+}
+
+#[test]
+fn a_process_that_panics_can_be_started_again_where_that_is_permitted() {
+    sim::check(0..5, |sim| async move {
+        sim.permit_panics();
+        let server = sim.host("server").start(dies_when_asked);
+        for _ in 0..3 {
+            sleep(ms(1)).await;
+            let mut stream = TcpStream::connect("server:1").await?;
+            stream.write_all(b"x").await?;
+            assert_eq!(server.finished().await, Exit::Panicked);
+            assert!(!server.is_up());
+            // Its kernel has closed what it had.
+            assert_eq!(stream.read(&mut [0; 1]).await?, 0);
+            let refused = TcpStream::connect("server:1").await.unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+            sim.quiesce();
+            assert!(!server.is_up(), "that is its supervisor's");
+            server.restart();
+        }
+        Result::Ok(())
+    });
+}
+
+#[test]
+fn a_panic_of_a_process_fails_the_run_unless_it_is_permitted_and_one_of_the_test_always() {
+    let process = sim::run(1, |sim| async move {
+        let host = sim.host("host").start(|| async { panic!("of a process") });
+        let _: Exit<()> = host.finished().await;
+    });
+    let failure = process.failure.unwrap();
+    let words = "the process of \"host\" panicked: of a process";
+    assert!(failure.contains(words), "{failure}");
+    let test = sim::run(1, |sim| async move {
+        sim.permit_panics();
+        assert_eq!(sim.seed(), 2, "of the test");
+    });
+    assert!(test.failure.unwrap().contains("of the test"));
+    // What is owed by a process that has panicked is not given.
+    let owed = sim::run(1, |sim| async move {
+        sim.permit_panics();
+        let host = sim.host("host").start(|| async { panic!("of a process") });
+        let () = host.finished().within(secs(1)).await;
+    });
+    let failure = owed.failure.unwrap();
+    assert!(
+        failure.contains("the process of \"host\" panicked"),
+        "{failure}"
+    );
+    assert!(failure.contains("host: its process panics"), "{failure}");
+}
+
 #[test]
 #[should_panic = "a drift is from"]
 fn a_drift_without_measure_is_refused() {

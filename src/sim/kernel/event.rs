@@ -58,6 +58,8 @@ pub(crate) enum What {
     ClockSet(u64, i32),
     /// The wall clock alone, ahead by so much, or back.
     WallStepped(i64),
+    /// The future of a process, which is permitted.
+    Panicked,
     /// By its number.
     #[cfg_attr(not(feature = "signal"), allow(dead_code))]
     Signal(u64),
@@ -151,6 +153,7 @@ impl What {
             What::Blocking(_) => 26,
             What::Quiet => 27,
             What::WallStepped(_) => 28,
+            What::Panicked => 29,
         }
     }
 
@@ -188,7 +191,7 @@ impl What {
             What::Local(digest, len) => [digest, len as u64, 0, 0],
             What::Started | What::Ended | What::Killed | What::PoweredOff => [0; 4],
             What::Paused | What::Resumed | What::TimedOut => [0; 4],
-            What::Failed | What::Quiet | What::Renamed => [0; 4],
+            What::Failed | What::Panicked | What::Quiet | What::Renamed => [0; 4],
         }
     }
 
@@ -197,8 +200,9 @@ impl What {
         let what = match self {
             What::Renamed => return "a name has other addresses".into(),
             What::Started => "started".into(),
-            What::Ended => "its process has returned".into(),
+            What::Ended => "its process has ended".into(),
             What::Failed => "its process returns an error".into(),
+            What::Panicked => "its process panics".into(),
             What::Killed => "killed".into(),
             What::PoweredOff => "powered off".into(),
             What::Paused => "paused".into(),

@@ -773,8 +773,9 @@ pub(crate) fn fail_by_panic(words: &str, reason: impl FnOnce() -> String) {
     fail_as(site.map(|it| format!("a panic at {it}")), None, reason);
 }
 
-/// The run has failed by the panic of a task that nobody awaits, unless the test permits that.
-pub(crate) fn fail_by_unawaited_panic(words: &str, reason: impl FnOnce() -> String) {
+/// The run has failed by the panic of a process, or of a task that nobody awaits, unless the test
+/// permits that.
+pub(crate) fn fail_unless_permitted(words: &str, reason: impl FnOnce() -> String) {
     if with(|kernel| kernel.permits_panics) == Some(false) {
         fail_by_panic(words, reason);
     }
