@@ -13,8 +13,9 @@
 //! **What happens when.** The kernel keeps the times ([`Kernel::schedule_chaos`]); the world's loop
 //! asks after each event what is due, and does it between two steps. A crash may wait for some
 //! steps of its process, so that it comes in the middle of what the process does at one moment.
-//! Every fault ends when the chaos does. [`Sim::quiesce`](super::Sim::quiesce) calls off all that
-//! is scheduled, ends included, since it heals everything itself.
+//! Every fault ends when the chaos does, but for the jump of a clock.
+//! [`Sim::quiesce`](super::Sim::quiesce) calls off all that is scheduled, ends included, since it
+//! heals everything itself.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -71,8 +72,13 @@ const MILLISECOND: u64 = 1_000_000;
 /// report of a failure says what was drawn.
 ///
 /// The seeds from 0 to 9 are calm: none of these faults happens. With the seed 0 nothing at all
-/// happens by chance from here on: no segment is lost ([`Links::loss`](super::Links::loss)), and
-/// each takes the mean latency of its link.
+/// happens by chance from here on, but what the program and the test draw themselves: no segment is
+/// lost ([`Links::loss`](super::Links::loss)), each takes the mean latency of its link, names and
+/// calls of [`unblock`](crate::unblock) take the mean of theirs, and what is ready runs in turn
+/// ([`Order::Fifo`]), whatever the test has set.
+///
+/// Every fault ends with the duration, and by [`Sim::quiesce`](super::Sim::quiesce). What a clock
+/// has jumped stays, as a monotonic clock cannot be set back.
 ///
 /// Each fault has a number, and can be left out by it: see [`check`](super::check).
 ///
@@ -93,8 +99,7 @@ const MILLISECOND: u64 = 1_000_000;
 /// });
 /// ```
 // Another kind is a method of its own here, an arm of `Kind::name`, and one of `State::begin`, or
-// of
-// `Kernel::set_rate_by_chaos`.
+// of `Kernel::set_rate_by_chaos`.
 #[derive(Debug)]
 pub struct Chaos {
     state: Rc<State>,
@@ -284,7 +289,7 @@ impl Chaos {
         self.add(Kind::Clock, Vec::new())
     }
 
-    /// Wall clocks: that of a host, any but the test's, is stepped ahead or back, by up to two days,
+    /// Wall clocks: that of a host, any but the test's, is stepped ahead or back by up to two days,
     /// and set right again after a while. Programs see it by `SystemTime`, where
     /// [`answer_for_libc`](super::answer_for_libc) has the world answer; nothing else goes by it.
     ///

@@ -250,9 +250,9 @@ impl<I, O> Invocation<I, O> {
 /// An operation as a client has kept account of it, for [`History::absorb`].
 ///
 /// The client makes it itself, where its clock is read: by the clock of the host whose process
-/// calls [`new`](Self::new) and [`answered`](Self::answered) their times have a place in the world's
-/// time, however that clock has [drifted or jumped](super::Clock) since. So operations of several
-/// hosts can be compared. (Outside of a host's process times are the world's.)
+/// calls [`new`](Self::new) and [`answered`](Self::answered) their times have a place in the
+/// world's time, however that clock has [drifted or jumped](super::Clock) since. So operations of
+/// several hosts can be compared. (Outside of a host's process times are the world's.)
 ///
 /// ```
 /// use polder::sim::{self, Operation};

@@ -187,7 +187,7 @@ impl Faults {
 
     /// Timers that fire late, by up to `most`: each time a worker is to wait for its earliest
     /// timer, its kernel wakes it so much later as chance says. (What wakes it before finds the
-    /// timers that are due by then.) One that is waited for already when this is called is not late.
+    /// timers that are due by then.) One that is waited for already when this is called is on time.
     ///
     /// ```
     /// use polder::time::{now, sleep};

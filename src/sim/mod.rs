@@ -397,8 +397,10 @@ impl Sim {
     }
 
     /// Ends all faults, [`chaos`](Self::chaos) too: cuts and holds are healed, nothing is lost any
-    /// more, no fault of a host or of names comes by chance, clocks do not drift, paused processes
-    /// go on, and what was killed or powered off is restarted. From here on progress is owed.
+    /// more, no fault of a host or of names comes by chance, no timer is late, clocks do not drift,
+    /// paused processes go on, and what was killed or powered off is restarted. From here on
+    /// progress is owed. (What a clock has jumped stays; wall clocks that chaos has stepped are
+    /// right again.)
     pub fn quiesce(&self) {
         self.state.end_chaos();
         with_kernel(|kernel| {

@@ -59,6 +59,7 @@ use errno::Errno;
 use event_queue::{Events, First};
 use faults::{Faults, Kept, Kind};
 use host_faults::HostFaults;
+use latency::Latency;
 use link::Links;
 pub(crate) use order::MOST_PASSED_OVER;
 use order::{Order, Queue};
@@ -187,6 +188,8 @@ pub(crate) struct Kernel {
     order: Order,
     /// Nobody sets another one.
     keeps_order: bool,
+    /// Nothing happens by chance any more.
+    is_calm: bool,
     pub(crate) trace: Trace,
     has_diverged: bool,
     failure: Option<Failure>,
@@ -480,6 +483,7 @@ pub(crate) fn begin(seed: u64, setup: Setup) -> World {
         schedule: Queue::new(seed, "process", 0, order),
         order,
         keeps_order: setup.simpler.is_fifo,
+        is_calm: false,
         trace: Trace::new(setup.comparison, setup.records),
         has_diverged: false,
         failure: None,
@@ -1334,10 +1338,22 @@ impl Kernel {
         self.links.chaos = self.links.chaos.filter(|it| *it != chaos);
     }
 
-    /// From here on chance does no harm, and each segment takes the mean of its link's latency.
+    /// From here on chance does no harm, whatever takes a time takes its mean, and what is ready
+    /// runs in turn.
     pub(crate) fn be_calm(&mut self) {
         self.faults.turn_off();
         self.links.is_even = true;
+        self.is_calm = true;
+        self.set_order(Order::Fifo);
+        self.keeps_order = true;
+    }
+
+    /// How long something takes, of which so much was drawn.
+    fn drawn_or_mean(&self, drawn: u64, latency: Latency) -> u64 {
+        match self.is_calm {
+            true => latency.mean(),
+            false => drawn,
+        }
     }
 
     /// Sets the order of processes and tasks, from now on.
@@ -1506,7 +1522,8 @@ impl Kernel {
         self.hosts[host].clock.drift()
     }
 
-    /// Ends what comes by chance on hosts and in names, and the drift of clocks.
+    /// Ends what comes by chance on hosts and in names, and the drift of clocks. What they have
+    /// jumped stays.
     pub(crate) fn heal_hosts(&mut self) {
         self.dns.heal();
         for poller in 0..self.pollers.len() {

@@ -134,7 +134,9 @@ impl Kernel {
     fn look_up(&mut self, name: &str) -> io::Result<Answer> {
         let (host, _) = self.here()?;
         let questions = &mut self.hosts[host].questions;
-        let delay = self.dns.latency.draw(&mut questions.latency);
+        let latency = self.dns.latency;
+        let drawn = latency.draw(&mut questions.latency);
+        let delay = self.drawn_or_mean(drawn, latency);
         let [has_failed, is_missing, is_stale] = self.harm(host, name);
         self.note(host, What::Name(delay));
         let addresses = match self.dns.records.get(name) {
