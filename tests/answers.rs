@@ -144,6 +144,82 @@ fn the_clocks_of_the_standard_library_are_the_worlds_and_its_hosts() {
 }
 
 #[test]
+fn a_step_of_the_wall_clock_leaves_the_other_clock_and_timers_alone() {
+    const SECOND: Duration = Duration::from_secs(1);
+    sim::check(0..4, |sim| async move {
+        let date = SystemTime::now();
+        let host = sim.host("host");
+        let shown = host.start(|| async {
+            let (start, date) = (Instant::now(), SystemTime::now());
+            let mut all = Vec::new();
+            for _ in 0..4 {
+                sleep(10 * SECOND).await;
+                let by_date = SystemTime::now().duration_since(date);
+                let by_date = by_date.map_err(|it| it.duration());
+                all.push((start.elapsed(), by_date));
+            }
+            all
+        });
+        sim.sleep(15 * SECOND).await;
+        host.clock().wall_ahead(3_600 * SECOND);
+        sim.sleep(10 * SECOND).await;
+        host.clock().wall_behind(7_200 * SECOND);
+        sim.sleep(10 * SECOND).await;
+        // A step stays, as what a clock has jumped does.
+        sim.quiesce();
+        let shown = shown.finished().within(10 * SECOND).await;
+        let right = [
+            (10 * SECOND, Ok(10 * SECOND)),
+            (20 * SECOND, Ok(3_620 * SECOND)),
+            (30 * SECOND, Err(3_570 * SECOND)),
+            (40 * SECOND, Err(3_560 * SECOND)),
+        ];
+        assert_eq!(shown, right);
+        // The test has another clock.
+        assert_eq!(date.elapsed().unwrap(), sim.now());
+    });
+}
+
+#[test]
+fn chaos_of_wall_clocks_changes_nothing_else_and_ends() {
+    let wrong = |seed, is_quiet: bool| {
+        static WRONG: AtomicU64 = AtomicU64::new(0);
+        WRONG.store(0, Ordering::Relaxed);
+        let report = sim::run(seed, move |sim| async move {
+            sim.host("host").start(|| async {
+                let (start, date) = (Instant::now(), SystemTime::now());
+                for number in 1.. {
+                    sleep(Duration::from_millis(100)).await;
+                    assert_eq!(start.elapsed(), Duration::from_millis(100 * number));
+                    if date.elapsed().ok() != Some(start.elapsed()) {
+                        WRONG.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            });
+            sim.chaos(Duration::from_secs(30)).wall_clocks();
+            sim.sleep(Duration::from_millis(if is_quiet {
+                20_050
+            } else {
+                30_050
+            }))
+            .await;
+            if is_quiet {
+                sim.quiesce();
+            }
+            let before = WRONG.load(Ordering::Relaxed);
+            sim.sleep(Duration::from_secs(60)).await;
+            assert_eq!(WRONG.load(Ordering::Relaxed), before, "it has not ended");
+        });
+        assert_eq!(report.failure, None);
+        WRONG.load(Ordering::Relaxed)
+    };
+    for is_quiet in [false, true] {
+        let harmed = (10..50).filter(|seed| wrong(*seed, is_quiet) > 0).count();
+        assert!((8..32).contains(&harmed), "{harmed} of 40 seeds");
+    }
+}
+
+#[test]
 fn threads_outside_of_worlds_have_the_systems_clock_and_randomness() {
     let real = SystemTime::now();
     assert!(real.duration_since(UNIX_EPOCH).unwrap().as_secs() > 1_767_225_600);

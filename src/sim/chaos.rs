@@ -13,8 +13,9 @@
 //! **What happens when.** The kernel keeps the times ([`Kernel::schedule_chaos`]); the world's loop
 //! asks after each event what is due, and does it between two steps. A crash may wait for some
 //! steps of its process, so that it comes in the middle of what the process does at one moment.
-//! Every fault ends when the chaos does. [`Sim::quiesce`](super::Sim::quiesce) calls off all that
-//! is scheduled, ends included, since it heals everything itself.
+//! Every fault ends when the chaos does, but for the jump of a clock.
+//! [`Sim::quiesce`](super::Sim::quiesce) calls off all that is scheduled, ends included, since it
+//! heals everything itself.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -54,6 +55,13 @@ const DRIFTS: [i32; 16] = [
     250_000, 500_000,
 ];
 
+/// How far a wall clock is stepped on average, in milliseconds: from where NTP steps instead of
+/// slewing (128) to a day.
+const WALL_STEPS: [u64; 16] = [
+    128, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 120_000, 300_000, 900_000,
+    3_600_000, 7_200_000, 43_200_000, 86_400_000,
+];
+
 /// A crash waits for fewer steps of its process than that.
 const STEPS: u64 = 16;
 
@@ -64,8 +72,13 @@ const MILLISECOND: u64 = 1_000_000;
 /// report of a failure says what was drawn.
 ///
 /// The seeds from 0 to 9 are calm: none of these faults happens. With the seed 0 nothing at all
-/// happens by chance from here on: no segment is lost ([`Links::loss`](super::Links::loss)), and
-/// each takes the mean latency of its link.
+/// happens by chance from here on, but what the program and the test draw themselves: no segment is
+/// lost ([`Links::loss`](super::Links::loss)), each takes the mean latency of its link, names and
+/// calls of [`unblock`](crate::unblock) take the mean of theirs, and what is ready runs in turn
+/// ([`Order::Fifo`]), whatever the test has set.
+///
+/// Every fault ends with the duration, and by [`Sim::quiesce`](super::Sim::quiesce). What a clock
+/// has jumped stays, as a monotonic clock cannot be set back.
 ///
 /// Each fault has a number, and can be left out by it: see [`check`](super::check).
 ///
@@ -86,8 +99,7 @@ const MILLISECOND: u64 = 1_000_000;
 /// });
 /// ```
 // Another kind is a method of its own here, an arm of `Kind::name`, and one of `State::begin`, or
-// of
-// `Kernel::set_rate_by_chaos`.
+// of `Kernel::set_rate_by_chaos`.
 #[derive(Debug)]
 pub struct Chaos {
     state: Rc<State>,
@@ -198,8 +210,8 @@ impl Chaos {
         self.rate(Kind::Name)
     }
 
-    /// What a program should survive: all kinds but [`exhausted`](Self::exhausted); the crashes are
-    /// of these hosts.
+    /// What a program should survive: all kinds but [`exhausted`](Self::exhausted) and
+    /// [`wall_clocks`](Self::wall_clocks); the crashes are of these hosts.
     ///
     /// ```
     /// use std::time::Duration;
@@ -275,6 +287,24 @@ impl Chaos {
     /// it, and jumps only.
     pub fn clocks(self) -> Chaos {
         self.add(Kind::Clock, Vec::new())
+    }
+
+    /// Wall clocks: that of a host, any but the test's, is stepped ahead or back by up to two days,
+    /// and set right again after a while. Programs see it by `SystemTime`, where
+    /// [`answer_for_libc`](super::answer_for_libc) has the world answer; nothing else goes by it.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// polder::sim::check(0..30, |sim| async move {
+    ///     sim.host("store").start(std::future::pending::<()>);
+    ///     sim.chaos(Duration::from_secs(30)).wall_clocks();
+    ///     sim.sleep(Duration::from_secs(20)).await;
+    ///     sim.quiesce(); // All are right.
+    /// });
+    /// ```
+    pub fn wall_clocks(self) -> Chaos {
+        self.add(Kind::Wall, Vec::new())
     }
 
     /// An [`Order`] of processes and tasks: for every second seed first come, first served, or by
@@ -361,6 +391,8 @@ impl Kind {
             Kind::Name => "names",
             Kind::Latency => "latencies",
             Kind::Clock => "clocks",
+            Kind::Wall => "wall clocks",
+            Kind::Late => "late timers",
         }
     }
 }
@@ -399,6 +431,8 @@ enum Action {
     EndOrder,
     /// A host's clock runs evenly again, unless it has another drift than this by now.
     EndDrift(usize, i32),
+    /// A host's wall clock is stepped by so much, so that it is right again.
+    EndWall(usize, i64),
     Rejoin(PartingId),
     Resume(PauseId),
     /// A host starts that this fault has stopped.
@@ -506,6 +540,9 @@ impl State {
                         kernel.set_clock(host, 0, Some(0));
                     }
                 }),
+                Some(Action::EndWall(host, by)) => {
+                    with_kernel(|kernel| kernel.step_wall(host, by, true));
+                }
                 Some(Action::Rejoin(id)) => with_kernel(|kernel| kernel.rejoin(id)),
                 Some(Action::Resume(pause)) => with_kernel(|kernel| kernel.resume(pause)),
                 // Unless the test has stopped it since, or started it.
@@ -541,6 +578,7 @@ impl State {
             Kind::Reset => reset(id, &mut stream),
             Kind::Pause => self.pause(id, &mut stream, lasts),
             Kind::Clock => self.change_clock(id, &mut stream, lasts),
+            Kind::Wall => self.step_wall(id, &mut stream, lasts),
             Kind::Kill | Kind::PowerOff => {
                 let host = pick(&mut stream, &hosts);
                 let is_power = stream.below(2) == 0;
@@ -562,6 +600,7 @@ impl State {
             // These have no moments, or are no chaos.
             Kind::Latency | Kind::Loss | Kind::DatagramLoss | Kind::Duplicate | Kind::Reorder => {}
             Kind::Aborted | Kind::Exhausted | Kind::Short | Kind::Spurious | Kind::Name => {}
+            Kind::Late => {}
         }
     }
 
@@ -641,6 +680,35 @@ impl State {
         with_kernel(|kernel| kernel.set_clock(host, 0, Some(drift)));
         let mut plan = self.chaos.borrow_mut();
         plan.schedule(at + lasts, Action::EndDrift(host, drift));
+    }
+
+    /// The wall clock of a host is wrong for so long.
+    fn step_wall(&self, id: Id, stream: &mut Stream, lasts: u64) {
+        let hosts = with_kernel(|kernel| kernel.hosts());
+        if hosts < 2 {
+            return;
+        }
+        let host = 1 + stream.below(hosts as u64 - 1) as usize;
+        let is_back = stream.below(2) == 0;
+        let mean = pick(stream, &WALL_STEPS) * MILLISECOND;
+        let step = about(stream, mean);
+        let (at, way) = (
+            with_kernel(|kernel| kernel.now()),
+            if is_back { "back" } else { "ahead" },
+        );
+        let fault = || Fault {
+            lasts: Some(lasts),
+            detail: format!("is set {way} by {}", Seconds(step)),
+            ..Fault::new(id, at, vec![host], Vec::new())
+        };
+        if !with_kernel(|kernel| kernel.faults.allow(id, fault)) {
+            return;
+        }
+        // Two days are far below what it holds.
+        let by = step as i64 * if is_back { -1 } else { 1 };
+        with_kernel(|kernel| kernel.step_wall(host, by, true));
+        let mut plan = self.chaos.borrow_mut();
+        plan.schedule(at + lasts, Action::EndWall(host, -by));
     }
 
     /// A host crashes, if it is up, and starts again later.

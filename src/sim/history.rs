@@ -248,30 +248,76 @@ impl<I, O> Invocation<I, O> {
 }
 
 /// An operation as a client has kept account of it, for [`History::absorb`].
+///
+/// The client makes it itself, where its clock is read: by the clock of the host whose process
+/// calls [`new`](Self::new) and [`answered`](Self::answered) their times have a place in the
+/// world's time, however that clock has [drifted or jumped](super::Clock) since. So operations of
+/// several hosts can be compared. (Outside of a host's process times are the world's.)
+///
+/// ```
+/// use polder::sim::{self, Operation};
+/// use polder::time::{now, sleep};
+/// use std::time::Duration;
+///
+/// # struct Register;
+/// #
+/// # impl sim::Model for Register {
+/// #     type State = u32;
+/// #     type Input = Option<u32>;
+/// #     type Output = u32;
+/// #
+/// #     fn begin(&self) -> u32 {
+/// #         0
+/// #     }
+/// #
+/// #     fn step(&self, state: &u32, input: &Option<u32>, output: Option<&u32>) -> Option<u32> {
+/// #         let state = input.unwrap_or(*state);
+/// #         output.is_none_or(|it| *it == state).then_some(state)
+/// #     }
+/// # }
+/// #
+/// sim::check(0..1, |sim| async move {
+///     let history = sim.history();
+///     let early = sim.host("early");
+///     early.clock().offset(Duration::from_secs(60)); // Its clock is ahead.
+///     let write = early.start(|| async {
+///         Operation::new("early", Some(7), now()).answered(7, now())
+///     });
+///     let limit = Duration::from_secs(1);
+///     history.absorb([write.finished().within(limit).await]);
+///     sleep(Duration::from_millis(1)).await;
+///     // The write was before this, and would be after it by the times that the hosts have read.
+///     history.absorb([Operation::new("test", None, now()).answered(7, now())]);
+///     history.linearizable(Register); // As in the example of `History`.
+/// });
+/// ```
 #[derive(Clone, Debug)]
 pub struct Operation<I, O> {
     client: String,
     input: I,
+    /// By the world's time; of several moments the first one.
     invoked: Instant,
+    /// As above, and the last one.
     answered: Option<(Instant, O)>,
 }
 
 impl<I, O> Operation<I, O> {
-    /// A client has asked for something, at a time of [`time::now`](crate::time::now). It has no
-    /// answer: it may have taken effect at any time since, or not at all.
+    /// A client has asked for something, at a time of [`time::now`](crate::time::now), which this
+    /// host's clock has shown. It has no answer: it may have taken effect at any time since, or not
+    /// at all.
     pub fn new(client: &str, input: I, invoked: Instant) -> Operation<I, O> {
         Operation {
             client: client.to_owned(),
             input,
-            invoked,
+            invoked: kernel::earliest(invoked),
             answered: None,
         }
     }
 
-    /// It has had this answer, at that time.
+    /// It has had this answer, at that time of this host's clock.
     #[must_use]
     pub fn answered(mut self, output: O, at: Instant) -> Operation<I, O> {
-        self.answered = Some((at, output));
+        self.answered = Some((kernel::latest(at), output));
         self
     }
 }

@@ -426,7 +426,8 @@ impl Drop for Pause {
 pub enum Exit<T> {
     /// Its future is done, and has returned this.
     Returned(T),
-    /// Its future has panicked. (That fails the run.)
+    /// Its future has panicked. (That fails the run, unless
+    /// [`Sim::permit_panics`](super::Sim::permit_panics) was called.)
     Panicked,
     /// By [`Host::kill`], or by [`Host::restart`].
     Killed,
@@ -690,7 +691,7 @@ async fn run<F: Future, P: Fn() -> F>(
         Err(panic) => {
             let words = panic_message(&*panic);
             let name = with_kernel(|kernel| kernel.host_name(host).to_owned());
-            kernel::fail_by_panic(words, || {
+            kernel::fail_unless_permitted(words, || {
                 format!("the process of {name:?} panicked: {words}")
             });
             std::mem::forget(panic); // Its destructor may panic too.
@@ -698,8 +699,14 @@ async fn run<F: Future, P: Fn() -> F>(
         }
     };
     if let Some(state) = state.upgrade().filter(|_| runs) {
-        if matches!(exit, Exit::Returned(_)) {
-            state.check_leaks(host);
+        match exit {
+            Exit::Returned(_) => state.check_leaks(host),
+            // Otherwise it is what the run has failed by.
+            _ => with_kernel(|kernel| {
+                if kernel.failure().is_none() {
+                    kernel.note(host, What::Panicked);
+                }
+            }),
         }
         state.stop(host, What::Ended);
         slot.set(exit);

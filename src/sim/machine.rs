@@ -12,6 +12,9 @@ use super::world::kernel as with_kernel;
 /// [`time::now`](crate::time::now) says there, and all timers there, go by it. Unless it is set it
 /// shows the world's time.
 ///
+/// The wall clock goes with it: what `SystemTime::now` says, where
+/// [`answer_for_libc`](super::answer_for_libc) has the world answer. It can be stepped alone.
+///
 /// ```
 /// use polder::time::{now, sleep};
 /// use std::time::Duration;
@@ -66,10 +69,66 @@ impl Clock {
         with_kernel(|kernel| kernel.set_clock(self.0, 0, Some(parts_per_million)));
         self
     }
+
+    /// Sets the wall clock alone ahead, at once, as whoever keeps it right does (NTP). Timers and
+    /// [`time::now`](crate::time::now) go on as before. A step stays, also after
+    /// [`Sim::quiesce`](super::Sim::quiesce).
+    ///
+    /// ```
+    /// use polder::time::{now, sleep};
+    /// use std::time::{Duration, SystemTime};
+    ///
+    /// polder::sim::answer_for_libc!();
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     let host = sim.host("host").start(|| async {
+    ///         let (start, date) = (now(), SystemTime::now());
+    ///         sleep(Duration::from_secs(10)).await;
+    ///         (now() - start, date.elapsed())
+    ///     });
+    ///     sim.sleep(Duration::from_secs(1)).await;
+    ///     host.clock().wall_ahead(Duration::from_secs(60));
+    ///     let (passed, by_date) = host.finished().within(Duration::from_secs(10)).await;
+    ///     assert_eq!(passed, Duration::from_secs(10));
+    /// #   if cfg!(all(target_os = "linux", target_pointer_width = "64")) {
+    ///     assert_eq!(by_date.unwrap(), Duration::from_secs(70));
+    /// #   }
+    /// });
+    /// ```
+    pub fn wall_ahead(self, step: Duration) -> Clock {
+        let step = i64::try_from(nanos(step)).unwrap_or(i64::MAX);
+        with_kernel(|kernel| kernel.step_wall(self.0, step, false));
+        self
+    }
+
+    /// Sets the wall clock alone back, as [`wall_ahead`](Self::wall_ahead) sets it ahead: but not
+    /// before 1970.
+    ///
+    /// ```
+    /// use std::time::{Duration, SystemTime};
+    ///
+    /// polder::sim::answer_for_libc!();
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     let date = SystemTime::now();
+    ///     sim.host("test").clock().wall_behind(Duration::from_secs(60));
+    ///     sim.sleep(Duration::from_secs(10)).await;
+    /// #   if cfg!(all(target_os = "linux", target_pointer_width = "64")) {
+    ///     let behind = date.elapsed().unwrap_err().duration();
+    ///     assert_eq!(behind, Duration::from_secs(50));
+    /// #   }
+    /// });
+    /// ```
+    pub fn wall_behind(self, step: Duration) -> Clock {
+        let step = i64::try_from(nanos(step)).unwrap_or(i64::MAX);
+        with_kernel(|kernel| kernel.step_wall(self.0, -step, false));
+        self
+    }
 }
 
 /// Faults of a host's kernel: of [`Host::faults`](super::Host::faults). All are off unless they are
-/// set. Each is a probability from 0 to 1; [`Sim::quiesce`](super::Sim::quiesce) ends them.
+/// set. Each but [`late`](Self::late) is a probability from 0 to 1;
+/// [`Sim::quiesce`](super::Sim::quiesce) ends them.
 ///
 /// ```
 /// polder::sim::check(0..1, |sim| async move {
@@ -124,6 +183,31 @@ impl Faults {
     pub fn spurious(self, probability: f64) -> Faults {
         let probability = of(probability);
         self.change(|it| it.spurious = probability)
+    }
+
+    /// Timers that fire late, by up to `most`: each time a worker is to wait for its earliest
+    /// timer, its kernel wakes it so much later as chance says. (What wakes it before finds the
+    /// timers that are due by then.) One that is waited for already when this is called is on time.
+    ///
+    /// ```
+    /// use polder::time::{now, sleep};
+    /// use std::time::Duration;
+    ///
+    /// polder::sim::check(0..10, |sim| async move {
+    ///     let host = sim.host("host");
+    ///     host.faults().late(Duration::from_millis(50));
+    ///     let nap = host.start(|| async {
+    ///         let start = now();
+    ///         sleep(Duration::from_secs(1)).await;
+    ///         now() - start
+    ///     });
+    ///     let took = nap.finished().within(Duration::from_secs(2)).await;
+    ///     let most = Duration::from_millis(1_050);
+    ///     assert!(Duration::from_secs(1) <= took && took <= most);
+    /// });
+    /// ```
+    pub fn late(self, most: Duration) -> Faults {
+        self.change(|it| it.late = nanos(most))
     }
 
     fn change(self, f: impl FnOnce(&mut HostFaults)) -> Faults {

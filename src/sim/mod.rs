@@ -420,8 +420,10 @@ impl Sim {
     }
 
     /// Ends all faults, [`chaos`](Self::chaos) too: cuts and holds are healed, nothing is lost any
-    /// more, no fault of a host or of names comes by chance, clocks do not drift, paused processes
-    /// go on, and what was killed or powered off is restarted. From here on progress is owed.
+    /// more, no fault of a host or of names comes by chance, no timer is late, clocks do not drift,
+    /// paused processes go on, and what was killed or powered off is restarted. From here on
+    /// progress is owed. (What a clock has jumped stays; wall clocks that chaos has stepped are
+    /// right again.)
     pub fn quiesce(&self) {
         self.state.end_chaos();
         with_kernel(|kernel| {
@@ -490,6 +492,10 @@ impl Sim {
     /// [`serve`](crate::net::serve), of a task that nobody awaits, of a destructor or a waker. For
     /// programs that are to survive these.
     ///
+    /// A process whose future panics ends as [`Exit::Panicked`] then, and its sockets are closed.
+    /// Who starts it [again](Host::restart) is the test, in place of its supervisor;
+    /// [`quiesce`](Self::quiesce) does not. (A panic of the test itself fails the run as ever.)
+    ///
     /// ```
     /// let test = |permits: bool| {
     ///     polder::sim::run(1, move |sim| async move {
@@ -502,6 +508,25 @@ impl Sim {
     /// };
     /// assert!(test(false).failure.unwrap().contains("in a task"));
     /// assert_eq!(test(true).failure, None);
+    /// ```
+    ///
+    /// ```
+    /// use polder::sim::Exit;
+    /// use std::cell::Cell;
+    /// use std::rc::Rc;
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     sim.permit_panics();
+    ///     let starts = Rc::new(Cell::new(0));
+    ///     let program = sim.host("host").start(move || {
+    ///         starts.set(starts.get() + 1);
+    ///         let is_first = starts.get() == 1;
+    ///         async move { assert!(!is_first, "the first one dies") }
+    ///     });
+    ///     assert_eq!(program.finished().await, Exit::Panicked);
+    ///     program.restart();
+    ///     assert_eq!(program.finished().await, Exit::Returned(()));
+    /// });
     /// ```
     pub fn permit_panics(&self) {
         with_kernel(Kernel::permit_panics);

@@ -173,7 +173,7 @@ fn report(site: &'static Location<'static>, panic: &(dyn Any + Send)) {
     taken(site, panic);
     #[cfg(feature = "sim")]
     if crate::sim::kernel::is_here() {
-        return crate::sim::kernel::fail_by_unawaited_panic(message, || {
+        return crate::sim::kernel::fail_unless_permitted(message, || {
             format!("the task spawned at {site} panicked, and nobody awaits it: {message}")
         });
     }

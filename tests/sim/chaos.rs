@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex};
 
 use polder::future::{pending, yield_now};
 use polder::io::{AsyncReadExt, AsyncWriteExt};
-use polder::net::{TcpListener, TcpStream, UdpSocket};
-use polder::sim::{self, Chaos, Latency, Sim};
+use polder::net::{TcpListener, TcpStream, UdpSocket, resolve};
+use polder::sim::{self, Chaos, Latency, Order, Sim};
 use polder::time::{now, sleep, timeout};
+use polder::unblock;
 
 use super::{ms, secs};
 
@@ -87,7 +88,7 @@ type KindOfFaults = (&'static str, &'static str, fn(Chaos, &sim::Host) -> Chaos)
 
 #[test]
 fn every_kind_does_harm_where_it_is_on_and_none_where_it_is_off() {
-    let kinds: [KindOfFaults; 13] = [
+    let kinds: [KindOfFaults; 14] = [
         ("cuts", "cut ", |chaos, _| chaos.cuts()),
         ("holds", "hold ", |chaos, _| chaos.holds()),
         ("resets", "reset ", |chaos, _| chaos.resets()),
@@ -96,6 +97,9 @@ fn every_kind_does_harm_where_it_is_on_and_none_where_it_is_off() {
         ("loss", "loss of ", |chaos, _| chaos.loss()),
         ("latencies", "latency of ", |chaos, _| chaos.latencies()),
         ("clocks", "server: the clock ", |chaos, _| chaos.clocks()),
+        ("wall clocks", "server: the wall clock ", |chaos, _| {
+            chaos.wall_clocks()
+        }),
         ("short reads and writes", ": a short ", |chaos, _| {
             chaos.short()
         }),
@@ -199,6 +203,37 @@ fn the_first_seeds_are_calm_and_with_zero_nothing_happens_by_chance() {
             let start = now();
             ask(&mut stream).await?;
             assert_eq!(now() - start, ms(40));
+        }
+        Result::Ok(())
+    });
+    assert_eq!(report.failure, None);
+}
+
+#[test]
+fn with_the_seed_zero_delays_are_their_means_and_what_is_ready_runs_in_turn() {
+    let report = sim::run(0, |sim| async move {
+        sim.names().latency(Latency::uniform(ms(10)..ms(30)));
+        let host = sim.host("test");
+        host.blocking(Latency::uniform(ms(100)..ms(300)));
+        sim.order(Order::Pct(3));
+        let _chaos = sim.chaos(secs(10));
+        for order in [Order::Pct(3), Order::Random] {
+            let start = now();
+            resolve("test:1").await?;
+            assert_eq!(now() - start, ms(20));
+            unblock(|| ()).await;
+            assert_eq!(now() - start, ms(220));
+            let list = Rc::new(RefCell::new(Vec::new()));
+            let tasks = [(); 20].map(|()| list.clone());
+            let tasks = (0..20).zip(tasks).map(|(number, list)| {
+                polder::spawn_local(async move { list.borrow_mut().push(number) })
+            });
+            for task in tasks.collect::<Vec<_>>() {
+                task.await;
+            }
+            assert_eq!(*list.borrow(), (0..20).collect::<Vec<_>>());
+            // It has no effect.
+            sim.order(order);
         }
         Result::Ok(())
     });

@@ -1,9 +1,13 @@
 //! Histories of worlds: what is recorded when, and what a run says of it.
 
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
 use polder::sim::{self, Model, Operation, Sim, Verdict};
 use polder::time::{now, sleep};
 
-use super::ms;
+use super::{ms, secs};
 
 /// A register: `Some` writes, `None` reads.
 struct Register;
@@ -104,4 +108,90 @@ fn what_was_not_decided_is_not_called_fine() {
         failure.contains("was not decided: after 200000 states"),
         "{failure}"
     );
+}
+
+/// Writes and reads a register by turns, each operation at one moment between its ends; one that
+/// has a bug reads what was there when it began its last write.
+async fn client(name: &'static str, first: u32, cell: Rc<Cell<u32>>, has_bug: bool) -> Account {
+    let mut account = Vec::new();
+    for number in first..first + 12 {
+        let operation = Operation::new(name, Some(number), now());
+        let cached = cell.get();
+        sleep(ms(u64::from(number * 7 % 20))).await;
+        cell.set(number);
+        sleep(ms(u64::from(number * 3 % 20))).await;
+        account.push(operation.answered(number, now()));
+        let operation = Operation::new(name, None, now());
+        sleep(ms(5)).await;
+        let read = if has_bug { cached } else { cell.get() };
+        sleep(ms(5)).await;
+        account.push(operation.answered(read, now()));
+    }
+    account
+}
+
+type Account = Vec<Operation<Option<u32>, u32>>;
+
+/// Clients whose clocks drift and jump, by the test's hand and by chaos.
+async fn by_other_clocks(sim: Sim, has_bug: bool) {
+    let cell = Rc::new(Cell::new(0));
+    let clients = [("one", 100), ("two", 200), ("three", 300)].map(|(name, first)| {
+        let cell = cell.clone();
+        sim.host(name)
+            .start(move || client(name, first, cell.clone(), has_bug))
+    });
+    sim.host("one").clock().drift(400_000);
+    sim.chaos(secs(2)).clocks();
+    for jump in [70, 3, 500] {
+        sleep(ms(sim.choose(100))).await;
+        sim.host("two").clock().offset(ms(jump)).drift(-500_000);
+        sleep(ms(sim.choose(100))).await;
+        sim.host("one").clock().offset(ms(jump / 2)).drift(90);
+    }
+    for client in clients {
+        sim.history()
+            .absorb(client.finished().within(secs(60)).await);
+    }
+    assert_eq!(sim.history::<Option<u32>, u32>().len(), 72);
+    sim.history().linearizable(Register);
+}
+
+#[test]
+fn operations_have_their_place_in_the_worlds_time_whatever_a_hosts_clock_shows() {
+    sim::check(0..100, |sim| by_other_clocks(sim, false));
+}
+
+#[test]
+fn what_is_wrong_is_found_although_clocks_drift_and_jump() {
+    for seed in 0..100 {
+        let report = sim::run(seed, |sim| by_other_clocks(sim, true));
+        let failure = report.failure.unwrap_or_default();
+        assert!(failure.contains("not linearizable"), "{seed}: {failure}");
+    }
+}
+
+#[test]
+fn what_a_host_notes_later_has_its_place_by_what_the_clock_was_then() {
+    // The last nanosecond at which the register may still be as before, and the next one.
+    for (nanos, is_possible) in [(10_000_000, true), (10_000_001, false)] {
+        sim::check(0..3, move |sim| async move {
+            let start = now();
+            let writer = sim.host("writer");
+            writer.clock().offset(secs(3));
+            let write = writer.start(|| async {
+                let begun = now();
+                sleep(secs(100)).await;
+                Operation::new("writer", Some(7), begun).answered(7, begun + ms(10))
+            });
+            sleep(ms(20)).await;
+            writer.clock().offset(secs(50)).drift(-1_000);
+            let at = start + Duration::from_nanos(nanos);
+            let read = Operation::new("test", None, at).answered(0, at);
+            let write = write.finished().within(secs(100)).await;
+            let history = sim.history();
+            history.absorb([write, read]);
+            let verdict = history.verdict(&Register);
+            assert_eq!(verdict == Verdict::Linearizable, is_possible, "{verdict:?}");
+        });
+    }
 }

@@ -51,6 +51,72 @@ fn a_timer_that_is_set_keeps_to_a_clock_that_changes() {
 }
 
 #[test]
+fn timers_are_late_by_less_than_was_said_until_everything_is_quiet() {
+    sim::check(0..10, |sim| async move {
+        let host = sim.host("host");
+        host.faults().late(ms(50));
+        let naps = host.start(|| async {
+            let mut late = Vec::new();
+            for _ in 0..40 {
+                let start = now();
+                sleep(ms(100)).await;
+                late.push(now() - start - ms(100));
+            }
+            late
+        });
+        let late = naps.finished().within(secs(6)).await;
+        assert!(late.iter().all(|it| *it <= ms(50)), "{late:?}");
+        for in_part in [
+            |it: &&Duration| **it < ms(25),
+            |it: &&Duration| **it > ms(25),
+        ] {
+            assert!(late.iter().filter(in_part).count() > 5, "{late:?}");
+        }
+        // Those of another host are not, nor is one that waits when everything is quiet.
+        let start = sim.now();
+        host.faults().late(secs(1_000));
+        let nap = host.start(|| sleep(secs(2)));
+        sleep(secs(1)).await;
+        assert_eq!(sim.now() - start, secs(1));
+        sim.quiesce();
+        nap.finished().within(secs(1)).await;
+        assert_eq!(sim.now() - start, secs(2));
+    });
+}
+
+#[test]
+fn a_late_timer_is_a_fault_that_is_told_and_none_of_a_calm_seed() {
+    for (seed, is_late) in [(0, false), (1, true)] {
+        let report = sim::run(seed, |sim| async move {
+            let _chaos = sim.chaos(secs(10));
+            let host = sim.host("host");
+            host.faults().late(ms(50));
+            host.start(|| sleep(secs(1))).finished().await;
+            assert_eq!(sim.now(), secs(100), "on purpose");
+        });
+        let failure = report.failure.unwrap();
+        let told = failure.contains("1 fault: host: a timer late by 0.0");
+        assert_eq!(told, is_late, "{failure}");
+    }
+}
+
+#[test]
+fn a_clock_that_is_set_again_and_again_makes_no_timer_later_that_is_due() {
+    sim::check(0..20, |sim| async move {
+        let host = sim.host("host");
+        host.faults().late(ms(50));
+        let nap = host.start(|| sleep(secs(10)));
+        sleep(secs(1)).await;
+        host.clock().offset(secs(60));
+        for drift in 0..10 {
+            host.clock().drift(drift);
+            sleep(ms(5)).await;
+        }
+        nap.finished().within(Duration::ZERO).await;
+    });
+}
+
+#[test]
 fn quiet_ends_a_drift_and_the_faults_that_come_by_chance() {
     sim::check(0..3, |sim| async move {
         let host = sim.host("host");
@@ -235,6 +301,65 @@ fn a_read_is_as_short_as_was_said() {
         assert_eq!(far.read(&mut [0; 2_000]).await?, 1_000 - read);
         Result::Ok(())
     });
+}
+
+/// A server that dies by what it is sent.
+async fn dies_when_asked() {
+    let listener = TcpListener::bind("0.0.0.0:1").await.unwrap();
+    let (mut stream, _) = listener.accept().await.unwrap();
+    stream.read_exact(&mut [0; 1]).await.unwrap();
+    panic!("by what was sent");
+}
+
+#[test]
+fn a_process_that_panics_can_be_started_again_where_that_is_permitted() {
+    sim::check(0..5, |sim| async move {
+        sim.permit_panics();
+        let server = sim.host("server").start(dies_when_asked);
+        for _ in 0..3 {
+            sleep(ms(1)).await;
+            let mut stream = TcpStream::connect("server:1").await?;
+            stream.write_all(b"x").await?;
+            assert_eq!(server.finished().await, Exit::Panicked);
+            assert!(!server.is_up());
+            // Its kernel has closed what it had.
+            assert_eq!(stream.read(&mut [0; 1]).await?, 0);
+            let refused = TcpStream::connect("server:1").await.unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+            sim.quiesce();
+            assert!(!server.is_up(), "that is its supervisor's");
+            server.restart();
+        }
+        Result::Ok(())
+    });
+}
+
+#[test]
+fn a_panic_of_a_process_fails_the_run_unless_it_is_permitted_and_one_of_the_test_always() {
+    let process = sim::run(1, |sim| async move {
+        let host = sim.host("host").start(|| async { panic!("of a process") });
+        let _: Exit<()> = host.finished().await;
+    });
+    let failure = process.failure.unwrap();
+    let words = "the process of \"host\" panicked: of a process";
+    assert!(failure.contains(words), "{failure}");
+    let test = sim::run(1, |sim| async move {
+        sim.permit_panics();
+        assert_eq!(sim.seed(), 2, "of the test");
+    });
+    assert!(test.failure.unwrap().contains("of the test"));
+    // What is owed by a process that has panicked is not given.
+    let owed = sim::run(1, |sim| async move {
+        sim.permit_panics();
+        let host = sim.host("host").start(|| async { panic!("of a process") });
+        let () = host.finished().within(secs(1)).await;
+    });
+    let failure = owed.failure.unwrap();
+    assert!(
+        failure.contains("the process of \"host\" panicked"),
+        "{failure}"
+    );
+    assert!(failure.contains("host: its process panics"), "{failure}");
 }
 
 #[test]

@@ -198,3 +198,22 @@ fn credentials_are_those_of_this_process_and_no_descriptors_pass() {
         Result::Ok(())
     });
 }
+
+#[test]
+fn a_pair_takes_two_descriptors_and_is_refused_where_there_is_one() {
+    sim::check(0..3, |sim| async move {
+        sim.host("test").descriptors(3);
+        let pair = UnixStream::pair()?;
+        for _ in 0..2 {
+            assert!(UnixStream::pair().is_err());
+            assert!(UnixDatagram::pair().is_err());
+        }
+        let one = UnixDatagram::unbound()?;
+        assert!(UnixDatagram::unbound().is_err());
+        drop(pair);
+        let pair = UnixDatagram::pair()?;
+        assert!(UnixDatagram::unbound().is_err());
+        drop((pair, one));
+        Result::Ok(())
+    });
+}

@@ -55,6 +55,8 @@ struct Answers {
     nth: Cell<usize>,
     /// What the clock shows, in nanoseconds since the world began.
     shown: Cell<u64>,
+    /// How far the wall clock is ahead of that, in nanoseconds; behind, if it is negative.
+    wall: Cell<i64>,
     for_the_time: Cell<u64>,
     for_randomness: Cell<u64>,
 }
@@ -67,6 +69,7 @@ thread_local! {
             step: Cell::new(0),
             nth: Cell::new(0),
             shown: Cell::new(0),
+            wall: Cell::new(0),
             for_the_time: Cell::new(0),
             for_randomness: Cell::new(0),
         }
@@ -81,6 +84,7 @@ pub(super) fn begin(seed: u64) {
         let counts = [&it.step, &it.shown, &it.for_the_time, &it.for_randomness];
         counts.into_iter().for_each(|it| it.set(0));
         it.nth.set(0);
+        it.wall.set(0);
     });
 }
 
@@ -91,6 +95,11 @@ pub(super) fn end() {
 /// The clock shows that, in nanoseconds since the world began.
 pub(super) fn show(shown: u64) {
     ANSWERS.with(|it| it.shown.set(shown));
+}
+
+/// The wall clock is so many nanoseconds ahead of the other one; behind, if that is negative.
+pub(super) fn show_wall(ahead: i64) {
+    ANSWERS.with(|it| it.wall.set(ahead));
 }
 
 /// Another step begins, of another process or task.
@@ -116,11 +125,19 @@ pub(crate) fn time(which: Which) -> Option<Duration> {
             return None;
         }
         it.for_the_time.set(it.for_the_time.get() + 1);
-        let start = match which {
-            Which::Monotonic => START,
-            Which::Wall => START_OF_DAY,
-        };
-        Some(start.saturating_add(Duration::from_nanos(it.shown.get())))
+        let shown = Duration::from_nanos(it.shown.get());
+        Some(match which {
+            Which::Monotonic => START.saturating_add(shown),
+            Which::Wall => {
+                let (even, ahead) = (START_OF_DAY.saturating_add(shown), it.wall.get());
+                let apart = Duration::from_nanos(ahead.unsigned_abs());
+                // Not before 1970, where many programs expect none.
+                match ahead < 0 {
+                    true => even.saturating_sub(apart),
+                    false => even.saturating_add(apart),
+                }
+            }
+        })
     })
 }
 
@@ -191,9 +208,13 @@ mod tests {
             Duration::from_millis(1_500)
         );
         assert_eq!(time(Which::Wall).unwrap().as_secs(), 1_767_225_601);
+        show_wall(-2_000_000_000);
+        assert_eq!(time(Which::Wall).unwrap().as_secs(), 1_767_225_599);
+        show_wall(i64::MIN);
+        assert_eq!(time(Which::Wall), Some(Duration::ZERO));
         assert_ne!(drawn(8), drawn(8));
         let counted = asked();
-        assert_eq!((counted.for_the_time, counted.for_randomness), (3, 2));
+        assert_eq!((counted.for_the_time, counted.for_randomness), (5, 2));
         end();
         assert_eq!(time(Which::Monotonic), None);
     }

@@ -46,7 +46,9 @@ pub(crate) fn submit(job: Arc<dyn Job>) -> Option<Arc<dyn Job>> {
             return;
         };
         let delays = &mut kernel.hosts[host].delays;
-        let delay = delays.latency.draw(&mut delays.stream);
+        let latency = delays.latency;
+        let drawn = latency.draw(&mut delays.stream);
+        let delay = kernel.drawn_or_mean(drawn, latency);
         kernel.note(host, What::Blocking(delay));
         if let Some(job) = job.take() {
             let at = kernel.now.saturating_add(delay);

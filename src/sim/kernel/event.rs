@@ -56,6 +56,10 @@ pub(crate) enum What {
     Renamed,
     /// Ahead by so much, and with a drift.
     ClockSet(u64, i32),
+    /// The wall clock alone, ahead by so much, or back.
+    WallStepped(i64),
+    /// The future of a process, which is permitted.
+    Panicked,
     /// By its number.
     #[cfg_attr(not(feature = "signal"), allow(dead_code))]
     Signal(u64),
@@ -148,6 +152,8 @@ impl What {
             What::Signal(_) => 25,
             What::Blocking(_) => 26,
             What::Quiet => 27,
+            What::WallStepped(_) => 28,
+            What::Panicked => 29,
         }
     }
 
@@ -181,10 +187,11 @@ impl What {
             } => [from as u64, port.into(), digest, len as u64],
             What::Retransmit(seq, tries) => [seq, tries.into(), 0, 0],
             What::ClockSet(ahead, drift) => [ahead, drift as u64, 0, 0],
+            What::WallStepped(by) => [by as u64, 0, 0, 0],
             What::Local(digest, len) => [digest, len as u64, 0, 0],
             What::Started | What::Ended | What::Killed | What::PoweredOff => [0; 4],
             What::Paused | What::Resumed | What::TimedOut => [0; 4],
-            What::Failed | What::Quiet | What::Renamed => [0; 4],
+            What::Failed | What::Panicked | What::Quiet | What::Renamed => [0; 4],
         }
     }
 
@@ -193,8 +200,9 @@ impl What {
         let what = match self {
             What::Renamed => return "a name has other addresses".into(),
             What::Started => "started".into(),
-            What::Ended => "its process has returned".into(),
+            What::Ended => "its process has ended".into(),
             What::Failed => "its process returns an error".into(),
+            What::Panicked => "its process panics".into(),
             What::Killed => "killed".into(),
             What::PoweredOff => "powered off".into(),
             What::Paused => "paused".into(),
@@ -207,6 +215,11 @@ impl What {
             What::Blocking(_) => "gives a call to unblock".into(),
             What::ClockSet(ahead, drift) => {
                 format!("the clock is {} ahead, drift {drift} ppm", Seconds(ahead))
+            }
+            What::WallStepped(by) => {
+                let way = if by < 0 { "back" } else { "ahead" };
+                let by = Seconds(by.unsigned_abs());
+                format!("the wall clock is set {way} by {by}")
             }
             _ => self.words_of_the_network(&name),
         };

@@ -46,6 +46,8 @@ pub(crate) enum Kind {
     Name,
     Latency,
     Clock,
+    Wall,
+    Late,
 }
 
 /// Which decision it is: a kind, a place (two hosts, or which call of the test), and how manieth.
@@ -114,6 +116,8 @@ impl Fault {
             Kind::Name => format!("{these}: a question for a name {}", self.detail),
             Kind::Latency => format!("latency of {these}→{others} {}", self.detail),
             Kind::Clock => format!("{these}: the clock {}", self.detail),
+            Kind::Wall => format!("{these}: the wall clock {}", self.detail),
+            Kind::Late => format!("{these}: a timer late by {}", self.detail),
         };
         let _ = write!(text, " ({}", Seconds(self.at));
         if let Some(lasts) = self.lasts {

@@ -1,6 +1,6 @@
 //! Faults of a host's own kernel: connections that are gone when they are accepted, descriptors
-//! that are used up, by number or by chance, reads and writes of less than there is, and readiness
-//! that is none.
+//! that are used up, by number or by chance, reads and writes of less than there is, readiness that
+//! is none, and timers that fire late.
 //!
 //! Each kind has a stream of choices of its own, which is asked only while the fault is on. So a
 //! world without it has the trace that it has always had.
@@ -11,6 +11,7 @@ use super::choice::{Probability, Stream};
 use super::errno::Errno;
 use super::faults::{Fault, Faults, Kind};
 use super::sockets::Other;
+use super::trace::Seconds;
 use super::{Kernel, READABLE, WRITABLE};
 
 /// What a test has set for a host; or what chaos has for all, where `descriptors` means nothing.
@@ -20,6 +21,8 @@ pub(crate) struct HostFaults {
     pub(crate) exhausted: Probability,
     pub(crate) short: Probability,
     pub(crate) spurious: Probability,
+    /// How much later than set a timer fires at most.
+    pub(crate) late: u64,
     /// The most sockets that a process has.
     pub(crate) descriptors: Option<usize>,
 }
@@ -46,6 +49,7 @@ impl HostFaults {
     pub(crate) fn heal(&mut self) {
         (self.aborted, self.exhausted) = Default::default();
         (self.short, self.spurious) = Default::default();
+        self.late = 0;
     }
 }
 
@@ -66,6 +70,7 @@ struct Streams {
     exhausted: (Stream, u64),
     short: (Stream, u64),
     spurious: (Stream, u64),
+    late: (Stream, u64),
 }
 
 impl FaultsOfHost {
@@ -86,6 +91,7 @@ impl FaultsOfHost {
                 exhausted: stream("exhausted"),
                 short: stream("short"),
                 spurious: stream("spurious"),
+                late: stream("late timers"),
             })
         })
     }
@@ -132,12 +138,34 @@ impl Kernel {
         faults.comes(kind, self.faults_by_chaos, self.now, &mut self.faults)
     }
 
-    /// Whether the process whose code runs may have another socket.
-    pub(super) fn take_descriptor(&mut self) -> io::Result<()> {
+    /// How much later than it is due the timer fires for which a poller is armed now.
+    pub(super) fn lateness(&mut self, poller: usize) -> u64 {
+        let host = self.host_of_poller(poller);
+        let faults = &mut self.hosts[host].faults;
+        if faults.set.late == 0 {
+            return 0;
+        }
+        let most = faults.set.late;
+        let (stream, drawn) = &mut faults.streams().late;
+        *drawn += 1;
+        let late = stream.below(most.saturating_add(1));
+        let id = (Kind::Late, host as u32, 0, *drawn);
+        let fault = || Fault {
+            detail: Seconds(late).to_string(),
+            ..Fault::new(id, self.now, vec![host], Vec::new())
+        };
+        match late != 0 && self.faults.allow(id, fault) {
+            true => late,
+            false => 0,
+        }
+    }
+
+    /// Whether the process whose code runs may have so many sockets more, which one call makes.
+    pub(super) fn take_descriptors(&mut self, count: usize) -> io::Result<()> {
         let (host, process) = self.here()?;
         let limit = self.hosts[host].faults.set.descriptors;
         let is_exhausted = self.fault_comes(host, Kind::Exhausted);
-        let is_full = limit.is_some_and(|limit| self.count_sockets(process) >= limit);
+        let is_full = limit.is_some_and(|limit| self.count_sockets(process) + count > limit);
         match is_exhausted || is_full {
             true => Err(Errno::NoDescriptor.into()),
             false => Ok(()),

@@ -59,6 +59,7 @@ use errno::Errno;
 use event_queue::{Events, First};
 use faults::{Faults, Kept, Kind};
 use host_faults::HostFaults;
+use latency::Latency;
 use link::Links;
 pub(crate) use order::MOST_PASSED_OVER;
 use order::{Order, Queue};
@@ -193,6 +194,8 @@ pub(crate) struct Kernel {
     order: Order,
     /// Nobody sets another one.
     keeps_order: bool,
+    /// Nothing happens by chance any more.
+    is_calm: bool,
     pub(crate) trace: Trace,
     has_diverged: bool,
     failure: Option<Failure>,
@@ -237,6 +240,8 @@ struct HostState {
     most_sockets: usize,
     questions: names::Questions,
     clock: clock::Clock,
+    past_clocks: clock::Past,
+    wall: clock::Wall,
     #[cfg(feature = "blocking")]
     delays: blocking::Delays,
     faults: host_faults::FaultsOfHost,
@@ -274,6 +279,8 @@ struct PollerState {
     /// What it was armed for last, unless that has come. By its host's clock.
     timer: Option<Instant>,
     deadline: Option<u64>,
+    /// How much later than that timer is due.
+    late: u64,
     deadline_event: Option<u64>,
     /// Which of its worker's ready tasks is next.
     schedule: Queue,
@@ -355,6 +362,17 @@ struct Panic {
 #[inline]
 pub(crate) fn now() -> Option<Instant> {
     CLOCK.get()
+}
+
+/// The earliest time of the world that the clock of the host whose code runs may have shown as
+/// `at`. Outside of a world that is `at` itself.
+pub(crate) fn earliest(at: Instant) -> Instant {
+    with(|kernel| kernel.world_time(at, false)).unwrap_or(at)
+}
+
+/// The latest one.
+pub(crate) fn latest(at: Instant) -> Instant {
+    with(|kernel| kernel.world_time(at, true)).unwrap_or(at)
 }
 
 /// The program reads the clock.
@@ -477,6 +495,7 @@ pub(crate) fn begin(seed: u64, setup: Setup) -> World {
         schedule: Queue::new(seed, "process", 0, order),
         order,
         keeps_order: setup.simpler.is_fifo,
+        is_calm: false,
         trace: Trace::new(setup.comparison, setup.records),
         has_diverged: false,
         failure: None,
@@ -556,13 +575,20 @@ pub(crate) fn placeholder() -> io::Result<BorrowedDescriptor<'static>> {
 
 impl SimSocket {
     fn new(with: impl FnOnce(&mut Kernel) -> io::Result<u32>) -> io::Result<SimSocket> {
+        SimSocket::new_ones(|kernel| Ok([with(kernel)?])).map(|[it]| it)
+    }
+
+    /// So many that are made by one call.
+    fn new_ones<const N: usize>(
+        with: impl FnOnce(&mut Kernel) -> io::Result<[u32; N]>,
+    ) -> io::Result<[SimSocket; N]> {
         let made = self::with(|kernel| {
-            kernel.take_descriptor()?;
+            kernel.take_descriptors(N)?;
             Ok((kernel.world, with(kernel)?))
         });
         let made = made.unwrap_or_else(|| Err(not_here()));
-        let (world, number) = made?;
-        Ok(SimSocket(SimSocketId { world, number }))
+        let (world, numbers) = made?;
+        Ok(numbers.map(|number| SimSocket(SimSocketId { world, number })))
     }
 
     pub(crate) fn listen(address: SocketAddr, backlog: usize) -> io::Result<SimSocket> {
@@ -599,22 +625,14 @@ impl SimSocket {
     /// Two ends that are connected.
     #[cfg(unix)]
     pub(crate) fn unix_pair(is_stream: bool) -> io::Result<(SimSocket, SimSocket)> {
-        let mut other = 0;
-        let one = SimSocket::new(|kernel| {
+        let pair = SimSocket::new_ones(|kernel| {
             let pair = match is_stream {
                 true => kernel.unix_stream_pair(),
                 false => kernel.unix_datagram_pair(),
             };
-            pair.map(|(one, two)| {
-                other = two;
-                one
-            })
-        })?;
-        let other = SimSocket(SimSocketId {
-            number: other,
-            ..one.0
+            pair.map(<[u32; 2]>::from)
         });
-        Ok((one, other))
+        pair.map(<(SimSocket, SimSocket)>::from)
     }
 
     #[inline]
@@ -772,8 +790,9 @@ pub(crate) fn fail_by_panic(words: &str, reason: impl FnOnce() -> String) {
     fail_as(site.map(|it| format!("a panic at {it}")), None, reason);
 }
 
-/// The run has failed by the panic of a task that nobody awaits, unless the test permits that.
-pub(crate) fn fail_by_unawaited_panic(words: &str, reason: impl FnOnce() -> String) {
+/// The run has failed by the panic of a process, or of a task that nobody awaits, unless the test
+/// permits that.
+pub(crate) fn fail_unless_permitted(words: &str, reason: impl FnOnce() -> String) {
     if with(|kernel| kernel.permits_panics) == Some(false) {
         fail_by_panic(words, reason);
     }
@@ -946,6 +965,10 @@ impl PollerOfWorker {
         self.with(|kernel, poller| {
             let timer = &mut kernel.pollers[poller].timer;
             if std::mem::replace(timer, deadline) != deadline {
+                kernel.pollers[poller].late = match deadline {
+                    Some(_) => kernel.lateness(poller),
+                    None => 0,
+                };
                 kernel.arm_poller(poller);
             }
         });
@@ -974,6 +997,8 @@ impl Kernel {
             most_sockets: LIST,
             questions: names::Questions::new(self.seed, index),
             clock: clock::Clock::default(),
+            past_clocks: clock::Past::default(),
+            wall: clock::Wall::default(),
             #[cfg(feature = "blocking")]
             delays: blocking::Delays::new(self.seed, index),
             faults: host_faults::FaultsOfHost::new(self.seed, index),
@@ -1045,6 +1070,7 @@ impl Kernel {
                 events: VecDeque::new(),
                 timer: None,
                 deadline: None,
+                late: 0,
                 deadline_event: None,
                 schedule: Queue::new(self.seed, "tasks", number, self.order),
             });
@@ -1360,10 +1386,22 @@ impl Kernel {
         self.links.chaos = self.links.chaos.filter(|it| *it != chaos);
     }
 
-    /// From here on chance does no harm, and each segment takes the mean of its link's latency.
+    /// From here on chance does no harm, whatever takes a time takes its mean, and what is ready
+    /// runs in turn.
     pub(crate) fn be_calm(&mut self) {
         self.faults.turn_off();
         self.links.is_even = true;
+        self.is_calm = true;
+        self.set_order(Order::Fifo);
+        self.keeps_order = true;
+    }
+
+    /// How long something takes, of which so much was drawn.
+    fn drawn_or_mean(&self, drawn: u64, latency: Latency) -> u64 {
+        match self.is_calm {
+            true => latency.mean(),
+            false => drawn,
+        }
     }
 
     /// Sets the order of processes and tasks, from now on.
@@ -1508,7 +1546,15 @@ impl Kernel {
         let now = self.now;
         let clock = self.hosts[self.host_of_poller(poller)].clock;
         let state = &mut self.pollers[poller];
-        let at = timer.map(|it| clock.when(it).max(now));
+        let at = timer.map(|it| {
+            let due = clock.when(it).max(now);
+            let late = due.saturating_add(state.late);
+            // A clock that is set anew makes nothing later that is due already.
+            match state.deadline.filter(|_| due == now) {
+                Some(before) => late.min(before.max(now)),
+                None => late,
+            }
+        });
         state.deadline = at;
         if let Some(at) = at {
             if state.deadline_event.is_none_or(|it| it > at) {
@@ -1521,9 +1567,10 @@ impl Kernel {
     /// Sets a host's clock ahead, and its drift, if that is to change.
     pub(crate) fn set_clock(&mut self, host: usize, ahead: u64, drift: Option<i32>) {
         let now = self.now;
-        let clock = &mut self.hosts[host].clock;
-        let drift = drift.unwrap_or(clock.drift());
-        clock.set(now, ahead, drift);
+        let state = &mut self.hosts[host];
+        let drift = drift.unwrap_or(state.clock.drift());
+        state.past_clocks.push(state.clock, now);
+        state.clock.set(now, ahead, drift);
         self.has_clocks = true;
         self.note(host, What::ClockSet(ahead, drift));
         self.show_time();
@@ -1540,14 +1587,21 @@ impl Kernel {
         self.hosts[host].clock.drift()
     }
 
-    /// Ends what comes by chance on hosts and in names, and the drift of clocks.
+    /// Ends what comes by chance on hosts and in names, and the drift of clocks. What they have
+    /// jumped stays.
     pub(crate) fn heal_hosts(&mut self) {
         self.dns.heal();
+        for poller in 0..self.pollers.len() {
+            if std::mem::take(&mut self.pollers[poller].late) != 0 {
+                self.arm_poller(poller);
+            }
+        }
         for host in 0..self.hosts.len() {
             self.hosts[host].faults.set.heal();
             if self.hosts[host].clock.drift() != 0 {
                 self.set_clock(host, 0, Some(0));
             }
+            self.heal_wall(host);
         }
     }
 
@@ -1570,12 +1624,14 @@ impl Kernel {
     }
 
     fn show_other_time(&mut self) {
-        let shown = match self.current {
-            Some(process) => self.hosts[self.processes[process].host]
-                .clock
-                .show(self.now),
-            None => self.now,
+        let (shown, wall) = match self.current {
+            Some(process) => {
+                let host = &self.hosts[self.processes[process].host];
+                (host.clock.show(self.now), host.wall.ahead())
+            }
+            None => (self.now, 0),
         };
+        answers::show_wall(wall);
         if std::mem::replace(&mut self.shown, shown) != shown {
             CLOCK.set(Some(self.base + Duration::from_nanos(shown)));
             answers::show(shown);

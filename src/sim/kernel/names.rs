@@ -135,7 +135,9 @@ impl Kernel {
         // Names are compared without regard to case (RFC 4343).
         let name = &*name.to_ascii_lowercase();
         let questions = &mut self.hosts[host].questions;
-        let delay = self.dns.latency.draw(&mut questions.latency);
+        let latency = self.dns.latency;
+        let drawn = latency.draw(&mut questions.latency);
+        let delay = self.drawn_or_mean(drawn, latency);
         let [has_failed, is_missing, is_stale] = self.harm(host, name);
         self.note(host, What::Name(delay));
         let addresses = match self.dns.records.get(name) {

@@ -208,7 +208,7 @@ impl Kernel {
 
     pub(super) fn accept(&mut self, number: u32) -> io::Result<(u32, Address)> {
         // First of all, as a kernel does.
-        self.take_descriptor()?;
+        self.take_descriptors(1)?;
         let (accepted, peer) = self.accept_next(number)?;
         let (host, _) = self.here()?;
         if self.is_aborted(host) {
