@@ -143,6 +143,7 @@ pub(super) type Run<'a> = dyn Fn(u64, Setup) -> Report + Sync + 'a;
 /// | `POLDER_SEEDS` | runs so many seeds, from zero on |
 /// | `POLDER_SIM_CHECK` | if it is `1`, every seed runs twice, and not only the first one |
 /// | `POLDER_SEED_FROM` | the first seed; `random` for one that is another each time |
+/// | `POLDER_SIM_LOG` | if it is `1`, each event is printed to standard error as it happens: best with `POLDER_SEED` |
 /// | `POLDER_SIM_JOBS` | so many threads at once, instead of one for each core |
 /// | `POLDER_SIM_STUCK` | after so many seconds of real time a poll that does not return ends the program; 300, unless it is set, and 0 is never. After ten seconds it is reported |
 ///
@@ -462,6 +463,10 @@ fn report(seed: u64, state: &State) -> Report {
     state.sometimes.try_each(|it| {
         sometimes.push((it.name.clone(), it.was_true));
         true
+    });
+    with_kernel(|kernel| {
+        let said = kernel.sometimes().map(|(name, was)| (name.clone(), *was));
+        sometimes.extend(said);
     });
     let difference = with_kernel(|kernel| kernel.trace.first_difference(|it| kernel.host_name(it)));
     let mut report = with_kernel(|kernel| Report {

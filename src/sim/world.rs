@@ -27,6 +27,7 @@ use super::kernel::choice::Stream;
 use super::kernel::progress::Call;
 use super::kernel::trace::{Seconds, What};
 use super::kernel::{self, Advance, Kernel, Turn};
+use super::step::Step;
 use crate::reactor::{nanos_since_start, tick_after};
 use crate::runtime::Runtime;
 use crate::scheduler::Worker;
@@ -62,6 +63,8 @@ pub(super) struct State {
     pub(super) always: Conditions,
     pub(super) sometimes: Conditions,
     pub(super) eventually: Conditions,
+    /// Who is told what happens.
+    observers: RefCell<Vec<Observer>>,
     /// Since when progress is owed.
     quiet_since: Cell<Option<u64>>,
     limit: Cell<u64>,
@@ -78,6 +81,9 @@ pub(super) struct State {
     /// Of each pair of types one.
     pub(super) histories: RefCell<Vec<Box<dyn Any>>>,
 }
+
+/// What a test does with what happens.
+type Observer = Box<dyn FnMut(&Step)>;
 
 /// Starts a process, again and again.
 type Start = Rc<dyn Fn()>;
@@ -148,6 +154,7 @@ impl State {
             always: Conditions::default(),
             sometimes: Conditions::default(),
             eventually: Conditions::default(),
+            observers: RefCell::default(),
             quiet_since: Cell::new(None),
             limit: Cell::new(LONGEST),
             most_steps: Cell::new(MOST_STEPS),
@@ -496,8 +503,30 @@ impl State {
     #[cfg(not(feature = "blocking"))]
     fn run_due(&self, _: kernel::Due) {}
 
+    /// From now on this is told what happens.
+    pub(super) fn observe(&self, observer: Observer) {
+        self.observers.borrow_mut().push(observer);
+        kernel(Kernel::keep_untold);
+    }
+
+    /// Tells what has happened since the last step. Who is told may add others, which are told from
+    /// the next step on.
+    fn tell(&self) {
+        let mut observers = self.observers.take();
+        for step in kernel(Kernel::take_untold) {
+            kernel(|kernel| kernel.calls(Call::Observer));
+            observers.iter_mut().for_each(|it| it(&step));
+        }
+        let mut all = self.observers.borrow_mut();
+        observers.append(&mut all);
+        *all = observers;
+    }
+
     /// After each step and event.
     fn check(&self) {
+        if !self.observers.borrow().is_empty() {
+            self.tell();
+        }
         let calls = || kernel(|kernel| kernel.calls(Call::Condition));
         self.always.try_each(|it| {
             calls();
@@ -589,6 +618,7 @@ impl State {
         // These are foreign code's, of a test that has ended.
         kernel::as_killed(|| {
             contain(|| drop((self.always.take(), self.eventually.take())));
+            contain(|| drop(self.observers.take()));
             contain(|| drop((self.sometimes.take(), self.hosts.take())));
             contain(|| drop(self.histories.take()));
         });

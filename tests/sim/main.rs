@@ -13,6 +13,7 @@ mod hosts;
 mod migrating;
 mod mistakes;
 mod planted;
+mod said;
 mod tcp;
 mod threads;
 mod udp;

@@ -190,8 +190,16 @@ impl What {
 
     /// In words, of a host. `name` says what a host is called.
     pub(super) fn words<'a>(self, host: usize, name: impl Fn(usize) -> &'a str) -> String {
-        let what = match self {
-            What::Renamed => return "a name has other addresses".into(),
+        match self {
+            What::Renamed => self.words_alone(name),
+            _ => format!("{}: {}", name(host), self.words_alone(&name)),
+        }
+    }
+
+    /// In words, without its host.
+    pub(super) fn words_alone<'a>(self, name: impl Fn(usize) -> &'a str) -> String {
+        match self {
+            What::Renamed => "a name has other addresses".into(),
             What::Started => "started".into(),
             What::Ended => "its process has returned".into(),
             What::Failed => "its process returns an error".into(),
@@ -209,8 +217,7 @@ impl What {
                 format!("the clock is {} ahead, drift {drift} ppm", Seconds(ahead))
             }
             _ => self.words_of_the_network(&name),
-        };
-        format!("{}: {what}", name(host))
+        }
     }
 
     fn words_of_the_network<'a>(self, name: &impl Fn(usize) -> &'a str) -> String {

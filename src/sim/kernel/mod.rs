@@ -41,7 +41,7 @@ mod unix;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io::{self, IoSlice, IoSliceMut, Write};
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};
@@ -51,6 +51,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use super::step::Step;
 use crate::sys::{AsDescriptor, BorrowedDescriptor, OwnedDescriptor};
 use address::Address;
 use answers::Asked;
@@ -188,6 +189,8 @@ pub(crate) struct Kernel {
     /// Nobody sets another one.
     keeps_order: bool,
     pub(crate) trace: Trace,
+    /// Somebody looks at what happens.
+    observed: Option<Box<Observed>>,
     has_diverged: bool,
     failure: Option<Failure>,
     /// Panics that are contained do not fail the run.
@@ -195,10 +198,22 @@ pub(crate) struct Kernel {
     /// What is dropped now is what a process has left that was killed.
     drops_killed: bool,
     tasks: u64,
+    /// What the program has to say of itself, and whether that was so: see `sometimes!`.
+    sometimes: BTreeMap<String, bool>,
     progress: Arc<Progress>,
     /// How often a host may connect in a second.
     most_connects: u32,
+    /// How many datagrams it may send in a second.
+    most_datagrams: u32,
     foreign: Arc<AtomicBool>,
+}
+
+/// What is kept for those who look at what happens.
+struct Observed {
+    /// Each event is printed.
+    logs: bool,
+    /// The events that [`Sim::on_step`](super::Sim::on_step) has not been told, if it is to be.
+    untold: Option<Vec<Step>>,
 }
 
 /// Why a run has failed.
@@ -215,8 +230,8 @@ pub(crate) struct Failure {
 struct HostState {
     name: String,
     is_up: bool,
-    /// In which second it connected last, and how often in that.
-    connects: (u64, u32),
+    connects: InASecond,
+    datagrams: InASecond,
     next_port: u16,
     /// How many workers its next process has.
     workers: usize,
@@ -231,6 +246,26 @@ struct HostState {
     faults: host_faults::FaultsOfHost,
     v4: Ipv4Addr,
     v6: Ipv6Addr,
+}
+
+/// How often something happens in a second of the world.
+#[derive(Default)]
+struct InASecond {
+    /// In which it happened last.
+    second: u64,
+    count: u32,
+}
+
+impl InASecond {
+    /// It happens now. Returns how often it has, in this second.
+    fn add(&mut self, now: u64) -> u32 {
+        let second = now / 1_000_000_000;
+        if std::mem::replace(&mut self.second, second) != second {
+            self.count = 0;
+        }
+        self.count += 1;
+        self.count
+    }
 }
 
 impl HostState {
@@ -407,6 +442,8 @@ pub(crate) struct Setup {
     pub(crate) records: bool,
     /// A panic is not printed: the same one was before.
     pub(crate) is_quiet: bool,
+    /// Each event is printed as it happens.
+    pub(crate) logs: bool,
     /// The failure that this run looks into, to be said if it never ends.
     pub(crate) found: Option<Arc<str>>,
 }
@@ -466,13 +503,19 @@ pub(crate) fn begin(seed: u64, setup: Setup) -> World {
         order,
         keeps_order: setup.simpler.is_fifo,
         trace: Trace::new(setup.comparison, setup.records),
+        observed: setup.logs.then(|| {
+            let (logs, untold) = (true, None);
+            Box::new(Observed { logs, untold })
+        }),
         has_diverged: false,
         failure: None,
         permits_panics: false,
         drops_killed: false,
         tasks: 1,
+        sometimes: BTreeMap::new(),
         progress: Arc::default(),
         most_connects: u32::MAX,
+        most_datagrams: u32::MAX,
         foreign: Arc::default(),
     };
     // What destructors at the end of another world have read is not this one's.
@@ -789,6 +832,43 @@ pub(crate) fn as_killed(f: impl FnOnce()) {
     set(before.unwrap_or_default());
 }
 
+/// Whether what the program says of itself is checked where it is now: not in destructors that a
+/// machine would not run.
+pub(crate) fn checks_here() -> bool {
+    with(|kernel| !kernel.drops_killed) == Some(true)
+}
+
+/// What the program always is, it is not: see `always!`.
+pub(crate) fn does_not_hold(name: &str, site: &Location<'_>) {
+    let host = with(|kernel| kernel.current_host().to_owned()).unwrap_or_default();
+    // By its place too: another one of that name is another reason.
+    let cause = format!("always {name:?} at {site}");
+    let reason = || format!("always {name:?}: it does not hold on {host}, {site}");
+    fail_as(Some(cause), None, reason);
+}
+
+/// Whether it is worth asking for what the program is sometimes: see `sometimes!`.
+pub(crate) fn asks_for(name: &str) -> bool {
+    let asks = |kernel: &mut Kernel| {
+        if kernel.drops_killed {
+            return false;
+        }
+        match kernel.sometimes.get(name) {
+            Some(was_true) => !was_true,
+            None => {
+                kernel.sometimes.insert(name.to_owned(), false);
+                true
+            }
+        }
+    };
+    with(asks) == Some(true)
+}
+
+/// What the program is sometimes, it is.
+pub(crate) fn was_true(name: &str) {
+    with(|kernel| kernel.sometimes.insert(name.to_owned(), true));
+}
+
 /// The run has failed, for a reason that says more than its cause, and by what happened then.
 pub(crate) fn fail_because(cause: &str, at: Option<u64>, reason: impl FnOnce() -> String) {
     fail_as(Some(cause.to_owned()), at, reason);
@@ -922,7 +1002,8 @@ impl Kernel {
         self.hosts.push(HostState {
             name: name.to_owned(),
             is_up: true,
-            connects: (0, 0),
+            connects: InASecond::default(),
+            datagrams: InASecond::default(),
             next_port: *PORTS.start(),
             workers: 1,
             sockets: Vec::new(),
@@ -960,6 +1041,17 @@ impl Kernel {
 
     pub(crate) fn host_name(&self, host: usize) -> &str {
         self.hosts.get(host).map_or("nobody", |it| &it.name)
+    }
+
+    /// The name of the host whose code runs.
+    fn current_host(&self) -> &str {
+        let host = self.current.map_or(NOBODY, |it| self.processes[it].host);
+        self.host_name(host)
+    }
+
+    /// What the program has said that it is sometimes, and whether it was.
+    pub(crate) fn sometimes(&self) -> impl Iterator<Item = (&String, &bool)> {
+        self.sometimes.iter()
     }
 
     pub(crate) fn host_address(&self, host: usize) -> IpAddr {
@@ -1337,18 +1429,27 @@ impl Kernel {
         self.most_connects = most;
     }
 
+    pub(crate) fn set_most_datagrams(&mut self, most: u32) {
+        self.most_datagrams = most;
+    }
+
     /// A host connects: too often, and the run fails.
     fn count_connect(&mut self, host: usize) {
-        let second = self.now / 1_000_000_000;
-        let state = &mut self.hosts[host];
-        if state.connects.0 != second {
-            state.connects = (second, 0);
-        }
-        state.connects.1 += 1;
-        let most = self.most_connects;
-        if state.connects.1 > most && self.failure.is_none() {
+        let (state, most) = (&mut self.hosts[host], self.most_connects);
+        if state.connects.add(self.now) > most && self.failure.is_none() {
             let cause = format!("retry storm: {:?} connects too often", state.name);
             let reason = format!("{cause}: more than {most} times within a second");
+            let at = None;
+            self.failure = Some(Failure { reason, cause, at });
+        }
+    }
+
+    /// A host sends a datagram: one too many, and the run fails.
+    fn count_datagram(&mut self, host: usize) {
+        let (state, most) = (&mut self.hosts[host], self.most_datagrams);
+        if state.datagrams.add(self.now) > most && self.failure.is_none() {
+            let cause = format!("storm: {:?} sends too many datagrams", state.name);
+            let reason = format!("{cause}: more than {most} within a second");
             let at = None;
             self.failure = Some(Failure { reason, cause, at });
         }
@@ -1416,6 +1517,50 @@ impl Kernel {
 
     fn note_of_weight(&mut self, host: usize, what: What, weight: u64) {
         self.has_diverged |= !self.trace.note(self.now, host, what, weight);
+        if self.observed.is_some() {
+            self.observe(host, what);
+        }
+    }
+
+    /// Prints an event, or keeps it for those who are to be told.
+    #[cold]
+    fn observe(&mut self, host: usize, what: What) {
+        let words = what.words_alone(|it| self.host_name(it));
+        self.observe_words(host, words);
+    }
+
+    fn observe_words(&mut self, host: usize, words: String) {
+        let step = Step {
+            time: Duration::from_nanos(self.now),
+            host: self.host_name(host).to_owned(),
+            words,
+        };
+        let Some(observed) = &mut self.observed else {
+            return;
+        };
+        if observed.logs {
+            // Not by `eprintln!`, which the harness keeps until the test has ended.
+            let line = format!("seed {:#x}: {step}\n", self.seed);
+            let _ = io::stderr().write_all(line.as_bytes());
+        }
+        if let Some(untold) = &mut observed.untold {
+            untold.push(step);
+        }
+    }
+
+    /// From now on events are kept for [`take_untold`](Self::take_untold).
+    pub(crate) fn keep_untold(&mut self) {
+        let observed = self.observed.get_or_insert_with(|| {
+            let (logs, untold) = (false, None);
+            Box::new(Observed { logs, untold })
+        });
+        observed.untold.get_or_insert_default();
+    }
+
+    /// What has happened since it was taken last.
+    pub(crate) fn take_untold(&mut self) -> Vec<Step> {
+        let untold = self.observed.as_mut().and_then(|it| it.untold.as_mut());
+        untold.map(std::mem::take).unwrap_or_default()
     }
 
     /// The sockets of a process, for reports.
