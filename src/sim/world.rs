@@ -14,7 +14,6 @@
 //! dropped between two steps, since that runs destructors, and may not happen within one of its own
 //! tasks.
 
-use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
@@ -23,6 +22,7 @@ use std::time::Duration;
 
 use super::chaos::Plan;
 use super::conditions::Conditions;
+use super::history::{AnyHistory, forgotten};
 use super::kernel::choice::Stream;
 use super::kernel::progress::Call;
 use super::kernel::trace::{Seconds, What};
@@ -79,7 +79,7 @@ pub(super) struct State {
     choices: RefCell<Choices>,
     pub(super) chaos: RefCell<Plan>,
     /// Of each pair of types one.
-    pub(super) histories: RefCell<Vec<Box<dyn Any>>>,
+    pub(super) histories: RefCell<Vec<AnyHistory>>,
 }
 
 /// What a test does with what happens.
@@ -551,6 +551,9 @@ impl State {
                 "eventually {:?}: it was not true when the test ended",
                 check.name
             ));
+        }
+        if let Some(words) = forgotten(&self.histories.borrow()) {
+            kernel::fail_because("a history was not checked", None, || words);
         }
     }
 
