@@ -20,7 +20,7 @@ use futures_lite::FutureExt;
 #[cfg(feature = "blocking")]
 use super::kernel::latency::Latency;
 use super::kernel::trace::{Seconds, What};
-use super::kernel::{self, PauseId, StaysHere};
+use super::kernel::{self, PauseId, StaysHere, TEST};
 use super::machine::{Clock, Faults};
 use super::world::{Ending, State, kernel as with_kernel};
 #[cfg(feature = "signal")]
@@ -31,9 +31,6 @@ use crate::time::timeout;
 
 /// As many as tell whatever more would: each costs every step of its process a look now and then.
 const MOST_WORKERS: usize = 64;
-
-/// The number of the test's own host, which is the first.
-const TEST: usize = 0;
 
 /// A machine of a simulated world: a name, an address, and at most one process that runs on it. Of
 /// [`Sim::host`](super::Sim::host).
@@ -101,7 +98,8 @@ impl Host {
                 let (process, runtime) = state.start(index);
                 let place = (index, process);
                 let main = run(program.clone(), slot.clone(), Rc::downgrade(&state), place);
-                runtime.spawn_main(main, site);
+                // Whoever starts a host, its own task is not woken by that.
+                kernel::as_nobody(|| runtime.spawn_main(main, site));
             })
         };
         let end = {

@@ -67,7 +67,7 @@ use progress::{Call, Progress};
 use sockets::Other;
 pub(crate) use tcp::{CLOSED, ERROR, READABLE, WRITABLE};
 use tcp::{Segment, State, Tcp};
-use trace::{Comparison, Trace, What};
+use trace::{Comparison, Difference, Trace, What};
 use udp::Datagram;
 
 /// What is asked of a socket that its host's kernel has forgotten.
@@ -89,6 +89,9 @@ const MOST_READINGS: u32 = 1_000_000;
 /// A host that does not exist: segments to it are lost. The same number on every platform, as it is
 /// part of fingerprints.
 const NOBODY: usize = u32::MAX as usize;
+
+/// The number of the test's own host, which is the first.
+pub(crate) const TEST: usize = 0;
 
 /// The options of a socket, given back as they were set, and refused where Linux refuses them.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -201,6 +204,12 @@ pub(crate) struct Kernel {
     /// What the program has to say of itself, and whether that was so: see `sometimes!`.
     sometimes: BTreeMap<String, bool>,
     progress: Arc<Progress>,
+    /// A placeholder was lent to the program.
+    has_lent: bool,
+    /// Which host's code has woken a task of which other one directly, and when first.
+    shortcuts: BTreeMap<(usize, usize), u64>,
+    /// Where the run first was another one than before: in a poll, of a process of that host.
+    diverged_on: Option<usize>,
     /// How often a host may connect in a second.
     most_connects: u32,
     /// How many datagrams it may send in a second.
@@ -514,6 +523,9 @@ pub(crate) fn begin(seed: u64, setup: Setup) -> World {
         tasks: 1,
         sometimes: BTreeMap::new(),
         progress: Arc::default(),
+        has_lent: false,
+        shortcuts: BTreeMap::new(),
+        diverged_on: None,
         most_connects: u32::MAX,
         most_datagrams: u32::MAX,
         foreign: Arc::default(),
@@ -582,6 +594,11 @@ pub(crate) fn placeholder() -> io::Result<BorrowedDescriptor<'static>> {
         let _ = PLACEHOLDER.set(socket.into());
     }
     Ok(PLACEHOLDER.get().expect("it was set above").as_descriptor())
+}
+
+/// The placeholder is lent to the program, which may ask the system with it.
+pub(crate) fn note_lent() {
+    with(|kernel| kernel.has_lent = true);
 }
 
 impl SimSocket {
@@ -824,6 +841,15 @@ pub(crate) fn panic_was_contained(words: &str) {
     fail_as(Some(cause), None, || reason);
 }
 
+/// Calls what is no code of a process, though it may be within one's step.
+pub(crate) fn as_nobody<R>(f: impl FnOnce() -> R) -> R {
+    let exchange = |process| with(|kernel| std::mem::replace(&mut kernel.current, process));
+    let before = exchange(None);
+    let result = f();
+    exchange(before.flatten());
+    result
+}
+
 /// Runs destructors of what was killed, which in reality would not run: their panics do not count.
 pub(crate) fn as_killed(f: impl FnOnce()) {
     let set = |is_killed| with(|kernel| std::mem::replace(&mut kernel.drops_killed, is_killed));
@@ -974,7 +1000,14 @@ impl PollerOfWorker {
 
     /// A task of the worker was woken on this thread, which is to be the world's.
     pub(crate) fn woken_on_this_thread(&self) {
-        if with(|kernel| kernel.world) != Some(self.world) {
+        let is_here = with(|kernel| {
+            let is_here = kernel.world == self.world;
+            if is_here {
+                kernel.woken_by_current(self.number);
+            }
+            is_here
+        });
+        if is_here != Some(true) {
             self.foreign.store(true, Ordering::Relaxed);
         }
     }
@@ -1455,6 +1488,51 @@ impl Kernel {
         }
     }
 
+    /// A task of that poller's worker is woken by the code that runs. Where that is another host's,
+    /// what wakes it has bypassed the network, which nothing can in reality. The test is to do so.
+    #[inline]
+    fn woken_by_current(&mut self, poller: usize) {
+        if let Some(process) = self.current {
+            let (by, of) = (self.host_of(process), self.host_of_poller(poller));
+            if by != of && by != TEST && of != TEST {
+                self.note_shortcut(by, of);
+            }
+        }
+    }
+
+    #[cold]
+    fn note_shortcut(&mut self, by: usize, of: usize) {
+        // At its end the world drops everything, in any order.
+        if !self.hosts[of].is_up || self.shortcuts.contains_key(&(by, of)) {
+            return;
+        }
+        self.shortcuts.insert((by, of), self.now);
+        if self.observed.is_some() {
+            let words = format!("wakes a task of {} directly", self.host_name(of));
+            self.observe_words(by, words);
+        }
+    }
+
+    /// Which hosts have bypassed the network, a line each.
+    pub(crate) fn shortcuts(&self) -> Vec<String> {
+        let line = |((by, of), at): (&(usize, usize), &u64)| {
+            let (by, of) = (self.host_name(*by), self.host_name(*of));
+            let at = trace::Seconds(*at);
+            format!("{by} woke a task of {of} directly (first at {at}): a real program cannot")
+        };
+        self.shortcuts.iter().map(line).collect()
+    }
+
+    /// Whether the program was lent what stands for a descriptor.
+    pub(crate) fn has_lent(&self) -> bool {
+        self.has_lent
+    }
+
+    /// Whether another thread has woken a task.
+    pub(crate) fn was_woken_from_elsewhere(&self) -> bool {
+        self.foreign.load(Ordering::Relaxed)
+    }
+
     /// Whether a poller has something to report.
     pub(crate) fn has_events(&self, poller: usize) -> bool {
         !self.pollers[poller].events.is_empty()
@@ -1502,6 +1580,12 @@ impl Kernel {
         self.is_libc.then(answers::asked)
     }
 
+    /// Where this run is other than the one that it is compared with, as far as that is known.
+    pub(crate) fn difference(&self) -> Option<Difference> {
+        let name = |it| self.host_name(it);
+        self.trace.first_difference(self.diverged_on, name)
+    }
+
     pub(crate) fn has_diverged(&self) -> bool {
         self.has_diverged
     }
@@ -1516,7 +1600,10 @@ impl Kernel {
     }
 
     fn note_of_weight(&mut self, host: usize, what: What, weight: u64) {
-        self.has_diverged |= !self.trace.note(self.now, host, what, weight);
+        if !self.trace.note(self.now, host, what, weight) && !self.has_diverged {
+            self.has_diverged = true;
+            self.diverged_on = self.current.map(|it| self.host_of(it));
+        }
         if self.observed.is_some() {
             self.observe(host, what);
         }
