@@ -67,7 +67,8 @@ const MILLISECOND: u64 = 1_000_000;
 /// happens by chance from here on: no segment is lost ([`Links::loss`](super::Links::loss)), and
 /// each takes the mean latency of its link.
 ///
-/// Each fault has a number, and can be left out by it: see [`check`](super::check).
+/// Each fault has a number (of each kind the first 4,000), and can be left out by it: see
+/// [`check`](super::check).
 ///
 /// ```
 /// use std::time::Duration;
@@ -103,7 +104,7 @@ impl Chaos {
         let call = plan.calls;
         plan.calls += 1;
         let (at, lasts, seed) = (Seconds(now), Seconds(duration), plan.seed);
-        let calm = if seed < FIRST_WILD {
+        let calm = if seed < FIRST_WILD || plan.is_calm {
             ", but this seed is calm"
         } else {
             ""
@@ -419,6 +420,8 @@ struct Crash {
 #[derive(Debug)]
 pub(super) struct Plan {
     seed: u64,
+    /// Nothing is drawn, whatever the seed is.
+    pub(super) is_calm: bool,
     calls: usize,
     kinds: Vec<Faults>,
     /// The probabilities that are on: of a kind, by a call, in parts of ten thousand.
@@ -437,6 +440,7 @@ impl Plan {
     pub(super) fn new(seed: u64) -> Plan {
         Plan {
             seed,
+            is_calm: false,
             calls: 0,
             kinds: Vec::new(),
             rates: Vec::new(),
@@ -450,7 +454,7 @@ impl Plan {
     }
 
     fn draw_is_on(&self, stream: &mut Stream) -> bool {
-        stream.below(2) == 0 && self.seed >= FIRST_WILD
+        stream.below(2) == 0 && self.seed >= FIRST_WILD && !self.is_calm
     }
 
     fn schedule(&mut self, at: u64, action: Action) {

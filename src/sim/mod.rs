@@ -279,6 +279,12 @@ impl Sim {
         Chaos::new(self.state.clone(), kernel::link::nanos(duration))
     }
 
+    /// Not public: chaos does nothing, so that a test of worlds can tell what it brings.
+    #[doc(hidden)]
+    pub fn __without_chaos(&self) {
+        self.state.chaos.borrow_mut().is_calm = true;
+    }
+
     /// Sets in which order processes and tasks run from now on, of those that are ready. By default
     /// that is [`Order::Random`]; [`Chaos::orders`] draws one.
     ///
