@@ -41,7 +41,7 @@ use crate::sim::kernel;
 ///     bank.finished().await;
 /// });
 /// let failure = report.failure.unwrap();
-/// assert!(failure.contains("always \"no account is overdrawn\": it does not hold on bank, src/"));
+/// assert!(failure.contains("always \"no account is overdrawn\": it does not hold on bank, "));
 /// # }
 /// ```
 #[macro_export]
