@@ -20,6 +20,8 @@ if [ "$ran" = 0 ]; then
     exit 1
 fi
 
+cargo test --all-features --example simulated
+
 . ci/not_run.sh
 cargo run --quiet --all-features --example embed -- --backend io-uring >/dev/null ||
     not_run "the suite on io-uring, since this kernel makes no ring"

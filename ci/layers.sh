@@ -15,7 +15,7 @@ cd "$(dirname "$0")/.."
 # waits for SIGUSR1. Of the scheduler `event` uses the budget of whoever waits. `kernel` is src/sim/kernel, which answers in a simulated world where the
 # system would: a module at the bottom, whatever its folder.)
 levels='
-sim net io time event testing
+sim net io time event testing checks
 runtime
 diagnostics
 signal task

@@ -69,7 +69,8 @@
 //!   # std::io::Result::Ok(())
 //!   ```
 //! * **Traits and combinators:** [`io`], [`future`], [`stream`] are futures-lite's.
-//! * **Tests:** [`test!`] runs one on every backend, with a limit.
+//! * **Tests:** [`test!`] runs one on every backend, with a limit. [`always!`] and [`sometimes!`] are
+//!   checked in simulated worlds (feature `sim`), and nothing elsewhere.
 //! * **What a program is doing:** [`diagnostics`] has numbers of a runtime, dumps, which tell what
 //!   each task waits for, stalls, and traces; [`spawn_named`] gives tasks names.
 //! * **What waits for the kernel, on its own:** [`poller`], for those who write their own loop.
@@ -130,6 +131,8 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 // Under loom only what synchronises is built: pollers, readiness, parking, who is woken for tasks.
+#[cfg(not(loom))]
+mod checks;
 #[cfg(not(loom))]
 pub mod diagnostics;
 #[cfg(not(loom))]
@@ -231,6 +234,13 @@ pub use time::Timer;
 #[doc(hidden)]
 pub mod __testing {
     pub use crate::testing::{DEFAULT_LIMIT, Outcome, run};
+}
+
+/// Not public: what [`always!`] and [`sometimes!`] expand to.
+#[cfg(not(loom))]
+#[doc(hidden)]
+pub mod __checks {
+    pub use crate::checks::{asks_for, checks_here, does_not_hold, was_true};
 }
 
 /// The README's examples run too.

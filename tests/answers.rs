@@ -319,6 +319,8 @@ fn what_the_c_library_is_not_asked_for_is_told_to_be_the_cause() {
     assert!(words.contains("the C library is not asked for"), "{words}");
     assert!(words.contains("The first run had: 0.001"), "{words}");
     assert!(words.contains("The second has:    0.002"), "{words}");
+    let counts = "(In both runs that was asked 0 times for randomness and ";
+    assert!(words.contains(counts), "{words}");
     // A question more in the first run, of something that is made once.
     static MADE: LazyLock<u64> = LazyLock::new(random);
     static IS_MADE: AtomicU64 = AtomicU64::new(0);
@@ -333,6 +335,11 @@ fn what_the_c_library_is_not_asked_for_is_told_to_be_the_cause() {
     });
     let words = *failed.unwrap_err().downcast::<String>().unwrap();
     assert!(words.contains("set up once in a process"), "{words}");
+    let counts = [
+        "the first run had asked the C library 1 times for randomness",
+        "the second one 0 and",
+    ];
+    assert!(counts.iter().all(|it| words.contains(it)), "{words}");
 }
 
 #[test]

@@ -450,6 +450,10 @@ impl Socket {
         if self.socket_type.takes_descriptors() {
             self.io.source().set_bytes_only(false);
         }
+        #[cfg(feature = "sim")]
+        if self.is_simulated {
+            crate::sim::kernel::note_lent();
+        }
         self.descriptor()
     }
 

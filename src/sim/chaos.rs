@@ -80,7 +80,8 @@ const MILLISECOND: u64 = 1_000_000;
 /// Every fault ends with the duration, and by [`Sim::quiesce`](super::Sim::quiesce). What a clock
 /// has jumped stays, as a monotonic clock cannot be set back.
 ///
-/// Each fault has a number, and can be left out by it: see [`check`](super::check).
+/// Each fault has a number (of each kind the first 4,000), and can be left out by it: see
+/// [`check`](super::check).
 ///
 /// ```
 /// use std::time::Duration;
@@ -115,7 +116,7 @@ impl Chaos {
         let call = plan.calls;
         plan.calls += 1;
         let (at, lasts, seed) = (Seconds(now), Seconds(duration), plan.seed);
-        let calm = if seed < FIRST_WILD {
+        let calm = if seed < FIRST_WILD || plan.is_calm {
             ", but this seed is calm"
         } else {
             ""
@@ -453,6 +454,8 @@ struct Crash {
 #[derive(Debug)]
 pub(super) struct Plan {
     seed: u64,
+    /// Nothing is drawn, whatever the seed is.
+    pub(super) is_calm: bool,
     calls: usize,
     kinds: Vec<Faults>,
     /// The probabilities that are on: of a kind, by a call, in parts of ten thousand.
@@ -471,6 +474,7 @@ impl Plan {
     pub(super) fn new(seed: u64) -> Plan {
         Plan {
             seed,
+            is_calm: false,
             calls: 0,
             kinds: Vec::new(),
             rates: Vec::new(),
@@ -484,7 +488,7 @@ impl Plan {
     }
 
     fn draw_is_on(&self, stream: &mut Stream) -> bool {
-        stream.below(2) == 0 && self.seed >= FIRST_WILD
+        stream.below(2) == 0 && self.seed >= FIRST_WILD && !self.is_calm
     }
 
     fn schedule(&mut self, at: u64, action: Action) {

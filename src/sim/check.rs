@@ -18,8 +18,8 @@ use super::kernel::answers::Asked;
 use super::kernel::faults::{Id, Kept};
 use super::kernel::link::nanos;
 use super::kernel::progress::{Call, Progress};
-use super::kernel::trace::{Recorded, Seconds};
-use super::kernel::{self, Setup, Simpler};
+use super::kernel::trace::{Difference, Recorded, Seconds};
+use super::kernel::{self, Kernel, Setup, Simpler};
 use super::left_out::LeftOut;
 use super::panics;
 use super::picture::{self, Scene};
@@ -49,8 +49,10 @@ pub struct Report {
     pub(super) has_diverged: bool,
     /// The next world may have the thread that this one had: see [`Sim::share_thread`].
     pub(super) shares_thread: bool,
-    /// What happened where it is other than before: in the run before, and in this one.
-    pub(super) difference: Option<(String, String)>,
+    /// What happened where it is other than before.
+    pub(super) difference: Option<Difference>,
+    /// What was seen in this run that may be why another one is not the same.
+    pub(super) seen: Vec<String>,
     /// How often the C library was asked, where the world answers for it.
     pub(super) asked: Option<Asked>,
     /// What the test has chosen, the first times.
@@ -73,7 +75,7 @@ pub(super) struct Details {
     pub(super) head: String,
     /// The faults, in words.
     pub(super) faults: Vec<String>,
-    /// What chaos has drawn.
+    /// What chaos has drawn, and who has bypassed the network.
     pub(super) drawn: String,
     /// The last events, and what each host was doing.
     pub(super) rest: String,
@@ -124,12 +126,12 @@ pub(super) type Run<'a> = dyn Fn(u64, Setup) -> Report + Sync + 'a;
 /// something that the seed does not decide.
 ///
 /// Each fault that happens by chance (of [`Sim::chaos`], and a segment that is lost by
-/// [`Links::loss`](super::Links::loss)) has a number. Of a failure those are told that it needs:
-/// the seed runs again, without some, up to 200 times or half a minute; then with smaller numbers
-/// of [`Sim::choose`], with the mean latency of each link, and with what is ready in turn, and what
-/// fails so too is told. The report has the last
-/// events, what each host was doing, the paths of a page with a diagram and of a trace for Perfetto
-/// (in `target/sim`), and how to see the failure again.
+/// [`Links::loss`](super::Links::loss)) has a number, of each kind the first 4,000. Of a
+/// failure those are told that it needs: the seed runs again, without some, up to 200 times or half
+/// a minute; then with smaller numbers of [`Sim::choose`], with the mean latency of each link, and
+/// with what is ready in turn, and what fails so too is told. The report has the last events, what each
+/// host was doing, the paths of a page with a diagram and of a trace for Perfetto (in `target/sim`),
+/// and how to see the failure again.
 ///
 /// A panic hook is installed, once. It calls the one that was there, but for panics that are
 /// printed already, of runs that are repeated.
@@ -143,6 +145,7 @@ pub(super) type Run<'a> = dyn Fn(u64, Setup) -> Report + Sync + 'a;
 /// | `POLDER_SEEDS` | runs so many seeds, from zero on |
 /// | `POLDER_SIM_CHECK` | if it is `1`, every seed runs twice, and not only the first one |
 /// | `POLDER_SEED_FROM` | the first seed; `random` for one that is another each time |
+/// | `POLDER_SIM_LOG` | if it is `1`, each event is printed to standard error as it happens: best with `POLDER_SEED` |
 /// | `POLDER_SIM_JOBS` | so many threads at once, instead of one for each core |
 /// | `POLDER_SIM_STUCK` | after so many seconds of real time a poll that does not return ends the program; 300, unless it is set, and 0 is never. After ten seconds it is reported |
 ///
@@ -160,8 +163,8 @@ pub(super) type Run<'a> = dyn Fn(u64, Setup) -> Report + Sync + 'a;
 /// # Panics
 ///
 /// If the test fails for a seed, if two runs of one differ, if what was declared with
-/// [`Sim::sometimes`] was never true, if there is no seed, or if an environment variable means
-/// nothing.
+/// [`Sim::sometimes`] or came by at [`sometimes!`](crate::sometimes) was never true, if there is no
+/// seed, or if an environment variable means nothing.
 #[track_caller]
 pub fn check<T, F>(seeds: impl IntoIterator<Item = u64>, test: T)
 where
@@ -479,7 +482,12 @@ fn report(seed: u64, state: &State) -> Report {
         sometimes.push((it.name.clone(), it.was_true));
         true
     });
-    let difference = with_kernel(|kernel| kernel.trace.first_difference(|it| kernel.host_name(it)));
+    with_kernel(|kernel| {
+        let said = kernel.sometimes().map(|(name, was)| (name.clone(), *was));
+        sometimes.extend(said);
+    });
+    let difference = with_kernel(|kernel| kernel.difference());
+    let seen = with_kernel(|kernel| seen(kernel));
     let mut report = with_kernel(|kernel| Report {
         seed,
         fingerprint: kernel.trace.fingerprint(),
@@ -491,6 +499,7 @@ fn report(seed: u64, state: &State) -> Report {
         has_diverged: kernel.has_diverged(),
         shares_thread: state.shares_thread(),
         difference,
+        seen,
         choices: state.choices_made(),
         asked: kernel.asked_of_libc(),
         faults: kernel.faults.list().iter().map(|it| it.id).collect(),
@@ -500,6 +509,21 @@ fn report(seed: u64, state: &State) -> Report {
     });
     add_failure(&mut report, state);
     report
+}
+
+/// What a world has seen of that which a seed does not decide.
+fn seen(kernel: &Kernel) -> Vec<String> {
+    let mut seen = Vec::new();
+    if kernel.was_woken_from_elsewhere() {
+        seen.push("a task was woken by another thread".to_owned());
+    }
+    if kernel.has_lent() {
+        let words = "the descriptor of a simulated socket was asked for (AsFd and the like): what \
+                     asks the system with it is answered by no world";
+        seen.push(words.into());
+    }
+    seen.extend(kernel.shortcuts());
+    seen
 }
 
 /// Adds how the world that this thread is in has failed, if it has.
@@ -545,10 +569,15 @@ fn describe(report: &Report, failure: Option<kernel::Failure>, state: &State) ->
         let name = |host| kernel.host_name(host);
         let faults = kernel.faults.list().iter();
         let events = kernel.trace.last_events(name);
+        let mut drawn = state.chaos.borrow().drawn.clone();
+        let shortcuts = kernel.shortcuts();
+        for line in shortcuts.iter().take(MOST_TOLD) {
+            let _ = writeln!(drawn, "  {line}");
+        }
         Details {
             cause,
             head: format!("seed {:#x} failed at {at}: {reason}\n", report.seed),
-            drawn: state.chaos.borrow().drawn.clone(),
+            drawn,
             faults: faults.map(|it| it.describe(name)).collect(),
             rest: format!("  the last events:\n{events}  the hosts:\n{hosts}"),
         }

@@ -1,6 +1,6 @@
 //! [`History`]: what clients have asked and were answered, to be compared with a [`Model`].
 
-use std::any::Any;
+use std::any::{Any, type_name};
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::panic::resume_unwind;
@@ -65,6 +65,36 @@ struct Inner<I, O> {
     records: RefCell<Vec<Record<I, O>>>,
     /// What orders the events of one moment.
     events: Cell<u64>,
+    /// Somebody has asked whether a model explains it.
+    was_checked: Cell<bool>,
+}
+
+/// A history of a world, whatever its types.
+pub(super) struct AnyHistory {
+    history: Box<dyn Any>,
+    /// Those of inputs and outputs.
+    types: [&'static str; 2],
+    /// How many operations there are, and whether it was checked.
+    look: Box<dyn Fn() -> (usize, bool)>,
+}
+
+/// What is wrong with the histories of a run that has ended well: one was checked, and operations
+/// are in another one, which nobody has checked.
+pub(super) fn forgotten(all: &[AnyHistory]) -> Option<String> {
+    let checked = all.iter().find(|it| (it.look)().1)?;
+    let (count, other) = all.iter().find_map(|it| match (it.look)() {
+        (0, _) | (_, true) => None,
+        (count, false) => Some((count, it)),
+    })?;
+    let name = |it: &AnyHistory| format!("sim.history::<{}, {}>()", it.types[0], it.types[1]);
+    let plural = if count == 1 { "" } else { "s" };
+    Some(format!(
+        "a history was not checked: {} has {count} operation{plural}, and {} was checked. They are \
+         two, as their types are: where these are inferred, a literal may have another type than \
+         is meant",
+        name(other),
+        name(checked)
+    ))
 }
 
 impl<I, O> Clone for History<I, O> {
@@ -91,15 +121,23 @@ impl<I: 'static, O: 'static> History<I, O> {
     /// The one of these types in this world.
     pub(super) fn of(state: &State) -> History<I, O> {
         let mut all = state.histories.borrow_mut();
-        let found = all.iter().find_map(|it| it.downcast_ref::<History<I, O>>());
+        let found = all
+            .iter()
+            .find_map(|it| it.history.downcast_ref::<History<I, O>>());
         if let Some(found) = found {
             return found.clone();
         }
         let new = History(Rc::new(Inner {
             records: RefCell::default(),
             events: Cell::new(FIRST + 1),
+            was_checked: Cell::new(false),
         }));
-        all.push(Box::new(new.clone()) as Box<dyn Any>);
+        let looked = new.clone();
+        all.push(AnyHistory {
+            history: Box::new(new.clone()),
+            types: [type_name::<I>(), type_name::<O>()],
+            look: Box::new(move || (looked.len(), looked.0.was_checked.get())),
+        });
         new
     }
 }
@@ -203,12 +241,16 @@ impl<I, O> History<I, O> {
     /// });
     /// ```
     pub fn verdict<M: Model<Input = I, Output = O>>(&self, model: &M) -> Verdict {
+        self.0.was_checked.set(true);
         linear::check(&self.0.records.borrow(), model).0
     }
 
     /// The run fails unless the history is linearizable: see [`verdict`](Self::verdict). The report
-    /// draws what no order explains. It fails too if that was not decided.
+    /// draws what no order explains. It fails too if that was not decided; and, when the test ends, if
+    /// there are operations in another history of this world, which nobody has checked: that is one
+    /// of other types, by accident mostly.
     pub fn linearizable<M: Model<Input = I, Output = O>>(&self, model: M) {
+        self.0.was_checked.set(true);
         let (verdict, at) = linear::check(&self.0.records.borrow(), &model);
         let (cause, reason) = match verdict {
             Verdict::Linearizable => return,

@@ -20,7 +20,7 @@ use futures_lite::FutureExt;
 #[cfg(feature = "blocking")]
 use super::kernel::latency::Latency;
 use super::kernel::trace::{Seconds, What};
-use super::kernel::{self, PauseId, StaysHere};
+use super::kernel::{self, PauseId, StaysHere, TEST};
 use super::machine::{Clock, Faults};
 use super::world::{Ending, State, kernel as with_kernel};
 #[cfg(feature = "signal")]
@@ -39,9 +39,6 @@ pub(super) fn assert_workers(workers: usize) {
         "polder::sim: a process has 1 to {MOST_WORKERS} workers, not {workers}"
     );
 }
-
-/// The number of the test's own host, which is the first.
-const TEST: usize = 0;
 
 /// A machine of a simulated world: a name, an address, and at most one process that runs on it. Of
 /// [`Sim::host`](super::Sim::host).
@@ -109,7 +106,8 @@ impl Host {
                 let (process, runtime) = state.start(index);
                 let place = (index, process);
                 let main = run(program.clone(), slot.clone(), Rc::downgrade(&state), place);
-                runtime.spawn_main(main, site);
+                // Whoever starts a host, its own task is not woken by that.
+                kernel::as_nobody(|| runtime.spawn_main(main, site));
             })
         };
         let end = {

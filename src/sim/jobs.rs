@@ -174,13 +174,24 @@ fn diverged(first: &Report, second: &Report, is_used: bool) -> String {
     if second.difference.is_none() && second.has_diverged {
         text += "  It is later than the events of which the words are kept.\n";
     }
-    if let Some((before, now)) = &second.difference {
+    if let Some(difference) = &second.difference {
+        if !difference.before.is_empty() {
+            let _ = write!(text, "  Both had before:\n{}", difference.before);
+        }
+        let (theirs, ours) = (&difference.theirs, &difference.ours);
         let _ = writeln!(
             text,
-            "  The first run had: {before}\n  The second has:    {now}"
+            "  The first run had: {theirs}\n  The second has:    {ours}"
         );
+        if let Some(task) = &difference.task {
+            let _ = writeln!(text, "  That was in a poll of {task}.");
+        }
     }
-    let cause = likely_cause(first, second);
+    // What was seen in the first run only came later.
+    for seen in &second.seen {
+        let _ = writeln!(text, "  Seen until there: {seen}.");
+    }
+    let cause = likely_cause(second);
     let _ = match is_used {
         true => writeln!(
             text,
@@ -202,20 +213,31 @@ fn diverged(first: &Report, second: &Report, is_used: bool) -> String {
 }
 
 /// Why two runs of a seed differ, as far as can be told.
-fn likely_cause(first: &Report, second: &Report) -> String {
+fn likely_cause(second: &Report) -> String {
     let is_possible = cfg!(all(target_os = "linux", target_pointer_width = "64"));
-    match (first.asked, second.asked) {
-        (Some(one), Some(other)) if one != other => format!(
-            "something that is set up once in a process, such as a static: the first run asked the \
-             C library {} times for randomness and {} times for the time, the second one {} and {} \
-             times. Or what makes the runs differ is asked for after they do.",
+    let asked = second.difference.as_ref().map(|it| it.asked);
+    match (second.asked, asked) {
+        (Some(_), Some([one, other])) if one != other => format!(
+            "something that is set up once in a process, such as a static. Until there the first \
+             run had asked the C library {} times for randomness and {} times for the time, the \
+             second one {} and {} times.",
             one.for_randomness, one.for_the_time, other.for_randomness, other.for_the_time
         ),
-        (Some(_), _) => "something that the C library is not asked for: a static, a thread, an \
-                         address that is compared or hashed, the number of a thread (by which \
-                         fastrand seeds itself), a file, randomness of the processor's or by \
-                         a system call of the program's own."
-            .into(),
+        (Some(_), _) => {
+            let asked = asked.map_or(String::new(), |[one, _]| {
+                format!(
+                    " (In both runs that was asked {} times for randomness and {} times for the \
+                     time until there.)",
+                    one.for_randomness, one.for_the_time
+                )
+            });
+            format!(
+                "something that the C library is not asked for: a static, a thread, an address \
+                 that is compared or hashed, the number of a thread (by which fastrand seeds \
+                 itself), a file, randomness of the processor's or by a system call of the \
+                 program's own.{asked}"
+            )
+        }
         (None, _) if is_possible => "the order of a HashMap, random numbers, or the system's \
                                      clock. The seed decides these too with the line \
                                      `polder::sim::answer_for_libc!();` at the root of the \

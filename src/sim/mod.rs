@@ -69,8 +69,10 @@
 //!   [`Host::restart`], [`Host::pause`], [`Host::clock`], [`Host::faults`], [`Host::descriptors`].
 //! * **Signals** that a test sends to a host's process (`Host::signal`).
 //! * **Checks**: [`Sim::always`], [`Sim::eventually`], [`Sim::sometimes`], [`Sim::history`] with
-//!   [`History::linearizable`], [`Sim::most_connects`], [`Sim::forbid_leaks`]; deadlocks, livelocks
-//!   and panics without being asked for.
+//!   [`History::linearizable`], [`Sim::most_connects`], [`Sim::most_datagrams`],
+//!   [`Sim::forbid_leaks`], and what the program says by [`always!`](crate::always) and
+//!   [`sometimes!`](crate::sometimes); deadlocks, livelocks and panics without being asked for.
+//! * **What happens**, one event after the other, for [`Sim::on_step`] and `POLDER_SIM_LOG`.
 //!
 //! Not simulated are multicast, other descriptors, and a second runtime: these say
 //! [`Unsupported`](std::io::ErrorKind::Unsupported). A simulated socket lends a placeholder where a
@@ -95,6 +97,7 @@ mod names;
 mod panics;
 mod picture;
 mod shrink;
+mod step;
 mod stuck;
 mod threads;
 mod world;
@@ -120,6 +123,7 @@ pub use linear::{Model, Verdict};
 pub use links::{Cut, Hold, Links};
 pub use machine::{Clock, Faults};
 pub use names::Names;
+pub use step::Step;
 
 /// Has worlds answer for the C library: one line at the root of a test's crate. Within a world the
 /// seed then decides whatever a program asks the C library for: the keys of a `HashMap`,
@@ -278,6 +282,12 @@ impl Sim {
         Chaos::new(self.state.clone(), kernel::link::nanos(duration))
     }
 
+    /// Not public: chaos does nothing, so that a test of worlds can tell what it brings.
+    #[doc(hidden)]
+    pub fn __without_chaos(&self) {
+        self.state.chaos.borrow_mut().is_calm = true;
+    }
+
     /// Sets in which order processes and tasks run from now on, of those that are ready. By default
     /// that is [`Order::Random`]; [`Chaos::orders`] draws one.
     ///
@@ -388,6 +398,35 @@ impl Sim {
         self.state.sometimes.add(condition);
     }
 
+    /// Calls `f` after each step with what has happened in it, one event after the other: to print
+    /// it, or to look for something. It reads what the test and its hosts share, and changes
+    /// nothing in the run. Several are called in their order. (`POLDER_SIM_LOG=1` prints every
+    /// event without it, the moment it happens.)
+    ///
+    /// It is called in the second run of a seed too: see [`check`].
+    ///
+    /// ```
+    /// use std::cell::Cell;
+    /// use std::rc::Rc;
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     let starts = Rc::new(Cell::new(0));
+    ///     let count = starts.clone();
+    ///     sim.on_step(move |step| {
+    ///         if step.host == "store" && step.words == "started" {
+    ///             count.set(count.get() + 1);
+    ///         }
+    ///     });
+    ///     let store = sim.host("store").start(std::future::pending::<()>);
+    ///     store.restart();
+    ///     sim.sleep(std::time::Duration::from_secs(1)).await;
+    ///     assert_eq!(starts.get(), 2);
+    /// });
+    /// ```
+    pub fn on_step(&self, f: impl FnMut(&Step) + 'static) {
+        self.state.observe(Box::new(f));
+    }
+
     /// `condition` is to be true within that time of [`quiesce`](Self::quiesce), once; or when the
     /// test ends.
     ///
@@ -471,8 +510,29 @@ impl Sim {
         with_kernel(|kernel| kernel.set_most_connects(most));
     }
 
+    /// The run fails if a host sends more than `most` datagrams within a second of the world, by UDP:
+    /// a storm, of peers that answer each other's answers. (A broadcast is one.)
+    ///
+    /// ```
+    /// use polder::net::UdpSocket;
+    ///
+    /// let report = polder::sim::run(1, |sim| async move {
+    ///     sim.most_datagrams(100);
+    ///     let socket = UdpSocket::bind("0.0.0.0:0").await.unwrap();
+    ///     let server = (sim.host("server").address(), 1);
+    ///     for _ in 0..1_000 {
+    ///         let _ = socket.send_to(b"?", server).await;
+    ///     }
+    /// });
+    /// assert!(report.failure.unwrap().contains("sends too many datagrams"));
+    /// ```
+    pub fn most_datagrams(&self, most: u32) {
+        with_kernel(|kernel| kernel.set_most_datagrams(most));
+    }
+
     /// From now on the run fails if a process returns and leaves tasks or sockets behind: what its
-    /// future has spawned and not awaited, and did not close. (A process that is killed may.)
+    /// future has spawned and not awaited, and did not close. The report says of each socket how many
+    /// bytes were unread. (A process that is killed may leave what it likes.)
     ///
     /// ```
     /// let report = polder::sim::run(1, |sim| async move {

@@ -32,8 +32,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::thread::{self, Scope, ScopedJoinHandle};
 
-use super::check::Report;
+use super::check::{Report, number_from};
 use super::kernel::progress::Progress;
+use super::kernel::trace::Comparison;
 use super::kernel::{self, Setup};
 use super::stuck::Watch;
 use crate::task::panic_message;
@@ -48,6 +49,8 @@ pub(super) type World<'a> = dyn Fn(u64, Setup, Arc<Progress>) -> Report + Sync +
 pub(super) struct Threads<'a> {
     world: &'a World<'a>,
     watch: Watch,
+    /// What happens is printed.
+    logs: bool,
 }
 
 impl Threads<'_> {
@@ -56,6 +59,7 @@ impl Threads<'_> {
         Threads {
             world,
             watch: Watch::new(),
+            logs: number_from("POLDER_SIM_LOG").is_some_and(|it| it != 0),
         }
     }
 
@@ -104,7 +108,10 @@ impl Threads<'_> {
     }
 
     /// Runs a seed on this thread, which is one for worlds.
-    pub(super) fn run_here(&self, seed: u64, setup: Setup) -> Report {
+    pub(super) fn run_here(&self, seed: u64, mut setup: Setup) -> Report {
+        // What a repeated run does was printed.
+        let is_repeated = setup.is_quiet || matches!(setup.comparison, Comparison::Compare(_));
+        setup.logs = self.logs && !is_repeated;
         let progress = Arc::<Progress>::default();
         let _watched = (self.watch).add(seed, progress.clone(), setup.found.clone());
         let run = AssertUnwindSafe(|| (self.world)(seed, setup, progress));

@@ -14,7 +14,6 @@
 //! dropped between two steps, since that runs destructors, and may not happen within one of its own
 //! tasks.
 
-use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
@@ -23,10 +22,12 @@ use std::time::Duration;
 
 use super::chaos::Plan;
 use super::conditions::Conditions;
+use super::history::{AnyHistory, forgotten};
 use super::kernel::choice::Stream;
 use super::kernel::progress::Call;
 use super::kernel::trace::{Seconds, What};
 use super::kernel::{self, Advance, Kernel, Turn};
+use super::step::Step;
 use crate::reactor::{nanos_since_start, tick_after};
 use crate::runtime::Runtime;
 use crate::scheduler::Worker;
@@ -65,6 +66,8 @@ pub(super) struct State {
     pub(super) always: Conditions,
     pub(super) sometimes: Conditions,
     pub(super) eventually: Conditions,
+    /// Who is told what happens.
+    observers: RefCell<Vec<Observer>>,
     /// Since when progress is owed.
     quiet_since: Cell<Option<u64>>,
     limit: Cell<u64>,
@@ -79,8 +82,11 @@ pub(super) struct State {
     choices: RefCell<Choices>,
     pub(super) chaos: RefCell<Plan>,
     /// Of each pair of types one.
-    pub(super) histories: RefCell<Vec<Box<dyn Any>>>,
+    pub(super) histories: RefCell<Vec<AnyHistory>>,
 }
+
+/// What a test does with what happens.
+type Observer = Box<dyn FnMut(&Step)>;
 
 /// Starts a process, again and again.
 type Start = Rc<dyn Fn()>;
@@ -151,6 +157,7 @@ impl State {
             always: Conditions::default(),
             sometimes: Conditions::default(),
             eventually: Conditions::default(),
+            observers: RefCell::default(),
             quiet_since: Cell::new(None),
             limit: Cell::new(LONGEST),
             most_steps: Cell::new(MOST_STEPS),
@@ -499,8 +506,30 @@ impl State {
     #[cfg(not(feature = "blocking"))]
     fn run_due(&self, _: kernel::Due) {}
 
+    /// From now on this is told what happens.
+    pub(super) fn observe(&self, observer: Observer) {
+        self.observers.borrow_mut().push(observer);
+        kernel(Kernel::keep_untold);
+    }
+
+    /// Tells what has happened since the last step. Who is told may add others, which are told from
+    /// the next step on.
+    fn tell(&self) {
+        let mut observers = self.observers.take();
+        for step in kernel(Kernel::take_untold) {
+            kernel(|kernel| kernel.calls(Call::Observer));
+            observers.iter_mut().for_each(|it| it(&step));
+        }
+        let mut all = self.observers.borrow_mut();
+        observers.append(&mut all);
+        *all = observers;
+    }
+
     /// After each step and event.
     fn check(&self) {
+        if !self.observers.borrow().is_empty() {
+            self.tell();
+        }
         let calls = || kernel(|kernel| kernel.calls(Call::Condition));
         self.always.try_each(|it| {
             calls();
@@ -525,6 +554,9 @@ impl State {
                 "eventually {:?}: it was not true when the test ended",
                 check.name
             ));
+        }
+        if let Some(words) = forgotten(&self.histories.borrow()) {
+            kernel::fail_because("a history was not checked", None, || words);
         }
     }
 
@@ -595,6 +627,7 @@ impl State {
         // These are foreign code's, of a test that has ended.
         kernel::as_killed(|| {
             contain(|| drop((self.always.take(), self.eventually.take())));
+            contain(|| drop(self.observers.take()));
             contain(|| drop((self.sometimes.take(), self.hosts.take())));
             contain(|| drop(self.histories.take()));
         });

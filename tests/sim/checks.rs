@@ -3,11 +3,12 @@
 use std::io::Result;
 
 use polder::future::pending;
-use polder::io::AsyncReadExt;
-use polder::net::{TcpListener, TcpStream};
+use polder::io::{AsyncReadExt, AsyncWriteExt};
+use polder::net::{TcpListener, TcpStream, UdpSocket};
 use polder::sim::{self, Sim};
 use polder::time::sleep;
 
+use super::failing::assert_contains;
 use super::{ms, secs};
 
 /// Connects to nobody, so often with so long in between.
@@ -39,6 +40,32 @@ fn clients_without_a_back_off_are_a_retry_storm() {
     }
 }
 
+#[test]
+fn a_host_that_sends_too_many_datagrams_within_a_second_is_a_storm() {
+    let run = |pause: u64, hosts: u32| {
+        sim::run(1, move |sim| async move {
+            sim.most_datagrams(50);
+            let address = (sim.host("server").address(), 1);
+            let send = move || async move {
+                let socket = UdpSocket::bind("0.0.0.0:0").await.unwrap();
+                for _ in 0..60 {
+                    // Refused, one time or the other.
+                    let _ = socket.send_to(b"?", address).await;
+                    sleep(ms(pause)).await;
+                }
+            };
+            for n in 0..hosts {
+                sim.host(&format!("client-{n}")).start(send);
+            }
+            sleep(secs(10)).await;
+        })
+    };
+    let failure = run(1, 1).failure.unwrap();
+    let words = "\"client-0\" sends too many datagrams: more than 50 within a second";
+    assert!(failure.contains(words), "{failure}");
+    assert_eq!(run(25, 2).failure, None, "each host has its own count");
+}
+
 /// A client that returns: with everything, or leaving something.
 async fn leaves(sim: Sim, what: &'static str) {
     sim.forbid_leaks();
@@ -63,6 +90,42 @@ async fn leaves(sim: Sim, what: &'static str) {
         Result::Ok(())
     });
     client.finished().within(secs(10)).await.unwrap();
+}
+
+#[test]
+fn what_is_unread_in_a_socket_that_is_left_behind_is_told_in_words() {
+    let run = |read: usize| {
+        let report = sim::run(1, move |sim| async move {
+            sim.forbid_leaks();
+            sim.host("server").start(|| async {
+                let listener = TcpListener::bind("0.0.0.0:1").await?;
+                let (mut stream, _) = listener.accept().await?;
+                stream.write_all(&[7; 100]).await?;
+                pending::<Result<()>>().await
+            });
+            sleep(ms(1)).await;
+            let client = sim.host("client").start(move || async move {
+                let mut stream = TcpStream::connect("server:1").await?;
+                let socket = UdpSocket::bind("0.0.0.0:0").await?;
+                socket.send_to(b"abc", socket.local_addr()?).await?;
+                sleep(ms(100)).await;
+                stream.read_exact(&mut vec![0; read]).await?;
+                std::mem::forget((stream, socket));
+                Result::Ok(())
+            });
+            client.finished().within(secs(10)).await.unwrap();
+        });
+        report.failure.unwrap()
+    };
+    assert_contains(
+        &run(40),
+        &[
+            "connected to server:1, 60 bytes are unread\n",
+            ", UDP, 1 datagrams wait, 3 bytes are unread\n",
+        ],
+    );
+    assert!(run(99).contains("connected to server:1, 1 byte is unread\n"));
+    assert!(run(100).contains("connected to server:1\n"));
 }
 
 #[test]

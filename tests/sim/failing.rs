@@ -24,6 +24,7 @@ pub(super) fn in_a_process(name: &str, variables: &[(&str, &str)]) -> (bool, Str
         "SIM",
         "SIM_CHECK",
         "SIM_JOBS",
+        "SIM_LOG",
         "SIM_STUCK",
     ] {
         program.env_remove(format!("POLDER_{variable}"));

@@ -61,11 +61,12 @@ fn what_is_recorded_within_one_moment_has_an_order_and_what_is_absorbed_has_none
     });
     sim::check(0..3, |sim| async move {
         let at = now();
-        sim.history().absorb([
+        let history = sim.history();
+        history.absorb([
             Operation::new("a", Some(1), at).answered(1, at),
             Operation::new("b", None, at).answered(0, at),
         ]);
-        sim.history().linearizable(Register);
+        history.linearizable(Register);
     });
 }
 
@@ -193,5 +194,56 @@ fn what_a_host_notes_later_has_its_place_by_what_the_clock_was_then() {
             let verdict = history.verdict(&Register);
             assert_eq!(verdict == Verdict::Linearizable, is_possible, "{verdict:?}");
         });
+    }
+}
+
+#[test]
+fn a_history_that_nobody_checks_beside_one_that_is_checked_fails_the_run_by_its_types() {
+    let run = |what: &'static str| {
+        let report = sim::run(1, move |sim| async move {
+            let history = sim.history();
+            history.invoke("writer", Some(7)).answer(7);
+            // The literals are of another type, unless somebody says which.
+            match what {
+                "another" => {
+                    sim.history().invoke("reader", None::<i32>).answer(8);
+                    sim.history().invoke("reader", Some(1)).answer(8);
+                }
+                "empty" => drop(sim.history::<i32, i32>()),
+                "looked at" => {
+                    let other = sim.history();
+                    other.invoke("reader", None::<u32>).answer(7_u64);
+                    assert_eq!(other.verdict(&Wide), Verdict::Linearizable);
+                }
+                _ => history.invoke("reader", None).answer(7),
+            }
+            if what != "unchecked" {
+                history.linearizable(Register);
+            }
+        });
+        report.failure
+    };
+    let failure = run("another").unwrap();
+    let words = "a history was not checked: \
+                 sim.history::<core::option::Option<i32>, i32>() has 2 operations, and \
+                 sim.history::<core::option::Option<u32>, u32>() was checked.";
+    assert!(failure.contains(words), "{failure}");
+    for what in ["empty", "looked at", "the same", "unchecked"] {
+        assert_eq!(run(what), None, "{what}");
+    }
+}
+
+/// A register that nobody writes, read as a wider number.
+struct Wide;
+
+impl Model for Wide {
+    type State = ();
+    type Input = Option<u32>;
+    type Output = u64;
+
+    fn begin(&self) {}
+
+    fn step(&self, _: &(), _: &Option<u32>, output: Option<&u64>) -> Option<()> {
+        output.is_none_or(|it| *it == 7).then_some(())
     }
 }

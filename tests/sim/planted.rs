@@ -1,7 +1,10 @@
 //! Programs that a colleague could have written, each with its bug and without. With it the bug is
 //! found within the seeds named; without it no seed fails.
 //!
-//! `POLDER_PLANTED_SEEDS` says how many seeds those without a bug run: `ci/sim.sh` runs 1,000.
+//! `POLDER_PLANTED_SEEDS` says how many seeds those without a bug run: `ci/sim.sh` runs 1,000. With
+//! `POLDER_PLANTED_SCORES` it is told too how long it took to find the bug, and how many of the
+//! seeds find it where what is ready runs by turns, and without chaos: each part of a world is to
+//! earn its place.
 
 #[path = "../planted/accept_loop_ends.rs"]
 mod accept_loop_ends;
@@ -28,7 +31,48 @@ mod stale_name;
 #[path = "../planted/stale_replica.rs"]
 mod stale_replica;
 
-use polder::sim::{self, Sim};
+use std::time::{Duration, Instant};
+
+use polder::sim::{self, Order, Sim};
+
+/// What comes of running seeds with a bug.
+struct Score {
+    found: Vec<u64>,
+    /// How long it took until the first one found it, by the real clock.
+    first_after: Option<Duration>,
+    fingerprints: Vec<u64>,
+}
+
+/// Runs `test` with its bug, after `prepare`: it may fail by saying `words`, and not otherwise.
+fn score<F>(
+    seeds: u64,
+    words: &str,
+    prepare: impl Fn(&Sim) + Sync,
+    test: &(impl Fn(Sim, bool) -> F + Sync),
+) -> Score
+where
+    F: Future<Output = ()> + 'static,
+{
+    let start = Instant::now();
+    let mut score = Score {
+        found: Vec::new(),
+        first_after: None,
+        fingerprints: Vec::new(),
+    };
+    for seed in 0..seeds {
+        let report = sim::run(seed, |sim| {
+            prepare(&sim);
+            test(sim, true)
+        });
+        score.fingerprints.push(report.fingerprint);
+        if let Some(failure) = report.failure {
+            assert!(failure.contains(words), "another failure: {failure}");
+            score.first_after.get_or_insert(start.elapsed());
+            score.found.push(seed);
+        }
+    }
+    score
+}
 
 /// Runs `test` with its bug, which is to be found within `seeds` by a failure that says `words`,
 /// and without.
@@ -36,18 +80,25 @@ fn plant<F>(name: &str, seeds: u64, words: &str, test: impl Fn(Sim, bool) -> F +
 where
     F: Future<Output = ()> + 'static,
 {
-    let mut found = Vec::new();
-    for seed in 0..seeds {
-        if let Some(failure) = sim::run(seed, |sim| test(sim, true)).failure {
-            assert!(failure.contains(words), "another failure: {failure}");
-            found.push(seed);
+    let usual = score(seeds, words, |_| (), &test);
+    let first = usual.found.first();
+    let mut line = format!(
+        "{name}: found by {} of {seeds} seeds, the first is {first:?}",
+        usual.found.len()
+    );
+    if std::env::var_os("POLDER_PLANTED_SCORES").is_some() {
+        if let Some(after) = usual.first_after {
+            line += &format!(", after {after:.1?}");
+        }
+        let by_turns = score(seeds, words, |sim| sim.order(Order::Fifo), &test);
+        line += &format!("; by turns: {}", by_turns.found.len());
+        let calm = score(seeds, words, Sim::__without_chaos, &test);
+        // The same, if there is no chaos.
+        if calm.fingerprints != usual.fingerprints {
+            line += &format!("; without chaos: {}", calm.found.len());
         }
     }
-    let first = found.first();
-    println!(
-        "{name}: found by {} of {seeds} seeds, the first is {first:?}",
-        found.len()
-    );
+    println!("{line}");
     assert!(first.is_some(), "{name}: no seed of {seeds} finds the bug");
     let count = std::env::var("POLDER_PLANTED_SEEDS");
     let count = count.map_or(100, |it| it.parse().expect("a number"));

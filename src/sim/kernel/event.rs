@@ -197,8 +197,16 @@ impl What {
 
     /// In words, of a host. `name` says what a host is called.
     pub(super) fn words<'a>(self, host: usize, name: impl Fn(usize) -> &'a str) -> String {
-        let what = match self {
-            What::Renamed => return "a name has other addresses".into(),
+        match self {
+            What::Renamed => self.words_alone(name),
+            _ => format!("{}: {}", name(host), self.words_alone(&name)),
+        }
+    }
+
+    /// In words, without its host.
+    pub(super) fn words_alone<'a>(self, name: impl Fn(usize) -> &'a str) -> String {
+        match self {
+            What::Renamed => "a name has other addresses".into(),
             What::Started => "started".into(),
             What::Ended => "its process has ended".into(),
             What::Failed => "its process returns an error".into(),
@@ -222,8 +230,7 @@ impl What {
                 format!("the wall clock is set {way} by {by}")
             }
             _ => self.words_of_the_network(&name),
-        };
-        format!("{}: {what}", name(host))
+        }
     }
 
     fn words_of_the_network<'a>(self, name: &impl Fn(usize) -> &'a str) -> String {

@@ -41,7 +41,7 @@ mod unix;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io::{self, IoSlice, IoSliceMut, Write};
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};
@@ -51,6 +51,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use super::step::Step;
 use crate::sys::{AsDescriptor, BorrowedDescriptor, OwnedDescriptor};
 use address::Address;
 use answers::Asked;
@@ -67,7 +68,7 @@ use progress::{Call, Progress};
 use sockets::Other;
 pub(crate) use tcp::{CLOSED, ERROR, READABLE, WRITABLE};
 use tcp::{Segment, State, Tcp};
-use trace::{Comparison, Trace, What};
+use trace::{Comparison, Difference, Trace, What};
 use udp::Datagram;
 
 /// What is asked of a socket that its host's kernel has forgotten.
@@ -93,6 +94,9 @@ const MOST_SENT: usize = 100_000;
 /// A host that does not exist: segments to it are lost. The same number on every platform, as it is
 /// part of fingerprints.
 const NOBODY: usize = u32::MAX as usize;
+
+/// The number of the test's own host, which is the first.
+pub(crate) const TEST: usize = 0;
 
 /// The options of a socket, given back as they were set, and refused where Linux refuses them.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -197,6 +201,8 @@ pub(crate) struct Kernel {
     /// Nothing happens by chance any more.
     is_calm: bool,
     pub(crate) trace: Trace,
+    /// Somebody looks at what happens.
+    observed: Option<Box<Observed>>,
     has_diverged: bool,
     failure: Option<Failure>,
     /// Panics that are contained do not fail the run.
@@ -207,10 +213,28 @@ pub(crate) struct Kernel {
     /// What is dropped now is what a process has left that was killed.
     drops_killed: bool,
     tasks: u64,
+    /// What the program has to say of itself, and whether that was so: see `sometimes!`.
+    sometimes: BTreeMap<String, bool>,
     progress: Arc<Progress>,
+    /// A placeholder was lent to the program.
+    has_lent: bool,
+    /// Which host's code has woken a task of which other one directly, and when first.
+    shortcuts: BTreeMap<(usize, usize), u64>,
+    /// Where the run first was another one than before: in a poll, of a process of that host.
+    diverged_on: Option<usize>,
     /// How often a host may connect in a second.
     most_connects: u32,
+    /// How many datagrams it may send in a second.
+    most_datagrams: u32,
     foreign: Arc<AtomicBool>,
+}
+
+/// What is kept for those who look at what happens.
+struct Observed {
+    /// Each event is printed.
+    logs: bool,
+    /// The events that [`Sim::on_step`](super::Sim::on_step) has not been told, if it is to be.
+    untold: Option<Vec<Step>>,
 }
 
 /// Why a run has failed.
@@ -227,8 +251,8 @@ pub(crate) struct Failure {
 struct HostState {
     name: String,
     is_up: bool,
-    /// In which second it connected last, and how often in that.
-    connects: (u64, u32),
+    connects: InASecond,
+    datagrams: InASecond,
     /// When it last sent a datagram or connected, and how often at that moment: by KiB.
     sent: (u64, usize),
     next_port: u16,
@@ -247,6 +271,26 @@ struct HostState {
     faults: host_faults::FaultsOfHost,
     v4: Ipv4Addr,
     v6: Ipv6Addr,
+}
+
+/// How often something happens in a second of the world.
+#[derive(Default)]
+struct InASecond {
+    /// In which it happened last.
+    second: u64,
+    count: u32,
+}
+
+impl InASecond {
+    /// It happens now. Returns how often it has, in this second.
+    fn add(&mut self, now: u64) -> u32 {
+        let second = now / 1_000_000_000;
+        if std::mem::replace(&mut self.second, second) != second {
+            self.count = 0;
+        }
+        self.count += 1;
+        self.count
+    }
 }
 
 impl HostState {
@@ -436,6 +480,8 @@ pub(crate) struct Setup {
     pub(crate) records: bool,
     /// A panic is not printed: the same one was before.
     pub(crate) is_quiet: bool,
+    /// Each event is printed as it happens.
+    pub(crate) logs: bool,
     /// The failure that this run looks into, to be said if it never ends.
     pub(crate) found: Option<Arc<str>>,
 }
@@ -497,14 +543,23 @@ pub(crate) fn begin(seed: u64, setup: Setup) -> World {
         keeps_order: setup.simpler.is_fifo,
         is_calm: false,
         trace: Trace::new(setup.comparison, setup.records),
+        observed: setup.logs.then(|| {
+            let (logs, untold) = (true, None);
+            Box::new(Observed { logs, untold })
+        }),
         has_diverged: false,
         failure: None,
         permits_panics: false,
         held_panics: Vec::new(),
         drops_killed: false,
         tasks: 1,
+        sometimes: BTreeMap::new(),
         progress: Arc::default(),
+        has_lent: false,
+        shortcuts: BTreeMap::new(),
+        diverged_on: None,
         most_connects: u32::MAX,
+        most_datagrams: u32::MAX,
         foreign: Arc::default(),
     };
     // What destructors at the end of another world have read is not this one's.
@@ -571,6 +626,11 @@ pub(crate) fn placeholder() -> io::Result<BorrowedDescriptor<'static>> {
         let _ = PLACEHOLDER.set(socket.into());
     }
     Ok(PLACEHOLDER.get().expect("it was set above").as_descriptor())
+}
+
+/// The placeholder is lent to the program, which may ask the system with it.
+pub(crate) fn note_lent() {
+    with(|kernel| kernel.has_lent = true);
 }
 
 impl SimSocket {
@@ -842,12 +902,58 @@ pub(crate) fn panic_was_contained(words: &str) {
     fail_as(Some(cause), None, || reason);
 }
 
+/// Calls what is no code of a process, though it may be within one's step.
+pub(crate) fn as_nobody<R>(f: impl FnOnce() -> R) -> R {
+    let exchange = |process| with(|kernel| std::mem::replace(&mut kernel.current, process));
+    let before = exchange(None);
+    let result = f();
+    exchange(before.flatten());
+    result
+}
+
 /// Runs destructors of what was killed, which in reality would not run: their panics do not count.
 pub(crate) fn as_killed(f: impl FnOnce()) {
     let set = |is_killed| with(|kernel| std::mem::replace(&mut kernel.drops_killed, is_killed));
     let before = set(true);
     f();
     set(before.unwrap_or_default());
+}
+
+/// Whether what the program says of itself is checked where it is now: not in destructors that a
+/// machine would not run.
+pub(crate) fn checks_here() -> bool {
+    with(|kernel| !kernel.drops_killed) == Some(true)
+}
+
+/// What the program always is, it is not: see `always!`.
+pub(crate) fn does_not_hold(name: &str, site: &Location<'_>) {
+    let host = with(|kernel| kernel.current_host().to_owned()).unwrap_or_default();
+    // By its place too: another one of that name is another reason.
+    let cause = format!("always {name:?} at {site}");
+    let reason = || format!("always {name:?}: it does not hold on {host}, {site}");
+    fail_as(Some(cause), None, reason);
+}
+
+/// Whether it is worth asking for what the program is sometimes: see `sometimes!`.
+pub(crate) fn asks_for(name: &str) -> bool {
+    let asks = |kernel: &mut Kernel| {
+        if kernel.drops_killed {
+            return false;
+        }
+        match kernel.sometimes.get(name) {
+            Some(was_true) => !was_true,
+            None => {
+                kernel.sometimes.insert(name.to_owned(), false);
+                true
+            }
+        }
+    };
+    with(asks) == Some(true)
+}
+
+/// What the program is sometimes, it is.
+pub(crate) fn was_true(name: &str) {
+    with(|kernel| kernel.sometimes.insert(name.to_owned(), true));
 }
 
 /// The run has failed, for a reason that says more than its cause, and by what happened then.
@@ -955,7 +1061,14 @@ impl PollerOfWorker {
 
     /// A task of the worker was woken on this thread, which is to be the world's.
     pub(crate) fn woken_on_this_thread(&self) {
-        if with(|kernel| kernel.world) != Some(self.world) {
+        let is_here = with(|kernel| {
+            let is_here = kernel.world == self.world;
+            if is_here {
+                kernel.woken_by_current(self.number);
+            }
+            is_here
+        });
+        if is_here != Some(true) {
             self.foreign.store(true, Ordering::Relaxed);
         }
     }
@@ -989,7 +1102,8 @@ impl Kernel {
         self.hosts.push(HostState {
             name: name.to_owned(),
             is_up: true,
-            connects: (0, 0),
+            connects: InASecond::default(),
+            datagrams: InASecond::default(),
             sent: (0, 0),
             next_port: *PORTS.start(),
             workers: None,
@@ -1030,6 +1144,17 @@ impl Kernel {
 
     pub(crate) fn host_name(&self, host: usize) -> &str {
         self.hosts.get(host).map_or("nobody", |it| &it.name)
+    }
+
+    /// The name of the host whose code runs.
+    fn current_host(&self) -> &str {
+        let host = self.current.map_or(NOBODY, |it| self.processes[it].host);
+        self.host_name(host)
+    }
+
+    /// What the program has said that it is sometimes, and whether it was.
+    pub(crate) fn sometimes(&self) -> impl Iterator<Item = (&String, &bool)> {
+        self.sometimes.iter()
     }
 
     pub(crate) fn host_address(&self, host: usize) -> IpAddr {
@@ -1440,21 +1565,75 @@ impl Kernel {
         }
     }
 
+    pub(crate) fn set_most_datagrams(&mut self, most: u32) {
+        self.most_datagrams = most;
+    }
+
     /// A host connects: too often, and the run fails.
     fn count_connect(&mut self, host: usize) {
-        let second = self.now / 1_000_000_000;
-        let state = &mut self.hosts[host];
-        if state.connects.0 != second {
-            state.connects = (second, 0);
-        }
-        state.connects.1 += 1;
-        let most = self.most_connects;
-        if state.connects.1 > most && self.failure.is_none() {
+        let (state, most) = (&mut self.hosts[host], self.most_connects);
+        if state.connects.add(self.now) > most && self.failure.is_none() {
             let cause = format!("retry storm: {:?} connects too often", state.name);
             let reason = format!("{cause}: more than {most} times within a second");
             let at = None;
             self.failure = Some(Failure { reason, cause, at });
         }
+    }
+
+    /// A host sends a datagram: one too many, and the run fails.
+    fn count_datagram(&mut self, host: usize) {
+        let (state, most) = (&mut self.hosts[host], self.most_datagrams);
+        if state.datagrams.add(self.now) > most && self.failure.is_none() {
+            let cause = format!("storm: {:?} sends too many datagrams", state.name);
+            let reason = format!("{cause}: more than {most} within a second");
+            let at = None;
+            self.failure = Some(Failure { reason, cause, at });
+        }
+    }
+
+    /// A task of that poller's worker is woken by the code that runs. Where that is another host's,
+    /// what wakes it has bypassed the network, which nothing can in reality. The test is to do so.
+    #[inline]
+    fn woken_by_current(&mut self, poller: usize) {
+        if let Some(process) = self.current {
+            let (by, of) = (self.host_of(process), self.host_of_poller(poller));
+            if by != of && by != TEST && of != TEST {
+                self.note_shortcut(by, of);
+            }
+        }
+    }
+
+    #[cold]
+    fn note_shortcut(&mut self, by: usize, of: usize) {
+        // At its end the world drops everything, in any order.
+        if !self.hosts[of].is_up || self.shortcuts.contains_key(&(by, of)) {
+            return;
+        }
+        self.shortcuts.insert((by, of), self.now);
+        if self.observed.is_some() {
+            let words = format!("wakes a task of {} directly", self.host_name(of));
+            self.observe_words(by, words);
+        }
+    }
+
+    /// Which hosts have bypassed the network, a line each.
+    pub(crate) fn shortcuts(&self) -> Vec<String> {
+        let line = |((by, of), at): (&(usize, usize), &u64)| {
+            let (by, of) = (self.host_name(*by), self.host_name(*of));
+            let at = trace::Seconds(*at);
+            format!("{by} woke a task of {of} directly (first at {at}): a real program cannot")
+        };
+        self.shortcuts.iter().map(line).collect()
+    }
+
+    /// Whether the program was lent what stands for a descriptor.
+    pub(crate) fn has_lent(&self) -> bool {
+        self.has_lent
+    }
+
+    /// Whether another thread has woken a task.
+    pub(crate) fn was_woken_from_elsewhere(&self) -> bool {
+        self.foreign.load(Ordering::Relaxed)
     }
 
     /// Whether a poller has something to report.
@@ -1504,6 +1683,12 @@ impl Kernel {
         self.is_libc.then(answers::asked)
     }
 
+    /// Where this run is other than the one that it is compared with, as far as that is known.
+    pub(crate) fn difference(&self) -> Option<Difference> {
+        let name = |it| self.host_name(it);
+        self.trace.first_difference(self.diverged_on, name)
+    }
+
     pub(crate) fn has_diverged(&self) -> bool {
         self.has_diverged
     }
@@ -1518,7 +1703,54 @@ impl Kernel {
     }
 
     fn note_of_weight(&mut self, host: usize, what: What, weight: u64) {
-        self.has_diverged |= !self.trace.note(self.now, host, what, weight);
+        if !self.trace.note(self.now, host, what, weight) && !self.has_diverged {
+            self.has_diverged = true;
+            self.diverged_on = self.current.map(|it| self.host_of(it));
+        }
+        if self.observed.is_some() {
+            self.observe(host, what);
+        }
+    }
+
+    /// Prints an event, or keeps it for those who are to be told.
+    #[cold]
+    fn observe(&mut self, host: usize, what: What) {
+        let words = what.words_alone(|it| self.host_name(it));
+        self.observe_words(host, words);
+    }
+
+    fn observe_words(&mut self, host: usize, words: String) {
+        let step = Step {
+            time: Duration::from_nanos(self.now),
+            host: self.host_name(host).to_owned(),
+            words,
+        };
+        let Some(observed) = &mut self.observed else {
+            return;
+        };
+        if observed.logs {
+            // Not by `eprintln!`, which the harness keeps until the test has ended.
+            let line = format!("seed {:#x}: {step}\n", self.seed);
+            let _ = io::stderr().write_all(line.as_bytes());
+        }
+        if let Some(untold) = &mut observed.untold {
+            untold.push(step);
+        }
+    }
+
+    /// From now on events are kept for [`take_untold`](Self::take_untold).
+    pub(crate) fn keep_untold(&mut self) {
+        let observed = self.observed.get_or_insert_with(|| {
+            let (logs, untold) = (false, None);
+            Box::new(Observed { logs, untold })
+        });
+        observed.untold.get_or_insert_default();
+    }
+
+    /// What has happened since it was taken last.
+    pub(crate) fn take_untold(&mut self) -> Vec<Step> {
+        let untold = self.observed.as_mut().and_then(|it| it.untold.as_mut());
+        untold.map(std::mem::take).unwrap_or_default()
     }
 
     /// The sockets of a process, for reports.

@@ -46,16 +46,19 @@ pub(crate) enum Call {
     Unblock,
     /// A condition of the test.
     Condition,
+    /// A function that is told what happens.
+    Observer,
     /// Destructors of what a process has left.
     Drop,
 }
 
 impl Call {
-    const ALL: [Call; 5] = [
+    const ALL: [Call; 6] = [
         Call::Test,
         Call::Poll,
         Call::Unblock,
         Call::Condition,
+        Call::Observer,
         Call::Drop,
     ];
 }
@@ -81,6 +84,7 @@ impl fmt::Display for LastCall {
             (Call::Poll, None) => f.write_str("a poll of a task"),
             (Call::Unblock, _) => f.write_str("a function that was given to `unblock`"),
             (Call::Condition, _) => f.write_str("a condition of the test"),
+            (Call::Observer, _) => f.write_str("a function given to Sim::on_step"),
             (Call::Drop, _) => f.write_str("a destructor, after the end of a process"),
         }
     }

@@ -114,6 +114,15 @@ impl Other {
     }
 }
 
+/// For reports: so many bytes have come, and nobody has read them.
+pub(super) fn unread(bytes: usize) -> String {
+    match bytes {
+        0 => String::new(),
+        1 => ", 1 byte is unread".into(),
+        _ => format!(", {bytes} bytes are unread"),
+    }
+}
+
 /// Datagrams that wait to be received, each with whom it is from.
 #[derive(Debug)]
 pub(super) struct Inbox<A> {
@@ -131,6 +140,13 @@ impl<A: Clone> Inbox<A> {
             queue: VecDeque::new(),
             size: 0,
         }
+    }
+
+    /// For reports: how many wait, and of how many bytes.
+    pub(super) fn describe(&self) -> String {
+        let count = self.queue.len();
+        let bytes = self.queue.iter().map(|it| it.1.len()).sum();
+        format!("{count} datagrams wait{}", unread(bytes))
     }
 
     pub(super) fn push(&mut self, from: A, bytes: Vec<u8>) {

@@ -355,7 +355,7 @@ impl Tcp {
         if self.has_peer_fin() {
             text += ", the peer has ended";
         }
-        text
+        text + &super::sockets::unread(self.input.len())
     }
 }
 

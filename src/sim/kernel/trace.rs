@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;
 
+use super::answers::{self, Asked};
 pub(super) use super::event::digest;
 pub(crate) use super::event::{Flags, What};
 
@@ -86,8 +87,9 @@ pub(crate) struct Trace {
     /// The last events, each at its number modulo [`SHOWN`], but for those that `comparison` has.
     last: Vec<Event>,
     comparison: Comparison,
-    /// What happened in this run, where the one before had something else, and how manieth it is.
-    difference: Option<(usize, Event)>,
+    /// What happened in this run, where the one before had something else, and how manieth it is;
+    /// and how often the C library was asked until then.
+    difference: Option<(usize, Event, Asked)>,
     recording: Option<Box<Recording>>,
 }
 
@@ -99,13 +101,48 @@ type Event = (u64, usize, What);
 pub(crate) struct Recorded {
     fingerprints: Vec<u64>,
     events: Vec<Event>,
+    /// How often the C library was asked, from that event on.
+    asked: Vec<(usize, Asked)>,
+}
+
+/// How many events before the first difference are told.
+const BEFORE: usize = 10;
+
+/// Where a run is other than the one that it is compared with.
+#[derive(Clone, Debug)]
+pub(crate) struct Difference {
+    /// The events before it, which both have, a line each.
+    pub(crate) before: String,
+    /// What happened there, in the other run and in this one.
+    pub(crate) theirs: String,
+    pub(crate) ours: String,
+    /// The task that was polled then, in this run, if one was.
+    pub(crate) task: Option<String>,
+    /// How often the C library was asked until then.
+    pub(crate) asked: [Asked; 2],
 }
 
 impl Recorded {
+    #[inline]
+    fn push(&mut self, index: usize, event: Event) {
+        self.events.push(event);
+        let asked = answers::asked();
+        if self.asked.last().is_none_or(|it| it.1 != asked) {
+            self.asked.push((index, asked));
+        }
+    }
+
+    /// How often the C library was asked until that event.
+    fn asked_until(&self, index: usize) -> Asked {
+        let end = self.asked.partition_point(|it| it.0 <= index);
+        self.asked[..end].last().map(|it| it.1).unwrap_or_default()
+    }
+
     /// Its memory, for another run.
     pub(crate) fn cleared(mut self) -> Recorded {
         self.fingerprints.clear();
         self.events.clear();
+        self.asked.clear();
         self
     }
 }
@@ -149,15 +186,15 @@ impl Trace {
                     all.fingerprints.push(hash);
                 }
                 match index < EVENTS_KEPT {
-                    true => all.events.push((now, host, what)),
+                    true => all.push(index, (now, host, what)),
                     false => self.keep_last(index, (now, host, what)),
                 }
                 true
             }
             Comparison::Compare(all) => {
                 let is_same = all.fingerprints.get(index).is_none_or(|it| *it == hash);
-                if !is_same {
-                    self.difference.get_or_insert((index, (now, host, what)));
+                if !is_same && self.difference.is_none() {
+                    self.difference = Some((index, (now, host, what), answers::asked()));
                 }
                 self.keep_last(index, (now, host, what));
                 is_same
@@ -214,19 +251,43 @@ impl Trace {
         }
     }
 
-    /// The event in which this run differs from the one that it is compared with, the other one's
-    /// first. `None` if there is none, or if nothing is known of it.
+    /// The event in which this run differs from the one that it is compared with. `None` if there is
+    /// none, or if nothing is known of it. `polled` is the host whose process was polled then.
     pub(crate) fn first_difference<'a>(
         &'a self,
+        polled: Option<usize>,
         name: impl Fn(usize) -> &'a str,
-    ) -> Option<(String, String)> {
+    ) -> Option<Difference> {
         let Comparison::Compare(all) = &self.comparison else {
             return None;
         };
-        let (index, ours) = self.difference?;
+        let (index, ours, asked) = self.difference?;
         let theirs = *all.events.get(index)?;
         let tell = |event| Trace::describe([&event], &name).trim().to_owned();
-        Some((tell(theirs), tell(ours)))
+        let (told, mut tells) = (tell(theirs), tell(ours));
+        if told == tells {
+            // The words do not have all of it.
+            tells += ", with other bytes";
+        }
+        let before = &all.events[..index];
+        // The last poll in both runs, unless this is another one.
+        let is_poll = |event: &&Event| matches!(event.2, What::Polled(..));
+        let poll = before.iter().rev().find(is_poll);
+        let task = polled.filter(|_| !is_poll(&&ours)).and(poll);
+        let task = task.and_then(|it| match it.2 {
+            What::Polled(task, Some(site)) => {
+                let host = name(it.1);
+                Some(format!("task {task} of {host}, spawned at {site}"))
+            }
+            _ => None,
+        });
+        Some(Difference {
+            before: Trace::describe(&before[index.saturating_sub(BEFORE)..], &name),
+            theirs: told,
+            ours: tells,
+            task,
+            asked: [all.asked_until(index), asked],
+        })
     }
 
     /// The last events, a line each. `name` says what a host is called.

@@ -90,8 +90,7 @@ impl Udp {
     }
 
     pub(super) fn describe(&self) -> String {
-        let waiting = self.inbox.queue.len();
-        format!("{}, UDP, {waiting} datagrams wait", self.local)
+        format!("{}, UDP, {}", self.local, self.inbox.describe())
     }
 
     pub(super) fn peer_address(&self) -> Option<SocketAddr> {
@@ -258,6 +257,7 @@ impl Kernel {
             return Err(error.into());
         }
         let host = socket.base.host;
+        self.count_datagram(host);
         let mut datagram = Datagram {
             from: (host, from),
             to,

@@ -142,7 +142,8 @@ impl Stream {
         } else {
             ""
         };
-        format!("Unix, {name}, connected to {peer}{end}")
+        let unread = super::sockets::unread(self.input.len());
+        format!("Unix, {name}, connected to {peer}{end}{unread}")
     }
 }
 
@@ -193,9 +194,8 @@ impl Datagram {
     }
 
     pub(super) fn describe(&self) -> String {
-        let waiting = self.inbox.queue.len();
-        let name = self.name.describe();
-        format!("Unix datagrams, {name}, {waiting} datagrams wait")
+        let (name, inbox) = (self.name.describe(), self.inbox.describe());
+        format!("Unix datagrams, {name}, {inbox}")
     }
 }
 

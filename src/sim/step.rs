@@ -1,0 +1,32 @@
+//! [`Step`]: something that has happened, for those who look at a run while it goes on.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::kernel::link::nanos;
+use super::kernel::trace::Seconds;
+
+/// Something that has happened in a world: of [`Sim::on_step`](super::Sim::on_step). As text it is a
+/// line of a report's last events.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Step {
+    /// When, since the world began.
+    pub time: Duration,
+    /// The name of the host on which it has happened.
+    pub host: String,
+    /// What it is: `task 7 runs, spawned at src/store.rs:12:5`, `data 1+64 came from client`.
+    pub words: String,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} {}: {}",
+            Seconds(nanos(self.time)),
+            self.host,
+            self.words
+        )
+    }
+}

@@ -1,0 +1,201 @@
+//! Programs of each kind, with chaos, whose runs are the same on every platform: of twenty seeds each
+//! the fingerprints, folded into a number that is written down.
+//!
+//! Linux, macOS and Windows run these in CI by `ci/features.sh`, the BSDs by `ci/fingerprints.sh`. A
+//! change of what a world does, or of what the runtime does when, writes them
+//! anew, on one platform, and the others have to say the same.
+
+use std::io::Result;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use polder::event::Event;
+use polder::future::yield_now;
+use polder::io::{AsyncReadExt, AsyncWriteExt};
+use polder::net::{TcpListener, TcpStream, UdpSocket};
+use polder::sim::{self, Latency, Sim};
+use polder::time::{now, sleep, timeout};
+
+use super::{ms, secs};
+
+/// Two of them are calm.
+const SEEDS: std::ops::Range<u64> = 8..28;
+
+/// The fingerprints of the seeds, as one number.
+fn folded<F>(test: impl Fn(Sim) -> F + Sync) -> u64
+where
+    F: Future<Output = ()> + 'static,
+{
+    SEEDS.fold(0, |hash: u64, seed| {
+        let report = sim::run(seed, &test);
+        assert_eq!(report.failure, None);
+        (hash.rotate_left(5) ^ report.fingerprint).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    })
+}
+
+/// Fails unless the runs are those that were written down.
+#[track_caller]
+fn assert_known(folded: u64, known: u64) {
+    assert_eq!(folded, known, "it is {folded:#x} now, and was {known:#x}");
+}
+
+/// Gives back what it is sent, on each connection, as long as it has a socket.
+async fn echo() -> Result<()> {
+    let listener = TcpListener::bind("0.0.0.0:1").await?;
+    loop {
+        let Ok((mut stream, _)) = listener.accept().await else {
+            sleep(ms(5)).await;
+            continue;
+        };
+        polder::spawn(async move {
+            let mut bytes = [0; 300];
+            while stream.read_exact(&mut bytes).await.is_ok() {
+                if stream.write_all(&bytes).await.is_err() {
+                    break;
+                }
+            }
+        })
+        .detach();
+    }
+}
+
+/// Asks an echo again and again, on a connection that it makes anew where it has to.
+async fn ask(pause: Duration) {
+    let limit = ms(300);
+    loop {
+        let Ok(mut stream) = TcpStream::connect_timeout("server:1", limit).await else {
+            sleep(pause).await;
+            continue;
+        };
+        let mut bytes = [7; 300];
+        loop {
+            let answer = timeout(limit, async {
+                stream.write_all(&bytes).await?;
+                stream.read_exact(&mut bytes).await
+            });
+            if !matches!(answer.await, Ok(Ok(_))) {
+                break;
+            }
+            sleep(pause).await;
+        }
+    }
+}
+
+#[test]
+fn streams_are_the_same_on_every_platform() {
+    let folded = folded(|sim| async move {
+        let server = sim.host("server").start(echo);
+        for n in 0..2 {
+            sim.host(&format!("client-{n}")).start(|| ask(ms(20)));
+        }
+        sim.links().latency(Latency::uniform(ms(1)..ms(9)));
+        sim.chaos(secs(2)).usual(&[&server]).exhausted();
+        sleep(secs(2)).await;
+        sim.quiesce();
+        sleep(ms(500)).await;
+    });
+    assert_known(folded, 0xddcc_d037_49c4_a947);
+}
+
+/// Sends numbers to its peers, and to all at once, and answers what is sent to it.
+async fn gossip(peers: Rc<[IpAddr]>) -> Result<()> {
+    let socket = UdpSocket::bind("0.0.0.0:9").await?;
+    socket.set_broadcast(true)?;
+    let mut bytes = [0; 16];
+    for n in 0_u64.. {
+        let peer = peers[n as usize % peers.len()];
+        let _ = socket.send_to(&n.to_le_bytes(), (peer, 9)).await;
+        if n % 5 == 0 {
+            let _ = socket.send_to(b"all", ("255.255.255.255", 9)).await;
+        }
+        let limit = ms(15);
+        while let Ok(Ok((len, from))) = timeout(limit, socket.recv_from(&mut bytes)).await {
+            if len == 8 {
+                let _ = socket.send_to(&bytes[..3], from).await;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn datagrams_are_the_same_on_every_platform() {
+    let folded = folded(|sim| async move {
+        let hosts = ["a", "b", "c"].map(|name| sim.host(name));
+        let peers: Rc<[IpAddr]> = hosts.iter().map(|it| it.address()).collect();
+        for host in &hosts {
+            let peers = peers.clone();
+            host.start(move || gossip(peers.clone()));
+        }
+        let [a, b, _] = &hosts;
+        sim.links().latency(Latency::exponential(ms(1), ms(3)));
+        sim.chaos(secs(2)).usual(&[a, b]);
+        sleep(secs(2)).await;
+        sim.quiesce();
+        sleep(ms(500)).await;
+    });
+    assert_known(folded, 0x17fc_9818_0842_a4c3);
+}
+
+/// Tasks that wait for each other, for time, and for nothing; some of them are cancelled.
+async fn busy() {
+    let event = Rc::new(Event::new());
+    for round in 0.. {
+        let tasks: Vec<_> = (0..6)
+            .map(|n| {
+                let event = event.clone();
+                polder::spawn_local(async move {
+                    match n % 3 {
+                        0 => sleep(ms(3 * n + round % 7)).await,
+                        1 => event.wait().await,
+                        _ => (0..n).for_each(|_| event.set()),
+                    }
+                    yield_now().await;
+                    now()
+                })
+            })
+            .collect();
+        for (n, task) in tasks.into_iter().enumerate() {
+            // Who waits for an event may wait in vain.
+            let _ = timeout(ms(10 + n as u64), task).await;
+        }
+    }
+}
+
+#[test]
+fn tasks_and_timers_are_the_same_on_every_platform() {
+    let folded = folded(|sim| async move {
+        let hosts = ["a", "b", "c"].map(|name| sim.host(name));
+        hosts.iter().for_each(|it| drop(it.start(busy)));
+        let [a, b, c] = &hosts;
+        let chaos = sim.chaos(secs(1)).orders().clocks().pauses();
+        chaos.crashes(&[a, b, c]);
+        sleep(secs(1)).await;
+        sim.quiesce();
+        sleep(ms(200)).await;
+    });
+    assert_known(folded, 0x3926_cf76_0bc1_0d0a);
+}
+
+#[test]
+fn several_workers_are_the_same_on_every_platform() {
+    let folded = folded(|sim| async move {
+        let server = sim.host("server");
+        server.workers(3);
+        server.start(echo);
+        let client = sim.host("client");
+        client.workers(2);
+        client.start(|| async {
+            let tasks = (0..4).map(|n| polder::spawn(ask(ms(15 + n))));
+            for task in tasks.collect::<Vec<_>>() {
+                task.await;
+            }
+        });
+        sim.chaos(secs(1)).usual(&[&server]);
+        sleep(secs(1)).await;
+        sim.quiesce();
+        sleep(ms(300)).await;
+    });
+    assert_known(folded, 0x6fda_6323_8cf7_00a1);
+}

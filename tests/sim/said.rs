@@ -1,0 +1,164 @@
+//! What a program says of itself (`always!`, `sometimes!`), and what a run says as it goes on
+//! (`Sim::on_step`, `POLDER_SIM_LOG`).
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use polder::sim::{self, Order, Sim, Step};
+use polder::time::sleep;
+
+use super::failing::{assert_contains, failure, in_a_process, is_inner};
+use super::{ms, secs};
+
+/// Counts, up to three.
+async fn counter() {
+    for count in 0..5 {
+        sleep(secs(1)).await;
+        polder::always!(count < 3, "it counts to three");
+    }
+}
+
+#[test]
+fn what_a_program_says_is_always_so_fails_the_run_with_its_place_its_host_and_the_time() {
+    let report = sim::run(1, |sim| async move {
+        let host = sim.host("store").start(counter);
+        host.finished().within(secs(10)).await;
+    });
+    let failure = report.failure.unwrap();
+    let at = format!("it does not hold on store, {}:", file!());
+    assert_contains(
+        &failure,
+        &["failed at 4.000000 s: always \"it counts to three\": ", &at],
+    );
+    assert_eq!(report.time, secs(4), "the run ends there");
+}
+
+#[test]
+fn nobody_evaluates_what_a_program_says_outside_of_worlds() {
+    let is_asked = || -> bool { panic!("somebody asks") };
+    polder::always!(is_asked(), "always");
+    polder::sometimes!(is_asked(), "sometimes");
+    polder::block_on(async { polder::always!(is_asked(), "always") });
+    // In one somebody does, once.
+    let report = sim::run(1, |_| async {
+        let asked = Cell::new(0);
+        polder::always!(asked.replace(asked.get() + 1) == 0, "always");
+        assert_eq!(asked.get(), 1);
+    });
+    assert_eq!(report.failure, None);
+}
+
+#[test]
+fn what_a_program_says_is_not_checked_in_destructors_of_a_process_that_is_killed() {
+    struct Closed;
+    impl Drop for Closed {
+        fn drop(&mut self) {
+            polder::always!(false, "it is closed in order");
+        }
+    }
+    let run = |kills: bool| {
+        sim::run(1, move |sim| async move {
+            let host = sim.host("host").start(|| async {
+                let _closed = Closed;
+                sleep(secs(1)).await;
+            });
+            sleep(ms(1)).await;
+            if kills {
+                host.kill();
+            }
+            sleep(secs(2)).await;
+        })
+    };
+    assert_eq!(run(true).failure, None);
+    assert!(run(false).failure.is_some());
+}
+
+#[test]
+fn what_a_program_says_is_sometimes_so_is_counted_over_all_seeds() {
+    let check = |limit: u64| {
+        sim::check(0..20, move |sim: Sim| async move {
+            let (number, asked) = (sim.choose(10), Cell::new(0));
+            for _ in 0..2 {
+                let is_so = || {
+                    asked.set(asked.get() + 1);
+                    number >= limit
+                };
+                polder::sometimes!(is_so(), "a great number");
+            }
+            let expected = if number >= limit { 1 } else { 2 };
+            assert_eq!(asked.get(), expected, "it is asked until it was so");
+        });
+    };
+    check(5);
+    let words = failure(move || check(10));
+    assert!(
+        words.contains("sometimes \"a great number\": it was not true for any of 20 seeds"),
+        "{words}"
+    );
+}
+
+#[test]
+fn whoever_observes_is_told_each_event_in_its_order_and_changes_nothing() {
+    let run = |observes: bool| {
+        sim::run(7, move |sim| async move {
+            sim.order(Order::Fifo);
+            let told: Rc<RefCell<Vec<Step>>> = Rc::default();
+            if observes {
+                let (told, inner) = (told.clone(), sim.clone());
+                sim.on_step(move |step| {
+                    // It may ask the world for what it likes, also to be told by another one.
+                    assert_eq!(inner.now(), step.time);
+                    told.borrow_mut().push(step.clone());
+                    inner.on_step(|_| {});
+                });
+            }
+            let host = sim.host("store").start(|| sleep(secs(3)));
+            host.finished().within(secs(4)).await;
+            let lines: Vec<String> = told.borrow().iter().map(Step::to_string).collect();
+            if observes {
+                assert_eq!(lines.first().unwrap(), "0.000000 s store: started");
+                assert!(lines[1].starts_with("0.000000 s store: task 2 runs, spawned at "));
+                assert!(lines[2].starts_with("3.000000 s store: task 2 runs, spawned at "));
+                assert_eq!(lines[3], "3.000000 s store: its process has returned");
+                assert_eq!(told.borrow()[3].words, "its process has returned");
+            }
+        })
+    };
+    let (plain, observed) = (run(false), run(true));
+    assert_eq!((&plain.failure, &observed.failure), (&None, &None));
+    assert_eq!(plain.fingerprint, observed.fingerprint);
+}
+
+#[test]
+fn a_panic_of_whoever_observes_fails_the_run() {
+    let report = sim::run(1, |sim| async move {
+        sim.on_step(|_| panic!("it has seen enough"));
+        sleep(secs(1)).await;
+    });
+    assert!(report.failure.unwrap().contains("it has seen enough"));
+}
+
+#[test]
+fn each_event_of_a_run_is_printed_once_where_that_is_asked_for() {
+    let name = "said::each_event_of_a_run_is_printed_once_where_that_is_asked_for";
+    if is_inner() {
+        return sim::check(0..3, |sim| async move {
+            let host = sim.host("store").start(|| sleep(secs(3)));
+            host.finished().within(secs(4)).await;
+            // Of this seed there are many runs.
+            assert!(sim.seed() != 2 || sim.choose(9) == 10, "the last one fails");
+        });
+    }
+    let count = |variables: &[(&str, &str)], line: &str| {
+        let (_, text) = in_a_process(name, variables);
+        text.lines().filter(|it| *it == line).count()
+    };
+    let line = |seed| format!("seed {seed:#x}: 3.000000 s store: its process has returned");
+    for seed in [0, 1, 2] {
+        assert_eq!(count(&[("POLDER_SIM_LOG", "1")], &line(seed)), 1);
+        assert_eq!(count(&[], &line(seed)), 0);
+    }
+    let variables = [("POLDER_SIM_LOG", "1"), ("POLDER_SEED", "1")];
+    assert_eq!(count(&variables, &line(1)), 1);
+    assert_eq!(count(&variables, &line(2)), 0);
+}
