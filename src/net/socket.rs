@@ -447,6 +447,10 @@ impl Socket {
     /// with care from now on.
     #[inline]
     pub(super) fn lend_descriptor(&self) -> BorrowedDescriptor<'_> {
+        #[cfg(feature = "sim")]
+        if self.is_simulated {
+            kernel::note_lent();
+        }
         if self.socket_type.takes_descriptors() {
             self.io.source().set_bytes_only(false);
         }

@@ -53,6 +53,8 @@ pub struct Report {
     pub(super) difference: Option<(String, String)>,
     /// How often the C library was asked, where the world answers for it.
     pub(super) asked: Option<Asked>,
+    /// What was done that may be the reason, a line each.
+    pub(super) remarks: Vec<String>,
     /// What the test has chosen, the first times.
     pub(super) choices: Vec<u64>,
     /// The faults that there were: their numbers are their places, counted from one.
@@ -75,6 +77,8 @@ pub(super) struct Details {
     pub(super) faults: Vec<String>,
     /// What chaos has drawn.
     pub(super) drawn: String,
+    /// What was done that may be the reason, a line each.
+    pub(super) remarks: Vec<String>,
     /// The last events, and what each host was doing.
     pub(super) rest: String,
 }
@@ -107,7 +111,11 @@ impl Details {
             0 => writeln!(text),
             more => writeln!(text, "; and {more} more"),
         };
-        text + &self.drawn + &self.rest
+        text += &self.drawn;
+        for remark in &self.remarks {
+            let _ = writeln!(text, "  note: {remark}");
+        }
+        text + &self.rest
     }
 }
 
@@ -477,6 +485,7 @@ fn report(seed: u64, state: &State) -> Report {
         difference,
         choices: state.choices_made(),
         asked: kernel.asked_of_libc(),
+        remarks: kernel.remarks.words(),
         faults: kernel.faults.list().iter().map(|it| it.id).collect(),
         has_unlisted: kernel.faults.has_unlisted(),
         details: None,
@@ -534,6 +543,7 @@ fn describe(report: &Report, failure: Option<kernel::Failure>, state: &State) ->
             head: format!("seed {:#x} failed at {at}: {reason}\n", report.seed),
             drawn: state.chaos.borrow().drawn.clone(),
             faults: faults.map(|it| it.describe(name)).collect(),
+            remarks: kernel.remarks.words(),
             rest: format!("  the last events:\n{events}  the hosts:\n{hosts}"),
         }
     })

@@ -72,9 +72,11 @@
 //!   and panics without being asked for.
 //!
 //! Not simulated are multicast, other descriptors, and a second runtime: these say
-//! [`Unsupported`](std::io::ErrorKind::Unsupported). A simulated socket lends a placeholder where a
-//! descriptor is asked for (`AsFd` and the like), on which every operation fails. Files,
-//! threads of the program's own and processes are the system's.
+//! [`Unsupported`](std::io::ErrorKind::Unsupported). So does [`io::Unblock`](crate::io::Unblock).
+//! A simulated socket lends a placeholder where a descriptor is asked for (`AsFd` and the like):
+//! on Unix one that is no socket, on which a socket's calls fail, those for options included. A
+//! report says where it was asked for. Files, threads of the program's own and processes are the
+//! system's.
 //! `docs/SIMULATION.md` in the repository says more.
 
 mod chaos;

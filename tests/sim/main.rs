@@ -2,6 +2,8 @@
 
 mod chaos;
 mod checks;
+#[cfg(unix)]
+mod descriptors;
 mod determinism;
 #[cfg(target_os = "linux")]
 mod differential;

@@ -190,6 +190,7 @@ pub(crate) struct Kernel {
     pub(crate) trace: Trace,
     has_diverged: bool,
     failure: Option<Failure>,
+    pub(crate) remarks: Remarks,
     /// Panics that are contained do not fail the run.
     permits_panics: bool,
     /// What is dropped now is what a process has left that was killed.
@@ -210,6 +211,28 @@ pub(crate) struct Failure {
     pub(crate) cause: String,
     /// When what is wrong happened, if that was found later.
     pub(crate) at: Option<u64>,
+}
+
+/// What was done in a run that may be the reason of what is strange in it: for reports.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Remarks {
+    /// The program has asked for the descriptor of a simulated socket.
+    pub(crate) is_lent: bool,
+}
+
+impl Remarks {
+    /// In words, a line each.
+    pub(crate) fn words(&self) -> Vec<String> {
+        let mut words = Vec::new();
+        if self.is_lent {
+            words.push(
+                "a descriptor of a simulated socket was asked for: what is done with it, the world \
+                 does not see"
+                    .to_owned(),
+            );
+        }
+        words
+    }
 }
 
 struct HostState {
@@ -468,6 +491,7 @@ pub(crate) fn begin(seed: u64, setup: Setup) -> World {
         trace: Trace::new(setup.comparison, setup.records),
         has_diverged: false,
         failure: None,
+        remarks: Remarks::default(),
         permits_panics: false,
         drops_killed: false,
         tasks: 1,
@@ -530,15 +554,40 @@ pub(crate) fn unsupported(what: &str) -> io::Error {
 }
 
 /// The descriptor that is lent for every simulated socket, as signatures that cannot fail demand
-/// one: an unconnected socket of the system's, good for nothing. Opened on first use.
+/// one. Opened on first use, and the same for all worlds: so nothing that is done with it may leave
+/// a trace that another world sees.
 pub(crate) fn placeholder() -> io::Result<BorrowedDescriptor<'static>> {
     static PLACEHOLDER: OnceLock<OwnedDescriptor> = OnceLock::new();
     if PLACEHOLDER.get().is_none() {
-        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
         // Another thread may have been quicker.
-        let _ = PLACEHOLDER.set(socket.into());
+        let _ = PLACEHOLDER.set(open_placeholder()?);
     }
     Ok(PLACEHOLDER.get().expect("it was set above").as_descriptor())
+}
+
+/// No socket, so that none of a socket's calls succeeds. On Linux it names a directory without
+/// being open for anything (`O_PATH`), and has no flags and no position either; elsewhere it is the
+/// directory, opened to be read.
+#[cfg(unix)]
+fn open_placeholder() -> io::Result<OwnedDescriptor> {
+    use rustix::fs::{Mode, OFlags, open};
+
+    let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    let flags = flags | OFlags::PATH;
+    Ok(open("/", flags, Mode::empty())?)
+}
+
+/// An unconnected socket: what a socket is lent as can be nothing else.
+#[cfg(windows)]
+fn open_placeholder() -> io::Result<OwnedDescriptor> {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
+    Ok(socket.into())
+}
+
+/// The program asks for a simulated socket's descriptor.
+pub(crate) fn note_lent() {
+    with(|kernel| kernel.remarks.is_lent = true);
 }
 
 impl SimSocket {
