@@ -64,7 +64,7 @@
 //! * **Unix sockets** within a host, by names of its own: streams, datagrams and pairs.
 //! * **Names**: of hosts, and what [`Sim::names`] says.
 //! * **Faults**: [`Sim::chaos`], [`Sim::cut`], [`Sim::hold`], [`Sim::reset`], [`Links::loss`],
-//!   [`Links::duplication`], [`Links::reordering`], [`Host::kill`], [`Host::power_off`],
+//!   [`Links::bursts`], [`Links::duplication`], [`Links::reordering`], [`Host::kill`], [`Host::power_off`],
 //!   [`Host::restart`], [`Host::pause`], [`Host::clock`], [`Host::faults`], [`Host::descriptors`].
 //! * **Signals** that a test sends to a host's process (`Host::signal`).
 //! * **Checks**: [`Sim::always`], [`Sim::eventually`], [`Sim::sometimes`], [`Sim::history`] with
@@ -219,8 +219,9 @@ impl Sim {
         Names(())
     }
 
-    /// Cuts these hosts off from the others, in both directions, until the result is dropped. What
-    /// is under way is lost too.
+    /// Cuts these hosts off from the others, in both directions, until the result is dropped: what
+    /// they send to each other is lost, and what was under way if it would arrive before the cut
+    /// ends. (What is under way longer than the cut lasts arrives.)
     ///
     /// ```
     /// use polder::net::{TcpListener, TcpStream};
@@ -409,6 +410,7 @@ impl Sim {
             kernel.change_links(None, |it| {
                 (it.loss, it.duplication) = Default::default();
                 it.reordering = Default::default();
+                it.bursts = None;
             });
         });
         self.state.restart_all();

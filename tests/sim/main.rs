@@ -12,6 +12,7 @@ mod failing;
 mod faults;
 mod history;
 mod hosts;
+mod links;
 mod migrating;
 mod mistakes;
 mod planted;

@@ -46,6 +46,7 @@ pub(crate) enum Kind {
     Name,
     Latency,
     Clock,
+    Slow,
 }
 
 /// Which decision it is: a kind, a place (two hosts, or which call of the test), and how manieth.
@@ -114,6 +115,7 @@ impl Fault {
             Kind::Name => format!("{these}: a question for a name {}", self.detail),
             Kind::Latency => format!("latency of {these}→{others} {}", self.detail),
             Kind::Clock => format!("{these}: the clock {}", self.detail),
+            Kind::Slow => format!("{between} slow, {}", self.detail),
         };
         let _ = write!(text, " ({}", Seconds(self.at));
         if let Some(lasts) = self.lasts {

@@ -218,6 +218,8 @@ pub(crate) struct Failure {
 pub(crate) struct Remarks {
     /// The program has asked for the descriptor of a simulated socket.
     pub(crate) is_lent: bool,
+    /// The test has set a loss that few connections live with.
+    pub(crate) is_lossy: bool,
 }
 
 impl Remarks {
@@ -228,6 +230,13 @@ impl Remarks {
             words.push(
                 "a descriptor of a simulated socket was asked for: what is done with it, the world \
                  does not see"
+                    .to_owned(),
+            );
+        }
+        if self.is_lossy {
+            words.push(
+                "a loss of more than 0.5 was set: TCP hardly lives with that, and gives up after \
+                 some tries"
                     .to_owned(),
             );
         }
@@ -298,6 +307,8 @@ enum Event {
     Blocking(usize, Arc<dyn crate::pool::Job>),
     /// Of that socket.
     Retransmit(u32),
+    /// A router says so to that socket.
+    Unreachable(u32),
     /// Of the timers of that poller's worker.
     Deadline(usize),
     /// Something of that number that the world's chaos is to do.
@@ -1302,6 +1313,7 @@ impl Kernel {
                 Passage::Arrives => self.udp_arrives(*datagram),
             },
             Event::Retransmit(id) => self.tcp_retransmit(id),
+            Event::Unreachable(id) => self.tcp_unreachable(id),
             Event::Deadline(poller) => {
                 let state = &mut self.pollers[poller];
                 (state.timer, state.deadline) = (None, None);

@@ -49,7 +49,7 @@ use super::bytes::ByteQueue;
 use super::errno::Errno;
 use super::registrations::Registrations;
 use super::trace::{Flags, Message, What, digest};
-use super::{Event, Kernel};
+use super::{Event, Kernel, NOBODY};
 
 /// The bytes that a socket takes from a writer before the peer has acknowledged them, and those
 /// that it keeps for a reader. (A real system's grow, up to some megabytes: a program that needs
@@ -73,6 +73,9 @@ const FIRST_RTO: u64 = 1_000_000_000;
 const RETRIES: u32 = 15;
 const SYN_RETRIES: u32 = 6;
 const SYN_ACK_RETRIES: u32 = 5;
+
+/// How long it takes until a router near a host has said to it that another one cannot be reached.
+const ROUTER: u64 = 200_000;
 
 /// No timer.
 const NEVER: u64 = u64::MAX;
@@ -873,8 +876,14 @@ impl Kernel {
             State::Listening | State::Closed => return,
         };
         if socket.retries == limit {
+            let peer = socket.peer.map_or(host, |(peer, _)| peer);
             self.note(host, What::TimedOut);
-            return self.fail(id, Errno::TimedOut);
+            // What a router has said was no reason to give up, and is the reason that is told: Linux's
+            // `sk_err_soft`.
+            return match self.links.partings.is_unreachable(host, peer) {
+                true => self.fail(id, Errno::HostUnreachable),
+                false => self.fail(id, Errno::TimedOut),
+            };
         }
         socket.retries += 1;
         socket.rto = (socket.rto * 2).min(LONGEST_RTO);
@@ -1077,7 +1086,25 @@ impl Kernel {
         self.trace.message(|| segment.message(self.now, true));
         self.warn_peer(segment.from.1, segment.to);
         segment.timers().into_iter().for_each(|it| self.arm(it));
+        let (from, to) = segment.way();
+        if flags == Flags::Syn && self.links.partings.is_unreachable(from, to) {
+            let at = self.now + ROUTER;
+            self.push(at, Event::Unreachable(segment.from_id));
+        }
         self.spare.push(segment);
+    }
+
+    /// A router has said to a socket that its peer cannot be reached. Linux's tcp_v4_err(): that ends
+    /// one that connects, and no other.
+    pub(super) fn tcp_unreachable(&mut self, id: u32) {
+        let Ok(socket) = self.socket(id) else {
+            return;
+        };
+        if socket.state == State::Connecting {
+            let (host, peer) = (socket.host, socket.peer.map_or(NOBODY, |(peer, _)| peer));
+            self.note(host, What::Unreachable(peer));
+            self.fail(id, Errno::HostUnreachable);
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::choice::Stream;
 use super::latency::Latency;
+use super::parting::How;
 use super::{Advance, Kernel, Probability, Setup, What, begin, with};
 
 const HOSTS: usize = 3;
@@ -98,12 +99,13 @@ impl Script<'_> {
                 format!("{:?}", kernel.tcp_shutdown(id, Shutdown::Write))
             }
             (5, _) => {
-                kernel.part(&[host], &[other], false);
+                kernel.part(&[host], &[other], How::Cut);
                 "cut".into()
             }
             (6, _) => {
-                kernel.part(&[host], &[other], true);
-                "held".into()
+                let how = [How::Held, How::Slow(20_000)][self.choices.below(2) as usize];
+                kernel.part(&[host], &[other], how);
+                format!("{how:?}")
             }
             (7..12, _) => {
                 kernel.end_partings();
