@@ -15,6 +15,7 @@ mod hosts;
 mod links;
 mod migrating;
 mod mistakes;
+mod names;
 mod planted;
 mod tcp;
 mod threads;

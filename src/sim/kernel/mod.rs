@@ -1022,8 +1022,8 @@ impl Kernel {
         self.hosts.get(host).map_or("nobody", |it| &it.name)
     }
 
-    pub(crate) fn host_address(&self, host: usize) -> IpAddr {
-        self.hosts[host].address(false)
+    pub(crate) fn host_address(&self, host: usize, is_v6: bool) -> IpAddr {
+        self.hosts[host].address(is_v6)
     }
 
     pub(crate) fn is_up(&self, host: usize) -> bool {

@@ -76,7 +76,7 @@ impl Script<'_> {
         match (what, socket) {
             (0, _) => {
                 kernel.set_current(current(1 + host % 2));
-                let server = SocketAddr::new(kernel.host_address(0), PORT);
+                let server = SocketAddr::new(kernel.host_address(0, false), PORT);
                 let made = kernel.tcp_connect(server);
                 self.sockets
                     .extend(made.iter().map(|it| (1 + host % 2, *it)));
