@@ -1749,10 +1749,29 @@ impl Kernel {
         }
     }
 
+    /// A port that nobody has, for a listener.
     fn free_port(&mut self, host: usize) -> io::Result<u16> {
         for _ in PORTS {
             let port = self.next_port(host);
-            if !self.listeners.contains_key(&(host, port)) && !self.is_connected_from(host, port) {
+            if !self.listeners.contains_key(&(host, port))
+                && !self.is_connected_from(host, port, |_| true)
+            {
+                return Ok(port);
+            }
+        }
+        Err(Errno::AddrNotAvailable.into())
+    }
+
+    /// A port from which `ip` has no connection to that peer. It may have others, to which it has
+    /// connected too: Linux's __inet_hash_connect().
+    fn free_port_to(&mut self, host: usize, ip: IpAddr, peer: SocketAddr) -> io::Result<u16> {
+        for _ in PORTS {
+            let port = self.next_port(host);
+            let key = (host, SocketAddr::new(ip, port), peer);
+            if !self.listeners.contains_key(&(host, port))
+                && !self.connections.contains_key(&key)
+                && !self.is_connected_from(host, port, |it| !it.has_connected)
+            {
                 return Ok(port);
             }
         }
@@ -1769,7 +1788,8 @@ impl Kernel {
         port
     }
 
-    fn is_connected_from(&self, host: usize, port: u16) -> bool {
+    /// Whether there is a connection from a port that `counts`.
+    fn is_connected_from(&self, host: usize, port: u16, counts: fn(&Tcp) -> bool) -> bool {
         let least = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
         let ips = [
             self.hosts[host].address(false),
@@ -1779,8 +1799,10 @@ impl Kernel {
         ];
         ips.into_iter().any(|ip| {
             let local = SocketAddr::new(ip, port);
-            let first = self.connections.range((host, local, least)..).next();
-            first.is_some_and(|((at, address, _), _)| (*at, *address) == (host, local))
+            let from = self.connections.range((host, local, least)..);
+            let mut from =
+                from.take_while(|((at, address, _), _)| (*at, *address) == (host, local));
+            from.any(|(_, id)| self.sockets[*id as usize].as_deref().is_some_and(counts))
         })
     }
 

@@ -190,6 +190,10 @@ pub(super) struct Tcp {
     fin_acked: bool,
     /// Both directions have ended, and it is about to be forgotten.
     has_ended: bool,
+    /// It was begun here, and not accepted.
+    pub(super) has_connected: bool,
+    /// The peer had ended before this side did: LAST_ACK, after which nothing is kept.
+    ends_last: bool,
     /// It waits in a listener's queue to be accepted.
     is_queued: bool,
     recover: u64,
@@ -251,6 +255,8 @@ impl Tcp {
             equal_acks: 0,
             fin_acked: false,
             has_ended: false,
+            has_connected: false,
+            ends_last: false,
             is_queued: false,
             recover: 0,
             retries: 0,
@@ -387,10 +393,11 @@ impl Kernel {
             true => peer.ip(),
             false => self.hosts[host].address(peer.is_ipv6()),
         };
-        let port = self.free_port(host)?;
+        let port = self.free_port_to(host, ip, peer)?;
         let local = SocketAddr::new(ip, port);
         let mut socket = Tcp::new(host, Some(process), local);
         (socket.state, socket.peer) = (State::Connecting, Some((to, peer)));
+        socket.has_connected = true;
         let id = self.insert(socket);
         self.list((host, local, peer), id);
         let port = peer.port();
@@ -506,7 +513,7 @@ impl Kernel {
             socket.read_shut = true;
         }
         if how != Shutdown::Read && !socket.wants_fin {
-            socket.wants_fin = true;
+            (socket.wants_fin, socket.ends_last) = (true, socket.has_peer_fin());
             self.transmit(id);
         }
         Ok(())
@@ -550,7 +557,7 @@ impl Kernel {
                     return self.reset(id);
                 }
                 if !socket.wants_fin {
-                    socket.wants_fin = true;
+                    (socket.wants_fin, socket.ends_last) = (true, socket.has_peer_fin());
                     self.transmit(id);
                 }
                 self.end_if_done(id);
@@ -1192,6 +1199,11 @@ impl Kernel {
             // The acknowledgement of the first one was lost.
             (Flags::SynAck, State::Connected) => return self.send_flags(id, Flags::Ack),
             (Flags::Syn, State::Accepting(_)) => return self.send_flags(id, Flags::SynAck),
+            // A new connection of the same addresses: Linux's tcp_timewait_state_process().
+            (Flags::Syn, _) if socket.has_ended => {
+                self.remove(id);
+                return self.syn_arrives(segment);
+            }
             (Flags::Syn | Flags::SynAck, _) | (_, State::Connecting | State::Closed) => {
                 return self.arm(segment.from_id);
             }
@@ -1360,7 +1372,8 @@ impl Kernel {
         self.owing = owing; // Empty, with its memory: sending owes nothing.
     }
 
-    /// Both directions have ended, and all is acknowledged.
+    /// Both directions have ended, and all is acknowledged. The side that has ended first stays to
+    /// answer what comes late (TIME_WAIT), and keeps its addresses so long.
     fn end_if_done(&mut self, id: u32) {
         let now = self.now;
         let Ok(socket) = self.socket(id) else {
@@ -1368,6 +1381,9 @@ impl Kernel {
         };
         let is_done =
             socket.state == State::Connected && socket.is_over() && socket.process.is_none();
+        if is_done && socket.ends_last {
+            return self.remove(id);
+        }
         if is_done && !std::mem::replace(&mut socket.has_ended, true) {
             self.ended.push_back((now + TIME_WAIT, id));
         }
