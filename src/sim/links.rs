@@ -48,8 +48,8 @@ impl Links {
     }
 
     /// Has losses come in rows: with each segment or datagram that is sent a burst begins with that
-    /// probability, in which all is lost, and it ends after so many on average. By default there are
-    /// none. [`loss`](Self::loss) comes beside it, and [`Sim::quiesce`](super::Sim::quiesce) ends
+    /// probability, in which all is lost, and it ends after so many on average. By default there
+    /// are none. [`loss`](Self::loss) comes beside it, and [`Sim::quiesce`](super::Sim::quiesce) ends
     /// both. Of all that is sent `probability * mean / (1 + probability * mean)` is lost so.
     ///
     /// Each loss is a fault with a number of its own. (A connection on which nothing else is sent
@@ -157,8 +157,8 @@ impl Links {
         self.change(|it| it.bandwidth = Some(bytes_per_second))
     }
 
-    /// Takes a [`bandwidth`](Self::bandwidth) back. What waits comes when it would have, and what is
-    /// sent after it on the same connection not before.
+    /// Takes a [`bandwidth`](Self::bandwidth) back. What waits comes when it would have, and what
+    /// is sent after it on the same connection not before.
     ///
     /// ```
     /// polder::sim::check(0..1, |sim| async move {

@@ -47,8 +47,8 @@ pub(crate) struct Settings {
     pub(crate) bandwidth: Option<u64>,
 }
 
-/// Losses in a row, by Gilbert's model ("Capacity of a burst-noise channel", 1960): a link is in one
-/// of two states, and in one of them all is lost. It may change with each that is sent.
+/// Losses in a row, by Gilbert's model ("Capacity of a burst-noise channel", 1960): a link is in
+/// one of two states, and in one of them all is lost. It may change with each that is sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bursts {
     pub(crate) begin: Probability,
@@ -121,8 +121,8 @@ impl Link {
         Some(waits + takes)
     }
 
-    /// Whether what is sent now comes into a burst of losses. Takes a number of a stream where there
-    /// may be bursts.
+    /// Whether what is sent now comes into a burst of losses. Takes a number of a stream where
+    /// there may be bursts.
     fn comes_into_burst(&mut self) -> bool {
         let Some(bursts) = self.settings.bursts else {
             self.is_in_burst = false;

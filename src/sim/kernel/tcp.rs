@@ -885,8 +885,8 @@ impl Kernel {
         if socket.retries == limit {
             let peer = socket.peer.map_or(host, |(peer, _)| peer);
             self.note(host, What::TimedOut);
-            // What a router has said was no reason to give up, and is the reason that is told: Linux's
-            // `sk_err_soft`.
+            // What a router has said was no reason to give up, and is the reason that is told:
+            // Linux's `sk_err_soft`.
             return match self.links.partings.is_unreachable(host, peer) {
                 true => self.fail(id, Errno::HostUnreachable),
                 false => self.fail(id, Errno::TimedOut),
@@ -1101,8 +1101,8 @@ impl Kernel {
         self.spare.push(segment);
     }
 
-    /// A router has said to a socket that its peer cannot be reached. Linux's tcp_v4_err(): that ends
-    /// one that connects, and no other.
+    /// A router has said to a socket that its peer cannot be reached. Linux's tcp_v4_err(): that
+    /// ends one that connects, and no other.
     pub(super) fn tcp_unreachable(&mut self, id: u32) {
         let Ok(socket) = self.socket(id) else {
             return;
