@@ -91,12 +91,15 @@ type Panic = Box<dyn Any + Send>;
 /// * What has been read ahead is lost by any operation but reading and seeking. So between reading
 ///   and writing a value (a file), seek to the position wanted. A seek takes what was read ahead
 ///   into account.
+/// * In a simulated world (`polder::sim`) reading, writing, flushing, closing and seeking say
+///   [`Unsupported`](io::ErrorKind::Unsupported): [`unblock`](crate::unblock) is simulated.
 /// * For directories and most else on files there is the crate `async-fs`, which has a pool of its
 ///   own.
 ///
 /// # Errors
 ///
-/// The value's own; if there is no thread and none can be started; if the value has been closed.
+/// The value's own; if there is no thread and none can be started; if the value has been closed; in
+/// a simulated world.
 ///
 /// # Panics
 ///
@@ -200,6 +203,21 @@ impl<T: Send + 'static, I: Send + 'static> Pipe<T, I> {
             start: |pipe| submit(pipe.clone()),
         })
     }
+}
+
+/// In a simulated world there is one thread: what another one does would come at a moment that no
+/// seed decides.
+#[cfg(all(feature = "sim", not(loom)))]
+fn refuse_in_a_world() -> io::Result<()> {
+    match crate::sim::kernel::is_here() {
+        true => Err(crate::sim::kernel::unsupported("io::Unblock")),
+        false => Ok(()),
+    }
+}
+
+#[cfg(not(all(feature = "sim", not(loom))))]
+fn refuse_in_a_world() -> io::Result<()> {
+    Ok(())
 }
 
 fn submit(job: Arc<dyn Job>) -> io::Result<()> {
@@ -559,7 +577,8 @@ impl<T> Unblock<T> {
     ///
     /// # Panics
     ///
-    /// If `operation` does, if it has been closed, or if no thread can be started.
+    /// If `operation` does, if it has been closed, if no thread can be started, or in a simulated
+    /// world.
     pub async fn with_mut<R, F>(&mut self, operation: F) -> R
     where
         F: FnOnce(&mut T) -> R + Send + 'static,
@@ -637,6 +656,10 @@ impl<T> Unblock<T> {
         R: Send + 'static,
         T: Send + 'static,
     {
+        if let Err(error) = refuse_in_a_world() {
+            self.state = State::Idle(Some(value));
+            return Err(error);
+        }
         apply_limit();
         let place = Arc::new(Mutex::new(Some(value)));
         let there = place.clone();
@@ -659,6 +682,9 @@ impl<T> Unblock<T> {
     /// one of what was read ahead is ignored. If it is not idle after an error, no thread could be
     /// started.
     fn poll_stop(&mut self, cx: &Context<'_>) -> Poll<io::Result<()>> {
+        if !matches!(self.state, State::Idle(_)) {
+            refuse_in_a_world()?;
+        }
         let (value, result) = match &self.state {
             State::Idle(_) => return Poll::Ready(Ok(())),
             State::Calling(place, call) => {
@@ -747,6 +773,9 @@ where
     T::Item: Send + 'static,
 {
     fn poll_item(&mut self, cx: &Context<'_>) -> Poll<Option<T::Item>> {
+        if let Err(error) = refuse_in_a_world() {
+            panic!("{error}");
+        }
         loop {
             if let State::Streaming(pipe) = &self.state {
                 let Ok(pipe) = pipe.clone().as_any().downcast::<Pipe<T, T::Item>>() else {
@@ -775,7 +804,7 @@ where
 
 /// # Panics
 ///
-/// The iterator's own; if there is no thread and none can be started.
+/// The iterator's own; if there is no thread and none can be started; in a simulated world.
 impl<T: Iterator + Send + 'static> Stream for Unblock<T>
 where
     T::Item: Send + 'static,
@@ -789,6 +818,7 @@ where
 
 impl<T: Read + Send + 'static> Unblock<T> {
     fn poll_bytes(&mut self, cx: &Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
+        refuse_in_a_world()?;
         loop {
             if let State::Reading(pipe) = &self.state {
                 return Poll::Ready(match ready!(pipe.poll_take(cx, |queue| queue.read(buf))) {
@@ -824,6 +854,7 @@ impl<T: Read + Send + 'static> AsyncRead for Unblock<T> {
 
 impl<T: Write + Send + 'static> Unblock<T> {
     fn poll_put(&mut self, cx: &Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        refuse_in_a_world()?;
         if let Some(failure) = self.failure.take() {
             return Poll::Ready(Err(failure));
         }
@@ -872,6 +903,7 @@ impl<T: Write + Send + 'static> AsyncWrite for Unblock<T> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        refuse_in_a_world()?;
         if let Some(failure) = self.failure.take() {
             return Poll::Ready(Err(failure));
         }
@@ -896,6 +928,7 @@ impl<T: Seek + Send + 'static> AsyncSeek for Unblock<T> {
         cx: &mut Context<'_>,
         position: SeekFrom,
     ) -> Poll<io::Result<u64>> {
+        refuse_in_a_world()?;
         loop {
             if let State::Seeking(place, call, sought) = &self.state {
                 // A seek whose future was dropped, if it was another.

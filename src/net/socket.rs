@@ -447,12 +447,12 @@ impl Socket {
     /// with care from now on.
     #[inline]
     pub(super) fn lend_descriptor(&self) -> BorrowedDescriptor<'_> {
-        if self.socket_type.takes_descriptors() {
-            self.io.source().set_bytes_only(false);
-        }
         #[cfg(feature = "sim")]
         if self.is_simulated {
-            crate::sim::kernel::note_lent();
+            kernel::note_lent();
+        }
+        if self.socket_type.takes_descriptors() {
+            self.io.source().set_bytes_only(false);
         }
         self.descriptor()
     }

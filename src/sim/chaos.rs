@@ -25,7 +25,7 @@ use super::host::Host;
 use super::kernel::choice::{Probability, Stream};
 use super::kernel::faults::{Fault, Id, Kind};
 use super::kernel::order::Order;
-use super::kernel::parting::PartingId;
+use super::kernel::parting::{How, PartingId};
 use super::kernel::trace::{Seconds, What};
 use super::kernel::{Kernel, PauseId};
 use super::world::{Ending, State, kernel as with_kernel};
@@ -60,6 +60,12 @@ const DRIFTS: [i32; 16] = [
 const WALL_STEPS: [u64; 16] = [
     128, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 120_000, 300_000, 900_000,
     3_600_000, 7_200_000, 43_200_000, 86_400_000,
+];
+
+/// How many bytes in a second a slow link carries: half an octave apart.
+const BANDWIDTHS: [u64; 16] = [
+    10_000, 14_000, 20_000, 28_000, 40_000, 57_000, 80_000, 113_000, 160_000, 226_000, 320_000,
+    453_000, 640_000, 905_000, 1_280_000, 1_810_000,
 ];
 
 /// A crash waits for fewer steps of its process than that.
@@ -140,6 +146,27 @@ impl Chaos {
         self.add(Kind::Hold, Vec::new())
     }
 
+    /// Slow links: between two parts of the network, as of [`cuts`](Self::cuts), each link carries
+    /// 10 KB to 1.8 MB in a second for a while, unless it carries less anyway. What has to wait for
+    /// more than a second is lost (with a [`bandwidth`](super::Links::bandwidth) of the test's own,
+    /// what does not fit into its queue).
+    ///
+    /// It is not one of the [`usual`](Self::usual) ones.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// polder::sim::check(0..30, |sim| async move {
+    ///     sim.host("server");
+    ///     sim.chaos(Duration::from_secs(30)).slow().cuts();
+    ///     sim.sleep(Duration::from_secs(20)).await;
+    ///     sim.quiesce();
+    /// });
+    /// ```
+    pub fn slow(self) -> Chaos {
+        self.add(Kind::Slow, Vec::new())
+    }
+
     /// Resets all connections between two hosts, as [`Sim::reset`](super::Sim::reset) does.
     pub fn resets(self) -> Chaos {
         self.add(Kind::Reset, Vec::new())
@@ -211,8 +238,8 @@ impl Chaos {
         self.rate(Kind::Name)
     }
 
-    /// What a program should survive: all kinds but [`exhausted`](Self::exhausted) and
-    /// [`wall_clocks`](Self::wall_clocks); the crashes are of these hosts.
+    /// What a program should survive: all kinds but [`exhausted`](Self::exhausted),
+    /// [`slow`](Self::slow) and [`wall_clocks`](Self::wall_clocks); the crashes are of these hosts.
     ///
     /// ```
     /// use std::time::Duration;
@@ -394,6 +421,7 @@ impl Kind {
             Kind::Clock => "clocks",
             Kind::Wall => "wall clocks",
             Kind::Late => "late timers",
+            Kind::Slow => "slow links",
         }
     }
 }
@@ -578,7 +606,7 @@ impl State {
         let id = (kind, call as u32, 0, nth);
         drop(plan);
         match kind {
-            Kind::Cut | Kind::Hold => self.part(id, &mut stream, lasts),
+            Kind::Cut | Kind::Hold | Kind::Slow => self.part(id, &mut stream, lasts),
             Kind::Reset => reset(id, &mut stream),
             Kind::Pause => self.pause(id, &mut stream, lasts),
             Kind::Clock => self.change_clock(id, &mut stream, lasts),
@@ -608,24 +636,33 @@ impl State {
         }
     }
 
-    /// Two parts of the network do not reach each other, or late.
+    /// Two parts of the network do not reach each other, or late, or slowly.
     fn part(&self, id: Id, stream: &mut Stream, lasts: u64) {
         let hosts = with_kernel(|kernel| kernel.hosts());
         let Some((these, others)) = parts(stream, hosts) else {
             return;
         };
         let is_one_way = stream.below(4) == 0;
+        let how = match id.0 {
+            Kind::Hold => How::Held,
+            Kind::Slow => How::Slow(pick(stream, &BANDWIDTHS)),
+            _ => How::Cut,
+        };
         let at = with_kernel(|kernel| kernel.now());
         let fault = || Fault {
             is_one_way,
             lasts: Some(lasts),
+            detail: match how {
+                How::Slow(bandwidth) => format!("{bandwidth} B/s"),
+                How::Cut | How::Held => String::new(),
+            },
             ..Fault::new(id, at, these.clone(), others.clone())
         };
         if !with_kernel(|kernel| kernel.faults.allow(id, fault)) {
             return;
         }
         let parting = with_kernel(|kernel| {
-            let parting = kernel.part(&these, &others, id.0 == Kind::Hold);
+            let parting = kernel.part(&these, &others, how);
             if is_one_way {
                 kernel.make_one_way(parting);
             }

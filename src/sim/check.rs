@@ -55,6 +55,8 @@ pub struct Report {
     pub(super) seen: Vec<String>,
     /// How often the C library was asked, where the world answers for it.
     pub(super) asked: Option<Asked>,
+    /// What was done that may be the reason, a line each.
+    pub(super) remarks: Vec<String>,
     /// What the test has chosen, the first times.
     pub(super) choices: Vec<u64>,
     /// The faults that there were: their numbers are their places, counted from one.
@@ -77,6 +79,8 @@ pub(super) struct Details {
     pub(super) faults: Vec<String>,
     /// What chaos has drawn, and who has bypassed the network.
     pub(super) drawn: String,
+    /// What was done that may be the reason, a line each.
+    pub(super) remarks: Vec<String>,
     /// The last events, and what each host was doing.
     pub(super) rest: String,
 }
@@ -109,7 +113,11 @@ impl Details {
             0 => writeln!(text),
             more => writeln!(text, "; and {more} more"),
         };
-        text + &self.drawn + &self.rest
+        text += &self.drawn;
+        for remark in &self.remarks {
+            let _ = writeln!(text, "  note: {remark}");
+        }
+        text + &self.rest
     }
 }
 
@@ -502,6 +510,7 @@ fn report(seed: u64, state: &State) -> Report {
         seen,
         choices: state.choices_made(),
         asked: kernel.asked_of_libc(),
+        remarks: kernel.remarks.words(),
         faults: kernel.faults.list().iter().map(|it| it.id).collect(),
         has_unlisted: kernel.faults.has_unlisted(),
         details: None,
@@ -516,11 +525,6 @@ fn seen(kernel: &Kernel) -> Vec<String> {
     let mut seen = Vec::new();
     if kernel.was_woken_from_elsewhere() {
         seen.push("a task was woken by another thread".to_owned());
-    }
-    if kernel.has_lent() {
-        let words = "the descriptor of a simulated socket was asked for (AsFd and the like): what \
-                     asks the system with it is answered by no world";
-        seen.push(words.into());
     }
     seen.extend(kernel.shortcuts());
     seen
@@ -579,6 +583,7 @@ fn describe(report: &Report, failure: Option<kernel::Failure>, state: &State) ->
             head: format!("seed {:#x} failed at {at}: {reason}\n", report.seed),
             drawn,
             faults: faults.map(|it| it.describe(name)).collect(),
+            remarks: kernel.remarks.words(),
             rest: format!("  the last events:\n{events}  the hosts:\n{hosts}"),
         }
     })

@@ -148,7 +148,26 @@ impl Host {
     /// });
     /// ```
     pub fn address(&self) -> IpAddr {
-        with_kernel(|kernel| kernel.host_address(self.index))
+        with_kernel(|kernel| kernel.host_address(self.index, false))
+    }
+
+    /// Its other address, by which it is reached too. Names lead to it where
+    /// [`Names::both`](super::Names::both) says so.
+    ///
+    /// ```
+    /// use polder::net::{TcpListener, TcpStream};
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     let listener = TcpListener::bind("[::]:80").await?;
+    ///     let address = sim.host("test").address_v6();
+    ///     let client = sim.host("client").start(move || TcpStream::connect((address, 80)));
+    ///     let (stream, _) = listener.accept().await?;
+    ///     assert_eq!(stream.peer_addr()?.ip(), client.address_v6());
+    ///     std::io::Result::Ok(())
+    /// });
+    /// ```
+    pub fn address_v6(&self) -> IpAddr {
+        with_kernel(|kernel| kernel.host_address(self.index, true))
     }
 
     /// Whether a process runs there.

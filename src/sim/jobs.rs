@@ -201,6 +201,9 @@ fn diverged(first: &Report, second: &Report, is_used: bool) -> String {
         ),
         false => writeln!(text, "  The likely cause: {cause}"),
     };
+    for remark in &second.remarks {
+        let _ = writeln!(text, "  Or: {remark}");
+    }
     for (run, report) in [("first", first), ("second", second)] {
         let _ = match (&report.failure, report.has_diverged) {
             (Some(failure), false) => write!(text, "  The {run} run:\n{failure}"),

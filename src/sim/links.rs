@@ -2,8 +2,8 @@
 
 use super::kernel::choice::Probability;
 use super::kernel::latency::Latency;
-use super::kernel::link::Settings;
-use super::kernel::parting::PartingId;
+use super::kernel::link::{Bursts, Settings};
+use super::kernel::parting::{How, PartingId};
 use super::kernel::{self, StaysHere};
 use super::world::kernel as with_kernel;
 
@@ -31,7 +31,8 @@ impl Links {
     }
 
     /// Sets the probability that a segment or a datagram is lost. By default that is zero. A loss
-    /// delays a TCP connection; only a row of them breaks it.
+    /// delays a TCP connection; only a row of them breaks it. Above 0.5 there are such rows most of
+    /// the time, which a report of a failure then says.
     ///
     /// # Panics
     ///
@@ -39,7 +40,39 @@ impl Links {
     #[track_caller]
     pub fn loss(self, probability: f64) -> Links {
         let loss = of(probability);
+        // What is certain is a cut, and meant.
+        if loss > of(0.5) && !loss.is_certain() {
+            with_kernel(|kernel| kernel.remarks.is_lossy = true);
+        }
         self.change(|it| it.loss = loss)
+    }
+
+    /// Has losses come in rows: with each segment or datagram that is sent a burst begins with that
+    /// probability, in which all is lost, and it ends after so many on average. By default there
+    /// are none. [`loss`](Self::loss) comes beside it, and [`Sim::quiesce`](super::Sim::quiesce) ends
+    /// both. Of all that is sent `probability * mean / (1 + probability * mean)` is lost so.
+    ///
+    /// Each loss is a fault with a number of its own. (A connection on which nothing else is sent
+    /// has its retransmissions lost too, as many as the burst is long: with a long one it may take
+    /// minutes to recover, or break.)
+    ///
+    /// ```
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     // One in a hundred, as `loss(0.01)`, but five in a row.
+    ///     sim.links().bursts(0.002, 5);
+    /// });
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// Unless the probability is from 0 to 1; if the mean is zero.
+    #[track_caller]
+    pub fn bursts(self, probability: f64, mean: u32) -> Links {
+        let begin = of(probability);
+        assert!(mean > 0, "polder::sim: a burst is of one loss at least");
+        let end = Probability::one_in(mean);
+        let bursts = (begin > Probability::default()).then_some(Bursts { begin, end });
+        self.change(|it| it.bursts = bursts)
     }
 
     /// Sets the probability that a datagram of UDP arrives twice. By default that is zero.
@@ -124,6 +157,20 @@ impl Links {
         self.change(|it| it.bandwidth = Some(bytes_per_second))
     }
 
+    /// Takes a [`bandwidth`](Self::bandwidth) back. What waits comes when it would have, and what
+    /// is sent after it on the same connection not before.
+    ///
+    /// ```
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     sim.host("far");
+    ///     sim.links().bandwidth(10_000);
+    ///     sim.link("test", "far").unlimited();
+    /// });
+    /// ```
+    pub fn unlimited(self) -> Links {
+        self.change(|it| it.bandwidth = None)
+    }
+
     fn change(self, f: impl Fn(&mut Settings)) -> Links {
         with_kernel(|kernel| {
             for link in &self.0 {
@@ -172,6 +219,30 @@ impl Cut {
         with_kernel(|kernel| kernel.make_one_way(self.0));
         self
     }
+
+    /// A router says that the hosts on the other side cannot be reached: connecting to them fails
+    /// within a millisecond, with [`HostUnreachable`](std::io::ErrorKind::HostUnreachable), instead
+    /// of being tried for two minutes. Connections that are there are not ended by it, as on Linux;
+    /// they have this error when they time out. Datagrams are lost in silence.
+    ///
+    /// ```
+    /// use polder::net::TcpStream;
+    /// use std::io::ErrorKind;
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     sim.host("server");
+    ///     let cut = sim.cut(&["test"], &["server"]).unreachable();
+    ///     let error = TcpStream::connect("server:80").await.unwrap_err();
+    ///     assert_eq!(error.kind(), ErrorKind::HostUnreachable);
+    ///     drop(cut);
+    ///     let error = TcpStream::connect("server:80").await.unwrap_err();
+    ///     assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+    /// });
+    /// ```
+    pub fn unreachable(self) -> Cut {
+        with_kernel(|kernel| kernel.make_unreachable(self.0));
+        self
+    }
 }
 
 impl Drop for Cut {
@@ -206,11 +277,11 @@ fn rejoin(id: PartingId) {
 }
 
 pub(super) fn cut(these: &[usize], others: &[usize]) -> Cut {
-    let id = with_kernel(|kernel| kernel.part(these, others, false));
+    let id = with_kernel(|kernel| kernel.part(these, others, How::Cut));
     Cut(id, StaysHere::default())
 }
 
 pub(super) fn hold(these: &[usize], others: &[usize]) -> Hold {
-    let id = with_kernel(|kernel| kernel.part(these, others, true));
+    let id = with_kernel(|kernel| kernel.part(these, others, How::Held));
     Hold(id, StaysHere::default())
 }

@@ -65,7 +65,7 @@
 //! * **Unix sockets** within a host, by names of its own: streams, datagrams and pairs.
 //! * **Names**: of hosts, and what [`Sim::names`] says.
 //! * **Faults**: [`Sim::chaos`], [`Sim::cut`], [`Sim::hold`], [`Sim::reset`], [`Links::loss`],
-//!   [`Links::duplication`], [`Links::reordering`], [`Host::kill`], [`Host::power_off`],
+//!   [`Links::bursts`], [`Links::duplication`], [`Links::reordering`], [`Host::kill`], [`Host::power_off`],
 //!   [`Host::restart`], [`Host::pause`], [`Host::clock`], [`Host::faults`], [`Host::descriptors`].
 //! * **Signals** that a test sends to a host's process (`Host::signal`).
 //! * **Checks**: [`Sim::always`], [`Sim::eventually`], [`Sim::sometimes`], [`Sim::history`] with
@@ -75,9 +75,11 @@
 //! * **What happens**, one event after the other, for [`Sim::on_step`] and `POLDER_SIM_LOG`.
 //!
 //! Not simulated are multicast, other descriptors, and a second runtime: these say
-//! [`Unsupported`](std::io::ErrorKind::Unsupported). A simulated socket lends a placeholder where a
-//! descriptor is asked for (`AsFd` and the like), on which every operation fails. Files,
-//! threads of the program's own and processes are the system's.
+//! [`Unsupported`](std::io::ErrorKind::Unsupported). So does [`io::Unblock`](crate::io::Unblock).
+//! A simulated socket lends a placeholder where a descriptor is asked for (`AsFd` and the like):
+//! on Unix one that is no socket, on which a socket's calls fail, those for options included. A
+//! report says where it was asked for. Files, threads of the program's own and processes are the
+//! system's.
 //! `docs/SIMULATION.md` in the repository says more.
 
 mod chaos;
@@ -224,8 +226,9 @@ impl Sim {
         Names(())
     }
 
-    /// Cuts these hosts off from the others, in both directions, until the result is dropped. What
-    /// is under way is lost too.
+    /// Cuts these hosts off from the others, in both directions, until the result is dropped: what
+    /// they send to each other is lost, and what was under way if it would arrive before the cut
+    /// ends. (What is under way longer than the cut lasts arrives.)
     ///
     /// ```
     /// use polder::net::{TcpListener, TcpStream};
@@ -471,6 +474,7 @@ impl Sim {
             kernel.change_links(None, |it| {
                 (it.loss, it.duplication) = Default::default();
                 it.reordering = Default::default();
+                it.bursts = None;
             });
         });
         self.state.restart_all();

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::kernel::latency::Latency;
-use super::kernel::names;
+use super::kernel::names::{self, Families};
 use super::links::of;
 use super::world::kernel as with_kernel;
 
@@ -32,6 +32,38 @@ impl Names {
         let addresses = addresses.into_iter().collect();
         with_kernel(|kernel| kernel.set_name(name, addresses));
         self
+    }
+
+    /// The name of a host has both of its addresses from now on, the v4 one first; `localhost` too.
+    /// By default it has the v4 one alone. What was [set](Self::set) stays as it is.
+    ///
+    /// ```
+    /// use polder::net::resolve;
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     let host = sim.host("store");
+    ///     sim.names().both();
+    ///     let found = resolve("store:80").await.unwrap();
+    ///     let found: Vec<_> = found.iter().map(|it| it.ip()).collect();
+    ///     assert_eq!(found, [host.address(), host.address_v6()]);
+    /// });
+    /// ```
+    pub fn both(self) -> Names {
+        self.change(|it| it.families = Families::V4AndV6)
+    }
+
+    /// As [`both`](Self::both), the v6 address first: a program that listens at `0.0.0.0` refuses
+    /// there, and its clients have to try the next one.
+    ///
+    /// ```
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     sim.names().v6_first();
+    ///     let found = polder::net::resolve("test:80").await.unwrap();
+    ///     assert!(found[0].is_ipv6() && found[1].is_ipv4());
+    /// });
+    /// ```
+    pub fn v6_first(self) -> Names {
+        self.change(|it| it.families = Families::V6AndV4)
     }
 
     /// Sets how long an answer takes. By default that is 0.5 to 2 ms.
@@ -75,6 +107,28 @@ impl Names {
     pub fn stale(self, probability: f64) -> Names {
         let probability = of(probability);
         self.change(|it| it.stale = probability)
+    }
+
+    /// Sets the probability that an answer with several addresses begins with another one of them,
+    /// as servers of names do to spread load. By default it is zero;
+    /// [`Sim::quiesce`](super::Sim::quiesce) makes it zero.
+    ///
+    /// ```
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     let (one, other) = (sim.host("one").address(), sim.host("other").address());
+    ///     sim.names().set("store", [one, other]).reordered(1.0);
+    ///     let found = polder::net::resolve("store:80").await.unwrap();
+    ///     assert_eq!(found[0].ip(), other);
+    /// });
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// Unless the probability is from 0 to 1.
+    #[track_caller]
+    pub fn reordered(self, probability: f64) -> Names {
+        let probability = of(probability);
+        self.change(|it| it.reordered = probability)
     }
 
     fn change(self, f: impl FnOnce(&mut names::Names)) -> Names {

@@ -116,7 +116,8 @@ svg{background:#fff;border:1px solid #ddd}
 text{font:11px sans-serif;fill:#333}
 .lane{stroke:#bbb}.name{font-weight:bold;text-anchor:middle}
 .m{stroke:#2a6db0;stroke-width:1.2}.lost{stroke:#c22;stroke-width:1.4}
-.cut{fill:#d33;opacity:.10}.down{fill:#999;opacity:.35}.pause{fill:#e8b500;opacity:.3}
+.cut{fill:#d33;opacity:.10}.hold{fill:#2a6db0;opacity:.12}.slow{fill:#7a4;opacity:.15}
+.down{fill:#999;opacity:.35}.pause{fill:#e8b500;opacity:.3}
 .poll{fill:#2a6db0}.mark{fill:#555}.fault{fill:#c22}.faultno{fill:#fff;text-anchor:middle;font-size:9px}
 .fail{stroke:#c22;stroke-width:2}.failtext{fill:#c22;font-weight:bold}.time{fill:#888}
 ";
@@ -130,7 +131,8 @@ fn html(scene: &Scene, name: &str) -> String {
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\"/><title>{title}</title>\n\
          <style>{STYLE}</style></head>\n<body>\n<h1>{title}</h1>\n<pre>{head}</pre>\n\
          <p>Time goes down, and is short where nothing happens. Lines are messages; red ones are \
-         lost. Red bands: cut; grey: no process; yellow: paused; numbers: faults.</p>\n\
+         lost. Red bands: cut; blue: held; green: slow; grey: no process; yellow: paused; \
+         numbers: faults.</p>\n\
          <h2>The last moments</h2>\n"
     );
     page += &Diagram::new(scene, FEW, scene.end).draw();
@@ -169,7 +171,7 @@ struct Band {
     to: u64,
 }
 
-/// The cuts, and when hosts were down or paused.
+/// The cuts, holds and slow links, and when hosts were down or paused.
 fn bands(scene: &Scene) -> Vec<Band> {
     let mut open: BTreeMap<(&'static str, usize, usize), (u64, u32)> = BTreeMap::new();
     let mut bands = Vec::new();
@@ -186,6 +188,10 @@ fn bands(scene: &Scene) -> Vec<Band> {
         let (key, begins) = match *what {
             What::Cut(to) => (("cut", host, to), true),
             What::Healed(to) => (("cut", host, to), false),
+            What::Held(to) => (("hold", host, to), true),
+            What::Released(to) => (("hold", host, to), false),
+            What::Slow(to) => (("slow", host, to), true),
+            What::Fast(to) => (("slow", host, to), false),
             What::Killed | What::PoweredOff | What::Ended => (("down", host, host), true),
             What::Started => (("down", host, host), false),
             What::Paused => (("pause", host, host), true),
@@ -232,7 +238,14 @@ struct Diagram<'a> {
 fn has_mark(what: &What) -> bool {
     !matches!(
         what,
-        What::Segment(..) | What::Lost(..) | What::Cut(_) | What::Healed(_)
+        What::Segment(..)
+            | What::Lost(..)
+            | What::Cut(_)
+            | What::Healed(_)
+            | What::Held(_)
+            | What::Released(_)
+            | What::Slow(_)
+            | What::Fast(_)
     )
 }
 

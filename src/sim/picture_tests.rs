@@ -161,8 +161,11 @@ fn scene(messages: u64) -> Scene {
     let end = messages * 1_000_000;
     let others = [
         What::Cut(1),
+        What::Held(2),
+        What::Slow(1),
         What::Killed,
         What::Paused,
+        What::Released(2),
         What::Chosen(7),
         What::Lost(Flags::Data, 0, 1, 2, 3),
         What::Quiet,
@@ -192,6 +195,7 @@ fn the_page_is_well_formed_and_contains_no_markup_of_the_programs() {
         assert_is_well_formed(&page);
         assert!(page.contains("&lt;script&gt;alert(&quot;1&quot;)"));
         assert!(page.contains("class=\"cut\"") && page.contains("class=\"down\""));
+        assert!(page.contains("class=\"hold\"") && page.contains("class=\"slow\""));
         assert!(page.contains("class=\"pause\"") && page.contains("class=\"fail\""));
         assert_eq!(
             page.contains("class=\"lost\" d="),

@@ -2,6 +2,8 @@
 
 mod chaos;
 mod checks;
+#[cfg(unix)]
+mod descriptors;
 mod determinism;
 #[cfg(target_os = "linux")]
 mod differential;
@@ -10,8 +12,10 @@ mod failing;
 mod faults;
 mod history;
 mod hosts;
+mod links;
 mod migrating;
 mod mistakes;
+mod names;
 mod planted;
 mod platforms;
 mod said;

@@ -487,6 +487,75 @@ fn a_simulated_socket_on_another_thread_says_so() {
     });
 }
 
+#[test]
+fn what_threads_of_the_pool_would_do_in_a_world_says_that_it_is_not_simulated() {
+    use polder::io::{AsyncSeekExt, Unblock};
+    use std::io::{Cursor, SeekFrom};
+
+    let is_refused = |error: std::io::Error| {
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        let words = error.to_string();
+        assert!(words.contains("io::Unblock: not in a simulated"), "{words}");
+    };
+    sim::check(0..2, |sim| async move {
+        let reader = sim.host("reader").start(move || async move {
+            let mut file = Unblock::new(std::fs::File::open("Cargo.toml").unwrap());
+            is_refused(file.read_to_string(&mut String::new()).await.unwrap_err());
+            is_refused(file.seek(SeekFrom::Start(0)).await.unwrap_err());
+            assert!(file.get_mut().await.metadata().unwrap().is_file());
+            let mut sink = Unblock::new(Cursor::new(Vec::new()));
+            is_refused(sink.write_all(b"bytes").await.unwrap_err());
+            is_refused(sink.flush().await.unwrap_err());
+            is_refused(sink.close().await.unwrap_err());
+            assert!(sink.into_inner().await.into_inner().is_empty());
+        });
+        reader.finished().within(secs(1)).await;
+    });
+    // There is nobody to whom an error could be given.
+    let failure = failure_of(1, |_| async {
+        Unblock::new(1..4).with_mut(|it| it.len()).await;
+    });
+    assert!(failure.contains("io::Unblock: not in a simulated"));
+    let failure = failure_of(1, |_| async {
+        use polder::stream::StreamExt;
+        Unblock::new(1..4).next().await;
+    });
+    assert!(failure.contains("io::Unblock: not in a simulated"));
+}
+
+#[test]
+fn what_another_thread_has_begun_to_read_can_be_dropped_in_a_world() {
+    use polder::io::Unblock;
+    use std::sync::Mutex;
+
+    // It has been asked to read, and reads until the test is over.
+    struct Slow(Arc<Mutex<()>>);
+    impl std::io::Read for Slow {
+        fn read(&mut self, _: &mut [u8]) -> std::io::Result<usize> {
+            drop(self.0.lock());
+            Ok(0)
+        }
+    }
+    let gate = Arc::new(Mutex::new(()));
+    let open = gate.lock().unwrap();
+    let mut slow = Unblock::new(Slow(gate.clone()));
+    let mut bytes = [0; 4];
+    let begun = polder::block_on(polder::future::poll_once(slow.read(&mut bytes)));
+    assert!(begun.is_none());
+    let slow = Arc::new(Mutex::new(Some(slow)));
+    let there = slow.clone();
+    let report = sim::run(1, move |_| {
+        let slow = there.lock().unwrap().take().unwrap();
+        async move {
+            let mut slow = slow;
+            let error = slow.read(&mut [0; 4]).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        }
+    });
+    assert_eq!(report.failure, None);
+    drop(open);
+}
+
 /// The task belongs to the process that runs just then, or to one that waits.
 #[test]
 fn a_wake_from_another_thread_fails_the_run() {

@@ -28,6 +28,11 @@ impl Probability {
         Probability(CERTAIN / 10_000 * u64::from(parts.min(10_000)))
     }
 
+    /// Once in so many times, which are not zero.
+    pub(crate) fn one_in(times: u32) -> Probability {
+        Probability(CERTAIN / u64::from(times))
+    }
+
     pub(crate) fn is_certain(self) -> bool {
         self.0 == CERTAIN
     }

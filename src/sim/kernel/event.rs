@@ -32,6 +32,13 @@ pub(crate) enum What {
     Name(u64),
     Cut(usize),
     Healed(usize),
+    Held(usize),
+    Released(usize),
+    /// The links with that host.
+    Slow(usize),
+    Fast(usize),
+    /// It has learnt that this host cannot be reached.
+    Unreachable(usize),
     Chosen(u64),
     Reset(usize),
     Failed,
@@ -152,8 +159,13 @@ impl What {
             What::Signal(_) => 25,
             What::Blocking(_) => 26,
             What::Quiet => 27,
-            What::WallStepped(_) => 28,
-            What::Panicked => 29,
+            What::Held(_) => 28,
+            What::Released(_) => 29,
+            What::Slow(_) => 30,
+            What::Fast(_) => 31,
+            What::Unreachable(_) => 32,
+            What::WallStepped(_) => 33,
+            What::Panicked => 34,
         }
     }
 
@@ -166,7 +178,14 @@ impl What {
             | What::Chosen(number)
             | What::Signal(number)
             | What::Blocking(number) => [number, 0, 0, 0],
-            What::Cut(host) | What::Healed(host) | What::Reset(host) => [host as u64, 0, 0, 0],
+            What::Cut(host)
+            | What::Healed(host)
+            | What::Held(host)
+            | What::Released(host)
+            | What::Slow(host)
+            | What::Fast(host)
+            | What::Unreachable(host)
+            | What::Reset(host) => [host as u64, 0, 0, 0],
             What::Connect { to: host, port } | What::Accepted { from: host, port } => {
                 [host as u64, port.into(), 0, 0]
             }
@@ -249,6 +268,11 @@ impl What {
             What::Name(_) => "looks up a name".into(),
             What::Cut(to) => format!("cut off from {}", name(to)),
             What::Healed(to) => format!("reaches {} again", name(to)),
+            What::Held(to) => format!("what is sent between it and {} is held", name(to)),
+            What::Released(to) => format!("what was held between it and {} comes", name(to)),
+            What::Slow(to) => format!("its link with {} is slow", name(to)),
+            What::Fast(to) => format!("its link with {} is not slow any more", name(to)),
+            What::Unreachable(to) => format!("learns that {} cannot be reached", name(to)),
             What::Datagram {
                 from, port, len, ..
             } => {

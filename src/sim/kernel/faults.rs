@@ -48,6 +48,7 @@ pub(crate) enum Kind {
     Clock,
     Wall,
     Late,
+    Slow,
 }
 
 /// Which decision it is: a kind, a place (two hosts, or which call of the test), and how manieth.
@@ -118,6 +119,7 @@ impl Fault {
             Kind::Clock => format!("{these}: the clock {}", self.detail),
             Kind::Wall => format!("{these}: the wall clock {}", self.detail),
             Kind::Late => format!("{these}: a timer late by {}", self.detail),
+            Kind::Slow => format!("{between} slow, {}", self.detail),
         };
         let _ = write!(text, " ({}", Seconds(self.at));
         if let Some(lasts) = self.lasts {

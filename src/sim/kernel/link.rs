@@ -1,5 +1,5 @@
 //! What lies between two hosts, each direction for itself: how long a segment takes, whether it is
-//! lost, and whether the way is cut or held.
+//! lost, and whether the way is cut, held or slow.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -28,6 +28,10 @@ const LATE: u64 = 5_000_000;
 /// router has for a few connections.
 const QUEUE: u128 = 256 * 1024;
 
+/// So long waits what is sent on a link that is slow for a while, unless the test has set its
+/// bandwidth: the rest is lost. So soon after it is as fast as before, all has come.
+const SLOW_QUEUE: u128 = 1_000_000_000;
+
 /// From a host to itself.
 const LOOPBACK: u64 = 10_000;
 
@@ -35,11 +39,20 @@ const LOOPBACK: u64 = 10_000;
 pub(crate) struct Settings {
     pub(crate) latency: Latency,
     pub(crate) loss: Probability,
+    pub(crate) bursts: Option<Bursts>,
     /// Of datagrams.
     pub(crate) duplication: Probability,
     pub(crate) reordering: Probability,
     /// Bytes in a second.
     pub(crate) bandwidth: Option<u64>,
+}
+
+/// Losses in a row, by Gilbert's model ("Capacity of a burst-noise channel", 1960): a link is in
+/// one of two states, and in one of them all is lost. It may change with each that is sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bursts {
+    pub(crate) begin: Probability,
+    pub(crate) end: Probability,
 }
 
 /// How probable faults are.
@@ -82,24 +95,45 @@ pub(super) struct Link {
     last_datagram: u64,
     /// When all has gone out that was sent.
     busy_until: u64,
+    /// Whether a burst of losses begins or ends, and whether there is one.
+    bursts: Stream,
+    is_in_burst: bool,
 }
 
 impl Link {
     /// How long so many bytes wait for those before them, and then take themselves. `None` if they
-    /// do not fit into the queue.
-    fn take_bandwidth(&mut self, len: usize, now: u64) -> Option<u64> {
-        let Some(bandwidth) = self.settings.bandwidth else {
+    /// do not fit into the queue. `slow` is the bandwidth that the link has for a while, unless its
+    /// own is smaller.
+    fn take_bandwidth(&mut self, len: usize, now: u64, slow: Option<u64>) -> Option<u64> {
+        let own = self.settings.bandwidth;
+        let Some(bandwidth) = own.into_iter().chain(slow).min() else {
             return Some(0);
         };
         // In 128 bits nothing overflows: a length, and a time that a world may last.
-        let takes = |len: u128| len * 1_000_000_000 / u128::from(bandwidth);
+        let takes = |len: u128, bandwidth| len * 1_000_000_000 / u128::from(bandwidth);
         let waits = self.busy_until.saturating_sub(now);
-        if u128::from(waits) > takes(QUEUE) {
+        let most = own.map_or(SLOW_QUEUE, |own| takes(QUEUE, own));
+        if u128::from(waits) > most {
             return None;
         }
-        let takes = u64::try_from(takes(len as u128)).unwrap_or(u64::MAX / 4);
+        let takes = u64::try_from(takes(len as u128, bandwidth)).unwrap_or(u64::MAX / 4);
         self.busy_until = now + waits + takes;
         Some(waits + takes)
+    }
+
+    /// Whether what is sent now comes into a burst of losses. Takes a number of a stream where
+    /// there may be bursts.
+    fn comes_into_burst(&mut self) -> bool {
+        let Some(bursts) = self.settings.bursts else {
+            self.is_in_burst = false;
+            return false;
+        };
+        let change = match self.is_in_burst {
+            true => bursts.end,
+            false => bursts.begin,
+        };
+        self.is_in_burst ^= self.bursts.happens(change);
+        self.is_in_burst
     }
 }
 
@@ -110,6 +144,7 @@ impl Links {
             default: Settings {
                 latency: DEFAULT_LATENCY,
                 loss: Probability::default(),
+                bursts: None,
                 duplication: Probability::default(),
                 reordering: Probability::default(),
                 bandwidth: None,
@@ -151,6 +186,8 @@ impl Links {
             datagrams: Stream::new(seed, "datagrams", from, to),
             last_datagram: 0,
             busy_until: 0,
+            bursts: Stream::new(seed, "bursts", from, to),
+            is_in_burst: false,
         });
         let number = u32::try_from(self.links.len()).expect("fewer than 2^32 links");
         self.numbers.insert((from, to), number);
@@ -196,7 +233,7 @@ impl Links {
 
     /// What becomes of a segment that is sent now: how long it takes, or `None` if it is lost. Each
     /// takes two numbers of the link's stream, whatever the settings: so a loss that is left out
-    /// shifts nothing.
+    /// shifts nothing. One that is lost in a burst is a loss like any other.
     ///
     /// `len` is how many bytes it has, with its headers, and `now` the time. `known` is for
     /// [`find`](Self::find).
@@ -213,6 +250,7 @@ impl Links {
         }
         let (by_chaos, is_even) = (self.by_chaos, self.is_even);
         let is_cut = self.partings.is_cut(from, to);
+        let slow = self.partings.bandwidth(from, to);
         let drawn_latency = self.latency_by_chaos((from, to), known, now, faults);
         let link = self.find((from, to), known);
         let latency = drawn_latency.unwrap_or(link.settings.latency);
@@ -221,17 +259,18 @@ impl Links {
         let latency = if is_even { latency.mean() } else { drawn };
         let loss = link.settings.loss.max(by_chaos.loss);
         let is_lost = link.stream.happens(loss);
+        let is_in_burst = link.comes_into_burst();
         if is_cut {
             return None;
         }
         let id = (Kind::Loss, from as u32, to as u32, link.sent);
         let fault = || Fault::new(id, now, vec![from], vec![to]);
         // What is certain is no choice.
-        let is_lost = is_lost && (loss.is_certain() || faults.allow(id, fault));
-        if is_lost {
+        let is_certain = is_lost && loss.is_certain();
+        if is_certain || (is_lost || is_in_burst) && faults.allow(id, fault) {
             return None;
         }
-        Some(link.take_bandwidth(len, now)? + latency)
+        Some(link.take_bandwidth(len, now, slow)? + latency)
     }
 
     /// When a datagram arrives that is sent now; twice, if it is duplicated, and not at all if it
@@ -249,32 +288,36 @@ impl Links {
         }
         let (by_chaos, is_even) = (self.by_chaos, self.is_even);
         let is_cut = self.partings.is_cut(from, to);
+        let slow = self.partings.bandwidth(from, to);
         let mut known = 0;
         let drawn_latency = self.latency_by_chaos((from, to), &mut known, now, faults);
         let link = self.find((from, to), &mut known);
         let latency = drawn_latency.unwrap_or(link.settings.latency);
         link.sent_datagrams += 1;
         let nth = link.sent_datagrams;
+        let is_in_burst = link.comes_into_burst();
         let (settings, stream) = (link.settings, &mut link.datagrams);
         let latencies = [(); 2].map(|()| {
             let drawn = latency.draw(stream);
             if is_even { latency.mean() } else { drawn }
         });
         let late = latencies[1] + stream.below(LATE);
-        let mut comes = |kind, probability: Probability| {
+        let mut comes = |kind, probability: Probability, is_sure: bool| {
             let id = (kind, from as u32, to as u32, nth);
             let fault = || Fault::new(id, now, vec![from], vec![to]);
-            stream.happens(probability) && (probability.is_certain() || faults.allow(id, fault))
+            let happens = stream.happens(probability);
+            happens && probability.is_certain() || (happens || is_sure) && faults.allow(id, fault)
         };
-        let is_lost = comes(Kind::DatagramLoss, settings.loss.max(by_chaos.loss));
+        let loss = settings.loss.max(by_chaos.loss);
+        let is_lost = comes(Kind::DatagramLoss, loss, is_in_burst);
         let duplication = settings.duplication.max(by_chaos.duplication);
-        let is_double = comes(Kind::Duplicate, duplication);
+        let is_double = comes(Kind::Duplicate, duplication, false);
         let reordering = settings.reordering.max(by_chaos.reordering);
-        let is_reordered = comes(Kind::Reorder, reordering);
+        let is_reordered = comes(Kind::Reorder, reordering, false);
         if is_lost || is_cut {
             return [None; 2];
         }
-        let Some(queueing) = link.take_bandwidth(len, now) else {
+        let Some(queueing) = link.take_bandwidth(len, now, slow) else {
             return [None; 2];
         };
         let now = now + queueing;

@@ -205,6 +205,7 @@ pub(crate) struct Kernel {
     observed: Option<Box<Observed>>,
     has_diverged: bool,
     failure: Option<Failure>,
+    pub(crate) remarks: Remarks,
     /// Panics that are contained do not fail the run.
     permits_panics: bool,
     /// With which tasks have ended, and which are neither awaited nor reported yet: where they were
@@ -216,8 +217,6 @@ pub(crate) struct Kernel {
     /// What the program has to say of itself, and whether that was so: see `sometimes!`.
     sometimes: BTreeMap<String, bool>,
     progress: Arc<Progress>,
-    /// A placeholder was lent to the program.
-    has_lent: bool,
     /// Which host's code has woken a task of which other one directly, and when first.
     shortcuts: BTreeMap<(usize, usize), u64>,
     /// Where the run first was another one than before: in a poll, of a process of that host.
@@ -246,6 +245,37 @@ pub(crate) struct Failure {
     pub(crate) cause: String,
     /// When what is wrong happened, if that was found later.
     pub(crate) at: Option<u64>,
+}
+
+/// What was done in a run that may be the reason of what is strange in it: for reports.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Remarks {
+    /// The program has asked for the descriptor of a simulated socket.
+    pub(crate) is_lent: bool,
+    /// The test has set a loss that few connections live with.
+    pub(crate) is_lossy: bool,
+}
+
+impl Remarks {
+    /// In words, a line each.
+    pub(crate) fn words(&self) -> Vec<String> {
+        let mut words = Vec::new();
+        if self.is_lent {
+            words.push(
+                "a descriptor of a simulated socket was asked for: what is done with it, the world \
+                 does not see"
+                    .to_owned(),
+            );
+        }
+        if self.is_lossy {
+            words.push(
+                "a loss of more than 0.5 was set: TCP hardly lives with that, and gives up after \
+                 some tries"
+                    .to_owned(),
+            );
+        }
+        words
+    }
 }
 
 struct HostState {
@@ -337,6 +367,8 @@ enum Event {
     Blocking(usize, Arc<dyn crate::pool::Job>),
     /// Of that socket.
     Retransmit(u32),
+    /// A router says so to that socket.
+    Unreachable(u32),
     /// Of the timers of that poller's worker.
     Deadline(usize),
     /// Something of that number that the world's chaos is to do.
@@ -549,13 +581,13 @@ pub(crate) fn begin(seed: u64, setup: Setup) -> World {
         }),
         has_diverged: false,
         failure: None,
+        remarks: Remarks::default(),
         permits_panics: false,
         held_panics: Vec::new(),
         drops_killed: false,
         tasks: 1,
         sometimes: BTreeMap::new(),
         progress: Arc::default(),
-        has_lent: false,
         shortcuts: BTreeMap::new(),
         diverged_on: None,
         most_connects: u32::MAX,
@@ -617,20 +649,40 @@ pub(crate) fn unsupported(what: &str) -> io::Error {
 }
 
 /// The descriptor that is lent for every simulated socket, as signatures that cannot fail demand
-/// one: an unconnected socket of the system's, good for nothing. Opened on first use.
+/// one. Opened on first use, and the same for all worlds: so nothing that is done with it may leave
+/// a trace that another world sees.
 pub(crate) fn placeholder() -> io::Result<BorrowedDescriptor<'static>> {
     static PLACEHOLDER: OnceLock<OwnedDescriptor> = OnceLock::new();
     if PLACEHOLDER.get().is_none() {
-        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
         // Another thread may have been quicker.
-        let _ = PLACEHOLDER.set(socket.into());
+        let _ = PLACEHOLDER.set(open_placeholder()?);
     }
     Ok(PLACEHOLDER.get().expect("it was set above").as_descriptor())
 }
 
-/// The placeholder is lent to the program, which may ask the system with it.
+/// No socket, so that none of a socket's calls succeeds. On Linux it names a directory without
+/// being open for anything (`O_PATH`), and has no flags and no position either; elsewhere it is the
+/// directory, opened to be read.
+#[cfg(unix)]
+fn open_placeholder() -> io::Result<OwnedDescriptor> {
+    use rustix::fs::{Mode, OFlags, open};
+
+    let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    let flags = flags | OFlags::PATH;
+    Ok(open("/", flags, Mode::empty())?)
+}
+
+/// An unconnected socket: what a socket is lent as can be nothing else.
+#[cfg(windows)]
+fn open_placeholder() -> io::Result<OwnedDescriptor> {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
+    Ok(socket.into())
+}
+
+/// The program asks for a simulated socket's descriptor.
 pub(crate) fn note_lent() {
-    with(|kernel| kernel.has_lent = true);
+    with(|kernel| kernel.remarks.is_lent = true);
 }
 
 impl SimSocket {
@@ -878,7 +930,7 @@ pub(crate) fn panic_is_taken(site: &'static Location<'static>, words: &str) {
 pub(crate) fn fail_by_held_panic() {
     let held = with(|kernel| std::mem::take(&mut kernel.held_panics));
     if let Some((site, words)) = held.unwrap_or_default().first() {
-        fail_by_unawaited_panic(words, || {
+        fail_unless_permitted(words, || {
             format!(
                 "the task spawned at {site} panicked, and its handle was forgotten, or keeps itself \
                  alive: {words}"
@@ -1157,8 +1209,8 @@ impl Kernel {
         self.sometimes.iter()
     }
 
-    pub(crate) fn host_address(&self, host: usize) -> IpAddr {
-        self.hosts[host].address(false)
+    pub(crate) fn host_address(&self, host: usize, is_v6: bool) -> IpAddr {
+        self.hosts[host].address(is_v6)
     }
 
     pub(crate) fn is_up(&self, host: usize) -> bool {
@@ -1452,6 +1504,7 @@ impl Kernel {
                 Passage::Arrives => self.udp_arrives(*datagram),
             },
             Event::Retransmit(id) => self.tcp_retransmit(id),
+            Event::Unreachable(id) => self.tcp_unreachable(id),
             Event::Deadline(poller) => {
                 let state = &mut self.pollers[poller];
                 (state.timer, state.deadline) = (None, None);
@@ -1624,11 +1677,6 @@ impl Kernel {
             format!("{by} woke a task of {of} directly (first at {at}): a real program cannot")
         };
         self.shortcuts.iter().map(line).collect()
-    }
-
-    /// Whether the program was lent what stands for a descriptor.
-    pub(crate) fn has_lent(&self) -> bool {
-        self.has_lent
     }
 
     /// Whether another thread has woken a task.
@@ -2041,10 +2089,29 @@ impl Kernel {
         }
     }
 
+    /// A port that nobody has, for a listener.
     fn free_port(&mut self, host: usize) -> io::Result<u16> {
         for _ in PORTS {
             let port = self.next_port(host);
-            if !self.listeners.contains_key(&(host, port)) && !self.is_connected_from(host, port) {
+            if !self.listeners.contains_key(&(host, port))
+                && !self.is_connected_from(host, port, |_| true)
+            {
+                return Ok(port);
+            }
+        }
+        Err(Errno::AddrNotAvailable.into())
+    }
+
+    /// A port from which `ip` has no connection to that peer. It may have others, to which it has
+    /// connected too: Linux's __inet_hash_connect().
+    fn free_port_to(&mut self, host: usize, ip: IpAddr, peer: SocketAddr) -> io::Result<u16> {
+        for _ in PORTS {
+            let port = self.next_port(host);
+            let key = (host, SocketAddr::new(ip, port), peer);
+            if !self.listeners.contains_key(&(host, port))
+                && !self.connections.contains_key(&key)
+                && !self.is_connected_from(host, port, |it| !it.has_connected)
+            {
                 return Ok(port);
             }
         }
@@ -2061,7 +2128,8 @@ impl Kernel {
         port
     }
 
-    fn is_connected_from(&self, host: usize, port: u16) -> bool {
+    /// Whether there is a connection from a port that `counts`.
+    fn is_connected_from(&self, host: usize, port: u16, counts: fn(&Tcp) -> bool) -> bool {
         let least = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
         let ips = [
             self.hosts[host].address(false),
@@ -2071,8 +2139,10 @@ impl Kernel {
         ];
         ips.into_iter().any(|ip| {
             let local = SocketAddr::new(ip, port);
-            let first = self.connections.range((host, local, least)..).next();
-            first.is_some_and(|((at, address, _), _)| (*at, *address) == (host, local))
+            let from = self.connections.range((host, local, least)..);
+            let mut from =
+                from.take_while(|((at, address, _), _)| (*at, *address) == (host, local));
+            from.any(|(_, id)| self.sockets[*id as usize].as_deref().is_some_and(counts))
         })
     }
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use super::Kernel;
@@ -13,16 +13,28 @@ use super::latency::Latency;
 use super::link::DEFAULT_NAME_LATENCY;
 use super::trace::What;
 
+/// Which addresses of a host its own name has, in their order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Families {
+    V4,
+    V4AndV6,
+    V6AndV4,
+}
+
 #[derive(Debug)]
 pub(crate) struct Names {
     pub(crate) latency: Latency,
+    /// Of names that the test has not set.
+    pub(crate) families: Families,
     /// The server of names does not answer.
     pub(crate) failure: Probability,
     /// It says that there is no such name.
     pub(crate) missing: Probability,
     /// It answers what was so before the last change.
     pub(crate) stale: Probability,
-    /// Any of these three, by chaos.
+    /// It gives the addresses in another order.
+    pub(crate) reordered: Probability,
+    /// Any of the first three, by chaos.
     pub(super) by_chaos: Probability,
     /// What a test has set: the addresses now, and those before.
     records: BTreeMap<String, [Vec<IpAddr>; 2]>,
@@ -32,9 +44,11 @@ impl Names {
     pub(super) fn new() -> Names {
         Names {
             latency: DEFAULT_NAME_LATENCY,
+            families: Families::V4,
             failure: Probability::default(),
             missing: Probability::default(),
             stale: Probability::default(),
+            reordered: Probability::default(),
             by_chaos: Probability::default(),
             records: BTreeMap::new(),
         }
@@ -42,7 +56,7 @@ impl Names {
 
     pub(crate) fn heal(&mut self) {
         (self.failure, self.missing) = Default::default();
-        self.stale = Default::default();
+        (self.stale, self.reordered) = Default::default();
     }
 }
 
@@ -91,11 +105,42 @@ impl Kernel {
     }
 
     fn addresses_of(&self, name: &str) -> Vec<IpAddr> {
-        match (self.dns.records.get(name), self.names.get(name)) {
-            (Some([now, _]), _) => now.clone(),
-            (None, Some(host)) => vec![self.hosts[*host].address(false)],
-            (None, None) if name == "localhost" => vec![Ipv4Addr::LOCALHOST.into()],
-            (None, None) => Vec::new(),
+        let (v4, v6) = match (self.dns.records.get(name), self.names.get(name)) {
+            (Some([now, _]), _) => return now.clone(),
+            (None, Some(host)) => {
+                let host = &self.hosts[*host];
+                (host.address(false), host.address(true))
+            }
+            (None, None) if name == "localhost" => {
+                (Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into())
+            }
+            (None, None) => return Vec::new(),
+        };
+        match self.dns.families {
+            Families::V4 => vec![v4],
+            Families::V4AndV6 => vec![v4, v6],
+            Families::V6AndV4 => vec![v6, v4],
+        }
+    }
+
+    /// Gives the addresses of a host's last question in another order, where that fault comes: from
+    /// another one on, so that another one is the first. Its numbers are of a stream that nothing
+    /// else has.
+    fn reorder(&mut self, host: usize, addresses: &mut [IpAddr]) {
+        let (probability, count) = (self.dns.reordered, addresses.len() as u64);
+        if count < 2 || probability == Probability::default() {
+            return;
+        }
+        let nth = self.hosts[host].questions.asked;
+        let mut stream = Stream::new(self.seed, "order of addresses", host, nth as usize);
+        let (happens, from) = (stream.happens(probability), 1 + stream.below(count - 1));
+        let id = (Kind::Name, host as u32, 3, nth);
+        let fault = || Fault {
+            detail: "is answered in another order".to_owned(),
+            ..Fault::new(id, self.now, vec![host], Vec::new())
+        };
+        if happens && (probability.is_certain() || self.faults.allow(id, fault)) {
+            addresses.rotate_left(from as usize);
         }
     }
 
@@ -140,11 +185,12 @@ impl Kernel {
         let delay = self.drawn_or_mean(drawn, latency);
         let [has_failed, is_missing, is_stale] = self.harm(host, name);
         self.note(host, What::Name(delay));
-        let addresses = match self.dns.records.get(name) {
+        let mut addresses = match self.dns.records.get(name) {
             _ if is_missing => Vec::new(),
             Some([_, before]) if is_stale => before.clone(),
             _ => self.addresses_of(name),
         };
+        self.reorder(host, &mut addresses);
         let addresses = match addresses.is_empty() {
             _ if has_failed => Err(io::Error::other(format!(
                 "cannot resolve {name:?}: the server of names does not answer"

@@ -1,4 +1,4 @@
-//! Cuts and holds: which hosts do not reach each other now, or reach each other late.
+//! Cuts, holds and slow links: which hosts do not reach each other now, or reach each other late.
 //!
 //! Each is kept as it was asked for, two sets of hosts, and whoever sends looks whether one of them
 //! lies between: there are a few at a time, and may be a million pairs of hosts. They may overlap:
@@ -8,7 +8,7 @@ use super::event::What;
 use super::link::Link;
 use super::{Event, Kernel};
 
-/// So many pairs of hosts that are cut off are told in traces: a picture of more shows nothing.
+/// So many pairs of hosts are told of in traces: a picture of more shows nothing.
 const MOST_NOTED: usize = 64;
 
 /// A set of hosts, by their numbers.
@@ -31,16 +31,38 @@ impl Hosts {
     }
 }
 
-/// A cut, or a hold, between two sets of hosts.
+/// What becomes of that which is sent between the hosts of a parting.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum How {
+    Cut,
+    /// It is kept, and not lost.
+    Held,
+    /// A link carries so many bytes in a second, or fewer.
+    Slow(u64),
+}
+
+impl How {
+    /// How the trace tells of its beginning and of its end, with the host on the other side.
+    fn told(self) -> [fn(usize) -> What; 2] {
+        match self {
+            How::Cut => [What::Cut, What::Healed],
+            How::Held => [What::Held, What::Released],
+            How::Slow(_) => [What::Slow, What::Fast],
+        }
+    }
+}
+
+/// A cut, a hold, or slow links, between two sets of hosts.
 #[derive(Debug)]
 struct Parting {
     number: u32,
     these: Hosts,
     others: Hosts,
     is_one_way: bool,
-    /// What is sent is kept, and not lost.
-    is_hold: bool,
-    /// What the trace was told of, of a cut.
+    how: How,
+    /// Of a cut: whoever connects is told at once, by a router.
+    is_told: bool,
+    /// The pairs of which the trace was told.
     noted: Vec<(usize, usize)>,
 }
 
@@ -51,7 +73,7 @@ impl Parting {
     }
 }
 
-/// Names a cut or a hold of a world.
+/// Names a parting of a world.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct PartingId(u32);
 
@@ -68,40 +90,58 @@ impl Partings {
         self.list.is_empty()
     }
 
-    fn any(&self, from: usize, to: usize, is_hold: bool) -> bool {
-        let mut of_kind = self.list.iter().filter(|it| it.is_hold == is_hold);
+    fn any(&self, from: usize, to: usize, how: How) -> bool {
+        let mut of_kind = self.list.iter().filter(|it| it.how == how);
         of_kind.any(|it| it.lies_between(from, to))
     }
 
     pub(super) fn is_cut(&self, from: usize, to: usize) -> bool {
-        self.any(from, to, false)
+        self.any(from, to, How::Cut)
+    }
+
+    /// Whether a router says that this way is cut.
+    pub(super) fn is_unreachable(&self, from: usize, to: usize) -> bool {
+        let mut told = self.list.iter().filter(|it| it.is_told);
+        told.any(|it| it.lies_between(from, to))
     }
 
     pub(super) fn is_held(&self, from: usize, to: usize) -> bool {
-        self.any(from, to, true)
+        self.any(from, to, How::Held)
+    }
+
+    /// How many bytes in a second this way carries at most, if it is slow.
+    pub(super) fn bandwidth(&self, from: usize, to: usize) -> Option<u64> {
+        let between = self.list.iter().filter(|it| it.lies_between(from, to));
+        let slow = between.filter_map(|it| match it.how {
+            How::Slow(bandwidth) => Some(bandwidth),
+            How::Cut | How::Held => None,
+        });
+        slow.min()
     }
 }
 
 impl Kernel {
     /// From now on these hosts do not reach the others, nor these them, or late.
-    pub(crate) fn part(&mut self, these: &[usize], others: &[usize], is_hold: bool) -> PartingId {
+    pub(crate) fn part(&mut self, these: &[usize], others: &[usize], how: How) -> PartingId {
         self.settle_all();
         let partings = &mut self.links.partings;
         partings.count += 1;
         let number = partings.count;
         let pairs = these.iter().flat_map(|a| others.iter().map(|b| (*a, *b)));
-        let pairs = pairs.filter(|(a, b)| a != b && !is_hold);
+        let pairs = pairs.filter(|(a, b)| a != b);
         let noted: Vec<(usize, usize)> = pairs.take(MOST_NOTED).collect();
         partings.list.push(Parting {
             number,
             these: Hosts::of(these),
             others: Hosts::of(others),
             is_one_way: false,
-            is_hold,
+            how,
+            is_told: false,
             noted: noted.clone(),
         });
+        let [begins, _] = how.told();
         for (a, b) in noted {
-            self.note(a, What::Cut(b));
+            self.note(a, begins(b));
         }
         PartingId(number)
     }
@@ -115,6 +155,14 @@ impl Kernel {
         }
     }
 
+    /// Whoever connects where this cut is learns at once that nobody can be reached there.
+    pub(crate) fn make_unreachable(&mut self, id: PartingId) {
+        let mut list = self.links.partings.list.iter_mut();
+        if let Some(parting) = list.find(|it| it.number == id.0) {
+            parting.is_told = true;
+        }
+    }
+
     /// Nothing is between them any more. (It may have ended before, by [`heal_all`].)
     ///
     /// [`heal_all`]: Kernel::heal_all
@@ -124,11 +172,12 @@ impl Kernel {
             return;
         };
         let parting = list.remove(place);
-        if parting.is_hold {
+        if parting.how == How::Held {
             self.deliver_held();
         }
+        let [_, ends] = parting.how.told();
         for (a, b) in parting.noted {
-            self.note(a, What::Healed(b));
+            self.note(a, ends(b));
         }
     }
 
@@ -160,13 +209,34 @@ mod tests {
     use super::*;
 
     #[test]
+    fn of_several_slow_links_the_slowest_counts() {
+        let slow = |others: &[usize], bandwidth| Parting {
+            number: 1,
+            these: Hosts::of(&[0]),
+            others: Hosts::of(others),
+            is_one_way: false,
+            how: How::Slow(bandwidth),
+            is_told: false,
+            noted: Vec::new(),
+        };
+        let partings = Partings {
+            list: vec![slow(&[1], 7), slow(&[1, 2], 5), slow(&[1], 6)],
+            count: 3,
+        };
+        let all = [(0, 1), (2, 0), (1, 2)].map(|(from, to)| partings.bandwidth(from, to));
+        assert_eq!(all, [Some(5), Some(5), None]);
+        assert!(!partings.is_cut(0, 1) && !partings.is_held(0, 1));
+    }
+
+    #[test]
     fn a_parting_lies_between_its_hosts_and_no_others() {
         let mut parting = Parting {
             number: 1,
             these: Hosts::of(&[0, 63, 64]),
             others: Hosts::of(&[1, 200]),
             is_one_way: false,
-            is_hold: false,
+            how: How::Cut,
+            is_told: false,
             noted: Vec::new(),
         };
         for is_one_way in [false, true] {

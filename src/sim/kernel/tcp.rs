@@ -49,7 +49,7 @@ use super::bytes::ByteQueue;
 use super::errno::Errno;
 use super::registrations::Registrations;
 use super::trace::{Flags, Message, What, digest};
-use super::{Event, Kernel};
+use super::{Event, Kernel, NOBODY};
 
 /// The bytes that a socket takes from a writer before the peer has acknowledged them, and those
 /// that it keeps for a reader. (A real system's grow, up to some megabytes: a program that needs
@@ -73,6 +73,9 @@ const FIRST_RTO: u64 = 1_000_000_000;
 const RETRIES: u32 = 15;
 const SYN_RETRIES: u32 = 6;
 const SYN_ACK_RETRIES: u32 = 5;
+
+/// How long it takes until a router near a host has said to it that another one cannot be reached.
+const ROUTER: u64 = 200_000;
 
 /// No timer.
 const NEVER: u64 = u64::MAX;
@@ -187,6 +190,10 @@ pub(super) struct Tcp {
     fin_acked: bool,
     /// Both directions have ended, and it is about to be forgotten.
     has_ended: bool,
+    /// It was begun here, and not accepted.
+    pub(super) has_connected: bool,
+    /// The peer had ended before this side did: LAST_ACK, after which nothing is kept.
+    ends_last: bool,
     /// It waits in a listener's queue to be accepted.
     is_queued: bool,
     recover: u64,
@@ -248,6 +255,8 @@ impl Tcp {
             equal_acks: 0,
             fin_acked: false,
             has_ended: false,
+            has_connected: false,
+            ends_last: false,
             is_queued: false,
             recover: 0,
             retries: 0,
@@ -384,10 +393,11 @@ impl Kernel {
             true => peer.ip(),
             false => self.hosts[host].address(peer.is_ipv6()),
         };
-        let port = self.free_port(host)?;
+        let port = self.free_port_to(host, ip, peer)?;
         let local = SocketAddr::new(ip, port);
         let mut socket = Tcp::new(host, Some(process), local);
         (socket.state, socket.peer) = (State::Connecting, Some((to, peer)));
+        socket.has_connected = true;
         let id = self.insert(socket);
         self.list((host, local, peer), id);
         let port = peer.port();
@@ -504,7 +514,7 @@ impl Kernel {
             socket.read_shut = true;
         }
         if how != Shutdown::Read && !socket.wants_fin {
-            socket.wants_fin = true;
+            (socket.wants_fin, socket.ends_last) = (true, socket.has_peer_fin());
             self.transmit(id);
         }
         Ok(())
@@ -548,7 +558,7 @@ impl Kernel {
                     return self.reset(id);
                 }
                 if !socket.wants_fin {
-                    socket.wants_fin = true;
+                    (socket.wants_fin, socket.ends_last) = (true, socket.has_peer_fin());
                     self.transmit(id);
                 }
                 self.end_if_done(id);
@@ -874,8 +884,14 @@ impl Kernel {
             State::Listening | State::Closed => return,
         };
         if socket.retries == limit {
+            let peer = socket.peer.map_or(host, |(peer, _)| peer);
             self.note(host, What::TimedOut);
-            return self.fail(id, Errno::TimedOut);
+            // What a router has said was no reason to give up, and is the reason that is told:
+            // Linux's `sk_err_soft`.
+            return match self.links.partings.is_unreachable(host, peer) {
+                true => self.fail(id, Errno::HostUnreachable),
+                false => self.fail(id, Errno::TimedOut),
+            };
         }
         socket.retries += 1;
         socket.rto = (socket.rto * 2).min(LONGEST_RTO);
@@ -1078,7 +1094,25 @@ impl Kernel {
         self.trace.message(|| segment.message(self.now, true));
         self.warn_peer(segment.from.1, segment.to);
         segment.timers().into_iter().for_each(|it| self.arm(it));
+        let (from, to) = segment.way();
+        if flags == Flags::Syn && self.links.partings.is_unreachable(from, to) {
+            let at = self.now + ROUTER;
+            self.push(at, Event::Unreachable(segment.from_id));
+        }
         self.spare.push(segment);
+    }
+
+    /// A router has said to a socket that its peer cannot be reached. Linux's tcp_v4_err(): that
+    /// ends one that connects, and no other.
+    pub(super) fn tcp_unreachable(&mut self, id: u32) {
+        let Ok(socket) = self.socket(id) else {
+            return;
+        };
+        if socket.state == State::Connecting {
+            let (host, peer) = (socket.host, socket.peer.map_or(NOBODY, |(peer, _)| peer));
+            self.note(host, What::Unreachable(peer));
+            self.fail(id, Errno::HostUnreachable);
+        }
     }
 }
 
@@ -1176,6 +1210,11 @@ impl Kernel {
             // The acknowledgement of the first one was lost.
             (Flags::SynAck, State::Connected) => return self.send_flags(id, Flags::Ack),
             (Flags::Syn, State::Accepting(_)) => return self.send_flags(id, Flags::SynAck),
+            // A new connection of the same addresses: Linux's tcp_timewait_state_process().
+            (Flags::Syn, _) if socket.has_ended => {
+                self.remove(id);
+                return self.syn_arrives(segment);
+            }
             (Flags::Syn | Flags::SynAck, _) | (_, State::Connecting | State::Closed) => {
                 return self.arm(segment.from_id);
             }
@@ -1344,7 +1383,8 @@ impl Kernel {
         self.owing = owing; // Empty, with its memory: sending owes nothing.
     }
 
-    /// Both directions have ended, and all is acknowledged.
+    /// Both directions have ended, and all is acknowledged. The side that has ended first stays to
+    /// answer what comes late (TIME_WAIT), and keeps its addresses so long.
     fn end_if_done(&mut self, id: u32) {
         let now = self.now;
         let Ok(socket) = self.socket(id) else {
@@ -1352,6 +1392,9 @@ impl Kernel {
         };
         let is_done =
             socket.state == State::Connected && socket.is_over() && socket.process.is_none();
+        if is_done && socket.ends_last {
+            return self.remove(id);
+        }
         if is_done && !std::mem::replace(&mut socket.has_ended, true) {
             self.ended.push_back((now + TIME_WAIT, id));
         }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::choice::Stream;
 use super::latency::Latency;
+use super::parting::How;
 use super::{Advance, Kernel, Probability, Setup, What, begin, with};
 
 const HOSTS: usize = 3;
@@ -75,7 +76,7 @@ impl Script<'_> {
         match (what, socket) {
             (0, _) => {
                 kernel.set_current(current(1 + host % 2));
-                let server = SocketAddr::new(kernel.host_address(0), PORT);
+                let server = SocketAddr::new(kernel.host_address(0, false), PORT);
                 let made = kernel.tcp_connect(server);
                 self.sockets
                     .extend(made.iter().map(|it| (1 + host % 2, *it)));
@@ -98,12 +99,13 @@ impl Script<'_> {
                 format!("{:?}", kernel.tcp_shutdown(id, Shutdown::Write))
             }
             (5, _) => {
-                kernel.part(&[host], &[other], false);
+                kernel.part(&[host], &[other], How::Cut);
                 "cut".into()
             }
             (6, _) => {
-                kernel.part(&[host], &[other], true);
-                "held".into()
+                let how = [How::Held, How::Slow(20_000)][self.choices.below(2) as usize];
+                kernel.part(&[host], &[other], how);
+                format!("{how:?}")
             }
             (7..12, _) => {
                 kernel.end_partings();
@@ -200,4 +202,105 @@ fn what_is_left_out_of_the_queue_changes_nothing() {
     // The scripts come to something, and there is something to leave out.
     assert!(read > 5_000, "{read} calls were answered");
     assert!(fewer < all - all / 50, "{fewer} events of {all}");
+}
+
+/// Lets everything happen that is under way.
+fn settle(kernel: &mut Kernel) {
+    let until = kernel.now() + 1_000_000_000;
+    while matches!(kernel.advance(until), Advance::Happened(..)) {}
+}
+
+/// Two hosts, each with a process and a listener.
+fn two_hosts(test: impl FnOnce(&mut Kernel, [usize; 2], u32)) {
+    let world = begin(1, Setup::default());
+    with(|kernel| {
+        let hosts = ["near", "far"].map(|it| kernel.add_host(it));
+        let processes = hosts.map(|it| kernel.start(it).0);
+        kernel.set_current(Some(processes[1]));
+        let listener = listen(kernel);
+        kernel.set_current(Some(processes[0]));
+        test(kernel, processes, listener);
+    });
+    drop(world);
+}
+
+/// Connects from the first host to the other one, and returns both ends.
+fn connect(kernel: &mut Kernel, processes: [usize; 2], listener: u32) -> [u32; 2] {
+    let far = SocketAddr::new(kernel.host_address(1, false), PORT);
+    kernel.set_current(Some(processes[0]));
+    let near = kernel.tcp_connect(far).expect("a port is free");
+    settle(kernel);
+    kernel.set_current(Some(processes[1]));
+    let (far, _) = kernel.tcp_accept(listener).expect("it has connected");
+    kernel.set_current(Some(processes[0]));
+    [near, far]
+}
+
+fn local(kernel: &mut Kernel, id: u32) -> SocketAddr {
+    kernel.socket(id).expect("it is there").local
+}
+
+#[test]
+fn only_the_side_that_ends_first_keeps_its_addresses_for_a_while() {
+    for first in [0, 1] {
+        two_hosts(|kernel, processes, listener| {
+            let ends = connect(kernel, processes, listener);
+            kernel.tcp_close(ends[first]);
+            settle(kernel);
+            kernel.tcp_close(ends[1 - first]);
+            settle(kernel);
+            assert!(kernel.socket(ends[first]).is_ok(), "TIME_WAIT");
+            assert!(kernel.socket(ends[1 - first]).is_err());
+            // Where both close at once, both stay.
+            let ends = connect(kernel, processes, listener);
+            ends.iter().for_each(|it| kernel.tcp_close(*it));
+            settle(kernel);
+            assert!(ends.iter().all(|it| kernel.socket(*it).is_ok()));
+        });
+    }
+}
+
+#[test]
+fn a_port_is_taken_for_one_destination_only() {
+    two_hosts(|kernel, processes, listener| {
+        let [near, _] = connect(kernel, processes, listener);
+        let port = local(kernel, near).port();
+        let again = |kernel: &mut Kernel, to: SocketAddr| {
+            kernel.hosts[0].next_port = port;
+            let id = kernel.tcp_connect(to).expect("a port is free");
+            local(kernel, id).port()
+        };
+        let (far, v6) = (kernel.host_address(1, false), kernel.host_address(1, true));
+        assert_ne!(again(kernel, SocketAddr::new(far, PORT)), port);
+        assert_eq!(again(kernel, SocketAddr::new(far, PORT + 1)), port);
+        assert_eq!(again(kernel, SocketAddr::new(v6, PORT)), port);
+        // A listener is given none that is in use.
+        kernel.hosts[0].next_port = port;
+        let any = SocketAddr::from(([0, 0, 0, 0], 0));
+        let listener = kernel.tcp_listen(any, 1).expect("a port is free");
+        let of_listener = local(kernel, listener).port();
+        assert!(of_listener > port);
+        // Nor does a connection begin at that of a listener, or of what it has accepted.
+        let to = SocketAddr::new(far, PORT + 2);
+        kernel.hosts[0].next_port = of_listener;
+        let id = kernel.tcp_connect(to).expect("a port is free");
+        assert_ne!(local(kernel, id).port(), of_listener);
+    });
+}
+
+#[test]
+fn a_syn_at_an_address_in_time_wait_begins_a_new_connection() {
+    two_hosts(|kernel, processes, listener| {
+        let [near, far] = connect(kernel, processes, listener);
+        let port = local(kernel, near).port();
+        kernel.tcp_close(far);
+        settle(kernel);
+        kernel.tcp_close(near);
+        settle(kernel);
+        kernel.hosts[0].next_port = port;
+        let [near, other] = connect(kernel, processes, listener);
+        assert_eq!(local(kernel, near).port(), port);
+        assert_ne!(other, far);
+        assert_eq!(kernel.tcp_is_connected(near).ok(), Some(true));
+    });
 }
