@@ -33,6 +33,9 @@ use super::world::{Ending, State, kernel as with_kernel};
 /// Seeds below this one are calm, so that a plain mistake fails plainly.
 const FIRST_WILD: u64 = 10;
 
+/// What is not so for any seed of a test whose seeds are all calm, and which so shows nothing.
+pub(super) const ONLY_CALM: &str = "chaos does harm (the seeds 0 to 9 are calm)";
+
 /// The mean time from one fault of a kind to the next, in milliseconds: half an octave apart.
 const GAPS: [u64; 16] = [
     50, 71, 100, 141, 200, 283, 400, 566, 800, 1_131, 1_600, 2_263, 3_200, 4_525, 6_400, 9_051,
@@ -127,6 +130,7 @@ impl Chaos {
         } else {
             ""
         };
+        super::kernel::note_sometimes(ONLY_CALM, seed >= FIRST_WILD);
         let _ = writeln!(plan.drawn, "  chaos from {at} for {lasts}{calm}:");
         if plan.seed == 0 {
             with_kernel(Kernel::be_calm);
@@ -238,6 +242,11 @@ impl Chaos {
         self.rate(Kind::Name)
     }
 
+    /// Calls given to [`unblock`](crate::unblock) that take up to two seconds more, on every host.
+    pub fn blocking(self) -> Chaos {
+        self.rate(Kind::Blocking)
+    }
+
     /// What a program should survive: all kinds but [`exhausted`](Self::exhausted),
     /// [`slow`](Self::slow) and [`wall_clocks`](Self::wall_clocks); the crashes are of these hosts.
     ///
@@ -258,7 +267,7 @@ impl Chaos {
     pub fn usual(self, hosts: &[&Host]) -> Chaos {
         let harm = self.cuts().holds().resets().loss().pauses().clocks();
         let harm = harm.duplication().reordering().latencies().orders();
-        let harm = harm.short().spurious().aborted().names();
+        let harm = harm.short().spurious().aborted().names().blocking();
         harm.crashes(hosts)
     }
 
@@ -421,6 +430,7 @@ impl Kind {
             Kind::Clock => "clocks",
             Kind::Wall => "wall clocks",
             Kind::Late => "late timers",
+            Kind::Blocking => "slow calls",
             Kind::Slow => "slow links",
         }
     }
@@ -632,7 +642,7 @@ impl State {
             // These have no moments, or are no chaos.
             Kind::Latency | Kind::Loss | Kind::DatagramLoss | Kind::Duplicate | Kind::Reorder => {}
             Kind::Aborted | Kind::Exhausted | Kind::Short | Kind::Spurious | Kind::Name => {}
-            Kind::Late => {}
+            Kind::Late | Kind::Blocking => {}
         }
     }
 

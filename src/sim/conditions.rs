@@ -4,10 +4,49 @@
 //! What is added lies apart until the list is not borrowed, so that the list stays where it is.
 
 use std::cell::{Cell, RefCell};
+use std::fmt;
+
+/// What a condition of [`Sim::always`](super::Sim::always) and [`Sim::eventually`] returns: `true`
+/// or `Ok(())` where it holds, and otherwise `false`, or an error that says what is wrong, which the
+/// report shows.
+///
+/// [`Sim::eventually`]: super::Sim::eventually
+///
+/// ```
+/// let report = polder::sim::run(1, |sim| async move {
+///     let leaders = ["a", "b"];
+///     sim.always("one leader", move || match leaders.len() {
+///         1 => Ok(()),
+///         _ => Err(format!("{leaders:?} lead")),
+///     });
+///     std::future::pending::<()>().await
+/// });
+/// let failure = report.failure.unwrap();
+/// assert!(failure.contains(r#"always "one leader": ["a", "b"] lead"#));
+/// ```
+pub trait Holds {
+    /// An error if it does not hold: with no words, if there is nothing to say.
+    fn holds(self) -> Result<(), String>;
+}
+
+impl Holds for bool {
+    #[inline]
+    fn holds(self) -> Result<(), String> {
+        if self { Ok(()) } else { Err(String::new()) }
+    }
+}
+
+impl<E: fmt::Display> Holds for Result<(), E> {
+    fn holds(self) -> Result<(), String> {
+        self.map_err(|error| error.to_string())
+    }
+}
 
 pub(super) struct Condition {
     pub(super) name: String,
-    call: Box<dyn FnMut() -> bool>,
+    call: Box<dyn FnMut() -> Result<(), String>>,
+    /// Why it did not hold when it was called last, if it has said so.
+    why: String,
     /// It has been true.
     pub(super) was_true: bool,
     /// After quiet, in nanoseconds.
@@ -15,19 +54,39 @@ pub(super) struct Condition {
 }
 
 impl Condition {
-    pub(super) fn new(name: &str, within: u64, call: Box<dyn FnMut() -> bool>) -> Condition {
+    pub(super) fn new<H: Holds>(
+        name: &str,
+        within: u64,
+        mut condition: impl FnMut() -> H + 'static,
+    ) -> Condition {
         Condition {
             name: name.to_owned(),
-            call,
+            call: Box::new(move || condition().holds()),
+            why: String::new(),
             was_true: false,
             within,
         }
     }
 
     pub(super) fn holds(&mut self) -> bool {
-        let holds = (self.call)();
-        self.was_true |= holds;
-        holds
+        match (self.call)() {
+            Ok(()) => {
+                self.was_true = true;
+                true
+            }
+            Err(why) => {
+                self.why = why;
+                false
+            }
+        }
+    }
+
+    /// What it has said when it did not hold, or else these words.
+    pub(super) fn why_or(&self, words: &str) -> String {
+        match self.why.is_empty() {
+            true => words.to_owned(),
+            false => self.why.clone(),
+        }
     }
 }
 

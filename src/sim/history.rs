@@ -246,11 +246,15 @@ impl<I, O> History<I, O> {
     }
 
     /// The run fails unless the history is linearizable: see [`verdict`](Self::verdict). The report
-    /// draws what no order explains. It fails too if that was not decided; and, when the test ends, if
+    /// draws what no order explains. It fails too if that was not decided; if the history is empty for
+    /// all seeds of [`check`](super::check), which then show nothing; and, when the test ends, if
     /// there are operations in another history of this world, which nobody has checked: that is one
     /// of other types, by accident mostly.
     pub fn linearizable<M: Model<Input = I, Output = O>>(&self, model: M) {
         self.0.was_checked.set(true);
+        let types = (type_name::<I>(), type_name::<O>());
+        let name = format!("the history of {} and {} has operations", types.0, types.1);
+        kernel::note_sometimes(&name, !self.is_empty());
         let (verdict, at) = linear::check(&self.0.records.borrow(), &model);
         let (cause, reason) = match verdict {
             Verdict::Linearizable => return,

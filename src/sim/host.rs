@@ -184,6 +184,22 @@ impl Host {
         self.state.hosts.borrow()[self.index].process.is_some()
     }
 
+    /// Whether its process is paused: by [`pause`](Self::pause), or by
+    /// [`Chaos::pauses`](super::Chaos::pauses).
+    ///
+    /// ```
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     let store = sim.host("store").start(std::future::pending::<()>);
+    ///     let pause = store.pause();
+    ///     assert!(store.is_paused());
+    ///     drop(pause);
+    ///     assert!(!store.is_paused());
+    /// });
+    /// ```
+    pub fn is_paused(&self) -> bool {
+        with_kernel(|kernel| kernel.is_paused(self.index))
+    }
+
     /// Its clock, to be set.
     pub fn clock(&self) -> Clock {
         Clock(self.index)
@@ -530,11 +546,19 @@ impl<T> Finished<T> {
             Ok(Exit::PoweredOff) => "was powered off".to_owned(),
             Err(_) => {
                 let limit = Seconds(kernel::link::nanos(limit));
-                format!("has not returned within {limit}")
+                let why = match with_kernel(|kernel| kernel.is_at_rest()) {
+                    true => {
+                        ", and never would: no task is ready, no other timer is set, nothing is \
+                         under way"
+                    }
+                    false => "",
+                };
+                format!("has not returned within {limit}{why}")
             }
         };
         let name = host.name();
-        host.state.fail(format!("the process of {name:?} {how}"));
+        let cause = format!("the process of {name:?} within {limit:?}");
+        kernel::fail_because(&cause, None, || format!("the process of {name:?} {how}"));
         // The run ends with this step.
         pending().await
     }

@@ -117,6 +117,7 @@ use world::{State, kernel as with_kernel};
 
 pub use chaos::Chaos;
 pub use check::{Report, check, run};
+pub use conditions::Holds;
 pub use history::{History, Invocation, Operation};
 pub use host::{Exit, Finished, Host, Pause, Process};
 pub use kernel::latency::Latency;
@@ -373,8 +374,8 @@ impl Sim {
         self.state.choose(end.max(1))
     }
 
-    /// The run fails when `condition` is false, after whichever step. It reads what the test and
-    /// its hosts share, and changes nothing.
+    /// The run fails when `condition` is false, after whichever step; or an error, which says why.
+    /// It reads what the test and its hosts share, and changes nothing.
     ///
     /// ```
     /// use std::cell::Cell;
@@ -389,15 +390,15 @@ impl Sim {
     /// });
     /// assert!(report.failure.unwrap().contains("always \"at most one\""));
     /// ```
-    pub fn always(&self, name: &str, condition: impl FnMut() -> bool + 'static) {
-        let condition = Condition::new(name, 0, Box::new(condition));
+    pub fn always<H: Holds>(&self, name: &str, condition: impl FnMut() -> H + 'static) {
+        let condition = Condition::new(name, 0, condition);
         self.state.always.add(condition);
     }
 
     /// `condition` is to be true at some moment for at least one of the seeds of [`check`]:
     /// otherwise the test does not test what it is meant to.
     pub fn sometimes(&self, name: &str, condition: impl FnMut() -> bool + 'static) {
-        let condition = Condition::new(name, 0, Box::new(condition));
+        let condition = Condition::new(name, 0, condition);
         self.state.sometimes.add(condition);
     }
 
@@ -444,14 +445,14 @@ impl Sim {
     /// assert!(report.failure.unwrap().contains("eventually \"it is over\""));
     /// assert_eq!(report.time.as_secs(), 5);
     /// ```
-    pub fn eventually(
+    pub fn eventually<H: Holds>(
         &self,
         name: &str,
         within: Duration,
-        condition: impl FnMut() -> bool + 'static,
+        condition: impl FnMut() -> H + 'static,
     ) {
         let within = kernel::link::nanos(within);
-        let condition = Condition::new(name, within, Box::new(condition));
+        let condition = Condition::new(name, within, condition);
         self.state.eventually.add(condition);
     }
 

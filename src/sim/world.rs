@@ -470,15 +470,21 @@ impl State {
             self.eventually.try_each(|it| {
                 let end = since.saturating_add(it.within);
                 if !it.was_true && at > end {
-                    late = Some((end, it.name.clone(), Seconds(it.within)));
+                    late = Some((end, it.name.clone(), Seconds(it.within), it.why_or("")));
                 }
                 late.is_none()
             });
-            if let Some((end, name, within)) = late {
+            if let Some((end, name, within, why)) = late {
                 kernel(|kernel| kernel.set_now(end));
-                return self.fail(format!(
-                    "eventually {name:?}: it was not true within {within} of quiet"
-                ));
+                let cause = format!("eventually {name:?}");
+                let why = if why.is_empty() {
+                    why
+                } else {
+                    format!(": {why}")
+                };
+                return kernel::fail_because(&cause, None, || {
+                    format!("{cause}: it was not true within {within} of quiet{why}")
+                });
             }
         }
         let limit = Seconds(self.limit.get());
@@ -535,7 +541,9 @@ impl State {
             calls();
             let holds = it.holds();
             if !holds {
-                self.fail(format!("always {:?}: it does not hold", it.name));
+                let cause = format!("always {:?}", it.name);
+                let why = it.why_or("it does not hold");
+                kernel::fail_because(&cause, None, || format!("{cause}: {why}"));
             }
             holds
         });

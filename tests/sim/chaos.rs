@@ -1,9 +1,10 @@
 //! Harm by chance: what a seed draws, what the program sees of it, and that it ends.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Result;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use polder::future::{pending, yield_now};
@@ -162,13 +163,13 @@ fn chaos_doubles_and_reorders_datagrams_until_it_ends() {
         });
         assert_eq!(report.failure, None);
         let list = list.lock().unwrap();
-        let at = |it: &[u16]| it[0];
-        let doubles: Vec<u16> = list
-            .windows(2)
-            .filter(|it| it[0] == it[1])
-            .map(at)
-            .collect();
-        let late: Vec<u16> = list.windows(2).filter(|it| it[0] > it[1]).map(at).collect();
+        let counts = list.iter().fold(BTreeMap::new(), |mut counts, n| {
+            *counts.entry(*n).or_insert(0) += 1;
+            counts
+        });
+        let doubles: Vec<u16> = (counts.iter().filter(|it| *it.1 > 1).map(|it| *it.0)).collect();
+        let late = list.windows(2).filter(|it| it[0] > it[1]);
+        let late: Vec<u16> = late.map(|it| it[1]).collect();
         doubled.set(doubled.get() + u32::from(!doubles.is_empty()));
         reordered.set(reordered.get() + u32::from(!late.is_empty()));
         // The first 500 are sent during the chaos.
@@ -540,4 +541,27 @@ fn an_order_is_drawn_for_half_of_the_seeds_and_ends_with_its_chaos() {
         all.insert(line);
     }
     assert_eq!(all.len(), 5, "{all:?}");
+}
+
+#[test]
+fn calls_that_block_take_long_by_chaos_and_end_with_it() {
+    let slow = Arc::new(AtomicUsize::new(0));
+    sim::check(10..40, |sim: Sim| {
+        let slow = slow.clone();
+        async move {
+            sim.chaos(secs(3_000)).blocking();
+            for _ in 0..50 {
+                let start = sim.now();
+                polder::unblock(|| ()).await;
+                if sim.now() - start > ms(100) {
+                    slow.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+            sim.quiesce();
+            let start = sim.now();
+            polder::unblock(|| ()).await;
+            assert!(sim.now() - start < ms(1));
+        }
+    });
+    assert!(slow.load(Ordering::Relaxed) > 10, "{slow:?}");
 }

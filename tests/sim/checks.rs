@@ -138,3 +138,93 @@ fn what_a_process_leaves_behind_is_found_and_told() {
     }
     assert_eq!(sim::run(1, |sim| leaves(sim, "nothing")).failure, None);
 }
+
+#[test]
+fn a_condition_may_say_why_it_does_not_hold() {
+    let report = sim::run(1, |sim: Sim| async move {
+        sim.always("few", || Err::<(), _>(format!("{} are many", 7)));
+        sim.sleep(ms(1)).await;
+    });
+    let failure = report.failure.unwrap();
+    assert!(failure.contains("always \"few\": 7 are many"), "{failure}");
+    let report = sim::run(1, |sim: Sim| async move {
+        sim.eventually("all", secs(1), || Err::<(), _>("3 of 5"));
+        sim.quiesce();
+        sim.sleep(secs(5)).await;
+    });
+    let failure = report.failure.unwrap();
+    let words = "eventually \"all\": it was not true within 1.000000 s of quiet: 3 of 5";
+    assert!(failure.contains(words), "{failure}");
+}
+
+#[test]
+fn who_waits_in_vain_is_told_whether_anything_else_would_have_happened() {
+    let words = "has not returned within 1000.000000 s, and never would";
+    let wait = |is_idle: bool| {
+        let report = sim::run(1, move |sim: Sim| async move {
+            sim.host("other").start(move || async move {
+                match is_idle {
+                    true => std::future::pending().await,
+                    false => sleep(secs(2_000)).await,
+                }
+            });
+            let stuck = sim.host("stuck").start(std::future::pending::<()>);
+            stuck.finished().within(secs(1_000)).await;
+        });
+        report.failure.unwrap()
+    };
+    assert!(wait(true).contains(words), "{}", wait(true));
+    assert!(!wait(false).contains("never would"), "{}", wait(false));
+}
+
+#[test]
+fn a_check_of_which_all_seeds_are_calm_and_one_of_an_empty_history_show_nothing_and_fail() {
+    let words = |f: &dyn Fn()| {
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f));
+        let panic = result
+            .err()
+            .map(|it| *it.downcast::<String>().expect("in words"));
+        panic.unwrap_or_default()
+    };
+    let chaos = |seeds: std::ops::Range<u64>| {
+        sim::check(seeds, |sim: Sim| async move {
+            sim.chaos(secs(1)).cuts();
+        });
+    };
+    let calm = words(&|| chaos(0..10));
+    assert!(calm.contains("the seeds 0 to 9 are calm"), "{calm}");
+    assert_eq!(words(&|| chaos(0..11)), "");
+    assert_eq!(
+        words(&|| chaos(0..1)),
+        "",
+        "of one seed that is not expected"
+    );
+    let history = |operations: u64| {
+        sim::check(0..3, move |sim: Sim| async move {
+            if sim.seed() < operations {
+                sim.history().invoke("a", 1_u32).answer(2_u32);
+            }
+            sim.history().linearizable(Doubles);
+        });
+    };
+    let empty = words(&|| history(0));
+    assert!(
+        empty.contains("the history of u32 and u32 has operations"),
+        "{empty}"
+    );
+    assert_eq!(words(&|| history(1)), "", "it has some, for one seed");
+}
+
+struct Doubles;
+
+impl sim::Model for Doubles {
+    type State = ();
+    type Input = u32;
+    type Output = u32;
+
+    fn begin(&self) {}
+
+    fn step(&self, _: &(), input: &u32, output: Option<&u32>) -> Option<()> {
+        output.is_none_or(|it| *it == 2 * input).then_some(())
+    }
+}

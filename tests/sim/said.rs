@@ -119,8 +119,8 @@ fn whoever_observes_is_told_each_event_in_its_order_and_changes_nothing() {
                 assert_eq!(lines.first().unwrap(), "0.000000 s store: started");
                 assert!(lines[1].starts_with("0.000000 s store: task 2 runs, spawned at "));
                 assert!(lines[2].starts_with("3.000000 s store: task 2 runs, spawned at "));
-                assert_eq!(lines[3], "3.000000 s store: its process has returned");
-                assert_eq!(told.borrow()[3].words, "its process has returned");
+                assert_eq!(lines[3], "3.000000 s store: its process has ended");
+                assert_eq!(told.borrow()[3].words, "its process has ended");
             }
         })
     };
@@ -153,7 +153,7 @@ fn each_event_of_a_run_is_printed_once_where_that_is_asked_for() {
         let (_, text) = in_a_process(name, variables);
         text.lines().filter(|it| *it == line).count()
     };
-    let line = |seed| format!("seed {seed:#x}: 3.000000 s store: its process has returned");
+    let line = |seed| format!("seed {seed:#x}: 3.000000 s store: its process has ended");
     for seed in [0, 1, 2] {
         assert_eq!(count(&[("POLDER_SIM_LOG", "1")], &line(seed)), 1);
         assert_eq!(count(&[], &line(seed)), 0);

@@ -4,6 +4,8 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::io::{ErrorKind, Result};
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use polder::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use polder::sim::{self, Latency, Sim};
@@ -258,4 +260,58 @@ fn errors_have_the_systems_numbers() {
         let error = polder::net::unix::UnixStream::connect("/nobody").await;
         assert_eq!(number(error.unwrap_err()), Some(libc::ENOENT));
     });
+}
+
+/// Some copies come after datagrams that were sent later.
+#[test]
+fn a_copy_of_a_datagram_keeps_no_order() {
+    let late = Arc::new(AtomicUsize::new(0));
+    sim::check(0..5, |sim: Sim| {
+        let late = late.clone();
+        async move {
+            sim.links().duplication(0.5);
+            let receiver = sim.host("receiver").start(move || {
+                let late = late.clone();
+                async move {
+                    let socket = UdpSocket::bind("0.0.0.0:1").await.unwrap();
+                    let mut seen = Vec::new();
+                    let mut byte = [0];
+                    while timeout(secs(4), socket.recv(&mut byte)).await.is_ok() {
+                        let first = seen.iter().position(|it| *it == byte[0]);
+                        let newer = |it: &u8| *it > byte[0];
+                        if first
+                            .is_some_and(|at| seen[at..].iter().filter(|it| newer(it)).count() > 5)
+                        {
+                            late.fetch_add(1, Ordering::Relaxed);
+                        }
+                        seen.push(byte[0]);
+                    }
+                    seen
+                }
+            });
+            sim.sleep(ms(1)).await;
+            let socket = UdpSocket::bind("0.0.0.0:0").await.unwrap();
+            for number in 0..100 {
+                socket
+                    .send_to(&[number], (receiver.address(), 1))
+                    .await
+                    .unwrap();
+                sim.sleep(ms(2)).await;
+            }
+            let seen = receiver.finished().within(secs(60)).await;
+            let mut first: Vec<u8> = Vec::new();
+            seen.iter().for_each(|it| {
+                if !first.contains(it) {
+                    first.push(*it);
+                }
+            });
+            assert_eq!(
+                first,
+                (0..100).collect::<Vec<_>>(),
+                "the others keep theirs"
+            );
+            assert!(seen.len() > 120, "{seen:?}");
+        }
+    });
+    assert!(late.load(Ordering::Relaxed) > 20, "{late:?}");
 }

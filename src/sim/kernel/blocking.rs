@@ -48,7 +48,7 @@ pub(crate) fn submit(job: Arc<dyn Job>) -> Option<Arc<dyn Job>> {
         let delays = &mut kernel.hosts[host].delays;
         let latency = delays.latency;
         let drawn = latency.draw(&mut delays.stream);
-        let delay = kernel.drawn_or_mean(drawn, latency);
+        let delay = kernel.drawn_or_mean(drawn, latency) + kernel.blocks_for(host);
         kernel.note(host, What::Blocking(delay));
         if let Some(job) = job.take() {
             let at = kernel.now.saturating_add(delay);

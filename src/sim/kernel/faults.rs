@@ -48,6 +48,7 @@ pub(crate) enum Kind {
     Clock,
     Wall,
     Late,
+    Blocking,
     Slow,
 }
 
@@ -119,6 +120,7 @@ impl Fault {
             Kind::Clock => format!("{these}: the clock {}", self.detail),
             Kind::Wall => format!("{these}: the wall clock {}", self.detail),
             Kind::Late => format!("{these}: a timer late by {}", self.detail),
+            Kind::Blocking => format!("{these}: a call that blocks for longer"),
             Kind::Slow => format!("{between} slow, {}", self.detail),
         };
         let _ = write!(text, " ({}", Seconds(self.at));

@@ -14,6 +14,10 @@ use super::sockets::Other;
 use super::trace::Seconds;
 use super::{Kernel, READABLE, WRITABLE};
 
+/// A file system that is slow, or a pool whose threads are all busy.
+#[cfg(feature = "blocking")]
+const LONGEST_CALL: u64 = 2_000_000_000;
+
 /// What a test has set for a host; or what chaos has for all, where `descriptors` means nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct HostFaults {
@@ -21,6 +25,8 @@ pub(crate) struct HostFaults {
     pub(crate) exhausted: Probability,
     pub(crate) short: Probability,
     pub(crate) spurious: Probability,
+    /// A call of `unblock` takes long.
+    pub(crate) blocking: Probability,
     /// How much later than set a timer fires at most.
     pub(crate) late: u64,
     /// The most sockets that a process has.
@@ -35,6 +41,7 @@ impl HostFaults {
             Kind::Exhausted => Some(&mut self.exhausted),
             Kind::Short => Some(&mut self.short),
             Kind::Spurious => Some(&mut self.spurious),
+            Kind::Blocking => Some(&mut self.blocking),
             _ => None,
         }
     }
@@ -49,6 +56,7 @@ impl HostFaults {
     pub(crate) fn heal(&mut self) {
         (self.aborted, self.exhausted) = Default::default();
         (self.short, self.spurious) = Default::default();
+        self.blocking = Probability::default();
         self.late = 0;
     }
 }
@@ -70,6 +78,7 @@ struct Streams {
     exhausted: (Stream, u64),
     short: (Stream, u64),
     spurious: (Stream, u64),
+    blocking: (Stream, u64),
     late: (Stream, u64),
 }
 
@@ -91,6 +100,7 @@ impl FaultsOfHost {
                 exhausted: stream("exhausted"),
                 short: stream("short"),
                 spurious: stream("spurious"),
+                blocking: stream("slow calls"),
                 late: stream("late timers"),
             })
         })
@@ -118,6 +128,7 @@ impl FaultsOfHost {
             Kind::Aborted => &mut streams.aborted,
             Kind::Exhausted => &mut streams.exhausted,
             Kind::Short => &mut streams.short,
+            Kind::Blocking => &mut streams.blocking,
             _ => &mut streams.spurious,
         };
         *drawn += 1;
@@ -158,6 +169,16 @@ impl Kernel {
             true => late,
             false => 0,
         }
+    }
+
+    /// How much longer than usual a call of `unblock` takes on a host.
+    #[cfg(feature = "blocking")]
+    pub(super) fn blocks_for(&mut self, host: usize) -> u64 {
+        if !self.has_faults || !self.fault_comes(host, Kind::Blocking) {
+            return 0;
+        }
+        let (stream, _) = &mut self.hosts[host].faults.streams().blocking;
+        stream.below(LONGEST_CALL)
     }
 
     /// Whether the process whose code runs may have so many sockets more, which one call makes.

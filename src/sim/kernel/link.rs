@@ -24,6 +24,9 @@ pub(super) const DEFAULT_NAME_LATENCY: Latency = Latency::new(500_000, 1_500_000
 /// So much longer may a datagram take that is reordered, beside its latency once more.
 const LATE: u64 = 5_000_000;
 
+/// A copy comes later than the other by that, doubled fewer times than this: by 2.5 s at most.
+const COPIES_LATE: u64 = 10;
+
 /// So many bytes wait where the bandwidth is limited; what is sent beyond is lost. It is what a
 /// router has for a few connections.
 const QUEUE: u128 = 256 * 1024;
@@ -321,13 +324,17 @@ impl Links {
             return [None; 2];
         };
         let now = now + queueing;
-        let in_order = |latency: u64| (now + latency).max(link.last_datagram);
-        let first = in_order(latencies[0]);
-        let second = is_double.then(|| first.max(in_order(latencies[1])));
+        let first = (now + latencies[0]).max(link.last_datagram);
+        // Whoever has made the copy keeps no order, and may be slow.
+        let second = is_double.then(|| {
+            let stream = &mut link.datagrams;
+            let most = LATE << stream.below(COPIES_LATE);
+            first + latencies[1] + stream.below(most)
+        });
         match is_reordered {
-            true => [Some(first + late), second.map(|it| it + late)],
+            true => [Some(first + late), second],
             false => {
-                link.last_datagram = second.unwrap_or(first);
+                link.last_datagram = first;
                 [Some(first), second]
             }
         }

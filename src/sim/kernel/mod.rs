@@ -1003,6 +1003,11 @@ pub(crate) fn asks_for(name: &str) -> bool {
     with(asks) == Some(true)
 }
 
+/// Notes what a test that shows anything has in some world.
+pub(crate) fn note_sometimes(name: &str, is_so: bool) {
+    with(|kernel| *kernel.sometimes.entry(name.to_owned()).or_default() |= is_so);
+}
+
 /// What the program is sometimes, it is.
 pub(crate) fn was_true(name: &str) {
     with(|kernel| kernel.sometimes.insert(name.to_owned(), true));
@@ -1458,6 +1463,11 @@ impl Kernel {
                 Advance::Happened(due, !self.due.is_empty())
             }
         }
+    }
+
+    /// Whether nothing would ever happen but for the code that runs now.
+    pub(crate) fn is_at_rest(&mut self) -> bool {
+        self.ready.is_empty() && self.next_event().is_none()
     }
 
     /// When the next event happens.
