@@ -337,7 +337,8 @@ impl Sim {
         with_kernel(|kernel| kernel.set_workers(None, workers));
     }
 
-    /// Sleeps, by the world's clock: [`time::sleep`](crate::time::sleep) within the test does the
+    /// Sleeps, by the clock of the test's own host, which is the world's unless it was
+    /// [set](Host::clock): [`time::sleep`](crate::time::sleep) within the test does the
     /// same.
     pub fn sleep(&self, duration: Duration) -> Sleep {
         sleep(duration)
