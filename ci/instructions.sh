@@ -49,8 +49,9 @@ if [ "${1:-}" = --write ]; then
 fi
 cat "$work/figures"
 # The seam of simulated worlds, where the kernel answers: it costs a round trip no more than one per cent, and no
-# operation more than three. How the compiler divides the code differs: it inlines less into a spawn with the feature,
-# 25 instructions of 1,106. So the one per cent holds for the compiler that the file names.
+# other operation more than three, but a spawn six. How the compiler divides the code differs: it does not inline a
+# task's poll with the feature, which notes the panic that a task has ended with: 56 instructions of a spawn's 1,106.
+# (Inlined by force it costs each round trip 21.) So the one per cent holds for the compiler that the file names.
 program=$(build --features sim)
 for kind in tcp unix spawn yield timer; do
     count "$kind" 1000
@@ -59,7 +60,7 @@ awk -v is_known="$([ "$(sed -n 3p "$work/figures")" != "$(sed -n 3p "$file")" ] 
     /^#/ { next }
     NR == FNR { kernel[$1] = $2; next }
     {
-        per_cent = is_known && ($1 == "tcp" || $1 == "unix") ? 1 : 3
+        per_cent = $1 == "spawn" ? 6 : is_known && ($1 == "tcp" || $1 == "unix") ? 1 : 3
         if ($2 > kernel[$1] * (1 + per_cent / 100)) {
             print $1 ": " $2 " instructions with the feature sim, more than " per_cent " per cent above " kernel[$1]
             bad = 1

@@ -27,6 +27,8 @@ use super::spawn::{spawn_at, spawn_local_at, spawn_on};
 use crate::scheduler::{Leaf, budget, waits_for};
 use crate::sync::contain;
 use crate::sync::{Mutex, NeedsClone, Spare, wake_all};
+#[cfg(feature = "sim")]
+use crate::task::noted;
 use crate::task::{Abort, AbortHandle, MemberId, Outcome, Task, poll_to_its_end};
 
 /// A set of tasks, whose outputs are joined in the order in which they end, and which **are
@@ -743,6 +745,8 @@ impl<F: Future> Future for SetTask<F> {
         let this = self.project();
         let result = ready!(poll_to_its_end(this.future, cx));
         *this.reported = true;
+        #[cfg(feature = "sim")]
+        let result = result.map_err(|panic| noted(this.site, panic));
         (this.outcomes).push(*this.index, Some(Outcome::new(result, this.site)));
         Poll::Ready(())
     }

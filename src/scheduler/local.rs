@@ -324,7 +324,7 @@ impl Local {
 
     // The run queues.
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn push(&self, runnable: Runnable) {
         self.ready.borrow_mut().push_back(runnable);
     }

@@ -74,6 +74,9 @@ impl<F: Future> Future for Body<'_, F> {
                 return Poll::Pending;
             }
             Ok(Poll::Ready(value)) => Ok(value),
+            #[cfg(feature = "sim")]
+            Err(panic) => Err(noted(this.meta.site(), panic)),
+            #[cfg(not(feature = "sim"))]
             Err(panic) => Err(panic),
         };
         Poll::Ready(Outcome::new(result, this.meta.site()))
@@ -107,10 +110,6 @@ pub(crate) struct Outcome<T> {
 
 impl<T> Outcome<T> {
     pub(crate) fn new(result: Result<T, Panic>, site: &'static Location<'static>) -> Outcome<T> {
-        #[cfg(feature = "sim")]
-        if let Err(panic) = &result {
-            crate::sim::kernel::task_has_panicked(site, panic_message(&**panic));
-        }
         Outcome {
             result: Some(result),
             site,
@@ -119,19 +118,21 @@ impl<T> Outcome<T> {
 
     /// The output, or the panic.
     pub(crate) fn into_result(mut self) -> Option<Result<T, Panic>> {
+        #[cfg(feature = "sim")]
         if let Some(Err(panic)) = &self.result {
             taken(self.site, &**panic);
         }
         self.result.take()
     }
 
+    #[inline]
     pub(crate) fn take(mut self) -> T {
         match self.result.take() {
             Some(Ok(value)) => value,
-            Some(Err(panic)) => {
-                taken(self.site, &*panic);
-                resume_unwind(panic)
-            }
+            #[cfg(feature = "sim")]
+            Some(Err(panic)) => resume(self.site, panic),
+            #[cfg(not(feature = "sim"))]
+            Some(Err(panic)) => resume_unwind(panic),
             None => unreachable!("the result is taken once"),
         }
     }
@@ -157,19 +158,38 @@ pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
         .unwrap_or("a value that is not a string")
 }
 
+/// Whoever awaits a task that was spawned there is told of its panic.
+#[cfg(feature = "sim")]
+#[cold]
+#[inline(never)]
+fn resume(site: &'static Location<'static>, panic: Panic) -> ! {
+    taken(site, &*panic);
+    resume_unwind(panic)
+}
+
+/// A task that was spawned there has ended with a panic, which is for its [`Outcome`].
+#[cfg(feature = "sim")]
+#[cold]
+#[inline(never)]
+pub(crate) fn noted(site: &'static Location<'static>, panic: Panic) -> Panic {
+    crate::sim::kernel::task_has_panicked(site, panic_message(&*panic));
+    panic
+}
+
 /// A panic is told to whoever awaits the task, or reported: in a world, one with which that never
 /// happens has been forgotten together with its task's handle.
+#[cfg(feature = "sim")]
+#[cold]
+#[inline(never)]
 fn taken(site: &'static Location<'static>, panic: &(dyn Any + Send)) {
-    #[cfg(feature = "sim")]
     crate::sim::kernel::panic_is_taken(site, panic_message(panic));
-    #[cfg(not(feature = "sim"))]
-    let _ = (site, panic);
 }
 
 /// Reports a panic that nobody takes. The panic hook has printed its place and message before.
 /// Errors of standard error are ignored.
 fn report(site: &'static Location<'static>, panic: &(dyn Any + Send)) {
     let message = panic_message(panic);
+    #[cfg(feature = "sim")]
     taken(site, panic);
     #[cfg(feature = "sim")]
     if crate::sim::kernel::is_here() {

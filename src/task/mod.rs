@@ -48,6 +48,8 @@ use body::Body;
 pub use abort::AbortHandle;
 pub(crate) use abort::{Abort, MemberId};
 #[cfg(feature = "sim")]
+pub(crate) use body::noted;
+#[cfg(feature = "sim")]
 pub(crate) use body::panic_message;
 pub(crate) use body::{Outcome, poll_to_its_end};
 
