@@ -130,8 +130,10 @@ run() {
     echo "-- $machine"
     local cargo=(cargo test --all-features --target "$target")
     # Each test has a deadline of its own; the limits are for what would get round it.
-    timeout 1200 env "${build[@]}" "${cargo[@]}" --lib --test conformance --no-run
+    timeout 1200 env "${build[@]}" "${cargo[@]}" --lib --test conformance --test sim --no-run
     [ $# != 0 ] || "${within[@]}" "${build[@]}" timeout 600 "${cargo[@]}" --lib
+    # The same seeds have the same runs on every machine.
+    [ $# != 0 ] || "${within[@]}" "${build[@]}" timeout 600 "${cargo[@]}" --test sim -- platforms:: determinism::fingerprints_are
     "${within[@]}" "${build[@]}" timeout 1800 "${cargo[@]}" --test conformance -- ${rules[@]+"${rules[@]}"}
     echo "-- $machine: $((SECONDS - start)) s"
 }

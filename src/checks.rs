@@ -74,8 +74,14 @@ macro_rules! always {
 #[macro_export]
 macro_rules! sometimes {
     ($condition:expr, $name:expr $(,)?) => {
-        if $crate::__checks::asks_for($name) && $condition {
-            $crate::__checks::was_true($name);
+        if $crate::__checks::checks_here() {
+            match $name {
+                name => {
+                    if $crate::__checks::asks_for(name) && $condition {
+                        $crate::__checks::was_true(name);
+                    }
+                }
+            }
         }
     };
 }

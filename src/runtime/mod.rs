@@ -131,7 +131,9 @@ impl Runtime {
                 false => Reactor::new(poller),
             }
         });
-        let shared = Arc::new(Shared::new(reactors));
+        let mut shared = Shared::new(reactors);
+        shared.set_simulated();
+        let shared = Arc::new(shared);
         let mut runtime = Runtime::from_shared(shared.clone(), BusyPollConfig::default());
         let worker = |index| {
             Rc::new(Worker::new(

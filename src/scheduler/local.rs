@@ -85,6 +85,9 @@ pub(crate) struct Local {
     chooses: Cell<bool>,
     #[cfg(feature = "sim")]
     left_behind: Cell<u32>,
+    /// Of a pool worker's two queues the movable tasks' is the one whose first is next in turn.
+    #[cfg(feature = "sim")]
+    movable_first: Cell<bool>,
     /// See [`takes_first`](Self::takes_first).
     #[cfg(feature = "sim")]
     takes_first: Cell<bool>,
@@ -125,6 +128,8 @@ impl Local {
             chooses: Cell::new(false),
             #[cfg(feature = "sim")]
             left_behind: Cell::new(0),
+            #[cfg(feature = "sim")]
+            movable_first: Cell::new(false),
         }
     }
 
@@ -300,7 +305,7 @@ impl Local {
         }
         #[cfg(feature = "sim")]
         let runnable = match self.is_simulated() {
-            true => self.shared.take_injected_by(choose)?,
+            true => self.shared.take_injected_by(choose_injected)?,
             false => self.shared.take_injected()?,
         };
         #[cfg(not(feature = "sim"))]
@@ -377,14 +382,19 @@ impl Local {
     #[cold]
     fn pop_chosen(&self) -> Option<Runnable> {
         let mut ready = self.ready.borrow_mut();
+        if ready.len() < 2 {
+            return ready.pop_front();
+        }
         let place = choose(&ready);
         ready.remove(place)
     }
 
     /// [`pop_chosen`](Self::pop_chosen) of a pool worker: of the tasks that stay and the movable
-    /// ones, of which the former come first or the latter.
+    /// ones. The first of either is next in turn, and stays so until it was taken: so neither is
+    /// passed over for longer than the world's order permits.
     #[cfg(feature = "sim")]
-    pub(super) fn pop_chosen_in_pool(&self, stay_first: bool) -> Option<Runnable> {
+    pub(super) fn pop_chosen_in_pool(&self) -> Option<Runnable> {
+        let stay_first = !self.movable_first.get();
         let queue = &self.pool().queue;
         // Nothing can be taken from the middle of the queue, so all are, and the others go back.
         let mut movable = VecDeque::new();
@@ -414,6 +424,9 @@ impl Local {
                 kernel::choose_task(several, first.iter().chain(second).map(id))
             }
         };
+        if place == 0 {
+            self.movable_first.set(stay_first);
+        }
         let before = if stay_first {
             ready.len()
         } else {
@@ -429,11 +442,12 @@ impl Local {
             return chosen;
         }
         let is_next = next == Some(place);
-        self.nexts_in_row.set(if is_next {
+        let in_row = if is_next && is_next_first {
             self.nexts_in_row.get() + 1
         } else {
             0
-        });
+        };
+        self.nexts_in_row.set(in_row);
         let chosen = movable.remove(place);
         // The next one stands before or behind all others.
         let left = next
@@ -531,6 +545,17 @@ impl Local {
             return;
         }
         let mut yielded = self.yielded.borrow_mut();
+        #[cfg(feature = "sim")]
+        if self.is_pool_worker && self.chooses.get() {
+            // Those that may move wait where others find them.
+            for runnable in yielded.drain(..) {
+                match runnable.metadata().is_movable() {
+                    true => self.push_movable(runnable),
+                    false => self.push(runnable),
+                }
+            }
+            return;
+        }
         let mut ready = self.ready.borrow_mut();
         match ready.is_empty() {
             true => std::mem::swap(&mut *ready, &mut *yielded),
@@ -733,6 +758,15 @@ fn choose(ready: &VecDeque<Runnable>) -> usize {
     match ready.len() {
         0 | 1 => 0,
         several => kernel::choose_task(several, ready.iter().map(id)),
+    }
+}
+
+/// The place of the next one of the injected tasks, in a world.
+#[cfg(feature = "sim")]
+fn choose_injected(injected: &VecDeque<Runnable>) -> usize {
+    match injected.len() {
+        0 | 1 => 0,
+        several => kernel::choose_injected(several, injected.iter().map(id)),
     }
 }
 

@@ -90,6 +90,8 @@ pub(crate) struct Shared {
     trace: Option<Arc<TraceLog>>,
     /// What the state of each of its tasks has from the beginning: [`TRACED`], or nothing.
     task_flags: u32,
+    #[cfg(feature = "sim")]
+    is_simulated: bool,
 }
 
 /// What every thread can reach of one worker. On cache lines of its own, since the ones beside it
@@ -362,6 +364,8 @@ impl Shared {
             earlier: Mutex::new(None),
             trace: None,
             task_flags: 0,
+            #[cfg(feature = "sim")]
+            is_simulated: false,
         }
     }
 
@@ -623,6 +627,20 @@ impl Shared {
         let mut records: Vec<TaskRecord> = bound.map(|(_, record)| record).collect();
         records.append(&mut self.injected_records());
         records
+    }
+
+    /// It is a simulated process's: its workers have one thread, so none answers while another one
+    /// asks.
+    pub(super) fn is_simulated(&self) -> bool {
+        #[cfg(feature = "sim")]
+        return self.is_simulated;
+        #[cfg(not(feature = "sim"))]
+        false
+    }
+
+    #[cfg(feature = "sim")]
+    pub(crate) fn set_simulated(&mut self) {
+        self.is_simulated = true;
     }
 
     pub(crate) fn remotes(&self) -> &[Arc<Remote>] {

@@ -282,12 +282,6 @@ impl SharedSnapshot {
         mut own: Vec<(usize, WorkerSnapshot)>,
         patience: Duration,
     ) -> SharedSnapshot {
-        // No worker of a simulated process answers while another one asks.
-        #[cfg(feature = "sim")]
-        let patience = match crate::sim::kernel::is_here() {
-            true => Duration::ZERO,
-            false => patience,
-        };
         let mut asked = Vec::new();
         let mut workers = Vec::new();
         for (index, remote) in shared.remotes().iter().enumerate() {
@@ -300,7 +294,7 @@ impl SharedSnapshot {
                 running: remote.reactor.counters().task(),
             };
             let mut request = None;
-            if own.iter().all(|it| it.0 != index) {
+            if own.iter().all(|it| it.0 != index) && !shared.is_simulated() {
                 (worker.state, request) = ask(remote);
             }
             asked.push(request);

@@ -355,7 +355,7 @@ impl Worker {
         local.remote().set_deferring(false);
         let count = self.runs.get();
         self.runs.set(count.wrapping_add(1));
-        let own = || local.pop_chosen_in_pool(count % 2 == 0);
+        let own = || local.pop_chosen_in_pool();
         let next = match count % INJECT_INTERVAL == INJECT_INTERVAL - 1 {
             true => local.take_injected().or_else(own),
             false => own().or_else(|| local.take_injected()),

@@ -44,7 +44,8 @@ impl<E: fmt::Display> Holds for Result<(), E> {
 
 pub(super) struct Condition {
     pub(super) name: String,
-    call: Box<dyn FnMut() -> Result<(), String>>,
+    /// Notes why it does not hold.
+    call: Box<dyn FnMut(&mut String) -> bool>,
     /// Why it did not hold when it was called last, if it has said so.
     why: String,
     /// It has been true.
@@ -61,7 +62,13 @@ impl Condition {
     ) -> Condition {
         Condition {
             name: name.to_owned(),
-            call: Box::new(move || condition().holds()),
+            call: Box::new(move |why| match condition().holds() {
+                Ok(()) => true,
+                Err(words) => {
+                    *why = words;
+                    false
+                }
+            }),
             why: String::new(),
             was_true: false,
             within,
@@ -69,16 +76,9 @@ impl Condition {
     }
 
     pub(super) fn holds(&mut self) -> bool {
-        match (self.call)() {
-            Ok(()) => {
-                self.was_true = true;
-                true
-            }
-            Err(why) => {
-                self.why = why;
-                false
-            }
-        }
+        let holds = (self.call)(&mut self.why);
+        self.was_true |= holds;
+        holds
     }
 
     /// What it has said when it did not hold, or else these words.

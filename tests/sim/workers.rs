@@ -472,3 +472,46 @@ fn serve_moves_connections_among_workers() {
         assert!(busy.count() > 1, "{polls:?}");
     });
 }
+
+/// Of a worker's two queues neither is passed over for ever, whatever the priorities.
+#[test]
+fn a_task_that_may_move_has_its_turn_beside_tasks_that_stay_and_wake_each_other() {
+    sim::check(0..40, |sim: Sim| async move {
+        sim.order(Order::Pct(0));
+        sim.workers(2);
+        let program = sim.host("host").start(|| async {
+            let is_over = Arc::new(AtomicUsize::new(0));
+            let mut tasks = Vec::new();
+            for worker in 0..2 {
+                let is_over = is_over.clone();
+                let stays = Handle::current().spawn_on(worker, move || async move {
+                    let (one, other) = (Rc::new(Event::new()), Rc::new(Event::new()));
+                    let turns = |mine: Rc<Event>, theirs: Rc<Event>| {
+                        let is_over = is_over.clone();
+                        polder::spawn_local(async move {
+                            while is_over.load(Ordering::Relaxed) == 0 {
+                                mine.wait().await;
+                                theirs.set();
+                            }
+                            theirs.set();
+                        })
+                    };
+                    let (left, right) =
+                        (turns(one.clone(), other.clone()), turns(other, one.clone()));
+                    one.set();
+                    polder::future::zip(left, right).await;
+                });
+                tasks.push(stays);
+            }
+            let moves = polder::spawn(async move {
+                polder::spawn(async {}).await;
+                is_over.store(1, Ordering::Relaxed);
+            });
+            tasks.push(moves);
+            for task in tasks {
+                task.await;
+            }
+        });
+        program.finished().within(SECOND).await;
+    });
+}

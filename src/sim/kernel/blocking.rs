@@ -48,7 +48,8 @@ pub(crate) fn submit(job: Arc<dyn Job>) -> Option<Arc<dyn Job>> {
         let delays = &mut kernel.hosts[host].delays;
         let latency = delays.latency;
         let drawn = latency.draw(&mut delays.stream);
-        let delay = kernel.drawn_or_mean(drawn, latency) + kernel.blocks_for(host);
+        let delay = kernel.drawn_or_mean(drawn, latency);
+        let delay = delay.saturating_add(kernel.blocks_for(host));
         kernel.note(host, What::Blocking(delay));
         if let Some(job) = job.take() {
             let at = kernel.now.saturating_add(delay);

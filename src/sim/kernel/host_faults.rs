@@ -177,7 +177,9 @@ impl Kernel {
         if !self.has_faults || !self.fault_comes(host, Kind::Blocking) {
             return 0;
         }
-        let (stream, _) = &mut self.hosts[host].faults.streams().blocking;
+        // Not of the stream that decides on the next ones.
+        let (_, drawn) = self.hosts[host].faults.streams().blocking;
+        let mut stream = Stream::new(self.seed, "lengths of calls", host, drawn as usize);
         stream.below(LONGEST_CALL)
     }
 
@@ -215,8 +217,9 @@ impl Kernel {
         if len < 2 || !self.fault_comes(host, Kind::Short) {
             return None;
         }
-        let faults = &mut self.hosts[host].faults;
-        Some(1 + faults.streams().short.0.below(len as u64 - 1) as usize)
+        let (_, drawn) = self.hosts[host].faults.streams().short;
+        let mut stream = Stream::new(self.seed, "lengths", host, drawn as usize);
+        Some(1 + stream.below(len as u64 - 1) as usize)
     }
 
     /// Reads from a stream, maybe less than there is. Who reads is told that something is left.

@@ -109,13 +109,21 @@ impl Link {
     /// own is smaller.
     fn take_bandwidth(&mut self, len: usize, now: u64, slow: Option<u64>) -> Option<u64> {
         let own = self.settings.bandwidth;
+        if own.is_none() && slow.is_none() {
+            return Some(0);
+        }
         let Some(bandwidth) = own.into_iter().chain(slow).min() else {
             return Some(0);
         };
         // In 128 bits nothing overflows: a length, and a time that a world may last.
         let takes = |len: u128, bandwidth| len * 1_000_000_000 / u128::from(bandwidth);
         let waits = self.busy_until.saturating_sub(now);
-        let most = own.map_or(SLOW_QUEUE, |own| takes(QUEUE, own));
+        let most = match (own, slow) {
+            (Some(own), None) => takes(QUEUE, own),
+            // What has come before it was slow is served at that speed too.
+            (Some(own), Some(_)) => takes(QUEUE, own).max(SLOW_QUEUE),
+            (None, _) => SLOW_QUEUE,
+        };
         if u128::from(waits) > most {
             return None;
         }
@@ -277,8 +285,9 @@ impl Links {
     }
 
     /// When a datagram arrives that is sent now; twice, if it is duplicated, and not at all if it
-    /// is lost. One that is reordered takes longer than its latency, and lets others pass; all
-    /// others keep their order. Each datagram takes six numbers of a stream, whatever the settings.
+    /// is lost. One that is reordered takes longer than its latency, and lets others pass, and a copy
+    /// comes when it comes; all others keep their order. Each datagram takes six numbers of a stream,
+    /// whatever the settings, and when a copy comes is drawn apart.
     pub(super) fn send_datagram(
         &mut self,
         (from, to): (usize, usize),
@@ -289,7 +298,7 @@ impl Links {
         if from == to {
             return [Some(now + LOOPBACK), None];
         }
-        let (by_chaos, is_even) = (self.by_chaos, self.is_even);
+        let (seed, by_chaos, is_even) = (self.seed, self.by_chaos, self.is_even);
         let is_cut = self.partings.is_cut(from, to);
         let slow = self.partings.bandwidth(from, to);
         let mut known = 0;
@@ -327,7 +336,7 @@ impl Links {
         let first = (now + latencies[0]).max(link.last_datagram);
         // Whoever has made the copy keeps no order, and may be slow.
         let second = is_double.then(|| {
-            let stream = &mut link.datagrams;
+            let mut stream = Stream::new(seed, "copies", to << 16 | from, nth as usize);
             let most = LATE << stream.below(COPIES_LATE);
             first + latencies[1] + stream.below(most)
         });

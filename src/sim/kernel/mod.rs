@@ -337,6 +337,8 @@ struct ProcessState {
     is_alive: bool,
     /// Where its pollers are; the last one is the main worker's.
     pollers: Range<usize>,
+    /// Which of the tasks is next that no pool worker has taken, if it has a pool.
+    injected: Option<Box<Queue>>,
     #[cfg(feature = "signal")]
     signals: signals::Counts,
     /// Calls that are due and wait for the end of a pause.
@@ -861,6 +863,16 @@ pub(crate) fn choose_task(count: usize, ready: impl Iterator<Item = u64> + Clone
     chosen.flatten().unwrap_or(0)
 }
 
+/// [`choose_task`], of those that no pool worker of its process has taken yet.
+pub(crate) fn choose_injected(count: usize, ready: impl Iterator<Item = u64> + Clone) -> usize {
+    let chosen = with(|kernel| {
+        let process = &mut kernel.processes[kernel.current?];
+        let injected = process.injected.as_mut()?;
+        Some(injected.choose(count, ready))
+    });
+    chosen.flatten().unwrap_or(0)
+}
+
 /// A task is polled.
 pub(crate) fn note_poll(task: u64, site: &'static Location<'static>) {
     with(|kernel| {
@@ -1261,6 +1273,8 @@ impl Kernel {
             host,
             is_alive: true,
             pollers: pollers.clone(),
+            injected: (pool > 0)
+                .then(|| Box::new(Queue::new(self.seed, "injected", process, self.order))),
             #[cfg(feature = "signal")]
             signals: signals::Counts::new(),
             #[cfg(feature = "blocking")]
@@ -1283,6 +1297,10 @@ impl Kernel {
         }
         let pollers = &self.pollers;
         self.ready.retain(|it| pollers[*it].process != process);
+        for poller in self.pollers_of(process) {
+            self.pollers[poller].events = VecDeque::new();
+            self.pollers[poller].timer = None;
+        }
         self.note(host, what);
         // Those of a host without power are forgotten below.
         if what != What::PoweredOff {
@@ -1601,6 +1619,11 @@ impl Kernel {
         self.schedule.set(order);
         let pollers = self.pollers.iter_mut();
         pollers.for_each(|it| it.schedule.set(order));
+        let injected = self
+            .processes
+            .iter_mut()
+            .filter_map(|it| it.injected.as_mut());
+        injected.for_each(|it| it.set(order));
     }
 
     pub(crate) fn order(&self) -> Order {
@@ -1612,20 +1635,23 @@ impl Kernel {
     }
 
     /// A host sends a datagram with so many bytes, or connects: again and again without any time
-    /// passing, and the run fails, before what is under way takes all memory.
-    fn count_sent(&mut self, host: usize, bytes: usize) {
+    /// passing, and the run fails, before what is under way takes all memory. Returns whether it is
+    /// still within bounds.
+    fn count_sent(&mut self, host: usize, bytes: usize) -> bool {
         let state = &mut self.hosts[host];
         if state.sent.0 != self.now {
             state.sent = (self.now, 0);
         }
         state.sent.1 += 1 + bytes / 1_024;
-        if state.sent.1 > MOST_SENT && self.failure.is_none() {
+        let is_within = state.sent.1 <= MOST_SENT;
+        if !is_within && self.failure.is_none() {
             let name = &state.name;
             let cause = format!("livelock: {name:?} sends without any time passing");
             let reason = format!("{cause}: a loop that neither sleeps nor waits for an answer");
             let at = None;
             self.failure = Some(Failure { reason, cause, at });
         }
+        is_within
     }
 
     pub(crate) fn set_most_datagrams(&mut self, most: u32) {
@@ -1864,11 +1890,13 @@ impl Kernel {
         self.has_clocks = true;
         self.note(host, What::ClockSet(ahead, drift));
         self.show_time();
-        for poller in 0..self.pollers.len() {
-            let process = &self.processes[self.pollers[poller].process];
-            if process.host == host && process.is_alive {
-                self.arm_poller(poller);
-            }
+        let alive = self
+            .processes
+            .iter()
+            .filter(|it| it.host == host && it.is_alive);
+        let pollers: Vec<usize> = alive.flat_map(|it| it.pollers.clone()).collect();
+        for poller in pollers {
+            self.arm_poller(poller);
         }
     }
 
@@ -1993,7 +2021,24 @@ impl Kernel {
 
     /// A socket is ready anew, which its pollers are to report.
     fn raise(&mut self, number: u32, ready: u8) {
-        self.raise_with(number, ready, None);
+        if self.has_faults {
+            return self.raise_with(number, ready, None);
+        }
+        let Ok(registrations) = self.registrations(number) else {
+            return;
+        };
+        match registrations.only() {
+            Some((poller, interest)) => {
+                let ready = ready & (interest | CLOSED | ERROR);
+                if ready != 0 {
+                    if registrations.raise(poller, ready) {
+                        self.pollers[poller].events.push_back(number);
+                    }
+                    self.wake(poller);
+                }
+            }
+            None => self.raise_with(number, ready, None),
+        }
     }
 
     /// [`raise`](Self::raise), with `only` one of its pollers, if it is given.

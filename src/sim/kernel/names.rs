@@ -178,7 +178,7 @@ impl Kernel {
     fn look_up(&mut self, name: &str) -> io::Result<Answer> {
         let (host, _) = self.here()?;
         // Names are compared without regard to case (RFC 4343).
-        let name = &*name.to_ascii_lowercase();
+        let (asked, name) = (name, &*name.to_ascii_lowercase());
         let questions = &mut self.hosts[host].questions;
         let latency = self.dns.latency;
         let drawn = latency.draw(&mut questions.latency);
@@ -193,11 +193,11 @@ impl Kernel {
         self.reorder(host, &mut addresses);
         let addresses = match addresses.is_empty() {
             _ if has_failed => Err(io::Error::other(format!(
-                "cannot resolve {name:?}: the server of names does not answer"
+                "cannot resolve {asked:?}: the server of names does not answer"
             ))),
             true => Err(io::Error::new(
                 io::ErrorKind::NotFound,
-                format!("cannot resolve {name:?}: no host has this name"),
+                format!("cannot resolve {asked:?}: no host has this name"),
             )),
             false => Ok(addresses),
         };

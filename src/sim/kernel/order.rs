@@ -1,7 +1,8 @@
-//! [`Order`]: which is the next to run of those that are ready, the processes of a world or the
-//! tasks of one process.
+//! [`Order`]: which is the next to run of those that are ready, the workers of a world's processes or
+//! the tasks of one worker.
 //!
-//! There is a [`Queue`] for the processes, and one for the tasks of each. It has no list of its
+//! There is a [`Queue`] for the workers, and one for the tasks of each; and one for those that no
+//! worker of a process with several has taken yet. It has no list of its
 //! own: it is given who is ready, in the order in which they became so, and answers with a place.
 //!
 //! Whatever the order, what has been ready longest is passed over so many times in a row at most: a

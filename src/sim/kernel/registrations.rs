@@ -6,11 +6,17 @@
 /// A poller that is to report a socket.
 #[derive(Clone, Copy, Debug)]
 struct Registration {
-    poller: usize,
+    poller: u32,
     token: u64,
     interest: u8,
     /// What it has to report, and has not yet.
     pending: u8,
+}
+
+/// Numbers of pollers are those of workers, of which a world has fewer than 2^32: so that what each
+/// socket has is short.
+fn short(poller: usize) -> u32 {
+    u32::try_from(poller).expect("fewer than 2^32 workers")
 }
 
 #[derive(Default, Debug)]
@@ -24,7 +30,7 @@ impl Registrations {
     /// Registers with a poller, in the place of what was registered there.
     pub(super) fn add(&mut self, poller: usize, token: u64, interest: u8) {
         let new = Registration {
-            poller,
+            poller: short(poller),
             token,
             interest,
             pending: 0,
@@ -39,6 +45,7 @@ impl Registrations {
     }
 
     pub(super) fn remove(&mut self, poller: usize) {
+        let poller = short(poller);
         self.more.retain(|it| it.poller != poller);
         if self.first.is_some_and(|it| it.poller == poller) {
             self.first = (!self.more.is_empty()).then(|| self.more.remove(0));
@@ -52,7 +59,16 @@ impl Registrations {
             0 => self.first.as_ref(),
             _ => self.more.get(nth - 1),
         };
-        registration.map(|it| (it.poller, it.interest))
+        registration.map(|it| (it.poller as usize, it.interest))
+    }
+
+    /// The only poller, and what it is to report. `None` if there is none, or more than one.
+    #[inline]
+    pub(super) fn only(&self) -> Option<(usize, u8)> {
+        match self.more.is_empty() {
+            true => self.nth(0),
+            false => None,
+        }
     }
 
     #[inline]
@@ -85,6 +101,7 @@ impl Registrations {
 
     #[inline]
     fn find(&mut self, poller: usize) -> Option<&mut Registration> {
+        let poller = short(poller);
         match &mut self.first {
             Some(first) if first.poller == poller => Some(first),
             _ => self.more.iter_mut().find(|it| it.poller == poller),
@@ -104,7 +121,7 @@ mod tests {
         all.add(7, 70, 3);
         all.add(4, 41, 2); // Instead of the first.
         assert_eq!((all.nth(0), all.nth(1)), (Some((4, 2)), Some((7, 3))));
-        assert_eq!(all.len(), 2);
+        assert_eq!((all.len(), all.only()), (2, None));
         assert!(
             all.raise(7, 1) && !all.raise(7, 2),
             "it has something already"
@@ -115,6 +132,7 @@ mod tests {
         assert_eq!(all.take(7), None, "it was taken");
         all.remove(4);
         assert_eq!((all.nth(0), all.nth(1)), (Some((7, 3)), None));
+        assert_eq!(all.only(), Some((7, 3)));
         assert_eq!(all.take(4), None);
         assert!(all.raise(7, 2));
         all.remove(7);

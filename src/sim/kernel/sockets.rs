@@ -338,7 +338,9 @@ impl Kernel {
             Some(Other::Udp(_)) => {
                 let to = to.map(Address::internet).transpose()?;
                 let host = self.base(number)?.host;
-                self.count_sent(host, bytes.len());
+                if !self.count_sent(host, bytes.len()) {
+                    return Ok(bytes.len()); // It is lost, and the run ends.
+                }
                 self.udp_send(number, bytes, to)
             }
             #[cfg(unix)]

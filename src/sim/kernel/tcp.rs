@@ -1187,7 +1187,8 @@ impl Kernel {
             return;
         };
         // It was sent to one that had these addresses before, and its numbers mean nothing here. One
-        // that is opening says so, by a reset: RFC 9293, 3.10.7.3 and 3.10.7.4.
+        // that is opening answers an acknowledgement of what it has not sent by a reset: RFC 9293,
+        // 3.10.7.3 and 3.10.7.4.
         if ![0, id].contains(&segment.to_id) {
             return match socket.state {
                 State::Connecting | State::Accepting(_) if segment.flags != Flags::Reset => {
@@ -1214,6 +1215,12 @@ impl Kernel {
             (Flags::Syn, _) if socket.has_ended => {
                 self.remove(id);
                 return self.syn_arrives(segment);
+            }
+            // Whoever sends it knows nothing of this connection, and resets it if it is asked: the
+            // challenge of RFC 5961, 4.2.
+            (Flags::Syn, State::Connected) if segment.from_id != socket.peer_id => {
+                self.arm(segment.from_id);
+                return self.send_flags(id, Flags::Ack);
             }
             (Flags::Syn | Flags::SynAck, _) | (_, State::Connecting | State::Closed) => {
                 return self.arm(segment.from_id);
