@@ -383,7 +383,6 @@ impl Worker {
 
     /// At the end of a step, as [`arm_descriptor`](Self::arm_descriptor).
     #[cfg(feature = "sim")]
-    #[inline(never)]
     fn arm_in_world(&self) {
         let (local, reactor) = (&*self.local, self.reactor());
         if local.is_pool_worker() {

@@ -25,20 +25,26 @@ use std::fmt;
 /// assert!(failure.contains(r#"always "one leader": ["a", "b"] lead"#));
 /// ```
 pub trait Holds {
-    /// An error if it does not hold: with no words, if there is nothing to say.
-    fn holds(self) -> Result<(), String>;
+    /// Whether it holds. If not, and if there is anything to say of it, `why` is set to that.
+    fn holds(self, why: &mut String) -> bool;
 }
 
 impl Holds for bool {
     #[inline]
-    fn holds(self) -> Result<(), String> {
-        if self { Ok(()) } else { Err(String::new()) }
+    fn holds(self, _: &mut String) -> bool {
+        self
     }
 }
 
 impl<E: fmt::Display> Holds for Result<(), E> {
-    fn holds(self) -> Result<(), String> {
-        self.map_err(|error| error.to_string())
+    fn holds(self, why: &mut String) -> bool {
+        match self {
+            Ok(()) => true,
+            Err(error) => {
+                *why = error.to_string();
+                false
+            }
+        }
     }
 }
 
@@ -62,13 +68,7 @@ impl Condition {
     ) -> Condition {
         Condition {
             name: name.to_owned(),
-            call: Box::new(move |why| match condition().holds() {
-                Ok(()) => true,
-                Err(words) => {
-                    *why = words;
-                    false
-                }
-            }),
+            call: Box::new(move |why| condition().holds(why)),
             why: String::new(),
             was_true: false,
             within,

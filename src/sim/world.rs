@@ -68,6 +68,7 @@ pub(super) struct State {
     pub(super) eventually: Conditions,
     /// Who is told what happens.
     observers: RefCell<Vec<Observer>>,
+    has_observers: Cell<bool>,
     /// Since when progress is owed.
     quiet_since: Cell<Option<u64>>,
     limit: Cell<u64>,
@@ -158,6 +159,7 @@ impl State {
             sometimes: Conditions::default(),
             eventually: Conditions::default(),
             observers: RefCell::default(),
+            has_observers: Cell::new(false),
             quiet_since: Cell::new(None),
             limit: Cell::new(LONGEST),
             most_steps: Cell::new(MOST_STEPS),
@@ -515,6 +517,7 @@ impl State {
     /// From now on this is told what happens.
     pub(super) fn observe(&self, observer: Observer) {
         self.observers.borrow_mut().push(observer);
+        self.has_observers.set(true);
         kernel(Kernel::keep_untold);
     }
 
@@ -533,7 +536,7 @@ impl State {
 
     /// After each step and event.
     fn check(&self) {
-        if !self.observers.borrow().is_empty() {
+        if self.has_observers.get() {
             self.tell();
         }
         let calls = || kernel(|kernel| kernel.calls(Call::Condition));

@@ -98,15 +98,16 @@ pub(super) struct Link {
     last_datagram: u64,
     /// When all has gone out that was sent.
     busy_until: u64,
-    /// Whether a burst of losses begins or ends, and whether there is one.
-    bursts: Stream,
-    is_in_burst: bool,
+    /// Of bursts of losses, once there may be any: whether one begins or ends, and whether there is
+    /// one.
+    bursts: Option<Box<(Stream, bool)>>,
 }
 
 impl Link {
     /// How long so many bytes wait for those before them, and then take themselves. `None` if they
     /// do not fit into the queue. `slow` is the bandwidth that the link has for a while, unless its
     /// own is smaller.
+    #[inline]
     fn take_bandwidth(&mut self, len: usize, now: u64, slow: Option<u64>) -> Option<u64> {
         let own = self.settings.bandwidth;
         if own.is_none() && slow.is_none() {
@@ -134,17 +135,24 @@ impl Link {
 
     /// Whether what is sent now comes into a burst of losses. Takes a number of a stream where
     /// there may be bursts.
-    fn comes_into_burst(&mut self) -> bool {
-        let Some(bursts) = self.settings.bursts else {
-            self.is_in_burst = false;
-            return false;
-        };
-        let change = match self.is_in_burst {
+    #[inline]
+    fn comes_into_burst(&mut self, seed: u64, way: (usize, usize)) -> bool {
+        match self.settings.bursts {
+            None => false,
+            Some(bursts) => self.comes_into(bursts, seed, way),
+        }
+    }
+
+    #[cold]
+    fn comes_into(&mut self, bursts: Bursts, seed: u64, (from, to): (usize, usize)) -> bool {
+        let begin = || Box::new((Stream::new(seed, "bursts", from, to), false));
+        let (stream, is_in_burst) = &mut **self.bursts.get_or_insert_with(begin);
+        let change = match *is_in_burst {
             true => bursts.end,
             false => bursts.begin,
         };
-        self.is_in_burst ^= self.bursts.happens(change);
-        self.is_in_burst
+        *is_in_burst ^= stream.happens(change);
+        *is_in_burst
     }
 }
 
@@ -197,8 +205,7 @@ impl Links {
             datagrams: Stream::new(seed, "datagrams", from, to),
             last_datagram: 0,
             busy_until: 0,
-            bursts: Stream::new(seed, "bursts", from, to),
-            is_in_burst: false,
+            bursts: None,
         });
         let number = u32::try_from(self.links.len()).expect("fewer than 2^32 links");
         self.numbers.insert((from, to), number);
@@ -259,9 +266,8 @@ impl Links {
         if from == to {
             return Some(LOOPBACK);
         }
-        let (by_chaos, is_even) = (self.by_chaos, self.is_even);
-        let is_cut = self.partings.is_cut(from, to);
-        let slow = self.partings.bandwidth(from, to);
+        let (seed, by_chaos, is_even) = (self.seed, self.by_chaos, self.is_even);
+        let (is_cut, slow) = self.partings.of_a_way(from, to);
         let drawn_latency = self.latency_by_chaos((from, to), known, now, faults);
         let link = self.find((from, to), known);
         let latency = drawn_latency.unwrap_or(link.settings.latency);
@@ -270,7 +276,7 @@ impl Links {
         let latency = if is_even { latency.mean() } else { drawn };
         let loss = link.settings.loss.max(by_chaos.loss);
         let is_lost = link.stream.happens(loss);
-        let is_in_burst = link.comes_into_burst();
+        let is_in_burst = link.comes_into_burst(seed, (from, to));
         if is_cut {
             return None;
         }
@@ -299,15 +305,14 @@ impl Links {
             return [Some(now + LOOPBACK), None];
         }
         let (seed, by_chaos, is_even) = (self.seed, self.by_chaos, self.is_even);
-        let is_cut = self.partings.is_cut(from, to);
-        let slow = self.partings.bandwidth(from, to);
+        let (is_cut, slow) = self.partings.of_a_way(from, to);
         let mut known = 0;
         let drawn_latency = self.latency_by_chaos((from, to), &mut known, now, faults);
         let link = self.find((from, to), &mut known);
         let latency = drawn_latency.unwrap_or(link.settings.latency);
         link.sent_datagrams += 1;
         let nth = link.sent_datagrams;
-        let is_in_burst = link.comes_into_burst();
+        let is_in_burst = link.comes_into_burst(seed, (from, to));
         let (settings, stream) = (link.settings, &mut link.datagrams);
         let latencies = [(); 2].map(|()| {
             let drawn = latency.draw(stream);

@@ -349,6 +349,9 @@ struct ProcessState {
 /// What the poller of a worker has to report, and when that is to look.
 struct PollerState {
     process: usize,
+    /// These are its process's, nearer.
+    host: usize,
+    is_alive: bool,
     is_ready: bool,
     /// Sockets of which it has something to report.
     events: VecDeque<u32>,
@@ -877,8 +880,10 @@ pub(crate) fn choose_injected(count: usize, ready: impl Iterator<Item = u64> + C
 pub(crate) fn note_poll(task: u64, site: &'static Location<'static>) {
     with(|kernel| {
         kernel.calls(Call::Poll);
-        let current = kernel.current;
-        let host = current.map_or(NOBODY, |it| kernel.processes[it].host);
+        let host = match kernel.current {
+            Some(_) => kernel.pollers[kernel.current_poller].host,
+            None => NOBODY,
+        };
         kernel.note(host, What::Polled(task, Some(site)));
     });
 }
@@ -1124,8 +1129,17 @@ impl PollerOfWorker {
 
     /// The worker has something to do.
     pub(crate) fn notify(&self) {
-        self.woken_on_this_thread();
-        self.with(Kernel::wake);
+        let is_here = with(|kernel| {
+            let is_here = kernel.world == self.world;
+            if is_here {
+                kernel.woken_by_current(self.number);
+                kernel.wake(self.number);
+            }
+            is_here
+        });
+        if is_here != Some(true) {
+            self.foreign.store(true, Ordering::Relaxed);
+        }
     }
 
     /// A task of the worker was woken on this thread, which is to be the world's.
@@ -1148,8 +1162,8 @@ impl PollerOfWorker {
             let timer = &mut kernel.pollers[poller].timer;
             if std::mem::replace(timer, deadline) != deadline {
                 kernel.pollers[poller].late = match deadline {
-                    Some(_) => kernel.lateness(poller),
-                    None => 0,
+                    Some(_) if kernel.has_faults => kernel.lateness(poller),
+                    _ => 0,
                 };
                 kernel.arm_poller(poller);
             }
@@ -1260,6 +1274,8 @@ impl Kernel {
         for number in pollers.clone() {
             self.pollers.push(PollerState {
                 process,
+                host,
+                is_alive: true,
                 is_ready: false,
                 events: VecDeque::new(),
                 timer: None,
@@ -1298,6 +1314,7 @@ impl Kernel {
         let pollers = &self.pollers;
         self.ready.retain(|it| pollers[*it].process != process);
         for poller in self.pollers_of(process) {
+            self.pollers[poller].is_alive = false;
             self.pollers[poller].events = VecDeque::new();
             self.pollers[poller].timer = None;
         }
@@ -1452,6 +1469,13 @@ impl Kernel {
 
     /// The poller whose worker is the next to run: any that has something to do, and is not paused.
     fn next_poller(&mut self) -> Option<usize> {
+        // Mostly: one alone is no choice.
+        if self.pauses.is_empty() && self.ready.len() < 2 {
+            let poller = self.ready.pop()?;
+            self.schedule.choose(1, std::iter::empty());
+            self.pollers[poller].is_ready = false;
+            return Some(poller);
+        }
         // The places of those that may run, where not all may.
         let places: Option<Vec<usize>> = (!self.pauses.is_empty()).then(|| {
             let places = self.ready.iter().enumerate();
@@ -1684,8 +1708,11 @@ impl Kernel {
     /// what wakes it has bypassed the network, which nothing can in reality. The test is to do so.
     #[inline]
     fn woken_by_current(&mut self, poller: usize) {
-        if let Some(process) = self.current {
-            let (by, of) = (self.host_of(process), self.host_of_poller(poller));
+        if self.current.is_some() {
+            let (by, of) = (
+                self.pollers[self.current_poller].host,
+                self.pollers[poller].host,
+            );
             if by != of && by != TEST && of != TEST {
                 self.note_shortcut(by, of);
             }
@@ -1731,7 +1758,7 @@ impl Kernel {
     }
 
     pub(crate) fn host_of_poller(&self, poller: usize) -> usize {
-        self.host_of(self.pollers[poller].process)
+        self.pollers[poller].host
     }
 
     /// The numbers of a process's pollers.
@@ -1787,12 +1814,18 @@ impl Kernel {
     }
 
     fn note_of_weight(&mut self, host: usize, what: What, weight: u64) {
-        if !self.trace.note(self.now, host, what, weight) && !self.has_diverged {
-            self.has_diverged = true;
-            self.diverged_on = self.current.map(|it| self.host_of(it));
+        if !self.trace.note(self.now, host, what, weight) {
+            self.diverges();
         }
         if self.observed.is_some() {
             self.observe(host, what);
+        }
+    }
+
+    #[cold]
+    fn diverges(&mut self) {
+        if !std::mem::replace(&mut self.has_diverged, true) {
+            self.diverged_on = self.current.map(|it| self.host_of(it));
         }
     }
 
@@ -1949,7 +1982,9 @@ impl Kernel {
             }
             None => (self.now, 0),
         };
-        answers::show_wall(wall);
+        if self.has_clocks {
+            answers::show_wall(wall);
+        }
         if std::mem::replace(&mut self.shown, shown) != shown {
             CLOCK.set(Some(self.base + Duration::from_nanos(shown)));
             answers::show(shown);
@@ -1958,7 +1993,7 @@ impl Kernel {
 
     fn is_deadline(&mut self, poller: usize, at: u64) -> bool {
         let state = &mut self.pollers[poller];
-        let is_alive = self.processes[state.process].is_alive;
+        let is_alive = state.is_alive;
         if state.deadline_event != Some(at) {
             return false;
         }
@@ -2013,8 +2048,7 @@ impl Kernel {
     /// The worker of a poller has something to do.
     fn wake(&mut self, poller: usize) {
         let state = &mut self.pollers[poller];
-        let is_alive = self.processes[state.process].is_alive;
-        if is_alive && !std::mem::replace(&mut state.is_ready, true) {
+        if state.is_alive && !std::mem::replace(&mut state.is_ready, true) {
             self.ready.push(poller);
         }
     }

@@ -117,6 +117,7 @@ impl Queue {
     }
 
     /// The place of the next one, of so many that are ready. `ready` says who they are.
+    #[inline]
     pub(super) fn choose(
         &mut self,
         count: usize,
@@ -126,6 +127,10 @@ impl Queue {
             self.passed_over = 0;
             return 0; // One alone is no choice.
         }
+        self.choose_one(count, ready)
+    }
+
+    fn choose_one(&mut self, count: usize, ready: impl Iterator<Item = u64> + Clone) -> usize {
         self.choices += 1;
         let chosen = match self.order {
             Order::Random if self.passed_over < MOST_PASSED_OVER => {

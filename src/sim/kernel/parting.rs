@@ -99,6 +99,15 @@ impl Partings {
         self.any(from, to, How::Cut)
     }
 
+    /// Whether it is cut, and its [`bandwidth`](Self::bandwidth).
+    #[inline]
+    pub(super) fn of_a_way(&self, from: usize, to: usize) -> (bool, Option<u64>) {
+        match self.are_none() {
+            true => (false, None),
+            false => (self.is_cut(from, to), self.bandwidth(from, to)),
+        }
+    }
+
     /// Whether a router says that this way is cut.
     pub(super) fn is_unreachable(&self, from: usize, to: usize) -> bool {
         let mut told = self.list.iter().filter(|it| it.is_told);
@@ -110,7 +119,7 @@ impl Partings {
     }
 
     /// How many bytes in a second this way carries at most, if it is slow.
-    pub(super) fn bandwidth(&self, from: usize, to: usize) -> Option<u64> {
+    fn bandwidth(&self, from: usize, to: usize) -> Option<u64> {
         let between = self.list.iter().filter(|it| it.lies_between(from, to));
         let slow = between.filter_map(|it| match it.how {
             How::Slow(bandwidth) => Some(bandwidth),
