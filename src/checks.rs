@@ -2,19 +2,20 @@
 //! for simulated worlds to check.
 //!
 //! The macros are there whatever features are on, so that a program needs no `cfg`. Whether anybody
-//! checks is a question of [`checks_here`] and [`asks_for`]: without the feature `sim` the answer is
-//! a constant, and nothing of the macro is left. With it, on a thread that is in no world, it is a
-//! load.
+//! checks is a question of [`checks_here`] and [`asks_for`]: without the feature `sim` the answer
+//! is a constant, and nothing of the macro is left. With it, on a thread that is in no world, it is
+//! a load.
 //!
-//! The condition is foreign code. It is evaluated by the macro, in the program, between the question
-//! and the answer: the world's kernel is borrowed for neither.
+//! The condition is foreign code. It is evaluated by the macro, in the program, between the
+//! question and the answer: the world's kernel is borrowed for neither.
 
 #[cfg(feature = "sim")]
 use crate::sim::kernel;
 
 /// Says what is always so where the program comes by: in a [simulated world](crate::sim) whose
 /// condition is false the run fails, with the name, the place in the source, the host and the time,
-/// as by [`Sim::always`](crate::sim::Sim::always). The run ends with the step in which that happens.
+/// as by [`Sim::always`](crate::sim::Sim::always). The run ends with the step in which that
+/// happens.
 ///
 /// Outside of worlds it does nothing, and does not evaluate the condition. Nor does it without the
 /// feature `sim`, with which a test is built and what is shipped is not: then nothing of it is left

@@ -69,8 +69,8 @@
 //!   # std::io::Result::Ok(())
 //!   ```
 //! * **Traits and combinators:** [`io`], [`future`], [`stream`] are futures-lite's.
-//! * **Tests:** [`test!`] runs one on every backend, with a limit. [`always!`] and [`sometimes!`] are
-//!   checked in simulated worlds (feature `sim`), and nothing elsewhere.
+//! * **Tests:** [`test!`] runs one on every backend, with a limit. [`always!`] and [`sometimes!`]
+//!   are checked in simulated worlds (feature `sim`), and nothing elsewhere.
 //! * **What a program is doing:** [`diagnostics`] has numbers of a runtime, dumps, which tell what
 //!   each task waits for, stalls, and traces; [`spawn_named`] gives tasks names.
 //! * **What waits for the kernel, on its own:** [`poller`], for those who write their own loop.

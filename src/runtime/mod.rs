@@ -622,8 +622,8 @@ pub mod not_send {}
 ///
 /// If `future` does, or if no runtime can be made: the process has no descriptor left, the
 /// environment variable `POLDER_BACKEND` names no available backend, or this thread is in a
-/// simulated world (feature `sim`), where each process has the one runtime that is made for it: what
-/// a test would block on there it awaits. [`Runtime::new`] returns an error instead.
+/// simulated world (feature `sim`), where each process has the one runtime that is made for it:
+/// what a test would block on there it awaits. [`Runtime::new`] returns an error instead.
 #[track_caller]
 pub fn block_on<F: Future>(future: F) -> F::Output {
     match Runtime::new() {

@@ -135,12 +135,12 @@ pub(super) type Run<'a> = dyn Fn(u64, Setup) -> Report + Sync + 'a;
 /// something that the seed does not decide.
 ///
 /// Each fault that happens by chance (of [`Sim::chaos`], and a segment that is lost by
-/// [`Links::loss`](super::Links::loss)) has a number, of each kind the first 4,000. Of a
-/// failure those are told that it needs: the seed runs again, without some, up to 200 times or half
-/// a minute; then with smaller numbers of [`Sim::choose`], with the mean latency of each link, and
-/// with what is ready in turn, and what fails so too is told. The report has the last events, what each
-/// host was doing, the paths of a page with a diagram and of a trace for Perfetto (in `target/sim`),
-/// and how to see the failure again.
+/// [`Links::loss`](super::Links::loss)) has a number, of each kind the first 4,000. Of a failure
+/// those are told that it needs: the seed runs again, without some, up to 200 times or half a
+/// minute; then with smaller numbers of [`Sim::choose`], with the mean latency of each link, and
+/// with what is ready in turn, and what fails so too is told. The report has the last events, what
+/// each host was doing, the paths of a page with a diagram and of a trace for Perfetto (in
+/// `target/sim`), and how to see the failure again.
 ///
 /// A panic hook is installed, once. It calls the one that was there, but for panics that are
 /// printed already, of runs that are repeated.

@@ -7,8 +7,8 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 
 /// What a condition of [`Sim::always`](super::Sim::always) and [`Sim::eventually`] returns: `true`
-/// or `Ok(())` where it holds, and otherwise `false`, or an error that says what is wrong, which the
-/// report shows.
+/// or `Ok(())` where it holds, and otherwise `false`, or an error that says what is wrong, which
+/// the report shows.
 ///
 /// [`Sim::eventually`]: super::Sim::eventually
 ///

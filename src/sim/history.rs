@@ -246,10 +246,10 @@ impl<I, O> History<I, O> {
     }
 
     /// The run fails unless the history is linearizable: see [`verdict`](Self::verdict). The report
-    /// draws what no order explains. It fails too if that was not decided; if the history is empty for
-    /// all seeds of [`check`](super::check), which then show nothing; and, when the test ends, if
-    /// there are operations in another history of this world, which nobody has checked: that is one
-    /// of other types, by accident mostly.
+    /// draws what no order explains. It fails too if that was not decided; if the history is empty
+    /// for all seeds of [`check`](super::check), which then show nothing; and, when the test ends,
+    /// if there are operations in another history of this world, which nobody has checked: that is
+    /// one of other types, by accident mostly.
     pub fn linearizable<M: Model<Input = I, Output = O>>(&self, model: M) {
         self.0.was_checked.set(true);
         let types = (type_name::<I>(), type_name::<O>());

@@ -49,8 +49,8 @@ impl Links {
 
     /// Has losses come in rows: with each segment or datagram that is sent a burst begins with that
     /// probability, in which all is lost, and it ends after so many on average. By default there
-    /// are none. [`loss`](Self::loss) comes beside it, and [`Sim::quiesce`](super::Sim::quiesce) ends
-    /// both. Of all that is sent `probability * mean / (1 + probability * mean)` is lost so.
+    /// are none. [`loss`](Self::loss) comes beside it, and [`Sim::quiesce`](super::Sim::quiesce)
+    /// ends both. Of all that is sent `probability * mean / (1 + probability * mean)` is lost so.
     ///
     /// Each loss is a fault with a number of its own. (A connection on which nothing else is sent
     /// has its retransmissions lost too, as many as the burst is long: with a long one it may take

@@ -54,9 +54,9 @@
 //! * **Time**: [`time::now`](crate::time::now), timers, timeouts. `std::time::Instant::now` is the
 //!   system's as ever, unless [`answer_for_libc`] has the world answer.
 //! * **Tasks**: each process has a runtime of one worker, or of several ([`Host::workers`]). Which
-//!   worker of which host runs next, and which of its ready tasks, is a choice: any, by turns, or by
-//!   priorities ([`Order`]).
-//!   [`unblock`](crate::unblock) runs its function in line, after a delay.
+//!   worker of which host runs next, and which of its ready tasks, is a choice: any, by turns, or
+//!   by priorities ([`Order`]). [`unblock`](crate::unblock) runs its function in line, after a
+//!   delay.
 //! * **TCP** between hosts and within one: handshake and backlog, buffers and windows, half-close,
 //!   resets, retransmission and its end. Segments take the [latency](Latency) of their link, and
 //!   may be lost, which delays the connection.
@@ -65,8 +65,9 @@
 //! * **Unix sockets** within a host, by names of its own: streams, datagrams and pairs.
 //! * **Names**: of hosts, and what [`Sim::names`] says.
 //! * **Faults**: [`Sim::chaos`], [`Sim::cut`], [`Sim::hold`], [`Sim::reset`], [`Links::loss`],
-//!   [`Links::bursts`], [`Links::duplication`], [`Links::reordering`], [`Host::kill`], [`Host::power_off`],
-//!   [`Host::restart`], [`Host::pause`], [`Host::clock`], [`Host::faults`], [`Host::descriptors`].
+//!   [`Links::bursts`], [`Links::duplication`], [`Links::reordering`], [`Host::kill`],
+//!   [`Host::power_off`], [`Host::restart`], [`Host::pause`], [`Host::clock`], [`Host::faults`],
+//!   [`Host::descriptors`].
 //! * **Signals** that a test sends to a host's process (`Host::signal`).
 //! * **Checks**: [`Sim::always`], [`Sim::eventually`], [`Sim::sometimes`], [`Sim::history`] with
 //!   [`History::linearizable`], [`Sim::most_connects`], [`Sim::most_datagrams`],
@@ -516,8 +517,8 @@ impl Sim {
         with_kernel(|kernel| kernel.set_most_connects(most));
     }
 
-    /// The run fails if a host sends more than `most` datagrams within a second of the world, by UDP:
-    /// a storm, of peers that answer each other's answers. (A broadcast is one.)
+    /// The run fails if a host sends more than `most` datagrams within a second of the world, by
+    /// UDP: a storm, of peers that answer each other's answers. (A broadcast is one.)
     ///
     /// ```
     /// use polder::net::UdpSocket;
@@ -537,8 +538,8 @@ impl Sim {
     }
 
     /// From now on the run fails if a process returns and leaves tasks or sockets behind: what its
-    /// future has spawned and not awaited, and did not close. The report says of each socket how many
-    /// bytes were unread. (A process that is killed may leave what it likes.)
+    /// future has spawned and not awaited, and did not close. The report says of each socket how
+    /// many bytes were unread. (A process that is killed may leave what it likes.)
     ///
     /// ```
     /// let report = polder::sim::run(1, |sim| async move {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::kernel::link::nanos;
 use super::kernel::trace::Seconds;
 
-/// Something that has happened in a world: of [`Sim::on_step`](super::Sim::on_step). As text it is a
-/// line of a report's last events.
+/// Something that has happened in a world: of [`Sim::on_step`](super::Sim::on_step). As text it is
+/// a line of a report's last events.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Step {

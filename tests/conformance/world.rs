@@ -81,8 +81,9 @@ fn reason(test: &str) -> Option<&'static str> {
 
 /// Runs the rule of the test that calls this in a world of each seed, unless it is an exception.
 ///
-/// `is_alone` says that it needs a runtime of one worker. (Other programs that have this file run in no world.) The rule is passed the default backend,
-/// which some take as the measure of how much to do.
+/// `is_alone` says that it needs a runtime of one worker. (Other programs that have this file run
+/// in no world.) The rule is passed the default backend, which some take as the measure of how much
+/// to do.
 pub fn run<F>(rule: impl Fn(Backend) -> F + Clone + Send + 'static, is_alone: bool)
 where
     F: Future<Output = ()> + 'static,

@@ -1,9 +1,9 @@
-//! Programs of each kind, with chaos, whose runs are the same on every platform: of twenty seeds each
-//! the fingerprints, folded into a number that is written down.
+//! Programs of each kind, with chaos, whose runs are the same on every platform: of twenty seeds
+//! each the fingerprints, folded into a number that is written down.
 //!
-//! Linux, macOS and Windows run these in CI by `ci/features.sh`, the BSDs by `ci/fingerprints.sh`. A
-//! change of what a world does, or of what the runtime does when, writes them
-//! anew, on one platform, and the others have to say the same.
+//! Linux, macOS and Windows run these in CI by `ci/features.sh`, the BSDs by `ci/fingerprints.sh`.
+//! A change of what a world does, or of what the runtime does when, writes them anew, on one
+//! platform, and the others have to say the same.
 
 use std::io::Result;
 use std::net::IpAddr;

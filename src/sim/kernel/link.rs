@@ -291,9 +291,9 @@ impl Links {
     }
 
     /// When a datagram arrives that is sent now; twice, if it is duplicated, and not at all if it
-    /// is lost. One that is reordered takes longer than its latency, and lets others pass, and a copy
-    /// comes when it comes; all others keep their order. Each datagram takes six numbers of a stream,
-    /// whatever the settings, and when a copy comes is drawn apart.
+    /// is lost. One that is reordered takes longer than its latency, and lets others pass, and a
+    /// copy comes when it comes; all others keep their order. Each datagram takes six numbers of a
+    /// stream, whatever the settings, and when a copy comes is drawn apart.
     pub(super) fn send_datagram(
         &mut self,
         (from, to): (usize, usize),

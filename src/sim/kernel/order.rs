@@ -1,5 +1,5 @@
-//! [`Order`]: which is the next to run of those that are ready, the workers of a world's processes or
-//! the tasks of one worker.
+//! [`Order`]: which is the next to run of those that are ready, the workers of a world's processes
+//! or the tasks of one worker.
 //!
 //! There is a [`Queue`] for the workers, and one for the tasks of each; and one for those that no
 //! worker of a process with several has taken yet. It has no list of its

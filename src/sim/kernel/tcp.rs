@@ -1186,9 +1186,9 @@ impl Kernel {
         let Ok(socket) = self.socket(id) else {
             return;
         };
-        // It was sent to one that had these addresses before, and its numbers mean nothing here. One
-        // that is opening answers an acknowledgement of what it has not sent by a reset: RFC 9293,
-        // 3.10.7.3 and 3.10.7.4.
+        // It was sent to one that had these addresses before, and its numbers mean nothing here.
+        // One that is opening answers an acknowledgement of what it has not sent by a reset: RFC
+        // 9293, 3.10.7.3 and 3.10.7.4.
         if ![0, id].contains(&segment.to_id) {
             return match socket.state {
                 State::Connecting | State::Accepting(_) if segment.flags != Flags::Reset => {

@@ -251,8 +251,8 @@ impl Trace {
         }
     }
 
-    /// The event in which this run differs from the one that it is compared with. `None` if there is
-    /// none, or if nothing is known of it. `polled` is the host whose process was polled then.
+    /// The event in which this run differs from the one that it is compared with. `None` if there
+    /// is none, or if nothing is known of it. `polled` is the host whose process was polled then.
     pub(crate) fn first_difference<'a>(
         &'a self,
         polled: Option<usize>,
