@@ -133,6 +133,7 @@ has!(polder::net::unix::Incoming<'static>: Send Sync Unpin);
 
 // It has the handler, and a function that hears of errors, which need not be `Sync`.
 #[cfg(feature = "net")]
+#[allow(dead_code, reason = "older compilers do not count its uses below")]
 type Handler = fn(polder::net::TcpStream, std::net::SocketAddr) -> std::future::Ready<()>;
 #[cfg(feature = "net")]
 has!(polder::net::Serve<'static, polder::net::TcpListener, Handler>: Send Unpin);
