@@ -16,6 +16,7 @@ use std::cell::Cell;
 use std::future::Future;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -79,6 +80,31 @@ fn reason(test: &str) -> Option<&'static str> {
     found.map(|(_, reason)| reason)
 }
 
+/// Makes the future of a rule.
+type Program = Box<dyn Fn() -> Pin<Box<dyn Future<Output = ()>>>>;
+
+/// Runs a rule in a world of each seed. Compiled once, for all of them.
+fn in_worlds(program: &(dyn Fn() -> Program + Sync), is_alone: bool) {
+    sim::check(SEEDS, |sim: Sim| {
+        IS_HERE.set(true);
+        let program = program();
+        async move {
+            // Some rules have thousands of tasks.
+            sim.steps(300_000);
+            // Others are about panics that are contained.
+            sim.permit_panics();
+            match WORKERS[sim.seed() as usize % WORKERS.len()] {
+                several if several > 1 && !is_alone => {
+                    let host = sim.host("several");
+                    host.workers(several);
+                    host.start(program).finished().within(AN_HOUR).await;
+                }
+                _ => program().await,
+            }
+        }
+    });
+}
+
 /// Runs the rule of the test that calls this in a world of each seed, unless it is an exception.
 ///
 /// `is_alone` says that it needs a runtime of one worker. (Other programs that have this file run
@@ -94,26 +120,11 @@ where
     let test = test();
     let worlds = move || {
         let rule = Mutex::new(rule);
-        sim::check(SEEDS, |sim: Sim| {
-            IS_HERE.set(true);
+        let program = || -> Program {
             let rule = rule.lock().expect("cloning does not panic").clone();
-            async move {
-                // Some rules have thousands of tasks.
-                sim.steps(300_000);
-                // Others are about panics that are contained.
-                sim.permit_panics();
-                match WORKERS[sim.seed() as usize % WORKERS.len()] {
-                    1 => rule(Backend::default()).await,
-                    _ if is_alone => rule(Backend::default()).await,
-                    several => {
-                        let host = sim.host("several");
-                        host.workers(several);
-                        let process = host.start(move || rule(Backend::default()));
-                        process.finished().within(AN_HOUR).await;
-                    }
-                }
-            }
-        });
+            Box::new(move || Box::pin(rule(Backend::default())))
+        };
+        in_worlds(&program, is_alone);
     };
     let Some(reason) = reason(&test) else {
         within(LIMIT, &test, worlds);
