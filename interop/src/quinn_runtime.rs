@@ -52,8 +52,8 @@ impl QuinnRuntime {
         address: impl AsyncToSocketAddrs,
     ) -> io::Result<Endpoint> {
         let socket = UdpSocket::bind(address).await?;
-        // The descriptor of a simulated socket is one of another kind, on which nothing works.
-        let is_simulated = SockRef::from(&socket).r#type()? != Type::DGRAM;
+        // The descriptor of a simulated socket is that of no datagram socket, or of none at all.
+        let is_simulated = !matches!(SockRef::from(&socket).r#type(), Ok(Type::DGRAM));
         let socket: Arc<dyn AsyncUdpSocket> = match is_simulated {
             true => Arc::new(Simulated(socket)),
             false => Arc::new(Socket::new(socket)?),
