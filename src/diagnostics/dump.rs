@@ -213,7 +213,7 @@ pub enum Wait {
 }
 
 impl Dump {
-    /// `own` is a worker of this thread, and what it tells.
+    /// `own` are workers of this thread, by their indices, and what each tells.
     pub(crate) fn of(
         shared: &Shared,
         own: Vec<(usize, scheduler::WorkerSnapshot)>,

@@ -385,7 +385,7 @@ impl Local {
         if ready.len() < 2 {
             return ready.pop_front();
         }
-        let place = choose(&ready);
+        let place = kernel::choose_task(ready.len(), ready.iter().map(id));
         ready.remove(place)
     }
 
@@ -749,15 +749,6 @@ impl Local {
     pub(super) fn end_run(&self) {
         self.runs_task.set(false);
         self.wake_for_spawned();
-    }
-}
-
-/// The place of the next one of tasks that are ready, in a world.
-#[cfg(feature = "sim")]
-fn choose(ready: &VecDeque<Runnable>) -> usize {
-    match ready.len() {
-        0 | 1 => 0,
-        several => kernel::choose_task(several, ready.iter().map(id)),
     }
 }
 

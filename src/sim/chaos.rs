@@ -683,11 +683,9 @@ impl State {
     }
 
     fn pause(&self, id: Id, stream: &mut Stream, lasts: u64) {
-        let hosts = with_kernel(|kernel| kernel.hosts());
-        if hosts < 2 {
+        let Some(host) = host(stream) else {
             return;
-        }
-        let host = 1 + stream.below(hosts as u64 - 1) as usize;
+        };
         if self.hosts.borrow()[host].process.is_none() {
             return;
         }
@@ -705,11 +703,9 @@ impl State {
 
     /// The clock of a host jumps, as far as a fault of this kind lasts, or drifts for so long.
     fn change_clock(&self, id: Id, stream: &mut Stream, lasts: u64) {
-        let hosts = with_kernel(|kernel| kernel.hosts());
-        if hosts < 2 {
+        let Some(host) = host(stream) else {
             return;
-        }
-        let host = 1 + stream.below(hosts as u64 - 1) as usize;
+        };
         let (jumps, is_slow) = (stream.below(2) == 0, stream.below(2) == 0);
         let drift = pick(stream, &DRIFTS) * if is_slow { -1 } else { 1 };
         let (at, own) = with_kernel(|kernel| (kernel.now(), kernel.drift(host)));
@@ -735,11 +731,9 @@ impl State {
 
     /// The wall clock of a host is wrong for so long.
     fn step_wall(&self, id: Id, stream: &mut Stream, lasts: u64) {
-        let hosts = with_kernel(|kernel| kernel.hosts());
-        if hosts < 2 {
+        let Some(host) = host(stream) else {
             return;
-        }
-        let host = 1 + stream.below(hosts as u64 - 1) as usize;
+        };
         let is_back = stream.below(2) == 0;
         let mean = pick(stream, &WALL_STEPS) * MILLISECOND;
         let step = about(stream, mean);
@@ -834,6 +828,15 @@ fn reset(id: Id, stream: &mut Stream) {
             kernel.reset_between(a, b);
         }
     });
+}
+
+/// Any host but the test's, if there is one.
+fn host(stream: &mut Stream) -> Option<usize> {
+    let hosts = with_kernel(|kernel| kernel.hosts());
+    if hosts < 2 {
+        return None;
+    }
+    Some(1 + stream.below(hosts as u64 - 1) as usize)
 }
 
 /// Two hosts of so many.

@@ -190,9 +190,8 @@ fn taken(site: &'static Location<'static>, panic: &(dyn Any + Send)) {
 fn report(site: &'static Location<'static>, panic: &(dyn Any + Send)) {
     let message = panic_message(panic);
     #[cfg(feature = "sim")]
-    taken(site, panic);
-    #[cfg(feature = "sim")]
     if crate::sim::kernel::is_here() {
+        taken(site, panic);
         return crate::sim::kernel::fail_unless_permitted(message, || {
             format!("the task spawned at {site} panicked, and nobody awaits it: {message}")
         });

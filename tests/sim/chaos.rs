@@ -8,34 +8,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use polder::future::{pending, yield_now};
-use polder::io::{AsyncReadExt, AsyncWriteExt};
-use polder::net::{TcpListener, TcpStream, UdpSocket, resolve};
+use polder::net::{TcpStream, UdpSocket, resolve};
 use polder::sim::{self, Chaos, Latency, Order, Sim};
 use polder::time::{now, sleep, timeout};
 use polder::unblock;
 
-use super::{ms, secs};
-
-async fn echo() {
-    let listener = TcpListener::bind("0.0.0.0:1").await.unwrap();
-    loop {
-        let (mut stream, _) = listener.accept().await.unwrap();
-        polder::spawn(async move {
-            let mut bytes = [0; 4];
-            while stream.read_exact(&mut bytes).await.is_ok() {
-                if stream.write_all(&bytes).await.is_err() {
-                    break;
-                }
-            }
-        })
-        .detach();
-    }
-}
-
-async fn ask(stream: &mut TcpStream) -> Result<()> {
-    stream.write_all(b"text").await?;
-    stream.read_exact(&mut [0; 4]).await
-}
+use super::{ask, echo, ms, secs};
 
 fn fail_on_purpose() {
     panic!("on purpose");

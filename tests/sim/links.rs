@@ -8,7 +8,7 @@ use polder::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
 use polder::sim::{self, Latency, Sim};
 use polder::time::{now, sleep, timeout};
 
-use super::{ms, secs};
+use super::{ask, echo, ms, secs};
 
 /// Sends numbered datagrams from a host to the test, and returns which have come.
 async fn numbers(sim: &Sim, count: u32) -> Vec<u32> {
@@ -90,27 +90,6 @@ fn bursts_delay_tcp_and_end_with_quiet() {
         sim.quiesce();
         timeout(secs(1), ask(&mut stream)).await?
     });
-}
-
-async fn echo() {
-    let listener = TcpListener::bind("0.0.0.0:1").await.unwrap();
-    loop {
-        let (mut stream, _) = listener.accept().await.unwrap();
-        polder::spawn(async move {
-            let mut bytes = vec![0; 4];
-            while stream.read_exact(&mut bytes).await.is_ok() {
-                if stream.write_all(&bytes).await.is_err() {
-                    break;
-                }
-            }
-        })
-        .detach();
-    }
-}
-
-async fn ask(stream: &mut TcpStream) -> Result<()> {
-    stream.write_all(b"ping").await?;
-    stream.read_exact(&mut [0; 4]).await
 }
 
 /// Sends so many bytes to a new host, and returns how long that took.

@@ -28,7 +28,11 @@ mod unix;
 mod workers;
 mod world;
 
+use std::io::Result;
 use std::time::Duration;
+
+use polder::io::{AsyncReadExt, AsyncWriteExt};
+use polder::net::{TcpListener, TcpStream};
 
 fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
@@ -36,4 +40,27 @@ fn ms(n: u64) -> Duration {
 
 fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
+}
+
+/// Echoes four bytes at a time, to whoever connects to port 1.
+async fn echo() {
+    let listener = TcpListener::bind("0.0.0.0:1").await.unwrap();
+    loop {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        polder::spawn(async move {
+            let mut bytes = [0; 4];
+            while stream.read_exact(&mut bytes).await.is_ok() {
+                if stream.write_all(&bytes).await.is_err() {
+                    break;
+                }
+            }
+        })
+        .detach();
+    }
+}
+
+/// Asks an [`echo`] once.
+async fn ask(stream: &mut TcpStream) -> Result<()> {
+    stream.write_all(b"ping").await?;
+    stream.read_exact(&mut [0; 4]).await
 }

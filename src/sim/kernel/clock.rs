@@ -125,10 +125,10 @@ impl Kernel {
     /// `at`, by its host's clock: the first such moment, or the last one. Nobody's code runs by the
     /// world's time.
     pub(super) fn world_time(&self, at: Instant, is_last: bool) -> Instant {
-        let Some(process) = self.current.filter(|_| self.has_clocks) else {
+        let Some(host) = self.host_here().filter(|_| self.has_clocks) else {
             return at;
         };
-        let host = &self.hosts[self.processes[process].host];
+        let host = &self.hosts[host];
         let shown = self.nanos_at(at);
         let nanos = match is_last {
             true => host.past_clocks.last(host.clock, shown),

@@ -110,9 +110,6 @@ impl Link {
     #[inline]
     fn take_bandwidth(&mut self, len: usize, now: u64, slow: Option<u64>) -> Option<u64> {
         let own = self.settings.bandwidth;
-        if own.is_none() && slow.is_none() {
-            return Some(0);
-        }
         let Some(bandwidth) = own.into_iter().chain(slow).min() else {
             return Some(0);
         };

@@ -880,10 +880,7 @@ pub(crate) fn choose_injected(count: usize, ready: impl Iterator<Item = u64> + C
 pub(crate) fn note_poll(task: u64, site: &'static Location<'static>) {
     with(|kernel| {
         kernel.calls(Call::Poll);
-        let host = match kernel.current {
-            Some(_) => kernel.pollers[kernel.current_poller].host,
-            None => NOBODY,
-        };
+        let host = kernel.host_here().unwrap_or(NOBODY);
         kernel.note(host, What::Polled(task, Some(site)));
     });
 }
@@ -1027,7 +1024,7 @@ pub(crate) fn note_sometimes(name: &str, is_so: bool) {
 
 /// What the program is sometimes, it is.
 pub(crate) fn was_true(name: &str) {
-    with(|kernel| kernel.sometimes.insert(name.to_owned(), true));
+    note_sometimes(name, true);
 }
 
 /// The run has failed, for a reason that says more than its cause, and by what happened then.
@@ -1040,7 +1037,7 @@ fn fail_as(cause: Option<String>, at: Option<u64>, reason: impl FnOnce() -> Stri
         if kernel.failure.is_none() {
             let reason = reason();
             let cause = cause.unwrap_or_else(|| reason.clone());
-            kernel.failure = Some(Failure { reason, cause, at });
+            kernel.note_failure(cause, at, reason);
         }
     });
 }
@@ -1129,25 +1126,23 @@ impl PollerOfWorker {
 
     /// The worker has something to do.
     pub(crate) fn notify(&self) {
-        let is_here = with(|kernel| {
-            let is_here = kernel.world == self.world;
-            if is_here {
-                kernel.woken_by_current(self.number);
-                kernel.wake(self.number);
-            }
-            is_here
-        });
-        if is_here != Some(true) {
-            self.foreign.store(true, Ordering::Relaxed);
-        }
+        self.woken(Kernel::wake);
     }
 
     /// A task of the worker was woken on this thread, which is to be the world's.
     pub(crate) fn woken_on_this_thread(&self) {
+        self.woken(|_, _| ());
+    }
+
+    /// Something of the worker was woken. `wake` is called if that was by this world's code, and
+    /// with the poller's number.
+    #[inline]
+    fn woken(&self, wake: impl FnOnce(&mut Kernel, usize)) {
         let is_here = with(|kernel| {
             let is_here = kernel.world == self.world;
             if is_here {
                 kernel.woken_by_current(self.number);
+                wake(kernel, self.number);
             }
             is_here
         });
@@ -1229,10 +1224,14 @@ impl Kernel {
         self.hosts.get(host).map_or("nobody", |it| &it.name)
     }
 
+    /// The host whose code runs.
+    fn host_here(&self) -> Option<usize> {
+        self.current.map(|it| self.host_of(it))
+    }
+
     /// The name of the host whose code runs.
     fn current_host(&self) -> &str {
-        let host = self.current.map_or(NOBODY, |it| self.processes[it].host);
-        self.host_name(host)
+        self.host_name(self.host_here().unwrap_or(NOBODY))
     }
 
     /// What the program has said that it is sometimes, and whether it was.
@@ -1668,12 +1667,10 @@ impl Kernel {
         }
         state.sent.1 += 1 + bytes / 1_024;
         let is_within = state.sent.1 <= MOST_SENT;
-        if !is_within && self.failure.is_none() {
-            let name = &state.name;
-            let cause = format!("livelock: {name:?} sends without any time passing");
+        if !is_within {
+            let cause = format!("livelock: {:?} sends without any time passing", state.name);
             let reason = format!("{cause}: a loop that neither sleeps nor waits for an answer");
-            let at = None;
-            self.failure = Some(Failure { reason, cause, at });
+            self.note_failure(cause, None, reason);
         }
         is_within
     }
@@ -1685,34 +1682,35 @@ impl Kernel {
     /// A host connects: too often, and the run fails.
     fn count_connect(&mut self, host: usize) {
         let (state, most) = (&mut self.hosts[host], self.most_connects);
-        if state.connects.add(self.now) > most && self.failure.is_none() {
+        if state.connects.add(self.now) > most {
             let cause = format!("retry storm: {:?} connects too often", state.name);
             let reason = format!("{cause}: more than {most} times within a second");
-            let at = None;
-            self.failure = Some(Failure { reason, cause, at });
+            self.note_failure(cause, None, reason);
         }
     }
 
     /// A host sends a datagram: one too many, and the run fails.
     fn count_datagram(&mut self, host: usize) {
         let (state, most) = (&mut self.hosts[host], self.most_datagrams);
-        if state.datagrams.add(self.now) > most && self.failure.is_none() {
+        if state.datagrams.add(self.now) > most {
             let cause = format!("storm: {:?} sends too many datagrams", state.name);
             let reason = format!("{cause}: more than {most} within a second");
-            let at = None;
-            self.failure = Some(Failure { reason, cause, at });
+            self.note_failure(cause, None, reason);
         }
+    }
+
+    /// The run has failed, unless it had before: its first failure is what it fails with.
+    #[cold]
+    fn note_failure(&mut self, cause: String, at: Option<u64>, reason: String) {
+        (self.failure).get_or_insert(Failure { reason, cause, at });
     }
 
     /// A task of that poller's worker is woken by the code that runs. Where that is another host's,
     /// what wakes it has bypassed the network, which nothing can in reality. The test is to do so.
     #[inline]
     fn woken_by_current(&mut self, poller: usize) {
-        if self.current.is_some() {
-            let (by, of) = (
-                self.pollers[self.current_poller].host,
-                self.pollers[poller].host,
-            );
+        if let Some(by) = self.host_here() {
+            let of = self.pollers[poller].host;
             if by != of && by != TEST && of != TEST {
                 self.note_shortcut(by, of);
             }
@@ -1825,7 +1823,7 @@ impl Kernel {
     #[cold]
     fn diverges(&mut self) {
         if !std::mem::replace(&mut self.has_diverged, true) {
-            self.diverged_on = self.current.map(|it| self.host_of(it));
+            self.diverged_on = self.host_here();
         }
     }
 
@@ -1975,9 +1973,9 @@ impl Kernel {
     }
 
     fn show_other_time(&mut self) {
-        let (shown, wall) = match self.current {
-            Some(process) => {
-                let host = &self.hosts[self.processes[process].host];
+        let (shown, wall) = match self.host_here() {
+            Some(host) => {
+                let host = &self.hosts[host];
                 (host.clock.show(self.now), host.wall.ahead())
             }
             None => (self.now, 0),
@@ -1993,15 +1991,14 @@ impl Kernel {
 
     fn is_deadline(&mut self, poller: usize, at: u64) -> bool {
         let state = &mut self.pollers[poller];
-        let is_alive = state.is_alive;
         if state.deadline_event != Some(at) {
             return false;
         }
         state.deadline_event = None;
         match state.deadline {
-            Some(deadline) if is_alive && deadline <= at => return true,
+            Some(deadline) if state.is_alive && deadline <= at => return true,
             // It was pushed back since.
-            Some(deadline) if is_alive => {
+            Some(deadline) if state.is_alive => {
                 state.deadline_event = Some(deadline);
                 self.push(deadline, Event::Deadline(poller));
             }
@@ -2080,18 +2077,13 @@ impl Kernel {
         let Ok(registrations) = self.registrations(number) else {
             return;
         };
-        let (first, count) = (registrations.nth(0), registrations.len());
-        let mut registration = first;
-        // Nearly always there is one.
-        for next in 1..=count {
+        for nth in 0..registrations.len() {
+            let registration = self.registrations(number).ok().and_then(|it| it.nth(nth));
             if let Some((poller, interest)) = registration {
                 let ready = ready & (interest | CLOSED | ERROR);
                 if ready != 0 && only.is_none_or(|it| it == poller) {
                     self.raise_one(number, poller, ready);
                 }
-            }
-            if next < count {
-                registration = self.registrations(number).ok().and_then(|it| it.nth(next));
             }
         }
     }

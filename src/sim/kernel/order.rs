@@ -2,8 +2,8 @@
 //! or the tasks of one worker.
 //!
 //! There is a [`Queue`] for the workers, and one for the tasks of each; and one for those that no
-//! worker of a process with several has taken yet. It has no list of its
-//! own: it is given who is ready, in the order in which they became so, and answers with a place.
+//! worker of a process with several has taken yet. It has no list of its own: it is given who is
+//! ready, in the order in which they became so, and answers with a place.
 //!
 //! Whatever the order, what has been ready longest is passed over so many times in a row at most: a
 //! real runtime promises turns, and programs may rely on that. Tasks that yield come after the
