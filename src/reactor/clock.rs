@@ -41,6 +41,13 @@ pub(crate) fn tick_after(since: Duration) -> u32 {
     u32::try_from(ticks).unwrap_or(u32::MAX)
 }
 
+/// The same of so many nanoseconds: hundreds of years of them.
+#[cfg(feature = "sim")]
+#[inline]
+pub(crate) fn tick_after_nanos(nanos: u64) -> u32 {
+    u32::try_from(nanos.saturating_mul(TICKS) / 1_000_000_000).unwrap_or(u32::MAX)
+}
+
 /// How long before `time` that tick began.
 pub(crate) fn since_tick(tick: u32, time: Instant) -> Duration {
     let start = Duration::from_nanos(u64::from(tick) * (1_000_000_000 / TICKS));

@@ -411,6 +411,24 @@ impl Driver {
         }
     }
 
+    /// [`fire`](Self::fire) of a simulated process that has no pool, whose clock stands still
+    /// meanwhile.
+    #[cfg(feature = "sim")]
+    pub(crate) fn fire_in_world(&self) {
+        self.drop_wakers(|| ());
+        let now = now();
+        if self.not_before().is_none_or(|it| it > now) {
+            return;
+        }
+        let mut scratch = self.scratch.take().unwrap_or_default();
+        let (wakers, counters) = (&mut scratch.wakers, self.counters());
+        let late = |late| counters.count_fired(late);
+        self.timers.borrow_mut().fire(now, wakers, late);
+        self.reactor.fire_remote_timers(now, wakers, counters);
+        wake(wakers);
+        self.scratch.set(Some(scratch));
+    }
+
     fn fire_due(&self, reached: Option<Instant>, before: impl Fn()) -> bool {
         let mut scratch = self.scratch.take().unwrap_or_default();
         let mut fire = |now| {
@@ -455,13 +473,14 @@ impl Driver {
     /// `most`. Returns whether wakers are to be dropped, which the next step is to do.
     #[cfg(feature = "sim")]
     pub(crate) fn arm_in_world(&self, most: Option<Instant>) -> bool {
-        match self.has_timers() {
-            true => self.find_earliest(),
-            false => self.apply_timer_ops(),
+        self.apply_timer_ops();
+        let mut wake_up = most;
+        if self.has_timers() {
+            self.find_earliest();
+            wake_up = self.wake_up().into_iter().chain(most).min();
         }
         let has_wakers = !self.wakers_to_drop.borrow().is_empty();
-        let (armed, wake_up) = (self.armed.take(), self.wake_up());
-        let wake_up = wake_up.into_iter().chain(most).min();
+        let armed = self.armed.take();
         let until = match wake_up {
             _ if has_wakers => Until::Now,
             _ if armed == Armed::For(wake_up) => return false,

@@ -42,7 +42,7 @@ use table::SourceTable;
 use timer_heap::{Key, TimerHeap};
 
 #[cfg(feature = "sim")]
-pub(crate) use clock::{nanos_since_start, tick_after};
+pub(crate) use clock::{nanos_since_start, tick_after_nanos};
 pub(crate) use clock::{now, since_tick, tick};
 pub(crate) use counters::{BUCKETS, Beat, Counters, Histogram, MAIN_FUTURE, SAMPLE};
 pub(crate) use driver::{BATCH, Driver};

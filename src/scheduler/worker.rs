@@ -318,12 +318,18 @@ impl Worker {
     }
 
     /// Takes what there is, and runs one task. It is `tick` now. The poller has something to
-    /// report, or not; `armed` is when it ends a wait for the earliest timer, if it does.
+    /// report, or not; `armed` is when it ends a wait for the earliest timer, if it does. A world
+    /// has a thread of its own, so this is within no other drive, and in no task.
     #[cfg(feature = "sim")]
     pub(crate) fn step(&self, tick: u32, has_events: bool, armed: Option<Instant>) {
+        debug_assert!(!self.is_driven(), "a step within a drive");
         self.note(self.reactor().resume());
         self.driver.set_armed(armed);
-        let _driving = self.enter();
+        self.begin_drive();
+        let _stepping = Stepping {
+            worker: self,
+            _entered: current::enter(&self.local, &self.driver),
+        };
         self.local.counters.set_known_tick(tick);
         let is_pool_worker = self.local.is_pool_worker();
         match self.needs_look.get() || is_pool_worker {
@@ -377,7 +383,12 @@ impl Worker {
         }
         match self.needs_look.get() {
             true => drop(self.look_around()),
-            false => self.end_quick_turn(self.driver.has_timers()),
+            false => {
+                if self.driver.has_timers() {
+                    self.driver.fire_in_world();
+                }
+                self.local.release_yielded();
+            }
         }
     }
 
@@ -1054,15 +1065,7 @@ impl Worker {
     /// [`drive`](Self::drive), where what has come is known.
     #[inline]
     fn enter(&self) -> Driving<'_> {
-        self.drives.set(self.drives.get() + 1);
-        self.remote().set_drive(Drive::Driven);
-        if self.remote().thread() == 0 {
-            // It stays on this thread.
-            let thread = sys::thread_id();
-            #[cfg(feature = "backtrace")]
-            sys::stack::note(thread);
-            self.remote().set_thread(thread);
-        }
+        self.begin_drive();
         let before = Running::get();
         let task = self.local.counters.task();
         self.local.counters.begin_drive();
@@ -1072,6 +1075,33 @@ impl Worker {
             before,
             task,
             _entered: current::enter(&self.local, &self.driver),
+        }
+    }
+
+    #[inline]
+    fn begin_drive(&self) {
+        self.drives.set(self.drives.get() + 1);
+        self.remote().set_drive(Drive::Driven);
+        if self.remote().thread() == 0 {
+            // It stays on this thread.
+            let thread = sys::thread_id();
+            #[cfg(feature = "backtrace")]
+            sys::stack::note(thread);
+            self.remote().set_thread(thread);
+        }
+    }
+
+    /// A drive ends, within no other one.
+    #[inline]
+    fn end_drive(&self) {
+        let is_embedded = self.embedded.get() && !self.is_broken.get();
+        self.remote().set_drive(match is_embedded {
+            true => Drive::BetweenTurns,
+            false => Drive::None,
+        });
+        match is_embedded {
+            true => self.arm_descriptor(),
+            false => self.park_undriven(),
         }
     }
 
@@ -1253,17 +1283,27 @@ impl Drop for Driving<'_> {
             self.worker.needs_look.set(true);
             return;
         }
-        let is_embedded = self.worker.embedded.get() && !self.worker.is_broken.get();
-        self.worker.remote().set_drive(match is_embedded {
-            true => Drive::BetweenTurns,
-            false => Drive::None,
-        });
-        if is_embedded {
-            self.worker.arm_descriptor();
-        } else {
-            self.worker.park_undriven();
-        }
+        self.worker.end_drive();
         self.worker.reactor().poller().rest();
+    }
+}
+
+/// [`Driving`] of a [step](Worker::step) in a simulated world, which has nothing to restore.
+#[cfg(feature = "sim")]
+struct Stepping<'a> {
+    worker: &'a Worker,
+    _entered: Entered,
+}
+
+#[cfg(feature = "sim")]
+impl Drop for Stepping<'_> {
+    fn drop(&mut self) {
+        let local = &*self.worker.local;
+        Running::reset();
+        local.counters.reset_task();
+        local.poll_is_long_ago();
+        self.worker.drives.set(0);
+        self.worker.end_drive();
     }
 }
 

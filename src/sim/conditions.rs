@@ -122,9 +122,13 @@ impl Conditions {
     /// Calls those that have not been true, each after `before`. Not within itself.
     #[inline]
     pub(super) fn find_out(&self, before: impl Fn()) {
-        if self.were_true.get() {
-            return;
+        if !self.were_true.get() {
+            self.find_out_now(before);
         }
+    }
+
+    #[inline(never)]
+    fn find_out_now(&self, before: impl Fn()) {
         let mut were_true = true;
         self.try_each(|it| {
             if !it.was_true {

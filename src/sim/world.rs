@@ -18,17 +18,17 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 use std::rc::Rc;
-use std::time::Duration;
+use std::sync::Arc;
 
 use super::chaos::Plan;
 use super::conditions::Conditions;
 use super::history::{AnyHistory, forgotten};
 use super::kernel::choice::Stream;
-use super::kernel::progress::Call;
+use super::kernel::progress::{Call, Progress};
 use super::kernel::trace::{Seconds, What};
 use super::kernel::{self, Advance, Kernel, Turn};
 use super::step::Step;
-use crate::reactor::{nanos_since_start, tick_after};
+use crate::reactor::{nanos_since_start, tick_after_nanos};
 use crate::runtime::Runtime;
 use crate::scheduler::Worker;
 use crate::sync::contain;
@@ -81,6 +81,8 @@ pub(super) struct State {
     /// The next world may have this one's thread.
     shares_thread: Cell<bool>,
     choices: RefCell<Choices>,
+    /// The kernel's.
+    progress: Arc<Progress>,
     pub(super) chaos: RefCell<Plan>,
     /// Of each pair of types one.
     pub(super) histories: RefCell<Vec<AnyHistory>>,
@@ -173,6 +175,7 @@ impl State {
                 made: Vec::new(),
                 instead,
             }),
+            progress: kernel(|kernel| kernel.progress().clone()),
             chaos: RefCell::new(Plan::new(seed)),
             histories: RefCell::default(),
         })
@@ -360,15 +363,17 @@ impl State {
                     "the run has had {most_total} steps: see Sim::total_steps"
                 ));
             }
-            match poller {
-                Some(poller) => self.step(poller),
-                None => {
-                    if !self.advance() {
-                        return;
-                    }
+            let now = match poller {
+                Some(poller) => {
+                    self.step(poller);
+                    now
                 }
-            }
-            self.check();
+                None => match self.advance() {
+                    Some(later) => later,
+                    None => return,
+                },
+            };
+            self.check(now);
         }
     }
 
@@ -382,7 +387,7 @@ impl State {
                 (kernel.shown(), has_events, armed)
             });
             let since = self.base.saturating_add_unsigned(shown).max(0);
-            let tick = tick_after(Duration::from_nanos(since.unsigned_abs()));
+            let tick = tick_after_nanos(since.unsigned_abs());
             worker.step(tick, has_events, armed);
             kernel(|kernel| kernel.set_current(None));
         }
@@ -427,16 +432,16 @@ impl State {
         kernel::with(Kernel::end_drop);
     }
 
-    /// Lets the next event happen. Returns `false` if there is none, or none in time.
-    fn advance(&self) -> bool {
+    /// Lets the next event happen. Returns when that is; `None` if there is none, or none in time.
+    fn advance(&self) -> Option<u64> {
         let latest = self.latest();
         match kernel(|kernel| kernel.advance(latest)) {
-            Advance::Happened(due, chaos_is_due) => {
+            Advance::Happened(at, due, chaos_is_due) => {
                 self.run_due(due);
                 if chaos_is_due {
                     self.chaos_is_due();
                 }
-                return true;
+                return Some(at);
             }
             Advance::Late(at) => self.fail_late(at),
             Advance::Never => self.fail(
@@ -445,7 +450,7 @@ impl State {
                     .into(),
             ),
         }
-        false
+        None
     }
 
     /// The last time at which anything may happen.
@@ -534,12 +539,12 @@ impl State {
         *all = observers;
     }
 
-    /// After each step and event.
-    fn check(&self) {
+    /// After each step and event, which was at that time.
+    fn check(&self, now: u64) {
         if self.has_observers.get() {
             self.tell();
         }
-        let calls = || kernel(|kernel| kernel.calls(Call::Condition));
+        let calls = || self.progress.begin(None, Call::Condition, now);
         self.always.try_each(|it| {
             calls();
             let holds = it.holds();

@@ -1,124 +1,120 @@
 //! What is to happen in a world, by time; and of what comes at one time, in the order in which it
 //! was pushed.
 //!
-//! The heap has the place of an event, and not the event itself: a heap moves what it holds about,
-//! and compares it. Timers, of which there are some for each host, have no place at all: their
-//! number says everything.
+//! Most events are pushed in the order in which they come: segments that take equally long, and
+//! timers that are set for equally long. So there are two rows before the heap. An event that comes
+//! no sooner than the last one of a row is appended to it, and what fits into neither is in the
+//! heap, which stays small. The first event is that of a row, or the heap's.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::cmp::Ordering;
+use std::collections::{BinaryHeap, VecDeque};
 #[cfg(feature = "blocking")]
 use std::sync::Arc;
 
 use super::Event;
 
-/// What an entry of the heap stands for.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
-    /// The event lies at that place.
-    Placed,
-    Retransmit,
-    Deadline,
+struct Entry {
+    at: u64,
+    /// The number of its push.
+    nth: u64,
+    event: Event,
 }
 
-/// When it is, the number of its push, and what: with its number, or its place.
-type Entry = Reverse<(u64, u64, Kind, u32)>;
+impl Entry {
+    /// As one number, which is compared without a branch.
+    #[inline]
+    fn key(&self) -> u128 {
+        u128::from(self.at) << 64 | u128::from(self.nth)
+    }
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Entry) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for Entry {}
+
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Entry) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// The sooner one is the greater one, as a heap has that at its top.
+impl Ord for Entry {
+    fn cmp(&self, other: &Entry) -> Ordering {
+        other.key().cmp(&self.key())
+    }
+}
 
 /// Events that have not happened yet.
 #[derive(Default)]
 pub(super) struct Events {
-    /// What comes before all that is in the heap, if that is known: what is pushed is often the
-    /// next to happen, and then never in the heap.
-    front: Option<Entry>,
+    rows: [VecDeque<Entry>; 2],
     heap: BinaryHeap<Entry>,
-    slots: Vec<Option<Event>>,
-    free: Vec<u32>,
     pushed: u64,
 }
 
-/// The first event, as far as it may turn out to be none.
-pub(super) enum First {
-    Retransmit(u32),
-    Deadline(usize),
-    Chaos(u64),
-    /// Something that happens in any case.
-    Certain,
+/// Where the first one is.
+#[derive(Clone, Copy)]
+pub(super) enum Place {
+    Row(usize),
+    Heap,
 }
 
 impl Events {
+    #[inline]
     pub(super) fn push(&mut self, at: u64, event: Event) {
-        let (kind, number) = match event {
-            Event::Retransmit(id) => (Kind::Retransmit, id),
-            Event::Deadline(poller) => (Kind::Deadline, number(poller)),
-            event => (Kind::Placed, self.place(event)),
-        };
         self.pushed += 1;
-        let entry = Reverse((at, self.pushed, kind, number));
-        // (The greater one comes first.)
-        match self.front {
-            Some(front) if entry > front => self.heap.push(front),
-            None if self.heap.peek().is_none_or(|first| entry > *first) => {}
-            _ => return self.heap.push(entry),
-        }
-        self.front = Some(entry);
-    }
-
-    fn place(&mut self, event: Event) -> u32 {
-        match self.free.pop() {
-            Some(slot) => {
-                self.slots[slot as usize] = Some(event);
-                slot
-            }
-            None => {
-                self.slots.push(Some(event));
-                number(self.slots.len() - 1)
+        let nth = self.pushed;
+        let entry = Entry { at, nth, event };
+        for row in &mut self.rows {
+            if row.back().is_none_or(|last| last.at <= at) {
+                return row.push_back(entry);
             }
         }
+        self.heap.push(entry);
     }
 
-    /// The first one, and when it happens.
-    pub(super) fn first(&self) -> Option<(u64, First)> {
-        let Reverse((at, _, kind, number)) = self.front.or_else(|| self.heap.peek().copied())?;
-        let first = match kind {
-            Kind::Retransmit => First::Retransmit(number),
-            Kind::Deadline => First::Deadline(number as usize),
-            Kind::Placed => match self.slots[number as usize] {
-                Some(Event::Chaos(number)) => First::Chaos(number),
-                _ => First::Certain,
-            },
-        };
-        Some((at, first))
+    /// The first one, when it happens, and where it is: there it stays until something is pushed
+    /// that comes sooner.
+    #[inline]
+    pub(super) fn first(&self) -> Option<(u64, &Event, Place)> {
+        let mut first = self.heap.peek().map(|it| (it, Place::Heap));
+        for (index, row) in self.rows.iter().enumerate() {
+            if let Some(entry) = row.front() {
+                if first.is_none_or(|it| entry.key() < it.0.key()) {
+                    first = Some((entry, Place::Row(index)));
+                }
+            }
+        }
+        first.map(|(entry, place)| (entry.at, &entry.event, place))
     }
 
     /// Takes the calls of `unblock` out, at the end of the world: then their times come to nothing.
     #[cfg(feature = "blocking")]
     pub(super) fn take_blocking(&mut self) -> Vec<Arc<dyn crate::pool::Job>> {
-        let is_call = |it: &&mut Option<Event>| matches!(it, Some(Event::Blocking(..)));
-        let calls = self.slots.iter_mut().filter(is_call).map(Option::take);
-        let job = |it| match it {
-            Some(Event::Blocking(_, job)) => Some(job),
+        let rows = self.rows.iter_mut().flat_map(|it| it.drain(..));
+        let mut all: Vec<Entry> = rows.chain(self.heap.drain()).collect();
+        all.sort_unstable_by_key(Entry::key);
+        let job = |it: Entry| match it.event {
+            Event::Blocking(call) => Some(call.job),
             _ => None,
         };
-        calls.filter_map(job).collect()
+        all.into_iter().filter_map(job).collect()
     }
 
-    /// Takes the first one out.
-    pub(super) fn pop(&mut self) -> Option<(u64, Event)> {
-        let Reverse((at, _, kind, number)) = self.front.take().or_else(|| self.heap.pop())?;
-        let event = match kind {
-            Kind::Retransmit => Event::Retransmit(number),
-            Kind::Deadline => Event::Deadline(number as usize),
-            Kind::Placed => {
-                self.free.push(number);
-                self.slots[number as usize].take()?
-            }
+    /// Takes out the first one, which is there.
+    #[inline]
+    pub(super) fn take(&mut self, place: Place) -> Option<(u64, Event)> {
+        let entry = match place {
+            Place::Row(index) => self.rows[index].pop_front(),
+            Place::Heap => self.heap.pop(),
         };
-        Some((at, event))
+        entry.map(|it| (it.at, it.event))
     }
-}
-
-fn number(index: usize) -> u32 {
-    u32::try_from(index).expect("fewer than 2^32 of them")
 }
 
 #[cfg(test)]
@@ -134,12 +130,12 @@ mod tests {
         }
         events.push(3, Event::Deadline(7));
         events.push(2, Event::Retransmit(8));
-        assert!(matches!(events.first(), Some((1, First::Chaos(1)))));
+        assert!(matches!(events.first(), Some((1, Event::Chaos(1), _))));
         let mut taken = Vec::new();
         let mut pop = |events: &mut Events| {
-            let first = events.first().map(|it| it.0);
-            let (at, event) = events.pop().unwrap();
-            assert_eq!(first, Some(at));
+            let (first, _, place) = events.first().unwrap();
+            let (at, event) = events.take(place).unwrap();
+            assert_eq!(first, at);
             taken.push((
                 at,
                 match event {
@@ -151,13 +147,13 @@ mod tests {
             ));
         };
         pop(&mut events);
-        events.push(1, Event::Chaos(4)); // In the place of the one that was taken.
+        events.push(1, Event::Chaos(4));
         (0..6).for_each(|_| pop(&mut events));
         assert_eq!(
             taken,
             [(1, 1), (1, 3), (1, 4), (2, 8), (3, 7), (5, 0), (5, 2)]
         );
-        assert!(events.pop().is_none() && events.first().is_none());
+        assert!(events.first().is_none());
     }
 
     #[test]
@@ -172,11 +168,10 @@ mod tests {
                 sorted.insert(place, (at, nth));
             } else if !sorted.is_empty() {
                 let expected = sorted.remove(0);
-                let first = events.first();
-                assert!(matches!(first, Some((at, First::Chaos(nth))) if (at, nth) == expected));
-                assert!(
-                    matches!(events.pop(), Some((at, Event::Chaos(nth))) if (at, nth) == expected)
-                );
+                let (at, event, place) = events.first().unwrap();
+                assert!(matches!(event, Event::Chaos(nth) if (at, *nth) == expected));
+                let taken = events.take(place);
+                assert!(matches!(taken, Some((at, Event::Chaos(nth))) if (at, nth) == expected));
             }
         }
         assert!(sorted.len() > 20, "{}", sorted.len());

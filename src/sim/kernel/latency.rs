@@ -125,25 +125,12 @@ impl Latency {
         Latency { least, more }
     }
 
+    #[inline]
     pub(super) fn draw(self, stream: &mut Stream) -> u64 {
-        let least = self.least;
         match self.more {
-            More::Uniform(span) => least.saturating_add(stream.below(span)),
-            More::Exponential(mean) => {
-                // The natural logarithm of two, in parts of 2^32.
-                const LN_2: u128 = 2_977_044_472;
-                let logarithm = u128::from(minus_log2(stream.next()));
-                // In two steps: a product of all three may have more than 128 bits.
-                let more = (((u128::from(mean) * logarithm) >> FRACTION) * LN_2) >> 32;
-                least.saturating_add(u64::try_from(more).unwrap_or(u64::MAX / 4))
-            }
-            More::HeavyTail => {
-                // Divided by the square root of what is even from 0 to 1.
-                let root = u128::from(stream.next().isqrt().max(1));
-                let drawn = u64::try_from((u128::from(least) << 32) / root);
-                let most = least.saturating_mul(TAIL);
-                drawn.unwrap_or(most).clamp(least, most)
-            }
+            More::Uniform(span) => self.least.saturating_add(stream.below(span)),
+            More::Exponential(mean) => exponential(self.least, mean, stream.next()),
+            More::HeavyTail => heavy_tail(self.least, stream.next()),
         }
     }
 
@@ -167,6 +154,27 @@ impl fmt::Display for Latency {
             More::HeavyTail => write!(f, "from {least}, with a heavy tail"),
         }
     }
+}
+
+/// What is drawn by a number of a stream.
+#[cold]
+fn exponential(least: u64, mean: u64, number: u64) -> u64 {
+    // The natural logarithm of two, in parts of 2^32.
+    const LN_2: u128 = 2_977_044_472;
+    let logarithm = u128::from(minus_log2(number));
+    // In two steps: a product of all three may have more than 128 bits.
+    let more = (((u128::from(mean) * logarithm) >> FRACTION) * LN_2) >> 32;
+    least.saturating_add(u64::try_from(more).unwrap_or(u64::MAX / 4))
+}
+
+/// What is drawn by a number of a stream: the least, divided by the square root of what is even
+/// from 0 to 1.
+#[cold]
+fn heavy_tail(least: u64, number: u64) -> u64 {
+    let root = u128::from(number.isqrt().max(1));
+    let drawn = u64::try_from((u128::from(least) << 32) / root);
+    let most = least.saturating_mul(TAIL);
+    drawn.unwrap_or(most).clamp(least, most)
 }
 
 /// How many bits of a logarithm are behind the point: a nanosecond in four seconds.

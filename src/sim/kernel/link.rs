@@ -110,8 +110,10 @@ impl Link {
     #[inline]
     fn take_bandwidth(&mut self, len: usize, now: u64, slow: Option<u64>) -> Option<u64> {
         let own = self.settings.bandwidth;
-        let Some(bandwidth) = own.into_iter().chain(slow).min() else {
-            return Some(0);
+        let bandwidth = match (own, slow) {
+            (None, None) => return Some(0),
+            (Some(one), None) | (None, Some(one)) => one,
+            (Some(own), Some(slow)) => own.min(slow),
         };
         // In 128 bits nothing overflows: a length, and a time that a world may last.
         let takes = |len: u128, bandwidth| len * 1_000_000_000 / u128::from(bandwidth);
@@ -180,14 +182,18 @@ impl Links {
     }
 
     /// The link, whose number is `known` unless that is zero: then it is looked for, and noted.
+    #[inline]
     pub(super) fn find(&mut self, way: (usize, usize), known: &mut u32) -> &mut Link {
         if *known == 0 {
-            *known = match self.numbers.get(&way) {
-                Some(number) => *number,
-                None => self.add(way),
-            };
+            *known = self.look_for(way);
         }
         &mut self.links[*known as usize - 1]
+    }
+
+    #[cold]
+    fn look_for(&mut self, way: (usize, usize)) -> u32 {
+        let known = self.numbers.get(&way).copied();
+        known.unwrap_or_else(|| self.add(way))
     }
 
     fn add(&mut self, (from, to): (usize, usize)) -> u32 {
@@ -221,14 +227,26 @@ impl Links {
     }
 
     /// The latency that chaos has drawn for a link, instead of its own.
+    #[inline]
     fn latency_by_chaos(
         &mut self,
+        way: (usize, usize),
+        known: &mut u32,
+        now: u64,
+        faults: &mut Faults,
+    ) -> Option<Latency> {
+        self.latency_by(self.chaos?, way, known, now, faults)
+    }
+
+    fn latency_by(
+        &mut self,
+        call: u32,
         (from, to): (usize, usize),
         known: &mut u32,
         now: u64,
         faults: &mut Faults,
     ) -> Option<Latency> {
-        let (seed, call) = (self.seed, self.chaos?);
+        let seed = self.seed;
         let link = self.find((from, to), known);
         if link.drawn.is_none_or(|(of, _)| of != call) {
             // There are fewer than 2^16 hosts; what is above is for nobody.
@@ -263,7 +281,7 @@ impl Links {
         if from == to {
             return Some(LOOPBACK);
         }
-        let (seed, by_chaos, is_even) = (self.seed, self.by_chaos, self.is_even);
+        let (seed, loss, is_even) = (self.seed, self.by_chaos.loss, self.is_even);
         let (is_cut, slow) = self.partings.of_a_way(from, to);
         let drawn_latency = self.latency_by_chaos((from, to), known, now, faults);
         let link = self.find((from, to), known);
@@ -271,7 +289,7 @@ impl Links {
         link.sent += 1;
         let drawn = latency.draw(&mut link.stream);
         let latency = if is_even { latency.mean() } else { drawn };
-        let loss = link.settings.loss.max(by_chaos.loss);
+        let loss = link.settings.loss.max(loss);
         let is_lost = link.stream.happens(loss);
         let is_in_burst = link.comes_into_burst(seed, (from, to));
         if is_cut {

@@ -57,7 +57,7 @@ use address::Address;
 use answers::Asked;
 use choice::Probability;
 use errno::Errno;
-use event_queue::{Events, First};
+use event_queue::{Events, Place};
 use faults::{Faults, Kept, Kind};
 use host_faults::HostFaults;
 use latency::Latency;
@@ -369,7 +369,7 @@ enum Event {
     Segment(Box<Segment>),
     Datagram(Box<Datagram>),
     #[cfg(feature = "blocking")]
-    Blocking(usize, Arc<dyn crate::pool::Job>),
+    Blocking(Box<blocking::Call>),
     /// Of that socket.
     Retransmit(u32),
     /// A router says so to that socket.
@@ -392,8 +392,8 @@ pub(crate) enum Turn {
 
 /// What comes of letting time pass.
 pub(crate) enum Advance {
-    /// Something has happened: a call that is due then, and whether chaos is.
-    Happened(Due, bool),
+    /// Something has happened: when, a call that is due then, and whether chaos is.
+    Happened(u64, Due, bool),
     /// The next event is at that time, which is too late.
     Late(u64),
     /// Nothing will ever happen.
@@ -1212,7 +1212,7 @@ impl Kernel {
         self.progress.begin(self.current, call, self.now);
     }
 
-    pub(crate) fn progress(&self) -> &Progress {
+    pub(crate) fn progress(&self) -> &Arc<Progress> {
         &self.progress
     }
 
@@ -1498,10 +1498,10 @@ impl Kernel {
     pub(crate) fn advance(&mut self, latest: u64) -> Advance {
         match self.next_event() {
             None => Advance::Never,
-            Some(at) if at > latest => Advance::Late(at),
-            Some(_) => {
-                let due = self.take_event();
-                Advance::Happened(due, !self.due.is_empty())
+            Some((at, _)) if at > latest => Advance::Late(at),
+            Some((at, place)) => {
+                let due = self.take_event(place);
+                Advance::Happened(at, due, !self.due.is_empty())
             }
         }
     }
@@ -1511,29 +1511,31 @@ impl Kernel {
         self.ready.is_empty() && self.next_event().is_none()
     }
 
-    /// When the next event happens.
-    fn next_event(&mut self) -> Option<u64> {
+    /// When the next event happens, and where it is.
+    fn next_event(&mut self) -> Option<(u64, Place)> {
         self.acknowledge_all();
         loop {
-            let (at, event) = self.events.first()?;
-            let is_due = match event {
-                First::Certain => true,
-                First::Retransmit(id) => self.tcp_is_due(id, at),
-                First::Deadline(poller) => self.is_deadline(poller, at),
-                First::Chaos(number) => number >= self.first_chaos,
+            let (at, event, place) = self.events.first()?;
+            let is_due = match *event {
+                Event::Retransmit(id) => self.tcp_is_due(id, at),
+                Event::Deadline(poller) => self.is_deadline(poller, at),
+                Event::Chaos(number) => number >= self.first_chaos,
+                // These happen in any case.
+                _ => true,
             };
             if is_due {
-                return Some(at);
+                return Some((at, place));
             }
-            self.events.pop();
+            self.events.take(place);
         }
     }
 
-    /// Lets the next event happen, for which [`next_event`](Self::next_event) was asked just now.
+    /// Lets the event happen of which [`next_event`](Self::next_event) has said just now that it is
+    /// there.
     /// Returns a call that is due, if that is what happens.
     #[must_use]
-    fn take_event(&mut self) -> Due {
-        let (at, event) = self.events.pop()?;
+    fn take_event(&mut self, place: Place) -> Due {
+        let (at, event) = self.events.take(place)?;
         self.set_now(at);
         self.tcp_forget();
         match event {
@@ -1563,7 +1565,7 @@ impl Kernel {
             }
             Event::Chaos(number) => self.due.push_back(number),
             #[cfg(feature = "blocking")]
-            Event::Blocking(process, job) => return self.begin_blocking(process, job),
+            Event::Blocking(call) => return self.begin_blocking(*call),
         }
         None
     }

@@ -109,7 +109,7 @@ impl Progress {
 
     /// A call begins, of a process, or of none. On the world's thread.
     #[inline]
-    pub(super) fn begin(&self, process: Option<usize>, call: Call, at: u64) {
+    pub(crate) fn begin(&self, process: Option<usize>, call: Call, at: u64) {
         self.go_on();
         let process = process.map_or(0, |it| it as u64 + 1);
         self.call.store(call as u64 + 1, Ordering::Release);

@@ -294,6 +294,11 @@ impl Tcp {
         self.acked + self.out.len() as u64 - u64::from(self.fin_acked)
     }
 
+    /// It is connected, and all that there is to send was sent and acknowledged.
+    fn has_sent_all(&self) -> bool {
+        self.state == State::Connected && self.out.is_empty() && !self.wants_fin
+    }
+
     /// Up to where the peer may send.
     fn room(&self) -> u64 {
         self.received - self.input.len() as u64 + BUFFER as u64
@@ -755,6 +760,9 @@ impl Kernel {
 
     /// Sends what may be sent.
     fn transmit(&mut self, id: u32) {
+        if self.socket(id).is_ok_and(|it| it.has_sent_all()) {
+            return; // Mostly: then no timer is needed either.
+        }
         loop {
             let Ok(socket) = self.socket(id) else {
                 return;
@@ -1022,13 +1030,17 @@ impl Kernel {
         let Some(socket) = socket.and_then(|it| it.as_deref_mut()) else {
             return;
         };
-        if let Some(ack) = socket.ack_under_way.take() {
-            self.settle_now(id, now, ack);
+        if socket.ack_under_way.is_some() {
+            self.settle_now(id, now);
         }
     }
 
-    fn settle_now(&mut self, id: u32, now: u64, ack: PlainAck) {
+    #[inline(never)]
+    fn settle_now(&mut self, id: u32, now: u64) {
         let Ok(socket) = self.socket(id) else {
+            return;
+        };
+        let Some(ack) = socket.ack_under_way.take() else {
             return;
         };
         if now < ack.at {
@@ -1380,7 +1392,15 @@ impl Kernel {
     }
 
     /// Sends the acknowledgements that are owed.
+    #[inline]
     pub(super) fn acknowledge_all(&mut self) {
+        if !self.owing.is_empty() {
+            self.acknowledge_those();
+        }
+    }
+
+    #[inline(never)]
+    fn acknowledge_those(&mut self) {
         let mut owing = std::mem::take(&mut self.owing);
         for id in owing.drain(..) {
             if self.socket(id).is_ok_and(|it| it.owes_ack) {

@@ -208,11 +208,12 @@ impl Trace {
         count.saturating_sub(SHOWN)..count
     }
 
+    #[inline]
     fn keep_last(&mut self, index: usize, event: Event) {
-        if self.last.is_empty() {
-            self.last = vec![event; SHOWN];
+        match self.last.get_mut(index % SHOWN) {
+            Some(place) => *place = event,
+            None => self.last = vec![event; SHOWN],
         }
-        self.last[index % SHOWN] = event;
     }
 
     /// Notes a message, where the run is recorded. That is no event of its own.
