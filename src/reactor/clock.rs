@@ -36,12 +36,12 @@ pub(crate) fn nanos_since_start(time: Instant) -> i64 {
 
 /// The tick so long after the first one.
 #[inline]
-pub(crate) fn tick_after(since: Duration) -> u32 {
+fn tick_after(since: Duration) -> u32 {
     let ticks = since.as_secs() * TICKS + u64::from(since.subsec_nanos()) * TICKS / 1_000_000_000;
     u32::try_from(ticks).unwrap_or(u32::MAX)
 }
 
-/// The same of so many nanoseconds: hundreds of years of them.
+/// [`tick_after`], of nanoseconds.
 #[cfg(feature = "sim")]
 #[inline]
 pub(crate) fn tick_after_nanos(nanos: u64) -> u32 {

@@ -100,7 +100,8 @@ pub(crate) struct Beat {
 pub(crate) struct Counters {
     /// Runs of tasks: polls, and the last run of a cancelled one.
     pub(crate) polls: Counter,
-    /// Polls of the futures of `block_on`, and calls that drive the worker.
+    /// Polls of the futures of `block_on`, and calls that drive the worker, but for the
+    /// steps of a simulated one.
     main_polls: Counter,
     /// The task that runs now, or [`MAIN_FUTURE`], or zero.
     task: AtomicU64,

@@ -249,7 +249,7 @@ impl TimerHeap {
             let node = self.nodes[0];
             if node.when <= now {
                 fired(match node.when == now {
-                    true => Duration::ZERO, // Always, in a simulated world.
+                    true => Duration::ZERO, // Mostly, in a simulated world.
                     false => now.saturating_duration_since(node.when),
                 });
                 self.take_node(0);

@@ -323,9 +323,13 @@ impl Worker {
     #[cfg(feature = "sim")]
     pub(crate) fn step(&self, tick: u32, has_events: bool, armed: Option<Instant>) {
         debug_assert!(!self.is_driven(), "a step within a drive");
+        debug_assert!(
+            super::with_running(|_| ()).is_none(),
+            "a step within a task"
+        );
         self.note(self.reactor().resume());
         self.driver.set_armed(armed);
-        self.begin_drive();
+        self.note_driven();
         let _stepping = Stepping {
             worker: self,
             _entered: current::enter(&self.local, &self.driver),
@@ -622,19 +626,13 @@ impl Worker {
             self.look_around();
             self.panic_if_failed();
         } else {
-            self.end_quick_turn(has_timers);
+            if has_timers {
+                self.fire();
+            }
+            self.local.release_yielded();
         }
         // `poll_or_park` meets the error again, and deals with it.
         waited.is_ok()
-    }
-
-    /// The end of a turn in which nothing has come from other threads.
-    #[inline(always)]
-    fn end_quick_turn(&self, has_timers: bool) {
-        if has_timers {
-            self.fire();
-        }
-        self.local.release_yielded();
     }
 
     /// [`poll_or_park_quickly`](Self::poll_or_park_quickly) for loops that wait for no future.
@@ -1065,7 +1063,7 @@ impl Worker {
     /// [`drive`](Self::drive), where what has come is known.
     #[inline]
     fn enter(&self) -> Driving<'_> {
-        self.begin_drive();
+        self.note_driven();
         let before = Running::get();
         let task = self.local.counters.task();
         self.local.counters.begin_drive();
@@ -1079,7 +1077,7 @@ impl Worker {
     }
 
     #[inline]
-    fn begin_drive(&self) {
+    fn note_driven(&self) {
         self.drives.set(self.drives.get() + 1);
         self.remote().set_drive(Drive::Driven);
         if self.remote().thread() == 0 {

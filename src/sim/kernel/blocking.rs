@@ -30,9 +30,9 @@ impl Delays {
     }
 }
 
-/// A call that is due at its time, of a process.
-pub(super) struct Call {
-    process: usize,
+/// A call of a process that is due at a time of the queue's.
+pub(super) struct PendingCall {
+    pub(super) process: usize,
     pub(super) job: Arc<dyn Job>,
 }
 
@@ -59,7 +59,7 @@ pub(crate) fn submit(job: Arc<dyn Job>) -> Option<Arc<dyn Job>> {
         kernel.note(host, What::Blocking(delay));
         if let Some(job) = job.take() {
             let at = kernel.now.saturating_add(delay);
-            kernel.push(at, Event::Blocking(Box::new(Call { process, job })));
+            kernel.push(at, Event::Blocking(Box::new(PendingCall { process, job })));
         }
     });
     job
@@ -81,8 +81,8 @@ impl Kernel {
     }
 
     /// A call is due: it is returned, unless its process is paused.
-    pub(super) fn begin_blocking(&mut self, call: Call) -> Option<Due> {
-        let Call { process, job } = call;
+    pub(super) fn begin_blocking(&mut self, call: PendingCall) -> Option<Due> {
+        let PendingCall { process, job } = call;
         let state = &self.processes[process];
         let (host, is_alive) = (state.host, state.is_alive);
         if is_alive && self.is_paused(host) {
@@ -101,7 +101,7 @@ impl Kernel {
         for process in 0..self.processes.len() {
             if !self.is_paused(self.processes[process].host) {
                 for job in std::mem::take(&mut self.processes[process].stalled) {
-                    let call = Box::new(Call { process, job });
+                    let call = Box::new(PendingCall { process, job });
                     self.push(self.now, Event::Blocking(call));
                 }
             }

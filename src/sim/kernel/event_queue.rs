@@ -1,10 +1,11 @@
 //! What is to happen in a world, by time; and of what comes at one time, in the order in which it
 //! was pushed.
 //!
-//! Most events are pushed in the order in which they come: segments that take equally long, and
-//! timers that are set for equally long. So there are two rows before the heap. An event that comes
-//! no sooner than the last one of a row is appended to it, and what fits into neither is in the
-//! heap, which stays small. The first event is that of a row, or the heap's.
+//! Segments that take equally long, and timers that are set for equally long, are pushed in the
+//! order in which they come. So there are two lanes before the heap: an event that comes no sooner
+//! than the last one of a lane is appended to it, and only what fits into neither goes to the heap.
+//! Where latencies are fixed that is next to nothing, and where they are drawn, most segments. The
+//! first event is that of a lane, or the heap's.
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
@@ -52,15 +53,15 @@ impl Ord for Entry {
 /// Events that have not happened yet.
 #[derive(Default)]
 pub(super) struct Events {
-    rows: [VecDeque<Entry>; 2],
+    lanes: [VecDeque<Entry>; 2],
     heap: BinaryHeap<Entry>,
     pushed: u64,
 }
 
 /// Where the first one is.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
-    Row(usize),
+    Lane(usize),
     Heap,
 }
 
@@ -70,23 +71,23 @@ impl Events {
         self.pushed += 1;
         let nth = self.pushed;
         let entry = Entry { at, nth, event };
-        for row in &mut self.rows {
-            if row.back().is_none_or(|last| last.at <= at) {
-                return row.push_back(entry);
+        for lane in &mut self.lanes {
+            if lane.back().is_none_or(|last| last.at <= at) {
+                return lane.push_back(entry);
             }
         }
         self.heap.push(entry);
     }
 
-    /// The first one, when it happens, and where it is: there it stays until something is pushed
+    /// The first one, when it happens, and where it is: there it stays unless something is pushed
     /// that comes sooner.
     #[inline]
     pub(super) fn first(&self) -> Option<(u64, &Event, Place)> {
         let mut first = self.heap.peek().map(|it| (it, Place::Heap));
-        for (index, row) in self.rows.iter().enumerate() {
-            if let Some(entry) = row.front() {
+        for (index, lane) in self.lanes.iter().enumerate() {
+            if let Some(entry) = lane.front() {
                 if first.is_none_or(|it| entry.key() < it.0.key()) {
-                    first = Some((entry, Place::Row(index)));
+                    first = Some((entry, Place::Lane(index)));
                 }
             }
         }
@@ -96,8 +97,8 @@ impl Events {
     /// Takes the calls of `unblock` out, at the end of the world: then their times come to nothing.
     #[cfg(feature = "blocking")]
     pub(super) fn take_blocking(&mut self) -> Vec<Arc<dyn crate::pool::Job>> {
-        let rows = self.rows.iter_mut().flat_map(|it| it.drain(..));
-        let mut all: Vec<Entry> = rows.chain(self.heap.drain()).collect();
+        let lanes = self.lanes.iter_mut().flat_map(|it| it.drain(..));
+        let mut all: Vec<Entry> = lanes.chain(self.heap.drain()).collect();
         all.sort_unstable_by_key(Entry::key);
         let job = |it: Entry| match it.event {
             Event::Blocking(call) => Some(call.job),
@@ -106,11 +107,15 @@ impl Events {
         all.into_iter().filter_map(job).collect()
     }
 
-    /// Takes out the first one, which is there.
+    /// Takes out the [first](Self::first) one, which is there.
     #[inline]
     pub(super) fn take(&mut self, place: Place) -> Option<(u64, Event)> {
+        debug_assert!(
+            self.first().is_some_and(|it| it.2 == place),
+            "something was pushed that comes sooner than what is taken"
+        );
         let entry = match place {
-            Place::Row(index) => self.rows[index].pop_front(),
+            Place::Lane(index) => self.lanes[index].pop_front(),
             Place::Heap => self.heap.pop(),
         };
         entry.map(|it| (it.at, it.event))
@@ -153,6 +158,55 @@ mod tests {
             taken,
             [(1, 1), (1, 3), (1, 4), (2, 8), (3, 7), (5, 0), (5, 2)]
         );
+        assert!(events.first().is_none());
+    }
+
+    #[test]
+    fn the_first_one_stays_where_it_is_when_others_are_pushed_that_come_no_sooner() {
+        let mut events = Events::default();
+        // Those that come late take both lanes, so the others are in the heap.
+        let mut left = vec![9_000, 8_000, 500, 0];
+        for at in &left {
+            events.push(*at, Event::Chaos(*at));
+        }
+        let mut more = 0..30;
+        while let Some((first, _, place)) = events.first() {
+            for nth in more.by_ref().take(2) {
+                let at = first + nth % 3 * 700;
+                events.push(at, Event::Chaos(at));
+                left.push(at);
+            }
+            left.sort_unstable();
+            let (at, event) = events.take(place).unwrap();
+            assert!(matches!(event, Event::Chaos(number) if number == at));
+            assert_eq!(at, left.remove(0));
+        }
+        assert!(left.is_empty() && more.is_empty());
+    }
+
+    #[cfg(feature = "blocking")]
+    #[test]
+    fn calls_are_taken_out_by_their_time() {
+        use crate::pool::Job;
+        use std::sync::Mutex;
+
+        struct Noted(u64, Arc<Mutex<Vec<u64>>>);
+
+        impl Job for Noted {
+            fn run(&self) {
+                self.1.lock().unwrap().push(self.0);
+            }
+        }
+
+        let (mut events, run) = (Events::default(), Arc::default());
+        for at in [9, 3, 7, 1, 8] {
+            let job = Arc::new(Noted(at, Arc::clone(&run)));
+            let call = super::super::blocking::PendingCall { process: 0, job };
+            events.push(at, Event::Blocking(Box::new(call)));
+        }
+        let jobs = events.take_blocking();
+        jobs.iter().for_each(|it| it.run());
+        assert_eq!(*run.lock().unwrap(), [1, 3, 7, 8, 9]);
         assert!(events.first().is_none());
     }
 

@@ -157,7 +157,7 @@ impl fmt::Display for Latency {
 }
 
 /// What is drawn by a number of a stream.
-#[cold]
+#[inline(never)]
 fn exponential(least: u64, mean: u64, number: u64) -> u64 {
     // The natural logarithm of two, in parts of 2^32.
     const LN_2: u128 = 2_977_044_472;
@@ -169,7 +169,7 @@ fn exponential(least: u64, mean: u64, number: u64) -> u64 {
 
 /// What is drawn by a number of a stream: the least, divided by the square root of what is even
 /// from 0 to 1.
-#[cold]
+#[inline(never)]
 fn heavy_tail(least: u64, number: u64) -> u64 {
     let root = u128::from(number.isqrt().max(1));
     let drawn = u64::try_from((u128::from(least) << 32) / root);

@@ -185,13 +185,13 @@ impl Links {
     #[inline]
     pub(super) fn find(&mut self, way: (usize, usize), known: &mut u32) -> &mut Link {
         if *known == 0 {
-            *known = self.look_for(way);
+            *known = self.find_or_add(way);
         }
         &mut self.links[*known as usize - 1]
     }
 
-    #[cold]
-    fn look_for(&mut self, way: (usize, usize)) -> u32 {
+    #[inline(never)]
+    fn find_or_add(&mut self, way: (usize, usize)) -> u32 {
         let known = self.numbers.get(&way).copied();
         known.unwrap_or_else(|| self.add(way))
     }
@@ -235,10 +235,11 @@ impl Links {
         now: u64,
         faults: &mut Faults,
     ) -> Option<Latency> {
-        self.latency_by(self.chaos?, way, known, now, faults)
+        self.drawn_latency(self.chaos?, way, known, now, faults)
     }
 
-    fn latency_by(
+    #[inline(never)]
+    fn drawn_latency(
         &mut self,
         call: u32,
         (from, to): (usize, usize),

@@ -369,7 +369,8 @@ enum Event {
     Segment(Box<Segment>),
     Datagram(Box<Datagram>),
     #[cfg(feature = "blocking")]
-    Blocking(Box<blocking::Call>),
+    /// In a box, so that an event is two words.
+    Blocking(Box<blocking::PendingCall>),
     /// Of that socket.
     Retransmit(u32),
     /// A router says so to that socket.
@@ -1531,8 +1532,7 @@ impl Kernel {
     }
 
     /// Lets the event happen of which [`next_event`](Self::next_event) has said just now that it is
-    /// there.
-    /// Returns a call that is due, if that is what happens.
+    /// there. Returns a call that is due, if that is what happens.
     #[must_use]
     fn take_event(&mut self, place: Place) -> Due {
         let (at, event) = self.events.take(place)?;

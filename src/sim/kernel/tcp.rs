@@ -1395,12 +1395,12 @@ impl Kernel {
     #[inline]
     pub(super) fn acknowledge_all(&mut self) {
         if !self.owing.is_empty() {
-            self.acknowledge_those();
+            self.acknowledge_owing();
         }
     }
 
     #[inline(never)]
-    fn acknowledge_those(&mut self) {
+    fn acknowledge_owing(&mut self) {
         let mut owing = std::mem::take(&mut self.owing);
         for id in owing.drain(..) {
             if self.socket(id).is_ok_and(|it| it.owes_ack) {
