@@ -230,7 +230,7 @@ impl Chaos {
         self.rate(Kind::Aborted)
     }
 
-    /// No descriptor is left where a socket is made or accepted, on every host:
+    /// No descriptor is left where a socket is made or accepted, or a file opened, on every host:
     /// [`Faults::exhausted`](super::Faults::exhausted).
     pub fn exhausted(self) -> Chaos {
         self.rate(Kind::Exhausted)
@@ -432,6 +432,11 @@ impl Kind {
             Kind::Late => "late timers",
             Kind::Blocking => "slow calls",
             Kind::Slow => "slow links",
+            Kind::DiskRead => "disk reads",
+            Kind::DiskWrite => "disk writes",
+            Kind::DiskSync => "disk syncs",
+            Kind::SlowSync => "slow syncs",
+            Kind::Unsynced => "what was not synced",
         }
     }
 }
@@ -642,7 +647,8 @@ impl State {
             // These have no moments, or are no chaos.
             Kind::Latency | Kind::Loss | Kind::DatagramLoss | Kind::Duplicate | Kind::Reorder => {}
             Kind::Aborted | Kind::Exhausted | Kind::Short | Kind::Spurious | Kind::Name => {}
-            Kind::Late | Kind::Blocking => {}
+            Kind::Late | Kind::Blocking | Kind::Unsynced => {}
+            Kind::DiskRead | Kind::DiskWrite | Kind::DiskSync | Kind::SlowSync => {}
         }
     }
 

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use futures_lite::FutureExt;
 
+use super::disk::Disk;
 #[cfg(feature = "blocking")]
 use super::kernel::latency::Latency;
 use super::kernel::trace::{Seconds, What};
@@ -210,9 +211,14 @@ impl Host {
         Faults(self.index)
     }
 
-    /// Sets how many sockets its process may have. Where there are so many, making or accepting
-    /// another one fails, as with `RLIMIT_NOFILE` (`EMFILE`). By default there is no limit. (Files
-    /// and whatever else is the system's do not count.)
+    /// Its disk, to be set.
+    pub fn disk(&self) -> Disk {
+        Disk(self.index)
+    }
+
+    /// Sets how many sockets and files of its [`fs`](super::fs) its process may have. Where there
+    /// are so many, making, accepting or opening another one fails, as with `RLIMIT_NOFILE`
+    /// (`EMFILE`). By default there is no limit. (What is the system's does not count.)
     ///
     /// ```
     /// use polder::net::TcpListener;
@@ -353,7 +359,8 @@ impl Host {
     }
 
     /// Takes the power from the machine: nobody is told, and whatever is sent to it is lost, until
-    /// it is [restarted](Self::restart).
+    /// it is [restarted](Self::restart). Its disk loses in part what was not synced: see
+    /// [`fs`](super::fs).
     ///
     /// # Panics
     ///

@@ -151,7 +151,8 @@ impl Faults {
         self.change(|it| it.aborted = probability)
     }
 
-    /// There is no descriptor left (`EMFILE`), where a socket is made or accepted.
+    /// There is no descriptor left (`EMFILE`), where a socket is made or accepted, or a file of
+    /// [`fs`](super::fs) opened.
     ///
     /// # Panics
     ///

@@ -63,11 +63,13 @@
 //! * **UDP**: datagrams that are lost, duplicated and reordered as the test says; refused ports;
 //!   broadcast.
 //! * **Unix sockets** within a host, by names of its own: streams, datagrams and pairs.
+//! * **Disks**: files of [`fs`], of which a power-off leaves what was synced, and of the rest what
+//!   chance says.
 //! * **Names**: of hosts, and what [`Sim::names`] says.
 //! * **Faults**: [`Sim::chaos`], [`Sim::cut`], [`Sim::hold`], [`Sim::reset`], [`Links::loss`],
 //!   [`Links::bursts`], [`Links::duplication`], [`Links::reordering`], [`Host::kill`],
 //!   [`Host::power_off`], [`Host::restart`], [`Host::pause`], [`Host::clock`], [`Host::faults`],
-//!   [`Host::descriptors`].
+//!   [`Host::descriptors`], [`Host::disk`].
 //! * **Signals** that a test sends to a host's process (`Host::signal`).
 //! * **Checks**: [`Sim::always`], [`Sim::eventually`], [`Sim::sometimes`], [`Sim::history`] with
 //!   [`History::linearizable`], [`Sim::most_connects`], [`Sim::most_datagrams`],
@@ -79,13 +81,15 @@
 //! [`Unsupported`](std::io::ErrorKind::Unsupported). So does [`io::Unblock`](crate::io::Unblock).
 //! A simulated socket lends a placeholder where a descriptor is asked for (`AsFd` and the like):
 //! on Unix one that is no socket, on which a socket's calls fail, those for options included. A
-//! report says where it was asked for. Files, threads of the program's own and processes are the
-//! system's.
+//! report says where it was asked for. Files of the standard library, threads of the program's own
+//! and processes are the system's.
 //! `docs/SIMULATION.md` in the repository says more.
 
 mod chaos;
 mod check;
 mod conditions;
+mod disk;
+pub mod fs;
 mod history;
 mod host;
 mod jobs;
@@ -119,6 +123,7 @@ use world::{State, kernel as with_kernel};
 pub use chaos::Chaos;
 pub use check::{Report, check, run};
 pub use conditions::Holds;
+pub use disk::Disk;
 pub use history::{History, Invocation, Operation};
 pub use host::{Exit, Finished, Host, Pause, Process};
 pub use kernel::latency::Latency;
@@ -537,9 +542,9 @@ impl Sim {
         with_kernel(|kernel| kernel.set_most_datagrams(most));
     }
 
-    /// From now on the run fails if a process returns and leaves tasks or sockets behind: what its
-    /// future has spawned and not awaited, and did not close. The report says of each socket how
-    /// many bytes were unread. (A process that is killed may leave what it likes.)
+    /// From now on the run fails if a process returns and leaves tasks, sockets or files of [`fs`]
+    /// behind: what its future has spawned and not awaited, and did not close. The report says of
+    /// each socket how many bytes were unread. (A process that is killed may leave what it likes.)
     ///
     /// ```
     /// let report = polder::sim::run(1, |sim| async move {

@@ -239,7 +239,10 @@ impl State {
             end(ending);
         }
         if what == What::PoweredOff {
-            kernel(|kernel| kernel.power_off(host));
+            kernel(|kernel| {
+                kernel.power_off(host);
+                kernel.disk_loses_power(host);
+            });
         }
     }
 
@@ -300,7 +303,8 @@ impl State {
         let runtime = self.processes.borrow()[process].clone();
         let sites = runtime.map_or(Vec::new(), |it| it.other_sites());
         let sockets = kernel(|kernel| kernel.describe_sockets(process));
-        if sites.is_empty() && sockets.is_empty() {
+        let files = kernel(|kernel| kernel.describe_files(process));
+        if sites.is_empty() && sockets.is_empty() && files.is_empty() {
             return;
         }
         let name = kernel(|kernel| kernel.host_name(host).to_owned());
@@ -310,6 +314,9 @@ impl State {
         }
         for socket in sockets {
             let _ = write!(text, "\n    a socket: {socket}");
+        }
+        for file in files {
+            let _ = write!(text, "\n    a file that is open: {file}");
         }
         self.fail(text);
     }

@@ -145,10 +145,10 @@ enum Call {
 }
 
 /// Numbers from a seed: SplitMix64.
-struct Random(u64);
+pub(super) struct Random(pub(super) u64);
 
 impl Random {
-    fn below(&mut self, end: u64) -> u64 {
+    pub(super) fn below(&mut self, end: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -156,7 +156,7 @@ impl Random {
         (z ^ (z >> 31)) % end
     }
 
-    fn one_of<T: Copy>(&mut self, of: &[T]) -> T {
+    pub(super) fn one_of<T: Copy>(&mut self, of: &[T]) -> T {
         of[self.below(of.len() as u64) as usize]
     }
 }

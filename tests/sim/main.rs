@@ -7,6 +7,7 @@ mod descriptors;
 mod determinism;
 #[cfg(target_os = "linux")]
 mod differential;
+mod disk;
 mod example;
 mod failing;
 mod faults;

@@ -73,6 +73,16 @@ pub(crate) enum What {
     /// A call was given to `unblock`, and begins after so long.
     #[cfg_attr(not(feature = "blocking"), allow(dead_code))]
     Blocking(u64),
+    /// So many bytes of a file were written; or its length, which is none.
+    Written(u64, usize),
+    /// A name was made, removed, or changed.
+    Named(u64),
+    /// A file or directory was synced, by its number; or that has failed.
+    Synced(u64, bool),
+    /// A power-off has taken so many sectors, and changes of names.
+    Unsynced(u64, u64),
+    /// A call to the disk has failed by chance.
+    DiskFailed,
 }
 
 /// A hash of what is sent, begun with `start`.
@@ -166,6 +176,11 @@ impl What {
             What::Unreachable(_) => 32,
             What::WallStepped(_) => 33,
             What::Panicked => 34,
+            What::Written(..) => 35,
+            What::Named(_) => 36,
+            What::Synced(..) => 37,
+            What::Unsynced(..) => 38,
+            What::DiskFailed => 39,
         }
     }
 
@@ -177,6 +192,7 @@ impl What {
             | What::Name(number)
             | What::Chosen(number)
             | What::Signal(number)
+            | What::Named(number)
             | What::Blocking(number) => [number, 0, 0, 0],
             What::Cut(host)
             | What::Healed(host)
@@ -207,10 +223,13 @@ impl What {
             What::Retransmit(seq, tries) => [seq, tries.into(), 0, 0],
             What::ClockSet(ahead, drift) => [ahead, drift as u64, 0, 0],
             What::WallStepped(by) => [by as u64, 0, 0, 0],
-            What::Local(digest, len) => [digest, len as u64, 0, 0],
+            What::Local(digest, len) | What::Written(digest, len) => [digest, len as u64, 0, 0],
+            What::Synced(node, fails) => [node, fails.into(), 0, 0],
+            What::Unsynced(sectors, names) => [sectors, names, 0, 0],
             What::Started | What::Ended | What::Killed | What::PoweredOff => [0; 4],
             What::Paused | What::Resumed | What::TimedOut => [0; 4],
             What::Failed | What::Panicked | What::Quiet | What::Renamed => [0; 4],
+            What::DiskFailed => [0; 4],
         }
     }
 
@@ -240,6 +259,15 @@ impl What {
             What::Chosen(number) => format!("chose {number}"),
             What::Signal(number) => format!("signal {number} comes"),
             What::Blocking(_) => "gives a call to unblock".into(),
+            What::Written(_, 0) => "sets the length of a file".into(),
+            What::Written(_, len) => format!("writes {len} bytes to its disk"),
+            What::Named(_) => "makes, removes or renames a file".into(),
+            What::Synced(_, false) => "has synced a file".into(),
+            What::Synced(_, true) => "has failed to sync a file".into(),
+            What::Unsynced(sectors, names) => {
+                format!("has lost {sectors} sectors, and {names} changes of names")
+            }
+            What::DiskFailed => "a call to its disk fails".into(),
             What::ClockSet(ahead, drift) => {
                 format!("the clock is {} ahead, drift {drift} ppm", Seconds(ahead))
             }

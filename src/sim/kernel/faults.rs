@@ -50,6 +50,11 @@ pub(crate) enum Kind {
     Late,
     Blocking,
     Slow,
+    DiskRead,
+    DiskWrite,
+    DiskSync,
+    SlowSync,
+    Unsynced,
 }
 
 /// Which decision it is: a kind, a place (two hosts, or which call of the test), and how manieth.
@@ -122,6 +127,11 @@ impl Fault {
             Kind::Late => format!("{these}: a timer late by {}", self.detail),
             Kind::Blocking => format!("{these}: a call that blocks for longer"),
             Kind::Slow => format!("{between} slow, {}", self.detail),
+            Kind::DiskRead => format!("{these}: a read of the disk fails"),
+            Kind::DiskWrite => format!("{these}: a write to the disk fails"),
+            Kind::DiskSync => format!("{these}: a sync fails"),
+            Kind::SlowSync => format!("{these}: a slow sync"),
+            Kind::Unsynced => format!("{these}: without power {}", self.detail),
         };
         let _ = write!(text, " ({}", Seconds(self.at));
         if let Some(lasts) = self.lasts {

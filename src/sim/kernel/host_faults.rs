@@ -1,6 +1,6 @@
 //! Faults of a host's own kernel: connections that are gone when they are accepted, descriptors
 //! that are used up, by number or by chance, reads and writes of less than there is, readiness that
-//! is none, and timers that fire late.
+//! is none, timers that fire late, and a disk whose calls fail.
 //!
 //! Each kind has a stream of choices of its own, which is asked only while the fault is on. So a
 //! world without it has the trace that it has always had.
@@ -18,6 +18,9 @@ use super::{Kernel, READABLE, WRITABLE};
 #[cfg(feature = "blocking")]
 const LONGEST_CALL: u64 = 2_000_000_000;
 
+/// A disk that does something else first, or a controller that resets it.
+const LONGEST_SYNC: u64 = 2_000_000_000;
+
 /// What a test has set for a host; or what chaos has for all, where `descriptors` means nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct HostFaults {
@@ -27,10 +30,20 @@ pub(crate) struct HostFaults {
     pub(crate) spurious: Probability,
     /// A call of `unblock` takes long.
     pub(crate) blocking: Probability,
+    pub(crate) disk: DiskFaults,
     /// How much later than set a timer fires at most.
     pub(crate) late: u64,
-    /// The most sockets that a process has.
+    /// The most sockets and files that a process has.
     pub(crate) descriptors: Option<usize>,
+}
+
+/// Those of its disk.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct DiskFaults {
+    pub(crate) read: Probability,
+    pub(crate) write: Probability,
+    pub(crate) sync: Probability,
+    pub(crate) slow: Probability,
 }
 
 impl HostFaults {
@@ -42,6 +55,10 @@ impl HostFaults {
             Kind::Short => Some(&mut self.short),
             Kind::Spurious => Some(&mut self.spurious),
             Kind::Blocking => Some(&mut self.blocking),
+            Kind::DiskRead => Some(&mut self.disk.read),
+            Kind::DiskWrite => Some(&mut self.disk.write),
+            Kind::DiskSync => Some(&mut self.disk.sync),
+            Kind::SlowSync => Some(&mut self.disk.slow),
             _ => None,
         }
     }
@@ -57,6 +74,7 @@ impl HostFaults {
         (self.aborted, self.exhausted) = Default::default();
         (self.short, self.spurious) = Default::default();
         self.blocking = Probability::default();
+        self.disk = DiskFaults::default();
         self.late = 0;
     }
 }
@@ -80,6 +98,7 @@ struct Streams {
     spurious: (Stream, u64),
     blocking: (Stream, u64),
     late: (Stream, u64),
+    disk: [(Stream, u64); 4],
 }
 
 impl FaultsOfHost {
@@ -102,6 +121,7 @@ impl FaultsOfHost {
                 spurious: stream("spurious"),
                 blocking: stream("slow calls"),
                 late: stream("late timers"),
+                disk: ["disk reads", "disk writes", "disk syncs", "slow syncs"].map(stream),
             })
         })
     }
@@ -129,6 +149,10 @@ impl FaultsOfHost {
             Kind::Exhausted => &mut streams.exhausted,
             Kind::Short => &mut streams.short,
             Kind::Blocking => &mut streams.blocking,
+            Kind::DiskRead => &mut streams.disk[0],
+            Kind::DiskWrite => &mut streams.disk[1],
+            Kind::DiskSync => &mut streams.disk[2],
+            Kind::SlowSync => &mut streams.disk[3],
             _ => &mut streams.spurious,
         };
         *drawn += 1;
@@ -144,7 +168,7 @@ impl Kernel {
         self.has_faults = true;
     }
 
-    fn fault_comes(&mut self, host: usize, kind: Kind) -> bool {
+    pub(super) fn fault_comes(&mut self, host: usize, kind: Kind) -> bool {
         let faults = &mut self.hosts[host].faults;
         faults.comes(kind, self.faults_by_chaos, self.now, &mut self.faults)
     }
@@ -171,6 +195,16 @@ impl Kernel {
         }
     }
 
+    /// How much longer than usual a sync takes on a host.
+    pub(super) fn syncs_for(&mut self, host: usize) -> u64 {
+        if !self.fault_comes(host, Kind::SlowSync) {
+            return 0;
+        }
+        let (_, drawn) = self.hosts[host].faults.streams().disk[3];
+        let mut stream = Stream::new(self.seed, "lengths of syncs", host, drawn as usize);
+        stream.below(LONGEST_SYNC)
+    }
+
     /// How much longer than usual a call of `unblock` takes on a host.
     #[cfg(feature = "blocking")]
     pub(super) fn blocks_for(&mut self, host: usize) -> u64 {
@@ -183,24 +217,27 @@ impl Kernel {
         stream.below(LONGEST_CALL)
     }
 
-    /// Whether the process whose code runs may have so many sockets more, which one call makes.
+    /// Whether the process whose code runs may have so many sockets or files more, which one call
+    /// makes.
     pub(super) fn take_descriptors(&mut self, count: usize) -> io::Result<()> {
         let (host, process) = self.here()?;
         let limit = self.hosts[host].faults.set.descriptors;
         let is_exhausted = self.fault_comes(host, Kind::Exhausted);
-        let is_full = limit.is_some_and(|limit| self.count_sockets(process) + count > limit);
+        let is_full = limit.is_some_and(|limit| self.count_open(host, process) + count > limit);
         match is_exhausted || is_full {
             true => Err(Errno::NoDescriptor.into()),
             false => Ok(()),
         }
     }
 
-    fn count_sockets(&mut self, process: usize) -> usize {
-        let tcp = self.tcp_sockets(self.processes[process].host);
+    fn count_open(&mut self, host: usize, process: usize) -> usize {
+        let disk = self.hosts[host].disk.as_ref();
+        let files = disk.map_or(0, |it| it.count_open(process));
+        let tcp = self.tcp_sockets(host);
         let tcp = tcp.filter(|it| it.process == Some(process)).count();
         let others = self.others.values_mut();
         let others = others.map(|it| it.base().process);
-        tcp + others.filter(|it| *it == Some(process)).count()
+        files + tcp + others.filter(|it| *it == Some(process)).count()
     }
 
     /// Whether a connection that is to be accepted has been aborted.

@@ -16,6 +16,8 @@ pub(crate) mod blocking;
 mod bytes;
 pub(crate) mod choice;
 pub(crate) mod clock;
+pub(crate) mod disk;
+pub(crate) mod disk_calls;
 mod errno;
 mod event;
 mod event_queue;
@@ -28,6 +30,7 @@ pub(crate) mod order;
 pub(crate) mod parting;
 pub(crate) mod progress;
 mod registrations;
+mod sectors;
 #[cfg(feature = "signal")]
 pub(crate) mod signals;
 mod sockets;
@@ -299,6 +302,8 @@ struct HostState {
     #[cfg(feature = "blocking")]
     delays: blocking::Delays,
     faults: host_faults::FaultsOfHost,
+    /// Made when it is used first.
+    disk: Option<Box<disk_calls::DiskOfHost>>,
     v4: Ipv4Addr,
     v6: Ipv6Addr,
 }
@@ -1195,6 +1200,7 @@ impl Kernel {
             #[cfg(feature = "blocking")]
             delays: blocking::Delays::new(self.seed, index),
             faults: host_faults::FaultsOfHost::new(self.seed, index),
+            disk: None,
             v4: Ipv4Addr::new(10, 0, high, low),
             v6: Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, number),
         });
@@ -1319,6 +1325,7 @@ impl Kernel {
             self.pollers[poller].timer = None;
         }
         self.note(host, what);
+        self.close_files(process);
         // Those of a host without power are forgotten below.
         if what != What::PoweredOff {
             for id in self.ids(host) {

@@ -1,0 +1,274 @@
+//! Calls to a host's disk: they take time, and may fail.
+//!
+//! A call begins, waits, and is done when that time is over: so it has happened as a whole or not
+//! at all, whoever is killed or dropped meanwhile. The time is that of a timer of the process, as
+//! for names, so its end needs no event. What chance decides of a call it decides when that begins.
+//! The latency has a stream for each disk, the faults have those of `host_faults`, and what each
+//! power-off leaves has a stream of its own, by how manieth it is.
+
+use std::io;
+use std::time::Duration;
+
+use super::choice::{Stream, mix};
+use super::disk::{Disk, How};
+use super::errno::Errno;
+use super::faults::{Fault, Kind};
+use super::latency::Latency;
+use super::trace::What;
+use super::{Kernel, ProcessState, unsupported, with};
+
+/// A thread of a pool is woken for the call, as for `unblock`, and finds what it asks in memory.
+const LATENCY: Latency = Latency::new(5_000, 95_001);
+
+/// That of a disk without moving parts, which has no battery.
+const SYNC_LATENCY: Latency = Latency::new(500_000, 1_000_001);
+
+/// A host's disk, and how long its calls take.
+#[derive(Debug)]
+pub(super) struct DiskOfHost {
+    pub(super) disk: Disk,
+    latency: Latency,
+    sync_latency: Latency,
+    stream: Stream,
+}
+
+impl DiskOfHost {
+    pub(super) fn count_open(&self, process: usize) -> usize {
+        self.disk.count_open(process)
+    }
+}
+
+/// What kind of a call it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Call {
+    Read,
+    Write,
+    Sync,
+}
+
+/// A call that has begun.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Begun {
+    world: u32,
+    host: usize,
+    process: usize,
+    pub(crate) call: Call,
+    /// By chance.
+    fails: bool,
+    /// After so long it is to be done.
+    pub(crate) delay: Duration,
+}
+
+/// A file that is open, of a process. Closed when it is dropped.
+#[derive(Debug)]
+pub(crate) struct FileOfProcess {
+    world: u32,
+    host: usize,
+    number: u32,
+}
+
+fn not_here() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::Unsupported,
+        "a simulated file is used outside of its world: on another thread, or after its end",
+    )
+}
+
+/// Begins a call of the process whose code runs.
+pub(crate) fn begin(call: Call) -> io::Result<Begun> {
+    with(|kernel| kernel.begin_disk_call(call)).unwrap_or_else(|| {
+        Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            "polder::sim::fs is used on a thread that is in no simulated world",
+        ))
+    })
+}
+
+impl Begun {
+    fn with<R>(&self, f: impl FnOnce(&mut Kernel) -> io::Result<R>) -> io::Result<R> {
+        let result = with(|kernel| {
+            if kernel.world != self.world {
+                return Err(not_here());
+            }
+            match kernel.processes.get(self.process) {
+                Some(ProcessState { is_alive: true, .. }) => f(kernel),
+                _ => Err(io::Error::other("the process of this host has ended")),
+            }
+        });
+        result.unwrap_or_else(|| Err(not_here()))
+    }
+
+    /// Does what the call is to do, unless it fails.
+    pub(crate) fn finish<R>(self, f: impl FnOnce(&mut Disk) -> io::Result<R>) -> io::Result<R> {
+        self.with(|kernel| {
+            if self.fails {
+                kernel.note(self.host, What::DiskFailed);
+                return Err(Errno::Io.into());
+            }
+            kernel.at_disk(self.host, f)
+        })
+    }
+
+    /// Ends a sync of what was there until `last`.
+    pub(crate) fn finish_sync(self, file: &FileOfProcess, last: u64) -> io::Result<()> {
+        self.with(|kernel| {
+            kernel.at_disk(self.host, |it| it.end_sync(file.number, last, self.fails))
+        })
+    }
+
+    /// Opens a file.
+    pub(crate) fn open(self, path: &std::path::Path, how: How) -> io::Result<FileOfProcess> {
+        self.with(|kernel| kernel.take_descriptors(1))?;
+        let number = self.finish(|disk| disk.open(path, how, self.process))?;
+        Ok(FileOfProcess {
+            world: self.world,
+            host: self.host,
+            number,
+        })
+    }
+}
+
+impl FileOfProcess {
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Begins a call of this file's.
+    pub(crate) fn begin(&self, call: Call) -> io::Result<Begun> {
+        let begun = begin(call)?;
+        match (begun.world, begun.host) == (self.world, self.host) {
+            true => Ok(begun),
+            false => Err(not_here()),
+        }
+    }
+
+    /// What takes no time.
+    pub(crate) fn look<R>(&self, f: impl FnOnce(&mut Disk) -> io::Result<R>) -> io::Result<R> {
+        let result = with(|kernel| match kernel.world == self.world {
+            true => kernel.at_disk(self.host, f),
+            false => Err(not_here()),
+        });
+        result.unwrap_or_else(|| Err(not_here()))
+    }
+}
+
+impl Drop for FileOfProcess {
+    fn drop(&mut self) {
+        let _ = self.look(|disk| {
+            disk.close(self.number);
+            Ok(())
+        });
+    }
+}
+
+impl Kernel {
+    fn disk(&mut self, host: usize) -> &mut DiskOfHost {
+        let seed = self.seed;
+        self.hosts[host].disk.get_or_insert_with(|| {
+            Box::new(DiskOfHost {
+                disk: Disk::new(),
+                latency: LATENCY,
+                sync_latency: SYNC_LATENCY,
+                stream: Stream::new(seed, "disk", host, 0),
+            })
+        })
+    }
+
+    /// Sets how long calls to a host's disk take, or syncs.
+    pub(crate) fn set_disk_latency(&mut self, host: usize, latency: Latency, is_of_syncs: bool) {
+        let disk = self.disk(host);
+        match is_of_syncs {
+            true => disk.sync_latency = latency,
+            false => disk.latency = latency,
+        }
+    }
+
+    pub(crate) fn set_disk_capacity(&mut self, host: usize, bytes: u64) {
+        self.disk(host).disk.set_capacity(bytes);
+    }
+
+    fn begin_disk_call(&mut self, call: Call) -> io::Result<Begun> {
+        if self.current.is_none() {
+            return Err(unsupported("a disk outside of a host's process"));
+        }
+        let (host, process) = self.here()?;
+        let disk = self.disk(host);
+        let latency = match call {
+            Call::Sync => disk.sync_latency,
+            Call::Read | Call::Write => disk.latency,
+        };
+        let drawn = latency.draw(&mut disk.stream);
+        let mut delay = self.drawn_or_mean(drawn, latency);
+        let mut fails = false;
+        if self.has_faults {
+            if call == Call::Sync {
+                delay = delay.saturating_add(self.syncs_for(host));
+            }
+            let kind = match call {
+                Call::Read => Kind::DiskRead,
+                Call::Write => Kind::DiskWrite,
+                Call::Sync => Kind::DiskSync,
+            };
+            fails = self.fault_comes(host, kind);
+        }
+        Ok(Begun {
+            world: self.world,
+            host,
+            process,
+            call,
+            fails,
+            delay: Duration::from_nanos(delay),
+        })
+    }
+
+    /// Asks a host's disk, and notes what that has changed.
+    fn at_disk<R>(
+        &mut self,
+        host: usize,
+        f: impl FnOnce(&mut Disk) -> io::Result<R>,
+    ) -> io::Result<R> {
+        let disk = &mut self.disk(host).disk;
+        let result = f(disk);
+        if let Some(what) = disk.take_note() {
+            self.note(host, what);
+        }
+        result
+    }
+
+    /// The files that a process has open, for reports.
+    pub(crate) fn describe_files(&self, process: usize) -> Vec<String> {
+        let disk = self.hosts[self.processes[process].host].disk.as_ref();
+        disk.map_or(Vec::new(), |it| it.disk.describe(process))
+    }
+
+    /// A process has ended: its files are closed.
+    pub(super) fn close_files(&mut self, process: usize) {
+        let host = self.processes[process].host;
+        if let Some(it) = &mut self.hosts[host].disk {
+            it.disk.close_all(process);
+        }
+    }
+
+    /// A host has no power: its disk loses what was not synced, in part.
+    pub(crate) fn disk_loses_power(&mut self, host: usize) {
+        let Some(it) = &mut self.hosts[host].disk else {
+            return;
+        };
+        if it.disk.is_synced() {
+            return;
+        }
+        let nth = it.disk.next_loss();
+        let mut stream = Stream::new(self.seed ^ mix(nth), "unsynced", host, 0);
+        let (faults, now) = (&mut self.faults, self.now);
+        let loss = it.disk.lose_power(&mut stream, |node, words| {
+            // A node, and the power-off.
+            let id = (Kind::Unsynced, host as u32, node, nth);
+            let fault = || Fault {
+                detail: words(),
+                ..Fault::new(id, now, vec![host], Vec::new())
+            };
+            faults.allow(id, fault)
+        });
+        self.note(host, What::Unsynced(loss.sectors, loss.names));
+    }
+}

@@ -1,0 +1,574 @@
+//! The rules of simulated disks: what a process reads, what survives which end, and what fails.
+
+#[cfg(target_os = "linux")]
+mod script;
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::io::{ErrorKind, Result};
+use std::rc::Rc;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use polder::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt, SeekFrom};
+use polder::sim::fs::{self, File, OpenOptions};
+use polder::sim::{self, Exit, Host, Latency, Sim};
+use polder::time::{sleep, timeout};
+
+use super::failing::{assert_contains, failure};
+use super::{ms, secs};
+
+/// Runs this on a host, after whatever ran there before.
+async fn on<F>(host: &Host, program: impl Fn() -> F + 'static) -> F::Output
+where
+    F: Future + 'static,
+    F::Output: 'static,
+{
+    host.start(program).finished().within(secs(60)).await
+}
+
+async fn sync(path: &str) -> Result<()> {
+    File::open(path).await?.sync_all().await
+}
+
+/// Writes a file that is there whatever comes.
+async fn write_synced(path: &'static str, bytes: &'static [u8]) -> Result<()> {
+    fs::write(path, bytes).await?;
+    sync(path).await?;
+    sync("/").await
+}
+
+/// What some number of seeds come to.
+fn outcomes<T, F>(seeds: u64, test: impl Fn(Sim) -> F + Sync) -> BTreeSet<T>
+where
+    T: Ord + Send + 'static,
+    F: Future<Output = T> + 'static,
+{
+    let all = Mutex::new(BTreeSet::new());
+    for seed in 0..seeds {
+        let outcome = std::sync::Arc::new(Mutex::new(None));
+        let report = sim::run(seed, |sim| {
+            let (outcome, test) = (outcome.clone(), test(sim));
+            async move { *outcome.lock().unwrap() = Some(test.await) }
+        });
+        assert_eq!(report.failure, None, "seed {seed}");
+        all.lock().unwrap().extend(outcome.lock().unwrap().take());
+    }
+    all.into_inner().unwrap()
+}
+
+#[test]
+fn what_a_process_has_written_survives_its_end_and_a_kill() {
+    sim::check(0..50, |sim| async move {
+        let store = sim.host("store");
+        on(&store, || fs::write("/returned", "1")).await?;
+        let writer = store.start(|| async {
+            fs::create_dir("/d").await?;
+            fs::write("/d/killed", vec![7; 10_000]).await?;
+            std::future::pending::<Result<()>>().await
+        });
+        sleep(secs(1)).await;
+        writer.kill();
+        assert_eq!(on(&store, || fs::read("/returned")).await?, b"1");
+        assert_eq!(on(&store, || fs::read("/d/killed")).await?, [7; 10_000]);
+        // Another host has another disk.
+        let error = fs::read("/returned").await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound);
+        Result::Ok(())
+    });
+}
+
+#[test]
+fn a_call_happens_as_a_whole_at_the_end_of_its_time_or_not_at_all() {
+    let len_after = |wait: u64| {
+        outcomes(1, move |sim| async move {
+            let store = sim.host("store");
+            store.disk().latency(Latency::fixed(ms(10)));
+            let writer = store.start(|| async {
+                let mut file = File::create("/a").await?;
+                file.write_all(&[1; 5_000]).await?;
+                file.set_len(100).await
+            });
+            sleep(ms(wait)).await;
+            writer.kill();
+            let metadata = on(&store, || fs::metadata("/a")).await;
+            metadata.map(|it| it.len()).ok()
+        })
+    };
+    let lens = [5, 15, 25, 35].map(|wait| len_after(wait).pop_first().unwrap());
+    assert_eq!(lens, [None, Some(0), Some(5_000), Some(100)]);
+}
+
+#[test]
+fn a_read_or_write_whose_future_is_dropped_has_done_nothing() {
+    sim::check(0..20, |sim| async move {
+        sim.host("test").disk().latency(Latency::fixed(ms(10)));
+        let mut options = OpenOptions::new();
+        let options = options.read(true).write(true).create(true);
+        let mut file = options.open("/a").await?;
+        assert!(timeout(ms(5), file.write_all(b"dropped")).await.is_err());
+        sleep(secs(1)).await;
+        assert_eq!(file.metadata().await?.len(), 0);
+        file.write_all(b"written").await?;
+        file.seek(SeekFrom::Start(0)).await?;
+        let mut bytes = [0; 7];
+        assert!(timeout(ms(5), file.read(&mut bytes)).await.is_err());
+        // The other way meanwhile.
+        assert!(timeout(ms(5), file.write_all(b"W")).await.is_err());
+        file.read_exact(&mut bytes).await?;
+        assert_eq!(&bytes, b"written");
+        let sync = timeout(Duration::from_nanos(1), file.sync_all()).await;
+        assert!(sync.is_err());
+        file.sync_all().await
+    });
+}
+
+#[test]
+fn without_power_what_was_not_synced_is_there_or_not_or_in_part() {
+    let left = outcomes(200, |sim| async move {
+        let store = sim.host("store");
+        on(&store, || write_synced("/a", &[1; 1_024]))
+            .await
+            .unwrap();
+        on(&store, || async {
+            let mut file = OpenOptions::new().write(true).open("/a").await?;
+            file.write_all(&[2; 1_500]).await
+        })
+        .await
+        .unwrap();
+        store.power_off();
+        let bytes = on(&store, || fs::read("/a")).await.unwrap();
+        let sectors = bytes.chunks(512).map(|it| {
+            assert!(it.iter().all(|byte| *byte == it[0]), "a sector is torn");
+            it[0]
+        });
+        (bytes.len(), sectors.collect::<Vec<u8>>())
+    });
+    // Each sector as it was or as it is; and the length, with zeroes where nothing has come.
+    for first in [1, 2] {
+        for second in [1, 2] {
+            for (len, third) in [(1_024, None), (1_500, Some(0)), (1_500, Some(2))] {
+                let sectors = [first, second].into_iter().chain(third).collect();
+                assert!(left.contains(&(len, sectors)), "{first} {second} {third:?}");
+            }
+        }
+    }
+    assert_eq!(left.len(), 12);
+}
+
+/// A log of records, each synced before it counts, and how many do.
+async fn append(count: Rc<Cell<u8>>) -> Result<()> {
+    let mut log = OpenOptions::new()
+        .append(true)
+        .create(true)
+        .open("/log")
+        .await?;
+    sync("/").await?;
+    for number in 1.. {
+        log.write_all(&[number; 300]).await?;
+        log.sync_data().await?;
+        count.set(number);
+    }
+    Ok(())
+}
+
+#[test]
+fn what_was_synced_survives_every_power_off() {
+    sim::check(0..1_000, |sim| async move {
+        let store = sim.host("store");
+        let count = Rc::new(Cell::new(0));
+        let counted = count.clone();
+        let writer = store.start(move || append(counted.clone()));
+        sim.sleep(Duration::from_micros(sim.choose(20_000))).await;
+        if sim.choose(2) == 0 {
+            writer.kill();
+        }
+        store.power_off();
+        let log = on(&store, || fs::read("/log")).await;
+        let log = log.or_else(|error| match count.get() {
+            0 => Ok(Vec::new()),
+            _ => Err(error),
+        });
+        let log = log?;
+        for number in 0..count.get() {
+            let place = 300 * usize::from(number);
+            assert_eq!(log[place..place + 300], [number + 1; 300]);
+        }
+        Result::Ok(())
+    });
+}
+
+#[test]
+fn a_sync_covers_what_was_written_before_it_began() {
+    let left = outcomes(40, |sim| async move {
+        let store = sim.host("store");
+        on(&store, || write_synced("/a", b"1")).await.unwrap();
+        store.disk().sync_latency(Latency::fixed(ms(10)));
+        let write = || async {
+            let file = File::open("/a").await?;
+            let sync = polder::spawn_local(async move { file.sync_all().await });
+            sleep(ms(5)).await;
+            let mut file = OpenOptions::new().write(true).open("/a").await?;
+            file.write_all(b"2").await?;
+            sync.await
+        };
+        on(&store, write).await.unwrap();
+        store.power_off();
+        on(&store, || fs::read("/a")).await.unwrap()
+    });
+    assert_eq!(left, [b"1".to_vec(), b"2".to_vec()].into());
+}
+
+#[test]
+fn with_the_seed_zero_chaos_has_a_power_off_take_nothing() {
+    sim::check(0..1, |sim| async move {
+        sim.chaos(secs(10)).usual(&[]);
+        let store = sim.host("store");
+        let files = ["/a", "/b", "/c", "/d"];
+        for file in files {
+            on(&store, move || fs::write(file, [1; 5_000])).await?;
+        }
+        store.power_off();
+        for file in files {
+            assert_eq!(on(&store, move || fs::read(file)).await?, [1; 5_000]);
+        }
+        Result::Ok(())
+    });
+}
+
+#[test]
+fn a_name_is_lost_for_some_seeds_unless_its_directory_is_synced() {
+    let left = |syncs: bool| {
+        outcomes(60, move |sim| async move {
+            let store = sim.host("store");
+            let made = on(&store, move || async move {
+                fs::create_dir("/d").await?;
+                sync("/").await?;
+                fs::write("/d/a", "1").await?;
+                sync("/d/a").await?;
+                match syncs {
+                    true => sync("/d").await,
+                    false => Ok(()),
+                }
+            });
+            made.await.unwrap();
+            store.power_off();
+            let read = on(&store, || fs::read("/d/a")).await;
+            read.map_err(|it| it.kind())
+        })
+    };
+    let there = Ok(b"1".to_vec());
+    assert_eq!(left(true), [there.clone()].into());
+    assert_eq!(left(false), [there, Err(ErrorKind::NotFound)].into());
+}
+
+#[test]
+fn a_rename_is_atomic_for_every_seed_where_what_is_renamed_was_synced() {
+    let left = outcomes(300, |sim| async move {
+        let store = sim.host("store");
+        on(&store, || write_synced("/value", &[1; 2_000]))
+            .await
+            .unwrap();
+        let replace = || async {
+            let mut new = File::create("/new").await?;
+            new.write_all(&[2; 3_000]).await?;
+            new.sync_all().await?;
+            fs::rename("/new", "/value").await
+        };
+        let writer = store.start(replace);
+        sim.sleep(Duration::from_micros(sim.choose(3_000))).await;
+        writer.power_off();
+        let value = on(&store, || fs::read("/value")).await.unwrap();
+        let is_whole = value == [1; 2_000] || value == [2; 3_000];
+        assert!(is_whole, "neither the old nor the new one");
+        value[0]
+    });
+    assert_eq!(left, [1, 2].into());
+}
+
+#[test]
+fn without_a_sync_before_it_a_renamed_file_is_empty_for_some_seeds() {
+    let left = outcomes(100, |sim| async move {
+        let store = sim.host("store");
+        on(&store, || write_synced("/value", b"old")).await.unwrap();
+        let replace = || async {
+            fs::write("/new", "new").await?;
+            fs::rename("/new", "/value").await?;
+            sync("/").await
+        };
+        on(&store, replace).await.unwrap();
+        store.power_off();
+        on(&store, || fs::read("/value")).await.unwrap()
+    });
+    let expected = [&b""[..], b"\0\0\0", b"new"].map(<[u8]>::to_vec);
+    assert_eq!(left, expected.into());
+}
+
+#[test]
+fn after_a_sync_that_failed_the_next_one_succeeds_and_the_bytes_are_lost() {
+    sim::check(0..100, |sim| async move {
+        let store = sim.host("store");
+        on(&store, || write_synced("/a", b"old")).await?;
+        store.disk().sync_errors(1.0);
+        let write = || async {
+            let mut file = OpenOptions::new().write(true).open("/a").await?;
+            file.write_all(b"new").await?;
+            let error = file.sync_all().await.unwrap_err();
+            // As the page cache has it.
+            assert_eq!(fs::read("/a").await?, b"new");
+            Result::Ok(error)
+        };
+        let error = on(&store, write).await?;
+        #[cfg(target_os = "linux")]
+        assert_eq!(error.raw_os_error(), Some(5));
+        assert_ne!(error.kind(), ErrorKind::NotFound);
+        store.disk().sync_errors(0.0);
+        on(&store, || sync("/a")).await?;
+        store.power_off();
+        assert_eq!(on(&store, || fs::read("/a")).await?, b"old");
+        Result::Ok(())
+    });
+}
+
+#[test]
+fn reads_and_writes_fail_by_chance_and_change_nothing() {
+    sim::check(0..20, |sim| async move {
+        let store = sim.host("store");
+        store.disk().write_errors(0.3).read_errors(0.3);
+        let failed = on(&store, || async {
+            let (mut failed, mut expected) = ([0, 0], Vec::new());
+            while fs::write("/a", "").await.is_err() {}
+            for number in 0..100 {
+                let open = OpenOptions::new().append(true).open("/a").await;
+                let Ok(mut file) = open else {
+                    continue;
+                };
+                match file.write(&[number]).await {
+                    Ok(_) => expected.push(number),
+                    Err(_) => failed[0] += 1,
+                }
+                match fs::read("/a").await {
+                    Ok(bytes) => assert_eq!(bytes, expected),
+                    Err(_) => failed[1] += 1,
+                }
+            }
+            failed
+        });
+        let failed = failed.await;
+        assert!(failed.iter().all(|it| *it > 5), "{failed:?}");
+        sim.quiesce();
+        on(&store, || fs::read("/a")).await.map(drop)
+    });
+}
+
+#[test]
+fn calls_take_their_time() {
+    sim::check(0..1, |sim| async move {
+        let disk = sim.host("test").disk();
+        disk.latency(Latency::fixed(ms(2)))
+            .sync_latency(Latency::fixed(ms(70)));
+        let file = File::create("/a").await?;
+        assert_eq!(sim.now(), ms(2));
+        file.sync_all().await?;
+        assert_eq!(sim.now(), ms(72));
+        disk.slow_syncs(1.0);
+        file.sync_all().await?;
+        assert!(sim.now() > ms(142) && sim.now() <= ms(2_142));
+        disk.latency(Latency::fixed(Duration::ZERO));
+        let before = sim.now();
+        drop(file);
+        fs::write("/a", "x").await?;
+        assert_eq!(sim.now(), before);
+        Result::Ok(())
+    });
+}
+
+#[test]
+fn a_full_disk_takes_what_there_is_room_for_until_something_is_removed() {
+    sim::check(0..10, |sim| async move {
+        sim.host("test").disk().capacity(2_048);
+        let mut file = File::create("/a").await?;
+        assert_eq!(file.write(&[1; 3_000]).await?, 2_048);
+        let error = file.write(&[1]).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::StorageFull);
+        // What is there can be overwritten, and a hole takes nothing.
+        file.seek(SeekFrom::Start(0)).await?;
+        file.write_all(&[2; 2_048]).await?;
+        file.set_len(1 << 40).await?;
+        let error = fs::write("/b", "x").await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::StorageFull);
+        fs::remove_file("/a").await?;
+        assert!(fs::write("/b", "x").await.is_err(), "it is open");
+        drop(file);
+        fs::write("/b", "x").await
+    });
+}
+
+#[test]
+fn files_that_are_open_count_as_descriptors_and_as_leaks() {
+    sim::check(0..1, |sim| async move {
+        let host = sim.host("host");
+        host.descriptors(2);
+        let open = || async {
+            let one = File::create("/a").await?;
+            let _other = File::open("/a").await?;
+            let error = File::open("/a").await.unwrap_err();
+            #[cfg(target_os = "linux")]
+            assert_eq!(error.raw_os_error(), Some(24));
+            drop((one, error));
+            File::open("/a").await
+        };
+        on(&host, move || async move { open().await.map(drop) }).await
+    });
+    let report = sim::run(1, |sim| async move {
+        sim.forbid_leaks();
+        let host = sim.host("host");
+        on(&host, || async { drop(File::create("/a").await) }).await;
+        on(&host, || async {
+            std::mem::forget(File::open("/a").await);
+        })
+        .await;
+    });
+    let words = "leaves behind\n    a file that is open: /a";
+    assert_contains(&report.failure.unwrap(), &[words]);
+}
+
+#[test]
+fn a_file_is_of_its_process_and_of_its_world() {
+    let kept = Rc::new(RefCell::new(None));
+    sim::check(0..1, |sim| async move {
+        let host = sim.host("host");
+        let kept: Rc<RefCell<Option<File>>> = Rc::default();
+        let keeps = kept.clone();
+        let process = host.start(move || {
+            let keeps = keeps.clone();
+            async move {
+                *keeps.borrow_mut() = File::create("/a").await.ok();
+            }
+        });
+        process.finished().await;
+        let file = kept.take().unwrap();
+        let error = file.sync_all().await.unwrap_err();
+        assert_ne!(error.kind(), ErrorKind::NotFound);
+        drop(file);
+    });
+    let keeps = kept.clone();
+    polder::block_on(async {
+        let error = fs::write("/a", "").await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        drop(keeps);
+    });
+    let _: Rc<RefCell<Option<File>>> = kept;
+}
+
+#[test]
+fn futures_and_files_can_be_sent() {
+    fn assert_send<T: Send>(_: &T) {}
+    fn assert_send_and_sync<T: Send + Sync + Unpin>() {}
+    assert_send_and_sync::<File>();
+    assert_send_and_sync::<fs::ReadDir>();
+    assert_send(&fs::read("/a"));
+    assert_send(&fs::write("/a", "b"));
+    assert_send(&fs::create_dir_all("/a"));
+    assert_send(&File::open("/a"));
+}
+
+/// Writes here and there, syncs now and then, until the power fails, again and again.
+async fn busy(sim: Sim) -> Vec<u8> {
+    let store = sim.host("store");
+    let program = || async {
+        fs::create_dir_all("/d/e").await?;
+        for number in 0_u8.. {
+            let path = ["/a", "/d/b", "/d/e/c"][usize::from(number % 3)];
+            fs::write(path, vec![number; 900]).await?;
+            match number % 7 {
+                0 => sync(path).await?,
+                1 => sync("/d").await?,
+                2 => fs::rename(path, "/d/x").await?,
+                _ => {}
+            }
+        }
+        Result::Ok(())
+    };
+    store.start(program);
+    for _ in 0..5 {
+        sim.sleep(ms(20)).await;
+        store.power_off();
+        sim.sleep(ms(1)).await;
+        store.restart();
+    }
+    store.power_off();
+    let read = || async {
+        let mut all = Vec::new();
+        for path in ["/a", "/d/b", "/d/e/c", "/d/x"] {
+            all.extend(fs::read(path).await.unwrap_or_default());
+        }
+        all
+    };
+    on(&store, read).await
+}
+
+#[test]
+fn one_seed_has_one_disk() {
+    let run = |seed| {
+        let read = std::sync::Arc::new(Mutex::new(Vec::new()));
+        let report = sim::run(seed, |sim| {
+            let read = read.clone();
+            async move { *read.lock().unwrap() = busy(sim).await }
+        });
+        assert_eq!(report.failure, None);
+        (report.fingerprint, read.lock().unwrap().clone())
+    };
+    let all: BTreeSet<_> = (0..20)
+        .map(|seed| {
+            let first = run(seed);
+            assert_eq!(first, run(seed));
+            first
+        })
+        .collect();
+    let disks: BTreeSet<_> = all.iter().map(|it| &it.1).collect();
+    assert!(all.len() == 20 && disks.len() > 10, "{}", disks.len());
+}
+
+#[test]
+fn a_report_names_the_loss_that_a_failure_needs() {
+    let text = failure(|| {
+        sim::check(0..100, |sim| async move {
+            let store = sim.host("store");
+            on(&store, || async {
+                fs::write("/harmless", [1; 5_000]).await?;
+                fs::write("/log", "entry").await?;
+                sync("/").await
+            })
+            .await
+            .unwrap();
+            store.power_off();
+            let log = on(&store, || fs::read("/log")).await.unwrap();
+            assert_eq!(log, b"entry");
+        });
+    });
+    assert_contains(
+        &text,
+        &["store: without power /log loses", "of them needed"],
+    );
+}
+
+#[test]
+fn how_a_process_ends_is_no_matter_to_its_disk() {
+    sim::check(0..5, |sim| async move {
+        let store = sim.host("store");
+        let process = store.start(|| async {
+            fs::write("/a", "1").await?;
+            fs::metadata("/a").await
+        });
+        let Exit::Returned(metadata) = process.finished().await else {
+            panic!("it returns");
+        };
+        assert!(metadata?.is_file());
+        process.restart();
+        process.finished().await;
+        assert_eq!(on(&store, || fs::read("/a")).await?, b"1");
+        Result::Ok(())
+    });
+}

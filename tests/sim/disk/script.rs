@@ -1,0 +1,346 @@
+//! A world's disk beside the system's: random scripts of calls, run in a directory of Linux's file
+//! system by `std::fs`, and in a world. Each call has to have the same result: the kind of an error
+//! and its number, bytes, lengths, names.
+//!
+//! `POLDER_SCRIPTS` is the number of scripts.
+//!
+//! # Permitted differences
+//!
+//! * A `/` or `.` at the end of a path means nothing: the scripts have none.
+//! * The length of a directory, and seeking in it: left out of the results.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::io::{Read, Result, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use polder::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
+use polder::sim::{self, fs};
+use polder::stream::StreamExt;
+
+use crate::differential::Random;
+
+/// How many scripts `cargo test` runs.
+const SCRIPTS: u64 = 200;
+
+/// How many calls a script has.
+const CALLS: usize = 150;
+
+/// Names that meet often, of which some cannot be.
+const PATHS: [&str; 16] = [
+    "a", "b", "c", "d", "a/b", "a/c", "b/a", "b/c", "d/e", "a/b/c", "a/b/d", "d/e/f", "a/..",
+    "a/../b", "b/./c", "./c",
+];
+
+/// What scripts have to come to, so that it was compared.
+const KINDS: [&str; 12] = [
+    "NotFound",
+    "AlreadyExists",
+    "NotADirectory",
+    "IsADirectory",
+    "DirectoryNotEmpty",
+    "InvalidInput",
+    "InvalidData",
+    "ResourceBusy",
+    "9)", // EBADF
+    "InvalidFilename",
+    "dir: true",
+    "bytes 900",
+];
+
+#[derive(Clone, Copy, Debug)]
+enum Call {
+    /// What is set, from the lowest bit on: read, write, append, truncate, create, create new.
+    Open(usize, &'static str, u8),
+    Close(usize),
+    Read(usize, usize),
+    Write(usize, usize, u8),
+    Seek(usize, SeekFrom),
+    SetLen(usize, u64),
+    Sync(usize),
+    Length(usize),
+    ReadAll(&'static str),
+    ReadText(&'static str),
+    WriteAll(&'static str, usize, u8),
+    Rename(&'static str, &'static str),
+    RemoveFile(&'static str),
+    CreateDir(&'static str),
+    CreateDirAll(&'static str),
+    RemoveDir(&'static str),
+    List(&'static str),
+    Metadata(&'static str),
+}
+
+fn path(random: &mut Random) -> &'static str {
+    match random.below(60) {
+        0 => LONG.get_or_init(|| "n".repeat(256)),
+        1 => "nul\0",
+        _ => random.one_of(&PATHS),
+    }
+}
+
+static LONG: std::sync::OnceLock<String> = std::sync::OnceLock::new();
+
+fn script(seed: u64) -> Vec<Call> {
+    let mut random = Random(seed);
+    let call = |_| {
+        let random = &mut random;
+        let slot = random.below(3) as usize;
+        let len = random.one_of(&[0, 1, 10, 511, 512, 513, 900, 2_000]);
+        let byte = random.below(256) as u8;
+        let by = random.below(3_000) as i64 - 1_000;
+        match random.below(28) {
+            0..=3 => {
+                // Mostly what is permitted.
+                let usual = [
+                    0b1, 0b11, 0b10011, 0b11010, 0b10100, 0b101, 0b100010, 0b110011,
+                ];
+                let (any, usual) = (random.below(64) as u8, random.one_of(&usual));
+                let how = random.one_of(&[any, usual, usual]);
+                Call::Open(slot, path(random), how)
+            }
+            4 => Call::Close(slot),
+            5 | 6 => Call::Read(slot, len),
+            7..=9 => Call::Write(slot, len, byte),
+            10 => Call::Seek(slot, SeekFrom::Start(by.unsigned_abs())),
+            11 => Call::Seek(slot, SeekFrom::Current(by)),
+            12 => Call::Seek(slot, SeekFrom::End(by)),
+            13 => Call::SetLen(
+                slot,
+                random.one_of(&[0, 1, 100, 600, 2_000, 5_000, u64::MAX]),
+            ),
+            14 => Call::Sync(slot),
+            15 => Call::Length(slot),
+            16 => Call::ReadAll(path(random)),
+            17 => Call::ReadText(path(random)),
+            18 => Call::WriteAll(path(random), len, byte),
+            19..=21 => Call::Rename(path(random), path(random)),
+            22 => Call::RemoveFile(path(random)),
+            23 => Call::CreateDir(path(random)),
+            24 => Call::CreateDirAll(path(random)),
+            25 => Call::RemoveDir(path(random)),
+            26 => Call::List(path(random)),
+            _ => Call::Metadata(path(random)),
+        }
+    };
+    (0..CALLS).map(call).collect()
+}
+
+/// A result in words.
+fn words<T: Debug>(result: Result<T>) -> String {
+    match result {
+        Ok(value) => format!("{value:?}"),
+        // (The standard library's own errors have no number.)
+        Err(error) => match error.kind() {
+            kind @ (std::io::ErrorKind::InvalidInput | std::io::ErrorKind::InvalidData) => {
+                format!("{kind:?}")
+            }
+            kind => format!("{kind:?} ({:?})", error.raw_os_error()),
+        },
+    }
+}
+
+fn bytes(bytes: Vec<u8>) -> String {
+    format!("bytes {} {bytes:?}", bytes.len())
+}
+
+fn metadata(len: u64, is_file: bool, is_dir: bool) -> String {
+    let len = if is_dir { 0 } else { len };
+    format!("len: {len}, file: {is_file}, dir: {is_dir}")
+}
+
+fn real(root: &Path, calls: &[Call]) -> Vec<String> {
+    let mut files: BTreeMap<usize, std::fs::File> = BTreeMap::new();
+    calls
+        .iter()
+        .map(|it| words(real_call(root, &mut files, *it)))
+        .collect()
+}
+
+fn real_call(
+    root: &Path,
+    files: &mut BTreeMap<usize, std::fs::File>,
+    call: Call,
+) -> Result<String> {
+    let at = |path: &str| root.join(path);
+    let done = |()| "done".to_owned();
+    let described = |it: std::fs::Metadata| metadata(it.len(), it.is_file(), it.is_dir());
+    if let Call::Read(slot, _)
+    | Call::Write(slot, ..)
+    | Call::Seek(slot, _)
+    | Call::SetLen(slot, _)
+    | Call::Sync(slot)
+    | Call::Length(slot) = call
+    {
+        let Some(file) = files.get_mut(&slot) else {
+            return Ok("not open".to_owned());
+        };
+        let is_dir = file.metadata()?.is_dir();
+        return match call {
+            Call::Read(_, len) => {
+                let mut buffer = vec![0; len];
+                let len = file.read(&mut buffer)?;
+                buffer.truncate(len);
+                Ok(bytes(buffer))
+            }
+            Call::Write(_, len, byte) => file.write(&vec![byte; len]).map(|it| it.to_string()),
+            Call::Seek(..) if is_dir => Ok("a directory".to_owned()),
+            Call::Seek(_, to) => file.seek(to).map(|it| it.to_string()),
+            Call::SetLen(_, len) => file.set_len(len).map(done),
+            Call::Sync(_) => file.sync_all().map(done),
+            _ => file.metadata().map(described),
+        };
+    }
+    match call {
+        Call::Open(slot, path, how) => {
+            let is = |bit: u8| how >> bit & 1 == 1;
+            let mut options = std::fs::OpenOptions::new();
+            options.read(is(0)).write(is(1)).append(is(2));
+            options.truncate(is(3)).create(is(4)).create_new(is(5));
+            files.insert(slot, options.open(at(path))?);
+            Ok("open".to_owned())
+        }
+        Call::Close(slot) => Ok(files.remove(&slot).is_some().to_string()),
+        Call::ReadAll(path) => std::fs::read(at(path)).map(bytes),
+        Call::ReadText(path) => std::fs::read_to_string(at(path)),
+        Call::WriteAll(path, len, byte) => std::fs::write(at(path), vec![byte; len]).map(done),
+        Call::Rename(from, to) => std::fs::rename(at(from), at(to)).map(done),
+        Call::RemoveFile(path) => std::fs::remove_file(at(path)).map(done),
+        Call::CreateDir(path) => std::fs::create_dir(at(path)).map(done),
+        Call::CreateDirAll(path) => std::fs::create_dir_all(at(path)).map(done),
+        Call::RemoveDir(path) => std::fs::remove_dir(at(path)).map(done),
+        Call::List(path) => {
+            let mut names = Vec::new();
+            for entry in std::fs::read_dir(at(path))? {
+                let entry = entry?;
+                names.push((entry.file_name(), entry.file_type()?.is_dir()));
+            }
+            names.sort();
+            Ok(format!("{names:?}"))
+        }
+        Call::Metadata(path) => std::fs::metadata(at(path)).map(described),
+        _ => unreachable!("those of files are above"),
+    }
+}
+
+async fn simulated(calls: Vec<Call>) -> Vec<String> {
+    let (mut files, mut results) = (BTreeMap::new(), Vec::new());
+    for call in calls {
+        results.push(words(simulated_call(&mut files, call).await));
+    }
+    results
+}
+
+async fn simulated_call(files: &mut BTreeMap<usize, fs::File>, call: Call) -> Result<String> {
+    let done = |()| "done".to_owned();
+    let described = |it: fs::Metadata| metadata(it.len(), it.is_file(), it.is_dir());
+    if let Call::Read(slot, _)
+    | Call::Write(slot, ..)
+    | Call::Seek(slot, _)
+    | Call::SetLen(slot, _)
+    | Call::Sync(slot)
+    | Call::Length(slot) = call
+    {
+        let Some(file) = files.get_mut(&slot) else {
+            return Ok("not open".to_owned());
+        };
+        let is_dir = file.metadata().await?.is_dir();
+        return match call {
+            Call::Read(_, len) => {
+                let mut buffer = vec![0; len];
+                let len = file.read(&mut buffer).await?;
+                buffer.truncate(len);
+                Ok(bytes(buffer))
+            }
+            Call::Write(_, len, byte) => {
+                let written = file.write(&vec![byte; len]).await;
+                written.map(|it| it.to_string())
+            }
+            Call::Seek(..) if is_dir => Ok("a directory".to_owned()),
+            Call::Seek(_, to) => file.seek(to).await.map(|it| it.to_string()),
+            Call::SetLen(_, len) => file.set_len(len).await.map(done),
+            Call::Sync(_) => file.sync_all().await.map(done),
+            _ => file.metadata().await.map(described),
+        };
+    }
+    match call {
+        Call::Open(slot, path, how) => {
+            let is = |bit: u8| how >> bit & 1 == 1;
+            let mut options = fs::OpenOptions::new();
+            options.read(is(0)).write(is(1)).append(is(2));
+            options.truncate(is(3)).create(is(4)).create_new(is(5));
+            files.insert(slot, options.open(path).await?);
+            Ok("open".to_owned())
+        }
+        Call::Close(slot) => Ok(files.remove(&slot).is_some().to_string()),
+        Call::ReadAll(path) => fs::read(path).await.map(bytes),
+        Call::ReadText(path) => fs::read_to_string(path).await,
+        Call::WriteAll(path, len, byte) => fs::write(path, vec![byte; len]).await.map(done),
+        Call::Rename(from, to) => fs::rename(from, to).await.map(done),
+        Call::RemoveFile(path) => fs::remove_file(path).await.map(done),
+        Call::CreateDir(path) => fs::create_dir(path).await.map(done),
+        Call::CreateDirAll(path) => fs::create_dir_all(path).await.map(done),
+        Call::RemoveDir(path) => fs::remove_dir(path).await.map(done),
+        Call::List(path) => {
+            let mut names = Vec::new();
+            let mut entries = fs::read_dir(path).await?;
+            while let Some(entry) = entries.next().await {
+                let entry = entry?;
+                names.push((entry.file_name(), entry.file_type().await?.is_dir()));
+            }
+            Ok(format!("{names:?}"))
+        }
+        Call::Metadata(path) => fs::metadata(path).await.map(described),
+        _ => unreachable!("those of files are above"),
+    }
+}
+
+/// An empty directory, which is gone when this is dropped.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new(seed: u64) -> Directory {
+        let name = format!("disk-{}-{seed}", std::process::id());
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        std::fs::create_dir(&path).expect("a directory of the tests'");
+        Directory(path)
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn each_call_has_the_result_that_it_has_on_the_disk_of_the_system() {
+    let count = std::env::var("POLDER_SCRIPTS");
+    let count = count.map_or(SCRIPTS, |it| it.parse().expect("a number"));
+    let mut seen = BTreeMap::new();
+    for seed in 0..count {
+        let calls = script(seed);
+        let directory = Directory::new(seed);
+        let real = real(&directory.0, &calls);
+        let results = Arc::new(Mutex::new(Vec::new()));
+        let report = sim::run(seed, |_| {
+            let (results, calls) = (results.clone(), calls.clone());
+            async move { *results.lock().unwrap() = simulated(calls).await }
+        });
+        assert_eq!(report.failure, None);
+        let results = results.lock().unwrap();
+        for (nth, (real, simulated)) in real.iter().zip(&*results).enumerate() {
+            let before = &calls[nth.saturating_sub(12)..=nth];
+            assert_eq!(
+                simulated, real,
+                "script {seed}, call {nth}, on the left in a world; until then {before:#?}"
+            );
+            for kind in KINDS {
+                *seen.entry(kind).or_insert(0) += u32::from(real.contains(kind));
+            }
+        }
+    }
+    let missing: Vec<_> = seen.iter().filter(|it| *it.1 == 0).collect();
+    assert!(missing.is_empty(), "no script came to {missing:?}");
+}
