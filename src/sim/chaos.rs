@@ -247,8 +247,31 @@ impl Chaos {
         self.rate(Kind::Blocking)
     }
 
+    /// Calls to a disk that fail, and slow syncs, on every host: each of the four kinds of
+    /// [`Disk`](super::Disk) is on for half of the seeds. What was synced is never lost by that,
+    /// and what a power-off takes needs none of it: that is the power-off's own.
+    ///
+    /// It is not one of the [`usual`](Self::usual) ones.
+    ///
+    /// ```
+    /// use polder::sim::fs;
+    /// use std::time::Duration;
+    ///
+    /// polder::sim::check(0..30, |sim| async move {
+    ///     sim.chaos(Duration::from_secs(30)).disks();
+    ///     while fs::write("/state", "1").await.is_err() {}
+    ///     sim.quiesce();
+    ///     assert_eq!(fs::read_to_string("/state").await.unwrap(), "1");
+    /// });
+    /// ```
+    pub fn disks(self) -> Chaos {
+        let reads_and_writes = self.rate(Kind::DiskRead).rate(Kind::DiskWrite);
+        reads_and_writes.rate(Kind::DiskSync).rate(Kind::SlowSync)
+    }
+
     /// What a program should survive: all kinds but [`exhausted`](Self::exhausted),
-    /// [`slow`](Self::slow) and [`wall_clocks`](Self::wall_clocks); the crashes are of these hosts.
+    /// [`slow`](Self::slow), [`disks`](Self::disks) and [`wall_clocks`](Self::wall_clocks); the
+    /// crashes are of these hosts.
     ///
     /// ```
     /// use std::time::Duration;

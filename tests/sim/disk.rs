@@ -363,6 +363,41 @@ fn reads_and_writes_fail_by_chance_and_change_nothing() {
 }
 
 #[test]
+fn chaos_has_disks_fail_for_some_seeds_and_ends() {
+    let failed = outcomes(60, |sim| async move {
+        sim.chaos(secs(100)).disks();
+        let mut failed = [false; 3];
+        let start = sim.now();
+        for _ in 0..200 {
+            let file = OpenOptions::new()
+                .append(true)
+                .create(true)
+                .open("/a")
+                .await;
+            let Ok(mut file) = file else {
+                failed[0] = true;
+                continue;
+            };
+            failed[0] |= file.write_all(b"x").await.is_err();
+            failed[1] |= file.sync_all().await.is_err();
+            failed[2] |= fs::read("/a").await.is_err();
+        }
+        let is_slow = sim.now() - start > secs(1);
+        sim.quiesce();
+        for _ in 0..100 {
+            fs::write("/a", "").await.unwrap();
+            sync("/a").await.unwrap();
+        }
+        (failed, is_slow)
+    });
+    assert!(failed.contains(&([false; 3], false)), "{failed:?}");
+    for which in 0..3 {
+        assert!(failed.iter().any(|it| it.0[which]), "{failed:?}");
+    }
+    assert!(failed.iter().any(|it| it.1), "{failed:?}");
+}
+
+#[test]
 fn calls_take_their_time() {
     sim::check(0..1, |sim| async move {
         let disk = sim.host("test").disk();
