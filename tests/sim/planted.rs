@@ -12,6 +12,8 @@ mod accept_loop_ends;
 mod applied_twice;
 #[path = "../planted/both_write_first.rs"]
 mod both_write_first;
+#[path = "../planted/early_answer.rs"]
+mod early_answer;
 #[path = "../planted/half_close.rs"]
 mod half_close;
 #[path = "../planted/late_subscriber.rs"]
