@@ -14,6 +14,7 @@ use polder::event::Event;
 use polder::future::yield_now;
 use polder::io::{AsyncReadExt, AsyncWriteExt};
 use polder::net::{TcpListener, TcpStream, UdpSocket};
+use polder::sim::fs::{self, File, OpenOptions};
 use polder::sim::{self, Latency, Sim};
 use polder::time::{now, sleep, timeout};
 
@@ -176,6 +177,53 @@ fn tasks_and_timers_are_the_same_on_every_platform() {
         sleep(ms(200)).await;
     });
     assert_known(folded, 0x3926_cf76_0bc1_0d0a);
+}
+
+/// Keeps a log and a directory, whatever fails.
+async fn store() -> Result<()> {
+    while fs::create_dir_all("/data/old").await.is_err() {}
+    for round in 0_u32.. {
+        let mut options = OpenOptions::new();
+        let Ok(mut log) = options.append(true).create(true).open("/log").await else {
+            continue;
+        };
+        let bytes = vec![round as u8; 100 + 37 * (round as usize % 50)];
+        let _ = log.write_all(&bytes).await;
+        let _ = fs::write("/data/new", &bytes).await;
+        match round % 5 {
+            0 => drop(log.sync_data().await),
+            1 => drop(log.set_len(700).await),
+            2 => drop(fs::rename("/data/new", "/data/value").await),
+            3 => drop(fs::rename("/data/value", "/data/old/value").await),
+            _ => {
+                for dir in ["/data/old", "/data", "/"] {
+                    if let Ok(dir) = File::open(dir).await {
+                        let _ = dir.sync_all().await;
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn disks_are_the_same_on_every_platform() {
+    let folded = folded(|sim| async move {
+        let hosts = ["a", "b"].map(|name| sim.host(name));
+        hosts.iter().for_each(|it| drop(it.start(store)));
+        let chaos = sim.chaos(secs(1)).disks().orders().exhausted();
+        chaos.crashes(&[&hosts[0], &hosts[1]]);
+        for _ in 0..4 {
+            sleep(ms(200)).await;
+            hosts[0].power_off();
+            sleep(ms(20)).await;
+            hosts[0].restart();
+        }
+        sim.quiesce();
+        sleep(ms(100)).await;
+    });
+    assert_known(folded, 0x901f_faac_346d_66aa);
 }
 
 #[test]
