@@ -76,7 +76,8 @@ impl Disk {
     }
 
     /// A sync fails (`EIO`). As on Linux, the bytes that it was to write count as written: reads
-    /// see them, the next sync succeeds, and a power-off shows that they are not on the disk.
+    /// see them, the next sync succeeds, and a power-off shows that they are not on the disk. Each
+    /// [`File`](super::fs::File) that was open then is told once, also by a sync that is done.
     ///
     /// ```
     /// use polder::io::AsyncWriteExt;

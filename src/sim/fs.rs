@@ -21,7 +21,8 @@
 //!     since, whatever became of the others. So one write may be there in part (torn), and a later
 //!     one without an earlier one;
 //!   * the length: that of any moment since. Where it has grown and the bytes have not come, there
-//!     are zeroes. What was cut off does not come back;
+//!     are zeroes. A truncation may be lost like any change; where it is there, what it has cut off
+//!     does not come back;
 //!   * the names in a directory (made, removed, renamed): a prefix of what has changed since the
 //!     directory was synced, in order. A rename is there as a whole or not at all.
 //!
@@ -75,7 +76,7 @@
 //! Errors are those of Linux. Paths begin at `/`, also those that do not say so. There are no
 //! links, no permissions, no times, and no limit but
 //! [`Host::descriptors`](super::Host::descriptors) and [`Disk::capacity`](super::Disk::capacity);
-//! a `/` at the end of a path means nothing; prefixes of Windows' paths are
+//! a `/` or `.` at the end of a path means nothing; prefixes of Windows' paths are
 //! [`InvalidInput`](io::ErrorKind::InvalidInput).
 //!
 //! Other than with `async_fs`, a write is with the kernel when it is done: flushing does nothing,
@@ -84,7 +85,11 @@
 //! # Errors
 //!
 //! Everything here gives [`Unsupported`](io::ErrorKind::Unsupported) on a thread that is in no
-//! world; the test itself has the disk of its own host.
+//! world, and of a [`File`] on another host than its own. The test itself has the disk of its own
+//! host. Of a process that has ended it gives [`Other`](io::ErrorKind::Other).
+//!
+//! What is not synced is kept in memory until it is, each change of a directory's names by itself:
+//! a world in which a million temporary files come and go takes as much as all of them.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -129,7 +134,8 @@ async fn call<R>(call: Call, f: impl FnOnce(&mut Disk) -> io::Result<R>) -> io::
 ///
 /// # Errors
 ///
-/// [`NotFound`](io::ErrorKind::NotFound), [`IsADirectory`](io::ErrorKind::IsADirectory), and
+/// [`NotFound`](io::ErrorKind::NotFound), [`IsADirectory`](io::ErrorKind::IsADirectory),
+/// [`OutOfMemory`](io::ErrorKind::OutOfMemory) if it is longer than a GiB (a hole may be), and
 /// [others](self).
 pub async fn read<P: AsRef<Path>>(path: P) -> io::Result<Vec<u8>> {
     let file = File::open(path).await?.file;
@@ -568,8 +574,11 @@ impl OpenOptions {
 /// A file that is open, or a directory, which can be synced.
 ///
 /// It reads and writes by the traits [`AsyncRead`], [`AsyncWrite`] and [`AsyncSeek`], at its own
-/// place. Closed when it is dropped, which syncs nothing. One that is still open when its process
-/// returns is a leak for [`Sim::forbid_leaks`](super::Sim::forbid_leaks).
+/// place. That fails as read(2) and write(2) do: where it was not opened so (`EBADF`), with
+/// [`IsADirectory`](io::ErrorKind::IsADirectory), [`StorageFull`](io::ErrorKind::StorageFull) and
+/// [`FileTooLarge`](io::ErrorKind::FileTooLarge), by chance, and with [others](self). Closed when
+/// it is dropped, which syncs nothing. One that is still open when its process returns is a leak
+/// for [`Sim::forbid_leaks`](super::Sim::forbid_leaks).
 ///
 /// ```
 /// use polder::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt, SeekFrom};
@@ -641,7 +650,8 @@ impl File {
     ///
     /// # Errors
     ///
-    /// By chance: [`Disk::sync_errors`](super::Disk::sync_errors), which says what is lost then.
+    /// By chance: [`Disk::sync_errors`](super::Disk::sync_errors), which says what is lost then, and
+    /// who is told; and [others](self).
     ///
     /// # Cancel safety
     ///
@@ -668,7 +678,7 @@ impl File {
     /// # Errors
     ///
     /// [`InvalidInput`](io::ErrorKind::InvalidInput) if it was not opened to be written, or if that
-    /// is more than `i64::MAX`.
+    /// is more than `i64::MAX`; and [others](self).
     pub async fn set_len(&self, len: u64) -> io::Result<()> {
         let begun = wait(self.file.begin(Call::Write)).await?;
         begun.finish(|disk| disk.set_len(self.file.number(), len))
@@ -678,7 +688,7 @@ impl File {
     ///
     /// # Errors
     ///
-    /// By chance: [`Disk::read_errors`](super::Disk::read_errors).
+    /// By chance: [`Disk::read_errors`](super::Disk::read_errors); and [others](self).
     pub async fn metadata(&self) -> io::Result<Metadata> {
         let begun = wait(self.file.begin(Call::Read)).await?;
         let meta = begun.finish(|disk| disk.meta_of_open(self.file.number()))?;

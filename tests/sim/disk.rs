@@ -332,6 +332,128 @@ fn after_a_sync_that_failed_the_next_one_succeeds_and_the_bytes_are_lost() {
 }
 
 #[test]
+fn a_sync_that_failed_is_told_to_each_who_had_the_file_open() {
+    sim::check(0..20, |sim| async move {
+        let store = sim.host("store");
+        let host = store.clone();
+        let told = on(&store, move || {
+            let disk = host.disk();
+            async move {
+                let mut file = File::create("/a").await?;
+                let other = OpenOptions::new().write(true).open("/a").await?;
+                file.write_all(b"entry").await?;
+                disk.sync_errors(1.0).sync_latency(Latency::fixed(ms(10)));
+                let failing = polder::spawn_local(async move { file.sync_all().await });
+                sleep(ms(2)).await;
+                // The one that has begun fails all the same.
+                disk.sync_errors(0.0);
+                let others = other.sync_all().await;
+                let later = File::open("/a").await?.sync_all().await;
+                let again = other.sync_all().await;
+                let told = [failing.await, others, later, again];
+                Result::Ok(told.map(|it| it.is_err()))
+            }
+        });
+        assert_eq!(told.await?, [true, true, false, false]);
+        Result::Ok(())
+    });
+}
+
+#[test]
+fn a_sync_of_a_directory_covers_what_came_before_it_began() {
+    let is_there = outcomes(40, |sim| async move {
+        let store = sim.host("store");
+        store.disk().sync_latency(Latency::fixed(ms(10)));
+        on(&store, || async {
+            fs::write("/before", "").await?;
+            let syncing = polder::spawn_local(sync("/"));
+            sleep(ms(5)).await;
+            fs::write("/after", "").await?;
+            syncing.await
+        })
+        .await
+        .unwrap();
+        store.power_off();
+        let before = on(&store, || fs::metadata("/before")).await.is_ok();
+        let after = on(&store, || fs::metadata("/after")).await.is_ok();
+        (before, after)
+    });
+    assert_eq!(is_there, BTreeSet::from([(true, false), (true, true)]));
+}
+
+#[test]
+fn of_a_directory_the_changes_are_there_up_to_some_moment() {
+    let is_there = outcomes(300, |sim| async move {
+        let store = sim.host("store");
+        on(&store, || async {
+            fs::create_dir("/x").await?;
+            fs::create_dir("/y").await?;
+            sync("/").await?;
+            fs::write("/x/0", "").await?;
+            fs::write("/y/0", "").await?;
+            fs::rename("/x/0", "/y/1").await?;
+            fs::write("/y/2", "").await
+        })
+        .await
+        .unwrap();
+        store.power_off();
+        let mut is_there = Vec::new();
+        for path in ["/y/0", "/y/1", "/y/2"] {
+            is_there.push(on(&store, move || fs::metadata(path)).await.is_ok());
+        }
+        is_there
+    });
+    let prefixes = (0..=3).map(|count| (0..3).map(|nth| nth < count).collect());
+    assert_eq!(is_there, prefixes.collect());
+}
+
+#[test]
+fn a_hole_that_is_longer_than_memory_is_not_read_at_once() {
+    sim::check(0..1, |_| async move {
+        let file = File::create("/a").await?;
+        for len in [i64::MAX as u64, 1 << 40] {
+            file.set_len(len).await?;
+            let error = fs::read("/a").await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+        }
+        let mut bytes = [1; 9];
+        File::open("/a").await?.read_exact(&mut bytes).await?;
+        assert_eq!(bytes, [0; 9]);
+        Result::Ok(())
+    });
+}
+
+#[test]
+fn a_file_is_of_its_host_also_where_a_call_has_begun() {
+    sim::check(0..3, |sim| async move {
+        let store = sim.host("store");
+        store.disk().latency(Latency::fixed(ms(10)));
+        let slot = Rc::new(RefCell::new(None));
+        let given = slot.clone();
+        store.start(move || {
+            let given = given.clone();
+            async move {
+                let mut file = File::create("/a").await?;
+                assert!(timeout(ms(5), file.write_all(b"x")).await.is_err());
+                *given.borrow_mut() = Some(file);
+                std::future::pending::<Result<()>>().await
+            }
+        });
+        sleep(secs(1)).await;
+        let mut file = slot.take().unwrap();
+        for _ in 0..2 {
+            let error = file.write(b"from elsewhere").await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unsupported);
+            assert!(error.to_string().contains("another host"), "{error}");
+            let error = file.seek(SeekFrom::End(0)).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unsupported);
+        }
+        // It is closed nevertheless.
+        drop(file);
+    });
+}
+
+#[test]
 fn reads_and_writes_fail_by_chance_and_change_nothing() {
     sim::check(0..20, |sim| async move {
         let store = sim.host("store");

@@ -90,6 +90,7 @@ impl Begun {
             if kernel.world != self.world {
                 return Err(not_here());
             }
+            kernel.is_at_disk_of(self.host)?;
             match kernel.processes.get(self.process) {
                 Some(ProcessState { is_alive: true, .. }) => f(kernel),
                 _ => Err(io::Error::other("the process of this host has ended")),
@@ -135,17 +136,23 @@ impl FileOfProcess {
 
     /// Begins a call of this file's.
     pub(crate) fn begin(&self, call: Call) -> io::Result<Begun> {
-        let begun = begin(call)?;
-        match (begun.world, begun.host) == (self.world, self.host) {
-            true => Ok(begun),
-            false => Err(not_here()),
-        }
+        self.with(|kernel| {
+            kernel.is_at_disk_of(self.host)?;
+            kernel.begin_disk_call(call)
+        })
     }
 
     /// What takes no time.
     pub(crate) fn look<R>(&self, f: impl FnOnce(&mut Disk) -> io::Result<R>) -> io::Result<R> {
+        self.with(|kernel| {
+            kernel.is_at_disk_of(self.host)?;
+            kernel.at_disk(self.host, f)
+        })
+    }
+
+    fn with<R>(&self, f: impl FnOnce(&mut Kernel) -> io::Result<R>) -> io::Result<R> {
         let result = with(|kernel| match kernel.world == self.world {
-            true => kernel.at_disk(self.host, f),
+            true => f(kernel),
             false => Err(not_here()),
         });
         result.unwrap_or_else(|| Err(not_here()))
@@ -154,8 +161,9 @@ impl FileOfProcess {
 
 impl Drop for FileOfProcess {
     fn drop(&mut self) {
-        let _ = self.look(|disk| {
-            disk.close(self.number);
+        // Wherever that is.
+        let _ = self.with(|kernel| {
+            kernel.disk(self.host).disk.close(self.number);
             Ok(())
         });
     }
@@ -185,6 +193,17 @@ impl Kernel {
 
     pub(crate) fn set_disk_capacity(&mut self, host: usize, bytes: u64) {
         self.disk(host).disk.set_capacity(bytes);
+    }
+
+    /// Whether the code that runs is of that host.
+    fn is_at_disk_of(&self, host: usize) -> io::Result<()> {
+        match self.host_here() == Some(host) {
+            true => Ok(()),
+            false => Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "a simulated file is used on another host than that whose disk it is on",
+            )),
+        }
     }
 
     fn begin_disk_call(&mut self, call: Call) -> io::Result<Begun> {

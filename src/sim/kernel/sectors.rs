@@ -6,14 +6,16 @@
 //! became of the other sectors, so that one write may be there in part (torn). A sector itself is
 //! never torn. The length is journaled: that of a moment since the last sync, and where it has
 //! grown and the bytes have not come, they read as zeroes. A truncation is part of the length's
-//! history: what was cut off does not come back behind it, and what was written behind it is not
-//! there without it.
+//! history: where it is there, it takes its bytes out of whatever state of a sector is older; and
+//! what was written to that sector behind it is not there without it.
 //!
 //! A sync covers what was written before it began, and is done when it ends: fsync(2) promises no
 //! more. One that fails marks what it was to write as clean, as Linux's file systems do (Rebello et
 //! al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020; PostgreSQL's "fsyncgate"
 //! of 2018): reads still see it, the next sync succeeds, and a power-off shows that it was never
 //! written.
+//!
+//! Of a failure each descriptor is told that was open then, which is the concern of `disk`.
 //!
 //! What holds no bytes (a hole) takes no sector, so files may be as long as an `i64` says.
 
@@ -25,9 +27,12 @@ use super::choice::Stream;
 /// Disks write so many bytes at once, or none of them.
 pub(super) const SECTOR: usize = 512;
 
-/// A sector is kept in so many states; then the last one is replaced, where no sync needs it. So
-/// what is overwritten for ever without a sync does not take memory for ever.
+/// A sector is kept in so many states; then the last one is replaced, where no sync needs it that
+/// has begun. So what is overwritten for ever takes no memory for ever.
 const MOST_STATES: usize = 4;
+
+/// Of so many lengths that grow, where there are no syncs, the last one is replaced.
+const MOST_LENGTHS: usize = 64;
 
 type Sector = Rc<[u8; SECTOR]>;
 
@@ -55,23 +60,24 @@ impl Contents {
         len
     }
 
-    /// Sets the length, so that what is beyond it is gone. Returns which sectors this has changed.
-    fn set_len(&mut self, len: u64) -> Vec<u64> {
-        let (first, within) = place(len);
-        let mut gone = self.sectors.split_off(&first);
-        let changed = gone.keys().copied().collect();
-        if let Some(mut sector) = gone.remove(&first).filter(|_| within > 0) {
-            Rc::make_mut(&mut sector)[within..].fill(0);
-            self.sectors.insert(first, sector);
+    /// Takes out what is beyond a length.
+    fn cut(&mut self, len: u64) {
+        if let Some(last) = len.checked_sub(1) {
+            let gone = self.sectors.split_off(&(place(last).0 + 1));
+            drop(gone);
+        } else {
+            self.sectors.clear();
         }
-        self.len = len;
-        changed
+        self.cut_sector(place(len).0, len);
     }
 
-    fn set(&mut self, index: u64, sector: Option<Sector>) {
-        match sector {
-            Some(sector) => drop(self.sectors.insert(index, sector)),
-            None => drop(self.sectors.remove(&index)),
+    /// Takes out what one sector has beyond a length.
+    fn cut_sector(&mut self, index: u64, len: u64) {
+        let left = len.saturating_sub(index * SECTOR as u64);
+        if left == 0 {
+            self.sectors.remove(&index);
+        } else if let (Some(sector), true) = (self.sectors.get_mut(&index), left < SECTOR as u64) {
+            Rc::make_mut(sector)[left as usize..].fill(0);
         }
     }
 }
@@ -81,14 +87,27 @@ fn place(at: u64) -> (u64, usize) {
     (at / SECTOR as u64, (at % SECTOR as u64) as usize)
 }
 
-/// What a sector was after a change.
+/// What a sector was after a write.
 #[derive(Clone, Debug)]
 struct Version {
     /// The number of the change.
     number: u64,
-    /// It was cut off, or cut short.
+    sector: Sector,
+}
+
+/// What the length was after a change.
+#[derive(Clone, Copy, Debug)]
+struct Length {
+    number: u64,
+    len: u64,
+    /// It was more before.
     is_cut: bool,
-    sector: Option<Sector>,
+}
+
+/// The shortest length since a change. What a sector had beyond it then is cut off.
+fn shortest_since(lengths: &[Length], number: u64) -> u64 {
+    let since = lengths.iter().filter(|it| it.number > number);
+    since.map(|it| it.len).min().unwrap_or(u64::MAX)
 }
 
 /// How much of what was not synced a power-off leaves.
@@ -139,14 +158,15 @@ impl Rest {
 pub(super) struct Data {
     now: Contents,
     synced: Contents,
-    /// The lengths that it has had since, each with the number of the change.
-    lens: Vec<(u64, u64)>,
+    /// The lengths that it has had since, in order.
+    lengths: Vec<Length>,
     /// The states of sectors since, of each in order.
     versions: BTreeMap<u64, Vec<Version>>,
     /// The last change when the last sync began.
     marked: u64,
     /// What reads see is not on the disk, and never will be.
     has_failed: bool,
+    failures: u64,
 }
 
 impl Data {
@@ -179,43 +199,49 @@ impl Data {
             let sector = sector.or_insert_with(|| Rc::new([0; SECTOR]));
             let len = (bytes.len() - done).min(SECTOR - within);
             Rc::make_mut(sector)[within..within + len].copy_from_slice(&bytes[done..done + len]);
-            let sector = Some(sector.clone());
-            self.push(index, number, false, sector);
+            let sector = sector.clone();
+            self.push(index, number, sector);
             done += len;
         }
         let end = at + done as u64;
         if done > 0 && end > self.now.len {
-            self.now.len = end;
-            self.lens.push((number, end));
+            self.push_len(number, end);
         }
         done
     }
 
     /// Cuts it off, or has it end in a hole.
     pub(super) fn set_len(&mut self, number: u64, len: u64) {
-        if len == self.now.len {
-            return;
+        if len != self.now.len {
+            self.now.cut(len);
+            self.push_len(number, len);
         }
-        for index in self.now.set_len(len) {
-            let sector = self.now.sectors.get(&index).cloned();
-            self.push(index, number, true, sector);
-        }
-        self.lens.push((number, len));
     }
 
-    fn push(&mut self, index: u64, number: u64, is_cut: bool, sector: Option<Sector>) {
-        let version = Version {
+    fn push_len(&mut self, number: u64, len: u64) {
+        let is_cut = len < self.now.len;
+        self.now.len = len;
+        let length = Length {
             number,
+            len,
             is_cut,
-            sector,
         };
+        let is_full = self.lengths.len() >= MOST_LENGTHS;
+        match self.lengths.last_mut() {
+            // A sync under way covers neither.
+            Some(last) if is_full && last.number > self.marked && !last.is_cut && !is_cut => {
+                *last = length;
+            }
+            _ => self.lengths.push(length),
+        }
+    }
+
+    fn push(&mut self, index: u64, number: u64, sector: Sector) {
+        let version = Version { number, sector };
         let versions = self.versions.entry(index).or_default();
         let is_full = versions.len() >= MOST_STATES;
         match versions.last_mut() {
-            // A sync under way covers none of these.
-            Some(last) if is_full && last.number > self.marked && !last.is_cut && !is_cut => {
-                *last = version;
-            }
+            Some(last) if is_full && last.number > self.marked => *last = version,
             _ => versions.push(version),
         }
     }
@@ -227,62 +253,70 @@ impl Data {
 
     /// A sync ends: whatever was changed until `last` is on the disk.
     pub(super) fn end_sync(&mut self, last: u64) {
-        let lens = self.lens.partition_point(|it| it.0 <= last);
-        if let Some((_, len)) = self.lens.drain(..lens).next_back() {
-            self.synced.len = len;
-        }
+        let count = self.lengths.partition_point(|it| it.number <= last);
+        let lengths: Vec<Length> = self.lengths.drain(..count).collect();
+        let synced = &mut self.synced;
+        synced.cut(shortest_since(&lengths, 0));
         self.versions.retain(|index, versions| {
             let count = versions.partition_point(|it| it.number <= last);
             if let Some(version) = versions.drain(..count).next_back() {
-                self.synced.set(*index, version.sector);
+                synced.sectors.insert(*index, version.sector);
+                synced.cut_sector(*index, shortest_since(&lengths, version.number));
             }
+            !versions.is_empty()
+        });
+        synced.len = lengths.last().map_or(synced.len, |it| it.len);
+    }
+
+    /// A sync fails: what it was to write counts as written. (The journal, which has the lengths,
+    /// still has them.)
+    pub(super) fn fail_sync(&mut self, last: u64) {
+        self.failures += 1;
+        self.has_failed |= self.versions.values().flatten().any(|it| it.number <= last);
+        self.versions.retain(|_, versions| {
+            versions.retain(|it| it.number > last);
             !versions.is_empty()
         });
     }
 
-    /// A sync fails: what it was to write counts as written. (The journal, with lengths and
-    /// truncations, still has it all.)
-    pub(super) fn fail_sync(&mut self, last: u64) {
-        self.has_failed |= self.versions.values().flatten().any(|it| it.number <= last);
-        self.versions.retain(|_, versions| {
-            versions.retain(|it| it.number > last || it.is_cut);
-            !versions.is_empty()
-        });
+    /// How many syncs have failed.
+    pub(super) fn failures(&self) -> u64 {
+        self.failures
     }
 
     /// Whether a power-off would take nothing.
     pub(super) fn is_synced(&self) -> bool {
-        !self.has_failed && self.lens.is_empty() && self.versions.is_empty()
+        !self.has_failed && self.lengths.is_empty() && self.versions.is_empty()
     }
 
     /// What a power-off leaves of it, by chance.
     pub(super) fn rest(&self, stream: &mut Stream) -> Rest {
         let leaves = Leaves::draw(stream);
         let mut contents = self.synced.clone();
-        let lens = leaves.of(self.lens.len(), stream);
-        let first_lost = self.lens.get(lens).map_or(u64::MAX, |it| it.0);
-        let len = match lens {
-            0 => contents.len,
-            _ => self.lens[lens - 1].1,
-        };
+        let count = leaves.of(self.lengths.len(), stream);
+        let (left, lost) = self.lengths.split_at(count);
+        contents.cut(shortest_since(left, 0));
         let mut sectors = 0;
         for (index, versions) in &self.versions {
-            // Between the last truncation that is there and the first one that is not.
-            let is_lost = |it: &Version| it.is_cut && it.number >= first_lost;
-            let end = versions.iter().position(is_lost).unwrap_or(versions.len());
-            let start = versions[..end].iter().rposition(|it| it.is_cut);
-            let start = start.map_or(0, |it| it + 1);
-            let count = start + leaves.of(end - start, stream);
+            // Those that come before the first truncation that is lost, if it touches the sector.
+            let end = (index + 1).saturating_mul(SECTOR as u64);
+            let cut = lost.iter().find(|it| it.is_cut && it.len < end);
+            let cut = cut.map_or(u64::MAX, |it| it.number);
+            let most = versions.partition_point(|it| it.number < cut);
+            let count = leaves.of(most, stream);
             sectors += u64::from(count < versions.len());
-            if count > 0 {
-                contents.set(*index, versions[count - 1].sector.clone());
+            if let Some(version) = versions[..count].last() {
+                contents.sectors.insert(*index, version.sector.clone());
+                contents.cut_sector(*index, shortest_since(left, version.number));
             }
         }
-        contents.set_len(len);
+        // Bytes may have come where the length has not.
+        contents.len = left.last().map_or(contents.len, |it| it.len);
+        contents.cut(contents.len);
         Rest {
             contents,
             sectors,
-            is_len_lost: lens < self.lens.len(),
+            is_len_lost: !lost.is_empty(),
         }
     }
 
@@ -421,6 +455,155 @@ mod tests {
         data.write(3, 14, b"!", ROOM);
         data.end_sync(3);
         assert_eq!(rests(&data), [b"new and longer!"]);
+    }
+
+    #[test]
+    fn a_sync_covers_all_states_before_it_began_however_many_came_then() {
+        let mut data = Data::default();
+        for number in 1..20 {
+            data.write(number, 0, &[number as u8], ROOM);
+        }
+        data.begin_sync(19);
+        for number in 20..30 {
+            data.write(number, 0, &[number as u8], ROOM);
+        }
+        data.end_sync(19);
+        assert_eq!(rests(&data), [[19], [29]]);
+    }
+
+    #[test]
+    fn a_length_that_is_set_writes_no_bytes() {
+        let mut data = Data::default();
+        data.write(1, 0, b"entry", ROOM);
+        data.set_len(2, 8);
+        let all = rests(&data);
+        assert!(all.contains(&vec![0; 8]) && all.contains(&b"entry\0\0\0".to_vec()));
+        data.begin_sync(2);
+        data.fail_sync(2);
+        data.end_sync(2);
+        assert_eq!(rests(&data), [[0; 8]]);
+        // Neither where it cuts them.
+        let mut data = Data::default();
+        data.write(1, 0, b"entry", ROOM);
+        data.set_len(2, 3);
+        let all = rests(&data);
+        assert!(all.contains(&vec![0; 3]) && all.contains(&b"ent".to_vec()));
+        assert!(
+            all.contains(&vec![]) && all.contains(&b"entry".to_vec()),
+            "{all:?}"
+        );
+        data.begin_sync(2);
+        data.fail_sync(2);
+        data.end_sync(2);
+        assert_eq!(rests(&data), [[0; 3]]);
+    }
+
+    #[test]
+    fn lengths_that_are_never_synced_take_no_memory_for_ever() {
+        let mut data = Data::default();
+        for number in 0..10_000 {
+            data.write(number + 1, number * 3, b"abc", ROOM);
+        }
+        assert_eq!(data.lengths.len(), MOST_LENGTHS);
+        data.begin_sync(10_000);
+        data.end_sync(10_000);
+        assert!(data.is_synced() && data.synced.len == 30_000);
+    }
+
+    /// What a file was after each of its changes, whole.
+    struct Histories {
+        /// With the number of the change.
+        states: Vec<(u64, Vec<u8>)>,
+        cuts: Vec<(u64, u64)>,
+        /// The first that may be left.
+        first: usize,
+    }
+
+    impl Histories {
+        /// Whether what is left has the length of that state, and of each sector any state that
+        /// the truncations allow.
+        fn explains(&self, state: usize, left: &[u8]) -> bool {
+            let (number, bytes) = &self.states[state];
+            let states = self.states.iter().enumerate().skip(self.first);
+            bytes.len() == left.len()
+                && left.chunks(SECTOR).enumerate().all(|(index, sector)| {
+                    let (start, end) = (index * SECTOR, (index + 1) * SECTOR);
+                    let touches = |it: &&(u64, u64)| it.1 < end as u64;
+                    states.clone().any(|(nth, (of, bytes))| {
+                        let lost = |it: &(u64, u64)| it.0 > *number && it.0 <= *of;
+                        let kept = |it: &(u64, u64)| it.0 > *of && it.0 <= *number;
+                        if nth > state && self.cuts.iter().filter(touches).any(lost) {
+                            return false;
+                        }
+                        let cut = self.cuts.iter().filter(|it| kept(it)).map(|it| it.1).min();
+                        let cut = cut.map_or(usize::MAX, |it| it as usize);
+                        let byte = |at: usize| match at < cut {
+                            true => bytes.get(at).copied().unwrap_or(0),
+                            false => 0,
+                        };
+                        (start..).zip(sector).all(|(at, it)| *it == byte(at))
+                    })
+                })
+        }
+    }
+
+    #[test]
+    fn whatever_was_done_to_a_file_what_is_left_of_it_is_explained_by_a_moment() {
+        let mut stream = Stream::new(5, "test", 0, 0);
+        for round in 0..3_000 {
+            let mut data = Data::default();
+            let mut all = Histories {
+                states: vec![(0, Vec::new())],
+                cuts: Vec::new(),
+                first: 0,
+            };
+            let (mut number, mut syncs) = (0, Vec::new());
+            for _ in 0..stream.below(25) {
+                let mut bytes = all.states.last().unwrap().1.clone();
+                match stream.below(8) {
+                    0..=3 => {
+                        number += 1;
+                        let (at, len) = (stream.below(1_600), 1 + stream.below(700) as usize);
+                        let value = 1 + stream.below(255) as u8;
+                        data.write(number, at, &vec![value; len], ROOM);
+                        let end = at as usize + len;
+                        bytes.resize(bytes.len().max(end), 0);
+                        bytes[at as usize..end].fill(value);
+                        all.states.push((number, bytes));
+                    }
+                    4 => {
+                        number += 1;
+                        let len = stream.below(2_400);
+                        data.set_len(number, len);
+                        if len < bytes.len() as u64 {
+                            all.cuts.push((number, len));
+                        }
+                        bytes.resize(len as usize, 0);
+                        all.states.push((number, bytes));
+                    }
+                    5 => {
+                        data.begin_sync(number);
+                        syncs.push(number);
+                    }
+                    _ if !syncs.is_empty() => {
+                        let nth = stream.below(syncs.len() as u64) as usize;
+                        let last = syncs.remove(nth);
+                        data.end_sync(last);
+                        all.first = all.first.max(last as usize);
+                    }
+                    _ => {}
+                }
+                assert_eq!(contents(&data), all.states.last().unwrap().1);
+            }
+            let rest = data.rest(&mut stream);
+            data.lose(Some(rest));
+            let left = contents(&data);
+            let mut moments = all.first..all.states.len();
+            assert!(
+                moments.any(|it| all.explains(it, &left)),
+                "round {round}: {left:?}"
+            );
+        }
     }
 
     #[test]
