@@ -411,8 +411,8 @@ impl Driver {
         }
     }
 
-    /// [`fire`](Self::fire) in a step of a simulated worker that is no pool worker: the clock stands
-    /// still meanwhile, and nothing is done before foreign code.
+    /// [`fire`](Self::fire) in a step of a simulated worker that is no pool worker: the clock
+    /// stands still meanwhile, and nothing is done before foreign code.
     #[cfg(feature = "sim")]
     pub(crate) fn fire_in_world(&self) {
         self.drop_wakers(|| ());

@@ -650,8 +650,8 @@ impl File {
     ///
     /// # Errors
     ///
-    /// By chance: [`Disk::sync_errors`](super::Disk::sync_errors), which says what is lost then, and
-    /// who is told; and [others](self).
+    /// By chance: [`Disk::sync_errors`](super::Disk::sync_errors), which says what is lost then,
+    /// and who is told; and [others](self).
     ///
     /// # Cancel safety
     ///
