@@ -104,7 +104,8 @@ fn a_call_that_blocks_is_told_by_its_name() {
         let (runtime, stalls) = watched(backend, workers, OVER);
         let task = runtime.spawn(async move {
             loop {
-                thread::sleep(OVER);
+                // Longer than it takes until somebody looks, who might come between two of these.
+                thread::sleep(3 * OVER);
                 if let Ok(stall) = stalls.try_recv() {
                     break stall;
                 }
