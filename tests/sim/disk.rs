@@ -454,6 +454,52 @@ fn a_file_is_of_its_host_also_where_a_call_has_begun() {
 }
 
 #[test]
+fn what_a_process_does_in_the_poll_in_which_it_was_killed_changes_nothing() {
+    sim::check(0..5, |sim| async move {
+        let store = sim.host("store");
+        store.disk().latency(Latency::fixed(ms(10)));
+        let host = store.clone();
+        store.start(move || {
+            let host = host.clone();
+            async move {
+                let mut file = File::create("/a").await?;
+                assert!(timeout(ms(5), file.write_all(b"x")).await.is_err());
+                sleep(ms(20)).await;
+                host.kill();
+                // Its time is over, so this is done at once.
+                let error = file.write(b"x").await.unwrap_err();
+                assert!(error.to_string().contains("has ended"), "{error}");
+                Result::Ok(())
+            }
+        });
+        sleep(secs(1)).await;
+        assert_eq!(on(&store, || fs::read("/a")).await?, b"");
+        Result::Ok(())
+    });
+}
+
+#[test]
+fn a_file_that_was_leaked_is_closed_with_its_process() {
+    sim::check(0..5, |sim| async move {
+        let store = sim.host("store");
+        store.disk().capacity(512);
+        store.start(|| async {
+            let mut file = File::create("/a").await?;
+            file.write_all(&[1; 512]).await?;
+            std::mem::forget(file);
+            std::future::pending::<Result<()>>().await
+        });
+        sleep(secs(1)).await;
+        store.kill();
+        on(&store, || async {
+            fs::remove_file("/a").await?;
+            fs::write("/b", [2; 512]).await
+        })
+        .await
+    });
+}
+
+#[test]
 fn reads_and_writes_fail_by_chance_and_change_nothing() {
     sim::check(0..20, |sim| async move {
         let store = sim.host("store");
