@@ -463,17 +463,22 @@ fn what_a_process_does_in_the_poll_in_which_it_was_killed_changes_nothing() {
             let host = host.clone();
             async move {
                 let mut file = File::create("/a").await?;
+                let mut making = Box::pin(fs::create_dir("/b"));
                 assert!(timeout(ms(5), file.write_all(b"x")).await.is_err());
+                assert!(timeout(ms(5), &mut making).await.is_err());
                 sleep(ms(20)).await;
                 host.kill();
-                // Its time is over, so this is done at once.
-                let error = file.write(b"x").await.unwrap_err();
-                assert!(error.to_string().contains("has ended"), "{error}");
+                // The times of both are over, so they would be done at once.
+                for result in [file.write_all(b"x").await, making.await] {
+                    let error = result.unwrap_err();
+                    assert!(error.to_string().contains("has ended"), "{error}");
+                }
                 Result::Ok(())
             }
         });
         sleep(secs(1)).await;
         assert_eq!(on(&store, || fs::read("/a")).await?, b"");
+        assert!(on(&store, || fs::metadata("/b")).await.is_err());
         Result::Ok(())
     });
 }
