@@ -421,29 +421,29 @@ impl Driver {
             return;
         }
         let mut scratch = self.scratch.take().unwrap_or_default();
-        let (wakers, counters) = (&mut scratch.wakers, self.counters());
+        self.take_due(now, &mut scratch.wakers);
+        wake(&mut scratch.wakers);
+        self.scratch.set(Some(scratch));
+    }
+
+    /// Moves the wakers of all timers that are due at `now` to `wakers`.
+    #[inline]
+    fn take_due(&self, now: Instant, wakers: &mut Vec<Waker>) {
+        let counters = self.counters();
         let late = |late| counters.count_fired(late);
         self.timers.borrow_mut().fire(now, wakers, late);
         self.reactor.fire_remote_timers(now, wakers, counters);
-        wake(wakers);
-        self.scratch.set(Some(scratch));
     }
 
     fn fire_due(&self, reached: Option<Instant>, before: impl Fn()) -> bool {
         let mut scratch = self.scratch.take().unwrap_or_default();
-        let mut fire = |now| {
-            let (wakers, counters) = (&mut scratch.wakers, self.counters());
-            let late = |late| counters.count_fired(late);
-            self.timers.borrow_mut().fire(now, wakers, late);
-            self.reactor.fire_remote_timers(now, wakers, counters);
-        };
         if let Some(reached) = reached {
-            fire(reached);
+            self.take_due(reached, &mut scratch.wakers);
         }
         if reached.is_none_or(|reached| self.not_before().is_some_and(|it| it < reached + NEAR)) {
             let now = now();
             self.counters.set_tick(now);
-            fire(now);
+            self.take_due(now, &mut scratch.wakers);
         }
         if !scratch.wakers.is_empty() {
             before();

@@ -248,10 +248,7 @@ impl TimerHeap {
             self.update_top();
             let node = self.nodes[0];
             if node.when <= now {
-                fired(match node.when == now {
-                    true => Duration::ZERO, // Mostly, in a simulated world.
-                    false => now.saturating_duration_since(node.when),
-                });
+                fired(now.saturating_duration_since(node.when));
                 self.take_node(0);
                 wakers.extend(self.entries[node.entry as usize].waker.take());
             }

@@ -9,34 +9,12 @@ use polder::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
 use polder::sim::{self, Process, Sim};
 use polder::time::{now, sleep, timeout};
 
-use super::{ms, secs};
-
-async fn echo() {
-    let listener = TcpListener::bind("0.0.0.0:1").await.unwrap();
-    loop {
-        let (mut stream, _) = listener.accept().await.unwrap();
-        polder::spawn(async move {
-            let mut bytes = [0; 4];
-            while stream.read_exact(&mut bytes).await.is_ok() {
-                if stream.write_all(&bytes).await.is_err() {
-                    break;
-                }
-            }
-        })
-        .detach();
-    }
-}
+use super::{ask, echo, ms, secs};
 
 async fn connected(sim: &Sim) -> Result<TcpStream> {
     sim.host("echo").start(echo);
     sleep(ms(1)).await;
     TcpStream::connect("echo:1").await
-}
-
-async fn ask(stream: &mut TcpStream) -> Result<()> {
-    stream.write_all(b"ping").await?;
-    let mut bytes = [0; 4];
-    stream.read_exact(&mut bytes).await
 }
 
 #[test]

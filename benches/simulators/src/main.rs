@@ -347,7 +347,7 @@ each tick, of 1 ms unless it is told otherwise, and a message takes a whole numb
 step, no leaks allowed, and a limit of connections a second. madsim runs as by `#[madsim::test]`, without its check of determinism, which runs each seed twice. turmoil has none.
 * All run on one core, built in the same profile: one code generation unit a crate.
 
-What bounds polder where madsim is near it: (Instructions of a heartbeat among 100 hosts, counted by callgrind: polder 12,040, madsim 13,700. Of a request without a pause: 8,370 and 11,500.) Each process has a runtime with a reactor and a scheduler, which are the real ones and are driven one task at a time, \
+What bounds polder where madsim is near it: (Instructions of a heartbeat among 100 hosts, counted by callgrind: polder 12,080, madsim 13,700. Of a request without a pause: 8,370 and 11,500.) Each process has a runtime with a reactor and a scheduler, which are the real ones and are driven one task at a time, \
 where madsim has one queue for all. So a heartbeat is more code than an instruction cache holds: lines of 38 KiB, and 22 KiB in madsim. In a simulated cache of 32 KiB polder misses 480 lines a heartbeat, and madsim 24. That costs little, as it seems: for each instruction polder takes as long as madsim. Linked with `lto = \"fat\"` both have a tenth more heartbeats a second with 3 hosts, and a twentieth more with 100. \
 None of the functions has more than a seventh. The checks are not the bound: when a heartbeat took 16,600 instructions, 8 % of them were for the fingerprint, the writing down and the conditions. A thread for each world, which is not there where they share one, is two fifths of polder's time with seeds that are short, and a twelfth of it with heartbeats of 3 hosts.
 

@@ -32,12 +32,6 @@ pub(super) struct DiskOfHost {
     stream: Stream,
 }
 
-impl DiskOfHost {
-    pub(super) fn count_open(&self, process: usize) -> usize {
-        self.disk.count_open(process)
-    }
-}
-
 /// What kind of a call it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Call {
@@ -84,19 +78,24 @@ pub(crate) fn begin(call: Call) -> io::Result<Begun> {
     })
 }
 
+/// Calls `f` with the kernel of that world, which is to be this thread's.
+fn with_world<R>(world: u32, f: impl FnOnce(&mut Kernel) -> io::Result<R>) -> io::Result<R> {
+    let result = with(|kernel| match kernel.world == world {
+        true => f(kernel),
+        false => Err(not_here()),
+    });
+    result.unwrap_or_else(|| Err(not_here()))
+}
+
 impl Begun {
     fn with<R>(&self, f: impl FnOnce(&mut Kernel) -> io::Result<R>) -> io::Result<R> {
-        let result = with(|kernel| {
-            if kernel.world != self.world {
-                return Err(not_here());
-            }
+        with_world(self.world, |kernel| {
             kernel.is_at_disk_of(self.host)?;
             match kernel.processes.get(self.process) {
                 Some(ProcessState { is_alive: true, .. }) => f(kernel),
                 _ => Err(io::Error::other("the process of this host has ended")),
             }
-        });
-        result.unwrap_or_else(|| Err(not_here()))
+        })
     }
 
     /// Does what the call is to do, unless it fails.
@@ -136,33 +135,26 @@ impl FileOfProcess {
 
     /// Begins a call of this file's.
     pub(crate) fn begin(&self, call: Call) -> io::Result<Begun> {
-        self.with(|kernel| {
-            kernel.is_at_disk_of(self.host)?;
-            kernel.begin_disk_call(call)
-        })
+        self.with(|kernel| kernel.begin_disk_call(call))
     }
 
     /// What takes no time.
     pub(crate) fn look<R>(&self, f: impl FnOnce(&mut Disk) -> io::Result<R>) -> io::Result<R> {
-        self.with(|kernel| {
-            kernel.is_at_disk_of(self.host)?;
-            kernel.at_disk(self.host, f)
-        })
+        self.with(|kernel| kernel.at_disk(self.host, f))
     }
 
     fn with<R>(&self, f: impl FnOnce(&mut Kernel) -> io::Result<R>) -> io::Result<R> {
-        let result = with(|kernel| match kernel.world == self.world {
-            true => f(kernel),
-            false => Err(not_here()),
-        });
-        result.unwrap_or_else(|| Err(not_here()))
+        with_world(self.world, |kernel| {
+            kernel.is_at_disk_of(self.host)?;
+            f(kernel)
+        })
     }
 }
 
 impl Drop for FileOfProcess {
     fn drop(&mut self) {
         // Wherever that is.
-        let _ = self.with(|kernel| {
+        let _ = with_world(self.world, |kernel| {
             kernel.disk(self.host).disk.close(self.number);
             Ok(())
         });

@@ -101,6 +101,22 @@ struct Streams {
     disk: [(Stream, u64); 4],
 }
 
+impl Streams {
+    fn of(&mut self, kind: Kind) -> &mut (Stream, u64) {
+        match kind {
+            Kind::Aborted => &mut self.aborted,
+            Kind::Exhausted => &mut self.exhausted,
+            Kind::Short => &mut self.short,
+            Kind::Blocking => &mut self.blocking,
+            Kind::DiskRead => &mut self.disk[0],
+            Kind::DiskWrite => &mut self.disk[1],
+            Kind::DiskSync => &mut self.disk[2],
+            Kind::SlowSync => &mut self.disk[3],
+            _ => &mut self.spurious,
+        }
+    }
+}
+
 impl FaultsOfHost {
     pub(super) fn new(seed: u64, host: usize) -> FaultsOfHost {
         FaultsOfHost {
@@ -143,18 +159,7 @@ impl FaultsOfHost {
             return false;
         }
         let host = self.host;
-        let streams = self.streams();
-        let (stream, drawn) = match kind {
-            Kind::Aborted => &mut streams.aborted,
-            Kind::Exhausted => &mut streams.exhausted,
-            Kind::Short => &mut streams.short,
-            Kind::Blocking => &mut streams.blocking,
-            Kind::DiskRead => &mut streams.disk[0],
-            Kind::DiskWrite => &mut streams.disk[1],
-            Kind::DiskSync => &mut streams.disk[2],
-            Kind::SlowSync => &mut streams.disk[3],
-            _ => &mut streams.spurious,
-        };
+        let (stream, drawn) = self.streams().of(kind);
         *drawn += 1;
         let id = (kind, host as u32, 0, *drawn);
         let fault = || Fault::new(id, now, vec![host], Vec::new());
@@ -197,24 +202,26 @@ impl Kernel {
 
     /// How much longer than usual a sync takes on a host.
     pub(super) fn syncs_for(&mut self, host: usize) -> u64 {
-        if !self.fault_comes(host, Kind::SlowSync) {
-            return 0;
-        }
-        let (_, drawn) = self.hosts[host].faults.streams().disk[3];
-        let mut stream = Stream::new(self.seed, "lengths of syncs", host, drawn as usize);
-        stream.below(LONGEST_SYNC)
+        self.takes_longer(host, Kind::SlowSync, "lengths of syncs", LONGEST_SYNC)
     }
 
     /// How much longer than usual a call of `unblock` takes on a host.
     #[cfg(feature = "blocking")]
     pub(super) fn blocks_for(&mut self, host: usize) -> u64 {
-        if !self.has_faults || !self.fault_comes(host, Kind::Blocking) {
+        match self.has_faults {
+            true => self.takes_longer(host, Kind::Blocking, "lengths of calls", LONGEST_CALL),
+            false => 0,
+        }
+    }
+
+    /// How much longer something takes, less than `longest`, if a fault of that kind comes now.
+    fn takes_longer(&mut self, host: usize, kind: Kind, word: &str, longest: u64) -> u64 {
+        if !self.fault_comes(host, kind) {
             return 0;
         }
         // Not of the stream that decides on the next ones.
-        let (_, drawn) = self.hosts[host].faults.streams().blocking;
-        let mut stream = Stream::new(self.seed, "lengths of calls", host, drawn as usize);
-        stream.below(LONGEST_CALL)
+        let drawn = self.hosts[host].faults.streams().of(kind).1;
+        Stream::new(self.seed, word, host, drawn as usize).below(longest)
     }
 
     /// Whether the process whose code runs may have so many sockets or files more, which one call
@@ -232,7 +239,7 @@ impl Kernel {
 
     fn count_open(&mut self, host: usize, process: usize) -> usize {
         let disk = self.hosts[host].disk.as_ref();
-        let files = disk.map_or(0, |it| it.count_open(process));
+        let files = disk.map_or(0, |it| it.disk.count_open(process));
         let tcp = self.tcp_sockets(host);
         let tcp = tcp.filter(|it| it.process == Some(process)).count();
         let others = self.others.values_mut();

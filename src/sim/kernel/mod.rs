@@ -373,8 +373,8 @@ struct PollerState {
 enum Event {
     Segment(Box<Segment>),
     Datagram(Box<Datagram>),
-    #[cfg(feature = "blocking")]
     /// In a box, so that an event is two words.
+    #[cfg(feature = "blocking")]
     Blocking(Box<blocking::PendingCall>),
     /// Of that socket.
     Retransmit(u32),

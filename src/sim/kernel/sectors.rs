@@ -62,12 +62,7 @@ impl Contents {
 
     /// Takes out what is beyond a length.
     fn cut(&mut self, len: u64) {
-        if let Some(last) = len.checked_sub(1) {
-            let gone = self.sectors.split_off(&(place(last).0 + 1));
-            drop(gone);
-        } else {
-            self.sectors.clear();
-        }
+        drop(self.sectors.split_off(&len.div_ceil(SECTOR as u64)));
         self.cut_sector(place(len).0, len);
     }
 

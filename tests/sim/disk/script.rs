@@ -72,6 +72,21 @@ enum Call {
     Metadata(&'static str),
 }
 
+impl Call {
+    /// Which open file it is of, if it is of one.
+    fn file(self) -> Option<usize> {
+        match self {
+            Call::Read(slot, _)
+            | Call::Write(slot, ..)
+            | Call::Seek(slot, _)
+            | Call::SetLen(slot, _)
+            | Call::Sync(slot)
+            | Call::Length(slot) => Some(slot),
+            _ => None,
+        }
+    }
+}
+
 fn path(random: &mut Random) -> &'static str {
     match random.below(60) {
         0 => LONG.get_or_init(|| "n".repeat(256)),
@@ -166,13 +181,7 @@ fn real_call(
     let at = |path: &str| root.join(path);
     let done = |()| "done".to_owned();
     let described = |it: std::fs::Metadata| metadata(it.len(), it.is_file(), it.is_dir());
-    if let Call::Read(slot, _)
-    | Call::Write(slot, ..)
-    | Call::Seek(slot, _)
-    | Call::SetLen(slot, _)
-    | Call::Sync(slot)
-    | Call::Length(slot) = call
-    {
+    if let Some(slot) = call.file() {
         let Some(file) = files.get_mut(&slot) else {
             return Ok("not open".to_owned());
         };
@@ -235,13 +244,7 @@ async fn simulated(calls: Vec<Call>) -> Vec<String> {
 async fn simulated_call(files: &mut BTreeMap<usize, fs::File>, call: Call) -> Result<String> {
     let done = |()| "done".to_owned();
     let described = |it: fs::Metadata| metadata(it.len(), it.is_file(), it.is_dir());
-    if let Call::Read(slot, _)
-    | Call::Write(slot, ..)
-    | Call::Seek(slot, _)
-    | Call::SetLen(slot, _)
-    | Call::Sync(slot)
-    | Call::Length(slot) = call
-    {
+    if let Some(slot) = call.file() {
         let Some(file) = files.get_mut(&slot) else {
             return Ok("not open".to_owned());
         };
