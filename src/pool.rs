@@ -326,6 +326,7 @@ pub(crate) struct Call<T> {
 pub(crate) enum Stage<T> {
     /// No thread has taken it.
     Submitted(Box<dyn FnOnce() -> T + Send>),
+    /// The function is being called, or dropped.
     Running,
     /// The output; `None` if it was taken, the function panicked, or the call was cancelled.
     /// Whoever drops the [`Call`] drops the output; without a `Call` it is dropped with the job.
@@ -333,10 +334,15 @@ pub(crate) enum Stage<T> {
 }
 
 impl<T> Stage<T> {
-    /// Takes the function, if no thread has.
-    fn cancel(&mut self) -> Option<Stage<T>> {
-        let is_submitted = matches!(self, Stage::Submitted(_));
-        is_submitted.then(|| std::mem::replace(self, Stage::Done(None)))
+    /// Takes the function, if no thread has, and leaves `next` in its place.
+    fn take_function(&mut self, next: Stage<T>) -> Option<Box<dyn FnOnce() -> T + Send>> {
+        match std::mem::replace(self, next) {
+            Stage::Submitted(function) => Some(function),
+            other => {
+                *self = other;
+                None
+            }
+        }
     }
 }
 
@@ -389,7 +395,7 @@ impl<T> Call<T> {
 
     /// Cancels the call if it has not begun; otherwise waits for its output.
     pub(crate) async fn cancel(self) -> Option<T> {
-        discard(self.handoff.update(Stage::cancel));
+        self.handoff.abort();
         std::future::poll_fn(|cx| self.poll(cx)).await
     }
 
@@ -405,9 +411,13 @@ impl<T> Handoff<Stage<T>> {
         self.update(|stage| matches!(stage, Stage::Done(_)))
     }
 
-    /// Cancels the call if it has not begun, and wakes whoever awaits it.
+    /// Cancels the call if it has not begun. The awaiting side is woken once the function has been
+    /// dropped, with all that it holds.
     pub(crate) fn abort(&self) {
-        discard(self.update_and_wake(Stage::cancel));
+        if let Some(function) = self.update(|stage| stage.take_function(Stage::Running)) {
+            discard(function);
+            self.update_and_wake(|stage| *stage = Stage::Done(None));
+        }
     }
 }
 
@@ -420,22 +430,20 @@ impl<T> Drop for Call<T> {
         let goes_on = false;
         // The output, if there is one, is dropped here: the thread may hold the job for a while
         // yet.
-        discard(self.handoff.update(|stage| match stage {
-            Stage::Done(output) => output.take().map(|output| Stage::Done(Some(output))),
-            _ if goes_on => None,
-            stage => stage.cancel(),
-        }));
+        let (function, output) = self.handoff.update(|stage| match stage {
+            Stage::Done(output) => (None, output.take()),
+            _ if goes_on => (None, None),
+            stage => (stage.take_function(Stage::Done(None)), None),
+        });
+        discard(function);
+        discard(output);
     }
 }
 
 impl<T: Send> Job for Handoff<Stage<T>> {
     fn run(&self) {
-        let begin = |stage: &mut Stage<T>| match stage {
-            Stage::Submitted(_) => Some(std::mem::replace(stage, Stage::Running)),
-            _ => None,
-        };
         // Otherwise it was cancelled.
-        if let Some(Stage::Submitted(function)) = self.update(begin) {
+        if let Some(function) = self.update(|stage| stage.take_function(Stage::Running)) {
             let output = catch_unwind(AssertUnwindSafe(function));
             self.update_and_wake(|stage| {
                 *stage = Stage::Done(output.map_err(std::mem::forget).ok())

@@ -529,7 +529,7 @@ fn a_scopes_tasks_borrow_from_its_caller() {
 fn a_task_that_is_awaited_is_aborted_by_another_thread() {
     on_workers(|runtime| {
         for _ in 0..MANY {
-            let mut task = runtime.spawn(pending::<Box<u8>>());
+            let task = runtime.spawn(pending::<Box<u8>>());
             let abort = task.abort_handle();
             let thread = thread::spawn(move || abort.abort());
             assert_eq!(runtime.block_on(task.fallible()), None);

@@ -427,7 +427,7 @@ fn a_span_is_closed_when_the_future_is_dropped_however_its_task_ends() {
         let cancelled = runtime.spawn(pending::<()>());
         let dropped = runtime.spawn_local(pending::<()>());
         let never_polled = runtime.spawn_local(pending::<()>());
-        let mut aborted = runtime.spawn(pending::<()>());
+        let aborted = runtime.spawn(pending::<()>());
         let abort = aborted.abort_handle();
         let tasks = [&cancelled, &dropped, &never_polled, &aborted, &done];
         let ids = [panics.id()].into_iter().chain(tasks.map(Task::id));

@@ -27,10 +27,10 @@ use pin_project_lite::pin_project;
 
 use super::Runtime;
 use super::spawn::{spawn_local_on, spawn_on};
-use super::task_set::Members;
+use super::task_set::{MemberId, Members};
 use crate::scheduler::{self, Shared};
 use crate::sync::{Mutex, NeedsClone, Spare, contain, wake_all};
-use crate::task::{AbortHandle, MemberId, Task, poll_to_its_end};
+use crate::task::{AbortHandle, Task, poll_to_its_end, set_finished};
 
 impl Runtime {
     /// Calls `f` with a [`Scope`], in which tasks can be spawned that borrow what outlives this
@@ -286,8 +286,9 @@ impl<'scope> Scope<'scope, '_> {
             id,
             scope: self.state.clone(),
         });
+        let abort = task.abort_handle();
         self.state.tasks.put(id, task);
-        AbortHandle::new(self.state.tasks.clone(), id)
+        abort
     }
 }
 
@@ -370,6 +371,7 @@ enum Slot<T> {
 impl<T> ScopedResult<T> {
     /// The task has ended. Only the first call counts.
     fn put(&self, result: Option<thread::Result<T>>) {
+        set_finished();
         let mut slot = self.slot.lock();
         if let Slot::Running(waker) = &mut *slot {
             let waker = waker.take();

@@ -5,8 +5,8 @@
 //! `SetTask` pushes exactly once: when its future is done *and dropped*, or dropped without being
 //! done. So what a task held is free when its outcome can be joined.
 //!
-//! The tasks themselves are in a list behind a lock ([`Members`]), so that abort handles reach
-//! them. No task is cancelled or dropped under that lock.
+//! The tasks themselves are in a list behind a lock ([`Members`]), since each leaves the list where
+//! it ends. No task is cancelled or dropped under that lock.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -29,7 +29,7 @@ use crate::sync::contain;
 use crate::sync::{Mutex, NeedsClone, Spare, wake_all};
 #[cfg(feature = "sim")]
 use crate::task::noted;
-use crate::task::{Abort, AbortHandle, MemberId, Outcome, Task, poll_to_its_end};
+use crate::task::{AbortHandle, Outcome, Task, poll_to_its_end, set_finished};
 
 /// A set of tasks, whose outputs are joined in the order in which they end, and which **are
 /// cancelled when the set is dropped**.
@@ -80,6 +80,13 @@ pub struct TaskSet<T> {
     /// An output was there, and the task's budget used up: the next poll is free, or a future
     /// before it that always takes the whole budget would keep it from ever being joined.
     deferred: bool,
+}
+
+/// One of several tasks: its place, and which of the tasks that had the place it is.
+#[derive(Clone, Copy)]
+pub(super) struct MemberId {
+    pub(super) index: usize,
+    serial: u64,
 }
 
 /// The tasks that were not joined yet.
@@ -144,28 +151,6 @@ impl Members {
 
     pub(super) fn len(&self) -> usize {
         self.0.lock().tasks.len()
-    }
-}
-
-impl Abort for Members {
-    fn abort(&self, id: MemberId) {
-        let mut list = self.0.lock();
-        let member = list.tasks.get_mut(id.index);
-        let task = member.and_then(|member| match &member.task {
-            Some(task) if member.serial == id.serial && !task.is_finished() => member.task.take(),
-            _ => None,
-        });
-        drop(list);
-        drop(task); // Runs foreign code: not under the lock.
-    }
-
-    fn is_finished(&self, id: MemberId) -> bool {
-        let list = self.0.lock();
-        let member = list.tasks.get(id.index);
-        match member.filter(|member| member.serial == id.serial) {
-            Some(member) => member.task.as_ref().is_none_or(Task::is_finished),
-            None => true,
-        }
     }
 }
 
@@ -327,8 +312,9 @@ impl<T> TaskSet<T> {
             site,
             reported: false,
         });
+        let abort = task.abort_handle();
         self.members.put(id, task);
-        AbortHandle::new(self.members.clone(), id)
+        abort
     }
 
     /// Waits for the next task to end, and returns its output, or `None` if no task is left.
@@ -606,8 +592,8 @@ impl<T> TaskSet<T> {
         before - self.len()
     }
 
-    /// Detaches every task: they run on, and their outputs are dropped. Their abort handles have no
-    /// effect from then on.
+    /// Detaches every task: they run on, and their outputs are dropped. Their abort handles still
+    /// cancel them.
     ///
     /// ```
     /// let runtime = polder::Runtime::new()?;
@@ -639,7 +625,7 @@ impl<T> Drop for TaskSet<T> {
         let joiner = state.joiner.take();
         drop(state);
         drop((ended, joiner));
-        self.abort_all(); // Abort handles may keep the list.
+        self.abort_all();
     }
 }
 
@@ -732,6 +718,7 @@ pin_project! {
             let mut this = this.project();
             contain(|| this.future.set(None));
             if !*this.reported {
+                set_finished();
                 this.outcomes.push(*this.index, None);
             }
         }
@@ -747,6 +734,7 @@ impl<F: Future> Future for SetTask<F> {
         *this.reported = true;
         #[cfg(feature = "sim")]
         let result = result.map_err(|panic| noted(this.site, panic));
+        set_finished();
         (this.outcomes).push(*this.index, Some(Outcome::new(result, this.site)));
         Poll::Ready(())
     }

@@ -24,7 +24,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{RawWakerVTable, Waker};
 
-use super::{Local, Meta, Shared, WorkerSnapshot};
+use super::{Id, Local, Meta, Shared, WorkerSnapshot};
 use crate::reactor::{Driver, Own, Reactor};
 
 /// A worker, as the thread sees it that drives it.
@@ -42,6 +42,9 @@ thread_local! {
 
     /// Set by the body of each task that is polled.
     static RUNNING: Cell<Running> = const { Cell::new(Running::NOBODY) };
+
+    /// The call of `unblock` that this thread makes.
+    static CALL: Cell<Option<Id>> = const { Cell::new(None) };
 }
 
 /// What a waker is made of.
@@ -95,15 +98,6 @@ impl Running {
         .set();
     }
 
-    /// The future of a task has been dropped. If it is the running one it does not run any more:
-    /// its memory may be given back before `Runnable::run` returns, which wakes whoever awaits it.
-    #[inline]
-    pub(super) fn ended(meta: &Meta) {
-        if ptr::eq(Running::get().meta, meta) {
-            Running::reset();
-        }
-    }
-
     /// Whether it is the own waker of the task.
     #[inline]
     fn own(self, waker: &Waker) -> Own {
@@ -132,6 +126,27 @@ pub(crate) fn set_running(waker: &Waker, meta: &Meta) {
     .set();
 }
 
+/// Calls `drop_future`, which drops the future of a task and does not unwind, with that task as the
+/// running one, so that destructors see its id. Afterwards the task does not run any more: its
+/// memory may be freed before `Runnable::run` returns, which wakes the awaiting side.
+#[inline]
+pub(crate) fn drop_within(meta: &Meta, drop_future: impl FnOnce()) {
+    let outer = Running::get();
+    if ptr::eq(outer.meta, meta) {
+        drop_future();
+        return Running::reset();
+    }
+    // A task that is cancelled, perhaps within a poll of another one. No waker is this task's own,
+    // since it is not polled.
+    Running {
+        meta,
+        ..Running::NOBODY
+    }
+    .set();
+    drop_future();
+    outer.set();
+}
+
 /// The task that runs here is about to be polled with this waker: its own, or that of its span,
 /// which a clone or a drop only counts.
 #[cfg(feature = "tracing")]
@@ -151,6 +166,23 @@ pub(crate) fn with_running<R>(f: impl FnOnce(&Meta) -> R) -> Option<R> {
     // the same allocation, and is dropped after the body.
     let meta = unsafe { meta.as_ref() };
     meta.map(f)
+}
+
+/// The id of the task that runs on this thread, or of the call of `unblock` that it makes.
+pub(crate) fn running_id() -> Option<Id> {
+    with_running(Meta::id).or_else(|| CALL.get())
+}
+
+/// Calls `f`, which does not unwind, as the call of `unblock` that has this id. (In a simulated
+/// world that may be on the thread of a task.)
+#[cfg(feature = "blocking")]
+pub(crate) fn within_call<R>(id: Id, f: impl FnOnce() -> R) -> R {
+    let outer = (Running::get(), CALL.replace(Some(id)));
+    Running::reset();
+    let result = f();
+    CALL.set(outer.1);
+    outer.0.set();
+    result
 }
 
 /// Calls `f` with the worker that this thread drives, if any. Runs no foreign code: see above.

@@ -46,6 +46,7 @@ mod resolver;
 mod run_queue;
 mod shared;
 mod snapshot;
+mod task_ref;
 mod thief;
 mod trace;
 mod worker;
@@ -56,15 +57,17 @@ use std::sync::Arc;
 use async_task::ScheduleInfo;
 
 use crate::reactor::{now, tick};
-use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
 pub(crate) use busy::BusyPollConfig;
 #[cfg(feature = "tracing")]
 pub(crate) use current::set_wrapper;
+#[cfg(feature = "blocking")]
+pub(crate) use current::within_call;
 use current::{Current, with_current};
 pub(crate) use current::{
-    current_local, driver, driver_to_wait_for, own, set_running, snapshot_here, with_local,
-    with_running,
+    current_local, driver, driver_to_wait_for, drop_within, own, running_id, set_running,
+    snapshot_here, with_local, with_running,
 };
 pub(crate) use identity::Label;
 pub use identity::{Id, Name};
@@ -77,6 +80,7 @@ pub(crate) use shared::{Remote, Shared};
 pub(crate) use snapshot::{
     Earlier, EarlierUnread, PATIENCE, SharedSnapshot, State, TaskRecord, WorkerSnapshot,
 };
+pub(crate) use task_ref::TaskRef;
 #[cfg(feature = "blocking")]
 pub(crate) use trace::current_trace;
 pub(crate) use worker::Worker;
@@ -102,6 +106,10 @@ pub(crate) struct Meta {
     /// worker. Written as `state` is.
     polls: AtomicU32,
     polled: AtomicU32,
+    /// Whether an abort handle or `Task::cancel` asks for the task's end: see [`TaskRef`].
+    is_aborted: AtomicBool,
+    /// Whether the future has been dropped.
+    is_finished: AtomicBool,
 }
 
 /// The part of [`Meta::state`] that is the index of the task's worker.
@@ -150,7 +158,30 @@ impl Meta {
             waits_for: AtomicU64::new(0),
             polls: AtomicU32::new(0),
             polled: AtomicU32::new(spawned),
+            is_aborted: AtomicBool::new(false),
+            is_finished: AtomicBool::new(false),
         }
+    }
+
+    /// Has the body drop the future at its next poll, which the caller brings about by a wake.
+    pub(crate) fn set_aborted(&self) {
+        // Relaxed: the wake that follows publishes it.
+        self.is_aborted.store(true, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn is_aborted(&self) -> bool {
+        self.is_aborted.load(Ordering::Relaxed)
+    }
+
+    /// The future has been dropped.
+    #[inline]
+    pub(crate) fn set_finished(&self) {
+        self.is_finished.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_finished(&self) -> bool {
+        self.is_finished.load(Ordering::Acquire)
     }
 
     /// Whether the task was never polled.
@@ -395,7 +426,7 @@ fn push_remote(shared: &Shared, runnable: Runnable) -> bool {
 mod tests {
     /// Beside the future, and what async-task has of its own.
     #[test]
-    fn a_task_takes_no_more_than_56_bytes_of_ours() {
-        assert!(size_of::<super::Meta>() <= 56);
+    fn a_task_takes_no_more_than_64_bytes_of_ours() {
+        assert!(size_of::<super::Meta>() <= 64);
     }
 }

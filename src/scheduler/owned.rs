@@ -24,59 +24,31 @@ use std::task::Waker;
 
 use slab::Slab;
 
-use super::current::Running;
-use super::{Id, Local, Meta, TaskRecord, trace, with_local};
+use super::{Id, Local, Meta, TaskRecord, TaskRef, trace, with_local};
 use crate::sync::Mutex;
 
 /// Every task that stays on its worker, was polled and still has its future, except one in its
 /// first poll.
 #[derive(Debug, Default)]
 pub(crate) struct OwnedTasks {
-    tasks: RefCell<Slab<OwnedTask>>,
+    tasks: RefCell<Slab<TaskRef>>,
     /// How many there are. Not the length of the list, which closing takes away.
     count: Cell<usize>,
 }
 
-/// How to reach a task, and what is known of it.
-#[derive(Debug)]
-struct OwnedTask {
-    waker: Waker,
-    meta: *const Meta,
-}
-
-// SAFETY: as a Runnable, it may go to any thread: it is a waker, and a pointer through which
-// metadata is only shared, which is `Sync`: see `meta`.
-unsafe impl Send for OwnedTask {}
-
-impl OwnedTask {
-    fn new(meta: &Meta, waker: &Waker) -> OwnedTask {
-        OwnedTask {
-            waker: waker.clone(),
-            meta,
-        }
-    }
-
-    fn meta(&self) -> &Meta {
-        // SAFETY: the metadata lies in the allocation of the task whose own waker this is, or
-        // whose own waker it holds; and is dropped when that has no Runnable, no handle and no
-        // waker left.
-        unsafe { &*self.meta }
-    }
-
-    fn record(&self) -> TaskRecord {
-        TaskRecord::new(Some(&self.waker), self.meta())
-    }
+fn record(task: &TaskRef) -> TaskRecord {
+    TaskRecord::new(Some(task.waker()), task.meta())
 }
 
 /// The movable tasks that a pool worker was the first to poll, and that still have their futures.
 #[derive(Debug, Default)]
-pub(super) struct MovableTasks(Mutex<Slab<OwnedTask>>);
+pub(super) struct MovableTasks(Mutex<Slab<TaskRef>>);
 
 impl MovableTasks {
     /// Wakes every task that is in the list. They stay there until their futures are dropped.
     pub(super) fn wake_all(&self) {
         let tasks = self.0.lock();
-        let wakers: Vec<Waker> = tasks.iter().map(|(_, task)| task.waker.clone()).collect();
+        let wakers: Vec<Waker> = tasks.iter().map(|(_, task)| task.waker().clone()).collect();
         drop(tasks);
         wakers.into_iter().for_each(Waker::wake);
     }
@@ -84,18 +56,18 @@ impl MovableTasks {
     /// The tasks in the list, by the addresses in their wakers.
     pub(super) fn ids(&self) -> Vec<(usize, Id)> {
         let tasks = self.0.lock();
-        let ids = |(_, task): (usize, &OwnedTask)| (task.waker.data().addr(), task.meta().id());
+        let ids = |(_, task): (usize, &TaskRef)| (task.waker().data().addr(), task.meta().id());
         tasks.iter().map(ids).collect()
     }
 
     /// What is known of the tasks in the list, with the worker that each belongs to now.
     pub(super) fn records(&self) -> Vec<(usize, TaskRecord)> {
         let tasks = self.0.lock();
-        let records = |(_, task): (usize, &OwnedTask)| (task.meta().index(), task.record());
+        let records = |(_, task): (usize, &TaskRef)| (task.meta().index(), record(task));
         tasks.iter().map(records).collect()
     }
 
-    fn insert(&self, task: OwnedTask) -> OwnedKey {
+    fn insert(&self, task: TaskRef) -> OwnedKey {
         OwnedKey::new(self.0.lock().insert(task))
     }
 
@@ -137,17 +109,17 @@ impl OwnedTasks {
     /// What is known of the tasks.
     pub(super) fn records(&self) -> Vec<TaskRecord> {
         let tasks = self.tasks.borrow();
-        tasks.iter().map(|(_, task)| task.record()).collect()
+        tasks.iter().map(|(_, task)| record(task)).collect()
     }
 
     /// Empties the list, and wakes every task that was in it. They still count as owned.
     pub(super) fn wake_all(&self) {
         for (_, task) in self.tasks.take() {
-            task.waker.wake();
+            task.waker().wake_by_ref();
         }
     }
 
-    fn insert(&self, task: OwnedTask) -> OwnedKey {
+    fn insert(&self, task: TaskRef) -> OwnedKey {
         self.count.set(self.count.get() + 1);
         OwnedKey::new(self.tasks.borrow_mut().insert(task))
     }
@@ -165,7 +137,7 @@ impl OwnedTasks {
 pub(crate) fn bind(meta: &Meta, waker: &Waker) -> Option<OwnedKey> {
     with_local(|local| {
         debug_assert!(local.has(meta), "a task is polled by its own worker");
-        let task = OwnedTask::new(meta, waker);
+        let task = TaskRef::new(meta, waker.clone());
         let key = match meta.is_movable() {
             true => bind_movable(local, meta, task),
             false => local.owned.insert(task),
@@ -176,7 +148,7 @@ pub(crate) fn bind(meta: &Meta, waker: &Waker) -> Option<OwnedKey> {
 }
 
 #[inline(never)]
-fn bind_movable(local: &Local, meta: &Meta, task: OwnedTask) -> OwnedKey {
+fn bind_movable(local: &Local, meta: &Meta, task: TaskRef) -> OwnedKey {
     meta.set_bound(local.index);
     local.movable_came(1);
     local.pool().owned.insert(task)
@@ -186,7 +158,7 @@ fn bind_movable(local: &Local, meta: &Meta, task: OwnedTask) -> OwnedKey {
 /// it was bound, this is the thread of its worker; or of the main worker, which has taken it from
 /// one that has exited. Otherwise it may be any.
 pub(crate) fn task_ended(meta: &Meta, key: Option<OwnedKey>) {
-    Running::ended(meta);
+    meta.set_finished();
     if meta.is_bound_or_traced() && other_task_ended(meta, key) {
         return;
     }

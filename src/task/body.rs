@@ -33,7 +33,9 @@ pin_project! {
     impl<'a, F> PinnedDrop for Body<'a, F> {
         fn drop(this: Pin<&mut Self>) {
             let mut this = this.project();
-            this.span.end(|| contain(|| this.future.set(None)));
+            scheduler::drop_within(this.meta, || {
+                this.span.end(|| contain(|| this.future.set(None)));
+            });
             scheduler::task_ended(this.meta, *this.key);
         }
     }
@@ -57,6 +59,10 @@ impl<F: Future> Future for Body<'_, F> {
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
+        if this.meta.is_aborted() {
+            // The task drops this body, and with it the future, before its result can be taken.
+            return Poll::Ready(Outcome::cancelled(this.meta.site()));
+        }
         scheduler::set_running(cx.waker(), this.meta);
         let future = this.future.as_pin_mut().expect("only `drop` takes it");
         let poll = |cx: &mut Context<'_>| {
@@ -102,8 +108,9 @@ pub(crate) fn poll_to_its_end<F: Future>(
 
 pub(crate) type Panic = Box<dyn Any + Send>;
 
-/// The output of a task, or its panic, which is reported if nobody takes it.
+/// The output of a task, or its panic, which is reported if it is not taken.
 pub(crate) struct Outcome<T> {
+    /// `None` if the task was cancelled, or once it was taken.
     result: Option<Result<T, Panic>>,
     site: &'static Location<'static>,
 }
@@ -116,7 +123,11 @@ impl<T> Outcome<T> {
         }
     }
 
-    /// The output, or the panic.
+    pub(crate) fn cancelled(site: &'static Location<'static>) -> Outcome<T> {
+        Outcome { result: None, site }
+    }
+
+    /// Returns the output or the panic. `None` if the task was cancelled.
     pub(crate) fn into_result(mut self) -> Option<Result<T, Panic>> {
         #[cfg(feature = "sim")]
         if let Some(Err(panic)) = &self.result {
@@ -125,15 +136,16 @@ impl<T> Outcome<T> {
         self.result.take()
     }
 
+    /// Returns the output, or `None` if the task was cancelled. Resumes the panic.
     #[inline]
-    pub(crate) fn take(mut self) -> T {
+    pub(crate) fn take(mut self) -> Option<T> {
         match self.result.take() {
-            Some(Ok(value)) => value,
+            Some(Ok(value)) => Some(value),
             #[cfg(feature = "sim")]
             Some(Err(panic)) => resume(self.site, panic),
             #[cfg(not(feature = "sim"))]
             Some(Err(panic)) => resume_unwind(panic),
-            None => unreachable!("the result is taken once"),
+            None => None,
         }
     }
 }

@@ -5,7 +5,7 @@
 //! use polder::task::{AbortHandle, Task};
 //!
 //! polder::block_on(async {
-//!     let mut task: Task<u8> = polder::spawn(std::future::pending());
+//!     let task: Task<u8> = polder::spawn(std::future::pending());
 //!     let abort: AbortHandle = task.abort_handle();
 //!     abort.abort();
 //!     assert_eq!(task.cancel().await, None);
@@ -40,13 +40,11 @@ use pin_project_lite::pin_project;
 
 #[cfg(feature = "blocking")]
 use crate::pool::Call;
-use crate::scheduler::{self, Label, Leaf, Meta, Runnable, Shared, budget, waits_for};
+use crate::scheduler::{self, Label, Leaf, Meta, Runnable, Shared, TaskRef, budget, waits_for};
 use crate::spans::{Kind, NewTask, TaskSpan};
-use abort::{AbortableTask, abortable};
 use body::Body;
 
 pub use abort::AbortHandle;
-pub(crate) use abort::{Abort, MemberId};
 #[cfg(feature = "sim")]
 pub(crate) use body::noted;
 #[cfg(feature = "sim")]
@@ -200,14 +198,18 @@ where
             .spawn_unchecked(body, WithInfo(scheduler::schedule))
     };
     let id = task.metadata().id();
-    let inner = Inner::Spawned(task.fallible());
+    let inner = Inner::Spawned {
+        reference: TaskRef::new(task.metadata(), runnable.waker()),
+        task: task.fallible(),
+    };
     (runnable, Task::new(inner, id))
 }
 
 /// Returns the id of the task that runs on this thread.
 ///
-/// `None` outside of tasks: on a plain thread, in the future of [`block_on`](crate::block_on), in a
-/// function given to `unblock`, and in destructors of a task that was cancelled.
+/// `None` outside of tasks: on a plain thread, and in the future of [`block_on`](crate::block_on).
+/// A function given to `unblock` is the task that awaits it, and the destructors of a future that is
+/// cancelled run within its task.
 ///
 /// ```
 /// assert!(polder::task::id().is_none());
@@ -216,7 +218,7 @@ where
 /// ```
 #[doc(alias = "try_id")]
 pub fn id() -> Option<Id> {
-    scheduler::with_running(Meta::id)
+    scheduler::running_id()
 }
 
 /// Returns the name of the task that runs on this thread. `None` outside of tasks, as [`id`], and
@@ -229,6 +231,13 @@ pub fn id() -> Option<Id> {
 pub fn name() -> Option<Name> {
     // Cloning a name counts, at most: no foreign code.
     scheduler::with_running(|meta| meta.name().cloned()).flatten()
+}
+
+/// The future of the task that runs on this thread has been dropped, or will not be polled again:
+/// its abort handles report its end. Called before an outcome is reported in another way than by
+/// the task, so that both agree.
+pub(crate) fn set_finished() {
+    scheduler::with_running(Meta::set_finished);
 }
 
 /// A spawned task.
@@ -253,8 +262,8 @@ pub fn name() -> Option<Name> {
 ///
 /// # Panics
 ///
-/// Awaiting a task panics if it is polled after completion, or was cancelled by runtime shutdown.
-/// [`fallible`](Self::fallible) returns `None` instead.
+/// Awaiting a task panics if it is polled after completion, or was cancelled: by an
+/// [`AbortHandle`] or the end of its runtime. [`fallible`](Self::fallible) returns `None` instead.
 ///
 /// The waker with which a task is awaited must not panic when it is cloned, woken or dropped:
 /// `async-task` aborts the process then. (Wakers of tasks and of `block_on` do not panic. Sockets,
@@ -274,13 +283,12 @@ pub struct Task<T> {
     was_polled: bool,
 }
 
-/// What `async-task` has of a task.
-type SpawnedTask<T> = async_task::FallibleTask<Outcome<T>, Meta>;
-
 enum Inner<T> {
-    Spawned(SpawnedTask<T>),
-    /// It has abort handles.
-    Shared(Box<dyn AbortableTask<T>>),
+    Spawned {
+        /// `None` of it: the runtime has dropped the task.
+        task: async_task::FallibleTask<Outcome<T>, Meta>,
+        reference: TaskRef,
+    },
     #[cfg(feature = "blocking")]
     Blocking(Call<Outcome<T>>),
 }
@@ -304,15 +312,14 @@ impl<T> Task<T> {
     /// ```
     pub fn detach(self) {
         match self.inner {
-            Inner::Spawned(task) => task.detach(),
-            Inner::Shared(mut task) => task.detach(),
+            Inner::Spawned { task, .. } => task.detach(),
             #[cfg(feature = "blocking")]
             Inner::Blocking(call) => call.detach(),
         }
     }
 
     /// Cancels the task, and waits until its future has been dropped. Returns the output if the
-    /// task was done before. (`None` at once, if an [`AbortHandle`] has cancelled it.)
+    /// task was done before.
     ///
     /// The future is dropped between two polls. If the task runs on another worker, a poll may be
     /// under way while this is called. If that poll returns the output, so does this. If it returns
@@ -337,26 +344,26 @@ impl<T> Task<T> {
     ///
     /// # Panics
     ///
-    /// If the task panicked before.
+    /// If the task panicked.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future, polled or not, still cancels the task, but does not wait for it.
+    /// Dropping the future, polled or not, still cancels the task, but does not wait for it, and
+    /// drops an output.
     #[doc(alias = "abort")]
     pub async fn cancel(self) -> Option<T> {
         let outcome = match self.inner {
-            Inner::Spawned(task) => task.cancel().await,
-            Inner::Shared(task) => match task.take() {
-                Some(task) => task.cancel().await,
-                None => None,
-            },
+            Inner::Spawned { task, reference } => {
+                reference.abort();
+                task.await
+            }
             #[cfg(feature = "blocking")]
             Inner::Blocking(call) => call.cancel().await,
         };
-        outcome.map(Outcome::take)
+        outcome.and_then(Outcome::take)
     }
 
-    /// Returns whether the task is done or cancelled.
+    /// Returns whether the task is done, or was cancelled and its future dropped.
     ///
     /// ```
     /// let runtime = polder::Runtime::new()?;
@@ -368,8 +375,7 @@ impl<T> Task<T> {
     /// ```
     pub fn is_finished(&self) -> bool {
         match &self.inner {
-            Inner::Spawned(task) => task.is_finished(),
-            Inner::Shared(task) => task.is_finished(),
+            Inner::Spawned { task, .. } => task.is_finished(),
             #[cfg(feature = "blocking")]
             Inner::Blocking(call) => call.is_done(),
         }
@@ -411,25 +417,22 @@ impl<T> Task<T> {
             return Poll::Pending;
         }
         let result = match &mut self.inner {
-            Inner::Spawned(task) => Pin::new(task).poll(cx),
-            _ => self.poll_other(cx),
+            Inner::Spawned { task, .. } => Pin::new(task).poll(cx),
+            #[cfg(feature = "blocking")]
+            Inner::Blocking(call) => poll_call(call, cx),
         };
         if result.is_pending() {
             waits_for(Leaf::Task(self.id.as_u64()));
         }
         result
     }
+}
 
-    /// Apart, so that polling a plain task is small enough to be inlined.
-    #[inline(never)]
-    fn poll_other(&mut self, cx: &mut Context<'_>) -> Poll<Option<Outcome<T>>> {
-        match &mut self.inner {
-            Inner::Spawned(_) => unreachable!("`poll_outcome` polls it"),
-            Inner::Shared(task) => task.poll(cx),
-            #[cfg(feature = "blocking")]
-            Inner::Blocking(call) => call.poll(cx),
-        }
-    }
+/// Apart, so that polling a spawned task is small enough to be inlined.
+#[cfg(feature = "blocking")]
+#[inline(never)]
+fn poll_call<T>(call: &mut Call<Outcome<T>>, cx: &mut Context<'_>) -> Poll<Option<Outcome<T>>> {
+    call.poll(cx)
 }
 
 /// [`budget::consume`], where it is rare.
@@ -440,18 +443,14 @@ fn consume(cx: &Context<'_>) -> Poll<()> {
 
 impl<T: Send + 'static> Task<T> {
     /// Returns a handle that cancels the task, also while this one is awaited elsewhere, or after
-    /// it was detached.
-    ///
-    /// What awaiting an aborted task does, [`AbortHandle::abort`] says. The first handle of a task
-    /// allocates, and from then on polling the task takes a lock. A panic or output of a detached
-    /// task is kept until its last handle is dropped.
+    /// it was detached. [`AbortHandle::abort`] says what awaiting an aborted task returns.
     ///
     /// ```
     /// use polder::future;
     /// use std::future::pending;
     ///
     /// polder::block_on(async {
-    ///     let mut task = polder::spawn(pending::<u8>());
+    ///     let task = polder::spawn(pending::<u8>());
     ///     let abort = task.abort_handle();
     ///     // Here it is awaited, and there aborted.
     ///     let (output, ()) = future::zip(task.fallible(), async { abort.abort() }).await;
@@ -460,20 +459,11 @@ impl<T: Send + 'static> Task<T> {
     /// });
     /// ```
     #[must_use = "dropping the handle has no effect"]
-    pub fn abort_handle(&mut self) -> AbortHandle {
+    pub fn abort_handle(&self) -> AbortHandle {
         match &self.inner {
-            Inner::Shared(task) => task.abort_handle(),
+            Inner::Spawned { reference, .. } => AbortHandle::of_task(reference.clone()),
             #[cfg(feature = "blocking")]
-            Inner::Blocking(call) => AbortHandle::new(call.handoff().clone(), MemberId::default()),
-            Inner::Spawned(_) => {
-                let shared = abortable();
-                let handle = shared.abort_handle();
-                let before = std::mem::replace(&mut self.inner, Inner::Shared(shared));
-                if let (Inner::Spawned(task), Inner::Shared(shared)) = (before, &self.inner) {
-                    shared.put(task);
-                }
-                handle
-            }
+            Inner::Blocking(call) => AbortHandle::of_call(call.handoff().clone()),
         }
     }
 }
@@ -486,9 +476,10 @@ impl<T> Future for Task<T> {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
-        let outcome = ready!(self.poll_outcome(cx));
-        let outcome = outcome.expect("polled after completion, or cancelled by runtime shutdown");
-        Poll::Ready(outcome.take())
+        let output = ready!(self.poll_outcome(cx)).and_then(Outcome::take);
+        Poll::Ready(
+            output.expect("polled after completion, aborted, or cancelled by runtime shutdown"),
+        )
     }
 }
 
@@ -549,7 +540,7 @@ impl<T> FallibleTask<T> {
     ///
     /// # Panics
     ///
-    /// If the task panicked before.
+    /// If the task panicked.
     ///
     /// # Cancel safety
     ///
@@ -575,13 +566,13 @@ impl<T> FallibleTask<T> {
     ///
     /// ```
     /// polder::block_on(async {
-    ///     let mut task = polder::spawn(std::future::pending::<u8>()).fallible();
+    ///     let task = polder::spawn(std::future::pending::<u8>()).fallible();
     ///     task.abort_handle().abort();
     ///     assert_eq!(task.await, None);
     /// });
     /// ```
     #[must_use = "dropping the handle has no effect"]
-    pub fn abort_handle(&mut self) -> AbortHandle
+    pub fn abort_handle(&self) -> AbortHandle
     where
         T: Send + 'static,
     {
@@ -609,7 +600,7 @@ impl<T> Future for FallibleTask<T> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<T>> {
         self.0
             .poll_outcome(cx)
-            .map(|outcome| outcome.map(Outcome::take))
+            .map(|outcome| outcome.and_then(Outcome::take))
     }
 }
 

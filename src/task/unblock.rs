@@ -4,9 +4,10 @@ use std::ops::RangeInclusive;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::sync::Once;
 
-use super::{Abort, Id, Inner, MemberId, Outcome, Task};
+use super::abort::Abort;
+use super::{Id, Inner, Outcome, Task};
 use crate::pool::{Call, Class, Handoff, POOL, Stage};
-use crate::scheduler::current_trace;
+use crate::scheduler::{current_trace, within_call};
 use crate::spans::{Kind, NewTask, TaskSpan};
 
 /// The environment variable that limits how many calls run at once. It is that of the crate
@@ -60,7 +61,8 @@ where
         if let Some(trace) = &trace {
             trace.call_begins((id.as_u64(), site));
         }
-        let result = span.end(|| catch_unwind(AssertUnwindSafe(f)));
+        let call = || within_call(id, || catch_unwind(AssertUnwindSafe(f)));
+        let result = span.end(call);
         if let Some(trace) = trace {
             trace.call_ends(id.as_u64());
         }
@@ -86,11 +88,11 @@ where
 }
 
 impl<T: Send> Abort for Handoff<Stage<T>> {
-    fn abort(&self, _: MemberId) {
+    fn abort(&self) {
         self.abort();
     }
 
-    fn is_finished(&self, _: MemberId) -> bool {
+    fn is_finished(&self) -> bool {
         self.is_done()
     }
 }

@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::future::{Future, pending, poll_fn};
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any, resume_unwind};
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
@@ -15,7 +16,7 @@ use futures_lite::FutureExt;
 use polder::event::{Event, Latch};
 use polder::io::{AsyncReadExt, AsyncWriteExt};
 use polder::net::{TcpListener, TcpStream};
-use polder::task::AbortHandle;
+use polder::task::{self, AbortHandle};
 use polder::time::{MissedTickBehavior, interval, sleep};
 use polder::{Handle, Runtime, Task, TaskSet, Timer, future};
 
@@ -26,7 +27,7 @@ use crate::probe::{
 };
 use crate::support::{
     eventually, in_every_runtime, in_every_runtime_alone, is_in_world, message, on_every_backend,
-    on_every_backend_alone, runtime, sized, until,
+    on_every_backend_alone, on_every_backend_with_several, runtime, sized, until,
 };
 
 // 44: driven, and reached from other threads.
@@ -911,13 +912,11 @@ fn an_abort_handle_cancels_a_task_that_is_awaited_elsewhere() {
                 2 => future::yield_now().await,
                 _ => {}
             }
-            let other = beside(async move {
-                abort.abort();
-                abort.is_finished()
-            });
+            let other = beside(async move { abort.abort() });
             assert_eq!(task.await, None);
-            assert!(other.join().await && second.is_finished());
-            until("the future is dropped", || alive.count() == 0).await;
+            assert!(second.is_finished());
+            assert_eq!(alive.count(), 0, "what the task held is dropped by then");
+            other.join().await;
         }
     });
 }
@@ -933,7 +932,7 @@ fn an_abort_handle_cancels_a_detached_task_and_keeps_none() {
                 pending::<()>().await;
             })
         };
-        let mut task = spawn();
+        let task = spawn();
         let abort = task.abort_handle();
         task.detach();
         assert!(!abort.is_finished());
@@ -942,12 +941,12 @@ fn an_abort_handle_cancels_a_detached_task_and_keeps_none() {
         assert!(abort.is_finished());
 
         // Dropping the task cancels it, whatever handles there are.
-        let mut task = spawn();
+        let task = spawn();
         let abort = task.abort_handle();
         drop(task);
         until("the future is dropped", || alive.count() == 0).await;
         assert!(abort.is_finished());
-        let mut task = spawn();
+        let task = spawn();
         let abort = task.abort_handle();
         task.cancel().await;
         assert_eq!(alive.count(), 0);
@@ -955,7 +954,7 @@ fn an_abort_handle_cancels_a_detached_task_and_keeps_none() {
 
         // The last handle of a detached task lets it run.
         let done = Arc::new(Event::new());
-        let mut task = polder::spawn({
+        let task = polder::spawn({
             let done = done.clone();
             async move {
                 future::yield_now().await;
@@ -972,7 +971,7 @@ fn an_abort_handle_cancels_a_detached_task_and_keeps_none() {
 #[test]
 fn aborting_what_is_done_leaves_its_output() {
     in_every_runtime(|_| async {
-        let mut task = polder::spawn(async { 5 });
+        let task = polder::spawn(async { 5 });
         let abort = task.abort_handle();
         until("the task is done", || task.is_finished()).await;
         abort.abort();
@@ -984,7 +983,7 @@ fn aborting_what_is_done_leaves_its_output() {
             Arc::new(AtomicBool::new(false)),
             Arc::new(AtomicBool::new(false)),
         );
-        let mut call = polder::unblock({
+        let call = polder::unblock({
             let (begun, go_on) = (begun.clone(), go_on.clone());
             move || {
                 begun.store(true, SeqCst);
@@ -1002,7 +1001,7 @@ fn aborting_what_is_done_leaves_its_output() {
     });
 }
 
-/// Its waker aborts the task that is just being polled with it: while the task is out of reach.
+/// The waker of the awaiting side aborts the task within a poll with another waker.
 #[test]
 fn an_abort_from_within_the_poll_of_the_awaiting_side_is_not_lost() {
     struct Aborts(AbortHandle);
@@ -1027,8 +1026,204 @@ fn an_abort_from_within_the_poll_of_the_awaiting_side_is_not_lost() {
         assert!(poll_with(&mut task, &waker).is_pending());
         drop(waker);
         let other = std::task::Waker::noop();
-        assert!(poll_with(&mut task, other).is_ready(), "it was aborted");
-        until("the future is dropped", || alive.count() == 0).await;
+        assert!(poll_with(&mut task, other).is_pending());
+        assert_eq!(task.await, None);
+        assert_eq!(alive.count(), 0);
+    });
+}
+
+/// Whether the task was aborted before its first poll or after it, awaited before or not, and
+/// whether or not its handle is fallible: its listener is closed by then.
+#[test]
+fn awaiting_an_aborted_task_waits_until_its_future_is_dropped() {
+    on_every_backend(|backend| {
+        runtime(backend).block_on(async {
+            for round in 0..8 {
+                let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+                let address = listener.local_addr().unwrap();
+                let mut task = polder::spawn(async move { listener.accept().await.map(drop) });
+                let abort = task.abort_handle();
+                if round & 1 != 0 {
+                    a_few_turns().await;
+                }
+                if round & 2 != 0 {
+                    assert!(future::poll_once(&mut task).await.is_none());
+                }
+                abort.abort();
+                if round & 4 != 0 {
+                    assert!(task.fallible().await.is_none());
+                } else {
+                    let awaited = AssertUnwindSafe(task).catch_unwind().await;
+                    assert!(awaited.is_err(), "awaiting an aborted task panics");
+                }
+                assert!(abort.is_finished());
+                std::net::TcpListener::bind(address).expect("the port is free");
+            }
+        });
+    });
+}
+
+/// The poll lasts until the canceller has come.
+#[test]
+fn cancelling_a_task_returns_the_output_of_a_poll_under_way() {
+    on_every_backend_with_several(|backend, _| {
+        runtime(backend).block_on(async {
+            for round in 0..4 {
+                let begun = Arc::new(AtomicBool::new(false));
+                let goes_on = Arc::new(AtomicBool::new(false));
+                let task = polder::spawn({
+                    let (begun, goes_on) = (begun.clone(), goes_on.clone());
+                    async move {
+                        begun.store(true, SeqCst);
+                        eventually("the task is being cancelled", || goes_on.load(SeqCst));
+                        5
+                    }
+                });
+                eventually("the poll has begun", || begun.load(SeqCst));
+                let abort = task.abort_handle();
+                let cancelled = async {
+                    match round % 2 {
+                        0 => task.cancel().await,
+                        _ => {
+                            abort.abort();
+                            task.fallible().await
+                        }
+                    }
+                };
+                let mut cancelled = pin!(cancelled);
+                assert!(future::poll_once(&mut cancelled).await.is_none());
+                goes_on.store(true, SeqCst);
+                assert_eq!(cancelled.await, Some(5));
+            }
+        });
+    });
+}
+
+/// Tasks that accept are cancelled again and again; each connection is accepted by one of them.
+#[test]
+fn no_accepted_connection_is_lost_when_accepting_tasks_are_cancelled() {
+    const CONNECTIONS: usize = 50;
+    on_every_backend_with_several(|backend, _| {
+        runtime(backend).block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap();
+            let clients = beside(async move {
+                for _ in 0..CONNECTIONS {
+                    drop(TcpStream::connect(address).await.unwrap());
+                    a_few_turns().await;
+                }
+            });
+            let mut accepted = 0;
+            while accepted < CONNECTIONS {
+                let listener = listener.clone();
+                let task = polder::spawn(async move { listener.accept().await.map(drop) });
+                future::yield_now().await;
+                if let Some(result) = task.cancel().await {
+                    result.unwrap();
+                    accepted += 1;
+                }
+            }
+            clients.join().await;
+        });
+    });
+}
+
+#[test]
+fn a_task_that_aborts_itself_in_its_last_poll_has_its_output() {
+    in_every_runtime(|_| async {
+        let slot = Arc::new(Mutex::new(None::<AbortHandle>));
+        let task = polder::spawn({
+            let slot = slot.clone();
+            async move {
+                until("the handle is there", || slot.lock().unwrap().is_some()).await;
+                slot.lock().unwrap().as_ref().unwrap().abort();
+                5
+            }
+        });
+        *slot.lock().unwrap() = Some(task.abort_handle());
+        assert_eq!(task.await, 5);
+    });
+}
+
+#[test]
+fn a_function_that_blocks_knows_its_task() {
+    in_every_runtime(|_| async {
+        let call = polder::unblock(task::id);
+        let id = call.id();
+        assert_eq!(call.await, Some(id));
+        // Within a call a runtime's tasks are themselves.
+        let call = polder::unblock(|| {
+            let inner = polder::block_on(async {
+                let task = polder::spawn(async { task::id() });
+                let id = task.id();
+                task.await == Some(id)
+            });
+            (inner, task::id())
+        });
+        let id = call.id();
+        assert_eq!(call.await, (true, Some(id)));
+    });
+}
+
+/// A call that waits for a thread of the pool is aborted.
+#[test]
+fn awaiting_an_aborted_call_waits_until_its_function_is_dropped() {
+    on_every_backend_alone(|backend| {
+        runtime(backend).block_on(async {
+            for _ in 0..20 {
+                let alive = Alive::default();
+                let guard = alive.guard();
+                // It lasts, so that the other side could come before its end.
+                let slow = OnDrop(|| thread::sleep(Duration::from_millis(2)));
+                let call = polder::unblock(move || drop((slow, guard)));
+                let abort = call.abort_handle();
+                let other = beside(async move { abort.abort() });
+                call.fallible().await;
+                assert_eq!(
+                    alive.count(),
+                    0,
+                    "what the function held is dropped by then"
+                );
+                other.join().await;
+            }
+        });
+    });
+}
+
+#[test]
+fn a_destructor_of_a_cancelled_future_knows_its_task() {
+    in_every_runtime(|_| async {
+        let seen = Arc::new(Mutex::new(None));
+        for round in 0..4 {
+            let guard = OnDrop({
+                let seen = seen.clone();
+                move || *seen.lock().unwrap() = Some((task::id(), task::name()))
+            });
+            let task = polder::spawn_named("held", async move {
+                let _guard = guard;
+                pending::<()>().await;
+            });
+            let id = task.id();
+            if round % 2 == 0 {
+                a_few_turns().await;
+            }
+            match round / 2 {
+                0 => drop(task),
+                _ => assert_eq!(task.cancel().await, None),
+            }
+            until("the future is dropped", || seen.lock().unwrap().is_some()).await;
+            let (seen_id, seen_name) = seen.lock().unwrap().take().unwrap();
+            assert_eq!(seen_id, Some(id));
+            assert_eq!(seen_name.as_deref(), Some("held"));
+        }
+        // The one that cancels is itself again.
+        let outer = polder::spawn(async {
+            drop(polder::spawn(pending::<()>()));
+            future::yield_now().await;
+            task::id()
+        });
+        let id = outer.id();
+        assert_eq!(outer.await, Some(id));
     });
 }
 

@@ -459,8 +459,9 @@ fn each_task_of_a_set_can_be_aborted_alone_and_a_handle_never_means_another_task
             .collect();
         yield_now().await;
         aborts[1].abort();
-        assert!(aborts[1].is_finished() && !aborts[0].is_finished());
         until("one is dropped", || dropped.load(Ordering::SeqCst) == 1).await;
+        until("it is finished", || aborts[1].is_finished()).await;
+        assert!(!aborts[0].is_finished());
         assert!(poll_once(set.join_next()).await.is_none());
         assert_eq!(set.len(), 2);
         // Its place has another task now.
