@@ -32,7 +32,7 @@
 use std::fmt;
 use std::future::{Future, IntoFuture, Pending, pending, poll_fn};
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::pin::{Pin, pin};
 use std::task::{Poll, ready};
 use std::thread;
@@ -125,6 +125,7 @@ const MOST_QUEUED: usize = BACKLOG as usize;
 /// # Cancel safety
 ///
 /// Dropping it cancels its connections and closes the listener.
+#[track_caller]
 pub fn serve<'a, L, H, F>(listener: L, handler: H) -> Serve<'a, L, H>
 where
     L: Listener + 'a,
@@ -139,6 +140,7 @@ where
         grace: Duration::ZERO,
         drains: true,
         on_error: Box::new(|_| {}),
+        site: Location::caller(),
     }
 }
 
@@ -179,6 +181,8 @@ pub struct Serve<'a, L, H, U = Pending<()>> {
     grace: Duration,
     drains: bool,
     on_error: Box<dyn FnMut(&io::Error) + Send + 'a>,
+    /// Where `serve` was called: what diagnostics report of the tasks of its connections.
+    site: &'static Location<'static>,
 }
 
 impl<'a, L, H, U> Serve<'a, L, H, U> {
@@ -236,6 +240,7 @@ impl<'a, L, H, U> Serve<'a, L, H, U> {
             grace: self.grace,
             drains: self.drains,
             on_error: self.on_error,
+            site: self.site,
         }
     }
 
@@ -358,8 +363,9 @@ where
                 limit: self.limit,
                 drains: self.drains && !self.grace.is_zero(),
                 on_error: self.on_error,
+                site: self.site,
             };
-            let spawn = |tasks: &mut TaskSet<()>, connection| drop(tasks.spawn(connection));
+            let spawn: Spawn<F> = |tasks, connection, site| drop(tasks.spawn_at(connection, site));
             accepting
                 .run(self.handler, spawn)
                 .await
@@ -432,18 +438,19 @@ impl Summary {
 }
 
 /// The live connections, and the counts of those that have ended.
-#[derive(Default)]
 struct Connections {
     tasks: TaskSet<()>,
     summary: Summary,
+    /// Where the server was made.
+    site: &'static Location<'static>,
 }
 
 impl Connections {
-    fn add<F>(&mut self, handler: impl FnOnce() -> F, spawn: impl FnOnce(&mut TaskSet<()>, F)) {
+    fn add<F>(&mut self, handler: impl FnOnce() -> F, spawn: Spawn<F>) {
         self.summary.accepted += 1;
         // A handler may panic before there is a future.
         match catch_unwind(AssertUnwindSafe(handler)) {
-            Ok(connection) => spawn(&mut self.tasks, connection),
+            Ok(connection) => spawn(&mut self.tasks, connection, self.site),
             Err(panic) => self.summary.count(Err(panic)),
         }
         self.summary.most_at_once = self.summary.most_at_once.max(self.tasks.len());
@@ -496,24 +503,28 @@ pub(super) struct AcceptLoop<'a, L, U> {
     /// Whether what waits in the listener's queue is accepted when it stops.
     pub(super) drains: bool,
     pub(super) on_error: Box<dyn FnMut(&io::Error) + Send + 'a>,
+    /// Where the server was made.
+    pub(super) site: &'static Location<'static>,
 }
+
+/// Makes a task of a handler's future.
+pub(super) type Spawn<F> = fn(&mut TaskSet<()>, F, &'static Location<'static>);
 
 impl<L, U> AcceptLoop<'_, L, U>
 where
     L: Listener,
     U: Future<Output = ()>,
 {
-    /// Accepts connections until it is to stop, or cannot go on, and closes the listener. `spawn`
-    /// makes a task of a handler's future.
-    pub(super) async fn run<H, F>(
-        mut self,
-        mut handler: H,
-        spawn: fn(&mut TaskSet<()>, F),
-    ) -> Stopped
+    /// Accepts connections until it is to stop, or cannot go on, and closes the listener.
+    pub(super) async fn run<H, F>(mut self, mut handler: H, spawn: Spawn<F>) -> Stopped
     where
         H: FnMut(L::Stream, L::Address) -> F,
     {
-        let mut connections = Connections::default();
+        let mut connections = Connections {
+            tasks: TaskSet::new(),
+            summary: Summary::default(),
+            site: self.site,
+        };
         let mut trouble = Trouble::default();
         let error = {
             let mut until = pin!(self.until);
@@ -588,7 +599,7 @@ async fn drain<L: Listener, F>(
     limit: usize,
     connections: &mut Connections,
     mut handler: impl FnMut(L::Stream, L::Address) -> F,
-    spawn: fn(&mut TaskSet<()>, F),
+    spawn: Spawn<F>,
     mut trouble: Trouble,
     on_error: &mut (dyn FnMut(&io::Error) + Send),
 ) {

@@ -9,7 +9,7 @@
 use std::fmt;
 use std::future::{Future, IntoFuture, pending};
 use std::io;
-use std::panic::{AssertUnwindSafe, resume_unwind};
+use std::panic::{AssertUnwindSafe, Location, resume_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,9 +18,9 @@ use futures_lite::FutureExt;
 use futures_lite::future::or;
 
 use super::listener::Listener;
-use super::serve::{AcceptLoop, Summary, check_limit};
+use super::serve::{AcceptLoop, Spawn, Summary, check_limit};
 use crate::event::Latch;
-use crate::runtime::{Handle, TaskSet};
+use crate::runtime::Handle;
 use crate::task::Task;
 
 /// Accepts connections on the workers of this runtime for as long as it is awaited: each listener
@@ -107,6 +107,7 @@ use crate::task::Task;
 /// runs next**, which may be after the drop: until then the kernel goes on to connect clients, and
 /// a new listener may find the address in use. To return when they are closed,
 /// [stop](ServeOnWorkers::until) the server and await it.
+#[track_caller]
 pub fn serve_on_workers<'a, L, C, H, F>(
     listeners: impl IntoIterator<Item = L>,
     create: C,
@@ -125,6 +126,7 @@ where
         grace: Duration::ZERO,
         drains: true,
         on_error: Arc::new(|_| {}),
+        site: Location::caller(),
     }
 }
 
@@ -161,6 +163,8 @@ pub struct ServeOnWorkers<'a, L, C> {
     grace: Duration,
     drains: bool,
     on_error: OnError,
+    /// Where `serve_on_workers` was called.
+    site: &'static Location<'static>,
 }
 
 type OnError = Arc<dyn Fn(&io::Error) + Send + Sync>;
@@ -320,6 +324,7 @@ where
             grace,
             drains,
             on_error,
+            site,
         } = self;
         let create = Arc::new(create);
         let spawn = move |index, listener, stop: &Arc<Latch>| {
@@ -331,6 +336,7 @@ where
                 drains,
                 on_error: on_error.clone(),
                 stop: StopAll(stop.clone()),
+                site,
             };
             each.spawn(index)
         };
@@ -395,6 +401,7 @@ struct OneWorker<L, C> {
     drains: bool,
     on_error: OnError,
     stop: StopAll,
+    site: &'static Location<'static>,
 }
 
 /// Stops all loops when it is dropped. It goes to the worker with the rest: a runtime that ends may
@@ -416,7 +423,8 @@ impl<L: Listener + 'static, C> OneWorker<L, C> {
     {
         let handle = Handle::current();
         let worker = index % handle.workers();
-        handle.spawn_on(worker, move || async move {
+        let site = self.site;
+        handle.spawn_on_at(worker, site, move || async move {
             let OneWorker {
                 listener,
                 create,
@@ -425,6 +433,7 @@ impl<L: Listener + 'static, C> OneWorker<L, C> {
                 drains,
                 on_error,
                 stop,
+                site,
             } = self;
             let accepting = AcceptLoop {
                 listener,
@@ -432,9 +441,11 @@ impl<L: Listener + 'static, C> OneWorker<L, C> {
                 limit,
                 drains: drains && !grace.is_zero(),
                 on_error: Box::new(move |error| on_error(error)),
+                site,
             };
             let handler = create(worker);
-            let spawn = |tasks: &mut TaskSet<()>, connection| drop(tasks.spawn_local(connection));
+            let spawn: Spawn<F> =
+                |tasks, connection, site| drop(tasks.spawn_local_at(connection, site));
             let stopped = accepting.run(handler, spawn).await;
             drop(stop);
             stopped.end(grace).await

@@ -161,13 +161,28 @@ impl Handle {
         F: Future + 'static,
         F::Output: Send + 'static,
     {
+        self.spawn_on_at(worker, Location::caller(), create)
+    }
+
+    /// [`spawn_on`](Self::spawn_on), for the caller at `site`.
+    #[track_caller]
+    pub(crate) fn spawn_on_at<C, F>(
+        &self,
+        worker: usize,
+        site: &'static Location<'static>,
+        create: C,
+    ) -> Task<F::Output>
+    where
+        C: FnOnce() -> F + Send + 'static,
+        F: Future + 'static,
+        F::Output: Send + 'static,
+    {
         let workers = self.workers();
         assert!(
             worker < workers,
             "Handle::spawn_on: there is no worker {worker}: the runtime has {workers}"
         );
-        let label = Location::caller().into();
-        let (runnable, task) = task::new_on(&self.shared, worker, create, label);
+        let (runnable, task) = task::new_on(&self.shared, worker, create, site.into());
         self.shared.schedule_new(runnable);
         self.shared.sent_to_worker();
         task

@@ -233,7 +233,15 @@ impl<T> TaskSet<T> {
         F: Future<Output = T> + Send + 'static,
         T: Send + 'static,
     {
-        let site = Location::caller();
+        self.spawn_at(future, Location::caller())
+    }
+
+    /// [`spawn`](Self::spawn), for the caller at `site`.
+    pub(crate) fn spawn_at<F>(&mut self, future: F, site: &'static Location<'static>) -> AbortHandle
+    where
+        F: Future<Output = T> + Send + 'static,
+        T: Send + 'static,
+    {
         self.spawn_with(future, site, |task| spawn_at(task, site))
     }
 
@@ -291,7 +299,20 @@ impl<T> TaskSet<T> {
         F: Future<Output = T> + 'static,
         T: 'static,
     {
-        let site = Location::caller();
+        self.spawn_local_at(future, Location::caller())
+    }
+
+    /// [`spawn_local`](Self::spawn_local), for the caller at `site`.
+    #[track_caller]
+    pub(crate) fn spawn_local_at<F>(
+        &mut self,
+        future: F,
+        site: &'static Location<'static>,
+    ) -> AbortHandle
+    where
+        F: Future<Output = T> + 'static,
+        T: 'static,
+    {
         self.spawn_with(future, site, |task| {
             spawn_local_at(task, site, "spawn_local")
         })
