@@ -13,7 +13,7 @@ use crate::diagnostics::{Stall, Watch, observe};
 use crate::poller::{Backend, Poller};
 use crate::reactor::{Reactor, now};
 use crate::scheduler::{BoxedLookup, BusyPollConfig, Resolver, Shared, Worker};
-use crate::sys::start_thread;
+use crate::sys::start_thread_with_stack;
 
 /// The most workers of a runtime. Each has a thread and a poller with two or three descriptors, and
 /// reads the state of all others now and then: beyond the cores of the largest machines they only
@@ -38,6 +38,7 @@ pub struct Builder {
     backends: Option<Vec<Backend>>,
     workers: usize,
     name: Option<String>,
+    stack_size: Option<usize>,
     busy_poll: BusyPollConfig,
     timer_slack: Duration,
     on_worker_start: Option<StartHook>,
@@ -63,6 +64,7 @@ impl Default for Builder {
             backends: None,
             workers: 1,
             name: None,
+            stack_size: None,
             busy_poll: BusyPollConfig::default(),
             timer_slack: Duration::ZERO,
             on_worker_start: None,
@@ -175,6 +177,28 @@ impl Builder {
     #[doc(alias = "thread_name")]
     pub fn name(mut self, name: impl Into<String>) -> Builder {
         self.name = Some(name.into());
+        self
+    }
+
+    /// Sets the size of the stack of each pool thread, in bytes. The default is that of the standard
+    /// library: 2 MiB, or `RUST_MIN_STACK`. The system rounds it up to what a thread needs at least.
+    ///
+    /// Futures lie on the heap. A stack has what a poll calls, which matters for deep recursion and
+    /// large arrays. The thread that drives the runtime has the stack that it was started with.
+    ///
+    /// ```
+    /// fn depth(n: u32) -> u32 {
+    ///     let frame = std::hint::black_box([0_u8; 64 * 1024]);
+    ///     if n == 0 { u32::from(frame[0]) } else { 1 + depth(n - 1) }
+    /// }
+    ///
+    /// let runtime = polder::Runtime::builder().workers(2).stack_size(16 << 20).build()?;
+    /// assert_eq!(runtime.block_on(runtime.spawn(async { depth(100) })), 100);
+    /// # std::io::Result::Ok(())
+    /// ```
+    #[doc(alias = "thread_stack_size")]
+    pub fn stack_size(mut self, bytes: usize) -> Builder {
+        self.stack_size = Some(bytes);
         self
     }
 
@@ -471,7 +495,11 @@ impl Builder {
                 worker.set_timer_slack(self.timer_slack, origin);
                 worker.run_pool_worker(|| start(start_hook, index));
             };
-            let thread = start_thread(&format!("{name}-{index}"), Box::new(run))?;
+            let thread = start_thread_with_stack(
+                &format!("{name}-{index}"),
+                self.stack_size,
+                Box::new(run),
+            )?;
             runtime.threads.push(thread);
         }
         if pool_workers == 0 {

@@ -6,7 +6,7 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use super::background;
-use super::spawn::spawn_on;
+use super::spawn::{boxed_if_large, spawn_on};
 use crate::diagnostics::{Dump, Metrics, Trace};
 use crate::poller::Backend;
 use crate::scheduler::{self, Label, PATIENCE, Resolver, Shared};
@@ -91,7 +91,8 @@ impl Handle {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        spawn_on(&self.shared, future, Location::caller())
+        let label = Location::caller();
+        boxed_if_large!(future, label => spawn_on(&self.shared, future, label))
     }
 
     /// [`spawn`](Self::spawn), with a name: [`task::name`](crate::task::name) returns it within the
@@ -114,7 +115,7 @@ impl Handle {
         F::Output: Send + 'static,
     {
         let label = Label::named(name.into(), Location::caller());
-        spawn_on(&self.shared, future, label)
+        boxed_if_large!(future, label => spawn_on(&self.shared, future, label))
     }
 
     /// Spawns a task on one worker, on whose thread `create` makes its future. The future need not

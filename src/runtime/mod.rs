@@ -45,7 +45,7 @@ use crate::reactor::{Reactor, now};
 use crate::scheduler::{BusyPollConfig, Label, PATIENCE, Shared, Worker, WorkerSnapshot};
 use crate::sys::BorrowedDescriptor;
 use crate::task::{Name, Task};
-use spawn::{spawn_local_on, spawn_on};
+use spawn::{boxed_if_large, spawn_local_on, spawn_on};
 
 pub use builder::Builder;
 pub use handle::Handle;
@@ -277,7 +277,8 @@ impl Runtime {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        spawn_on(self.shared(), future, Location::caller())
+        let label = Location::caller();
+        boxed_if_large!(future, label => spawn_on(self.shared(), future, label))
     }
 
     /// [`spawn`](Self::spawn), with a name: [`task::name`](crate::task::name) returns it within the
@@ -300,7 +301,7 @@ impl Runtime {
         F::Output: Send + 'static,
     {
         let label = Label::named(name.into(), Location::caller());
-        spawn_on(self.shared(), future, label)
+        boxed_if_large!(future, label => spawn_on(self.shared(), future, label))
     }
 
     /// Spawns a task whose future need not be `Send`. It stays on this thread.
@@ -327,8 +328,10 @@ impl Runtime {
         F: Future + 'static,
         F::Output: 'static,
     {
+        let label = Location::caller();
+        let local = &self.worker.local;
         // SAFETY: a runtime stays on the thread of its worker.
-        unsafe { spawn_local_on(&self.worker.local, future, Location::caller()) }
+        boxed_if_large!(future, label => unsafe { spawn_local_on(local, future, label) })
     }
 
     /// [`spawn_local`](Self::spawn_local), with a name: [`task::name`](crate::task::name) returns
@@ -351,8 +354,9 @@ impl Runtime {
         F::Output: 'static,
     {
         let label = Label::named(name.into(), Location::caller());
+        let local = &self.worker.local;
         // SAFETY: a runtime stays on the thread of its worker.
-        unsafe { spawn_local_on(&self.worker.local, future, label) }
+        boxed_if_large!(future, label => unsafe { spawn_local_on(local, future, label) })
     }
 
     /// Returns a handle, with which any thread can spawn.

@@ -10,6 +10,26 @@ use crate::scheduler::{self, Label, Local, Shared};
 use crate::spans::Kind;
 use crate::task::{self, Name, Task};
 
+/// The size from which a future is boxed where it enters polder. async-task boxes it too, but only
+/// after several functions that each have a copy on the stack in debug builds: a future of 128 KiB
+/// overflowed the 2 MiB of a pool worker.
+pub(super) const LARGE_FUTURE: usize = 16 * 1024;
+
+/// Evaluates `$spawn`, which uses `$future` and `$label`, with the future boxed if it is large.
+macro_rules! boxed_if_large {
+    ($future:ident, $label:ident => $spawn:expr) => {{
+        let $label = $crate::scheduler::Label::from($label);
+        let size = size_of_val(&$future);
+        if size > $crate::runtime::spawn::LARGE_FUTURE {
+            let ($future, $label) = (Box::pin($future), $label.boxed(size));
+            $spawn
+        } else {
+            $spawn
+        }
+    }};
+}
+pub(super) use boxed_if_large;
+
 /// Spawns a task on the runtime that this thread drives. On a plain thread, spawns it on the
 /// background runtime, which is started on first use and runs on a thread of its own.
 ///
@@ -34,7 +54,8 @@ where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    spawn_at(future, Location::caller())
+    let label = Location::caller();
+    boxed_if_large!(future, label => spawn_at(future, label))
 }
 
 /// [`spawn`], with a name: [`task::name`] returns it within the task.
@@ -65,7 +86,8 @@ where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    spawn_at(future, Label::named(name.into(), Location::caller()))
+    let label = Label::named(name.into(), Location::caller());
+    boxed_if_large!(future, label => spawn_at(future, label))
 }
 
 /// [`spawn`], by the name and for the caller that `label` says.
@@ -113,7 +135,8 @@ where
     F: Future + 'static,
     F::Output: 'static,
 {
-    spawn_local_at(future, Location::caller(), "spawn_local")
+    let label = Location::caller();
+    boxed_if_large!(future, label => spawn_local_at(future, label, "spawn_local"))
 }
 
 /// [`spawn_local`], by the name and for the caller that `label` says. `called` is what that calls.
@@ -155,7 +178,7 @@ where
     F::Output: 'static,
 {
     let label = Label::named(name.into(), Location::caller());
-    spawn_local_at(future, label, "spawn_local_named")
+    boxed_if_large!(future, label => spawn_local_at(future, label, "spawn_local_named"))
 }
 
 #[cold]

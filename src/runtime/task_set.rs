@@ -23,7 +23,7 @@ use pin_project_lite::pin_project;
 use slab::Slab;
 
 use super::Handle;
-use super::spawn::{spawn_at, spawn_local_at, spawn_on};
+use super::spawn::{boxed_if_large, spawn_at, spawn_local_at, spawn_on};
 use crate::scheduler::{Leaf, budget, waits_for};
 use crate::sync::contain;
 use crate::sync::{Mutex, NeedsClone, Spare, wake_all};
@@ -242,7 +242,10 @@ impl<T> TaskSet<T> {
         F: Future<Output = T> + Send + 'static,
         T: Send + 'static,
     {
-        self.spawn_with(future, site, |task| spawn_at(task, site))
+        let label = site;
+        boxed_if_large!(future, label => {
+            self.spawn_with(future, site, |task| spawn_at(task, label))
+        })
     }
 
     /// Spawns a task in this set on the runtime of `handle`, as [`Handle::spawn`] does. Returns a
@@ -264,7 +267,10 @@ impl<T> TaskSet<T> {
         T: Send + 'static,
     {
         let site = Location::caller();
-        self.spawn_with(future, site, |task| spawn_on(&handle.shared, task, site))
+        let label = site;
+        boxed_if_large!(future, label => {
+            self.spawn_with(future, site, |task| spawn_on(&handle.shared, task, label))
+        })
     }
 
     /// Spawns a task in this set that stays on this thread, as
@@ -313,8 +319,9 @@ impl<T> TaskSet<T> {
         F: Future<Output = T> + 'static,
         T: 'static,
     {
-        self.spawn_with(future, site, |task| {
-            spawn_local_at(task, site, "spawn_local")
+        let label = site;
+        boxed_if_large!(future, label => {
+            self.spawn_with(future, site, |task| spawn_local_at(task, label, "spawn_local"))
         })
     }
 

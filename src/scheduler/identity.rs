@@ -231,21 +231,32 @@ pub(crate) struct Label {
     pub(super) site: &'static Location<'static>,
     /// Boxed, since nearly every task goes without.
     pub(super) name: Option<Box<Name>>,
+    /// The size of a future that was boxed before it was passed on; zero for others.
+    pub(crate) size: usize,
 }
 
 impl Label {
     pub(crate) fn named(name: Name, site: &'static Location<'static>) -> Label {
         Label {
-            site,
             name: Some(Box::new(name)),
+            ..Label::from(site)
         }
+    }
+
+    /// Of a future that was boxed, which has this size.
+    pub(crate) fn boxed(self, size: usize) -> Label {
+        Label { size, ..self }
     }
 }
 
 impl From<&'static Location<'static>> for Label {
     #[inline]
     fn from(site: &'static Location<'static>) -> Label {
-        Label { site, name: None }
+        Label {
+            site,
+            name: None,
+            size: 0,
+        }
     }
 }
 

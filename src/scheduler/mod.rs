@@ -99,7 +99,8 @@ pub(crate) struct Meta {
     /// When it was spawned: see [`reactor::tick`](crate::reactor::tick).
     spawned: u32,
     id: Id,
-    label: Label,
+    site: &'static Location<'static>,
+    name: Option<Box<Name>>,
     /// What it waits for: see [`leaf`]. Written as `state` is.
     waits_for: AtomicU64,
     /// How many times it was polled, as far as the number goes; and when, by the clock of its
@@ -154,7 +155,8 @@ impl Meta {
             state: AtomicU32::new(worker as u32 | shared.task_flags()),
             spawned,
             id,
-            label,
+            site: label.site,
+            name: label.name,
             waits_for: AtomicU64::new(0),
             polls: AtomicU32::new(0),
             polled: AtomicU32::new(spawned),
@@ -191,7 +193,7 @@ impl Meta {
 
     /// Where the task was spawned.
     pub(crate) fn site(&self) -> &'static Location<'static> {
-        self.label.site
+        self.site
     }
 
     #[inline]
@@ -200,7 +202,7 @@ impl Meta {
     }
 
     pub(crate) fn name(&self) -> Option<&Name> {
-        self.label.name.as_deref()
+        self.name.as_deref()
     }
 
     #[inline]

@@ -19,12 +19,26 @@ pub(crate) use windows::*;
 #[cfg(all(feature = "backtrace", not(loom)))]
 pub(crate) mod stack;
 
-/// Starts a thread. What it runs is boxed, so that starting one is compiled once: that is 3 KB.
+/// Starts a thread with the standard library's size of a stack. The function is boxed, so that
+/// starting a thread is compiled once: that is 3 KB.
 pub(crate) fn start_thread(
     name: &str,
     run: Box<dyn FnOnce() + Send>,
 ) -> std::io::Result<std::thread::JoinHandle<()>> {
-    std::thread::Builder::new().name(name.into()).spawn(run)
+    start_thread_with_stack(name, None, run)
+}
+
+/// [`start_thread`], with a stack of that size in bytes, if any is given.
+pub(crate) fn start_thread_with_stack(
+    name: &str,
+    size: Option<usize>,
+    run: Box<dyn FnOnce() + Send>,
+) -> std::io::Result<std::thread::JoinHandle<()>> {
+    let mut builder = std::thread::Builder::new().name(name.into());
+    if let Some(size) = size {
+        builder = builder.stack_size(size);
+    }
+    builder.spawn(run)
 }
 
 /// A descriptor that is somebody else's, without the lifetime of a borrow.

@@ -174,13 +174,14 @@ where
     F: Future + 'static,
     F::Output: 'static,
 {
+    let size = label.size.max(size_of::<F>());
     let meta = Meta::new(shared, worker, label);
     let span = TaskSpan::new(|| NewTask {
         kind,
         id: meta.id().as_u64(),
         name: meta.name().map(|name| &**name),
         site: meta.site(),
-        size: size_of::<F>(),
+        size,
     });
     let body = |meta| Body::new(meta, future, span);
     // SAFETY: async-task requires four things of an unchecked spawn.

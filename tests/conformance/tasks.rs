@@ -1362,6 +1362,36 @@ fn a_fallible_task_gives_none_where_a_task_would_panic() {
     });
 }
 
+/// The spawning side is a pool worker, whose stack has 2 MiB.
+#[test]
+fn a_large_future_does_not_overflow_the_stack_of_a_worker() {
+    const SIZE: usize = 400 * 1024;
+    async fn large() -> usize {
+        let bytes = [1_u8; SIZE];
+        future::yield_now().await;
+        bytes.iter().map(|&byte| usize::from(byte)).sum()
+    }
+    // Functions, so that each has the stack to itself.
+    let spawns: [fn() -> Task<usize>; 5] = [
+        || polder::spawn(large()),
+        || polder::spawn_named("large", large()),
+        || polder::spawn_local(large()),
+        || Handle::current().spawn(large()),
+        || {
+            let mut set = TaskSet::new();
+            set.spawn(large());
+            polder::spawn(async move { set.join_next().await.unwrap() })
+        },
+    ];
+    on_every_backend_with_several(move |backend, _| {
+        let runtime = runtime(backend);
+        for spawn in spawns {
+            let spawner = runtime.spawn(async move { spawn().await });
+            assert_eq!(runtime.block_on(spawner), SIZE);
+        }
+    });
+}
+
 #[test]
 fn ten_thousand_tasks_are_joined() {
     in_every_runtime(|backend| async move {
