@@ -68,10 +68,11 @@
 //!
 //! # What it is like
 //!
-//! Calls take a time, and fail if the test says so: [`Disk`](super::Disk). A call happens at the
-//! end of its time, as a whole: who is killed before has changed nothing. **Cancel safety:** so it
-//! is with a future that is dropped, and a `read` or `write` of a [`File`] that is dropped has read
-//! or written nothing. (`write_all`, [`write()`] and [`create_dir_all`] make several calls.)
+//! Calls take time, and fail where the test says so: [`Disk`](super::Disk). A call takes effect as
+//! a whole, at the end of its time: a process that is killed before has changed nothing. **Cancel
+//! safety:** the same holds for a future that is dropped, and a `read` or `write` of a [`File`]
+//! that is dropped has read or written nothing. (`write_all`, [`write()`] and [`create_dir_all`]
+//! make several calls.)
 //!
 //! Errors are those of Linux. Paths begin at `/`, also those that do not say so. There are no
 //! links, no permissions, no times, and no limit but
@@ -137,13 +138,17 @@ async fn call<R>(call: Call, f: impl FnOnce(&mut Disk) -> io::Result<R>) -> io::
 /// [`NotFound`](io::ErrorKind::NotFound), [`IsADirectory`](io::ErrorKind::IsADirectory),
 /// [`OutOfMemory`](io::ErrorKind::OutOfMemory) if it is longer than a GiB (a hole may be), and
 /// [others](self).
+///
+/// # Cancel safety
+///
+/// Cancel safe: dropping the future closes the file again, and has no other effect.
 pub async fn read<P: AsRef<Path>>(path: P) -> io::Result<Vec<u8>> {
     let file = File::open(path).await?.file;
     let begun = wait(file.begin(Call::Read)).await?;
     begun.finish(|disk| disk.read_all(file.number()))
 }
 
-/// Reads a whole file of text.
+/// Reads a whole file as text.
 ///
 /// ```
 /// use polder::sim::fs;
@@ -157,7 +162,11 @@ pub async fn read<P: AsRef<Path>>(path: P) -> io::Result<Vec<u8>> {
 ///
 /// # Errors
 ///
-/// Those of [`read`], and [`InvalidData`](io::ErrorKind::InvalidData) if it is no UTF-8.
+/// Those of [`read`], and [`InvalidData`](io::ErrorKind::InvalidData) if it is not valid UTF-8.
+///
+/// # Cancel safety
+///
+/// Cancel safe, as [`read`].
 pub async fn read_to_string<P: AsRef<Path>>(path: P) -> io::Result<String> {
     let bytes = read(path).await?;
     let invalid = |_| {
@@ -167,8 +176,8 @@ pub async fn read_to_string<P: AsRef<Path>>(path: P) -> io::Result<String> {
     String::from_utf8(bytes).map_err(invalid)
 }
 
-/// Makes a file, or empties it, and writes this to it. Neither is synced; a crash in between leaves
-/// the file empty.
+/// Creates or truncates a file, and writes `contents` to it. Neither is synced: a power-off in
+/// between may leave the file empty.
 ///
 /// ```
 /// use polder::sim::fs;
@@ -184,6 +193,11 @@ pub async fn read_to_string<P: AsRef<Path>>(path: P) -> io::Result<String> {
 /// # Errors
 ///
 /// Those of [`File::create`], and [`StorageFull`](io::ErrorKind::StorageFull).
+///
+/// # Cancel safety
+///
+/// Not cancel safe: if the future is dropped, the file may have been created or truncated, and any
+/// number of the first bytes of `contents` may have been written.
 pub async fn write<P: AsRef<Path>, C: AsRef<[u8]>>(path: P, contents: C) -> io::Result<()> {
     let file = File::create(path).await?.file;
     let (mut bytes, mut at) = (contents.as_ref(), 0);
@@ -195,8 +209,9 @@ pub async fn write<P: AsRef<Path>, C: AsRef<[u8]>>(path: P, contents: C) -> io::
     Ok(())
 }
 
-/// Gives a file or directory another name, atomically: what had that name is replaced. A directory
-/// replaces an empty one only. Durable when the directories of both names are [synced](self).
+/// Renames a file or directory, atomically. A file that has the new name is replaced, and so is a
+/// directory if it is empty and the renamed one is a directory too. The rename is durable when the
+/// directories of both names are [synced](self).
 ///
 /// ```
 /// use polder::sim::fs;
@@ -214,12 +229,16 @@ pub async fn write<P: AsRef<Path>, C: AsRef<[u8]>>(path: P, contents: C) -> io::
 /// # Errors
 ///
 /// Those of rename(2).
+///
+/// # Cancel safety
+///
+/// Cancel safe: a rename whose future is dropped does not take place.
 pub async fn rename<P: AsRef<Path>, Q: AsRef<Path>>(from: P, to: Q) -> io::Result<()> {
     let rename = |disk: &mut Disk| disk.rename(from.as_ref(), to.as_ref());
     call(Call::Write, rename).await
 }
 
-/// Removes a file. Who has it open reads and writes on.
+/// Removes a file. Processes that have it open can still read and write it.
 ///
 /// ```
 /// use polder::sim::fs;
@@ -236,11 +255,15 @@ pub async fn rename<P: AsRef<Path>, Q: AsRef<Path>>(from: P, to: Q) -> io::Resul
 ///
 /// [`NotFound`](io::ErrorKind::NotFound), [`IsADirectory`](io::ErrorKind::IsADirectory), and
 /// [others](self).
+///
+/// # Cancel safety
+///
+/// Cancel safe: if the future is dropped, the file stays.
 pub async fn remove_file<P: AsRef<Path>>(path: P) -> io::Result<()> {
     call(Call::Write, |disk| disk.remove_file(path.as_ref())).await
 }
 
-/// Makes a directory.
+/// Creates a directory.
 ///
 /// ```
 /// use polder::sim::fs;
@@ -256,11 +279,15 @@ pub async fn remove_file<P: AsRef<Path>>(path: P) -> io::Result<()> {
 ///
 /// [`AlreadyExists`](io::ErrorKind::AlreadyExists), [`NotFound`](io::ErrorKind::NotFound), and
 /// [others](self).
+///
+/// # Cancel safety
+///
+/// Cancel safe: if the future is dropped, no directory is created.
 pub async fn create_dir<P: AsRef<Path>>(path: P) -> io::Result<()> {
     call(Call::Write, |disk| disk.create_dir(path.as_ref())).await
 }
 
-/// Makes a directory, and those above it that are missing.
+/// Creates a directory, and its parents where they are missing.
 ///
 /// ```
 /// use polder::sim::fs;
@@ -276,6 +303,11 @@ pub async fn create_dir<P: AsRef<Path>>(path: P) -> io::Result<()> {
 ///
 /// [`AlreadyExists`](io::ErrorKind::AlreadyExists) or
 /// [`NotADirectory`](io::ErrorKind::NotADirectory) if a file is in the way, and [others](self).
+///
+/// # Cancel safety
+///
+/// Each directory is created by a call of its own: if the future is dropped, some of the parents
+/// may have been created. Calling it again creates the others.
 pub async fn create_dir_all<P: AsRef<Path>>(path: P) -> io::Result<()> {
     let path = path.as_ref();
     let mut missing = Vec::new();
@@ -302,7 +334,7 @@ async fn make_dir(path: &Path) -> io::Result<()> {
     call(Call::Write, make).await
 }
 
-/// Removes a directory, which is to be empty.
+/// Removes an empty directory.
 ///
 /// ```
 /// use polder::sim::fs;
@@ -321,11 +353,15 @@ async fn make_dir(path: &Path) -> io::Result<()> {
 /// [`DirectoryNotEmpty`](io::ErrorKind::DirectoryNotEmpty),
 /// [`NotADirectory`](io::ErrorKind::NotADirectory), [`NotFound`](io::ErrorKind::NotFound), and
 /// [others](self).
+///
+/// # Cancel safety
+///
+/// Cancel safe: if the future is dropped, the directory stays.
 pub async fn remove_dir<P: AsRef<Path>>(path: P) -> io::Result<()> {
     call(Call::Write, |disk| disk.remove_dir(path.as_ref())).await
 }
 
-/// Lists a directory, as it is at the end of the call, by name.
+/// Lists a directory, sorted by name. The entries are those at the end of the call.
 ///
 /// ```
 /// use polder::sim::fs;
@@ -346,6 +382,10 @@ pub async fn remove_dir<P: AsRef<Path>>(path: P) -> io::Result<()> {
 ///
 /// [`NotADirectory`](io::ErrorKind::NotADirectory), [`NotFound`](io::ErrorKind::NotFound), and
 /// [others](self).
+///
+/// # Cancel safety
+///
+/// Cancel safe: dropping the future has no effect.
 pub async fn read_dir<P: AsRef<Path>>(path: P) -> io::Result<ReadDir> {
     let path = path.as_ref();
     let names = call(Call::Read, |disk| disk.read_dir(path)).await?;
@@ -357,7 +397,7 @@ pub async fn read_dir<P: AsRef<Path>>(path: P) -> io::Result<ReadDir> {
     Ok(ReadDir(entries.into_iter()))
 }
 
-/// What a file or directory is, and how long.
+/// Returns the type and the length of a file or directory.
 ///
 /// ```
 /// use polder::sim::fs;
@@ -374,33 +414,84 @@ pub async fn read_dir<P: AsRef<Path>>(path: P) -> io::Result<ReadDir> {
 ///
 /// [`NotFound`](io::ErrorKind::NotFound), [`NotADirectory`](io::ErrorKind::NotADirectory), and
 /// [others](self).
+///
+/// # Cancel safety
+///
+/// Cancel safe: dropping the future has no effect.
 pub async fn metadata<P: AsRef<Path>>(path: P) -> io::Result<Metadata> {
     let meta = call(Call::Read, |disk| disk.meta(path.as_ref())).await?;
     Ok(Metadata(meta))
 }
 
-/// What is said of a file or directory: of [`metadata`].
+/// The type and the length of a file or directory, returned by [`metadata`], [`File::metadata`] and
+/// [`DirEntry::metadata`].
+///
+/// ```
+/// use polder::sim::fs;
+///
+/// polder::sim::check(0..1, |sim| async move {
+///     fs::write("/a", "1").await?;
+///     let before = fs::metadata("/a").await?;
+///     fs::write("/a", "22").await?;
+///     assert_ne!(fs::metadata("/a").await?, before);
+///     std::io::Result::Ok(())
+/// });
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Metadata(Meta);
 
 impl Metadata {
-    /// The length of a file, in bytes. Of a directory, zero.
+    /// Returns the length of a file in bytes; zero for a directory.
+    ///
+    /// ```
+    /// use polder::sim::fs;
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     assert_eq!(fs::metadata("/").await?.len(), 0);
+    ///     fs::write("/a", [7; 100]).await?;
+    ///     assert_eq!(fs::metadata("/a").await?.len(), 100);
+    ///     std::io::Result::Ok(())
+    /// });
+    /// ```
     #[allow(clippy::len_without_is_empty)] // As the standard library's.
     pub fn len(&self) -> u64 {
         self.0.len
     }
 
-    /// Whether it is a file.
+    /// Returns whether this is a file.
+    ///
+    /// ```
+    /// use polder::sim::fs;
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     fs::write("/a", "").await?;
+    ///     assert!(fs::metadata("/a").await?.is_file());
+    ///     std::io::Result::Ok(())
+    /// });
+    /// ```
     pub fn is_file(&self) -> bool {
         !self.0.is_dir
     }
 
-    /// Whether it is a directory.
+    /// Returns whether this is a directory.
+    ///
+    /// ```
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     assert!(polder::sim::fs::metadata("/").await.unwrap().is_dir());
+    /// });
+    /// ```
     pub fn is_dir(&self) -> bool {
         self.0.is_dir
     }
 
-    /// Which of these it is.
+    /// Returns the type as a value of its own, as [`DirEntry::file_type`] does.
+    ///
+    /// ```
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     let metadata = polder::sim::fs::metadata("/").await.unwrap();
+    ///     assert!(metadata.file_type().is_dir());
+    /// });
+    /// ```
     pub fn file_type(&self) -> FileType {
         FileType {
             is_dir: self.0.is_dir,
@@ -408,30 +499,82 @@ impl Metadata {
     }
 }
 
-/// A file or a directory.
+/// The type of a directory's entry: file or directory.
+///
+/// ```
+/// use polder::sim::fs;
+///
+/// polder::sim::check(0..1, |sim| async move {
+///     fs::create_dir("/a").await?;
+///     fs::write("/b", "").await?;
+///     let (a, b) = (fs::metadata("/a").await?, fs::metadata("/b").await?);
+///     assert_ne!(a.file_type(), b.file_type());
+///     std::io::Result::Ok(())
+/// });
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct FileType {
     is_dir: bool,
 }
 
 impl FileType {
-    /// Whether it is a file.
+    /// Returns whether this is a file.
+    ///
+    /// ```
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     let file = polder::sim::fs::File::create("/a").await?;
+    ///     assert!(file.metadata().await?.file_type().is_file());
+    ///     std::io::Result::Ok(())
+    /// });
+    /// ```
     pub fn is_file(&self) -> bool {
         !self.is_dir
     }
 
-    /// Whether it is a directory.
+    /// Returns whether this is a directory.
+    ///
+    /// ```
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     let root = polder::sim::fs::File::open("/").await?;
+    ///     assert!(root.metadata().await?.file_type().is_dir());
+    ///     std::io::Result::Ok(())
+    /// });
+    /// ```
     pub fn is_dir(&self) -> bool {
         self.is_dir
     }
 
-    /// Whether it is a link, of which there are none.
+    /// Returns `false`: a simulated disk has no symbolic links.
+    ///
+    /// ```
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     let root = polder::sim::fs::metadata("/").await.unwrap();
+    ///     assert!(!root.file_type().is_symlink());
+    /// });
+    /// ```
     pub fn is_symlink(&self) -> bool {
         false
     }
 }
 
-/// A stream of what a directory has, by name: of [`read_dir`].
+/// A stream of the entries of a directory, sorted by name; returned by [`read_dir`]. Items are
+/// never errors, and are there at once.
+///
+/// ```
+/// use polder::sim::fs;
+/// use polder::stream::StreamExt;
+///
+/// polder::sim::check(0..1, |sim| async move {
+///     fs::write("/b", "").await?;
+///     fs::write("/a", "").await?;
+///     let mut entries = fs::read_dir("/").await?;
+///     while let Some(entry) = entries.next().await {
+///         fs::remove_file(entry?.path()).await?;
+///     }
+///     assert_eq!(fs::read_dir("/").await?.count().await, 0);
+///     std::io::Result::Ok(())
+/// });
+/// ```
 #[derive(Debug)]
 pub struct ReadDir(vec::IntoIter<DirEntry>);
 
@@ -450,7 +593,19 @@ impl Stream for ReadDir {
     }
 }
 
-/// What a directory has: of [`read_dir`].
+/// An entry of a directory, an item of [`ReadDir`].
+///
+/// ```
+/// use polder::sim::fs;
+/// use polder::stream::StreamExt;
+///
+/// polder::sim::check(0..1, |sim| async move {
+///     fs::create_dir_all("/data/wal").await?;
+///     let entry = fs::read_dir("/data").await?.next().await.unwrap()?;
+///     assert!(entry.file_name() == "wal" && entry.file_type().await?.is_dir());
+///     std::io::Result::Ok(())
+/// });
+/// ```
 #[derive(Clone, Debug)]
 pub struct DirEntry {
     path: PathBuf,
@@ -458,34 +613,92 @@ pub struct DirEntry {
 }
 
 impl DirEntry {
-    /// Its path: that which [`read_dir`] was given, and its name.
+    /// Returns the path: the one passed to [`read_dir`], joined with the entry's name.
+    ///
+    /// ```
+    /// use polder::sim::fs;
+    /// use polder::stream::StreamExt;
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     fs::create_dir_all("/data/wal").await?;
+    ///     let entry = fs::read_dir("/data").await?.next().await.unwrap()?;
+    ///     assert_eq!(entry.path().to_str(), Some("/data/wal"));
+    ///     std::io::Result::Ok(())
+    /// });
+    /// ```
     pub fn path(&self) -> PathBuf {
         self.path.clone()
     }
 
-    /// Its name.
+    /// Returns the name, without the directory.
+    ///
+    /// ```
+    /// use polder::sim::fs;
+    /// use polder::stream::StreamExt;
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     fs::write("/log.1", "").await?;
+    ///     let entry = fs::read_dir("/").await?.next().await.unwrap()?;
+    ///     assert_eq!(entry.file_name(), "log.1");
+    ///     std::io::Result::Ok(())
+    /// });
+    /// ```
     pub fn file_name(&self) -> OsString {
         let name = self.path.file_name().expect("a name was joined");
         name.to_owned()
     }
 
-    /// What it was when the directory was read. Takes no time, and does not fail.
+    /// Returns the entry's type when the directory was read. It takes no time, and never fails.
+    ///
+    /// ```
+    /// use polder::sim::fs;
+    /// use polder::stream::StreamExt;
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     fs::write("/a", "").await?;
+    ///     let entry = fs::read_dir("/").await?.next().await.unwrap()?;
+    ///     fs::remove_file("/a").await?;
+    ///     assert!(entry.file_type().await?.is_file());
+    ///     std::io::Result::Ok(())
+    /// });
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: the future is ready at its first poll.
     pub async fn file_type(&self) -> io::Result<FileType> {
         let is_dir = self.is_dir;
         Ok(FileType { is_dir })
     }
 
-    /// What is there now.
+    /// Returns the metadata of the entry's path at the time of this call.
+    ///
+    /// ```
+    /// use polder::sim::fs;
+    /// use polder::stream::StreamExt;
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     fs::write("/a", "four").await?;
+    ///     let entry = fs::read_dir("/").await?.next().await.unwrap()?;
+    ///     fs::write("/a", "longer").await?;
+    ///     assert_eq!(entry.metadata().await?.len(), 6);
+    ///     std::io::Result::Ok(())
+    /// });
+    /// ```
     ///
     /// # Errors
     ///
     /// Those of [`metadata`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: dropping the future has no effect.
     pub async fn metadata(&self) -> io::Result<Metadata> {
         metadata(&self.path).await
     }
 }
 
-/// How a file is to be opened, as `std::fs::OpenOptions`.
+/// Options for opening a file, as `std::fs::OpenOptions`.
 ///
 /// ```
 /// use polder::io::AsyncWriteExt;
@@ -503,55 +716,163 @@ impl DirEntry {
 pub struct OpenOptions(How);
 
 impl OpenOptions {
-    /// Nothing is set.
+    /// Returns options of which none is set.
+    ///
+    /// ```
+    /// use polder::sim::fs::OpenOptions;
+    /// use std::io::ErrorKind;
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     // Neither to be read nor to be written.
+    ///     let error = OpenOptions::new().open("/a").await.unwrap_err();
+    ///     assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    /// });
+    /// ```
     pub fn new() -> OpenOptions {
         OpenOptions::default()
     }
 
-    /// It can be read.
+    /// Sets whether the file is opened for reading.
+    ///
+    /// ```
+    /// use polder::io::AsyncReadExt;
+    /// use polder::sim::fs::{self, OpenOptions};
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     fs::write("/a", "text").await?;
+    ///     let mut file = OpenOptions::new().read(true).open("/a").await?;
+    ///     let mut text = String::new();
+    ///     assert_eq!(file.read_to_string(&mut text).await?, 4);
+    ///     std::io::Result::Ok(())
+    /// });
+    /// ```
     pub fn read(&mut self, read: bool) -> &mut OpenOptions {
         self.0.read = read;
         self
     }
 
-    /// It can be written.
+    /// Sets whether the file is opened for writing. What it holds is kept, and overwritten from its
+    /// beginning on.
+    ///
+    /// ```
+    /// use polder::io::AsyncWriteExt;
+    /// use polder::sim::fs::{self, OpenOptions};
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     fs::write("/a", "hello").await?;
+    ///     let mut file = OpenOptions::new().write(true).open("/a").await?;
+    ///     file.write_all(b"J").await?;
+    ///     assert_eq!(fs::read("/a").await?, b"Jello");
+    ///     std::io::Result::Ok(())
+    /// });
+    /// ```
     pub fn write(&mut self, write: bool) -> &mut OpenOptions {
         self.0.write = write;
         self
     }
 
-    /// It can be written, at its end.
+    /// Sets whether each write goes to the end of the file. It implies [`write`](Self::write).
+    ///
+    /// ```
+    /// use polder::io::AsyncWriteExt;
+    /// use polder::sim::fs::{self, OpenOptions};
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     fs::write("/log", "one").await?;
+    ///     let mut log = OpenOptions::new().append(true).open("/log").await?;
+    ///     log.write_all(b", two").await?;
+    ///     assert_eq!(fs::read("/log").await?, b"one, two");
+    ///     std::io::Result::Ok(())
+    /// });
+    /// ```
     pub fn append(&mut self, append: bool) -> &mut OpenOptions {
         self.0.append = append;
         self
     }
 
-    /// What it holds is cut off.
+    /// Sets whether a file that exists is truncated to length zero.
+    ///
+    /// ```
+    /// use polder::sim::fs::{self, OpenOptions};
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     fs::write("/a", "old").await?;
+    ///     OpenOptions::new().write(true).truncate(true).open("/a").await?;
+    ///     assert_eq!(fs::metadata("/a").await?.len(), 0);
+    ///     std::io::Result::Ok(())
+    /// });
+    /// ```
     pub fn truncate(&mut self, truncate: bool) -> &mut OpenOptions {
         self.0.truncate = truncate;
         self
     }
 
-    /// It is made if there is none.
+    /// Sets whether the file is created if it does not exist.
+    ///
+    /// ```
+    /// use polder::sim::fs::OpenOptions;
+    /// use std::io::ErrorKind;
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     let error = OpenOptions::new().write(true).open("/a").await.unwrap_err();
+    ///     assert_eq!(error.kind(), ErrorKind::NotFound);
+    ///     OpenOptions::new().write(true).create(true).open("/a").await?;
+    ///     std::io::Result::Ok(())
+    /// });
+    /// ```
     pub fn create(&mut self, create: bool) -> &mut OpenOptions {
         self.0.create = create;
         self
     }
 
-    /// It is made, and there is to be none: that is decided at one moment.
+    /// Sets whether the file is created, and opening fails if the name exists. Both happen in one
+    /// step, so of several processes only one succeeds.
+    ///
+    /// ```
+    /// use polder::sim::fs::OpenOptions;
+    /// use std::io::ErrorKind;
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     let mut lock = OpenOptions::new();
+    ///     lock.write(true).create_new(true);
+    ///     let _mine = lock.open("/lock").await?;
+    ///     assert_eq!(lock.open("/lock").await.unwrap_err().kind(), ErrorKind::AlreadyExists);
+    ///     std::io::Result::Ok(())
+    /// });
+    /// ```
     pub fn create_new(&mut self, create_new: bool) -> &mut OpenOptions {
         self.0.create_new = create_new;
         self
     }
 
-    /// Opens a file.
+    /// Opens a file with these options.
+    ///
+    /// ```
+    /// use polder::io::AsyncReadExt;
+    /// use polder::sim::fs::{self, OpenOptions};
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     fs::write("/a", "hello").await?;
+    ///     let mut file = OpenOptions::new().read(true).write(true).open("/a").await?;
+    ///     let mut bytes = [0; 2];
+    ///     file.read_exact(&mut bytes).await?;
+    ///     assert_eq!(&bytes, b"he");
+    ///     std::io::Result::Ok(())
+    /// });
+    /// ```
     ///
     /// # Errors
     ///
     /// [`NotFound`](io::ErrorKind::NotFound), [`AlreadyExists`](io::ErrorKind::AlreadyExists),
-    /// [`IsADirectory`](io::ErrorKind::IsADirectory) (to read, a directory can be opened), those of
-    /// [`Host::descriptors`](super::Host::descriptors), and [others](self);
-    /// [`InvalidInput`](io::ErrorKind::InvalidInput) where `std::fs` refuses what was set.
+    /// [`IsADirectory`](io::ErrorKind::IsADirectory) (a directory can be opened for reading only),
+    /// those of [`Host::descriptors`](super::Host::descriptors), and [others](self);
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for combinations of options that `std::fs`
+    /// refuses.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: if the future is dropped, the file is neither created nor truncated, and no
+    /// descriptor is used.
     pub fn open<P: AsRef<Path>>(&self, path: P) -> impl Future<Output = io::Result<File>> + use<P> {
         let how = self.0;
         async move {
@@ -606,28 +927,61 @@ pub struct File {
 }
 
 impl File {
-    /// Opens a file to be read; or a directory, to be synced.
+    /// Opens a file for reading; or a directory, which can then be synced.
+    ///
+    /// ```
+    /// use polder::io::AsyncReadExt;
+    /// use polder::sim::fs::{self, File};
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     fs::write("/a", "text").await?;
+    ///     let mut text = String::new();
+    ///     File::open("/a").await?.read_to_string(&mut text).await?;
+    ///     assert_eq!(text, "text");
+    ///     std::io::Result::Ok(())
+    /// });
+    /// ```
     ///
     /// # Errors
     ///
     /// Those of [`OpenOptions::open`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe, as [`OpenOptions::open`].
     pub async fn open<P: AsRef<Path>>(path: P) -> io::Result<File> {
         OpenOptions::new().read(true).open(path).await
     }
 
-    /// Opens a file to be written, which is made, or emptied.
+    /// Creates a file, or truncates the one that exists, and opens it for writing.
+    ///
+    /// ```
+    /// use polder::io::AsyncWriteExt;
+    /// use polder::sim::fs::{self, File};
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     fs::write("/a", "something longer").await?;
+    ///     File::create("/a").await?.write_all(b"new").await?;
+    ///     assert_eq!(fs::read("/a").await?, b"new");
+    ///     std::io::Result::Ok(())
+    /// });
+    /// ```
     ///
     /// # Errors
     ///
     /// Those of [`OpenOptions::open`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe, as [`OpenOptions::open`].
     pub async fn create<P: AsRef<Path>>(path: P) -> io::Result<File> {
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(true);
         options.open(path).await
     }
 
-    /// Syncs what was written to the file until now, by whomever, with its length, but not its
-    /// name; or the names in a directory.
+    /// Syncs what has been written to the file so far, through any handle: its bytes and its
+    /// length, but not its name. Of a directory it syncs the names.
     ///
     /// ```
     /// use polder::io::AsyncWriteExt;
@@ -650,45 +1004,100 @@ impl File {
     ///
     /// # Errors
     ///
-    /// By chance: [`Disk::sync_errors`](super::Disk::sync_errors), which says what is lost then,
-    /// and who is told; and [others](self).
+    /// At random: [`Disk::sync_errors`](super::Disk::sync_errors), which describes what is lost
+    /// then and which handles report it; and [others](self).
     ///
     /// # Cancel safety
     ///
-    /// If it is dropped, nothing is known to be synced.
+    /// If the future is dropped, nothing has been synced by it, and an error that an earlier sync
+    /// has left is still to be reported.
     pub async fn sync_all(&self) -> io::Result<()> {
         let begun = self.file.begin(Call::Sync);
         let last = self.file.look(|disk| disk.begin_sync(self.file.number()))?;
         wait(begun).await?.finish_sync(&self.file, last)
     }
 
-    /// The same as [`sync_all`](Self::sync_all): a file has nothing here but bytes and a length,
-    /// which fdatasync(2) syncs too.
+    /// The same as [`sync_all`](Self::sync_all): bytes and length are all that a simulated file
+    /// has, and fdatasync(2) syncs both.
+    ///
+    /// ```
+    /// use polder::io::AsyncWriteExt;
+    /// use polder::sim::fs::{self, File};
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     let store = sim.host("store").start(|| async {
+    ///         let mut file = File::create("/log").await?;
+    ///         File::open("/").await?.sync_all().await?; // The name.
+    ///         file.write_all(b"entry").await?;
+    ///         file.sync_data().await
+    ///     });
+    ///     store.finished().await;
+    ///     store.power_off();
+    ///     let store = sim.host("store").start(|| fs::read("/log"));
+    ///     let log = store.finished().within(std::time::Duration::from_secs(1)).await;
+    ///     assert_eq!(log.unwrap(), b"entry");
+    /// });
+    /// ```
     ///
     /// # Errors
     ///
     /// Those of [`sync_all`](Self::sync_all).
+    ///
+    /// # Cancel safety
+    ///
+    /// That of [`sync_all`](Self::sync_all).
     pub async fn sync_data(&self) -> io::Result<()> {
         self.sync_all().await
     }
 
-    /// Cuts the file off there, or has it end with zeroes. The place where it reads and writes
-    /// stays.
+    /// Truncates the file to `len` bytes, or extends it with zeroes. The position for reads and
+    /// writes does not change.
+    ///
+    /// ```
+    /// use polder::sim::fs::{self, File};
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     let file = File::create("/a").await?;
+    ///     file.set_len(3).await?;
+    ///     assert_eq!(fs::read("/a").await?, [0; 3]);
+    ///     std::io::Result::Ok(())
+    /// });
+    /// ```
     ///
     /// # Errors
     ///
-    /// [`InvalidInput`](io::ErrorKind::InvalidInput) if it was not opened to be written, or if that
-    /// is more than `i64::MAX`; and [others](self).
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) if the file is not open for writing, or if
+    /// `len` exceeds `i64::MAX`; and [others](self).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: if the future is dropped, the length does not change.
     pub async fn set_len(&self, len: u64) -> io::Result<()> {
         let begun = wait(self.file.begin(Call::Write)).await?;
         begun.finish(|disk| disk.set_len(self.file.number(), len))
     }
 
-    /// What it is, and how long.
+    /// Returns the type and the length of the file, also after it was renamed or removed.
+    ///
+    /// ```
+    /// use polder::sim::fs::{self, File};
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     fs::write("/a", "four").await?;
+    ///     let file = File::open("/a").await?;
+    ///     fs::remove_file("/a").await?;
+    ///     assert_eq!(file.metadata().await?.len(), 4);
+    ///     std::io::Result::Ok(())
+    /// });
+    /// ```
     ///
     /// # Errors
     ///
-    /// By chance: [`Disk::read_errors`](super::Disk::read_errors); and [others](self).
+    /// At random: [`Disk::read_errors`](super::Disk::read_errors); and [others](self).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: dropping the future has no effect.
     pub async fn metadata(&self) -> io::Result<Metadata> {
         let begun = wait(self.file.begin(Call::Read)).await?;
         let meta = begun.finish(|disk| disk.meta_of_open(self.file.number()))?;
