@@ -139,13 +139,46 @@ impl Chaos {
         Chaos { state, call, until }
     }
 
-    /// Cuts: two hosts, one and all others, or two halves of the network do not reach each other;
-    /// sometimes in one direction only. The host of the test takes part.
+    /// Cuts: two hosts, one host and all others, or two halves of the network do not reach each
+    /// other; sometimes in one direction only. The host of the test takes part.
+    ///
+    /// ```
+    /// use polder::net::TcpStream;
+    /// use std::io::ErrorKind;
+    /// use std::time::Duration;
+    ///
+    /// polder::sim::check(0..30, |sim| async move {
+    ///     sim.host("server");
+    ///     sim.chaos(Duration::from_secs(30)).cuts();
+    ///     // Refused, as nothing listens there; but for that the server has to be reached.
+    ///     let limit = Duration::from_secs(1);
+    ///     while let Err(error) = TcpStream::connect_timeout("server:1", limit).await {
+    ///         if error.kind() == ErrorKind::ConnectionRefused {
+    ///             break;
+    ///         }
+    ///     }
+    /// });
+    /// ```
     pub fn cuts(self) -> Chaos {
         self.add(Kind::Cut, Vec::new())
     }
 
     /// Holds: what is sent between two parts of the network arrives later, all at once.
+    ///
+    /// ```
+    /// use polder::net::UdpSocket;
+    /// use std::time::Duration;
+    ///
+    /// polder::sim::check(0..30, |sim| async move {
+    ///     sim.chaos(Duration::from_secs(30)).holds();
+    ///     let socket = UdpSocket::bind("0.0.0.0:7").await?;
+    ///     sim.host("far").start(|| async {
+    ///         UdpSocket::bind("0.0.0.0:0").await?.send_to(b"late", "test:7").await
+    ///     });
+    ///     assert_eq!(socket.recv(&mut [0; 8]).await?, 4); // A hold loses nothing.
+    ///     std::io::Result::Ok(())
+    /// });
+    /// ```
     pub fn holds(self) -> Chaos {
         self.add(Kind::Hold, Vec::new())
     }
@@ -171,19 +204,64 @@ impl Chaos {
         self.add(Kind::Slow, Vec::new())
     }
 
-    /// Resets all connections between two hosts, as [`Sim::reset`](super::Sim::reset) does.
+    /// Resets of all connections between two hosts, as by [`Sim::reset`](super::Sim::reset).
+    ///
+    /// ```
+    /// use polder::io::AsyncReadExt;
+    /// use polder::net::{TcpListener, TcpStream};
+    /// use std::time::Duration;
+    ///
+    /// polder::sim::check(0..30, |sim| async move {
+    ///     let listener = TcpListener::bind("0.0.0.0:1").await?;
+    ///     sim.host("client").start(|| async {
+    ///         let mut stream = TcpStream::connect("test:1").await?;
+    ///         let result = stream.read(&mut [0]).await;
+    ///         polder::sometimes!(result.is_err(), "a connection is reset");
+    ///         result
+    ///     });
+    ///     let _connection = listener.accept().await?; // It sends nothing.
+    ///     sim.chaos(Duration::from_secs(30)).resets();
+    ///     sim.sleep(Duration::from_secs(30)).await;
+    ///     std::io::Result::Ok(())
+    /// });
+    /// ```
     pub fn resets(self) -> Chaos {
         self.add(Kind::Reset, Vec::new())
     }
 
-    /// Pauses: a process does nothing for a while, any but the test's.
+    /// Pauses: a process does nothing for a while. The test's process is never paused.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// polder::sim::check(0..30, |sim| async move {
+    ///     let store = sim.host("store").start(std::future::pending::<()>);
+    ///     sim.chaos(Duration::from_secs(30)).pauses();
+    ///     sim.sometimes("it is paused", move || store.is_paused());
+    ///     sim.sleep(Duration::from_secs(30)).await;
+    /// });
+    /// ```
     pub fn pauses(self) -> Chaos {
         self.add(Kind::Pause, Vec::new())
     }
 
-    /// Crashes of these hosts, which start again after a while: killed, or without power. A process
-    /// may end between any two of its steps. (Of a process that has returned nothing is left to
-    /// crash, and it is not started again.)
+    /// Crashes of these hosts, which start again after a while: their processes are killed, or
+    /// their power fails. A process may end between any two of its steps. (A process that has
+    /// returned cannot crash, and is not started again.)
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// polder::sim::check(0..30, |sim| async move {
+    ///     let store = sim.host("store").start(std::future::pending::<()>);
+    ///     sim.chaos(Duration::from_secs(30)).crashes(&[&store]);
+    ///     let is_down = store.clone();
+    ///     sim.sometimes("it is down", move || !is_down.is_up());
+    ///     sim.sleep(Duration::from_secs(20)).await;
+    ///     sim.quiesce();
+    ///     assert!(store.is_up());
+    /// });
+    /// ```
     ///
     /// # Panics
     ///
@@ -197,52 +275,199 @@ impl Chaos {
         self.add(Kind::Kill, hosts.iter().map(|it| it.index).collect())
     }
 
-    /// Losses, on every link. Where a link's own probability is greater, that stays.
+    /// Losses, on every link. A link's own probability applies where it is greater.
+    ///
+    /// ```
+    /// use polder::net::UdpSocket;
+    /// use std::time::Duration;
+    ///
+    /// polder::sim::check(0..30, |sim| async move {
+    ///     sim.chaos(Duration::from_secs(30)).loss();
+    ///     let near = UdpSocket::bind("0.0.0.0:7").await?;
+    ///     sim.host("far").start(|| async {
+    ///         let far = UdpSocket::bind("0.0.0.0:0").await?;
+    ///         for _ in 0..100 {
+    ///             far.send_to(b"?", "test:7").await?;
+    ///         }
+    ///         std::io::Result::Ok(())
+    ///     });
+    ///     let mut count = 0;
+    ///     let second = Duration::from_secs(1);
+    ///     while polder::time::timeout(second, near.recv(&mut [0])).await.is_ok() {
+    ///         count += 1;
+    ///     }
+    ///     polder::sometimes!(count < 100, "a datagram is lost");
+    ///     std::io::Result::Ok(())
+    /// });
+    /// ```
     pub fn loss(self) -> Chaos {
         self.rate(Kind::Loss)
     }
 
-    /// Datagrams that arrive twice, on every link; as for [`loss`](Self::loss).
+    /// Datagrams that arrive twice, on every link. A link's own probability applies where it is
+    /// greater.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// polder::sim::check(0..30, |sim| async move {
+    ///     // A protocol over UDP is tested with all three.
+    ///     sim.chaos(Duration::from_secs(30)).loss().duplication().reordering();
+    ///     // …
+    /// });
+    /// ```
     pub fn duplication(self) -> Chaos {
         self.rate(Kind::Duplicate)
     }
 
-    /// Datagrams that arrive after later ones, on every link; as for [`loss`](Self::loss).
+    /// Datagrams that arrive after later ones, on every link. A link's own probability applies
+    /// where it is greater.
+    ///
+    /// ```
+    /// use polder::net::UdpSocket;
+    /// use std::time::Duration;
+    ///
+    /// polder::sim::check(0..30, |sim| async move {
+    ///     sim.chaos(Duration::from_secs(30)).reordering();
+    ///     let near = UdpSocket::bind("0.0.0.0:7").await?;
+    ///     sim.host("far").start(|| async {
+    ///         let far = UdpSocket::bind("0.0.0.0:0").await?;
+    ///         for n in 0..100 {
+    ///             far.send_to(&[n], "test:7").await?;
+    ///         }
+    ///         std::io::Result::Ok(())
+    ///     });
+    ///     let mut byte = [0];
+    ///     for n in 0..100 {
+    ///         near.recv(&mut byte).await?;
+    ///         polder::sometimes!(byte != [n], "datagrams change places");
+    ///     }
+    ///     std::io::Result::Ok(())
+    /// });
+    /// ```
     pub fn reordering(self) -> Chaos {
         self.rate(Kind::Reorder)
     }
 
-    /// Reads that get, and writes that take, less than they could, on every host:
-    /// [`Faults::short`](super::Faults::short).
+    /// Short reads and writes, on every host: a read returns, or a write takes, less than it could.
+    /// See [`Faults::short`](super::Faults::short).
+    ///
+    /// ```
+    /// use polder::io::AsyncWriteExt;
+    /// use polder::net::{TcpListener, TcpStream};
+    /// use std::time::Duration;
+    ///
+    /// polder::sim::check(0..30, |sim| async move {
+    ///     sim.chaos(Duration::from_secs(30)).short();
+    ///     let listener = TcpListener::bind("127.0.0.1:0").await?;
+    ///     let mut stream = TcpStream::connect(listener.local_addr()?).await?;
+    ///     for _ in 0..100 {
+    ///         let written = stream.write(b"hello").await?; // A program calls `write_all`.
+    ///         polder::sometimes!(written < 5, "a write is short");
+    ///     }
+    ///     std::io::Result::Ok(())
+    /// });
+    /// ```
     pub fn short(self) -> Chaos {
         self.rate(Kind::Short)
     }
 
-    /// Events that say more than there is, on every host:
+    /// Spurious events, on every host: a socket is reported as ready and is not. See
     /// [`Faults::spurious`](super::Faults::spurious).
+    ///
+    /// ```
+    /// use polder::net::UdpSocket;
+    /// use std::time::Duration;
+    ///
+    /// polder::sim::check(0..30, |sim| async move {
+    ///     sim.chaos(Duration::from_secs(30)).spurious();
+    ///     let socket = UdpSocket::bind("0.0.0.0:7").await?;
+    ///     socket.send_to(b"hello", "test:7").await?;
+    ///     // It waits again where nothing is there yet.
+    ///     assert_eq!(socket.recv(&mut [0; 8]).await?, 5);
+    ///     std::io::Result::Ok(())
+    /// });
+    /// ```
     pub fn spurious(self) -> Chaos {
         self.rate(Kind::Spurious)
     }
 
-    /// Connections that are gone when they are accepted, on every host:
+    /// Connections that are gone before they are accepted, on every host: see
     /// [`Faults::aborted`](super::Faults::aborted).
+    ///
+    /// ```
+    /// use polder::io::AsyncReadExt;
+    /// use polder::net::{TcpListener, TcpStream};
+    /// use std::time::Duration;
+    ///
+    /// polder::sim::check(0..30, |sim| async move {
+    ///     sim.chaos(Duration::from_secs(30)).aborted();
+    ///     let listener = TcpListener::bind("0.0.0.0:1").await?;
+    ///     sim.host("client").start(|| async {
+    ///         // It tries again.
+    ///         while TcpStream::connect("test:1").await?.read(&mut [0]).await.is_err() {}
+    ///         std::io::Result::Ok(())
+    ///     });
+    ///     assert!(listener.accept().await.is_ok());
+    ///     std::io::Result::Ok(())
+    /// });
+    /// ```
     pub fn aborted(self) -> Chaos {
         self.rate(Kind::Aborted)
     }
 
-    /// No descriptor is left where a socket is made or accepted, or a file opened, on every host:
-    /// [`Faults::exhausted`](super::Faults::exhausted).
+    /// Descriptors that run out, on every host, where a socket is made or accepted, or a file
+    /// opened: see [`Faults::exhausted`](super::Faults::exhausted).
+    ///
+    /// It is not one of the [`usual`](Self::usual) ones.
+    ///
+    /// ```
+    /// use polder::net::TcpListener;
+    /// use std::time::Duration;
+    ///
+    /// polder::sim::check(0..30, |sim| async move {
+    ///     sim.chaos(Duration::from_secs(30)).exhausted();
+    ///     while TcpListener::bind("0.0.0.0:1").await.is_err() {
+    ///         sim.sleep(Duration::from_millis(10)).await;
+    ///     }
+    /// });
+    /// ```
     pub fn exhausted(self) -> Chaos {
         self.rate(Kind::Exhausted)
     }
 
-    /// Questions for names that are not answered, find none, or are answered as it was before the
-    /// name was last [set](super::Names::set), of every host.
+    /// Lookups of names that fail, find nothing, or return what was so before the name was last
+    /// [set](super::Names::set), on every host.
+    ///
+    /// ```
+    /// use polder::net::resolve;
+    /// use std::time::Duration;
+    ///
+    /// polder::sim::check(0..30, |sim| async move {
+    ///     sim.host("store");
+    ///     sim.chaos(Duration::from_secs(30)).names();
+    ///     while resolve("store:80").await.is_err() {}
+    ///     sim.quiesce();
+    ///     assert!(resolve("store:80").await.is_ok());
+    /// });
+    /// ```
     pub fn names(self) -> Chaos {
         self.rate(Kind::Name)
     }
 
-    /// Calls given to [`unblock`](crate::unblock) that take up to two seconds more, on every host.
+    /// Calls given to [`unblock`](crate::unblock) that take up to two seconds longer, on every
+    /// host.
+    ///
+    /// ```
+    /// # #[cfg(feature = "blocking")]
+    /// polder::sim::check(0..30, |sim| async move {
+    ///     sim.chaos(std::time::Duration::from_secs(300)).blocking();
+    ///     for n in 0..100 {
+    ///         assert_eq!(polder::unblock(move || n).await, n);
+    ///     }
+    ///     polder::sometimes!(sim.now().as_secs() > 0, "a call takes long");
+    /// });
+    /// ```
     pub fn blocking(self) -> Chaos {
         self.rate(Kind::Blocking)
     }
@@ -342,9 +567,22 @@ impl Chaos {
         self
     }
 
-    /// Clocks: that of a host, any but the test's, jumps ahead; or it runs faster or slower for a
-    /// while, by 20 to 500,000 millionths. A clock that has a [drift](super::Clock::drift) keeps
-    /// it, and jumps only.
+    /// Clocks: a host's clock jumps ahead, or runs faster or slower for a while, by 20 to 500,000
+    /// millionths. The test's own clock is left alone. A clock that has a
+    /// [drift](super::Clock::drift) keeps it, and only jumps.
+    ///
+    /// ```
+    /// use polder::time::sleep;
+    /// use std::time::Duration;
+    ///
+    /// polder::sim::check(0..30, |sim| async move {
+    ///     let minute = Duration::from_secs(60);
+    ///     let sleeper = sim.host("sleeper").start(move || sleep(minute));
+    ///     sim.chaos(minute).clocks();
+    ///     sleeper.finished().await;
+    ///     polder::sometimes!(sim.now() < minute, "its clock was ahead");
+    /// });
+    /// ```
     pub fn clocks(self) -> Chaos {
         self.add(Kind::Clock, Vec::new())
     }

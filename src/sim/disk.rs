@@ -5,10 +5,11 @@ use super::kernel::latency::Latency;
 use super::links::of;
 use super::world::kernel as with_kernel;
 
-/// The disk of a host: of [`Host::disk`](super::Host::disk). Its processes use it by
-/// [`fs`](super::fs). It survives their ends; what of it a power-off leaves is said there.
+/// The disk of a host, returned by [`Host::disk`](super::Host::disk). The host's processes use it
+/// through [`fs`](super::fs). It outlives them; [`fs`](super::fs) describes what is left after a
+/// power-off.
 ///
-/// Its faults are off unless they are set, each a probability from 0 to 1;
+/// Its faults are off unless they are set, each with a probability from 0 to 1.
 /// [`Sim::quiesce`](super::Sim::quiesce) ends them.
 ///
 /// ```
@@ -32,28 +33,76 @@ use super::world::kernel as with_kernel;
 pub struct Disk(pub(super) usize);
 
 impl Disk {
-    /// Sets how long a call takes that is no sync. By default that is 5 to 100 µs, as if a thread
-    /// of a pool made it, and all were cached.
+    /// Sets how long a call takes, other than a sync. The default is 5 to 100 µs, as of a call that
+    /// a pool's thread makes and that finds everything cached.
+    ///
+    /// ```
+    /// use polder::sim::{Latency, fs};
+    /// use std::time::Duration;
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     let millisecond = Duration::from_millis(1);
+    ///     sim.host("test").disk().latency(Latency::fixed(millisecond));
+    ///     fs::create_dir("/data").await.unwrap();
+    ///     assert_eq!(sim.now(), millisecond);
+    /// });
+    /// ```
     pub fn latency(self, latency: Latency) -> Disk {
         with_kernel(|kernel| kernel.set_disk_latency(self.0, latency, false));
         self
     }
 
-    /// Sets how long a sync takes. By default that is 0.5 to 1.5 ms.
+    /// Sets how long a sync takes. The default is 0.5 to 1.5 ms.
+    ///
+    /// ```
+    /// use polder::sim::{Latency, fs};
+    /// use std::time::Duration;
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     let long = Duration::from_secs(3);
+    ///     sim.host("test").disk().sync_latency(Latency::fixed(long));
+    ///     fs::File::open("/").await?.sync_all().await?;
+    ///     assert!(sim.now() > long);
+    ///     std::io::Result::Ok(())
+    /// });
+    /// ```
     pub fn sync_latency(self, latency: Latency) -> Disk {
         with_kernel(|kernel| kernel.set_disk_latency(self.0, latency, true));
         self
     }
 
-    /// Sets how many bytes of files it holds, in sectors of 512: beyond that writing gives
-    /// [`StorageFull`](std::io::ErrorKind::StorageFull) (`ENOSPC`), or writes what there is room
-    /// for. By default there is no limit. Directories and holes take nothing.
+    /// Sets how many bytes of files it holds, in sectors of 512. A write that exceeds it is cut
+    /// short, or fails with [`StorageFull`](std::io::ErrorKind::StorageFull) (`ENOSPC`). By default
+    /// there is no limit. Directories and holes take no space.
+    ///
+    /// ```
+    /// use polder::sim::fs;
+    /// use std::io::ErrorKind;
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     sim.host("test").disk().capacity(512);
+    ///     let error = fs::write("/a", [0; 513]).await.unwrap_err();
+    ///     assert_eq!(error.kind(), ErrorKind::StorageFull);
+    ///     assert_eq!(fs::metadata("/a").await.unwrap().len(), 512);
+    /// });
+    /// ```
     pub fn capacity(self, bytes: u64) -> Disk {
         with_kernel(|kernel| kernel.set_disk_capacity(self.0, bytes));
         self
     }
 
-    /// A call that reads fails (`EIO`): of a file, a directory, or metadata.
+    /// Sets the probability that a call that reads a file, a directory or metadata fails (`EIO`).
+    ///
+    /// ```
+    /// use polder::sim::fs;
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     fs::write("/a", "text").await?;
+    ///     sim.host("test").disk().read_errors(1.0);
+    ///     assert!(fs::read("/a").await.is_err());
+    ///     std::io::Result::Ok(())
+    /// });
+    /// ```
     ///
     /// # Panics
     ///
@@ -64,7 +113,19 @@ impl Disk {
         self.change(|it| it.read = probability)
     }
 
-    /// A call that writes fails (`EIO`), and changes nothing: of bytes, of a length, or of names.
+    /// Sets the probability that a call that writes bytes, or changes a length or names, fails
+    /// (`EIO`). A call that fails changes nothing.
+    ///
+    /// ```
+    /// use polder::sim::fs;
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     let disk = sim.host("test").disk().write_errors(1.0);
+    ///     assert!(fs::create_dir("/a").await.is_err());
+    ///     disk.write_errors(0.0);
+    ///     assert!(fs::create_dir("/a").await.is_ok());
+    /// });
+    /// ```
     ///
     /// # Panics
     ///
@@ -75,9 +136,10 @@ impl Disk {
         self.change(|it| it.write = probability)
     }
 
-    /// A sync fails (`EIO`). As on Linux, the bytes that it was to write count as written: reads
-    /// see them, the next sync succeeds, and a power-off shows that they are not on the disk. Each
-    /// [`File`](super::fs::File) that was open then is told once, also by a sync that is done.
+    /// Sets the probability that a sync fails (`EIO`). As on Linux, the bytes that it was to write
+    /// count as written: reads return them, the next sync succeeds, and only a power-off shows that
+    /// they are not on the disk. Each [`File`](super::fs::File) that was open at the time reports
+    /// the error once, even if its own sync succeeds.
     ///
     /// ```
     /// use polder::io::AsyncWriteExt;
@@ -116,7 +178,18 @@ impl Disk {
         self.change(|it| it.sync = probability)
     }
 
-    /// A sync takes up to two seconds more.
+    /// Sets the probability that a sync takes up to two seconds longer.
+    ///
+    /// ```
+    /// use polder::sim::fs::File;
+    ///
+    /// polder::sim::check(0..10, |sim| async move {
+    ///     sim.host("test").disk().slow_syncs(1.0);
+    ///     File::open("/").await?.sync_all().await?;
+    ///     polder::sometimes!(sim.now().as_millis() > 100, "a sync is slow");
+    ///     std::io::Result::Ok(())
+    /// });
+    /// ```
     ///
     /// # Panics
     ///

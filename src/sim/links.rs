@@ -7,8 +7,8 @@ use super::kernel::parting::{How, PartingId};
 use super::kernel::{self, StaysHere};
 use super::world::kernel as with_kernel;
 
-/// Some of the links between hosts, to be set: of [`Sim::links`](super::Sim::links) and
-/// [`Sim::link`](super::Sim::link).
+/// A set of links between hosts, to be configured; returned by [`Sim::links`](super::Sim::links)
+/// and [`Sim::link`](super::Sim::link).
 ///
 /// ```
 /// use polder::sim::Latency;
@@ -25,14 +25,45 @@ use super::world::kernel as with_kernel;
 pub struct Links(pub(super) Vec<Option<(usize, usize)>>);
 
 impl Links {
-    /// Sets how long segments take. By default that is 0.5 to 2 ms.
+    /// Sets how long segments take. The default is 0.5 to 2 ms.
+    ///
+    /// ```
+    /// use polder::net::TcpStream;
+    /// use polder::sim::Latency;
+    /// use std::time::Duration;
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     sim.host("server");
+    ///     sim.link("test", "server").latency(Latency::fixed(Duration::from_secs(1)));
+    ///     let server = (sim.host("server").address(), 1);
+    ///     assert!(TcpStream::connect(server).await.is_err()); // Refused, in one round trip.
+    ///     assert_eq!(sim.now(), Duration::from_secs(2));
+    /// });
+    /// ```
     pub fn latency(self, latency: Latency) -> Links {
         self.change(|it| it.latency = latency)
     }
 
-    /// Sets the probability that a segment or a datagram is lost. By default that is zero. A loss
-    /// delays a TCP connection; only a row of them breaks it. Above 0.5 there are such rows most of
-    /// the time, which a report of a failure then says.
+    /// Sets the probability that a segment or a datagram is lost. The default is zero. A loss
+    /// delays a TCP connection, and only many in a row break it. With a probability above 0.5 there
+    /// mostly are; the report of a failure then mentions it.
+    ///
+    /// ```
+    /// use polder::net::UdpSocket;
+    /// use polder::time::timeout;
+    /// use std::time::Duration;
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     sim.links().loss(1.0);
+    ///     let near = UdpSocket::bind("0.0.0.0:7").await?;
+    ///     sim.host("far").start(|| async {
+    ///         UdpSocket::bind("0.0.0.0:0").await?.send_to(b"lost", "test:7").await
+    ///     });
+    ///     let answer = timeout(Duration::from_secs(60), near.recv(&mut [0; 8])).await;
+    ///     assert!(answer.is_err());
+    ///     std::io::Result::Ok(())
+    /// });
+    /// ```
     ///
     /// # Panics
     ///
@@ -251,14 +282,39 @@ impl Drop for Cut {
     }
 }
 
-/// What hosts send to each other is kept, and delivered when this is dropped: of
-/// [`Sim::hold`](super::Sim::hold).
+/// A hold: what the hosts send to each other is kept, and is delivered when this is dropped.
+/// Returned by [`Sim::hold`](super::Sim::hold).
+///
+/// ```
+/// polder::sim::check(0..1, |sim| async move {
+///     sim.host("a");
+///     sim.host("b");
+///     let hold = sim.hold(&["a"], &["b"]);
+///     sim.sleep(std::time::Duration::from_secs(1)).await;
+///     drop(hold);
+/// });
+/// ```
 #[must_use = "everything is delivered when it is dropped"]
 #[derive(Debug)]
 pub struct Hold(PartingId, StaysHere);
 
 impl Hold {
-    /// Only what the first hosts send to the others is kept.
+    /// Keeps only what the first hosts send to the others.
+    ///
+    /// ```
+    /// use polder::net::UdpSocket;
+    /// use std::time::Duration;
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     let near = UdpSocket::bind("0.0.0.0:7").await?;
+    ///     sim.host("far").start(|| async {
+    ///         UdpSocket::bind("0.0.0.0:0").await?.send_to(b"there", "test:7").await
+    ///     });
+    ///     let _hold = sim.hold(&["test"], &["far"]).one_way();
+    ///     assert_eq!(near.recv(&mut [0; 8]).await?, 5); // This direction is not held.
+    ///     std::io::Result::Ok(())
+    /// });
+    /// ```
     pub fn one_way(self) -> Hold {
         with_kernel(|kernel| kernel.make_one_way(self.0));
         self

@@ -54,8 +54,19 @@ impl Clock {
         self
     }
 
-    /// Sets how much faster it is than the world's time, from now on, in millionths; slower if that
-    /// is negative. [`Sim::quiesce`](super::Sim::quiesce) ends it.
+    /// Sets how much faster than the world's time the clock runs from now on, in millionths; slower
+    /// if that is negative. [`Sim::quiesce`](super::Sim::quiesce) ends it.
+    ///
+    /// ```
+    /// use polder::time::sleep;
+    /// use std::time::Duration;
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     sim.host("test").clock().drift(-500_000); // Half as fast.
+    ///     sleep(Duration::from_secs(1)).await;
+    ///     assert_eq!(sim.now(), Duration::from_secs(2));
+    /// });
+    /// ```
     ///
     /// # Panics
     ///
@@ -126,8 +137,8 @@ impl Clock {
     }
 }
 
-/// Faults of a host's kernel: of [`Host::faults`](super::Host::faults). All are off unless they are
-/// set. Each but [`late`](Self::late) is a probability from 0 to 1;
+/// Faults of a host's kernel, returned by [`Host::faults`](super::Host::faults). They are off
+/// unless they are set, each but [`late`](Self::late) with a probability from 0 to 1.
 /// [`Sim::quiesce`](super::Sim::quiesce) ends them.
 ///
 /// ```
@@ -139,8 +150,26 @@ impl Clock {
 pub struct Faults(pub(super) usize);
 
 impl Faults {
-    /// A connection is gone when it is accepted (`ECONNABORTED`): its peer has made it, and finds
-    /// it reset. `accept` goes on to the next one.
+    /// Sets the probability that a connection is gone when it is accepted (`ECONNABORTED`): its
+    /// peer had made it, and finds it reset. `accept` goes on to the next one.
+    ///
+    /// ```
+    /// use polder::io::AsyncReadExt;
+    /// use polder::net::{TcpListener, TcpStream};
+    /// use std::io::ErrorKind;
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     sim.host("server").faults().aborted(1.0);
+    ///     sim.host("server").start(|| async {
+    ///         TcpListener::bind("0.0.0.0:1").await?.accept().await
+    ///     });
+    ///     sim.sleep(std::time::Duration::from_secs(1)).await; // It listens.
+    ///     let mut stream = TcpStream::connect("server:1").await?;
+    ///     let error = stream.read(&mut [0]).await.unwrap_err();
+    ///     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    ///     std::io::Result::Ok(())
+    /// });
+    /// ```
     ///
     /// # Panics
     ///
@@ -151,8 +180,19 @@ impl Faults {
         self.change(|it| it.aborted = probability)
     }
 
-    /// There is no descriptor left (`EMFILE`), where a socket is made or accepted, or a file of
-    /// [`fs`](super::fs) opened.
+    /// Sets the probability that no descriptor is left (`EMFILE`) where a socket is made or
+    /// accepted, or a file of [`fs`](super::fs) opened.
+    ///
+    /// ```
+    /// use polder::net::UdpSocket;
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     let faults = sim.host("test").faults().exhausted(1.0);
+    ///     assert!(UdpSocket::bind("0.0.0.0:1").await.is_err());
+    ///     faults.exhausted(0.0);
+    ///     assert!(UdpSocket::bind("0.0.0.0:1").await.is_ok());
+    /// });
+    /// ```
     ///
     /// # Panics
     ///
@@ -163,8 +203,21 @@ impl Faults {
         self.change(|it| it.exhausted = probability)
     }
 
-    /// A read gets, or a write takes, less than it could, at least one byte: of TCP and of Unix
-    /// streams.
+    /// Sets the probability that a read returns, or a write takes, less than it could, but at least
+    /// one byte; for TCP and Unix streams.
+    ///
+    /// ```
+    /// use polder::io::AsyncWriteExt;
+    /// use polder::net::{TcpListener, TcpStream};
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     let listener = TcpListener::bind("127.0.0.1:0").await?;
+    ///     let mut stream = TcpStream::connect(listener.local_addr()?).await?;
+    ///     sim.host("test").faults().short(1.0);
+    ///     assert!((1..5).contains(&stream.write(b"hello").await?));
+    ///     std::io::Result::Ok(())
+    /// });
+    /// ```
     ///
     /// # Panics
     ///
@@ -175,7 +228,20 @@ impl Faults {
         self.change(|it| it.short = probability)
     }
 
-    /// An event says that a socket is readable and writable, whether it is or not.
+    /// Sets the probability that an event reports a socket as readable and writable although it may
+    /// not be.
+    ///
+    /// ```
+    /// use polder::net::UdpSocket;
+    ///
+    /// polder::sim::check(0..10, |sim| async move {
+    ///     sim.host("test").faults().spurious(1.0);
+    ///     let socket = UdpSocket::bind("0.0.0.0:7").await?;
+    ///     socket.send_to(b"hello", "test:7").await?;
+    ///     assert_eq!(socket.recv(&mut [0; 8]).await?, 5); // The program does not notice.
+    ///     std::io::Result::Ok(())
+    /// });
+    /// ```
     ///
     /// # Panics
     ///
@@ -186,9 +252,10 @@ impl Faults {
         self.change(|it| it.spurious = probability)
     }
 
-    /// Timers that fire late, by up to `most`: each time a worker is to wait for its earliest
-    /// timer, its kernel wakes it so much later as chance says. (What wakes it before finds the
-    /// timers that are due by then.) One that is waited for already when this is called is on time.
+    /// Has timers fire late, by up to `most`: whenever a worker waits for its earliest timer, its
+    /// kernel wakes it later, by a time that the seed draws. (If something else wakes it first, it
+    /// finds the timers that are due by then.) A timer that is waited for already when this is
+    /// called is on time.
     ///
     /// ```
     /// use polder::time::{now, sleep};

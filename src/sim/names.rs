@@ -27,7 +27,19 @@ use super::world::kernel as with_kernel;
 pub struct Names(pub(super) ());
 
 impl Names {
-    /// Sets the addresses of a name, in their order. With none, there is no such name.
+    /// Sets the addresses of a name, in their order. With none, the name does not exist.
+    ///
+    /// ```
+    /// use polder::net::resolve;
+    /// use std::io::ErrorKind;
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     sim.names().set("store", [sim.host("host").address()]);
+    ///     assert_eq!(resolve("store:80").await.unwrap().len(), 1);
+    ///     sim.names().set("store", []);
+    ///     assert_eq!(resolve("store:80").await.unwrap_err().kind(), ErrorKind::NotFound);
+    /// });
+    /// ```
     pub fn set(self, name: &str, addresses: impl IntoIterator<Item = IpAddr>) -> Names {
         let addresses = addresses.into_iter().collect();
         with_kernel(|kernel| kernel.set_name(name, addresses));
@@ -66,13 +78,35 @@ impl Names {
         self.change(|it| it.families = Families::V6AndV4)
     }
 
-    /// Sets how long an answer takes. By default that is 0.5 to 2 ms.
+    /// Sets how long an answer takes. The default is 0.5 to 2 ms.
+    ///
+    /// ```
+    /// use polder::sim::Latency;
+    /// use std::time::Duration;
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     sim.names().latency(Latency::fixed(Duration::from_secs(5)));
+    ///     polder::net::resolve("test:80").await.unwrap();
+    ///     assert_eq!(sim.now(), Duration::from_secs(5));
+    /// });
+    /// ```
     pub fn latency(self, latency: Latency) -> Names {
         self.change(|it| it.latency = latency)
     }
 
-    /// Sets the probability that the server of names does not answer, which is an error. By
-    /// default it is zero; [`Sim::quiesce`](super::Sim::quiesce) makes it zero.
+    /// Sets the probability that the name server does not answer, which is an error. The default is
+    /// zero; [`Sim::quiesce`](super::Sim::quiesce) resets it.
+    ///
+    /// ```
+    /// use polder::net::resolve;
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     sim.names().failure(1.0);
+    ///     assert!(resolve("test:80").await.is_err());
+    ///     sim.quiesce();
+    ///     assert!(resolve("test:80").await.is_ok());
+    /// });
+    /// ```
     ///
     /// # Panics
     ///
@@ -83,9 +117,16 @@ impl Names {
         self.change(|it| it.failure = probability)
     }
 
-    /// Sets the probability that a name is not found
-    /// ([`NotFound`](std::io::ErrorKind::NotFound)). By default it is zero;
-    /// [`Sim::quiesce`](super::Sim::quiesce) makes it zero.
+    /// Sets the probability that a name is not found ([`NotFound`](std::io::ErrorKind::NotFound)).
+    /// The default is zero; [`Sim::quiesce`](super::Sim::quiesce) resets it.
+    ///
+    /// ```
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     sim.names().missing(1.0);
+    ///     let error = polder::net::resolve("test:80").await.unwrap_err();
+    ///     assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
+    /// });
+    /// ```
     ///
     /// # Panics
     ///
@@ -96,9 +137,18 @@ impl Names {
         self.change(|it| it.missing = probability)
     }
 
-    /// Sets the probability that an answer is what was so before the name was last
-    /// [set](Self::set). By default it is zero; [`Sim::quiesce`](super::Sim::quiesce) makes it
-    /// zero.
+    /// Sets the probability that an answer is the one from before the name was last
+    /// [set](Self::set), as of a cache. The default is zero; [`Sim::quiesce`](super::Sim::quiesce)
+    /// resets it.
+    ///
+    /// ```
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     let (old, new) = (sim.host("old").address(), sim.host("new").address());
+    ///     sim.names().set("store", [old]).set("store", [new]).stale(1.0);
+    ///     let found = polder::net::resolve("store:80").await.unwrap();
+    ///     assert_eq!(found[0].ip(), old);
+    /// });
+    /// ```
     ///
     /// # Panics
     ///
