@@ -31,7 +31,17 @@ use crate::sync::CONTAINED;
 use crate::task::panic_message;
 use crate::testing::Outcome;
 
-/// What a run of one seed came to: of [`run`].
+/// The result of a run of one seed, returned by [`run`].
+///
+/// ```
+/// let report = polder::sim::run(7, |sim| async move {
+///     sim.sleep(std::time::Duration::from_secs(60)).await;
+///     assert!(sim.now().as_secs() < 60, "too late");
+/// });
+/// assert_eq!((report.seed, report.time.as_secs()), (7, 60));
+/// let failure = report.failure.unwrap();
+/// assert!(failure.contains("too late") && failure.contains("the last events"));
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Report {

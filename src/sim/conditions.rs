@@ -6,9 +6,8 @@
 use std::cell::{Cell, RefCell};
 use std::fmt;
 
-/// What a condition of [`Sim::always`](super::Sim::always) and [`Sim::eventually`] returns: `true`
-/// or `Ok(())` where it holds, and otherwise `false`, or an error that says what is wrong, which
-/// the report shows.
+/// The result of a condition of [`Sim::always`](super::Sim::always) or [`Sim::eventually`]: `true`
+/// or `Ok(())` where it holds, and otherwise `false`, or an error whose text the report shows.
 ///
 /// [`Sim::eventually`]: super::Sim::eventually
 ///
@@ -25,7 +24,16 @@ use std::fmt;
 /// assert!(failure.contains(r#"always "one leader": ["a", "b"] lead"#));
 /// ```
 pub trait Holds {
-    /// Whether it holds. If not, and if there is anything to say of it, `why` is set to that.
+    /// Returns whether the condition holds. If it does not, sets `why` to the reason, if there is
+    /// one.
+    ///
+    /// ```
+    /// use polder::sim::Holds;
+    ///
+    /// let mut why = String::new();
+    /// assert!(!Err::<(), _>("two leaders").holds(&mut why));
+    /// assert_eq!(why, "two leaders");
+    /// ```
     fn holds(self, why: &mut String) -> bool;
 }
 

@@ -143,8 +143,19 @@ impl<I: 'static, O: 'static> History<I, O> {
 }
 
 impl<I, O> History<I, O> {
-    /// A client asks for something now. Unless the result is told the answer, it stays open: it may
-    /// take effect at any time from now on, or never.
+    /// Records that a client invokes an operation now. Unless the result is
+    /// [answered](Invocation::answer), the operation stays open: it may take effect at any time
+    /// from now on, or never.
+    ///
+    /// ```
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     let history = sim.history();
+    ///     let get = history.invoke("client", "get a");
+    ///     // … The request, and its response.
+    ///     get.answer(42);
+    ///     assert_eq!(history.len(), 1);
+    /// });
+    /// ```
     pub fn invoke(&self, client: &str, input: I) -> Invocation<I, O> {
         let invoked = self.stamp();
         let mut records = self.0.records.borrow_mut();
@@ -245,11 +256,42 @@ impl<I, O> History<I, O> {
         linear::check(&self.0.records.borrow(), model).0
     }
 
-    /// The run fails unless the history is linearizable: see [`verdict`](Self::verdict). The report
-    /// draws what no order explains. It fails too if that was not decided; if the history is empty
-    /// for all seeds of [`check`](super::check), which then show nothing; and, when the test ends,
-    /// if there are operations in another history of this world, which nobody has checked: that is
-    /// one of other types, by accident mostly.
+    /// Fails the run unless the history is linearizable: see [`verdict`](Self::verdict). The report
+    /// draws the operations that no order explains.
+    ///
+    /// The run fails too if the search was given up. [`check`](super::check) fails if the history
+    /// is empty for all seeds, which then show nothing. When the test ends, the run fails if there
+    /// are operations in another history of this world that was not checked: that is one of other
+    /// types, mostly by accident.
+    ///
+    /// ```
+    /// use polder::sim::{self, Model};
+    ///
+    /// /// A counter: each operation returns the number of those before it.
+    /// struct Counter;
+    ///
+    /// impl Model for Counter {
+    ///     type State = u32;
+    ///     type Input = ();
+    ///     type Output = u32;
+    ///
+    ///     fn begin(&self) -> u32 {
+    ///         0
+    ///     }
+    ///
+    ///     fn step(&self, state: &u32, _: &(), output: Option<&u32>) -> Option<u32> {
+    ///         output.is_none_or(|it| it == state).then_some(state + 1)
+    ///     }
+    /// }
+    ///
+    /// sim::check(0..1, |sim| async move {
+    ///     let history = sim.history();
+    ///     let (slow, fast) = (history.invoke("a", ()), history.invoke("b", ()));
+    ///     fast.answer(1); // Concurrent: either may be first.
+    ///     slow.answer(0);
+    ///     history.linearizable(Counter);
+    /// });
+    /// ```
     pub fn linearizable<M: Model<Input = I, Output = O>>(&self, model: M) {
         self.0.was_checked.set(true);
         let types = (type_name::<I>(), type_name::<O>());
@@ -276,8 +318,17 @@ impl<I, O> History<I, O> {
     }
 }
 
-/// An operation that has begun, and has no answer yet: of [`History::invoke`]. If it is dropped
-/// without one, as with a client that dies, the operation stays open.
+/// An operation that was invoked and has no answer yet. Returned by [`History::invoke`]. If it is
+/// dropped without one, as by a client that dies, the operation stays open.
+///
+/// ```
+/// polder::sim::check(0..1, |sim| async move {
+///     let history = sim.history::<&str, ()>();
+///     let write = history.invoke("client", "write 7");
+///     drop(write); // The client gave up: whether it was written is not known.
+///     assert_eq!(history.len(), 1);
+/// });
+/// ```
 #[must_use = "the operation stays open unless it is answered"]
 #[derive(Debug)]
 pub struct Invocation<I, O> {
@@ -286,7 +337,17 @@ pub struct Invocation<I, O> {
 }
 
 impl<I, O> Invocation<I, O> {
-    /// The client has its answer now.
+    /// Records that the client receives this answer now.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     let ping = sim.history().invoke("client", "ping");
+    ///     sim.sleep(Duration::from_millis(2)).await; // It takes effect at some time in between.
+    ///     ping.answer("pong");
+    /// });
+    /// ```
     pub fn answer(self, output: O) {
         let answered = (self.history.stamp(), output);
         self.history.0.records.borrow_mut()[self.index].answered = Some(answered);
@@ -348,9 +409,18 @@ pub struct Operation<I, O> {
 }
 
 impl<I, O> Operation<I, O> {
-    /// A client has asked for something, at a time of [`time::now`](crate::time::now), which this
-    /// host's clock has shown. It has no answer: it may have taken effect at any time since, or not
-    /// at all.
+    /// Returns an operation that a client has invoked at this time of its host's clock, as
+    /// [`time::now`](crate::time::now) shows it. It has no answer: it may have taken effect at any
+    /// time since then, or never.
+    ///
+    /// ```
+    /// use polder::sim::Operation;
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     let lost = Operation::new("client", "ping", polder::time::now());
+    ///     sim.history::<_, &str>().absorb([lost]);
+    /// });
+    /// ```
     pub fn new(client: &str, input: I, invoked: Instant) -> Operation<I, O> {
         Operation {
             client: client.to_owned(),
@@ -360,7 +430,18 @@ impl<I, O> Operation<I, O> {
         }
     }
 
-    /// It has had this answer, at that time of this host's clock.
+    /// Sets the answer, and when the client has received it, by its host's clock.
+    ///
+    /// ```
+    /// use polder::sim::Operation;
+    /// use polder::time::now;
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     let ping = Operation::new("client", "ping", now());
+    ///     sim.sleep(std::time::Duration::from_millis(2)).await;
+    ///     sim.history().absorb([ping.answered("pong", now())]);
+    /// });
+    /// ```
     #[must_use]
     pub fn answered(mut self, output: O, at: Instant) -> Operation<I, O> {
         self.answered = Some((kernel::latest(at), output));

@@ -41,11 +41,24 @@ pub(super) fn assert_workers(workers: usize) {
     );
 }
 
-/// A machine of a simulated world: a name, an address, and at most one process that runs on it. Of
-/// [`Sim::host`](super::Sim::host).
+/// A machine of a simulated world: it has a name, addresses, a clock and a disk, and runs at most
+/// one process at a time. Returned by [`Sim::host`](super::Sim::host).
 ///
-/// Clones are the same host. Names of hosts can be looked up, by their processes:
+/// Clones are the same host. Processes can look up the names of hosts:
 /// `TcpStream::connect("store:7000")`.
+///
+/// ```
+/// use polder::sim::Exit;
+///
+/// polder::sim::check(0..1, |sim| async move {
+///     let host = sim.host("store");
+///     host.clock().offset(std::time::Duration::from_secs(60));
+///     let process = host.start(std::future::pending::<()>);
+///     host.power_off();
+///     assert_eq!(process.finished().await, Exit::PoweredOff);
+///     assert!(!host.is_up());
+/// });
+/// ```
 #[derive(Clone)]
 pub struct Host {
     pub(super) state: Rc<State>,
@@ -201,17 +214,48 @@ impl Host {
         with_kernel(|kernel| kernel.is_paused(self.index))
     }
 
-    /// Its clock, to be set.
+    /// Returns its clock, to be set.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     let start = polder::time::now();
+    ///     sim.host("test").clock().offset(Duration::from_secs(9));
+    ///     assert_eq!(polder::time::now() - start, Duration::from_secs(9));
+    /// });
+    /// ```
     pub fn clock(&self) -> Clock {
         Clock(self.index)
     }
 
-    /// The faults of its kernel, to be set.
+    /// Returns the faults of its kernel, to be set.
+    ///
+    /// ```
+    /// use polder::net::TcpListener;
+    ///
+    /// polder::sim::check(0..10, |sim| async move {
+    ///     sim.host("server").faults().exhausted(0.5);
+    ///     let server = sim.host("server").start(|| TcpListener::bind("0.0.0.0:1"));
+    ///     if let polder::sim::Exit::Returned(result) = server.finished().await {
+    ///         polder::sometimes!(result.is_err(), "the server cannot start");
+    ///     }
+    /// });
+    /// ```
     pub fn faults(&self) -> Faults {
         Faults(self.index)
     }
 
-    /// Its disk, to be set.
+    /// Returns its disk, to be configured.
+    ///
+    /// ```
+    /// use polder::sim::fs;
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     sim.host("test").disk().write_errors(1.0);
+    ///     assert!(fs::write("/state", "1").await.is_err());
+    /// });
+    /// ```
     pub fn disk(&self) -> Disk {
         Disk(self.index)
     }
@@ -343,12 +387,24 @@ impl Host {
         }
     }
 
-    /// Kills the process, as SIGKILL does: nothing of it runs any more, and the kernel closes its
-    /// sockets, with FIN, or with RST where something was left unread. The machine stays on, and
-    /// refuses connections. Nothing happens if no process runs.
+    /// Kills the process, as SIGKILL does. It runs no further, and the kernel closes its sockets,
+    /// with FIN, or with RST where data was left unread. The machine stays on, and refuses
+    /// connections. Has no effect if no process runs.
     ///
     /// (Its tasks are dropped a moment later, which runs destructors. By then they can send
     /// nothing.)
+    ///
+    /// ```
+    /// use polder::sim::Exit;
+    /// use std::time::Duration;
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     let server = sim.host("server").start(std::future::pending::<()>);
+    ///     sim.sleep(Duration::from_secs(1)).await;
+    ///     server.kill();
+    ///     assert_eq!(server.finished().await, Exit::Killed);
+    /// });
+    /// ```
     ///
     /// # Panics
     ///
@@ -358,9 +414,23 @@ impl Host {
         self.end(What::Killed, Ending::Killed);
     }
 
-    /// Takes the power from the machine: nobody is told, and whatever is sent to it is lost, until
-    /// it is [restarted](Self::restart). Its disk loses in part what was not synced: see
+    /// Cuts the machine's power. Its peers are not notified, and what is sent to it is lost until
+    /// it is [restarted](Self::restart). Its disk may lose what was not synced: see
     /// [`fs`](super::fs).
+    ///
+    /// ```
+    /// use polder::net::TcpStream;
+    /// use std::io::ErrorKind;
+    /// use std::time::Duration;
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     sim.host("server").power_off();
+    ///     // No answer, where a machine that runs refuses.
+    ///     let limit = Duration::from_secs(5);
+    ///     let error = TcpStream::connect_timeout("server:1", limit).await.unwrap_err();
+    ///     assert_eq!(error.kind(), ErrorKind::TimedOut);
+    /// });
+    /// ```
     ///
     /// # Panics
     ///
@@ -450,7 +520,21 @@ impl fmt::Debug for Host {
     }
 }
 
-/// A process is paused as long as this exists: of [`Host::pause`].
+/// A pause of a process, which ends when this is dropped. Returned by [`Host::pause`].
+///
+/// ```
+/// use std::time::Duration;
+///
+/// polder::sim::check(0..1, |sim| async move {
+///     let host = sim.host("host").start(|| async { 7 });
+///     let first = host.pause();
+///     let second = host.pause();
+///     drop(first);
+///     assert!(host.is_paused()); // By the second one.
+///     drop(second);
+///     assert_eq!(host.finished().within(Duration::from_secs(1)).await, 7);
+/// });
+/// ```
 #[must_use = "the process goes on when it is dropped"]
 #[derive(Debug)]
 pub struct Pause(PauseId, StaysHere);
@@ -461,7 +545,23 @@ impl Drop for Pause {
     }
 }
 
-/// How a process has ended.
+/// How a process has ended: the output of [`Process::finished`].
+///
+/// ```
+/// use polder::sim::Exit;
+///
+/// polder::sim::check(0..10, |sim| async move {
+///     let host = sim.host("host").start(|| async { "done" });
+///     if sim.choose(2) == 0 {
+///         host.kill();
+///     }
+///     match host.finished().await {
+///         Exit::Returned(output) => assert_eq!(output, "done"),
+///         Exit::Killed => {}
+///         other => panic!("{other:?}"),
+///     }
+/// });
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Exit<T> {
     /// Its future is done, and has returned this.
@@ -475,16 +575,26 @@ pub enum Exit<T> {
     PoweredOff,
 }
 
-/// A program that was started on a host, which this derefs to: of [`Host::start`]. Dropping it has
-/// no effect.
+/// A program that was started on a host. Returned by [`Host::start`]. It derefs to the [`Host`].
+/// Dropping it has no effect.
+///
+/// ```
+/// polder::sim::check(0..1, |sim| async move {
+///     let process = sim.host("host").start(|| async { 42 });
+///     assert_eq!(process.name(), "host"); // A method of the host.
+///     let limit = std::time::Duration::from_secs(1);
+///     assert_eq!(process.finished().within(limit).await, 42);
+/// });
+/// ```
 pub struct Process<T> {
     host: Host,
     slot: Rc<Slot<T>>,
 }
 
 impl<T> Process<T> {
-    /// Waits until the process ends. The result is given once: a second wait is for the next one.
-    /// A wait that began before a restart sees how the process ended that ran then.
+    /// Waits until the process ends. Each result is given once: a second wait is for the next
+    /// process, after a [restart](Host::restart). A wait that began before a restart returns how
+    /// the process of that time ended.
     ///
     /// ```
     /// use polder::sim::Exit;
@@ -494,6 +604,10 @@ impl<T> Process<T> {
     ///     assert_eq!(adder.finished().await, Exit::Returned(3));
     /// });
     /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: dropping the future leaves the result to the next wait.
     pub fn finished(&self) -> Finished<T> {
         let (key, generation) = self.slot.wait();
         Finished {
@@ -519,7 +633,22 @@ impl<T> fmt::Debug for Process<T> {
     }
 }
 
-/// A future of how a process ends: of [`Process::finished`].
+/// The future returned by [`Process::finished`].
+///
+/// ```
+/// use polder::sim::Exit;
+/// use polder::time::timeout;
+/// use std::time::Duration;
+///
+/// polder::sim::check(0..1, |sim| async move {
+///     let server = sim.host("server").start(std::future::pending::<()>);
+///     let mut finished = server.finished();
+///     let second = Duration::from_secs(1);
+///     assert!(timeout(second, &mut finished).await.is_err()); // It still runs.
+///     server.kill();
+///     assert_eq!(finished.await, Exit::Killed);
+/// });
+/// ```
 #[must_use = "futures do nothing unless they are polled"]
 pub struct Finished<T> {
     host: Host,
@@ -533,8 +662,8 @@ pub struct Finished<T> {
 impl<T> Unpin for Finished<T> {}
 
 impl<T> Finished<T> {
-    /// What the process returns. The run fails if that takes longer than `limit`, or if the process
-    /// ends otherwise.
+    /// Waits until the process returns, and returns its output. The run fails if that takes longer
+    /// than `limit`, or if the process ends otherwise.
     ///
     /// ```
     /// use std::time::Duration;
@@ -544,6 +673,11 @@ impl<T> Finished<T> {
     ///     assert_eq!(adder.finished().within(Duration::from_secs(1)).await, 3);
     /// });
     /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: dropping the future ends neither the process nor the run, and leaves the result
+    /// to the next wait.
     pub async fn within(self, limit: Duration) -> T {
         let host = self.host.clone();
         let how = match timeout(limit, self).await {

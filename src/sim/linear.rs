@@ -28,8 +28,51 @@ const MOST_DRAWN: usize = 12;
 /// So many characters of an operation's text are drawn.
 const LONGEST_TEXT: usize = 60;
 
-/// What a system promises, as a machine that takes one operation after the other: of
-/// [`History::linearizable`](super::History::linearizable), which has an example.
+/// The specification of a system, as a state machine that executes one operation after the other:
+/// for [`History::linearizable`](super::History::linearizable).
+///
+/// ```
+/// use polder::sim::Model;
+///
+/// /// A lock, of which operations say whether they have got or released it.
+/// struct Lock;
+///
+/// enum Operation {
+///     TryLock,
+///     Unlock,
+/// }
+/// # impl std::fmt::Debug for Operation {
+/// #     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+/// #         f.write_str(if matches!(self, Operation::Unlock) { "unlock" } else { "try_lock" })
+/// #     }
+/// # }
+///
+/// impl Model for Lock {
+///     type State = bool; // Whether it is locked.
+///     type Input = Operation;
+///     type Output = bool;
+///
+///     fn begin(&self) -> bool {
+///         false
+///     }
+///
+///     fn step(&self, locked: &bool, input: &Operation, output: Option<&bool>) -> Option<bool> {
+///         let (succeeds, then) = match input {
+///             Operation::TryLock => (!locked, true),
+///             Operation::Unlock => (*locked, false),
+///         };
+///         output.is_none_or(|it| *it == succeeds).then_some(then)
+///     }
+/// }
+///
+/// polder::sim::check(0..1, |sim| async move {
+///     let history = sim.history();
+///     history.invoke("a", Operation::TryLock).answer(true);
+///     history.invoke("b", Operation::TryLock).answer(false);
+///     history.invoke("a", Operation::Unlock).answer(true);
+///     history.linearizable(Lock);
+/// });
+/// ```
 pub trait Model {
     /// What the machine remembers.
     type State: Clone + Eq + Hash;
@@ -38,11 +81,50 @@ pub trait Model {
     /// What it answers.
     type Output: Debug;
 
-    /// The state at the beginning.
+    /// Returns the initial state.
+    ///
+    /// ```
+    /// # use polder::sim::Model;
+    /// # struct Counter;
+    /// # impl Model for Counter {
+    /// #     type State = u64;
+    /// #     type Input = ();
+    /// #     type Output = u64;
+    /// fn begin(&self) -> u64 {
+    ///     0
+    /// }
+    /// #     fn step(&self, state: &u64, _: &(), _: Option<&u64>) -> Option<u64> {
+    /// #         Some(state + 1)
+    /// #     }
+    /// # }
+    /// # assert_eq!(Counter.begin(), 0);
+    /// ```
     fn begin(&self) -> Self::State;
 
-    /// The state after an operation, or `None` if the machine would not give that answer. Of one
-    /// without an answer (`None`) the answer is not known: the client has died, or given up.
+    /// Returns the state after an operation, or `None` if the system would not give this answer. An
+    /// `output` of `None` means that the answer is not known: the client has died, or given up.
+    ///
+    /// ```
+    /// # use polder::sim::Model;
+    /// # struct Counter;
+    /// # impl Model for Counter {
+    /// #     type State = u64;
+    /// #     type Input = ();
+    /// #     type Output = u64;
+    /// #     fn begin(&self) -> u64 {
+    /// #         0
+    /// #     }
+    /// /// Each operation returns the number of those before it.
+    /// fn step(&self, state: &u64, _: &(), output: Option<&u64>) -> Option<u64> {
+    ///     match output {
+    ///         Some(other) if other != state => None,
+    ///         _ => Some(state + 1),
+    ///     }
+    /// }
+    /// # }
+    /// # assert_eq!(Counter.step(&3, &(), Some(&4)), None);
+    /// # assert_eq!(Counter.step(&3, &(), None), Some(4));
+    /// ```
     fn step(
         &self,
         state: &Self::State,
@@ -50,16 +132,67 @@ pub trait Model {
         output: Option<&Self::Output>,
     ) -> Option<Self::State>;
 
-    /// Which part of the system an operation is about, such as a key. Parts that have nothing to do
-    /// with each other are searched each for itself, which is much faster. A part for each client
-    /// asks less than linearizability: that each client sees its own operations in their order.
+    /// Returns the name of the part of the system that an operation is about, such as a key.
+    /// Independent parts are searched separately, which is much faster. The default is one part.
+    ///
+    /// A part for each client requires less than linearizability: that each client sees its own
+    /// operations in their order.
+    ///
+    /// ```
+    /// # use polder::sim::Model;
+    /// # struct Store;
+    /// # impl Model for Store {
+    /// #     type State = String;
+    /// #     type Input = (String, String);
+    /// #     type Output = ();
+    /// #     fn begin(&self) -> String {
+    /// #         String::new()
+    /// #     }
+    /// #     fn step(&self, _: &String, input: &Self::Input, _: Option<&()>) -> Option<String> {
+    /// #         Some(input.1.clone())
+    /// #     }
+    /// fn partition(&self, _client: &str, (key, _value): &(String, String)) -> String {
+    ///     key.clone()
+    /// }
+    /// # }
+    /// # assert_eq!(Store.partition("client", &("a".into(), "1".into())), "a");
+    /// ```
     fn partition(&self, client: &str, input: &Self::Input) -> String {
         let _ = (client, input);
         String::new()
     }
 }
 
-/// What is known of a history: of [`History::verdict`](super::History::verdict).
+/// Whether a history is linearizable, as far as that was decided: returned by
+/// [`History::verdict`](super::History::verdict).
+///
+/// ```
+/// use polder::sim::{Model, Verdict};
+///
+/// /// Answers with what it is asked.
+/// struct Echo;
+///
+/// impl Model for Echo {
+///     type State = ();
+///     type Input = u32;
+///     type Output = u32;
+///
+///     fn begin(&self) {}
+///
+///     fn step(&self, _: &(), input: &u32, output: Option<&u32>) -> Option<()> {
+///         output.is_none_or(|it| it == input).then_some(())
+///     }
+/// }
+///
+/// polder::sim::check(0..1, |sim| async move {
+///     let history = sim.history();
+///     history.invoke("client", 1).answer(2);
+///     match history.verdict(&Echo) {
+///         Verdict::Violation(drawing) => assert!(drawing.contains("client"), "{drawing}"),
+///         other => panic!("{other:?}"),
+///     }
+/// });
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Verdict {

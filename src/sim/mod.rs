@@ -170,7 +170,20 @@ pub use step::Step;
 #[doc(inline)]
 pub use crate::__answer_for_libc as answer_for_libc;
 
-/// A world, as the test sees it: of [`check`]. Clones are the same world.
+/// A simulated world, as its test sees it: passed to the function given to [`check`]. Clones are
+/// the same world.
+///
+/// ```
+/// use polder::sim::{self, Sim};
+/// use std::time::Duration;
+///
+/// sim::check(0..10, |sim: Sim| async move {
+///     let adder = sim.host("adder").start(|| async { 1 + 2 });
+///     let second = Duration::from_secs(1);
+///     assert_eq!(adder.finished().within(second).await, 3);
+///     assert!(sim.now() < second);
+/// });
+/// ```
 #[derive(Clone)]
 pub struct Sim {
     state: Rc<State>,
@@ -212,12 +225,37 @@ impl Sim {
         }
     }
 
-    /// All links, those of hosts to come too.
+    /// Returns all links, including those of hosts that are made later.
+    ///
+    /// ```
+    /// use polder::sim::Latency;
+    /// use std::time::Duration;
+    ///
+    /// polder::sim::check(0..10, |sim| async move {
+    ///     sim.links().latency(Latency::fixed(Duration::from_millis(40))).loss(0.01);
+    ///     // …
+    /// });
+    /// ```
     pub fn links(&self) -> Links {
         Links(vec![None])
     }
 
-    /// The links between two hosts, in both directions.
+    /// Returns the links between two hosts, in both directions.
+    ///
+    /// ```
+    /// use polder::net::UdpSocket;
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     sim.links().loss(1.0);
+    ///     sim.host("near");
+    ///     sim.link("test", "near").loss(0.0);
+    ///     sim.host("near").start(|| async {
+    ///         UdpSocket::bind("0.0.0.0:0").await?.send_to(b"hello", "test:7").await
+    ///     });
+    ///     assert_eq!(UdpSocket::bind("0.0.0.0:7").await?.recv(&mut [0; 8]).await?, 5);
+    ///     std::io::Result::Ok(())
+    /// });
+    /// ```
     ///
     /// # Panics
     ///
@@ -228,7 +266,16 @@ impl Sim {
         Links(vec![Some((a, b)), Some((b, a))])
     }
 
-    /// The names that hosts look up.
+    /// Returns the names that hosts look up.
+    ///
+    /// ```
+    /// use polder::net::resolve;
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     sim.names().set("db", [sim.host("replica-2").address()]);
+    ///     assert_eq!(resolve("db:1").await.unwrap(), resolve("replica-2:1").await.unwrap());
+    /// });
+    /// ```
     pub fn names(&self) -> Names {
         Names(())
     }
@@ -263,9 +310,27 @@ impl Sim {
         links::cut(&find_all(these), &find_all(others))
     }
 
-    /// Keeps what these hosts and the others send to each other, until the result is dropped: then
-    /// everything arrives, in its order. (What is lost is what comes to a [`cut`](Self::cut) that
-    /// there is at that moment; one that has come and gone meanwhile has no effect on it.)
+    /// Holds what these hosts and the others send to each other, until the result is dropped: then
+    /// everything arrives, in its order. (Only a [`cut`](Self::cut) that exists at that moment
+    /// loses it; one that has come and gone during the hold does not.)
+    ///
+    /// ```
+    /// use polder::net::UdpSocket;
+    /// use std::time::Duration;
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     let near = UdpSocket::bind("0.0.0.0:7").await?;
+    ///     sim.host("far").start(|| async {
+    ///         UdpSocket::bind("0.0.0.0:0").await?.send_to(b"hello", "test:7").await
+    ///     });
+    ///     let hold = sim.hold(&["test"], &["far"]);
+    ///     sim.sleep(Duration::from_secs(60)).await;
+    ///     assert_eq!(near.try_recv(&mut [0; 8]).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+    ///     drop(hold);
+    ///     assert_eq!(near.recv(&mut [0; 8]).await?, 5);
+    ///     std::io::Result::Ok(())
+    /// });
+    /// ```
     ///
     /// # Panics
     ///
@@ -275,8 +340,25 @@ impl Sim {
         links::hold(&find_all(these), &find_all(others))
     }
 
-    /// Resets every connection between two hosts, as a middlebox does that has forgotten them: both
+    /// Resets every connection between two hosts, as a middlebox does that has lost its state: both
     /// sides read [`ConnectionReset`](std::io::ErrorKind::ConnectionReset).
+    ///
+    /// ```
+    /// use polder::io::AsyncReadExt;
+    /// use polder::net::{TcpListener, TcpStream};
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     let listener = TcpListener::bind("0.0.0.0:1").await?;
+    ///     sim.host("client").start(|| async {
+    ///         TcpStream::connect("test:1").await?.read(&mut [0]).await
+    ///     });
+    ///     let (mut stream, _) = listener.accept().await?;
+    ///     sim.reset("test", "client");
+    ///     let error = stream.read(&mut [0]).await.unwrap_err();
+    ///     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+    ///     std::io::Result::Ok(())
+    /// });
+    /// ```
     ///
     /// # Panics
     ///
@@ -287,7 +369,17 @@ impl Sim {
         with_kernel(|kernel| kernel.reset_between(a, b));
     }
 
-    /// Harm by chance, drawn anew for each seed, from now on for so long: see [`Chaos`].
+    /// Injects faults that the seed draws, from now on for this long: see [`Chaos`].
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// polder::sim::check(0..30, |sim| async move {
+    ///     let store = sim.host("store").start(std::future::pending::<()>);
+    ///     sim.chaos(Duration::from_secs(30)).usual(&[&store]);
+    ///     sim.sleep(Duration::from_secs(40)).await; // They have ended.
+    /// });
+    /// ```
     pub fn chaos(&self, duration: Duration) -> Chaos {
         Chaos::new(self.state.clone(), kernel::link::nanos(duration))
     }
@@ -343,9 +435,18 @@ impl Sim {
         with_kernel(|kernel| kernel.set_workers(None, workers));
     }
 
-    /// Sleeps, by the clock of the test's own host, which is the world's unless it was
-    /// [set](Host::clock): [`time::sleep`](crate::time::sleep) within the test does the
-    /// same.
+    /// Sleeps, by the clock of the test's own host, which shows the world's time unless it is
+    /// [set](Host::clock). The same as [`time::sleep`](crate::time::sleep) within the test.
+    ///
+    /// ```
+    /// use std::time::{Duration, Instant};
+    ///
+    /// let start = Instant::now();
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     sim.sleep(Duration::from_secs(3_000)).await; // Of the world's time.
+    /// });
+    /// assert!(start.elapsed() < Duration::from_secs(3_000));
+    /// ```
     pub fn sleep(&self, duration: Duration) -> Sleep {
         sleep(duration)
     }
@@ -365,7 +466,13 @@ impl Sim {
         with_kernel(|kernel| Duration::from_nanos(kernel.now()))
     }
 
-    /// The seed of this world.
+    /// Returns the seed of this world.
+    ///
+    /// ```
+    /// polder::sim::check(7..8, |sim| async move {
+    ///     assert_eq!(sim.seed(), 7);
+    /// });
+    /// ```
     pub fn seed(&self) -> u64 {
         with_kernel(|kernel| kernel.seed())
     }
@@ -402,8 +509,20 @@ impl Sim {
         self.state.always.add(condition);
     }
 
-    /// `condition` is to be true at some moment for at least one of the seeds of [`check`]:
-    /// otherwise the test does not test what it is meant to.
+    /// Requires `condition` to be true at some moment for at least one of the seeds of [`check`].
+    /// Where it never is, the test does not test what it is meant to, and `check` fails.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// polder::sim::check(0..20, |sim| async move {
+    ///     let server = sim.host("server").start(std::future::pending::<()>);
+    ///     let paused = sim.choose(2) == 0;
+    ///     let _pause = paused.then(|| server.pause());
+    ///     sim.sometimes("the server is paused", move || server.is_paused());
+    ///     sim.sleep(Duration::from_secs(1)).await;
+    /// });
+    /// ```
     pub fn sometimes(&self, name: &str, condition: impl FnMut() -> bool + 'static) {
         let condition = Condition::new(name, 0, condition);
         self.state.sometimes.add(condition);
@@ -463,17 +582,39 @@ impl Sim {
         self.state.eventually.add(condition);
     }
 
-    /// The history of operations with these inputs and outputs. There is one for each pair of
-    /// types, and mostly they are inferred.
+    /// Returns the history of the operations with these inputs and outputs. There is one for each
+    /// pair of types, which are mostly inferred.
+    ///
+    /// ```
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     let history = sim.history();
+    ///     history.invoke("client", "ping").answer("pong");
+    ///     assert_eq!(sim.history::<&str, &str>().len(), 1); // The same one.
+    ///     assert!(sim.history::<u32, u32>().is_empty());
+    /// });
+    /// ```
     pub fn history<I: 'static, O: 'static>(&self) -> History<I, O> {
         History::of(&self.state)
     }
 
-    /// Ends all faults, [`chaos`](Self::chaos) too: cuts and holds are healed, nothing is lost any
-    /// more, no fault of a host or of names comes by chance, no timer is late, clocks do not drift,
-    /// paused processes go on, and what was killed or powered off is restarted. From here on
-    /// progress is owed. (What a clock has jumped stays; wall clocks that chaos has stepped are
-    /// right again.)
+    /// Ends all faults, those of [`chaos`](Self::chaos) too. Cuts and holds are healed, nothing is
+    /// lost any more, and no fault of a host or of names is injected. Timers are on time, clocks do
+    /// not drift, and paused processes go on. Hosts that were killed or powered off are restarted.
+    /// From here on the program has to make progress: see [`eventually`](Self::eventually). (A
+    /// clock that has jumped stays ahead; wall clocks that chaos has stepped are right again.)
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// polder::sim::check(0..30, |sim| async move {
+    ///     let store = sim.host("store").start(std::future::pending::<()>);
+    ///     sim.chaos(Duration::from_secs(60)).crashes(&[&store]).cuts();
+    ///     sim.sleep(Duration::from_secs(sim.choose(60))).await;
+    ///     let is_up = store.clone();
+    ///     sim.eventually("it runs", Duration::from_secs(1), move || is_up.is_up());
+    ///     sim.quiesce();
+    /// });
+    /// ```
     pub fn quiesce(&self) {
         self.state.end_chaos();
         with_kernel(|kernel| {

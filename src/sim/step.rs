@@ -6,8 +6,17 @@ use std::time::Duration;
 use super::kernel::link::nanos;
 use super::kernel::trace::Seconds;
 
-/// Something that has happened in a world: of [`Sim::on_step`](super::Sim::on_step). As text it is
-/// a line of a report's last events.
+/// An event of a world, passed to the function given to [`Sim::on_step`](super::Sim::on_step). Its
+/// text is a line of a report's last events.
+///
+/// ```
+/// polder::sim::check(0..1, |sim| async move {
+///     sim.on_step(|step| {
+///         assert!(step.to_string().ends_with(&format!("{}: {}", step.host, step.words)));
+///     });
+///     sim.host("store").start(|| async {}).finished().await;
+/// });
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Step {

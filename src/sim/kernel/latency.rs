@@ -52,12 +52,36 @@ const STEPS: [u64; 16] = [
 ];
 
 impl Latency {
-    /// The same for each segment.
+    /// Returns a latency that is the same for each segment.
+    ///
+    /// ```
+    /// use polder::sim::Latency;
+    /// use std::time::Duration;
+    ///
+    /// polder::sim::check(0..1, |sim| async move {
+    ///     sim.names().latency(Latency::fixed(Duration::from_millis(3)));
+    ///     polder::net::resolve("test:1").await.unwrap();
+    ///     assert_eq!(sim.now(), Duration::from_millis(3));
+    /// });
+    /// ```
     pub fn fixed(latency: Duration) -> Latency {
         Latency::new(nanos(latency), 1)
     }
 
-    /// Anything within `range`, each with the same probability. An empty range is its start.
+    /// Returns a latency that is uniformly distributed over `range`. An empty range means its
+    /// start.
+    ///
+    /// ```
+    /// use polder::sim::Latency;
+    /// use std::time::Duration;
+    ///
+    /// polder::sim::check(0..10, |sim| async move {
+    ///     let range = Duration::from_millis(10)..Duration::from_millis(20);
+    ///     sim.names().latency(Latency::uniform(range.clone()));
+    ///     polder::net::resolve("test:1").await.unwrap();
+    ///     assert!(range.contains(&sim.now()));
+    /// });
+    /// ```
     pub fn uniform(range: Range<Duration>) -> Latency {
         let least = nanos(range.start);
         Latency::new(least, nanos(range.end).saturating_sub(least).max(1))
