@@ -85,7 +85,7 @@ impl Clock {
     /// [`time::now`](crate::time::now) go on as before. A step stays, also after
     /// [`Sim::quiesce`](super::Sim::quiesce).
     ///
-    /// ```
+    /// ```standalone_crate
     /// use polder::time::{now, sleep};
     /// use std::time::{Duration, SystemTime};
     ///
@@ -115,7 +115,7 @@ impl Clock {
     /// Sets the wall clock alone back, as [`wall_ahead`](Self::wall_ahead) sets it ahead: but not
     /// before 1970.
     ///
-    /// ```
+    /// ```standalone_crate
     /// use std::time::{Duration, SystemTime};
     ///
     /// polder::sim::answer_for_libc!();

@@ -138,7 +138,7 @@ pub use step::Step;
 /// seed then decides whatever a program asks the C library for: the keys of a `HashMap`,
 /// `SystemTime::now`, `Instant::now`, and random numbers of the crates that ask `getrandom`.
 ///
-/// ```
+/// ```standalone_crate
 /// use std::time::{Duration, Instant, SystemTime};
 ///
 /// polder::sim::answer_for_libc!();
