@@ -9,25 +9,39 @@ use std::path::Path;
 
 use crate::sys::stack::{self, Function};
 
-/// In which functions the thread of a worker is: of
+/// The functions in which the thread of a worker is: of
 /// [`Stall::backtrace`](crate::diagnostics::Stall::backtrace).
 ///
 /// Printed, it has a line for each function, the innermost first, without those of polder that
-/// polled the task; the functions' names are looked up then. Where some are missing, the last line
-/// says why.
+/// polled the task. The names of the functions are looked up when it is printed. If some are
+/// missing, the last line says why.
 ///
-/// # What it takes
+/// ```
+/// use std::time::Duration;
 ///
-/// The thread is interrupted by the signal SIGURG, in whose handler it copies its stack. What finds
-/// the functions there is what panics are unwound by, which every program has; but Rust before 1.92
-/// leaves it out with `panic = "abort"`, and then the program shows its functions if it was built
-/// with `RUSTFLAGS=-Cforce-frame-pointers=yes`. For names there has to be a symbol table, and for
-/// lines debug information (`debug = "line-tables-only"` in a Cargo profile).
+/// let runtime = polder::Runtime::builder()
+///     .stalls(Duration::from_millis(500), |stall| {
+///         if let Some(backtrace) = &stall.backtrace {
+///             eprintln!("{backtrace}"); //    0: app::parse, at src/parse.rs:17:9 …
+///         }
+///     })
+///     .build()?;
+/// # std::io::Result::Ok(())
+/// ```
+///
+/// # Requirements
+///
+/// The thread is interrupted by the signal SIGURG, in whose handler it copies its stack. The frames
+/// are found by the tables that panics unwind by, which every program has; but Rust before 1.92
+/// leaves them out with `panic = "abort"`, and then the program has to be built with
+/// `RUSTFLAGS=-Cforce-frame-pointers=yes`. Names require a symbol table, and lines require debug
+/// information (`debug = "line-tables-only"` in a Cargo profile).
 ///
 /// **A program may notice the signal:** some system calls return the error `Interrupted` (`EINTR`)
 /// when any handler has run, for example `poll`, `select`, `epoll_wait`, `nanosleep`, and calls of
-/// sockets with a timeout: see signal(7). Others, for example `read`, `accept` and `flock`, go on.
-/// If the program handles SIGURG itself or blocks it, nothing is sent, and the backtrace is empty.
+/// sockets with a timeout: see signal(7). Others, for example `read`, `accept` and `flock`, are
+/// restarted. If the program handles SIGURG itself or blocks it, the signal is not sent, and the
+/// backtrace is empty.
 #[derive(Clone, PartialEq, Eq)]
 #[cfg_attr(docsrs, doc(cfg(feature = "backtrace")))]
 pub struct Backtrace {
@@ -45,13 +59,32 @@ impl Backtrace {
         })
     }
 
-    /// Where in the code each frame is, the innermost first: the address of an instruction. In a
-    /// caller, it is within the one that calls.
+    /// Returns the address of an instruction for each frame, the innermost first. In a caller it is
+    /// within the call instruction.
+    ///
+    /// ```
+    /// use polder::diagnostics::Backtrace;
+    ///
+    /// /// For a tool that looks names up later, elsewhere.
+    /// fn addresses(backtrace: &Backtrace) -> Vec<String> {
+    ///     backtrace.addresses().iter().map(|it| format!("{it:#x}")).collect()
+    /// }
+    /// ```
     pub fn addresses(&self) -> &[usize] {
         &self.addresses
     }
 
-    /// Why frames are missing, or all.
+    /// Returns why some or all frames are missing.
+    ///
+    /// ```
+    /// use polder::diagnostics::Backtrace;
+    ///
+    /// fn log(backtrace: &Backtrace) {
+    ///     if let Some(problem) = backtrace.problem() {
+    ///         eprintln!("after {} frames: {problem}", backtrace.addresses().len());
+    ///     }
+    /// }
+    /// ```
     pub fn problem(&self) -> Option<&str> {
         self.problem
     }

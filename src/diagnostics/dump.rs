@@ -63,7 +63,15 @@ pub struct Dump {
     pub hints: Vec<Hint>,
 }
 
-/// What a worker is at.
+/// The state of a worker, an element of [`Dump::workers`].
+///
+/// ```
+/// let runtime = polder::Runtime::builder().workers(2).build()?;
+/// for worker in runtime.dump().workers {
+///     println!("{}: {:?}, {} tasks", worker.index, worker.state, worker.tasks);
+/// }
+/// # std::io::Result::Ok(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct WorkerDump {
@@ -79,8 +87,18 @@ pub struct WorkerDump {
 
 /// What a worker does.
 ///
-/// Workers hardly ever read the clock. So how long they have been at something is known no better
-/// than since their last reading: at most so long.
+/// Workers rarely read the clock, so a duration is known only up to the last reading: each is an
+/// upper limit.
+///
+/// ```
+/// use polder::diagnostics::WorkerState;
+///
+/// let runtime = polder::Runtime::new()?;
+/// // Taken between two calls that drive it.
+/// let state = runtime.dump().workers[0].state;
+/// assert!(matches!(state, WorkerState::NotDriven | WorkerState::Here { task: None }));
+/// # std::io::Result::Ok(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum WorkerState {
@@ -109,7 +127,23 @@ pub enum WorkerState {
     },
 }
 
-/// Which task it is, or which future of [`block_on`](crate::block_on).
+/// A task, or a future of [`block_on`](crate::block_on).
+///
+/// ```
+/// use polder::diagnostics::WorkerState;
+///
+/// let runtime = polder::Runtime::new()?;
+/// let handle = runtime.handle();
+/// let task = runtime.spawn(async move { handle.dump() });
+/// let id = task.id();
+/// let dump = runtime.block_on(task);
+/// let WorkerState::Here { task: Some(task) } = dump.workers[0].state else {
+///     panic!("{:?}", dump.workers[0].state);
+/// };
+/// assert_eq!(task.id, Some(id));
+/// println!("{task}"); // task 1, spawned at src/main.rs:5:20
+/// # std::io::Result::Ok(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct TaskRef {
@@ -127,7 +161,18 @@ impl TaskRef {
     }
 }
 
-/// What a task is at.
+/// The state of a task, an element of [`Dump::tasks`].
+///
+/// ```
+/// let runtime = polder::Runtime::new()?;
+/// let _task = runtime.spawn(std::future::pending::<()>());
+/// runtime.turn(std::time::Duration::ZERO);
+/// let dump = runtime.dump();
+/// let task = &dump.tasks[0];
+/// assert_eq!((task.polls, task.worker), (1, Some(0)));
+/// assert!(task.spawned_at.file().ends_with(".rs"));
+/// # std::io::Result::Ok(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct TaskDump {
@@ -151,7 +196,20 @@ pub struct TaskDump {
     pub last_polled: Duration,
 }
 
-/// What a task is at.
+/// The state of a task.
+///
+/// ```
+/// use polder::diagnostics::TaskState;
+/// use std::time::Duration;
+///
+/// let runtime = polder::Runtime::new()?;
+/// let _task = runtime.spawn(std::future::pending::<()>());
+/// let state = || runtime.dump().tasks[0].state;
+/// assert_eq!(state(), TaskState::New);
+/// runtime.turn(Duration::ZERO);
+/// assert_eq!(state(), TaskState::Waiting);
+/// # std::io::Result::Ok(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[non_exhaustive]
 pub enum TaskState {
@@ -165,7 +223,22 @@ pub enum TaskState {
     Waiting,
 }
 
-/// What a task waits for. One that waits for several things at once has several.
+/// What a task waits for. A task that waits for several things at once has several of these.
+///
+/// ```
+/// use polder::diagnostics::Wait;
+/// use polder::time::sleep;
+/// use std::time::{Duration, Instant};
+///
+/// let runtime = polder::Runtime::new()?;
+/// let _task = runtime.spawn(sleep(Duration::from_secs(60)));
+/// runtime.turn(Duration::ZERO);
+/// match runtime.dump().tasks[0].waits_for[..] {
+///     [Wait::Timer { due }] => assert!(due > Instant::now()),
+///     ref other => panic!("{other:?}"),
+/// }
+/// # std::io::Result::Ok(())
+/// ```
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub enum Wait {

@@ -34,9 +34,27 @@ const SHORT: Duration = Duration::from_millis(10);
 /// So many ready tasks on one worker are a burden, while another worker sleeps.
 const MANY_READY: usize = 16;
 
-/// What looks like a fault, and where: of [`Dump::hints`].
+/// A probable fault, and its place: an element of [`Dump::hints`].
 ///
 /// Printed, it is one line.
+///
+/// ```
+/// use polder::diagnostics::Hint;
+/// use polder::time::sleep;
+/// use std::future::pending;
+/// use std::time::Duration;
+///
+/// let runtime = polder::Runtime::new()?;
+/// let _task = runtime.spawn(pending::<()>());
+/// runtime.turn(Duration::ZERO);
+/// runtime.dump(); // Hints compare two dumps.
+/// std::thread::sleep(Duration::from_millis(20));
+/// for hint in runtime.dump().hints {
+///     eprintln!("{hint}"); // nothing wakes any of the 1 task: …
+///     assert!(matches!(hint, Hint::NothingWakes { tasks: 1 }));
+/// }
+/// # std::io::Result::Ok(())
+/// ```
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub enum Hint {

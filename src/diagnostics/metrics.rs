@@ -47,7 +47,16 @@ pub struct Metrics {
     pub workers: Vec<WorkerMetrics>,
 }
 
-/// Numbers of one worker.
+/// The numbers of one worker, an element of [`Metrics::workers`].
+///
+/// ```
+/// let runtime = polder::Runtime::new()?;
+/// runtime.block_on(runtime.spawn(async {}));
+/// let worker = &runtime.metrics().workers[0];
+/// assert_eq!((worker.spawned, worker.tasks), (0, 0)); // Spawned from outside.
+/// assert!(worker.polls > 0);
+/// # std::io::Result::Ok(())
+/// ```
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub struct WorkerMetrics {
@@ -92,6 +101,16 @@ pub struct WorkerMetrics {
 
 impl Metrics {
     /// The content type of the text, for an HTTP response.
+    ///
+    /// ```
+    /// use polder::diagnostics::Metrics;
+    ///
+    /// let body = polder::Runtime::new()?.metrics().to_string();
+    /// let (kind, length) = (Metrics::CONTENT_TYPE, body.len());
+    /// let head = format!("HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\r\n");
+    /// # assert!(head.contains("application/openmetrics-text"));
+    /// # std::io::Result::Ok(())
+    /// ```
     pub const CONTENT_TYPE: &'static str =
         "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -192,18 +211,46 @@ impl Histogram {
         }
     }
 
-    /// How often.
+    /// Returns the number of measurements.
+    ///
+    /// ```
+    /// let runtime = polder::Runtime::new()?;
+    /// assert_eq!(runtime.metrics().workers[0].timer_lateness.count(), 0); // No timer has fired.
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn count(&self) -> usize {
         self.counts.iter().copied().fold(0, usize::wrapping_add)
     }
 
-    /// How long altogether.
+    /// Returns the sum of all measurements.
+    ///
+    /// ```
+    /// let runtime = polder::Runtime::new()?;
+    /// let times = &runtime.metrics().workers[0].poll_times;
+    /// if times.count() > 0 {
+    ///     println!("{:?} a poll", times.sum() / times.count() as u32);
+    /// }
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn sum(&self) -> Duration {
         self.sum
     }
 
-    /// The upper limit of each bucket, which belongs to it, and how often it was that long, but
-    /// longer than the limit of the bucket before. The last one has no limit.
+    /// Returns the buckets: the upper limit of each, inclusive, and the number of measurements that
+    /// exceed the limit of the bucket before. The last one has no limit.
+    ///
+    /// ```
+    /// let runtime = polder::Runtime::new()?;
+    /// let times = &runtime.metrics().workers[0].poll_times;
+    /// for (limit, count) in times.buckets() {
+    ///     match limit {
+    ///         Some(limit) => println!("up to {limit:?}: {count}"),
+    ///         None => println!("longer: {count}"),
+    ///     }
+    /// }
+    /// assert_eq!(times.buckets().map(|it| it.1).sum::<usize>(), times.count());
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn buckets(&self) -> impl Iterator<Item = (Option<Duration>, usize)> + '_ {
         self.counts.iter().enumerate().map(|(index, count)| {
             let is_last = index == self.counts.len() - 1;

@@ -83,11 +83,19 @@ impl Trace {
         })
     }
 
-    /// Returns it as a JSON object that trace viewers read, such as <https://ui.perfetto.dev>: a
-    /// track for each worker, with a slice for each poll, called by the place of the task's spawn,
-    /// and an arrow from each wake to the poll that follows.
+    /// Returns the trace as a JSON object that trace viewers read, such as
+    /// <https://ui.perfetto.dev>. Each worker has a track. Each poll is a slice, named after the
+    /// place where its task was spawned, and an arrow leads from each wake to the poll that
+    /// follows.
     ///
     /// Text that is not printable is escaped.
+    ///
+    /// ```no_run
+    /// let runtime = polder::Runtime::builder().trace(10_000).build()?;
+    /// runtime.block_on(async { /* … */ });
+    /// std::fs::write("trace.json", runtime.trace().unwrap().json())?;
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn json(&self) -> String {
         let mut writer = Writer {
             out: String::new(),

@@ -39,10 +39,22 @@ const MAX_STALL: Duration = Duration::from_secs(24 * 60 * 60);
 /// last one.
 const MAX_LATENESS: Duration = Duration::from_millis(2);
 
-/// A poll that takes too long, and keeps all other tasks of its worker waiting: of
-/// [`Builder::stalls`](crate::runtime::Builder::stalls).
+/// A poll that takes too long, and keeps all other tasks of its worker waiting: passed to the
+/// function given to [`Builder::stalls`](crate::runtime::Builder::stalls).
 ///
-/// Printed, it is one line, below which its backtrace has one for each function, if there is one.
+/// Printed, it is one line, followed by a line for each function of its backtrace, if there is one.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// let runtime = polder::Runtime::builder()
+///     .stalls(Duration::from_millis(100), |stall| match stall.has_ended {
+///         false => eprintln!("worker {} is stalled by {}", stall.worker, stall.task),
+///         true => eprintln!("it took {:?}", stall.lasted),
+///     })
+///     .build()?;
+/// # std::io::Result::Ok(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Stall {
@@ -64,7 +76,19 @@ pub struct Stall {
     pub backtrace: Option<Backtrace>,
 }
 
-/// What the thread of a worker does.
+/// What the thread of a stalled worker does: of [`Stall::activity`].
+///
+/// ```
+/// use polder::diagnostics::{Activity, Stall};
+///
+/// fn advice(stall: &Stall) -> &'static str {
+///     match &stall.activity {
+///         Some(Activity::Computes) => "move it to unblock, or yield now and then",
+///         Some(Activity::SystemCall { name, .. }) if name == "read" => "read by Async",
+///         _ => "find out",
+///     }
+/// }
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Activity {
