@@ -555,6 +555,11 @@ impl<T> Unblock<T> {
     /// # Panics
     ///
     /// If it has been closed, or if a thread is needed and none can be started.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: dropping the future loses nothing. What is under way on a thread goes on, and
+    /// what was read ahead is kept.
     pub async fn get_mut(&mut self) -> &mut T {
         self.stop_and_keep_error().await;
         self.idle().as_mut().expect(CLOSED)
@@ -579,6 +584,12 @@ impl<T> Unblock<T> {
     ///
     /// If `operation` does, if it has been closed, if no thread can be started, or in a simulated
     /// world.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped before `operation` was given to the pool, it is not called.
+    /// Afterwards it runs to its end, its result is lost, and the next use of the `Unblock` waits
+    /// for it.
     pub async fn with_mut<R, F>(&mut self, operation: F) -> R
     where
         F: FnOnce(&mut T) -> R + Send + 'static,
@@ -621,6 +632,11 @@ impl<T> Unblock<T> {
     /// # Panics
     ///
     /// As [`get_mut`](Self::get_mut).
+    ///
+    /// # Cancel safety
+    ///
+    /// Not cancel safe: dropping the future drops the `Unblock`, and so the value. What was written
+    /// is still written.
     pub async fn into_inner(mut self) -> T {
         self.stop_and_keep_error().await;
         *self.idle().take().expect(CLOSED)

@@ -104,7 +104,20 @@ pub use event::{Event, Events, Interest, Mode, Token};
 use selector::AnySelector;
 pub(crate) use selector::{Selector, Until};
 
-/// One backend, opened. See the [module](self) for the contract, and for an example.
+/// A backend that is open. See the [module](self) for the contract.
+///
+/// ```
+/// use polder::Backend;
+/// use polder::poller::{Events, Poller};
+/// use std::time::Duration;
+///
+/// let poller = Poller::new(Backend::default())?;
+/// poller.notify()?; // From any thread.
+/// let mut events = Events::new();
+/// poller.wait(&mut events, Some(Duration::from_secs(60)))?; // It is woken at once.
+/// assert_eq!(events.iter().count(), 0);
+/// # std::io::Result::Ok(())
+/// ```
 pub struct Poller {
     selector: AnySelector,
     /// On while a thread is in [`wait`](Poller::wait), so that a second one is refused.
@@ -312,9 +325,25 @@ impl Poller {
         self.selector.modify(socket, token, interest, mode)
     }
 
-    /// Replaces a registered descriptor's token, interest and mode. Arms a
-    /// [one-shot](Mode::OneShot) source again, as in the [module's](self) example; what is ready
-    /// already is reported.
+    /// Replaces a registered descriptor's token, interest and mode. It arms a
+    /// [one-shot](Mode::OneShot) source again. A descriptor that is ready already is reported.
+    ///
+    /// ```
+    /// # #[cfg(unix)] {
+    /// # use polder::poller::{Events, Interest, Mode, Poller, Token};
+    /// # use std::os::unix::net::UnixStream;
+    /// let poller = Poller::new(polder::Backend::default())?;
+    /// let (socket, _peer) = UnixStream::pair()?;
+    /// // SAFETY: it is deregistered before it is closed.
+    /// unsafe { poller.register(&socket, Token(7), Interest::READABLE, Mode::OneShot)? };
+    /// poller.modify(&socket, Token(8), Interest::WRITABLE, Mode::OneShot)?;
+    /// let mut events = Events::new();
+    /// poller.wait(&mut events, None)?;
+    /// assert_eq!(events.iter().next().unwrap().token(), Token(8));
+    /// poller.deregister(&socket)?;
+    /// # }
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Errors
     ///
