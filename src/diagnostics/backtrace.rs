@@ -31,7 +31,7 @@ use crate::sys::stack::{self, Function};
 ///
 /// # Requirements
 ///
-/// The thread is interrupted by the signal SIGURG, in whose handler it copies its stack. The frames
+/// The thread is interrupted by the signal SIGURG, and copies its stack in the handler. The frames
 /// are found by the tables that panics unwind by, which every program has; but Rust before 1.92
 /// leaves them out with `panic = "abort"`, and then the program has to be built with
 /// `RUSTFLAGS=-Cforce-frame-pointers=yes`. Names require a symbol table, and lines require debug

@@ -85,7 +85,7 @@ pub struct WorkerDump {
     pub sources: usize,
 }
 
-/// What a worker does.
+/// The activity of a worker.
 ///
 /// Workers rarely read the clock, so a duration is known only up to the last reading: each is an
 /// upper limit.
@@ -223,7 +223,7 @@ pub enum TaskState {
     Waiting,
 }
 
-/// What a task waits for. A task that waits for several things at once has several of these.
+/// A thing that a task waits for. A task that waits for several at once has several of these.
 ///
 /// ```
 /// use polder::diagnostics::Wait;

@@ -106,8 +106,11 @@ impl Metrics {
     /// use polder::diagnostics::Metrics;
     ///
     /// let body = polder::Runtime::new()?.metrics().to_string();
-    /// let (kind, length) = (Metrics::CONTENT_TYPE, body.len());
-    /// let head = format!("HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\r\n");
+    /// let head = format!(
+    ///     "HTTP/1.1 200 OK\r\nContent-Type: {}\r\nContent-Length: {}\r\n\r\n",
+    ///     Metrics::CONTENT_TYPE,
+    ///     body.len()
+    /// );
     /// # assert!(head.contains("application/openmetrics-text"));
     /// # std::io::Result::Ok(())
     /// ```

@@ -76,7 +76,7 @@ pub struct Stall {
     pub backtrace: Option<Backtrace>,
 }
 
-/// What the thread of a stalled worker does: of [`Stall::activity`].
+/// The activity of a stalled worker's thread: of [`Stall::activity`].
 ///
 /// ```
 /// use polder::diagnostics::{Activity, Stall};

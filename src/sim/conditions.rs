@@ -7,7 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 
 /// The result of a condition of [`Sim::always`](super::Sim::always) or [`Sim::eventually`]: `true`
-/// or `Ok(())` where it holds, and otherwise `false`, or an error whose text the report shows.
+/// or `Ok(())` where it holds, and otherwise `false`, or an error that the report prints.
 ///
 /// [`Sim::eventually`]: super::Sim::eventually
 ///

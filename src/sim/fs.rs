@@ -232,7 +232,7 @@ pub async fn write<P: AsRef<Path>, C: AsRef<[u8]>>(path: P, contents: C) -> io::
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: a rename whose future is dropped does not take place.
+/// Cancel safe: if the future is dropped, the names stay as they are.
 pub async fn rename<P: AsRef<Path>, Q: AsRef<Path>>(from: P, to: Q) -> io::Result<()> {
     let rename = |disk: &mut Disk| disk.rename(from.as_ref(), to.as_ref());
     call(Call::Write, rename).await
@@ -751,7 +751,7 @@ impl OpenOptions {
         self
     }
 
-    /// Sets whether the file is opened for writing. What it holds is kept, and overwritten from its
+    /// Sets whether the file is opened for writing. Its content is kept, and overwritten from the
     /// beginning on.
     ///
     /// ```
@@ -981,7 +981,7 @@ impl File {
     }
 
     /// Syncs what has been written to the file so far, through any handle: its bytes and its
-    /// length, but not its name. Of a directory it syncs the names.
+    /// length, but not its name. For a directory it syncs the names.
     ///
     /// ```
     /// use polder::io::AsyncWriteExt;
