@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Scripts that parse, workflows, links, formatting, imports that point down, the width of comments, the page of unsafe code,
-# lints, and documentation without a broken link.
+# lints, an example for each public item, and documentation without a broken link.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -32,4 +32,5 @@ ci/layers.sh
 comments_fit
 ci/unsafe.sh --check
 cargo clippy --all-targets -- -D warnings
+ci/examples.sh
 RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --all-features
