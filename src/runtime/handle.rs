@@ -237,6 +237,7 @@ impl Handle {
     /// ```
     /// use polder::Handle;
     ///
+    /// # #[cfg(feature = "blocking")]
     /// polder::block_on(async {
     ///     let waits = polder::spawn(std::future::pending::<()>());
     ///     let here = Handle::current();
