@@ -132,19 +132,22 @@ pub(crate) fn set_running(waker: &Waker, meta: &Meta) {
 #[inline]
 pub(crate) fn drop_within(meta: &Meta, drop_future: impl FnOnce()) {
     let outer = Running::get();
-    if ptr::eq(outer.meta, meta) {
-        drop_future();
-        return Running::reset();
+    let is_polled_here = ptr::eq(outer.meta, meta);
+    if !is_polled_here {
+        // It is cancelled, perhaps within a poll of another task. No waker is its own, since it is
+        // not polled.
+        Running {
+            meta,
+            ..Running::NOBODY
+        }
+        .set();
     }
-    // A task that is cancelled, perhaps within a poll of another one. No waker is this task's own,
-    // since it is not polled.
-    Running {
-        meta,
-        ..Running::NOBODY
-    }
-    .set();
     drop_future();
-    outer.set();
+    if is_polled_here {
+        Running::reset();
+    } else {
+        outer.set();
+    }
 }
 
 /// The task that runs here is about to be polled with this waker: its own, or that of its span,
