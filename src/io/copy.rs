@@ -1,12 +1,15 @@
-//! [`copy_bidirectional`]: what a proxy does with two streams.
+//! [`copy`], and [`copy_bidirectional`]: what a proxy does with two streams.
 //!
 //! One buffer for each direction: it is filled by a read when it is empty, and written from until
-//! it is empty again. The end of one side is passed on once everything before it is written, by
-//! closing the other side, which ends writing there; the other direction goes on.
+//! it is empty again. `copy_bidirectional` passes the end of one side on once everything before it
+//! is written, by closing the other side, which ends writing there; the other direction goes on.
+//!
+//! **Budget.** Each read, and each operation that was interrupted and is tried again, costs a unit:
+//! streams that are always ready do not hold the worker.
 
 use std::future::poll_fn;
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 
 use futures_lite::io::{AsyncRead, AsyncWrite};
@@ -16,6 +19,48 @@ use crate::scheduler::budget;
 /// The size of each buffer: two or three packets of loopback, ten of Ethernet. With a thousand
 /// connections that is 32 MB, mostly of what is in use.
 const BUFFER: usize = 16 << 10;
+
+/// The size of [`copy`]'s buffer: that of `std::io::copy`, and of futures-lite's.
+const COPY_BUFFER: usize = 8 << 10;
+
+/// Copies from `reader` to `writer` until the reader has ended. Returns the number of bytes.
+///
+/// The writer is flushed at the end, and whenever the reader has to be waited for. It is not closed.
+///
+/// An operation that fails with [`Interrupted`](io::ErrorKind::Interrupted) is tried again. Streams
+/// that are always ready do not keep other tasks waiting: the copy yields now and then.
+///
+/// # Examples
+///
+/// ```
+/// use polder::io::{Cursor, copy};
+///
+/// polder::block_on(async {
+///     let mut copied = Vec::new();
+///     assert_eq!(copy(Cursor::new("hello"), &mut copied).await?, 5);
+///     assert_eq!(copied, b"hello");
+///     std::io::Result::Ok(())
+/// })?;
+/// # std::io::Result::Ok(())
+/// ```
+///
+/// # Errors
+///
+/// What reading or writing says, and [`WriteZero`](io::ErrorKind::WriteZero) if the writer takes no
+/// bytes.
+///
+/// # Cancel safety
+///
+/// Not cancel safe: bytes that were read and not yet written are lost.
+pub async fn copy<R, W>(reader: R, writer: W) -> io::Result<u64>
+where
+    R: AsyncRead,
+    W: AsyncWrite,
+{
+    let (mut reader, mut writer) = (pin!(reader), pin!(writer));
+    let mut direction = Direction::new(COPY_BUFFER, AtEnd::Flush);
+    poll_fn(|cx| direction.poll(cx, &mut reader, &mut writer)).await
+}
 
 /// Copies from `a` to `b` and from `b` to `a` until both have ended. Returns the number of bytes of
 /// each direction.
@@ -110,7 +155,8 @@ where
     A: AsyncRead + AsyncWrite + Unpin + ?Sized,
     B: AsyncRead + AsyncWrite + Unpin + ?Sized,
 {
-    let (mut there, mut back) = (Direction::new(a_to_b), Direction::new(b_to_a));
+    let mut there = Direction::new(a_to_b, AtEnd::Close);
+    let mut back = Direction::new(b_to_a, AtEnd::Close);
     poll_fn(|cx| {
         // Both are polled, whatever becomes of the first.
         let there = there.poll(cx, &mut *a, &mut *b)?;
@@ -126,25 +172,34 @@ struct Direction {
     /// What was read and not yet written.
     start: usize,
     end: usize,
+    at_end: AtEnd,
     state: State,
     copied: u64,
-    /// Something was written since the last flush.
+    /// Whether something was written since the last flush.
     has_written: bool,
+}
+
+/// What happens to the writer once everything is written.
+#[derive(Clone, Copy)]
+enum AtEnd {
+    Flush,
+    Close,
 }
 
 enum State {
     Copying,
     /// The end was read.
-    Closing,
+    Ending,
     Done,
 }
 
 impl Direction {
-    fn new(size: usize) -> Direction {
+    fn new(size: usize, at_end: AtEnd) -> Direction {
         Direction {
             buffer: vec![0; size.max(1)].into(),
             start: 0,
             end: 0,
+            at_end,
             state: State::Copying,
             copied: 0,
             has_written: false,
@@ -164,7 +219,7 @@ impl Direction {
         loop {
             while self.start < self.end {
                 let bytes = &self.buffer[self.start..self.end];
-                match ready!(Pin::new(&mut *to).poll_write(cx, bytes))? {
+                match ready!(retry(cx, |cx| Pin::new(&mut *to).poll_write(cx, bytes)))? {
                     0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
                     written => {
                         self.start += written;
@@ -175,15 +230,19 @@ impl Direction {
             }
             match self.state {
                 State::Copying => {}
-                State::Closing => {
-                    ready!(Pin::new(&mut *to).poll_close(cx))?;
+                State::Ending => {
+                    ready!(retry(cx, |cx| match self.at_end {
+                        AtEnd::Flush => Pin::new(&mut *to).poll_flush(cx),
+                        AtEnd::Close => Pin::new(&mut *to).poll_close(cx),
+                    }))?;
                     self.state = State::Done;
                     return Poll::Ready(Ok(self.copied));
                 }
                 State::Done => return Poll::Ready(Ok(self.copied)),
             }
-            match Pin::new(&mut *from).poll_read(cx, &mut self.buffer)? {
-                Poll::Ready(0) => self.state = State::Closing,
+            let buffer = &mut self.buffer;
+            match retry(cx, |cx| Pin::new(&mut *from).poll_read(cx, buffer))? {
+                Poll::Ready(0) => self.state = State::Ending,
                 Poll::Ready(read) => {
                     (self.start, self.end) = (0, read);
                     // Two streams that never wait must not hold the worker.
@@ -192,12 +251,28 @@ impl Direction {
                 Poll::Pending => {
                     // What the writer buffers may be what the reader's peer waits for.
                     if self.has_written {
-                        ready!(Pin::new(&mut *to).poll_flush(cx))?;
+                        ready!(retry(cx, |cx| Pin::new(&mut *to).poll_flush(cx)))?;
                         self.has_written = false;
                     }
                     return Poll::Pending;
                 }
             }
+        }
+    }
+}
+
+/// Polls an operation again as long as it is interrupted: what the traits ask their implementations
+/// to do, and not all of them do.
+fn retry<T>(
+    cx: &mut Context<'_>,
+    mut operation: impl FnMut(&mut Context<'_>) -> Poll<io::Result<T>>,
+) -> Poll<io::Result<T>> {
+    loop {
+        match operation(cx) {
+            Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {
+                ready!(budget::consume(cx));
+            }
+            result => return result,
         }
     }
 }

@@ -2,7 +2,7 @@
 //! type for, and [`Unblock`] for what only blocks.
 //!
 //! The traits and combinators are re-exported from futures-lite, so that a program needs no second
-//! dependency.
+//! dependency. [`copy`] is polder's own: it yields to other tasks.
 //!
 //! ```
 //! use polder::io::{AsyncBufReadExt, BufReader, Cursor};
@@ -38,14 +38,14 @@ mod unblock;
 pub use async_fd::Async;
 #[cfg(feature = "compat")]
 pub(crate) use async_fd::or_nothing;
-pub use copy::{copy_bidirectional, copy_bidirectional_with_sizes};
+pub use copy::{copy, copy_bidirectional, copy_bidirectional_with_sizes};
 pub use duplex::{DuplexStream, duplex};
 // By name, and not all: futures-lite's next name must not shadow one of the user's. Left out are
 // the types that only combinators return, and `BlockOn`, which drives no sockets.
 pub use futures_lite::io::{
     AsyncBufRead, AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncSeek, AsyncSeekExt, AsyncWrite,
     AsyncWriteExt, BufReader, BufWriter, Chain, Cursor, Error, ErrorKind, Lines, ReadHalf, Result,
-    SeekFrom, Take, WriteHalf, copy, empty, repeat, sink, split,
+    SeekFrom, Take, WriteHalf, empty, repeat, sink, split,
 };
 pub use io_safe::IoSafe;
 pub use readable::{Readable, ReadableOwned, Writable, WritableOwned};

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use polder::future::{poll_once, zip};
 use polder::io::{
-    AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufWriter, DuplexStream,
-    copy_bidirectional, copy_bidirectional_with_sizes, duplex,
+    AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufWriter, DuplexStream, copy,
+    copy_bidirectional, copy_bidirectional_with_sizes, duplex, repeat, sink,
 };
 use polder::net::{TcpListener, TcpStream};
 
@@ -267,42 +267,120 @@ fn a_reset_of_one_side_is_an_error_and_can_be_passed_on() {
     });
 }
 
+/// Answers each operation by `Interrupted` first, as often as it is said, and then has bytes
+/// without an end and takes all.
+struct Endless {
+    interruptions: usize,
+    interrupted: usize,
+    /// How many bytes there are to be read.
+    left: usize,
+    /// Whether it was closed.
+    closed: bool,
+}
+
+impl Endless {
+    fn new(interruptions: usize, left: usize) -> Endless {
+        Endless {
+            interruptions,
+            interrupted: 0,
+            left,
+            closed: false,
+        }
+    }
+
+    fn interrupt(&mut self) -> std::io::Result<()> {
+        if self.interrupted < self.interruptions {
+            self.interrupted += 1;
+            return Err(ErrorKind::Interrupted.into());
+        }
+        self.interrupted = 0;
+        Ok(())
+    }
+}
+
+impl AsyncRead for Endless {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        bytes: &mut [u8],
+    ) -> Poll<std::io::Result<usize>> {
+        self.interrupt()?;
+        let read = bytes.len().min(self.left);
+        self.left -= read;
+        Poll::Ready(Ok(read))
+    }
+}
+
+impl AsyncWrite for Endless {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
+        self.interrupt()?;
+        Poll::Ready(Ok(bytes.len()))
+    }
+    fn poll_flush(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        self.interrupt()?;
+        Poll::Ready(Ok(()))
+    }
+    fn poll_close(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        self.interrupt()?;
+        self.closed = true;
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[test]
+fn what_was_interrupted_is_tried_again() {
+    in_every_runtime(|_| async {
+        let (mut near, mut far) = (Endless::new(3, 100_000), Endless::new(1, 50_000));
+        let copied = copy_bidirectional(&mut near, &mut far).await.unwrap();
+        assert_eq!(copied, (100_000, 50_000));
+        assert!(near.closed && far.closed, "the ends were not passed on");
+        let (mut near, mut far) = (Endless::new(2, 100_000), Endless::new(1, 0));
+        assert_eq!(copy(&mut near, &mut far).await.unwrap(), 100_000);
+        assert!(!far.closed, "`copy` does not close");
+    });
+}
+
 #[test]
 fn two_sides_that_never_wait_do_not_hold_the_worker() {
     in_every_runtime(|_| async {
-        /// Has bytes without an end, and takes all.
-        struct Endless;
-
-        impl AsyncRead for Endless {
-            fn poll_read(
-                self: Pin<&mut Self>,
-                _: &mut Context<'_>,
-                bytes: &mut [u8],
-            ) -> Poll<std::io::Result<usize>> {
-                Poll::Ready(Ok(bytes.len()))
-            }
-        }
-
-        impl AsyncWrite for Endless {
-            fn poll_write(
-                self: Pin<&mut Self>,
-                _: &mut Context<'_>,
-                bytes: &[u8],
-            ) -> Poll<std::io::Result<usize>> {
-                Poll::Ready(Ok(bytes.len()))
-            }
-            fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-                Poll::Ready(Ok(()))
-            }
-            fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-                Poll::Ready(Ok(()))
-            }
-        }
-
-        let busy = polder::spawn(async { copy_bidirectional(&mut Endless, &mut Endless).await });
+        let endless = || Endless::new(0, usize::MAX);
+        let busy = [
+            polder::spawn(async move {
+                copy_bidirectional(&mut endless(), &mut endless())
+                    .await
+                    .map(drop)
+            }),
+            polder::spawn(async { copy(repeat(7), sink()).await.map(drop) }),
+            // It is interrupted again and again, and reads nothing.
+            polder::spawn(async { copy(Endless::new(usize::MAX, 1), sink()).await.map(drop) }),
+        ];
         for _ in 0..10 {
             polder::spawn(async {}).await;
         }
-        assert!(busy.cancel().await.is_none());
+        for busy in busy {
+            assert!(busy.cancel().await.is_none());
+        }
+    });
+}
+
+#[test]
+fn a_copy_is_flushed_before_more_is_waited_for_and_at_the_end() {
+    in_every_runtime(|_| async {
+        let (mut client, near) = duplex(64);
+        let (far, mut server) = duplex(64);
+        let copier = polder::spawn(copy(near, BufWriter::new(far)));
+        let mut bytes = [0; 4];
+        client.write_all(b"ping").await.unwrap();
+        server.read_exact(&mut bytes).await.unwrap();
+        assert_eq!(&bytes, b"ping");
+        client.write_all(b"last").await.unwrap();
+        drop(client);
+        assert_eq!(copier.await.unwrap(), 8);
+        server.read_exact(&mut bytes).await.unwrap();
+        assert_eq!(&bytes, b"last");
     });
 }
