@@ -3,14 +3,23 @@
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::UnixStream;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
+use polder::Backend;
+use polder::io::AsyncWriteExt;
 use polder::poller::{Events, Interest, Mode, Poller, Token};
 
 use crate::child::in_children;
-use crate::support::LIMIT;
+use crate::support::{LIMIT, runtime_of};
 
 /// Lets this process have `needed` descriptors.
 pub fn allow(needed: libc::rlim_t) {
+    change_limit(|limit| limit.rlim_cur = limit.rlim_cur.max(needed));
+}
+
+fn change_limit(change: impl FnOnce(&mut libc::rlimit)) {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
@@ -18,12 +27,10 @@ pub fn allow(needed: libc::rlim_t) {
     // SAFETY: the kernel writes one `rlimit` to where one is.
     let result = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };
     assert_eq!(result, 0, "{}", io::Error::last_os_error());
-    if limit.rlim_cur < needed {
-        limit.rlim_cur = needed;
-        // SAFETY: the kernel reads one `rlimit`.
-        let result = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) };
-        assert_eq!(result, 0, "{}", io::Error::last_os_error());
-    }
+    change(&mut limit);
+    // SAFETY: the kernel reads one `rlimit`.
+    let result = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) };
+    assert_eq!(result, 0, "{}", io::Error::last_os_error());
 }
 
 /// `select`'s sets end at 1,024 in libc, and not in the kernels; what is beyond is memory that is
@@ -64,4 +71,80 @@ fn rule_21_descriptors_beyond_fd_setsize_are_served_beside_others() {
         }
     };
     in_children(ME, rule, |_, _| {});
+}
+
+/// poll(2) takes no more descriptors than the process may have by then.
+#[test]
+fn rule_21_a_limit_that_is_lowered_below_what_is_waited_for_loses_nothing() {
+    const ME: &str =
+        "numbers::rule_21_a_limit_that_is_lowered_below_what_is_waited_for_loses_nothing";
+    let rule = |backend| {
+        for workers in [1, 2] {
+            allow(400);
+            serve_below_the_limit(backend, workers);
+        }
+    };
+    in_children(ME, rule, |_, _| {});
+}
+
+fn serve_below_the_limit(backend: Backend, workers: usize) {
+    let runtime = runtime_of(backend, workers);
+    let pair = || {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        theirs.set_read_timeout(Some(LIMIT)).unwrap();
+        (ours, theirs)
+    };
+    let mut peers = Vec::new();
+    let mut tasks = Vec::new();
+    for _ in 0..120 {
+        let (ours, theirs) = pair();
+        let mut ours = polder::net::unix::UnixStream::try_from(ours).unwrap();
+        tasks.push(runtime.spawn(async move {
+            let (reader, writer) = ours.split();
+            polder::io::copy(reader, writer).await.unwrap()
+        }));
+        peers.push(theirs);
+    }
+    // A writer that waits beside bytes that are not read: `select` asks poll(2) about it.
+    let (ours, blocked) = pair();
+    (&blocked).write_all(b"unread").unwrap();
+    let mut ours = polder::net::unix::UnixStream::try_from(ours).unwrap();
+    let written = runtime.spawn(async move {
+        ours.write_all(&[7; 4 << 20]).await.unwrap();
+        ours
+    });
+    let echoes = move |peers: &mut [UnixStream]| {
+        for (index, peer) in peers.iter_mut().enumerate() {
+            peer.write_all(b"x").unwrap();
+            let read = peer.read_exact(&mut [0]);
+            read.unwrap_or_else(|error| panic!("{index} with {workers} workers: {error}"));
+        }
+    };
+    let client = thread::spawn({
+        let handle = runtime.handle();
+        move || {
+            // All of them are waited for.
+            echoes(&mut peers);
+            change_limit(|limit| limit.rlim_cur = 40);
+            echoes(&mut peers);
+            // Wakes, timers and changes of interest.
+            let (sender, slept) = mpsc::channel();
+            let sleep = async move {
+                polder::time::sleep(Duration::from_millis(60)).await;
+                sender.send(()).unwrap();
+            };
+            handle.spawn(sleep).detach();
+            slept.recv_timeout(LIMIT).expect("the timer fires");
+            (&blocked).read_exact(&mut vec![0; 4 << 20]).unwrap();
+            change_limit(|limit| limit.rlim_cur = 400);
+            echoes(&mut peers);
+        }
+    });
+    runtime.block_on(async {
+        drop(written.await);
+        for task in tasks {
+            assert_eq!(task.await, 3);
+        }
+    });
+    client.join().unwrap();
 }

@@ -1,10 +1,15 @@
 //! `poll(2)`: every Unix. Level and one-shot, by an [interest table](super::table).
+//!
+//! The call refuses more descriptors than the process may open (`RLIMIT_NOFILE`; on macOS no more
+//! than `OPEN_MAX` either), also if they were opened before the limit was lowered. Then they are
+//! polled in parts: see [`poll`].
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
 
 use super::table::{PollSet, Report, TablePoller};
 use crate::poller::error::failed;
@@ -73,8 +78,7 @@ impl PollSet for PollFds {
 
     fn poll(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
         self.reported = 0;
-        self.reported = rustix::event::poll(&mut self.fds, timeout.map(timespec).as_ref())
-            .map_err(|error| failed("poll", error))?;
+        self.reported = poll(&mut self.fds, timeout).map_err(|error| failed("poll", error))?;
         Ok(self.reported > 0)
     }
 
@@ -102,6 +106,40 @@ impl PollSet for PollFds {
                 break;
             }
         }
+    }
+}
+
+/// How long a wait that has to poll in parts sleeps: an event in another part than the first is
+/// late by that at most.
+const NAP: Duration = Duration::from_millis(5);
+
+/// poll(2) of any number of descriptors. Returns how many were reported.
+///
+/// If the kernel refuses that number, all of them are polled in parts without sleeping. If none is
+/// ready the first part, which should have the notifier, is polled for a [`NAP`] at most; a longer
+/// wait then ends by `INTR`, and the caller comes again. Nothing is lost, since levels are reported
+/// until they are taken.
+pub(super) fn poll(fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> Result<usize, Errno> {
+    match rustix::event::poll(fds, timeout.map(timespec).as_ref()) {
+        Err(Errno::INVAL) if fds.len() > 1 => poll_in_parts(fds, timeout),
+        result => result,
+    }
+}
+
+#[cold]
+fn poll_in_parts(fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> Result<usize, Errno> {
+    let mut reported = 0;
+    let (first, others) = fds.split_at_mut(fds.len() / 2);
+    for half in [&mut *first, others] {
+        reported += poll(half, Some(Duration::ZERO))?;
+    }
+    let nap = timeout.map_or(NAP, |timeout| timeout.min(NAP));
+    if reported > 0 || nap.is_zero() {
+        return Ok(reported);
+    }
+    match poll(first, Some(nap))? {
+        0 if timeout != Some(nap) => Err(Errno::INTR),
+        reported => Ok(reported),
     }
 }
 

@@ -23,6 +23,7 @@ use std::time::Duration;
 use rustix::event::{FdSetElement, FdSetIter, PollFd, PollFlags, fd_set_insert, fd_set_remove};
 use rustix::io::Errno;
 
+use super::poll::poll;
 use super::table::{PollSet, Report, TablePoller};
 use crate::poller::error::failed;
 use crate::poller::{Interest, Ready, Selector};
@@ -116,8 +117,7 @@ impl FdSets {
                 PollFd::from_borrowed_fd(unsafe { BorrowedFd::borrow_raw(*number) }, flags)
             })
             .collect();
-        let reported = rustix::event::poll(&mut fds, timeout.map(timespec).as_ref())
-            .map_err(|error| failed("poll", error))?;
+        let reported = poll(&mut fds, timeout).map_err(|error| failed("poll", error))?;
         for (number, revents) in descriptors.iter().zip(fds.iter().map(PollFd::revents)) {
             let ended = revents.intersects(PollFlags::HUP | PollFlags::ERR);
             let shows =
