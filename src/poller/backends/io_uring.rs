@@ -47,6 +47,8 @@
 //!   polled by a multishot poll, which reports it once ([`Line::lasting`]).
 //! * **A full completion queue ends a multishot poll**; so does the kernel where it is short of
 //!   memory. Each end that was not asked for is followed by another arming.
+//! * **`EBUSY` and `EAGAIN`** of `io_uring_enter` are no failures: completions are collected, and it is
+//!   called again.
 //! * **`fork`.** The queues are shared memory: the parent would run what a child puts there. So the
 //!   child does not have that memory (`MADV_DONTFORK`), and each call asks first whether it is made
 //!   in a child: there it is an error.
@@ -407,7 +409,7 @@ impl Uring {
         let mut table = self.table.lock();
         table.waiting = false;
         if let Err(error) = result {
-            return table.not_waited(error);
+            table.not_waited(error)?;
         }
         let mut said = table.collect(events, &self.notifier);
         if said.is_full || table.has_work() {
@@ -639,7 +641,11 @@ impl Table {
     fn finish_work(&mut self) -> io::Result<()> {
         self.enter_now()?;
         for _ in 0..self.lines.len() {
-            if !self.ring().submission().taskrun() {
+            let is_done = {
+                let queue = self.ring().submission();
+                queue.is_empty() && !queue.taskrun()
+            };
+            if is_done {
                 break;
             }
             self.enter_now()?;
@@ -664,24 +670,29 @@ impl Table {
         !queue.is_empty() || queue.taskrun() || queue.cq_overflow()
     }
 
-    /// Enters the kernel, and does not sleep there.
+    /// Enters the kernel, and does not sleep there. Orders that it does not take stay in the queue.
     fn enter_now(&mut self) -> io::Result<()> {
         match self.call(0).enter(None) {
-            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Ok(_) | Err(Errno::INTR | Errno::BUSY | Errno::AGAIN) => Ok(()),
             Err(error) => Err(failed("io_uring_enter", error)),
         }
     }
 
-    /// What comes of a wait that the kernel has refused or interrupted.
+    /// What comes of a wait that the kernel has refused or interrupted. If it is no error, what has
+    /// completed is to be collected, and the kernel entered again.
     #[cold]
     fn not_waited(&mut self, error: Errno) -> io::Result<()> {
-        if error == Errno::BADR {
-            // The kernel had no memory to keep a completion, so one poll may be gone.
-            self.abandon();
-            return Err(Errno::INTR.into());
+        match error {
+            // Completions have to be collected first, or it is short of memory for an order.
+            Errno::BUSY | Errno::AGAIN => Ok(()),
+            Errno::BADR => {
+                // The kernel had no memory to keep a completion, so one poll may be gone.
+                self.abandon();
+                Err(Errno::INTR.into())
+            }
+            // What has completed stays in the queue.
+            error => Err(failed("io_uring_enter", error)),
         }
-        // What has completed stays in the queue.
-        Err(failed("io_uring_enter", error))
     }
 
     /// The call that sleeps, to be made without the lock. Until `waiting` is taken back nobody
@@ -1081,6 +1092,10 @@ impl Call {
     /// were taken.
     #[inline]
     fn enter(&self, timeout: Option<Duration>) -> Result<u32, Errno> {
+        #[cfg(test)]
+        if let Some(error) = tests::REFUSALS.with_borrow_mut(Vec::pop) {
+            return Err(error);
+        }
         let timeout = timeout.map(sys::timespec);
         let argument = timeout.as_ref().map(|timeout| io_uring_getevents_arg {
             ts: io_uring_ptr::new(std::ptr::from_ref(timeout).cast_mut().cast()),
@@ -1191,6 +1206,21 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(30);
     const READABLE: Interest = Interest::READABLE;
+
+    thread_local! {
+        /// What the kernel is made to say of this thread's next calls, the last one first.
+        pub(super) static REFUSALS: std::cell::RefCell<Vec<Errno>> = const {
+            std::cell::RefCell::new(Vec::new())
+        };
+    }
+
+    fn refuse(errors: &[Errno]) {
+        REFUSALS.with_borrow_mut(|refusals| refusals.extend(errors));
+    }
+
+    fn are_all_met() -> bool {
+        REFUSALS.with_borrow(Vec::is_empty)
+    }
 
     /// Where no ring can be made there is nothing to test.
     fn poller(submissions: u32, completions: u32) -> Option<Poller> {
@@ -1470,6 +1500,28 @@ mod tests {
         assert!(poll_now(&poller).is_empty(), "told twice");
     }
 
+    /// Otherwise each wait would go round as long as the peer is half-closed.
+    #[test]
+    fn a_poll_that_completes_for_nothing_is_armed_again_once() {
+        let Some(poller) = poller(64, 256) else {
+            return;
+        };
+        let AnySelector::IoUring(uring) = &poller.selector else {
+            unreachable!("it was made of a ring");
+        };
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        while (&ours).write(&[7; 4096]).is_ok() {}
+        theirs.shutdown(std::net::Shutdown::Write).unwrap();
+        register(&poller, &ours, 1, Interest::WRITABLE, Mode::OneShot);
+        for _ in 0..10 {
+            let timeout = Duration::from_millis(1);
+            assert_eq!(poller.wait(&mut Events::new(), Some(timeout)).unwrap(), 0);
+        }
+        // The notifier, the one-shot poll, and the multishot poll.
+        assert_eq!(uring.table.lock().arming, 3);
+    }
+
     #[test]
     fn what_completes_in_vain_between_two_waits_is_armed_again_before_the_next_sleeps() {
         let Some(poller) = poller(64, 256) else {
@@ -1566,6 +1618,84 @@ mod tests {
         }
         // Of two hundred on a busy machine one was not held up. (The slack is 50 µs.)
         assert!(fewest < Duration::from_micros(100 + 32 + 45), "{fewest:?}");
+    }
+
+    /// The kernel says so when it wants completions to be collected before anything else.
+    #[test]
+    fn a_ring_that_is_busy_is_entered_again() {
+        for error in [Errno::BUSY, Errno::AGAIN] {
+            for mode in [Mode::Edge, Mode::OneShot] {
+                let Some(poller) = poller(8, 16) else { return };
+                // More orders than the queue holds, and more completions.
+                let pairs = crowd(&poller, 40, mode);
+                let mut missing: std::collections::HashSet<u64> = (0..40).collect();
+                while !missing.is_empty() {
+                    refuse(&[error, error]);
+                    for event in next(&poller) {
+                        missing.remove(&event.token().0);
+                    }
+                }
+                REFUSALS.with_borrow_mut(Vec::clear);
+                for (ours, _) in &pairs {
+                    assert_eq!((&*ours).read(&mut [0; 8]).unwrap(), 1);
+                }
+                let _ = poll_now(&poller);
+                // A call that sleeps, without a deadline and with one; and the quick one.
+                let AnySelector::IoUring(uring) = &poller.selector else {
+                    unreachable!("it was made of a ring");
+                };
+                let (ours, theirs) = &pairs[7];
+                for timeout in [None, Some(LIMIT)] {
+                    poller.modify(ours, Token(7), READABLE, mode).unwrap();
+                    refuse(&[error, error]);
+                    (&*theirs).write_all(b"x").unwrap();
+                    let mut events = Events::new();
+                    assert_eq!(poller.wait(&mut events, timeout).unwrap(), 1);
+                    assert!(are_all_met(), "it was not entered again");
+                    assert_eq!((&*ours).read(&mut [0; 8]).unwrap(), 1);
+                }
+                poller.modify(ours, Token(7), READABLE, mode).unwrap();
+                let _ = poll_now(&poller);
+                refuse(&[error]);
+                let told = told_quickly(uring, || {});
+                assert!(told.is_empty() && are_all_met(), "{told:?}");
+                (&*theirs).write_all(b"x").unwrap();
+                assert_eq!(told_quickly(uring, || {}), [Token(7)]);
+                // Closing.
+                refuse(&[error]);
+                poller.deregister(ours).unwrap();
+            }
+        }
+    }
+
+    /// The kernel had no memory for a completion, so a poll is gone, and this is all that is said.
+    #[test]
+    fn a_completion_that_the_kernel_has_dropped_is_made_up_for() {
+        for mode in [Mode::Edge, Mode::OneShot] {
+            let Some(poller) = poller(64, 256) else {
+                return;
+            };
+            let AnySelector::IoUring(uring) = &poller.selector else {
+                unreachable!("it was made of a ring");
+            };
+            let (ours, mut theirs) = UnixStream::pair().unwrap();
+            register(&poller, &ours, 1, READABLE, mode);
+            for timeout in [Some(LIMIT), None] {
+                poller.modify(&ours, Token(1), READABLE, mode).unwrap();
+                assert!(poll_now(&poller).is_empty());
+                {
+                    let mut table = uring.table.lock();
+                    table.remove_all().unwrap();
+                    table.ring().completion().for_each(drop);
+                }
+                theirs.write_all(b"x").unwrap();
+                refuse(&[Errno::BADR]);
+                let mut events = Events::new();
+                assert_eq!(poller.wait(&mut events, timeout).unwrap(), 1, "{mode:?}");
+                assert!(are_all_met());
+                assert_eq!((&ours).read(&mut [0; 8]).unwrap(), 1);
+            }
+        }
     }
 
     #[test]
