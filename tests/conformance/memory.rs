@@ -267,14 +267,13 @@ fn a_reset_of_one_side_is_an_error_and_can_be_passed_on() {
     });
 }
 
-/// Answers each operation by `Interrupted` first, as often as it is said, and then has bytes
-/// without an end and takes all.
+/// Is always ready, but each operation is interrupted first.
 struct Endless {
+    /// How many times.
     interruptions: usize,
     interrupted: usize,
-    /// How many bytes there are to be read.
+    /// The number of bytes left to be read.
     left: usize,
-    /// Whether it was closed.
     closed: bool,
 }
 

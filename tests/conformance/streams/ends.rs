@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use polder::future::poll_once;
 use polder::io::{AsyncReadExt, AsyncWriteExt};
+use polder::poller::Poller;
 use polder::{Runtime, future};
 
 use super::{Count, StdStream, Stream, fill, pair, poll_read, reset, some_turns, with_peer};
@@ -305,6 +306,33 @@ fn an_end_that_nobody_waits_for_does_not_make_the_loop_spin() {
             assert_idle(&runtime, what);
             held.push(near);
         }
+    });
+}
+
+#[test]
+fn without_edges_only_what_is_waited_for_is_reported() {
+    on_every_backend(|backend| {
+        if Poller::new(backend).unwrap().capabilities().edge {
+            return;
+        }
+        let runtime = runtime(backend);
+        let events = || -> usize {
+            let workers = runtime.metrics().workers;
+            workers.iter().map(|worker| worker.events).sum()
+        };
+        let (mut near, mut far) = pair();
+        let count = Count::new();
+        runtime.block_on(async {
+            assert!(poll_read(&mut near, &count, &mut [0; 8]).is_pending());
+        });
+        assert_idle(&runtime, "a reader waits");
+        assert_eq!(events(), 0, "room was reported, and no writer waits");
+        far.write_all(b"one").unwrap();
+        runtime.block_on(count.until_woken());
+        // It is not read, and more arrives.
+        far.write_all(b"two").unwrap();
+        assert_idle(&runtime, "unread");
+        assert!(events() <= 2, "{} events", events());
     });
 }
 
