@@ -329,23 +329,29 @@ mod system_calls {
         let runtime = builder.build().unwrap();
         runtime.block_on(async {
             match task {
-                "echo" => {
+                "echo" | "ends" => {
                     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
                     let port = listener.local_addr().unwrap().port();
                     // Not `println!`, which the test harness catches.
                     writeln!(std::io::stdout(), "port {port}").unwrap();
-                    let (mut stream, _) = listener.accept().await.unwrap();
-                    polder::spawn(async move {
-                        let mut bytes = [0; 256];
-                        loop {
-                            let read = stream.read(&mut bytes).await.unwrap();
-                            if read == 0 {
-                                break;
+                    let connections = if task == "echo" { 1 } else { ROUNDS };
+                    let mut tasks = Vec::new();
+                    for _ in 0..connections {
+                        let (mut stream, _) = listener.accept().await.unwrap();
+                        tasks.push(polder::spawn(async move {
+                            let mut bytes = [0; 256];
+                            loop {
+                                let read = stream.read(&mut bytes).await.unwrap();
+                                if read == 0 {
+                                    break;
+                                }
+                                stream.write_all(&bytes[..read]).await.unwrap();
                             }
-                            stream.write_all(&bytes[..read]).await.unwrap();
-                        }
-                    })
-                    .await;
+                        }));
+                    }
+                    for task in tasks {
+                        task.await;
+                    }
                 }
                 "look" | "spin" => {
                     // There is something to look for.
@@ -478,6 +484,9 @@ mod system_calls {
             libc::SYS_recvfrom => "receive",
             libc::SYS_sendto => "send",
             libc::SYS_epoll_ctl => "epoll_ctl",
+            libc::SYS_close => "close",
+            // A debug build's `OwnedFd` asks whether it is open before it closes it.
+            libc::SYS_fcntl => "fcntl",
             libc::SYS_read => "read",
             libc::SYS_write => "write",
             libc::SYS_timerfd_settime => "timerfd_settime",
@@ -510,6 +519,45 @@ mod system_calls {
             let established = &calls[sends[2] + 1..=sends[ROUNDS - 1]];
             let expected = ["wait", "receive", "send"].repeat(ROUNDS - 3);
             assert_eq!(established, expected, "on {backend}");
+        }
+    }
+
+    /// How long a burst of ends takes is decided by the kernel, so no more of its calls are made than
+    /// are needed.
+    #[test]
+    fn an_ended_connection_is_one_receive_one_deregistration_and_one_close() {
+        for backend in traceable() {
+            let calls = trace(
+                "ends",
+                backend,
+                Some(|port| {
+                    let connect = || std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+                    let mut streams: Vec<_> = (0..ROUNDS).map(|_| connect()).collect();
+                    for stream in &mut streams {
+                        stream.write_all(&[7]).unwrap();
+                        stream.read_exact(&mut [0]).unwrap();
+                    }
+                    // All at once.
+                    drop(streams);
+                }),
+            );
+            let last_send = calls.iter().rposition(|name| *name == "send").unwrap();
+            let count = |what| {
+                calls[last_send..]
+                    .iter()
+                    .filter(|name| **name == what)
+                    .count()
+            };
+            assert_eq!(count("receive"), ROUNDS, "on {backend}: {calls:?}");
+            // The listener is closed as well.
+            assert_eq!(count("close"), ROUNDS + 1, "on {backend}: {calls:?}");
+            match backend {
+                // And the last connection may be registered after its reply.
+                Backend::Epoll => assert!(count("epoll_ctl") <= ROUNDS + 2, "{calls:?}"),
+                _ => assert_eq!(count("epoll_ctl"), 0, "on {backend}: {calls:?}"),
+            }
+            let others = count("read") + count("write") + count("other");
+            assert!(others <= 5, "on {backend}: {calls:?}");
         }
     }
 
