@@ -522,8 +522,7 @@ mod system_calls {
         }
     }
 
-    /// How long a burst of ends takes is decided by the kernel, so no more of its calls are made than
-    /// are needed.
+    /// The time that a burst of ends takes is the kernel's, so no more calls are made than needed.
     #[test]
     fn an_ended_connection_is_one_receive_one_deregistration_and_one_close() {
         for backend in traceable() {

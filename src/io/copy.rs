@@ -25,7 +25,8 @@ const COPY_BUFFER: usize = 8 << 10;
 
 /// Copies from `reader` to `writer` until the reader has ended. Returns the number of bytes.
 ///
-/// The writer is flushed at the end, and whenever the reader has to be waited for. It is not closed.
+/// The writer is flushed at the end, and whenever the reader has to be waited for. It is not
+/// closed.
 ///
 /// An operation that fails with [`Interrupted`](io::ErrorKind::Interrupted) is tried again. Streams
 /// that are always ready do not keep other tasks waiting: the copy yields now and then.

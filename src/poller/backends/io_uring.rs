@@ -47,8 +47,8 @@
 //!   polled by a multishot poll, which reports it once ([`Line::lasting`]).
 //! * **A full completion queue ends a multishot poll**; so does the kernel where it is short of
 //!   memory. Each end that was not asked for is followed by another arming.
-//! * **`EBUSY` and `EAGAIN`** of `io_uring_enter` are no failures: completions are collected, and it is
-//!   called again.
+//! * **`EBUSY` and `EAGAIN`** of `io_uring_enter` are no failures: completions are collected, and
+//!   the kernel is entered again.
 //! * **`fork`.** The queues are shared memory: the parent would run what a child puts there. So the
 //!   child does not have that memory (`MADV_DONTFORK`), and each call asks first whether it is made
 //!   in a child: there it is an error.
