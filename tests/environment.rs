@@ -493,6 +493,26 @@ fn whoever_connects_is_told_all_runtimes_once_a_second_in_groups() {
     child.wait().unwrap();
 }
 
+#[test]
+fn the_oldest_64_runtimes_are_told_and_the_others_counted() {
+    const TEST: &str = "the_oldest_64_runtimes_are_told_and_the_others_counted";
+    if what().is_some() {
+        let runtimes: Vec<Runtime> = (0..70).map(|_| Runtime::new().unwrap()).collect();
+        println!("ready");
+        runtimes[69].block_on(sleep(LIMIT));
+        return;
+    }
+    let folder = Folder::new("top-many");
+    let path = folder.path("socket");
+    let mut child = child(TEST, "x", &[("POLDER_TOP", path.to_str().unwrap())]);
+    until_ready(&mut child);
+    let (line, _) = line_of(&path);
+    assert_eq!(line.matches("\"backend\":").count(), 64, "{line}");
+    assert!(line.ends_with("],\"runtimes_left_out\":6}\n"), "{line}");
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
 /// Another program's, a file, a link, and a path that is too long.
 #[test]
 fn what_is_where_the_socket_should_be_is_left_alone() {

@@ -19,6 +19,14 @@ use crate::scheduler::{PATIENCE, Pairs, Shared};
 /// Changes where a reader of older lines would be misled.
 const VERSION: u32 = 1;
 
+/// How many runtimes a line has at most: the oldest. polder-top refuses a line with more of them,
+/// or of groups, hints, workers or buckets, than there are here.
+const MAX_RUNTIMES: usize = 64;
+
+/// Length of a line after which no other runtime is begun. One takes 2 MiB at most (a thousand
+/// workers of 900 bytes, 200 groups with long names), and polder-top refuses a line of 4 MiB.
+const MAX_BYTES: usize = 2 << 20;
+
 /// How many groups are told of a runtime: those with the most tasks. Each takes some 250 bytes.
 const MAX_GROUPS: usize = 200;
 
@@ -95,8 +103,12 @@ impl Lines {
             Seconds(interval),
         )?;
         self.seen.retain(|seen| seen.runtime.strong_count() > 0);
-        for (index, runtime) in runtimes.iter().enumerate() {
-            out.push_str(if index > 0 { "," } else { "" });
+        let mut told = 0;
+        for runtime in runtimes.iter().take(MAX_RUNTIMES) {
+            if out.len() > MAX_BYTES {
+                break;
+            }
+            out.push_str(if told > 0 { "," } else { "" });
             let known = |seen: &Seen| seen.runtime.as_ptr() == Arc::as_ptr(runtime);
             let place = match self.seen.iter().position(known) {
                 Some(place) => place,
@@ -111,8 +123,14 @@ impl Lines {
                 }
             };
             self.seen[place].write(out, runtime)?;
+            told += 1;
         }
-        out.push_str("]}\n");
+        out.push(']');
+        let left_out = runtimes.len() - told;
+        if left_out > 0 {
+            write!(out, ",\"runtimes_left_out\":{left_out}")?;
+        }
+        out.push_str("}\n");
         Ok(())
     }
 }

@@ -1,12 +1,34 @@
 //! A line as it comes from the socket. What is not known is passed over, and what is missing is
 //! empty, so that a program of another version can be looked at.
+//!
+//! A line is bounded: in its length, and in the number of elements of each kind. An element can be
+//! as short as `{},` and takes some hundred bytes of memory, so the length alone would allow
+//! hundreds of megabytes.
+
+use std::fmt;
+use std::marker::PhantomData;
 
 use serde::Deserialize;
+use serde::de::{Deserializer, Error, IgnoredAny, SeqAccess, Visitor};
 
 use crate::text::Text;
 
-/// A longer line is none of polder's: one has some hundred kilobytes at most.
+/// How long a line is at most. polder begins no other runtime in a line of 2 MiB, and one runtime
+/// takes some 2 MiB at most.
 pub const MAX_LINE: usize = 4 << 20;
+
+/// How many runtimes, groups of a runtime and hints of a runtime polder sends at most: the constants
+/// of these names in `src/diagnostics/line.rs`.
+pub const MAX_RUNTIMES: usize = 64;
+pub const MAX_GROUPS: usize = 200;
+pub const MAX_HINTS: usize = 20;
+
+/// How many workers a runtime has at most: those of the pool, which `Builder::workers` limits, and
+/// the main worker.
+pub const MAX_WORKERS: usize = 1_024 + 1;
+
+/// How many buckets a histogram has: `BUCKETS` in `src/reactor/counters.rs`.
+pub const MAX_BUCKETS: usize = 22;
 
 /// The only version that there is.
 const VERSION: u32 = 1;
@@ -28,8 +50,11 @@ pub struct Line {
     /// The next line comes after so long.
     #[serde(default)]
     pub interval: f64,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "limited")]
     pub runtimes: Vec<Runtime>,
+    /// The number of runtimes that the program has left out.
+    #[serde(default)]
+    pub runtimes_left_out: u64,
 }
 
 #[derive(Clone, Default, Debug, Deserialize)]
@@ -44,9 +69,12 @@ pub struct Runtime {
     pub untold: u64,
     /// How long before there was the last line; not in the first one.
     pub within: Option<f64>,
+    #[serde(deserialize_with = "limited")]
     pub workers: Vec<Worker>,
+    #[serde(deserialize_with = "limited")]
     pub groups: Vec<Group>,
     pub left_out: LeftOut,
+    #[serde(deserialize_with = "limited")]
     pub hints: Vec<Hint>,
 }
 
@@ -83,6 +111,7 @@ pub struct Metrics {
 #[serde(default)]
 pub struct Histogram {
     pub sum: f64,
+    #[serde(deserialize_with = "limited")]
     pub counts: Vec<u64>,
 }
 
@@ -113,6 +142,75 @@ pub struct LeftOut {
 #[serde(default)]
 pub struct Hint {
     pub text: Text,
+}
+
+/// Elements of a list of which polder sends `MAX` at most.
+trait Limited {
+    const MAX: usize;
+    const NAME: &str;
+}
+
+impl Limited for Runtime {
+    const MAX: usize = MAX_RUNTIMES;
+    const NAME: &str = "runtimes";
+}
+
+impl Limited for Worker {
+    const MAX: usize = MAX_WORKERS;
+    const NAME: &str = "workers";
+}
+
+impl Limited for Group {
+    const MAX: usize = MAX_GROUPS;
+    const NAME: &str = "groups";
+}
+
+impl Limited for Hint {
+    const MAX: usize = MAX_HINTS;
+    const NAME: &str = "hints";
+}
+
+/// A bucket's count.
+impl Limited for u64 {
+    const MAX: usize = MAX_BUCKETS;
+    const NAME: &str = "buckets";
+}
+
+/// Reads a list. One element more than there may be is an error, before the rest is read.
+fn limited<'de, T, D>(deserializer: D) -> Result<Vec<T>, D::Error>
+where
+    T: Limited + Deserialize<'de>,
+    D: Deserializer<'de>,
+{
+    struct List<T>(PhantomData<T>);
+
+    impl<'de, T: Limited + Deserialize<'de>> Visitor<'de> for List<T> {
+        type Value = Vec<T>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "a list of at most {} {}", T::MAX, T::NAME)
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<T>, A::Error> {
+            let mut elements = Vec::new();
+            while elements.len() < T::MAX {
+                match list.next_element()? {
+                    Some(element) => elements.push(element),
+                    None => return Ok(elements),
+                }
+            }
+            match list.next_element::<IgnoredAny>()? {
+                Some(_) => Err(A::Error::custom(format_args!(
+                    "it has more than {} {}",
+                    T::MAX,
+                    T::NAME
+                ))),
+                None => Ok(elements),
+            }
+        }
+    }
+
+    deserializer.deserialize_seq(List(PhantomData))
 }
 
 /// What the program says instead, and then closes.
@@ -152,6 +250,46 @@ mod tests {
         let line = Line::parse(text).unwrap();
         assert_eq!(line.runtimes[0].number, 3);
         assert_eq!(line.runtimes[0].workers[0].metrics.polls, 0);
+    }
+
+    #[test]
+    fn limits_are_those_of_polder() {
+        let line = include_str!("../../src/diagnostics/line.rs");
+        let builder = include_str!("../../src/runtime/builder.rs");
+        let counters = include_str!("../../src/reactor/counters.rs");
+        let limit = |source: &str, name: &str| -> usize {
+            let (_, rest) = source
+                .split_once(&format!("const {name}: usize = "))
+                .unwrap();
+            let digits = rest.split(';').next().unwrap().replace('_', "");
+            digits.parse().unwrap()
+        };
+        assert_eq!(MAX_RUNTIMES, limit(line, "MAX_RUNTIMES"));
+        assert_eq!(MAX_GROUPS, limit(line, "MAX_GROUPS"));
+        assert_eq!(MAX_HINTS, limit(line, "MAX_HINTS"));
+        assert_eq!(MAX_WORKERS, limit(builder, "MAX_WORKERS") + 1);
+        assert_eq!(MAX_BUCKETS, limit(counters, "BUCKETS"));
+    }
+
+    #[test]
+    fn as_many_as_there_may_be_are_read_and_one_more_is_an_error() {
+        fn text(key: &str, element: &str, count: usize) -> String {
+            format!("{{\"{key}\":[{}]}}", vec![element; count].join(","))
+        }
+        for (key, max) in [
+            ("workers", MAX_WORKERS),
+            ("groups", MAX_GROUPS),
+            ("hints", MAX_HINTS),
+        ] {
+            let text = |count| text(key, "{}", count);
+            assert!(serde_json::from_str::<Runtime>(&text(max)).is_ok());
+            let error = serde_json::from_str::<Runtime>(&text(max + 1)).unwrap_err();
+            let words = format!("more than {max} {key}");
+            assert!(error.to_string().contains(&words), "{error}");
+        }
+        let counts = |count| text("counts", "0", count);
+        assert!(serde_json::from_str::<Histogram>(&counts(MAX_BUCKETS)).is_ok());
+        assert!(serde_json::from_str::<Histogram>(&counts(MAX_BUCKETS + 1)).is_err());
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! What is shown, in numbers: a line, compared with the one before.
 
+use std::collections::HashMap;
+
 use crate::line::{self, Group, Histogram, Line};
 use crate::text::Text;
 
@@ -13,6 +15,8 @@ pub struct Sample {
     pub backends: Vec<Text>,
     pub tasks: u64,
     pub untold: u64,
+    /// The number of runtimes that the program has left out.
+    pub runtimes_left_out: u64,
     /// `None` if there is no line before.
     pub rates: Option<Rates>,
     pub poll_times: Quantiles,
@@ -85,16 +89,19 @@ impl Sample {
             process: now.process,
             uptime: now.uptime,
             interval: now.interval,
+            runtimes_left_out: now.runtimes_left_out,
             ..Sample::default()
         };
         let within = before.map(|before| now.uptime - before.uptime);
         sample.rates = within.map(|_| Rates::default());
         let (mut polls, mut lateness) = (Vec::new(), Vec::new());
+        // (Numbers that are there twice are not polder's: they mean the first.)
+        let by_number: HashMap<u64, &line::Runtime> = (before.iter())
+            .flat_map(|line| line.runtimes.iter().rev())
+            .map(|runtime| (runtime.number, runtime))
+            .collect();
         for runtime in &now.runtimes {
-            let before = before.and_then(|line| {
-                let same = |it: &&line::Runtime| it.number == runtime.number;
-                line.runtimes.iter().find(same)
-            });
+            let before = by_number.get(&runtime.number).copied();
             if !sample.backends.contains(&runtime.backend) {
                 sample.backends.push(runtime.backend.clone());
             }

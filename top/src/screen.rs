@@ -18,6 +18,10 @@ const LATE: f64 = 3.0;
 /// Of what a worker's bar is made.
 const BAR: usize = 20;
 
+/// How many lines are drawn at most: those of three runtimes that have as many workers and groups as
+/// one can have. A line of a thousand columns takes some 40 KB of memory.
+pub const MAX_HEIGHT: u16 = 4_000;
+
 const DIM: Style = Style::new().fg(Color::DarkGray);
 const TITLE: Style = Style::new().fg(Color::Cyan).add_modifier(Modifier::BOLD);
 
@@ -39,8 +43,10 @@ pub fn draw(app: &App, area: Rect, buffer: &mut Buffer, is_whole: bool) {
     } else {
         foot(app, sample, area.width)
     };
-    // Workers and hints may have a third of the screen each, the tasks have what is left.
-    let most = if is_whole { u16::MAX } else { area.height / 3 };
+    // Workers and hints may have a third of the screen each, the tasks have what is left. Where all
+    // of it is wanted there is room for it, unless it is more than `MAX_HEIGHT`.
+    let has_room = is_whole && area.height < MAX_HEIGHT;
+    let most = if has_room { u16::MAX } else { area.height / 3 };
     let heights = [
         Constraint::Length(4),
         Constraint::Length(1),
@@ -58,13 +64,13 @@ pub fn draw(app: &App, area: Rect, buffer: &mut Buffer, is_whole: bool) {
     Paragraph::new(foot).render(end, buffer);
 }
 
-/// How many lines it takes to draw everything.
+/// How many lines it takes to draw everything, up to `MAX_HEIGHT`.
 pub fn height(app: &App, width: u16) -> u16 {
     let Some(sample) = &app.sample else { return 1 };
     let table = 1 + sample.rows.len() + usize::from(sample.left_out.0 > 0);
     let rest = 6 + usize::from(worker_lines(sample, u16::MAX));
     let height = rest + table + hints(sample, width).len();
-    height.min(usize::from(u16::MAX)) as u16
+    height.min(usize::from(MAX_HEIGHT)) as u16
 }
 
 fn draw_head(app: &App, sample: &Sample, area: Rect, buffer: &mut Buffer) {
@@ -81,6 +87,10 @@ fn draw_head(app: &App, sample: &Sample, area: Rect, buffer: &mut Buffer) {
     ];
     if sample.untold > 0 {
         first.push(format!(" ({} not told)", number(sample.untold as f64)).yellow());
+    }
+    if sample.runtimes_left_out > 0 {
+        let left_out = count(sample.runtimes_left_out, "more runtime");
+        first.push(format!(" and {left_out}").yellow());
     }
     if app.is_paused {
         first.push("  PAUSED".yellow().bold());

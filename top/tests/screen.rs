@@ -1,7 +1,7 @@
 //! What is drawn, of a program that was there, and of one that means no good.
 
 use polder_top::app::App;
-use polder_top::line::Line;
+use polder_top::line::{Line, MAX_BUCKETS, MAX_GROUPS, MAX_HINTS};
 use polder_top::screen;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -109,7 +109,7 @@ fn what_comes_from_the_socket_neither_reaches_the_terminal_raw_nor_does_harm() {
         r#"{{"state":"silent","since":1e308,"task":1,"spawned_at":{evil},"metrics":{{"tasks":{max},
         "longest_queue":{max},"polls":{max},"poll_seconds":{{"sum":-1,"counts":[{counts}]}}}}}}"#,
         max = u64::MAX,
-        counts = vec![u64::MAX.to_string(); 2_000].join(","),
+        counts = vec![u64::MAX.to_string(); MAX_BUCKETS].join(","),
     );
     let of = |uptime: u32| {
         format!(
@@ -119,8 +119,8 @@ fn what_comes_from_the_socket_neither_reaches_the_terminal_raw_nor_does_harm() {
             "hints":{max}}},"hints":[{hints}]}}]}}"#,
             max = u64::MAX,
             workers = vec![worker.clone(); 50].join(","),
-            groups = vec![group.clone(); 500].join(","),
-            hints = vec![format!("{{\"text\":{evil}}}"); 50].join(","),
+            groups = vec![group.clone(); MAX_GROUPS].join(","),
+            hints = vec![format!("{{\"text\":{evil}}}"); MAX_HINTS].join(","),
         )
         .replace('\n', "")
     };
