@@ -87,8 +87,17 @@ pub struct App {
     /// A row of the table as it is sorted.
     pub selected: usize,
     pub is_paused: bool,
-    pub has_ended: bool,
     last: Option<(Line, Instant)>,
+}
+
+/// Whether this key ends the program.
+pub fn ends(key: KeyEvent) -> bool {
+    let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
+    let is_meant = match key.code {
+        KeyCode::Char('c') => is_control,
+        code => matches!(code, KeyCode::Char('q') | KeyCode::Esc),
+    };
+    is_meant && key.kind != KeyEventKind::Release
 }
 
 /// So many rows are a page, whatever the terminal shows.
@@ -104,7 +113,6 @@ impl App {
             is_reversed: false,
             selected: 0,
             is_paused: false,
-            has_ended: false,
             last: None,
         }
     }
@@ -142,10 +150,7 @@ impl App {
             return;
         }
         let last = (self.sample.as_ref()).map_or(0, |it| it.rows.len().saturating_sub(1));
-        let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
-            KeyCode::Char('c') if is_control => self.has_ended = true,
-            KeyCode::Char('q') | KeyCode::Esc => self.has_ended = true,
             KeyCode::Char('p') | KeyCode::Char(' ') => self.is_paused = !self.is_paused,
             KeyCode::Char('r') => self.is_reversed = !self.is_reversed,
             KeyCode::Right | KeyCode::Char('s') => self.sort = self.sort.step(1),
@@ -258,16 +263,17 @@ mod tests {
 
     #[test]
     fn q_escape_and_control_c_end_it() {
-        for (code, modifiers) in [
-            (KeyCode::Char('q'), KeyModifiers::NONE),
-            (KeyCode::Esc, KeyModifiers::NONE),
-            (KeyCode::Char('c'), KeyModifiers::CONTROL),
+        for (code, modifiers, is_end) in [
+            (KeyCode::Char('q'), KeyModifiers::NONE, true),
+            (KeyCode::Esc, KeyModifiers::NONE, true),
+            (KeyCode::Char('c'), KeyModifiers::CONTROL, true),
+            (KeyCode::Char('c'), KeyModifiers::NONE, false),
+            (KeyCode::Char('p'), KeyModifiers::NONE, false),
         ] {
-            let mut app = App::new();
-            app.key(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::NONE));
-            assert!(!app.has_ended);
-            app.key(KeyEvent::new(code, modifiers));
-            assert!(app.has_ended, "{code:?}");
+            let mut key = KeyEvent::new(code, modifiers);
+            assert_eq!(ends(key), is_end, "{code:?}");
+            key.kind = KeyEventKind::Release;
+            assert!(!ends(key), "{code:?}");
         }
     }
 }

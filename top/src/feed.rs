@@ -20,6 +20,9 @@ const LONGEST_INTERVAL: f64 = 3_600.0;
 /// It is tried again so often.
 const RETRY: Duration = Duration::from_millis(500);
 
+/// How many news wait to be shown. A program that sends more waits, or goes without.
+pub const QUEUE: usize = 2;
+
 /// What comes.
 #[derive(Debug)]
 pub enum News {
@@ -95,8 +98,7 @@ impl Feed {
 
 /// Starts a thread that reads, and connects again whenever it has to. It ends with the receiver.
 pub fn follow(path: PathBuf) -> io::Result<std::sync::mpsc::Receiver<News>> {
-    // Whoever does not keep up is waited for; in the end the program does not wait.
-    let (sender, receiver) = sync_channel(2);
+    let (sender, receiver) = sync_channel(QUEUE);
     thread::Builder::new().spawn(move || while follow_once(&path, &sender) {})?;
     Ok(receiver)
 }

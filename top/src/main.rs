@@ -17,12 +17,13 @@ mod unix {
     use std::path::{Path, PathBuf};
     use std::process::ExitCode;
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::sync::mpsc::TryRecvError;
+    use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
+    use std::thread;
     use std::time::Duration;
 
-    use polder_top::app::App;
-    use polder_top::feed::{Feed, News, follow};
+    use polder_top::app::{App, ends};
+    use polder_top::ending::{Ending, Request, restore};
+    use polder_top::feed::{Feed, News, QUEUE, follow};
     use polder_top::options::{Command, HELP};
     use polder_top::screen;
     use ratatui::DefaultTerminal;
@@ -30,9 +31,13 @@ mod unix {
     use ratatui::crossterm::event::{self, Event};
     use ratatui::layout::Rect;
     use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+    use signal_hook::iterator::Signals;
 
-    /// Keys, lines and signals are looked for so often.
+    /// Lines and requests to end are looked for so often. (A key wakes the loop.)
     const TURN: Duration = Duration::from_millis(100);
+
+    /// How many keys wait for the loop at most. Those that are pressed beyond that are dropped.
+    const KEYS: usize = 16;
 
     pub fn main() -> ExitCode {
         let command = match Command::parse(std::env::args_os().skip(1)) {
@@ -84,34 +89,71 @@ mod unix {
         }
         // A first failure is seen as it is, and not on a screen that goes away.
         drop(Feed::connect(&path).map_err(|why| why.to_string())?);
-        let signal = Arc::new(AtomicUsize::new(0));
-        for number in [SIGINT, SIGTERM, SIGHUP, SIGQUIT] {
-            signal_hook::flag::register_usize(number, signal.clone(), number as usize)
-                .map_err(|error| format!("signals: {error}"))?;
-        }
+        let ending = Arc::new(Ending::default());
+        catch_signals(ending.clone()).map_err(|error| format!("signals: {error}"))?;
         let news = follow(path).map_err(|error| format!("a thread: {error}"))?;
         // It also has the terminal put right before a panic is reported.
         let mut terminal = ratatui::try_init().map_err(|error| format!("the terminal: {error}"))?;
-        let result = show(&mut terminal, &news, &signal);
-        let restored = ratatui::try_restore();
+        let result = read_keys(ending.clone())
+            .and_then(|events| show(&mut terminal, &news, &events, &ending));
+        let restored = restore();
         // Whoever has sent it sees that the program has ended by it.
-        let number = signal.load(Ordering::Relaxed);
-        if number != 0 {
-            let _ = signal_hook::low_level::emulate_default_handler(number as i32);
+        if let Some(Request::Signal(number)) = ending.requested() {
+            let _ = signal_hook::low_level::emulate_default_handler(number);
         }
         result
             .and(restored)
             .map_err(|error| format!("the terminal: {error}"))
     }
 
+    fn catch_signals(ending: Arc<Ending>) -> io::Result<()> {
+        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT])?;
+        let wait = move || {
+            for number in signals.forever() {
+                ending.request(Request::Signal(number));
+            }
+        };
+        thread::Builder::new().spawn(wait).map(drop)
+    }
+
+    /// Reads keys on a thread of its own, which never waits for the loop: see `ending`.
+    fn read_keys(ending: Arc<Ending>) -> io::Result<Receiver<io::Result<Event>>> {
+        let (sender, events) = sync_channel(KEYS);
+        let read = move || while read_key(&ending, &sender) {};
+        thread::Builder::new().spawn(read)?;
+        Ok(events)
+    }
+
+    /// Returns whether there may be more.
+    fn read_key(ending: &Ending, sender: &SyncSender<io::Result<Event>>) -> bool {
+        let event = match event::read() {
+            Ok(event) => event,
+            Err(error) => {
+                // It is the last, so it may wait.
+                let _ = sender.send(Err(error));
+                return false;
+            }
+        };
+        if let Event::Key(key) = event
+            && ends(key)
+        {
+            ending.request(Request::Key);
+        }
+        // It wakes the loop, too. If the queue is full there is enough that does.
+        let _ = sender.try_send(Ok(event));
+        true
+    }
+
     fn show(
         terminal: &mut DefaultTerminal,
-        news: &std::sync::mpsc::Receiver<News>,
-        signal: &AtomicUsize,
+        news: &Receiver<News>,
+        events: &Receiver<io::Result<Event>>,
+        ending: &Ending,
     ) -> io::Result<()> {
         let mut app = App::new();
-        while !app.has_ended && signal.load(Ordering::Relaxed) == 0 {
-            loop {
+        while ending.requested().is_none() {
+            // No more than wait: a program that sends without a pause keeps nothing else waiting.
+            for _ in 0..QUEUE {
                 match news.try_recv() {
                     Ok(News::Line(line)) => {
                         app.line(*line);
@@ -124,10 +166,16 @@ mod unix {
                 }
             }
             terminal.draw(|frame| screen::draw(&app, frame.area(), frame.buffer_mut(), false))?;
-            if event::poll(TURN)?
-                && let Event::Key(key) = event::read()?
-            {
-                app.key(key);
+            match events.recv_timeout(TURN) {
+                Ok(event) => {
+                    if let Event::Key(key) = event? {
+                        app.key(key);
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(io::Error::other("the thread that reads keys has ended"));
+                }
             }
         }
         Ok(())

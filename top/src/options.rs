@@ -18,6 +18,7 @@ there, which only its user can connect to.
 
 Keys: q ends; up, down, page up, page down choose a group of tasks; left and
 right choose by which column they are sorted, r turns that round; p pauses.
+Where q, Ctrl-C or a signal does not end it at once, a second one does.
 
 It ends with 0, with 1 if the program cannot be looked at, and with 2 if the
 command line is wrong.

@@ -1,0 +1,129 @@
+//! The end of the program, which a key or a signal asks for, also while its loop is busy.
+//!
+//! Requests arrive on threads of their own: one waits for signals, and one reads keys, since a
+//! terminal in raw mode makes a key of Ctrl-C. Neither of them waits for the loop.
+//!
+//! **The first request** sets a flag. The loop reads it in each turn, restores the terminal and
+//! returns. A loop that is busy, or in the middle of a write to a terminal that reads nothing, does
+//! not come to that. **The second request** therefore ends the process from the thread that it
+//! arrives on. Before that the terminal is restored, for which there is [`PATIENCE`].
+
+use std::io;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ratatui::crossterm::cursor::Show;
+use ratatui::crossterm::execute;
+use ratatui::crossterm::terminal::{LeaveAlternateScreen, disable_raw_mode};
+use rustix::process::{Signal, getpid, kill_process};
+use rustix::termios::{QueueSelector, tcflush};
+use signal_hook::low_level::{emulate_default_handler, exit};
+
+/// How long the second request waits for the terminal. Restoring one takes less than a millisecond,
+/// unless it takes no output.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// How often a write that blocks is looked after meanwhile.
+const TURN: Duration = Duration::from_millis(10);
+
+/// What asks for the end.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Request {
+    Key,
+    /// A signal, by its number.
+    Signal(i32),
+}
+
+/// The first request, if there was one.
+#[derive(Default)]
+pub struct Ending {
+    /// 0: none. Below 0: a key. Above: the signal's number.
+    first: AtomicI32,
+}
+
+impl Ending {
+    /// Ends the program, soon or at once: see the module.
+    pub fn request(&self, by: Request) {
+        let number = match by {
+            Request::Key => -1,
+            Request::Signal(number) => number,
+        };
+        // Relaxed: nothing but the flag is passed on.
+        let first = (self.first).compare_exchange(0, number, Ordering::Relaxed, Ordering::Relaxed);
+        if first.is_err() {
+            end_now(by);
+        }
+    }
+
+    pub fn requested(&self) -> Option<Request> {
+        match self.first.load(Ordering::Relaxed) {
+            0 => None,
+            number @ 1.. => Some(Request::Signal(number)),
+            _ => Some(Request::Key),
+        }
+    }
+}
+
+/// Makes the terminal what it was: its modes first, which matter most.
+///
+/// # Errors
+///
+/// Those of writing to it.
+pub fn restore() -> io::Result<()> {
+    let modes = disable_raw_mode();
+    execute!(io::stdout(), LeaveAlternateScreen, Show)?;
+    modes
+}
+
+fn end_now(by: Request) -> ! {
+    let is_locked = Arc::new(Mutex::new(false));
+    let (sender, restored) = channel();
+    let restorer = {
+        let is_locked = is_locked.clone();
+        move || {
+            let _ = disable_raw_mode();
+            // Kept until the process ends, so that the loop draws nothing after this.
+            let _out = io::stdout().lock();
+            *is_locked.lock().unwrap() = true;
+            let _ = tcflush(io::stdout(), QueueSelector::OFlush);
+            let _ = restore();
+            let _ = sender.send(());
+            loop {
+                thread::park();
+            }
+        }
+    };
+    // A thread of its own: if it waits for the terminal without end, the program ends nevertheless.
+    let start = Instant::now();
+    if thread::Builder::new().spawn(restorer).is_ok() {
+        while restored.recv_timeout(TURN) == Err(RecvTimeoutError::Timeout) {
+            if start.elapsed() > PATIENCE {
+                break;
+            }
+            // Once the restorer has the lock its own output must not be discarded.
+            let is_locked = is_locked.lock().unwrap();
+            if !*is_locked {
+                make_room();
+            }
+        }
+    }
+    match by {
+        Request::Key => exit(0),
+        Request::Signal(number) => {
+            let _ = emulate_default_handler(number);
+            // Those of which it does nothing are none of ours.
+            exit(1)
+        }
+    }
+}
+
+/// Ends a write of the loop that waits for room, with the lock of standard output held: what is
+/// written already, and was never shown, is discarded. On Linux the writer does not notice that
+/// until a signal interrupts it. This one has a handler, as keys are read, and means nothing else.
+fn make_room() {
+    let _ = tcflush(io::stdout(), QueueSelector::OFlush);
+    let _ = kill_process(getpid(), Signal::WINCH);
+}
