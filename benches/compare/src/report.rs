@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::{fs, io};
 
 use crate::groups::groups;
@@ -11,18 +12,18 @@ use crate::plot::{Curve, Curves};
 use crate::results::{Results, Row, Table, ratio};
 use crate::{goals, machine, plot, summary};
 
+const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+
 /// Where the report goes: into the repository in full, beside the results in short.
 fn page(options: &Options) -> io::Result<PathBuf> {
     match (&options.out, options.short) {
         (Some(out), _) => Ok(out.into()),
         (None, true) => Ok(Results::folder()?.join("PERFORMANCE.md")),
-        (None, false) => {
-            Ok(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/PERFORMANCE.md"))
-        }
+        (None, false) => Ok(Path::new(REPOSITORY).join("docs/PERFORMANCE.md")),
     }
 }
 
-/// Writes page and plots, and prints the goals.
+/// Writes page and plots, and prints the goals. With the repository's page goes README's table.
 pub fn write(results: &Results, options: &Options) -> io::Result<()> {
     let page = page(options)?;
     let folder = page.with_file_name("performance");
@@ -30,6 +31,12 @@ pub fn write(results: &Results, options: &Options) -> io::Result<()> {
     let mut text = String::new();
     compose(results, options, &folder, &mut text)?;
     fs::write(&page, text)?;
+    if options.out.is_none() && !options.short {
+        let status = Command::new(Path::new(REPOSITORY).join("ci/figures.sh")).status()?;
+        if !status.success() {
+            return Err(io::Error::other("README.md's figures are not written"));
+        }
+    }
     println!("Goals:");
     for goal in goals::found(results) {
         let met = word(goal.met);
