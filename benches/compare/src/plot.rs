@@ -98,7 +98,7 @@ pub fn bars(panels: &[Panel], path: &Path, title: &str) -> io::Result<bool> {
     let mut svg = Svg::new(top + tallest, title);
     for (panel, (column, y)) in panels.iter().zip(places) {
         let (left, mut y) = (column as f64 * each + MARGIN, top + y);
-        svg.text(left, y + 14.0, 13, "start", "bold", &panel.title);
+        svg.heading(left, y + 14.0, COLUMNS, &panel.title);
         y += HEAD;
         let zero = left + NAMES;
         for bar in &panel.bars {
@@ -152,7 +152,7 @@ pub fn lines(panels: &[Curves], path: &Path, title: &str) -> io::Result<bool> {
     for (place, panel) in panels.iter().enumerate() {
         let left = (place % COLUMNS) as f64 * each + MARGIN;
         let head = top + (place / COLUMNS) as f64 * PANEL;
-        svg.text(left, head + 14.0, 13, "start", "bold", &panel.title);
+        svg.heading(left, head + 14.0, COLUMNS, &panel.title);
         let most = (panel.curves.iter().flat_map(|curve| &curve.costs))
             .copied()
             .fold(0.0, f64::max)
@@ -230,7 +230,7 @@ impl Svg {
              viewBox=\"0 0 {WIDTH} {height:.0}\" font-family=\"sans-serif\">\n"
         ));
         svg.rectangle(0.0, 0.0, WIDTH, height, "#fff");
-        svg.text(MARGIN, 24.0, 15, "start", "normal", title);
+        svg.heading(MARGIN, 24.0, 1, title);
         svg
     }
 
@@ -261,8 +261,62 @@ impl Svg {
         );
     }
 
+    /// The title of the picture, which is one column wide, or of a panel in one of several. It is
+    /// made as narrow as its column where it may be wider.
+    fn heading(&mut self, x: f64, y: f64, columns: usize, text: &str) {
+        // A reader's font decides how wide a character is: in a wide one, so many times the size.
+        let (size, weight, wide) = match columns {
+            1 => (15, "normal", 0.6),
+            _ => (13, "bold", 0.66),
+        };
+        let room = WIDTH / columns as f64 - 2.0 * MARGIN;
+        let start = self.0.len();
+        self.text(x, y, size, "start", weight, text);
+        if text.chars().count() as f64 * wide * f64::from(size) > room {
+            let fits = format!("textLength=\"{room:.0}\" lengthAdjust=\"spacingAndGlyphs\" ");
+            self.0.insert_str(start + "<text ".len(), &fits);
+        }
+    }
+
     fn end(mut self) -> String {
         self.0.push_str("</svg>\n");
         self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of a line of SVG: what stands between these.
+    fn between<'a>(line: &'a str, before: &str, after: &str) -> &'a str {
+        let (_, rest) = line.split_once(before).expect("it is there");
+        rest.split_once(after).expect("it ends").0
+    }
+
+    #[test]
+    fn headings_of_the_plots_in_the_repository_have_room() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/performance");
+        let mut headings = 0;
+        for entry in fs::read_dir(folder).expect("it is a folder") {
+            let svg =
+                fs::read_to_string(entry.expect("it can be read").path()).expect("it is text");
+            let lines = svg.lines().filter(|line| line.starts_with("<text "));
+            for line in lines {
+                let columns = match line {
+                    title if title.contains("font-size=\"15\"") => 1,
+                    panel if panel.contains("font-weight=\"bold\"") => COLUMNS,
+                    _ => continue,
+                };
+                let number = |name| between(line, name, "\"").parse().expect("a number");
+                let text = between(line, ">", "</text>");
+                let text = text.replace("&lt;", "<").replace("&amp;", "&");
+                let mut written = Svg(String::new());
+                written.heading(number(" x=\""), number(" y=\""), columns, &text);
+                assert_eq!(written.0.trim_end(), line);
+                headings += 1;
+            }
+        }
+        assert!(headings > 20, "{headings}");
     }
 }
