@@ -6,7 +6,6 @@
 
 use std::any::Any;
 use std::future::Future;
-use std::io::Write;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -198,7 +197,6 @@ fn taken(site: &'static Location<'static>, panic: &(dyn Any + Send)) {
 }
 
 /// Reports a panic that nobody takes. The panic hook has printed its place and message before.
-/// Errors of standard error are ignored.
 fn report(site: &'static Location<'static>, panic: &(dyn Any + Send)) {
     let message = panic_message(panic);
     #[cfg(feature = "sim")]
@@ -209,8 +207,9 @@ fn report(site: &'static Location<'static>, panic: &(dyn Any + Send)) {
         });
     }
     spans::task_panicked(site, message);
-    let _ = writeln!(
-        std::io::stderr(),
-        "polder: the task spawned at {site} panicked, and nobody awaits it: {message}"
-    );
+    // `eprintln!`, unlike `io::stderr`, is captured by a test harness. It panics where standard error
+    // cannot be written to, which is ignored.
+    let _ = catch_unwind(|| {
+        eprintln!("polder: the task spawned at {site} panicked, and nobody awaits it: {message}");
+    });
 }

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::future::pending;
 use std::panic::resume_unwind;
-use std::process::Output;
+use std::process::{Command, Output};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,7 +17,8 @@ use polder::{TaskSet, Timer};
 
 use crate::child::in_children;
 use crate::support::{
-    in_every_runtime, in_every_runtime_alone, on_every_backend, runtime, sized, until,
+    LIMIT, in_every_runtime, in_every_runtime_alone, on_every_backend, runtime, sized, until,
+    within,
 };
 
 /// Counts drops.
@@ -196,6 +197,31 @@ fn a_set_is_made_of_futures_and_takes_more_of_them() {
         all.sort_unstable();
         assert_eq!(all, [0, 2, 4, 6, 8, 10, 12, 14]);
     });
+}
+
+/// What else the harness prints would be mixed with it.
+#[test]
+fn a_report_of_a_panic_is_captured_with_the_output_of_its_test() {
+    const ME: &str = "taskset::a_report_of_a_panic_is_captured_with_the_output_of_its_test";
+    const VARIABLE: &str = "POLDER_CAPTURED";
+    if std::env::var_os(VARIABLE).is_some() {
+        return polder::block_on(async {
+            polder::spawn(async { resume_unwind(Box::new("unread")) }).detach();
+            yield_now().await;
+            yield_now().await;
+        });
+    }
+    let output = within(LIMIT, "the child", || {
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        child.args(["--exact", ME]).env(VARIABLE, "1").output()
+    });
+    let output = output.unwrap();
+    let (told, leaked) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    assert!(told.contains("1 passed"), "{told}");
+    assert_eq!(leaked, "");
 }
 
 #[test]
