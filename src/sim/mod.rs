@@ -4,8 +4,8 @@
 //! [`polder::time`](crate::time) and [`spawn`](crate::spawn), as processes of *hosts*. They run on
 //! one thread, by a virtual clock that jumps to the next event, on a network with latency and
 //! faults. Whatever chance decides, the seed decides: a failure prints its seed, and the seed
-//! replays it. Nothing in the program changes but the import of [`fs`], if it has files: which world
-//! answers is found at run time.
+//! replays it. Nothing in the program changes but the import of [`fs`], if it has files: which
+//! world answers is found at run time.
 //!
 //! ```
 //! use polder::io::{AsyncReadExt, AsyncWriteExt};

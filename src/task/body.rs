@@ -207,8 +207,8 @@ fn report(site: &'static Location<'static>, panic: &(dyn Any + Send)) {
         });
     }
     spans::task_panicked(site, message);
-    // `eprintln!`, unlike `io::stderr`, is captured by a test harness. It panics where standard error
-    // cannot be written to, which is ignored.
+    // `eprintln!`, unlike `io::stderr`, is captured by a test harness. It panics where standard
+    // error cannot be written to, which is ignored.
     let _ = catch_unwind(|| {
         eprintln!("polder: the task spawned at {site} panicked, and nobody awaits it: {message}");
     });

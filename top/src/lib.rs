@@ -3,8 +3,8 @@
 //! drawn (`screen`). `app` has what the user has chosen, and `text` what keeps a program that means
 //! no good from the terminal.
 //!
-//! Nothing here but `feed`, `ending` and the program itself does any input or output, so that all of
-//! it is tested without a terminal.
+//! Nothing here but `feed`, `ending` and the program itself does any input or output, so that all
+//! of it is tested without a terminal.
 
 pub mod app;
 #[cfg(unix)]

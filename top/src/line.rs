@@ -17,8 +17,8 @@ use crate::text::Text;
 /// takes some 2 MiB at most.
 pub const MAX_LINE: usize = 4 << 20;
 
-/// How many runtimes, groups of a runtime and hints of a runtime polder sends at most: the constants
-/// of these names in `src/diagnostics/line.rs`.
+/// How many runtimes, groups of a runtime and hints of a runtime polder sends at most: the
+/// constants of these names in `src/diagnostics/line.rs`.
 pub const MAX_RUNTIMES: usize = 64;
 pub const MAX_GROUPS: usize = 200;
 pub const MAX_HINTS: usize = 20;

@@ -18,8 +18,8 @@ const LATE: f64 = 3.0;
 /// Of what a worker's bar is made.
 const BAR: usize = 20;
 
-/// How many lines are drawn at most: those of three runtimes that have as many workers and groups as
-/// one can have. A line of a thousand columns takes some 40 KB of memory.
+/// How many lines are drawn at most: those of three runtimes with as many workers and groups as one
+/// can have. A line of a thousand columns takes some 40 KB of memory.
 pub const MAX_HEIGHT: u16 = 4_000;
 
 const DIM: Style = Style::new().fg(Color::DarkGray);
