@@ -1,8 +1,6 @@
 #!/usr/bin/env bash
-# Scripts that parse, workflows, links, formatting, imports that point down, the width of comments, the page of unsafe code,
-# lints, an example for each public item, and documentation without a broken link.
 # Scripts that parse, workflows, links, README's figures, formatting, imports that point down, the width of comments, the
-# page of unsafe code, lints, and documentation without a broken link.
+# page of unsafe code, lints, an example for each public item, and documentation without a broken link.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
