@@ -1,9 +1,9 @@
 //! The clock of the runtime. Everything above the pollers reads the time here, so that another
 //! clock can answer; the poller is handed [`now`].
 
-// A static, which loom's types cannot be.
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
+
+use crate::sys::Race;
 
 /// The current time. In a simulated world, that world's.
 #[inline]
@@ -55,4 +55,4 @@ pub(crate) fn since_tick(tick: u32, time: Instant) -> Duration {
         .saturating_sub(start)
 }
 
-static START: OnceLock<Instant> = OnceLock::new();
+static START: Race<Instant> = Race::new();

@@ -6,6 +6,9 @@
 //! systems is decided within `unix`, where the system call is made. What only sockets need is in
 //! `net` below each of the two.
 
+mod per_process;
+pub(crate) use per_process::{PerProcess, Race};
+
 #[cfg(unix)]
 mod unix;
 #[cfg(unix)]

@@ -6,6 +6,11 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 
+#[cfg(any(target_os = "linux", target_os = "android"))]
+use super::Race;
+
+mod fork;
+pub(crate) use fork::Process;
 #[cfg(all(feature = "environment", not(loom)))]
 pub(crate) mod local;
 #[cfg(feature = "net")]
@@ -74,11 +79,12 @@ pub(crate) fn timespec(duration: Duration) -> Timespec {
 /// Whether `Instant` reads the kernel's own clock. Then a deadline has passed once the kernel says
 /// that a timeout has elapsed that was computed from it. Not so where a preload library
 /// (libfaketime) replaces the clock of the C library, which `Instant` reads: it may agree with the
-/// kernel's for a while, and then no longer. Checked once; `false` where that is unknown.
+/// kernel's for a while, and then no longer. The first answer stays; `false` where that is unknown.
+#[inline]
 pub(crate) fn has_kernel_clock() -> bool {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     {
-        static IS_KERNELS: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+        static IS_KERNELS: Race<bool> = Race::new();
         // Miri knows no timerfd.
         *IS_KERNELS.get_or_init(|| {
             !cfg!(miri) && is_c_librarys_clock() && is_kernels_clock().unwrap_or(false)

@@ -145,6 +145,20 @@ pub(crate) fn set_nonblocking(socket: &impl AsSocket) -> io::Result<()> {
     }
 }
 
+/// A process, as distinct from those that it was forked from: there is no `fork`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Process;
+
+impl Process {
+    pub(crate) fn current() -> Process {
+        Process
+    }
+
+    pub(crate) fn is_current(self) -> bool {
+        true
+    }
+}
+
 /// Whether `Instant` tells the time that the kernel's timeouts are measured by: unknown.
 pub(crate) fn has_kernel_clock() -> bool {
     false

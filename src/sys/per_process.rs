@@ -1,0 +1,178 @@
+//! Statics that a child of `fork` can use: see [`Process`](super::Process).
+//!
+//! A `OnceLock` that another thread of the parent's was filling would be waited for forever in the
+//! child, and so would a lock. Neither cell here waits: threads that come first at the same time
+//! each make a value, one of which stays. **Why a child never waits for its parent's threads:** the
+//! only thing that it reads of theirs is a pointer, which leads to a whole value or nowhere.
+
+// Statics, which loom's types cannot be.
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use super::Process;
+
+/// A value that is made on first use, by code that may run more than once.
+pub(crate) struct Race<T: 'static>(AtomicPtr<T>);
+
+impl<T: Send + Sync> Race<T> {
+    pub(crate) const fn new() -> Race<T> {
+        Race(AtomicPtr::new(ptr::null_mut()))
+    }
+
+    #[inline]
+    pub(crate) fn get(&self) -> Option<&'static T> {
+        // SAFETY: it is null, or comes from `replace`, and is never freed. Acquire: what was
+        // written before it was stored is seen.
+        unsafe { self.0.load(Ordering::Acquire).as_ref() }
+    }
+
+    #[inline]
+    pub(crate) fn get_or_init(&self, new: impl FnOnce() -> T) -> &'static T {
+        match self.get() {
+            Some(value) => value,
+            None => self.replace(|_| true, new),
+        }
+    }
+
+    /// Stores a new value, unless there is one that `is_right`. The old one is leaked.
+    #[cold]
+    fn replace(&self, is_right: impl Fn(&T) -> bool, new: impl FnOnce() -> T) -> &'static T {
+        let new = Box::into_raw(Box::new(new()));
+        loop {
+            let old = self.get();
+            if let Some(old) = old.filter(|old| is_right(old)) {
+                // SAFETY: it comes from `into_raw` above, and was not stored.
+                drop(unsafe { Box::from_raw(new) });
+                return old;
+            }
+            let old = old.map_or(ptr::null_mut(), |old| ptr::from_ref(old).cast_mut());
+            let stored = (self.0).compare_exchange(old, new, Ordering::Release, Ordering::Relaxed);
+            if stored.is_ok() {
+                // SAFETY: it comes from `into_raw` above, and is never freed from now on.
+                return unsafe { &*new };
+            }
+        }
+    }
+}
+
+/// A value that each process has for itself: a child of `fork` makes a new one. The parent's is
+/// leaked there, neither locked nor dropped, since it is about the parent's threads.
+///
+/// Making the value must have no effect elsewhere, since it may be made and dropped. Effects belong
+/// in a lock or a `OnceLock` within the value.
+pub(crate) struct PerProcess<T: 'static> {
+    value: Race<Of<T>>,
+    new: fn() -> T,
+}
+
+struct Of<T> {
+    process: Process,
+    value: T,
+}
+
+impl<T: Send + Sync> PerProcess<T> {
+    pub(crate) const fn new(new: fn() -> T) -> PerProcess<T> {
+        PerProcess {
+            value: Race::new(),
+            new,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn get(&self) -> &'static T {
+        match self.existing() {
+            Some(value) => value,
+            None => self.make(),
+        }
+    }
+
+    /// The value, if this process has made one. Some loads, which a signal handler may do.
+    #[inline]
+    pub(crate) fn existing(&self) -> Option<&'static T> {
+        let of = self.value.get()?;
+        of.process.is_current().then_some(&of.value)
+    }
+
+    #[cold]
+    fn make(&self) -> &'static T {
+        // The process first: from then on its children know that they are others.
+        let process = Process::current();
+        let new = || Of {
+            process,
+            value: (self.new)(),
+        };
+        &(self.value.replace(|of| of.process.is_current(), new)).value
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn a_thread_that_is_making_the_value_keeps_no_other_waiting() {
+        static CELL: Race<u32> = Race::new();
+        let (begins, begun) = mpsc::channel();
+        let (go_on, wait) = mpsc::channel::<()>();
+        let slow = thread::spawn(move || {
+            *CELL.get_or_init(|| {
+                begins.send(()).unwrap();
+                wait.recv().unwrap();
+                1
+            })
+        });
+        begun.recv_timeout(LIMIT).unwrap();
+        let (made, is_made) = mpsc::channel();
+        thread::spawn(move || made.send(*CELL.get_or_init(|| 2)));
+        let made = is_made.recv_timeout(LIMIT);
+        assert_eq!(made.expect("it waits for the other thread"), 2);
+        go_on.send(()).unwrap();
+        // One value stays.
+        assert_eq!(slow.join().unwrap(), 2);
+        assert_eq!(CELL.get(), Some(&2));
+    }
+
+    #[test]
+    #[cfg(unix)]
+    #[cfg_attr(miri, ignore = "there is no fork")]
+    fn a_child_of_fork_makes_its_own_value_also_where_a_thread_of_its_parents_has_the_lock() {
+        use std::sync::Mutex;
+
+        static VALUE: PerProcess<Mutex<u32>> = PerProcess::new(|| Mutex::new(0));
+        let (locks, locked) = mpsc::channel();
+        let (go_on, wait) = mpsc::channel::<()>();
+        let holder = thread::spawn(move || {
+            let mut value = VALUE.get().lock().unwrap();
+            locks.send(()).unwrap();
+            wait.recv().unwrap();
+            *value = 1;
+        });
+        locked.recv_timeout(LIMIT).unwrap();
+        // SAFETY: the child uses a value of its own, and ends by `_exit`.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: always allowed. It ends a child that hangs.
+            unsafe { libc::alarm(20) };
+            let was_made = VALUE.existing().is_some();
+            let value = *VALUE.get().lock().unwrap();
+            let is_kept = std::ptr::eq(VALUE.get(), VALUE.existing().unwrap());
+            let is_right = !was_made && value == 0 && is_kept;
+            // SAFETY: always allowed.
+            unsafe { libc::_exit(if is_right { 7 } else { 1 }) };
+        }
+        let mut status = 0;
+        // SAFETY: the kernel writes one number.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        assert!(libc::WIFEXITED(status), "the child was killed: {status}");
+        assert_eq!(libc::WEXITSTATUS(status), 7);
+        go_on.send(()).unwrap();
+        holder.join().unwrap();
+        assert_eq!(*VALUE.existing().unwrap().lock().unwrap(), 1);
+    }
+}

@@ -1,0 +1,54 @@
+//! Whether this process is a child of `fork` that has not called `exec`.
+//!
+//! Such a child has a copy of the memory and the thread that called `fork`, and no other thread.
+//! The work of the parent's other threads is never done there, and a lock that one held stays
+//! locked. So state that belongs to a process notes which [`Process`] it is of, and the child makes
+//! its own: see [`PerProcess`](crate::sys::PerProcess).
+//!
+//! The C library calls a function of ours in each child (`pthread_atfork`), which counts. `vfork`
+//! and `posix_spawn` do not call it, and need not: such a child may do no more than `exec`. Neither
+//! does `clone` called directly, which leaves the C library itself in the parent's state.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+/// How many times `fork` was called on the way from the first process to this one. It may count
+/// each call more than once, and is compared for equality only.
+static FORKS: AtomicU32 = AtomicU32::new(0);
+
+/// Whether the C library has been given the function that counts.
+static COUNTS: AtomicBool = AtomicBool::new(false);
+
+/// A process, as distinct from those that it was forked from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Process(u32);
+
+impl Process {
+    /// This process. From the first call on, forks are counted.
+    #[inline]
+    pub(crate) fn current() -> Process {
+        if !COUNTS.load(Ordering::Relaxed) {
+            count_forks();
+        }
+        Process(FORKS.load(Ordering::Relaxed))
+    }
+
+    /// Whether it is this one: two loads, which a signal handler may do. Relaxed: the counter
+    /// changes only in a child that has no other thread yet.
+    #[inline]
+    pub(crate) fn is_current(self) -> bool {
+        self.0 == FORKS.load(Ordering::Relaxed)
+    }
+}
+
+/// Threads that come here at once each have forks counted, so that none waits for another, which a
+/// child of `fork` would do forever. The next call tries again if memory is short.
+#[cold]
+fn count_forks() {
+    extern "C" fn count() {
+        FORKS.fetch_add(1, Ordering::Relaxed);
+    }
+    // SAFETY: the function adds to an atomic, and stays for as long as this code does.
+    if unsafe { libc::pthread_atfork(None, None, Some(count)) } == 0 {
+        COUNTS.store(true, Ordering::Relaxed);
+    }
+}
