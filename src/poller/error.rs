@@ -26,6 +26,15 @@ pub(in crate::poller) fn busy() -> io::Error {
     )
 }
 
+/// Of any call but a notification.
+#[cold]
+pub(in crate::poller) fn of_the_parent() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::Unsupported,
+        "this poller was made before `fork`, by the parent of this process: a child makes its own",
+    )
+}
+
 /// A system call that failed, with words: the backend, once that is known, and the call.
 #[derive(Debug)]
 struct Failed {

@@ -64,6 +64,10 @@
 //!   timeout still reports what is ready. Signals (`EINTR`) are not seen by the caller.
 //! * **Notifications** are never lost: one wakes the current or else the next wait; any number of
 //!   them before that wait count as one.
+//! * **A child of `fork`** makes pollers of its own: there each call on one of its parent's is an
+//!   [`Unsupported`](io::ErrorKind::Unsupported) error, and dropping it has no effect. The two share
+//!   what the kernel keeps of most pollers, so that the child would take events and interest from
+//!   its parent; and of some it has nothing.
 //!
 //! # Modes
 //!
@@ -90,15 +94,16 @@ mod selector;
 
 use std::fmt;
 use std::io;
+use std::mem::ManuallyDrop;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::{Duration, Instant};
 
 use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sys::{self, AsDescriptor, BorrowedDescriptor, HasDescriptor};
+use crate::sys::{self, AsDescriptor, BorrowedDescriptor, HasDescriptor, Process};
 
 pub use backend::Backend;
 pub use capabilities::Capabilities;
-use error::{busy, unsupported};
+use error::{busy, of_the_parent, unsupported};
 pub(crate) use event::Ready;
 pub use event::{Event, Events, Interest, Mode, Token};
 use selector::AnySelector;
@@ -119,7 +124,9 @@ pub(crate) use selector::{Selector, Until};
 /// # std::io::Result::Ok(())
 /// ```
 pub struct Poller {
-    selector: AnySelector,
+    /// Dropped by the process that made it only.
+    selector: ManuallyDrop<AnySelector>,
+    process: Process,
     /// On while a thread is in [`wait`](Poller::wait), so that a second one is refused.
     waiting: AtomicBool,
     backend: Backend,
@@ -153,7 +160,9 @@ impl Poller {
     /// or anything else with the names of the backend and the call, and the kernel's error as
     /// [`source`](std::error::Error::source).
     pub fn new(backend: Backend) -> io::Result<Poller> {
-        Ok(Poller::with(backend, backend.open()?))
+        // The process first: from then on its children know that they are others.
+        let process = Process::current();
+        Ok(Poller::with(backend, backend.open()?, process))
     }
 
     /// Opens the first of these backends that can be opened; [`backend`](Self::backend) says which.
@@ -179,7 +188,8 @@ impl Poller {
     #[cfg(all(feature = "sim", not(loom)))]
     pub(crate) fn simulated(poller: crate::sim::kernel::PollerOfWorker) -> Poller {
         let selector = backends::simulated::Simulated::new(poller);
-        Poller::with(Backend::default(), AnySelector::Other(Box::new(selector)))
+        let selector = AnySelector::Other(Box::new(selector));
+        Poller::with(Backend::default(), selector, Process::current())
     }
 
     /// See [`Selector::woken_on_this_thread`].
@@ -215,10 +225,11 @@ impl Poller {
         self.selector.deregister_simulated(socket)
     }
 
-    fn with(backend: Backend, selector: AnySelector) -> Poller {
+    fn with(backend: Backend, selector: AnySelector, process: Process) -> Poller {
         Poller {
             capabilities: selector.capabilities(),
-            selector,
+            selector: ManuallyDrop::new(selector),
+            process,
             waiting: AtomicBool::new(false),
             backend,
         }
@@ -292,6 +303,7 @@ impl Poller {
         mode: Mode,
     ) -> io::Result<()> {
         let descriptor = descriptor.as_descriptor();
+        self.check_process()?;
         self.check(token, mode)?;
         if self.selector.accepts_files() {
             refuse_files(descriptor)?;
@@ -309,6 +321,7 @@ impl Poller {
         interest: Interest,
         mode: Mode,
     ) -> io::Result<()> {
+        self.check_process()?;
         self.selector.register(socket, token, interest, mode)
     }
 
@@ -322,6 +335,7 @@ impl Poller {
         interest: Interest,
         mode: Mode,
     ) -> io::Result<()> {
+        self.check_process()?;
         self.selector.modify(socket, token, interest, mode)
     }
 
@@ -356,6 +370,7 @@ impl Poller {
         interest: Interest,
         mode: Mode,
     ) -> io::Result<()> {
+        self.check_process()?;
         self.check(token, mode)?;
         (self.selector).modify(descriptor.as_descriptor(), token, interest, mode)
     }
@@ -378,6 +393,7 @@ impl Poller {
     ///
     /// [`NotFound`](io::ErrorKind::NotFound) where it is not registered.
     pub fn deregister(&self, descriptor: impl HasDescriptor) -> io::Result<()> {
+        self.check_process()?;
         self.selector.deregister(descriptor.as_descriptor())
     }
 
@@ -402,6 +418,8 @@ impl Poller {
     /// [`ResourceBusy`](io::ErrorKind::ResourceBusy) while another thread waits on this poller;
     /// otherwise what the kernel says, for instance that it is short of memory.
     pub fn wait(&self, events: &mut Events, timeout: Option<Duration>) -> io::Result<usize> {
+        // First: a thread of the parent's may have been waiting.
+        self.check_process()?;
         if self.waiting.swap(true, Ordering::Acquire) {
             return Err(busy());
         }
@@ -432,6 +450,7 @@ impl Poller {
         clock: fn() -> Instant,
     ) -> io::Result<Option<Instant>> {
         events.clear();
+        self.check_process()?;
         if let Until::Deadline { deadline, now } = *until {
             return self.wait_for_deadline(events, deadline, now, clock);
         }
@@ -451,11 +470,12 @@ impl Poller {
         may_sleep: bool,
         mut report: impl FnMut(Token, Ready),
     ) -> io::Result<()> {
+        self.check_process()?;
         #[cfg(any(target_os = "linux", target_os = "android"))]
-        if let AnySelector::Epoll(epoll) = &self.selector {
+        if let AnySelector::Epoll(epoll) = &*self.selector {
             return epoll.wait_without_deadline(events, may_sleep, report);
         }
-        if let AnySelector::IoUring(ring) = &self.selector {
+        if let AnySelector::IoUring(ring) = &*self.selector {
             let waited = ring.wait_without_deadline(events, may_sleep, report);
             return waited.map_err(|error| self.backend.with_name(error));
         }
@@ -528,6 +548,9 @@ impl Poller {
     /// What the kernel says, where it refuses to write to a descriptor of the poller's; the next
     /// call tries again. None is known in practice.
     pub fn notify(&self) -> io::Result<()> {
+        if self.is_parents() {
+            return Ok(()); // No wait is possible here.
+        }
         self.selector
             .notify()
             .map_err(|error| self.backend.with_name(error))
@@ -564,6 +587,7 @@ impl Poller {
 
     /// See [`Selector::arm`].
     pub(crate) fn arm(&self, until: Until) -> io::Result<()> {
+        self.check_process()?;
         (self.selector.arm(until)).map_err(|error| self.backend.with_name(error))
     }
 
@@ -576,6 +600,20 @@ impl Poller {
     #[inline]
     pub(crate) fn has_orders(&self) -> bool {
         self.selector.has_orders()
+    }
+
+    /// Whether it was made by a process that this one was forked from.
+    #[inline]
+    pub(crate) fn is_parents(&self) -> bool {
+        !self.process.is_current()
+    }
+
+    #[inline]
+    fn check_process(&self) -> io::Result<()> {
+        match self.is_parents() {
+            false => Ok(()),
+            true => Err(of_the_parent()),
+        }
     }
 
     fn check(&self, token: Token, mode: Mode) -> io::Result<()> {
@@ -597,6 +635,17 @@ impl Poller {
             ));
         }
         Ok(())
+    }
+}
+
+impl Drop for Poller {
+    /// In a child of `fork` it stays: closing it would take out of the kernel's set what the parent
+    /// waits for, or close a descriptor that took the number of one that no child inherits.
+    fn drop(&mut self) {
+        if !self.is_parents() {
+            // SAFETY: it is not used after this.
+            unsafe { ManuallyDrop::drop(&mut self.selector) };
+        }
     }
 }
 

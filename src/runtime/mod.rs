@@ -564,6 +564,11 @@ impl Drop for Runtime {
             return;
         }
         let threads = std::mem::take(&mut self.threads);
+        if self.shared().main().reactor.poller().is_parents() && !threads.is_empty() {
+            // In a child of `fork` none of these threads is there to end.
+            std::mem::forget((self.worker.clone(), threads));
+            return;
+        }
         #[cfg(feature = "sim")]
         let pool_workers = threads.len() + self.exit_simulated();
         #[cfg(not(feature = "sim"))]

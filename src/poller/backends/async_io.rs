@@ -53,7 +53,8 @@ use crate::poller::{
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sys::{
-    self, AsDescriptor, AsRawDescriptor, LentDescriptor, OwnedDescriptor, RawDescriptor,
+    self, AsDescriptor, AsRawDescriptor, LentDescriptor, OwnedDescriptor, Process, Race,
+    RawDescriptor,
 };
 
 /// Opens the backend.
@@ -352,7 +353,18 @@ sys::lend_descriptor!([] Watched, |it| match it {
 
 /// Starts async-io's reactor and its thread, unless that was done. It panics where there are no
 /// descriptors left for it, so a reactor like it is opened first, which returns an error.
+///
+/// A child of `fork` has neither the thread nor, since the kernel shares it, a reactor of its own.
 fn start_reactor() -> io::Result<()> {
+    /// The first process that came here: noted before async-io is called, which a child may find
+    /// half started, and would wait for.
+    static OWNER: Race<Process> = Race::new();
+    if !OWNER.get_or_init(Process::current).is_current() {
+        return Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            "async-io's reactor was started before `fork`, by the parent of this process",
+        ));
+    }
     static STARTED: AtomicBool = AtomicBool::new(false);
     if !STARTED.load(Ordering::Relaxed) {
         polling::Poller::new()?;

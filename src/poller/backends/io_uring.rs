@@ -64,8 +64,8 @@
 use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Once, OnceLock};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use io_uring::register::Restriction;
@@ -78,12 +78,12 @@ use rustix::io_uring::{
 
 use super::epoll::{GRID, LONGEST, on_grid};
 use super::notifier::Notifier;
-use crate::poller::error::{explained, failed};
+use crate::poller::error::{explained, failed, of_the_parent};
 use crate::poller::{
     BorrowedDescriptor, Capabilities, Event, Events, Interest, Mode, Ready, Selector, Token, Until,
 };
 use crate::sync::Mutex;
-use crate::sys;
+use crate::sys::{self, Process, Race};
 
 /// Orders that are handed to the kernel at once: more are handed over in several calls. 16 KiB.
 const SUBMISSIONS: u32 = 256;
@@ -103,7 +103,7 @@ pub(in crate::poller) fn open() -> io::Result<Uring> {
 /// Whether a ring can be made here: asked once, of the kernel. Being short of something for the
 /// moment is not an answer to that.
 pub(in crate::poller) fn is_available() -> bool {
-    static REFUSED: OnceLock<bool> = OnceLock::new();
+    static REFUSED: Race<bool> = Race::new();
     if let Some(refused) = REFUSED.get() {
         return !refused;
     }
@@ -134,8 +134,8 @@ struct Table {
     /// The [`thread`] that the ring belongs to; 0: nobody's yet, or there is none. While `waiting`
     /// is set nobody else touches the ring; otherwise only the owner does, under the lock.
     owner: u64,
-    /// How many times this process was a child when the ring was made: see [`FORKS`].
-    forks: u32,
+    /// The process that made the ring.
+    process: Process,
     /// The owner sleeps in the kernel, or is about to.
     waiting: bool,
     /// Nobody drives it for now.
@@ -212,14 +212,15 @@ impl Uring {
     }
 
     fn with_queues(submissions: u32, completions: u32) -> io::Result<Uring> {
-        count_forks();
+        // Before the ring, so that no child takes it for its own.
+        let process = Process::current();
         let ring = new_ring(submissions, completions)?;
         let notifier = Notifier::new()?;
         Ok(Uring {
             table: Mutex::new(Table {
                 ring: Some(ring),
                 owner: 0,
-                forks: FORKS.load(Ordering::Relaxed),
+                process,
                 waiting: false,
                 resting: false,
                 signals: false,
@@ -520,12 +521,9 @@ impl Table {
     /// An error in a child of the process that made the poller.
     #[inline]
     fn check_process(&self) -> io::Result<()> {
-        match self.forks == FORKS.load(Ordering::Relaxed) {
+        match self.process.is_current() {
             true => Ok(()),
-            false => Err(io::Error::new(
-                io::ErrorKind::Unsupported,
-                "a poller on io-uring is of no use in a child of the process that made it",
-            )),
+            false => Err(of_the_parent()),
         }
     }
 
@@ -535,7 +533,7 @@ impl Table {
         self.is_own()
             && self.changed.is_empty()
             && self.notified_by != 0
-            && self.forks == FORKS.load(Ordering::Relaxed)
+            && self.process.is_current()
             && (self.signals || !is_exposed)
     }
 
@@ -990,20 +988,6 @@ impl Table {
     }
 }
 
-/// What a process's [`Table::forks`] are compared with: in a child it is another number.
-static FORKS: AtomicU32 = AtomicU32::new(0);
-
-fn count_forks() {
-    extern "C" fn count() {
-        FORKS.fetch_add(1, Ordering::Relaxed);
-    }
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        // SAFETY: the function does no more than add to an atomic, and stays.
-        unsafe { libc::pthread_atfork(None, None, Some(count)) };
-    });
-}
-
 thread_local! {
     /// The [`thread`]; 0: it has asked for none yet.
     static NUMBER: Cell<u64> = const { Cell::new(0) };
@@ -1232,7 +1216,7 @@ mod tests {
                 return None;
             }
         };
-        Some(Poller::with(Backend::IoUring, selector))
+        Some(Poller::with(Backend::IoUring, selector, Process::current()))
     }
 
     fn tcp_pair() -> (TcpStream, TcpStream) {
