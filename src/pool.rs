@@ -16,9 +16,13 @@
 //! to become free, [`Pool::submit`] returns the error, and nothing is queued that would never run.
 //!
 //! Jobs run, and what they own is dropped, outside the lock. Their panics do not end a thread.
+//!
+//! **A child of `fork`** has none of the threads, and so a pool of its own. Jobs of the parent's
+//! pool are the parent's: in the child a [`Call`] of one is done without an output.
 
 use std::collections::VecDeque;
 use std::io;
+use std::ops::RangeInclusive;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, PoisonError};
 use std::task::Waker;
@@ -27,7 +31,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::sync::{Mutex, contain, drop_all, wake_all};
-use crate::sys::start_thread;
+use crate::sys::{PerProcess, Process, start_thread};
 
 /// How long an idle thread waits for a job before it exits. To start one takes some tens of
 /// microseconds (measured: 16). A program that makes calls less often than this does not notice;
@@ -36,8 +40,10 @@ const KEEP_ALIVE: Duration = Duration::from_millis(500);
 
 /// How many calls run at once. They mostly wait (for a disk, a terminal, a child process), so there
 /// are more of them than cores. It is the default of the crate `blocking`, whose environment
-/// variable `unblock` reads.
+/// variable, with the same bounds, changes it.
 const MAX_CALLS: usize = 500;
+const VARIABLE: &str = "BLOCKING_MAX_THREADS";
+const BOUNDS: RangeInclusive<usize> = 1..=10_000;
 
 /// How many name lookups run at once. They mostly wait for a name server, five seconds for one that
 /// does not answer (resolv.conf(5)). With fewer, that many unknown names would delay all others.
@@ -95,7 +101,19 @@ struct Queue {
 }
 
 /// The pool of the process.
-pub(crate) static POOL: Pool = Pool::new(start);
+pub(crate) static POOL: PerProcess<Pool> = PerProcess::new(|| Pool::new(start, max_calls()));
+
+fn max_calls() -> usize {
+    let variable = std::env::var(VARIABLE);
+    let limit = variable.ok().and_then(|text| limit(&text));
+    limit.unwrap_or(MAX_CALLS)
+}
+
+/// `None` for text that is not a number.
+fn limit(text: &str) -> Option<usize> {
+    let limit: usize = text.parse().ok()?;
+    Some(limit.clamp(*BOUNDS.start(), *BOUNDS.end()))
+}
 
 fn start(pool: &'static Pool) -> io::Result<()> {
     // Linux shows names of up to 15 bytes in full (prctl(2), PR_SET_NAME).
@@ -103,7 +121,7 @@ fn start(pool: &'static Pool) -> io::Result<()> {
 }
 
 impl Queue {
-    const fn new(limit: usize) -> Queue {
+    fn new(limit: usize) -> Queue {
         Queue {
             jobs: VecDeque::new(),
             running: 0,
@@ -147,22 +165,16 @@ impl State {
 }
 
 impl Pool {
-    const fn new(start: fn(&'static Pool) -> io::Result<()>) -> Pool {
+    fn new(start: fn(&'static Pool) -> io::Result<()>, max_calls: usize) -> Pool {
         Pool {
             state: Mutex::new(State {
-                queues: [Queue::new(MAX_LOOKUPS), Queue::new(MAX_CALLS)],
+                queues: [Queue::new(MAX_LOOKUPS), Queue::new(max_calls)],
                 idle: 0,
                 done: 0,
             }),
             submitted: Condvar::new(),
             start,
         }
-    }
-
-    /// Sets how many jobs of a class may run at once.
-    #[cfg(feature = "blocking")]
-    pub(crate) fn set_limit(&self, class: Class, limit: usize) {
-        self.state.lock().queues[class as usize].limit = limit;
     }
 
     /// What a dump wants to know.
@@ -319,6 +331,8 @@ impl<S> Handoff<S> {
 /// begun: then the function is dropped at once, on the dropping thread.
 pub(crate) struct Call<T> {
     handoff: Arc<Handoff<Stage<T>>>,
+    /// The process whose pool it was given to.
+    process: Process,
     #[cfg(feature = "blocking")]
     is_detached: bool,
 }
@@ -350,6 +364,7 @@ impl<T> Call<T> {
     fn new(stage: Stage<T>) -> Call<T> {
         Call {
             handoff: Arc::new(Handoff::new(stage)),
+            process: Process::current(),
             #[cfg(feature = "blocking")]
             is_detached: false,
         }
@@ -367,9 +382,12 @@ impl<T> Call<T> {
     }
 
     /// Polls for the output: `None` if the function panicked, was cancelled, or its output was
-    /// taken.
+    /// taken; and in a child of the process that made the call, whose thread might hold the lock.
     #[cfg(feature = "blocking")]
     pub(crate) fn poll(&self, cx: &Context<'_>) -> Poll<Option<T>> {
+        if !self.process.is_current() {
+            return Poll::Ready(None);
+        }
         self.handoff.poll(cx, |stage| match stage {
             Stage::Done(output) => Some(output.take()),
             _ => None,
@@ -395,6 +413,9 @@ impl<T> Call<T> {
 
     /// Cancels the call if it has not begun; otherwise waits for its output.
     pub(crate) async fn cancel(self) -> Option<T> {
+        if !self.process.is_current() {
+            return None;
+        }
         self.handoff.abort();
         std::future::poll_fn(|cx| self.poll(cx)).await
     }
@@ -423,6 +444,11 @@ impl<T> Handoff<Stage<T>> {
 
 impl<T> Drop for Call<T> {
     fn drop(&mut self) {
+        if !self.process.is_current() {
+            // Another thread of the parent's may have held the lock.
+            std::mem::forget(self.handoff.clone());
+            return;
+        }
         self.handoff.clear_waker();
         #[cfg(feature = "blocking")]
         let goes_on = self.is_detached;
@@ -486,9 +512,15 @@ mod tests {
         lookups: usize,
         calls: usize,
     ) -> &'static Pool {
-        let pool: &'static Pool = Box::leak(Box::new(Pool::new(start)));
-        pool.state.lock().queues = [Queue::new(lookups), Queue::new(calls)];
+        let pool: &'static Pool = Box::leak(Box::new(Pool::new(start, calls)));
+        pool.state.lock().queues[Class::Lookup as usize].limit = lookups;
         pool
+    }
+
+    #[test]
+    fn the_limit_from_the_environment_is_a_number_within_bounds() {
+        let limits = ["100", "0", "50000", "", "many"].map(limit);
+        assert_eq!(limits, [Some(100), Some(1), Some(10_000), None, None]);
     }
 
     /// What a pool is doing.
@@ -587,9 +619,10 @@ mod tests {
     #[test]
     fn no_more_names_than_the_limit_are_looked_up_at_once() {
         let gate = Gate::default();
-        let lookups = gate.calls(&POOL, Class::Lookup, 3 * MAX_LOOKUPS);
-        POOL.wait_until_started();
-        let counts = POOL.counts();
+        let pool = POOL.get();
+        let lookups = gate.calls(pool, Class::Lookup, 3 * MAX_LOOKUPS);
+        pool.wait_until_started();
+        let counts = pool.counts();
         assert_eq!(counts.running[0], MAX_LOOKUPS, "{counts:?}");
         assert!(counts.waiting[0] >= 2 * MAX_LOOKUPS, "{counts:?}");
         gate.open();

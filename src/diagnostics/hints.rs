@@ -241,7 +241,7 @@ fn wake_themselves(
 
 #[cfg(any(feature = "net", feature = "blocking"))]
 fn pool() -> Option<Load> {
-    Some(crate::pool::POOL.load())
+    Some(crate::pool::POOL.get().load())
 }
 
 /// There are no such threads.

@@ -28,7 +28,7 @@ use crate::pool::{Call, Class, Handoff, Job, POOL};
 use crate::scheduler::budget::{consume, restore};
 use crate::scheduler::{Leaf, waits_for};
 use crate::sync::{Mutex, contain};
-use crate::task::apply_limit;
+use crate::sys::Process;
 
 /// The most bytes that are read ahead or written behind: what a disk delivers in some milliseconds,
 /// so that neither side waits for each step of the other. Memory is allocated as it is needed.
@@ -118,6 +118,9 @@ pub struct Unblock<T> {
     capacity: Option<usize>,
     /// The error of bytes that were written behind, if it could not be reported at once.
     failure: Option<io::Error>,
+    /// The process in which an operation was last begun. In a child of that one no thread goes on
+    /// with it.
+    process: Process,
 }
 
 enum State<T> {
@@ -221,8 +224,7 @@ fn refuse_in_a_world() -> io::Result<()> {
 }
 
 fn submit(job: Arc<dyn Job>) -> io::Result<()> {
-    apply_limit();
-    POOL.submit(Class::Call, job)
+    POOL.get().submit(Class::Call, job)
 }
 
 impl<T: Send, I: Send> Job for Pipe<T, I> {
@@ -519,6 +521,7 @@ impl<T> Unblock<T> {
             state: State::Idle(Some(Box::new(value))),
             capacity: None,
             failure: None,
+            process: Process::current(),
         }
     }
 
@@ -642,6 +645,22 @@ impl<T> Unblock<T> {
         *self.idle().take().expect(CLOSED)
     }
 
+    /// Before each operation: fails in a simulated world, and if another one is under way in the
+    /// process that this one was forked from.
+    fn check(&mut self) -> io::Result<()> {
+        refuse_in_a_world()?;
+        if !self.process.is_current() {
+            if !matches!(self.state, State::Idle(_)) {
+                return Err(io::Error::new(
+                    io::ErrorKind::Unsupported,
+                    "this Unblock was in use when its process forked: it is the parent's",
+                ));
+            }
+            self.process = Process::current();
+        }
+        Ok(())
+    }
+
     /// The value's slot, if no operation is under way.
     fn idle(&mut self) -> &mut Option<Box<T>> {
         match &mut self.state {
@@ -672,14 +691,13 @@ impl<T> Unblock<T> {
         R: Send + 'static,
         T: Send + 'static,
     {
-        if let Err(error) = refuse_in_a_world() {
+        if let Err(error) = self.check() {
             self.state = State::Idle(Some(value));
             return Err(error);
         }
-        apply_limit();
         let place = Arc::new(Mutex::new(Some(value)));
         let there = place.clone();
-        let called = POOL.call(Class::Call, move || {
+        let called = POOL.get().call(Class::Call, move || {
             let mut value = there.lock().take().expect("it was left for this");
             let result = catch_unwind(AssertUnwindSafe(|| f(&mut value)));
             *there.lock() = Some(value);
@@ -699,7 +717,7 @@ impl<T> Unblock<T> {
     /// started.
     fn poll_stop(&mut self, cx: &Context<'_>) -> Poll<io::Result<()>> {
         if !matches!(self.state, State::Idle(_)) {
-            refuse_in_a_world()?;
+            self.check()?;
         }
         let (value, result) = match &self.state {
             State::Idle(_) => return Poll::Ready(Ok(())),
@@ -750,6 +768,11 @@ fn without_error(end: Option<End>) -> End {
 
 impl<T> Drop for Unblock<T> {
     fn drop(&mut self) {
+        if !self.process.is_current() && !matches!(self.state, State::Idle(_)) {
+            // The rest is the parent's to do. One of its threads may have held the lock.
+            std::mem::forget(std::mem::replace(&mut self.state, State::Idle(None)));
+            return;
+        }
         match &self.state {
             State::Reading(pipe) => pipe.abandon_filling(),
             State::Writing(pipe) => pipe.abandon_writing(),
@@ -789,7 +812,7 @@ where
     T::Item: Send + 'static,
 {
     fn poll_item(&mut self, cx: &Context<'_>) -> Poll<Option<T::Item>> {
-        if let Err(error) = refuse_in_a_world() {
+        if let Err(error) = self.check() {
             panic!("{error}");
         }
         loop {
@@ -834,7 +857,7 @@ where
 
 impl<T: Read + Send + 'static> Unblock<T> {
     fn poll_bytes(&mut self, cx: &Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
-        refuse_in_a_world()?;
+        self.check()?;
         loop {
             if let State::Reading(pipe) = &self.state {
                 return Poll::Ready(match ready!(pipe.poll_take(cx, |queue| queue.read(buf))) {
@@ -870,7 +893,7 @@ impl<T: Read + Send + 'static> AsyncRead for Unblock<T> {
 
 impl<T: Write + Send + 'static> Unblock<T> {
     fn poll_put(&mut self, cx: &Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        refuse_in_a_world()?;
+        self.check()?;
         if let Some(failure) = self.failure.take() {
             return Poll::Ready(Err(failure));
         }
@@ -919,7 +942,7 @@ impl<T: Write + Send + 'static> AsyncWrite for Unblock<T> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        refuse_in_a_world()?;
+        self.check()?;
         if let Some(failure) = self.failure.take() {
             return Poll::Ready(Err(failure));
         }
@@ -944,7 +967,7 @@ impl<T: Seek + Send + 'static> AsyncSeek for Unblock<T> {
         cx: &mut Context<'_>,
         position: SeekFrom,
     ) -> Poll<io::Result<u64>> {
-        refuse_in_a_world()?;
+        self.check()?;
         loop {
             if let State::Seeking(place, call, sought) = &self.state {
                 // A seek whose future was dropped, if it was another.

@@ -12,6 +12,9 @@
 //! first; each knows its own by a number. No `Lookup` is dropped under the lock of the list, which
 //! it takes; and no task is spawned there, which may drop it at once.
 //!
+//! **A child of `fork`** has a list of its own. A lookup that was under way in the parent is an
+//! error there: the pool's threads are the parent's, and one may have held the lock of its list.
+//!
 //! A resolver may ask for names itself ([`Asking`]). It is not asked again for these, or it would
 //! wait for its own answer. That of another runtime is, which it may drive.
 
@@ -28,6 +31,7 @@ use crate::pool::{Call, Class, POOL};
 use crate::runtime::Handle;
 use crate::scheduler::{Leaf, Resolver, waits_for};
 use crate::sync::Mutex;
+use crate::sys::{PerProcess, Process};
 
 /// Asks the resolver of the runtime that this thread drives, or else the system's. If the future is
 /// dropped before a thread has begun, and nobody else asks the same, the lookup is never made.
@@ -39,7 +43,7 @@ pub(super) async fn look_up(host: String, port: u16) -> io::Result<Vec<SocketAdd
         let addresses = answer.addresses?.into_iter();
         return Ok(addresses.map(|it| SocketAddr::new(it, port)).collect());
     }
-    LOOKUPS.look_up(host, port).await
+    LOOKUPS.get().look_up(host, port).await
 }
 
 /// Addresses without a port; or the kind and the words of an error, which are passed to several.
@@ -55,6 +59,7 @@ struct Lookups {
     list: Mutex<List>,
     /// The system's resolver.
     ask: fn(&str) -> Answer,
+    process: Process,
 }
 
 struct List {
@@ -78,7 +83,7 @@ impl List {
 }
 
 /// The lookups of the process.
-static LOOKUPS: Lookups = Lookups::new(ask);
+static LOOKUPS: PerProcess<Lookups> = PerProcess::new(|| Lookups::new(ask));
 
 /// One lookup, for all that wait for it.
 struct Lookup {
@@ -99,13 +104,14 @@ struct Outcome {
 }
 
 impl Lookups {
-    const fn new(ask: fn(&str) -> Answer) -> Lookups {
+    fn new(ask: fn(&str) -> Answer) -> Lookups {
         Lookups {
             list: Mutex::new(List {
                 lookups: Vec::new(),
                 count: 0,
             }),
             ask,
+            process: Process::current(),
         }
     }
 
@@ -113,13 +119,19 @@ impl Lookups {
         let lookup = self.join(host)?;
         let mut answered = lookup.outcome.answered.wait();
         poll_fn(|cx| {
+            if !self.process.is_current() {
+                return Poll::Ready(Err(io::Error::new(
+                    io::ErrorKind::Unsupported,
+                    "the name was being looked up when the process forked: ask again",
+                )));
+            }
             let result = Pin::new(&mut answered).poll(cx);
             if result.is_pending() {
                 waits_for(Leaf::Lookup);
             }
-            result
+            result.map(Ok)
         })
-        .await;
+        .await?;
         match lookup.outcome.answer.get() {
             Some(Ok(addresses)) => {
                 let mut addresses = addresses.clone();
@@ -155,7 +167,7 @@ impl Lookups {
         };
         let (call, end) = match &own {
             None => {
-                let call = POOL.call(Class::Lookup, move || end.ask())?;
+                let call = POOL.get().call(Class::Lookup, move || end.ask())?;
                 (Some(call), None)
             }
             Some(_) => (None, Some(end)),
@@ -191,6 +203,9 @@ impl Lookups {
 
     /// Removes a lookup from the list, if it is there yet.
     fn remove(&self, name: &Name, number: u64) {
+        if !self.process.is_current() {
+            return;
+        }
         let mut list = self.list.lock();
         let place = list.find(name).ok();
         if let Some(place) = place.filter(|place| list.lookups[*place].number == number) {
@@ -332,20 +347,23 @@ mod tests {
     fn identical_lookups_under_way_are_joined_and_later_ones_ask_anew() {
         static ASKED: AtomicUsize = AtomicUsize::new(0);
         static GO_ON: LazyLock<Event> = LazyLock::new(Event::new);
-        static OURS: Lookups = Lookups::new(|host| {
-            ASKED.fetch_add(1, SeqCst);
-            block_on(GO_ON.wait());
-            match host {
-                "known" => Ok(vec![SocketAddr::from(([127, 0, 0, 1], 0))]),
-                "broken" => panic!("on purpose"),
-                _ => Err((io::ErrorKind::NotFound, "unknown".into())),
-            }
+        static OURS: PerProcess<Lookups> = PerProcess::new(|| {
+            Lookups::new(|host| {
+                ASKED.fetch_add(1, SeqCst);
+                block_on(GO_ON.wait());
+                match host {
+                    "known" => Ok(vec![SocketAddr::from(([127, 0, 0, 1], 0))]),
+                    "broken" => panic!("on purpose"),
+                    _ => Err((io::ErrorKind::NotFound, "unknown".into())),
+                }
+            })
         });
-        let entries = || OURS.list.lock().lookups.len();
+        let ours = OURS.get();
+        let entries = || ours.list.lock().lookups.len();
 
         for round in 1..=2 {
             let mut all: Vec<_> = (1..=50)
-                .map(|port| Box::pin(OURS.look_up("known".into(), port)))
+                .map(|port| Box::pin(ours.look_up("known".into(), port)))
                 .collect();
             for lookup in &mut all {
                 assert!(block_on(poll_once(lookup)).is_none());
@@ -364,7 +382,7 @@ mod tests {
             ("other", io::ErrorKind::NotFound),
             ("broken", io::ErrorKind::Other),
         ] {
-            let mut all = [(); 2].map(|()| Box::pin(OURS.look_up(host.into(), 1)));
+            let mut all = [(); 2].map(|()| Box::pin(ours.look_up(host.into(), 1)));
             for lookup in &mut all {
                 assert!(block_on(poll_once(lookup)).is_none());
             }
@@ -376,10 +394,47 @@ mod tests {
         assert_eq!((ASKED.load(SeqCst), entries()), (4, 0));
 
         // All give up: whether or not it was begun, nothing is left, and the next one asks anew.
-        let mut lookup = Box::pin(OURS.look_up("known".into(), 1));
+        let mut lookup = Box::pin(ours.look_up("known".into(), 1));
         assert!(block_on(poll_once(&mut lookup)).is_none());
         drop(lookup);
         assert_eq!(entries(), 0);
         GO_ON.set();
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn a_lookup_under_way_when_its_process_forks_is_an_error_in_the_child_where_it_can_be_repeated()
+    {
+        static IS_PARENT: AtomicUsize = AtomicUsize::new(1);
+        static GO_ON: LazyLock<Event> = LazyLock::new(Event::new);
+        static OURS: PerProcess<Lookups> = PerProcess::new(|| {
+            Lookups::new(|_| {
+                if IS_PARENT.load(SeqCst) == 1 {
+                    block_on(GO_ON.wait());
+                }
+                Ok(Vec::new())
+            })
+        });
+        let mut lookup = Box::pin(OURS.get().look_up("name".into(), 1));
+        assert!(block_on(poll_once(&mut lookup)).is_none());
+        // SAFETY: the child uses what is its own, and ends by `_exit`.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: always allowed. It ends a child that hangs.
+            unsafe { libc::alarm(20) };
+            IS_PARENT.store(0, SeqCst);
+            let kind = block_on(lookup).map_err(|error| error.kind());
+            let again = block_on(OURS.get().look_up("name".into(), 1));
+            let is_right = kind == Err(io::ErrorKind::Unsupported) && again.is_ok();
+            // SAFETY: always allowed.
+            unsafe { libc::_exit(if is_right { 7 } else { 1 }) };
+        }
+        let mut status = 0;
+        // SAFETY: the kernel writes one number.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        GO_ON.set();
+        assert!(libc::WIFEXITED(status), "the child was killed: {status}");
+        assert_eq!(libc::WEXITSTATUS(status), 7);
+        assert!(block_on(lookup).is_ok());
     }
 }

@@ -6,13 +6,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::Reactor;
+use crate::sys::PerProcess;
+
+type Reactors = Vec<(u64, Weak<Reactor>)>;
 
 /// The reactors that have not closed, by id. There are about as many as threads that drive one, and
-/// they are looked up seldom.
-static REGISTRY: Mutex<Vec<(u64, Weak<Reactor>)>> = Mutex::new(Vec::new());
+/// they are looked up seldom. A child of `fork` does not find those of its parent, whose threads are
+/// not there.
+static REGISTRY: PerProcess<Mutex<Reactors>> = PerProcess::new(Mutex::default);
 
-fn registry() -> MutexGuard<'static, Vec<(u64, Weak<Reactor>)>> {
-    REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
+fn registry() -> MutexGuard<'static, Reactors> {
+    (REGISTRY.get().lock()).unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The id of a new reactor. None is used twice.

@@ -1,17 +1,23 @@
 //! The background runtime, for threads that drive none: one worker on a thread of its own, started
 //! on first use, which runs until the process exits.
+//!
+//! A child of `fork` does not have that thread, so it starts a runtime of its own.
 
 use std::io;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::{Runtime, single_worker};
 use crate::scheduler::{BusyPollConfig, Shared};
-use crate::sys::start_thread;
+use crate::sys::{PerProcess, start_thread};
 
-static BACKGROUND: OnceLock<Arc<Shared>> = OnceLock::new();
+#[derive(Default)]
+struct Background {
+    shared: OnceLock<Arc<Shared>>,
+    /// Held while starting, so that it is started once.
+    starting: Mutex<()>,
+}
 
-/// Held while starting, so that it is started once.
-static STARTING: Mutex<()> = Mutex::new(());
+static BACKGROUND: PerProcess<Background> = PerProcess::new(Background::default);
 
 /// The background runtime, started if need be.
 ///
@@ -21,12 +27,13 @@ static STARTING: Mutex<()> = Mutex::new(());
 /// thread has panicked.
 pub(crate) fn shared() -> io::Result<&'static Arc<Shared>> {
     super::not_simulated()?;
-    match BACKGROUND.get() {
+    let background = BACKGROUND.get();
+    match background.shared.get() {
         Some(shared) if shared.is_closing() => Err(io::Error::other(
             "the background runtime has ended: its thread panicked",
         )),
         Some(shared) => Ok(shared),
-        None => start(),
+        None => background.start(),
     }
 }
 
@@ -42,22 +49,24 @@ pub(super) fn expect_shared() -> &'static Arc<Shared> {
     }
 }
 
-#[cold]
-fn start() -> io::Result<&'static Arc<Shared>> {
-    let _starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(shared) = BACKGROUND.get() {
-        return Ok(shared);
-    }
-    // What can fail is done on this thread; the worker is made by its own.
-    let shared = single_worker()?;
-    let run = {
-        let shared = shared.clone();
-        || {
-            Runtime::from_shared(shared, BusyPollConfig::default())
-                .worker
-                .drive_forever();
+impl Background {
+    #[cold]
+    fn start(&'static self) -> io::Result<&'static Arc<Shared>> {
+        let _starting = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(shared) = self.shared.get() {
+            return Ok(shared);
         }
-    };
-    start_thread("polder-background", Box::new(run))?;
-    Ok(BACKGROUND.get_or_init(|| shared))
+        // What can fail is done on this thread; the worker is made by its own.
+        let shared = single_worker()?;
+        let run = {
+            let shared = shared.clone();
+            || {
+                Runtime::from_shared(shared, BusyPollConfig::default())
+                    .worker
+                    .drive_forever();
+            }
+        };
+        start_thread("polder-background", Box::new(run))?;
+        Ok(self.shared.get_or_init(|| shared))
+    }
 }

@@ -38,7 +38,7 @@ use std::task::{Context, Poll, Waker};
 use futures_lite::Stream;
 
 pub use names::Signal;
-use registry::{Waiter, mask};
+use registry::{Key, Waiter, mask};
 #[cfg(unix)]
 use unix as platform;
 #[cfg(windows)]
@@ -139,6 +139,9 @@ impl Future for CtrlC {
 ///
 /// Dropping a listener does not affect the others.
 ///
+/// In a child of `fork` a listener works as in its parent, and so does one that the parent made:
+/// each process receives the signals that are sent to it.
+///
 /// # Examples
 ///
 /// ```
@@ -168,6 +171,11 @@ impl Future for CtrlC {
 /// program itself raises there. On Unix, [`Signal::number`] tells whether the platform has a
 /// signal.
 ///
+/// # Panics
+///
+/// In a child of `fork` polling a listener that its parent made starts a thread, and panics if that
+/// fails.
+///
 /// # Cancel safety
 ///
 /// Cancel safe: if `next()` is dropped, no signal is lost.
@@ -180,7 +188,7 @@ pub struct Signals {
     /// others.
     next: usize,
     /// The key in the registry's waiters.
-    key: Option<usize>,
+    key: Option<Key>,
     /// Of which process of a simulated world it is, and its key among the waiters there.
     #[cfg(feature = "sim")]
     simulated: Option<(simulated::Owner, u64)>,
@@ -304,19 +312,24 @@ impl Signals {
         spare: &mut Spare,
     ) -> Result<Poll<Signal>, NeedsClone> {
         let mut registry = registry::lock();
+        // There is one, but for a listener from the process that this one was forked from.
+        if let Err(error) = registry.start() {
+            drop(registry);
+            panic!("polder: the thread for signals cannot be started: {error}");
+        }
         if let Some(signal) = self.take_next(registry::count) {
-            let waiter = self.key.take().map(|key| registry.waiters.remove(key));
+            let waiter = self.key.take().and_then(|key| registry.remove(key));
             drop(registry);
             drop_all(waiter.and_then(|waiter| waiter.waker));
             return Ok(Poll::Ready(signal));
         }
-        match self.key {
+        match self.key.and_then(|key| registry.get_mut(key)) {
             None => {
                 let mask = self.mask();
                 let waker = Some(spare.take()?);
-                self.key = Some(registry.waiters.insert(Waiter { mask, waker }));
+                self.key = Some(registry.insert(Waiter { mask, waker }));
             }
-            Some(key) => match &mut registry.waiters[key].waker {
+            Some(waiter) => match &mut waiter.waker {
                 Some(old) => spare.renew(old, waker)?,
                 none => *none = Some(spare.take()?),
             },
@@ -372,8 +385,8 @@ impl Drop for Signals {
             simulated::remove(key);
         }
         if let Some(key) = self.key {
-            let waiter = registry::lock().waiters.remove(key);
-            drop_all(waiter.waker);
+            let waiter = registry::lock().remove(key);
+            drop_all(waiter.and_then(|waiter| waiter.waker));
         }
     }
 }
@@ -386,5 +399,5 @@ fn invalid(what: &str) -> io::Error {
 pub(crate) fn is_waited_for(but_for: i32) -> bool {
     let own = usize::try_from(but_for).map_or(0, mask);
     let registry = registry::lock();
-    (registry.waiters.iter()).any(|(_, waiter)| waiter.waker.is_some() && waiter.mask != own)
+    (registry.waiters()).any(|waiter| waiter.waker.is_some() && waiter.mask != own)
 }

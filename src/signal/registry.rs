@@ -1,6 +1,6 @@
 //! From the handler to the waiters: the counters, the wakers, and the thread between them.
 //!
-//! 1. The handler increments the counter of its signal and wakes the thread (see `unix.rs` and
+//! 1. The handler increments the counter of its signal and notifies the thread (see `unix.rs` and
 //!    `windows.rs`).
 //! 2. The thread compares the counters with those that it saw last, takes the wakers of all who
 //!    wait for one that has changed, under the lock, and wakes them outside of it.
@@ -10,18 +10,26 @@
 //! is among those that are woken.
 //!
 //! Neither the thread nor a handler is ever removed: see [`Signals`](super::Signals).
+//!
+//! **A child of `fork`** inherits the handlers and the counters, but neither the thread nor the
+//! waiters, which are [`PerProcess`]. There the first listener starts a thread when it is made or
+//! polled. Until then the handler counts, and does not notify: the only thread that it could reach
+//! is the parent's, with which the child shares the descriptor. Nothing is lost, since a listener
+//! compares the counter after the thread is known ([`Registry::start`]), and so sees what was
+//! counted before.
 
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Waker;
 use std::thread::JoinHandle;
 
+use signal_hook::low_level;
 use slab::Slab;
 
 use super::platform;
 use crate::sync::wake_all;
-use crate::sys;
+use crate::sys::{self, PerProcess, Process};
 
 /// The counters, by signal number, from the moment it is caught. No platform has a number above
 /// 127.
@@ -36,12 +44,30 @@ pub(super) fn mask(number: usize) -> u128 {
     1 << number
 }
 
-#[derive(Debug)]
+/// The signals whose handler is installed, in this process or in one that it was forked from.
+/// Changed under the lock of the registry.
+static CAUGHT: [AtomicBool; COUNTS.len()] = [const { AtomicBool::new(false) }; COUNTS.len()];
+
+/// The state of one process.
+#[derive(Default)]
+struct Own {
+    /// Set once, under the lock of the registry. Handlers read it, and take no lock.
+    thread: OnceLock<platform::Thread>,
+    registry: Mutex<Registry>,
+}
+
+static OWN: PerProcess<Own> = PerProcess::new(Own::default);
+
+#[derive(Debug, Default)]
 pub(super) struct Registry {
-    /// The signals whose handler is installed.
-    caught: u128,
-    thread: Option<platform::Thread>,
-    pub(super) waiters: Slab<Waiter>,
+    waiters: Slab<Waiter>,
+}
+
+/// Names a waiter. In a child of the process that registered it, it names none.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Key {
+    process: Process,
+    index: usize,
 }
 
 #[derive(Debug)]
@@ -52,30 +78,68 @@ pub(super) struct Waiter {
     pub(super) waker: Option<Waker>,
 }
 
-static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
-    caught: 0,
-    thread: None,
-    waiters: Slab::new(),
-});
-
 pub(super) fn lock() -> MutexGuard<'static, Registry> {
-    REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
+    (OWN.get().registry.lock()).unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Registry {
+    /// Starts the thread of this process, if it has none.
+    ///
+    /// The fence is one half of a pair with [`came`]: a handler that does not see the thread yet
+    /// has counted, and the caller, which reads the counters after this, sees that.
+    pub(super) fn start(&mut self) -> io::Result<()> {
+        let own = OWN.get();
+        if own.thread.get().is_none() {
+            let thread = platform::start()?;
+            // No other thread sets it: this is under the lock.
+            let _ = own.thread.set(thread);
+            fence(Ordering::SeqCst);
+        }
+        Ok(())
+    }
+
     /// Starts the thread and installs the handler of this signal, if that is not done yet.
     pub(super) fn catch(&mut self, number: usize) -> io::Result<()> {
-        if self.caught & mask(number) != 0 {
-            return Ok(());
-        }
         // The thread first: starting it can fail, and a handler that was installed stays.
-        let thread = match &self.thread {
-            Some(thread) => thread,
-            None => self.thread.insert(platform::start()?),
-        };
-        platform::register(thread, number)?;
-        self.caught |= mask(number);
+        self.start()?;
+        if !CAUGHT[number].load(Ordering::Relaxed) {
+            // SAFETY: what the handler does is async-signal-safe: see `came`.
+            unsafe { low_level::register(number as i32, move || came(number))? };
+            CAUGHT[number].store(true, Ordering::Relaxed);
+        }
         Ok(())
+    }
+
+    pub(super) fn insert(&mut self, waiter: Waiter) -> Key {
+        Key {
+            process: Process::current(),
+            index: self.waiters.insert(waiter),
+        }
+    }
+
+    pub(super) fn get_mut(&mut self, key: Key) -> Option<&mut Waiter> {
+        let index = key.process.is_current().then_some(key.index)?;
+        self.waiters.get_mut(index)
+    }
+
+    /// The caller drops the waiter outside the lock.
+    pub(super) fn remove(&mut self, key: Key) -> Option<Waiter> {
+        let index = key.process.is_current().then_some(key.index)?;
+        self.waiters.try_remove(index)
+    }
+
+    pub(super) fn waiters(&self) -> impl Iterator<Item = &Waiter> {
+        self.waiters.iter().map(|(_, waiter)| waiter)
+    }
+}
+
+/// The handler of a signal: atomic operations, and what [`platform::notify`] does. It allocates
+/// nothing and takes no lock.
+fn came(number: usize) {
+    COUNTS[number].fetch_add(1, Ordering::SeqCst);
+    fence(Ordering::SeqCst);
+    if let Some(thread) = OWN.existing().and_then(|own| own.thread.get()) {
+        platform::notify(thread);
     }
 }
 

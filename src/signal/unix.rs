@@ -1,13 +1,10 @@
-//! The handler and the thread on Unix: an eventfd connects them, or a pair of sockets where there
-//! is none, or where it is refused.
+//! The thread on Unix, and how a handler notifies it: by an eventfd, or by a pair of sockets where
+//! there is none, or where it is refused.
 
 use std::io;
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
-
-use signal_hook::low_level;
 
 use super::registry::{COUNTS, Seen, start_thread};
 
@@ -47,18 +44,10 @@ pub(super) fn exists(number: i32) -> bool {
     (1..COUNTS.len() as i32).contains(&number) && asked() == 0
 }
 
-pub(super) fn register(wake: &Thread, number: usize) -> io::Result<()> {
-    let (count, wake) = (&COUNTS[number], wake.clone());
-    // SAFETY: the handler does an atomic addition and makes one system call, `write` or `send`,
-    // both of which are async-signal-safe (signal-safety(7)). It allocates nothing and takes no
-    // lock.
-    unsafe {
-        low_level::register(number as i32, move || {
-            count.fetch_add(1, Ordering::SeqCst);
-            wake.notify();
-        })?;
-    }
-    Ok(())
+/// For handlers: makes one system call, `write` or `send`, both of which are async-signal-safe
+/// (signal-safety(7)); eight of them, if it fails.
+pub(super) fn notify(wake: &Thread) {
+    wake.notify();
 }
 
 /// How often a handler tries to notify the thread, if it is interrupted or memory is short: there

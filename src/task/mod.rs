@@ -54,7 +54,6 @@ pub(crate) use body::{Outcome, poll_to_its_end};
 pub use crate::scheduler::{Id, Name};
 
 #[cfg(feature = "blocking")]
-pub(crate) use unblock::apply_limit;
 #[cfg(feature = "blocking")]
 pub use unblock::unblock;
 

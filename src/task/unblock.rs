@@ -1,19 +1,12 @@
 //! [`unblock`]: runs a blocking function on the [pool](crate::pool).
 
-use std::ops::RangeInclusive;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
-use std::sync::Once;
 
 use super::abort::Abort;
 use super::{Id, Inner, Outcome, Task};
 use crate::pool::{Call, Class, Handoff, POOL, Stage};
 use crate::scheduler::{current_trace, within_call};
 use crate::spans::{Kind, NewTask, TaskSpan};
-
-/// The environment variable that limits how many calls run at once. It is that of the crate
-/// `blocking`, with the same bounds.
-const VARIABLE: &str = "BLOCKING_MAX_THREADS";
-const BOUNDS: RangeInclusive<usize> = 1..=10_000;
 
 /// Runs `f`, which may block or compute for long, on a pool of threads.
 ///
@@ -38,7 +31,8 @@ const BOUNDS: RangeInclusive<usize> = 1..=10_000;
 /// # Panics
 ///
 /// Awaiting the task resumes a panic of `f`. It also panics if no thread could be started, and none
-/// of the pool is sure to become free; then `f` is not called.
+/// of the pool is sure to become free; then `f` is not called. In a child of `fork` it panics if the
+/// call was under way in the parent.
 #[doc(alias("spawn_blocking", "block_in_place", "asyncify"))]
 #[track_caller]
 pub fn unblock<T, F>(f: F) -> Task<T>
@@ -47,7 +41,6 @@ where
     T: Send + 'static,
 {
     let site = Location::caller();
-    apply_limit();
     let id = Id::new();
     let trace = current_trace();
     let mut span = TaskSpan::new(|| NewTask {
@@ -78,7 +71,7 @@ where
         }
         return Task::new(Inner::Blocking(call), id);
     }
-    let call = POOL.call(Class::Call, work).unwrap_or_else(|error| {
+    let call = POOL.get().call(Class::Call, work).unwrap_or_else(|error| {
         // A real panic, so that the panic hook reports it.
         let refuse = || panic!("{error}, at {site}");
         let refused = catch_unwind(AssertUnwindSafe(refuse));
@@ -95,27 +88,4 @@ impl<T: Send> Abort for Handoff<Stage<T>> {
     fn is_finished(&self) -> bool {
         self.is_done()
     }
-}
-
-/// Sets the pool's limit from the environment, once.
-pub(crate) fn apply_limit() {
-    static APPLIED: Once = Once::new();
-    APPLIED.call_once(|| {
-        let variable = std::env::var(VARIABLE);
-        if let Some(limit) = variable.ok().and_then(|text| limit(&text)) {
-            POOL.set_limit(Class::Call, limit);
-        }
-    });
-}
-
-/// `None` for text that is not a number.
-fn limit(text: &str) -> Option<usize> {
-    let limit: usize = text.parse().ok()?;
-    Some(limit.clamp(*BOUNDS.start(), *BOUNDS.end()))
-}
-
-#[test]
-fn the_limit_from_the_environment_is_a_number_within_bounds() {
-    let limits = ["100", "0", "50000", "", "many"].map(limit);
-    assert_eq!(limits, [Some(100), Some(1), Some(10_000), None, None]);
 }
