@@ -615,3 +615,39 @@ fn a_forked_child_leaves_the_socket_to_its_parent() {
     assert!(output.status.success(), "{output:?}");
     assert!(!path.exists());
 }
+
+/// It has its parent's environment, and another number in its paths.
+#[test]
+fn a_forked_child_that_builds_a_runtime_has_a_socket_of_its_own() {
+    const TEST: &str = "a_forked_child_that_builds_a_runtime_has_a_socket_of_its_own";
+    if what().is_some() {
+        let path = std::env::var("POLDER_TOP").unwrap();
+        let at = |process: u32| path.replace("%p", &process.to_string());
+        let answers = |process: u32| {
+            let (line, _) = line_of(Path::new(&at(process)));
+            line.contains(&format!("\"process\":{process}"))
+        };
+        polder::block_on(async {});
+        // SAFETY: the child does what is tried here, and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: always allowed. It ends a child that hangs.
+            unsafe { libc::alarm(60) };
+            polder::block_on(async {});
+            let is_right = answers(std::process::id());
+            // SAFETY: always allowed, and removes the socket.
+            unsafe { libc::exit(if is_right { 0 } else { 1 }) };
+        }
+        let mut status = 0;
+        // SAFETY: the status is there to be written.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        assert_eq!(status, 0);
+        assert!(!Path::new(&at(child as u32)).exists());
+        assert!(answers(std::process::id()));
+        return;
+    }
+    let folder = Folder::new("top-forked");
+    let path = folder.path("%p");
+    let output = end(child(TEST, "x", &[("POLDER_TOP", path.to_str().unwrap())]));
+    assert!(output.status.success(), "{output:?}");
+}

@@ -1,9 +1,10 @@
 //! What the environment asks for, so that a program can be asked that was not written for it:
 //! `POLDER_DUMP`, `POLDER_STALL`, `POLDER_TRACE` and `POLDER_TOP`. See docs/DIAGNOSTICS.md.
 //!
-//! They are read once, when the first runtime is built. Where none is set nothing is opened,
-//! started or kept, then or later. Otherwise each runtime is noted in a list, without being kept
-//! alive, from its construction on.
+//! They are read once in each process, when its first runtime is built; a child of `fork` is another
+//! process, and has none of its parent's threads. Where none is set nothing is opened, started or
+//! kept, then or later. Otherwise each runtime is noted in a list, without being kept alive, from
+//! its construction on.
 //!
 //! A value that means nothing is reported on standard error, and is no error otherwise: what helps
 //! to look for a fault does not add one. A program that runs with rights that its user does not
@@ -23,7 +24,7 @@ use super::watchdog::{Stall, Tell, watch};
 use super::{Dump, Trace, trace};
 use crate::scheduler::{PATIENCE, Shared};
 use crate::sync::Mutex;
-use crate::sys::{self, start_thread};
+use crate::sys::{self, PerProcess, start_thread};
 
 /// When dumps are printed, and where.
 const DUMP: &str = "POLDER_DUMP";
@@ -81,8 +82,14 @@ fn observer() -> Option<&'static Observer> {
     if crate::sim::kernel::is_here() {
         return None;
     }
-    static OBSERVER: OnceLock<Option<Observer>> = OnceLock::new();
-    OBSERVER.get_or_init(read).as_ref()
+    OBSERVER.get().get_or_init(read).as_ref()
+}
+
+static OBSERVER: PerProcess<OnceLock<Option<Observer>>> = PerProcess::new(OnceLock::new);
+
+/// What was read when a runtime was built. Asking for it starts nothing.
+fn present() -> Option<&'static Observer> {
+    OBSERVER.existing()?.get()?.as_ref()
 }
 
 /// A runtime is built, and its builder does not say whether it is watched: see
@@ -153,7 +160,7 @@ pub(super) fn write_trace_at_stall(shared: &Shared) {
 }
 
 fn write_trace_if(shared: &Shared, is_due: impl FnOnce(&mut Noted) -> bool) {
-    let Some(observer) = observer().filter(|it| it.trace.is_some()) else {
+    let Some(observer) = present().filter(|it| it.trace.is_some()) else {
         return;
     };
     let mut runtimes = observer.runtimes.lock();
@@ -307,7 +314,7 @@ impl DumpSetting {
 
 /// Those of which dumps are taken.
 pub(super) fn open_runtimes() -> Vec<Arc<Shared>> {
-    let Some(observer) = observer() else {
+    let Some(observer) = present() else {
         return Vec::new();
     };
     let noted = observer.runtimes.lock();

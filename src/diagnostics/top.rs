@@ -13,9 +13,11 @@
 //! that start at the same time none takes the new socket of another for an old one. At the end of
 //! the process the file is removed, if it is still the same one.
 //!
-//! **A child that has forked**, and not called `exec`, has no such thread, and neither answers nor
-//! removes anything. It does have the listener's descriptor: if it outlives a parent that was
-//! killed, the socket counts as one that somebody listens on.
+//! **A child of `fork`** that has not called `exec` has no such thread: it neither answers at its
+//! parent's socket nor removes it. If it builds a runtime it makes a socket of its own, as a program
+//! does that was started; so its path should have the number of the process in it. It does have the
+//! parent's listener's descriptor: if it outlives a parent that was killed, that socket counts as
+//! one that somebody listens on.
 
 use std::fs::{self, File};
 use std::io;
@@ -31,7 +33,7 @@ use rustix::fs::FlockOperation;
 
 use super::environment::open_runtimes;
 use super::line::Lines;
-use crate::sys::{self, local, start_thread};
+use crate::sys::{self, PerProcess, local, start_thread};
 
 /// What people can follow; and each client that does not read for five lines is cut.
 const PACE: Pace = Pace {
@@ -114,11 +116,10 @@ struct Place {
     path: PathBuf,
     /// Which file it is: another one may have taken its place.
     file: (u64, u64),
-    /// A child that has forked is another process.
-    process: u32,
 }
 
-static PLACE: OnceLock<Place> = OnceLock::new();
+/// A child of `fork` has none, and so removes nothing of its parent's.
+static PLACE: PerProcess<OnceLock<Place>> = PerProcess::new(OnceLock::new);
 
 impl Place {
     /// Where the system will not call at the end, the file stays.
@@ -129,17 +130,18 @@ impl Place {
         let place = Place {
             file: file(&path)?,
             path,
-            process: std::process::id(),
         };
-        if PLACE.set(place).is_ok() {
+        if PLACE.get().set(place).is_ok() {
             let _ = sys::at_exit(remove);
         }
         Ok(())
     }
 
     fn remove() {
-        let Some(place) = PLACE.get() else { return };
-        if place.process == std::process::id() && file(&place.path).ok() == Some(place.file) {
+        let Some(place) = PLACE.existing().and_then(OnceLock::get) else {
+            return;
+        };
+        if file(&place.path).ok() == Some(place.file) {
             let _ = fs::remove_file(&place.path);
         }
     }

@@ -11,7 +11,8 @@
 //! was stopped, or the machine has no time for it: then the time since the look before does not
 //! count.
 //!
-//! One thread looks after all runtimes of the process, and ends with the last of them.
+//! One thread looks after all runtimes of the process, and ends with the last of them. A child of
+//! `fork` starts its own.
 
 use std::fmt;
 use std::io;
@@ -27,7 +28,7 @@ use crate::reactor::Beat;
 use crate::scheduler::Shared;
 use crate::spans;
 use crate::sync::{Mutex, contain};
-use crate::sys::start_thread;
+use crate::sys::{PerProcess, start_thread};
 
 /// The shortest threshold: below, a poll that was merely interrupted by the system would count.
 const MIN_STALL: Duration = Duration::from_micros(100);
@@ -187,10 +188,7 @@ struct Watchdog {
     new: Vec<Watched>,
 }
 
-static WATCHDOG: Mutex<Watchdog> = Mutex::new(Watchdog {
-    runs: false,
-    new: Vec::new(),
-});
+static WATCHDOG: PerProcess<Mutex<Watchdog>> = PerProcess::new(Mutex::default);
 
 /// That a runtime is to be watched. Whoever makes one links the watchdog; other programs do not.
 #[derive(Clone)]
@@ -222,7 +220,7 @@ impl fmt::Debug for Watch {
 
 /// Watches a runtime from now on, until it is dropped.
 pub(super) fn watch(shared: &Arc<Shared>, threshold: Duration, tell: Tell) -> io::Result<()> {
-    let mut watchdog = WATCHDOG.lock();
+    let mut watchdog = WATCHDOG.get().lock();
     watchdog.new.push(Watched {
         shared: Arc::downgrade(shared),
         threshold: threshold.clamp(MIN_STALL, MAX_STALL),
@@ -250,7 +248,7 @@ const LONGEST_SLEEP: Duration = Duration::from_millis(50);
 fn run() {
     let mut all = Vec::new();
     loop {
-        all.append(&mut WATCHDOG.lock().new);
+        all.append(&mut WATCHDOG.get().lock().new);
         let (live, gone): (Vec<Watched>, Vec<Watched>) =
             (all.into_iter()).partition(|watched| watched.runtime().is_some());
         all = live;
@@ -259,7 +257,7 @@ fn run() {
             watched.end();
         }
         if all.is_empty() {
-            let mut watchdog = WATCHDOG.lock();
+            let mut watchdog = WATCHDOG.get().lock();
             if watchdog.new.is_empty() {
                 watchdog.runs = false;
                 return;

@@ -36,6 +36,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::sync::Mutex;
+use crate::sys::PerProcess;
 
 const SIGNAL: c_int = libc::SIGURG;
 
@@ -64,7 +65,7 @@ static WORDS: [AtomicUsize; MOST_WORDS] = [const { AtomicUsize::new(0) }; MOST_W
 static END: AtomicUsize = AtomicUsize::new(0);
 
 /// Whoever asks has it.
-static QUESTION: Mutex<()> = Mutex::new(());
+static QUESTION: PerProcess<Mutex<()>> = PerProcess::new(Mutex::default);
 
 /// What a thread notes of itself.
 struct Own {
@@ -148,7 +149,7 @@ impl Stack {
 
 /// Has a thread that called [`note`] copy its stack.
 pub(super) fn of_thread(thread: u32) -> Result<Stack, &'static str> {
-    let _question = QUESTION.lock();
+    let _question = QUESTION.get().lock();
     catch_signal()?;
     can_answer(thread)?;
     if STATE.load(Ordering::Acquire) & WRITING_MASK == WRITING {
@@ -383,7 +384,7 @@ mod tests {
         let marker = std::hint::black_box([0x5eed_usize; 1]);
         let thread = crate::sys::thread_id();
         note(thread);
-        let _question = QUESTION.lock();
+        let _question = QUESTION.get().lock();
         catch_signal().unwrap();
         // SAFETY: libc::raise has no preconditions; the handler runs before it returns.
         let raise = || assert_eq!(unsafe { libc::raise(SIGNAL) }, 0);
