@@ -13,6 +13,10 @@ mod fork;
 pub(crate) use fork::Process;
 #[cfg(all(feature = "environment", not(loom)))]
 pub(crate) mod local;
+#[cfg(all(feature = "environment", not(loom)))]
+mod rights;
+#[cfg(all(feature = "environment", not(loom)))]
+pub(crate) use rights::has_foreign_rights;
 #[cfg(feature = "net")]
 mod net;
 #[cfg(feature = "net")]
@@ -253,19 +257,6 @@ pub(crate) fn is_file(descriptor: &impl AsFd) -> io::Result<bool> {
         kind,
         FileType::RegularFile | FileType::Directory | FileType::BlockDevice
     ))
-}
-
-/// Whether the program runs with rights that its user does not have (set-user-ID and the like):
-/// then it is not the environment's to command.
-#[cfg(all(feature = "environment", not(loom)))]
-pub(crate) fn has_foreign_rights() -> bool {
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    // SAFETY: it reads a vector that the kernel has given to the process, and has no preconditions.
-    let foreign = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
-    #[cfg(not(any(target_os = "linux", target_os = "android")))]
-    // SAFETY: these have no preconditions, and always succeed.
-    let foreign = unsafe { libc::getuid() != libc::geteuid() || libc::getgid() != libc::getegid() };
-    foreign
 }
 
 /// Whether it is a file of this user, that nobody else can read, and that has one name.
