@@ -14,6 +14,8 @@ mod descriptor;
 mod diagnostics;
 mod endings;
 mod events;
+#[cfg(unix)]
+mod fork;
 #[path = "../json/mod.rs"]
 mod json;
 #[cfg(unix)]

@@ -1,0 +1,594 @@
+//! A child of `fork` that does not call `exec` (rule 23c): it starts afresh, and nothing hangs in
+//! it, whatever its parent has used. What works there is a table in docs/PLATFORM.md; the cases
+//! are those that libuv tests too (test/test-fork.c), and what polder has beyond libuv.
+//!
+//! Each test is a process of its own, which uses something, and then forks. The child ends by
+//! `_exit`, with zero if what it was to do has not panicked; a child that hangs is ended by
+//! SIGALRM.
+
+use std::cell::Cell;
+use std::future::Future;
+use std::io::{self, ErrorKind};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+use polder::io::{AsyncReadExt, AsyncWriteExt};
+use polder::net::{TcpListener, TcpStream};
+use polder::{Backend, Runtime, Timer, future};
+
+use crate::child::in_children;
+use crate::support::{LIMIT, is_libkqueue, message};
+
+/// The child's time. It needs some milliseconds.
+const SECONDS: u32 = 20;
+
+const SOON: Duration = Duration::from_millis(5);
+
+struct Child(libc::pid_t);
+
+/// Forks. The child does what `f` does, and ends.
+#[must_use]
+fn fork(f: impl FnOnce()) -> Child {
+    // SAFETY: the child ends by `_exit`. What it does before is what is tried here; the C library's
+    // `fork` leaves its own locks in order, and those of the test's process are not held.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: always allowed; nothing handles the signal.
+        unsafe { libc::alarm(SECONDS) };
+        let result = catch_unwind(AssertUnwindSafe(f));
+        // SAFETY: always allowed.
+        unsafe { libc::_exit(result.is_err().into()) };
+    }
+    assert!(child > 0, "{}", io::Error::last_os_error());
+    Child(child)
+}
+
+impl Child {
+    #[cfg(feature = "signal")]
+    fn kill(&self, signal: libc::c_int) {
+        // SAFETY: the child was not waited for, so the number is its own.
+        assert_eq!(unsafe { libc::kill(self.0, signal) }, 0);
+    }
+
+    /// Waits for its end, which must come, and be a good one.
+    #[track_caller]
+    fn ends(self) {
+        let start = Instant::now();
+        let mut status = 0;
+        loop {
+            // SAFETY: the kernel writes one number.
+            match unsafe { libc::waitpid(self.0, &mut status, libc::WNOHANG) } {
+                0 => assert!(start.elapsed() < LIMIT, "the child has not ended"),
+                child => {
+                    assert_eq!(child, self.0, "{}", io::Error::last_os_error());
+                    break;
+                }
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGALRM {
+            panic!("the child hangs");
+        }
+        assert_eq!(status, 0, "the child has failed");
+    }
+}
+
+/// Runs `rule` in a process of its own for each backend.
+fn alone(test: &str, rule: impl FnOnce(Backend)) {
+    in_children(
+        &format!("fork::{test}"),
+        |backend| {
+            // Its manual says that no child may use it.
+            if !is_libkqueue(backend) {
+                rule(backend);
+            }
+        },
+        |_, _| {},
+    );
+}
+
+/// Whether a child can have a runtime: async-io's reactor is its parent's.
+fn has_runtimes(backend: Backend) -> bool {
+    backend != Backend::AsyncIo
+}
+
+/// Drives a future as an executor that knows nothing of polder.
+fn plainly<T>(future: impl Future<Output = T>) -> T {
+    futures_lite::future::block_on(future)
+}
+
+/// Ten bytes there, over TCP.
+async fn talks() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let client = async {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(b"0123456789").await.unwrap();
+    };
+    let server = async {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut bytes = Vec::new();
+        stream.read_to_end(&mut bytes).await.unwrap();
+        assert_eq!(bytes, b"0123456789");
+    };
+    future::zip(client, server).await;
+}
+
+/// libuv: fork_timer.
+#[test]
+fn a_child_drives_runtimes_of_its_own() {
+    alone("a_child_drives_runtimes_of_its_own", |backend| {
+        polder::block_on(talks());
+        let runtime = Runtime::new().unwrap();
+        runtime.block_on(talks());
+        let child = fork(|| {
+            if !has_runtimes(backend) {
+                let error = Runtime::new().expect_err("async-io's thread is the parent's");
+                assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+                assert!(error.to_string().contains("fork"), "{error}");
+                return;
+            }
+            for workers in [1, 2] {
+                let runtime = Runtime::builder().workers(workers).build().unwrap();
+                runtime.block_on(async {
+                    Timer::after(SOON).await;
+                    polder::spawn(talks()).await;
+                });
+            }
+            polder::block_on(talks());
+        });
+        child.ends();
+        // The parent's goes on, and lacks nothing.
+        runtime.block_on(talks());
+    });
+}
+
+/// As when a task itself forks.
+#[test]
+fn a_child_of_a_task_drives_a_runtime_of_its_own() {
+    alone("a_child_of_a_task_drives_a_runtime_of_its_own", |backend| {
+        polder::block_on(async {
+            talks().await;
+            let child = fork(|| {
+                if has_runtimes(backend) {
+                    polder::block_on(talks());
+                }
+            });
+            child.ends();
+            talks().await;
+        });
+    });
+}
+
+#[test]
+fn a_childs_timers_and_sockets_work_in_an_executor_of_any_kind() {
+    let test = "a_childs_timers_and_sockets_work_in_an_executor_of_any_kind";
+    alone(test, |backend| {
+        let used = async {
+            Timer::after(SOON).await;
+            talks().await;
+            polder::spawn(talks()).await;
+        };
+        plainly(used);
+        let child = fork(|| {
+            if !has_runtimes(backend) {
+                let refused = catch_unwind(|| plainly(Timer::after(SOON)));
+                let panic = refused.expect_err("there is no thread to drive it");
+                assert!(message(&*panic).contains("fork"), "{}", message(&*panic));
+                return;
+            }
+            plainly(async {
+                Timer::after(SOON).await;
+                talks().await;
+                polder::spawn(talks()).await;
+            });
+        });
+        child.ends();
+        plainly(talks());
+    });
+}
+
+/// libuv: fork_timer, begun by the parent.
+#[test]
+fn a_timer_that_the_parent_waits_for_fires_in_the_child_too() {
+    let test = "a_timer_that_the_parent_waits_for_fires_in_the_child_too";
+    alone(test, |backend| {
+        let mut timer = Timer::after(20 * SOON);
+        plainly(async { assert!(future::poll_once(&mut timer).await.is_none()) });
+        let inherited = Cell::new(Some(timer));
+        let child = fork(|| {
+            if has_runtimes(backend) {
+                plainly(inherited.take().unwrap());
+            }
+        });
+        plainly(inherited.take().unwrap());
+        child.ends();
+    });
+}
+
+/// libuv: fork_socketpair.
+#[test]
+fn a_child_uses_the_sockets_that_its_parent_has_made() {
+    alone(
+        "a_child_uses_the_sockets_that_its_parent_has_made",
+        |backend| {
+            let listener = polder::block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+            let child = fork(|| {
+                if !has_runtimes(backend) {
+                    return;
+                }
+                polder::block_on(async {
+                    let (mut stream, _) = listener.accept().await.unwrap();
+                    stream.write_all(b"from the child").await.unwrap();
+                });
+            });
+            polder::block_on(async {
+                if !has_runtimes(backend) {
+                    return;
+                }
+                let address = listener.local_addr().unwrap();
+                let mut stream = TcpStream::connect(address).await.unwrap();
+                let mut text = String::new();
+                stream.read_to_string(&mut text).await.unwrap();
+                assert_eq!(text, "from the child");
+            });
+            child.ends();
+        },
+    );
+}
+
+/// libuv: fork_socketpair_started. The child uses a socket that its parent waits for, and closes
+/// its own copies of others: the parent, which waits all the time, does not notice.
+#[test]
+fn what_a_child_does_with_its_parents_sockets_ends_no_wait_of_the_parents() {
+    let test = "what_a_child_does_with_its_parents_sockets_ends_no_wait_of_the_parents";
+    alone(test, |backend| {
+        let runtime = Runtime::new().unwrap();
+        runtime.block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let mut pairs = Vec::new();
+            for _ in 0..2 {
+                let connect = TcpStream::connect(listener.local_addr().unwrap());
+                let (far, accepted) = future::zip(connect, listener.accept()).await;
+                let (near, _) = accepted.unwrap();
+                let mut pair = (near, far.unwrap());
+                let mut byte = [0];
+                assert!(future::poll_once(pair.0.read(&mut byte)).await.is_none());
+                pairs.push(pair);
+            }
+            let mut pairs = Cell::new(Some(pairs));
+            let child = fork(|| {
+                let mut pairs = pairs.take().unwrap();
+                // Not used, and closed; and used, with a runtime of the child's.
+                drop(pairs.pop());
+                if has_runtimes(backend) {
+                    let (mut near, mut far) = pairs.pop().unwrap();
+                    polder::block_on(async {
+                        let mut byte = [0];
+                        assert!(future::poll_once(near.read(&mut byte)).await.is_none());
+                        far.write_all(b"c").await.unwrap();
+                        near.read_exact(&mut byte).await.unwrap();
+                        assert_eq!(&byte, b"c");
+                    });
+                }
+            });
+            child.ends();
+            for (near, far) in pairs.get_mut().as_mut().unwrap() {
+                let mut byte = [0];
+                let mut read = near.read(&mut byte);
+                // It waits before there is something.
+                assert!(future::poll_once(&mut read).await.is_none());
+                far.write_all(b"p").await.unwrap();
+                let read = polder::time::timeout(LIMIT / 2, read).await;
+                let read = read.expect("the parent's wait ends").unwrap();
+                assert_eq!((read, &byte), (1, b"p"));
+            }
+        });
+    });
+}
+
+/// libuv: fork_threadpool_queue_work_simple.
+#[test]
+#[cfg(feature = "blocking")]
+fn blocking_calls_work_in_a_child_although_the_parents_threads_are_idle() {
+    let test = "blocking_calls_work_in_a_child_although_the_parents_threads_are_idle";
+    alone(test, |_| {
+        assert_eq!(plainly(polder::unblock(|| 4)), 4);
+        // There is a thread now, which waits for half a second for the next call.
+        fork(|| {
+            assert_eq!(plainly(polder::unblock(|| 5)), 5);
+            let mut text = String::new();
+            let file = std::fs::File::open("Cargo.toml").unwrap();
+            plainly(polder::io::Unblock::new(file).read_to_string(&mut text)).unwrap();
+            assert!(text.contains("[package]"));
+        })
+        .ends();
+        assert_eq!(plainly(polder::unblock(|| 6)), 6);
+    });
+}
+
+/// The thread that makes the call is the parent's.
+#[test]
+#[cfg(feature = "blocking")]
+fn a_call_under_way_when_its_process_forks_is_a_panic_in_the_child_and_ends_in_the_parent() {
+    let test =
+        "a_call_under_way_when_its_process_forks_is_a_panic_in_the_child_and_ends_in_the_parent";
+    alone(test, |_| {
+        let (go_on, wait) = std::sync::mpsc::channel();
+        let (begins, begun) = std::sync::mpsc::channel();
+        let task = polder::unblock(move || {
+            begins.send(()).unwrap();
+            wait.recv().unwrap();
+            4
+        });
+        begun.recv().unwrap();
+        let task = Cell::new(Some(task));
+        fork(|| {
+            let task = task.take().unwrap();
+            let result = catch_unwind(AssertUnwindSafe(|| plainly(task)));
+            assert!(result.is_err(), "no thread makes the call");
+        })
+        .ends();
+        go_on.send(()).unwrap();
+        assert_eq!(plainly(task.take().unwrap()), 4);
+    });
+}
+
+#[test]
+#[cfg(feature = "blocking")]
+fn an_unblock_in_use_when_its_process_forks_is_an_error_in_the_child() {
+    let test = "an_unblock_in_use_when_its_process_forks_is_an_error_in_the_child";
+    alone(test, |_| {
+        let (reader, writer) = std::os::unix::net::UnixStream::pair().unwrap();
+        let mut reader = polder::io::Unblock::new(reader);
+        let mut byte = [0];
+        plainly(async { assert!(future::poll_once(reader.read(&mut byte)).await.is_none()) });
+        fork(|| {
+            let error = plainly(reader.read(&mut byte)).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+            // Dropping it does not wait either.
+            drop(Cell::new(reader));
+        })
+        .ends();
+        drop(writer);
+    });
+}
+
+/// A name that is being looked up when its process forks is a test in src/net/resolver.rs.
+#[test]
+fn names_are_looked_up_in_a_child_although_the_parents_threads_are_idle() {
+    let test = "names_are_looked_up_in_a_child_although_the_parents_threads_are_idle";
+    alone(test, |_| {
+        plainly(polder::net::resolve("localhost:1")).unwrap();
+        fork(|| {
+            plainly(polder::net::resolve("localhost:2")).unwrap();
+        })
+        .ends();
+    });
+}
+
+#[cfg(feature = "signal")]
+mod signals {
+    use std::os::unix::net::UnixStream;
+
+    use polder::signal::{Signal, Signals};
+    use polder::stream::StreamExt;
+
+    use super::*;
+
+    fn raise(signal: libc::c_int) {
+        // SAFETY: its handler is polder's.
+        assert_eq!(unsafe { libc::raise(signal) }, 0);
+    }
+
+    /// Two processes wait for each other.
+    struct Turn(UnixStream, UnixStream);
+
+    impl Turn {
+        fn new() -> Turn {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            theirs.set_read_timeout(Some(LIMIT / 2)).unwrap();
+            Turn(ours, theirs)
+        }
+
+        fn give(&self) {
+            io::Write::write_all(&mut &self.0, b"x").unwrap();
+        }
+
+        fn take(&self) {
+            io::Read::read_exact(&mut &self.1, &mut [0]).unwrap();
+        }
+    }
+
+    /// libuv: fork_signal_to_child.
+    #[test]
+    fn a_signal_to_the_child_reaches_listeners_old_and_new_and_none_of_the_parents() {
+        let test =
+            "signals::a_signal_to_the_child_reaches_listeners_old_and_new_and_none_of_the_parents";
+        alone(test, |_| {
+            let mut inherited = Signals::new([Signal::Usr1, Signal::Usr2]).unwrap();
+            // Registered, so that the thread has something to do.
+            plainly(async { assert!(future::poll_once(inherited.next()).await.is_none()) });
+            let (listens, ends) = (Turn::new(), Turn::new());
+            let child = fork(|| {
+                let mut new = Signals::new([Signal::Usr1, Signal::Hup]).unwrap();
+                let both = async { future::zip(inherited.next(), new.next()).await };
+                listens.give();
+                assert_eq!(plainly(both), (Some(Signal::Usr1), Some(Signal::Usr1)));
+                // While the listener sleeps, and once only.
+                for (number, signal) in [(libc::SIGHUP, Signal::Hup), (libc::SIGUSR1, Signal::Usr1)]
+                {
+                    let raiser = std::thread::spawn(move || {
+                        std::thread::sleep(SOON);
+                        raise(number);
+                    });
+                    assert_eq!(plainly(new.next()), Some(signal));
+                    raiser.join().unwrap();
+                    plainly(async { assert!(future::poll_once(new.next()).await.is_none()) });
+                }
+                ends.give();
+            });
+            listens.take();
+            child.kill(libc::SIGUSR1);
+            ends.take();
+            child.ends();
+            plainly(async { assert!(future::poll_once(inherited.next()).await.is_none()) });
+            raise(libc::SIGUSR2);
+            assert_eq!(plainly(inherited.next()), Some(Signal::Usr2));
+        });
+    }
+
+    #[test]
+    fn a_listener_that_only_the_parent_has_used_wakes_in_the_child() {
+        let test = "signals::a_listener_that_only_the_parent_has_used_wakes_in_the_child";
+        alone(test, |_| {
+            let mut signals = Signals::new([Signal::Usr1]).unwrap();
+            plainly(async { assert!(future::poll_once(signals.next()).await.is_none()) });
+            fork(|| {
+                let raiser = std::thread::spawn(|| {
+                    std::thread::sleep(SOON);
+                    raise(libc::SIGUSR1);
+                });
+                assert_eq!(plainly(signals.next()), Some(Signal::Usr1));
+                raiser.join().unwrap();
+            })
+            .ends();
+        });
+    }
+
+    /// libuv: fork_signal_to_child_closed, fork_close_signal_in_child.
+    #[test]
+    fn a_listener_dropped_in_the_child_ends_none_of_the_parents() {
+        let test = "signals::a_listener_dropped_in_the_child_ends_none_of_the_parents";
+        alone(test, |_| {
+            let mut signals = Signals::new([Signal::Usr1]).unwrap();
+            plainly(async { assert!(future::poll_once(signals.next()).await.is_none()) });
+            let signals = Cell::new(Some(signals));
+            let (dropped, sent) = (Turn::new(), Turn::new());
+            let child = fork(|| {
+                drop(signals.take());
+                dropped.give();
+                // It stays caught, as where the last listener is dropped: it ends no process.
+                sent.take();
+            });
+            dropped.take();
+            child.kill(libc::SIGUSR1);
+            sent.give();
+            child.ends();
+            let mut signals = signals.take().unwrap();
+            plainly(async { assert!(future::poll_once(signals.next()).await.is_none()) });
+            raise(libc::SIGUSR1);
+            assert_eq!(plainly(signals.next()), Some(Signal::Usr1));
+        });
+    }
+}
+
+#[test]
+fn stalls_are_reported_in_a_child_too() {
+    alone("stalls_are_reported_in_a_child_too", |backend| {
+        if !has_runtimes(backend) {
+            return;
+        }
+        // It stalls until that is reported.
+        let stall = || {
+            let (reported, report) = std::sync::mpsc::channel();
+            let builder = Runtime::builder().stalls(SOON, move |_| {
+                let _ = reported.send(());
+            });
+            builder
+                .build()
+                .unwrap()
+                .block_on(async { report.recv().unwrap() });
+        };
+        let watched = Runtime::builder().stalls(SOON, |_| {}).build().unwrap();
+        stall();
+        fork(stall).ends();
+        drop(watched);
+    });
+}
+
+/// What the kernel shares between the two is not used by both.
+#[test]
+fn a_runtime_driven_in_a_child_of_its_process_ends_with_words_and_goes_on_in_the_parent() {
+    let test =
+        "a_runtime_driven_in_a_child_of_its_process_ends_with_words_and_goes_on_in_the_parent";
+    alone(test, |_| {
+        for workers in [1, 2] {
+            let runtime = Runtime::builder().workers(workers).build().unwrap();
+            runtime.block_on(talks());
+            let far = runtime.block_on(async {
+                let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+                let address = listener.local_addr().unwrap();
+                let connect = TcpStream::connect(address);
+                let (far, accepted) = future::zip(connect, listener.accept()).await;
+                let (mut near, _) = accepted.unwrap();
+                polder::spawn(async move {
+                    let mut byte = [0];
+                    near.read_exact(&mut byte).await.unwrap();
+                    near.write_all(&byte).await.unwrap();
+                })
+                .detach();
+                // So that it waits.
+                Timer::after(SOON).await;
+                far.unwrap()
+            });
+            let (runtime, mut far) = (Cell::new(Some(runtime)), Cell::new(Some(far)));
+            let driven = fork(|| {
+                let runtime = runtime.take().unwrap();
+                let driven = AssertUnwindSafe(|| runtime.block_on(Timer::after(SOON)));
+                let panic = catch_unwind(driven).expect_err("it cannot be driven");
+                assert!(message(&*panic).contains("fork"), "{}", message(&*panic));
+                drop((runtime, far.take()));
+            });
+            driven.ends();
+            let dropped = fork(|| drop((far.take(), runtime.take())));
+            dropped.ends();
+            let runtime = runtime.take().unwrap();
+            let answered = async {
+                let far = far.get_mut().as_mut().unwrap();
+                far.write_all(b"x").await.unwrap();
+                let mut byte = [0];
+                let answer = polder::time::timeout(LIMIT / 2, far.read_exact(&mut byte)).await;
+                answer.expect("the parent's task is woken").unwrap();
+            };
+            runtime.block_on(answered);
+            runtime.block_on(talks());
+            // Notifications arrive.
+            let handle = runtime.handle();
+            let task = std::thread::spawn(move || handle.spawn(async { 5 }));
+            assert_eq!(runtime.block_on(task.join().unwrap()), 5);
+        }
+    });
+}
+
+#[test]
+fn a_poller_of_its_parents_gives_a_child_errors_and_its_parent_everything() {
+    use polder::poller::{Events, Interest, Mode, Poller, Token};
+
+    let test = "a_poller_of_its_parents_gives_a_child_errors_and_its_parent_everything";
+    alone(test, |backend| {
+        let poller = Poller::new(backend).unwrap();
+        let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        // SAFETY: it is deregistered before it is closed.
+        unsafe { poller.register(&ours, Token(1), Interest::READABLE, Mode::OneShot) }.unwrap();
+        let poller = Cell::new(Some(poller));
+        fork(|| {
+            let poller = poller.take().unwrap();
+            let kind = |result: io::Result<()>| result.map_err(|error| error.kind());
+            let unsupported = Err(ErrorKind::Unsupported);
+            let waited = poller.wait(&mut Events::new(), Some(Duration::ZERO));
+            assert_eq!(kind(waited.map(drop)), unsupported);
+            let modified = poller.modify(&ours, Token(2), Interest::WRITABLE, Mode::OneShot);
+            assert_eq!(kind(modified), unsupported);
+            assert_eq!(kind(poller.deregister(&ours)), unsupported);
+            poller.notify().unwrap();
+        })
+        .ends();
+        let poller = poller.take().unwrap();
+        io::Write::write_all(&mut theirs, b"x").unwrap();
+        let mut events = Events::new();
+        assert_eq!(poller.wait(&mut events, Some(LIMIT / 2)).unwrap(), 1);
+        assert_eq!(events.iter().next().unwrap().token(), Token(1));
+        poller.deregister(&ours).unwrap();
+    });
+}
