@@ -15,6 +15,7 @@ trap 'rm -r "$work"' EXIT
 # Tells a block by its first lines and its comment. Rows: reason, file, kind, what the comment begins with.
 find src -name '*.rs' | LC_ALL=C sort | xargs awk -v errors="$work/errors" '
     function reason(text) {
+        if (text ~ /ManuallyDrop::drop|Box::from_raw\(new\)|&\*new|Ordering::Acquire\)\.as_ref/) return "fork"
         if (text ~ /transmute/) return "scope"
         if (text ~ /spawn_local_on|new_at|spawn_unchecked|Runnable|(T|Box)::from_raw/) return "task"
         if (text ~ /borrow_raw|LentDescriptor|Io::lent|from_raw_fd|from_raw_socket|IoSafe|poller\.register|\.add_with_mode/) return "io"
@@ -135,6 +136,8 @@ END
         "A task's scheduling function and lifetime are promised to async-task, which cannot check them." "why it is sound"
     table scope "Tasks that borrow" \
         "A scope erases the lifetime of what its tasks borrow, and waits for them." "why it is sound"
+    table fork "Children of fork" \
+        "Statics that neither wait nor are freed, and what a child does not drop since it is its parent's." "why it is sound"
     table duty "Duties of callers" \
         "Functions and traits that are unsafe to call or to implement; their documentation says what is asked." "what"
 } >"$work/page"

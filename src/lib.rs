@@ -117,6 +117,21 @@
 //! * Nothing panics for want of a runtime: on a plain thread sockets, timers and [`spawn`] use a
 //!   background runtime, started on first use. ([`spawn_local`] cannot; it says so.)
 //!
+//! # `fork` without `exec`
+//!
+//! A child of `fork` has the thread that called it, and none of polder's. It starts afresh, and
+//! nothing hangs in it, whatever its parent has used, and it ends no wait of its parent's:
+//!
+//! | in the child | |
+//! |---|---|
+//! | a new [`Runtime`], [`block_on`] | works, but on [`Backend::AsyncIo`] if the parent has used that: an error |
+//! | sockets and timers that the parent made | work, in a runtime of the child's |
+//! | other executors, [`spawn`] on a plain thread | work: the background runtime is started again |
+//! | [`unblock`], names, signals, stalls | work: what needs a thread starts one. A call or lookup that was under way is the parent's, and an error |
+//! | a [`Runtime`] or [`Poller`](poller::Poller) of the parent's | an error, on each backend: make another one |
+//!
+//! `docs/PLATFORM.md` has the details.
+//!
 #![cfg_attr(unix, doc = "[Unix sockets]: net::unix")]
 #![cfg_attr(
     not(unix),
