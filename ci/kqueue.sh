@@ -1,25 +1,21 @@
 #!/usr/bin/env bash
-# The kqueue backend, executed on Linux: over libkqueue, which implements kqueue(2) there.
+# The kqueue backend, executed on Linux: over a model of kqueue(2), src/poller/backends/kqueue/model.rs.
 #
-#     ci/kqueue.sh [--short | --rules [--check]] [TESTS…]
+#     ci/kqueue.sh [--short | --faults | --rules [--check]] [TESTS…]
 #
 # Runs all of `cargo test` (the suite on each backend of this machine, kqueue among them and with one, two and four
-# workers; the examples as programs; the documentation), then fuzzers and soak on kqueue, and the suite in a storm of
-# signals. With --short it runs what takes about three minutes: the library's own tests and the conformance suite.
-# TESTS are arguments of the conformance suite, which alone is run then. With --rules it runs ci/rules.sh, whose table
-# has a column for kqueue then.
-#
-# libkqueue's source is POLDER_LIBKQUEUE, an archive or a checkout, or else is cloned. What is built of it stays in
-# the cache. Where it cannot be had this fails, with status 3, and where it cannot be built.
+# workers; the examples as programs; the documentation; what the manuals say of kevent, asked of the model), then
+# fuzzers and soak on kqueue, the suite in a storm of signals, and the faults. With --short it runs what takes about
+# three minutes: the library's own tests and the conformance suite. TESTS are arguments of the conformance suite, which
+# alone is run then. With --faults it breaks the backend on purpose, in one place after the other, and a rule has to
+# fail each time. With --rules it runs ci/rules.sh, whose table has a column for kqueue then.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-. ci/debian.sh
 
-commit=f966089
 cache="${XDG_CACHE_HOME:-$HOME/.cache}/polder-ci"
 mode=
 case "${1:-}" in
-    --short | --rules)
+    --short | --faults | --rules)
         mode=$1
         shift ;;
 esac
@@ -27,64 +23,53 @@ esac
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# unpack INTO: puts the source there.
-unpack() {
-    local from=${POLDER_LIBKQUEUE:-}
-    mkdir "$1"
-    if [ -z "$from" ]; then
-        need git git &&
-            git clone --quiet https://github.com/mheily/libkqueue "$work/clone" &&
-            git -C "$work/clone" archive "$commit" | tar -C "$1" -x
-    elif [ -d "$from" ]; then
-        tar -C "$from" --exclude=./.git -c . | tar -C "$1" -x
-    else
-        case $from in
-            *.xz) need xz xz-utils ;;
-        esac
-        tar -C "$1" --strip-components=1 -xf "$from"
-    fi
-}
-
-# What is built depends on the source and on what is put beside it here.
-unpack "$work/source" || {
-    echo "$0: the source of libkqueue cannot be had: neither from POLDER_LIBKQUEUE nor from GitHub" >&2
-    exit 3
-}
-cp ci/libkqueue/shim.c "$work/source/"
-key=$( (cd "$work/source" && find . -type f -print0 | LC_ALL=C sort -z | xargs -0 cat && cat "$OLDPWD/ci/kqueue.sh") | sha256sum | cut -c1-16)
-library="$cache/libkqueue-$key/libkqueue.a"
-if [ ! -f "$library" ]; then
-    need cmake cmake
-    need make make
-    need cc gcc
-    echo 'target_sources(objlib PRIVATE shim.c)' >>"$work/source/CMakeLists.txt"
-    # The two calls are the shim's: see there.
-    {
-        cmake -S "$work/source" -B "$work/build" -DCMAKE_BUILD_TYPE=Release \
-            -DENABLE_TESTING=NO -DENABLE_SHARED=NO \
-            -DCMAKE_C_FLAGS='-Dgetsockopt=polder_getsockopt -Depoll_wait=polder_epoll_wait' &&
-            cmake --build "$work/build" --target kqueue_static
-    } >"$work/log" 2>&1 || {
-        tail -n 30 "$work/log" >&2
-        echo "$0: libkqueue cannot be built" >&2
-        exit 1
-    }
-    mkdir -p "$(dirname "$library")"
-    mv "$work/build/libkqueue.a" "$library"
-fi
-
 export CARGO_TARGET_DIR="$cache/kqueue"
-export RUSTFLAGS="--cfg polder_libkqueue -C link-arg=$library ${RUSTFLAGS:-}"
-export RUSTDOCFLAGS="--cfg polder_libkqueue -C link-arg=$library ${RUSTDOCFLAGS:-}"
+export RUSTFLAGS="--cfg polder_kqueue_model ${RUSTFLAGS:-}"
+export RUSTDOCFLAGS="--cfg polder_kqueue_model ${RUSTDOCFLAGS:-}"
 
-if [ "$mode" = --rules ]; then
-    ci/rules.sh "$@"
-    grep -q '^| rule | |.* kqueue |' docs/PLATFORM.md
-    exit
-fi
+# fault NAME SED RULE: breaks the backend in a copy of the tree, and has a test of the rule fail on kqueue.
+fault() {
+    local name=$1 sed=$2 rule=$3 tree="$work/tree" backend=src/poller/backends/kqueue.rs
+    if [ ! -d "$tree" ]; then
+        mkdir "$tree"
+        tar --exclude=target --exclude=./.git -c . | tar -C "$tree" -x
+    fi
+    sed -E "$sed" "$backend" >"$tree/$backend"
+    if cmp -s "$backend" "$tree/$backend"; then
+        echo "$0: $name: there is nothing to break" >&2
+        return 1
+    fi
+    (cd "$tree" && cargo test --test conformance --no-run)
+    if (cd "$tree" && timeout 300 cargo test --test conformance -- "$rule") >"$work/log" 2>&1 ||
+        ! grep -q '^on kqueue' "$work/log"; then
+        cat "$work/log" >&2
+        echo "$0: $name: $rule has not failed on kqueue" >&2
+        return 1
+    fi
+    echo "$0: $name: found by"
+    sed -n 's/^test \(.*\) \.\.\. FAILED$/    \1/p' "$work/log"
+}
+
+faults() {
+    fault 'no EV_CLEAR' 's/Mode::Edge => EV_CLEAR,/Mode::Edge => 0,/' pollers::readiness::rule_10
+    fault 'EV_EOF of the write filter is taken for the end of reading' \
+        's/_ => Ready::WRITABLE,/_ if is_end => Ready::WRITABLE | Ready::CLOSED,\n        &/' pollers::readiness::rule_02
+    fault 'NOTE_TRIGGER is lost' 's/change\.fflags = trigger;/change.fflags = 0 * trigger;/' \
+        pollers::notification::rule_18_a_notification_before_the_wait_is_kept
+}
+
+case $mode in
+    --rules)
+        ci/rules.sh "$@"
+        grep -q '^| rule | |.* kqueue |' docs/PLATFORM.md
+        exit ;;
+    --faults)
+        faults
+        exit ;;
+esac
 
 # Whatever else this does, it has not passed without the backend.
-present=pollers::backends::libkqueue_is_among_the_backends
+present=pollers::backends::the_model_of_kqueue_is_among_the_backends
 cargo test --test conformance --no-run
 cargo test --quiet --test conformance -- --exact "$present" | tee "$work/present"
 grep -q '^test result: ok. 1 passed' "$work/present" || {
@@ -106,3 +91,4 @@ timeout 2400 cargo test
 POLDER_BACKEND=kqueue ci/fuzz.sh
 POLDER_BACKEND=kqueue ci/soak.sh
 ci/storm.sh
+faults

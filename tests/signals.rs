@@ -478,12 +478,6 @@ fn where_an_eventfd_is_refused_all_of_this_holds_too() {
         let made = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC);
         return assert!(made.is_err(), "eventfds are refused here: {made:?}");
     }
-    if polder::Backend::available()
-        .into_iter()
-        .any(support::is_libkqueue)
-    {
-        return; // A kqueue there needs one of its own.
-    }
     for errno in [libc::EPERM, libc::ENOSYS] {
         within(support::LIMIT * 2, "this program again", move || {
             support::refuse(&[libc::SYS_eventfd2], errno);

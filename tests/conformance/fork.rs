@@ -17,7 +17,7 @@ use polder::net::{TcpListener, TcpStream};
 use polder::{Backend, Runtime, Timer, future};
 
 use crate::child::in_children;
-use crate::support::{LIMIT, is_libkqueue, message};
+use crate::support::{LIMIT, message};
 
 /// The child's time. It needs some milliseconds.
 const SECONDS: u32 = 20;
@@ -77,12 +77,7 @@ impl Child {
 fn alone(test: &str, rule: impl FnOnce(Backend)) {
     in_children(
         &format!("fork::{test}"),
-        |backend| {
-            // Its manual says that no child may use it.
-            if !is_libkqueue(backend) {
-                rule(backend);
-            }
-        },
+        rule,
         |_, _| {},
     );
 }

@@ -50,9 +50,7 @@ pub mod linux {
     use polder::poller::{Events, Interest, Mode, Poller, Token};
     use polder::{Backend, Runtime, future, time};
 
-    use crate::support::{
-        LIMIT, in_every_runtime_alone, is_libkqueue, on_every_backend_alone, refuse, within,
-    };
+    use crate::support::{LIMIT, in_every_runtime_alone, on_every_backend_alone, refuse, within};
 
     // Rule 67.
 
@@ -173,7 +171,9 @@ pub mod linux {
             })
             .collect();
         assert!(late.len() < scales.len(), "late each time: {late:?}");
-        stopped().into_iter().for_each(crate::support::passed);
+        Backend::available()
+            .into_iter()
+            .for_each(crate::support::passed);
     }
 
     fn stop_a_child(scale: u32) -> Result<(), String> {
@@ -214,17 +214,10 @@ pub mod linux {
         }
     }
 
-    /// libkqueue waits by `ppoll`, which is late by the pause (docs/PLATFORM.md).
-    fn stopped() -> Vec<Backend> {
-        let mut backends = Backend::available();
-        backends.retain(|backend| !is_libkqueue(*backend));
-        backends
-    }
-
     /// A timer on every backend at once.
     fn a_process_with_a_timer(scale: u32) {
         let (armed, all_armed) = mpsc::channel();
-        let threads: Vec<_> = (stopped().into_iter())
+        let threads: Vec<_> = (Backend::available().into_iter())
             .map(|backend| {
                 let armed = armed.clone();
                 thread::spawn(move || {
@@ -275,9 +268,6 @@ pub mod linux {
         ];
         on_every_backend_alone(|backend| {
             for calls in CALLS {
-                if is_libkqueue(backend) && calls.contains(&libc::SYS_eventfd2) {
-                    continue; // A kqueue of its own has several.
-                }
                 for errno in [libc::EPERM, libc::ENOSYS] {
                     refused(calls, errno, move || serves(backend));
                 }

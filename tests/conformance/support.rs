@@ -32,7 +32,7 @@ use polder::{Backend, Runtime};
 pub const LIMIT: Duration = Duration::from_secs(60);
 
 /// The numbers of workers with which rules run, besides one, on the default backend, on `io-uring`,
-/// on `poll`, and on kqueue where libkqueue has it.
+/// on `kqueue` and on `poll`.
 const SEVERAL: [usize; 2] = [2, 4];
 
 thread_local! {
@@ -66,9 +66,7 @@ pub fn backends() -> Vec<Backend> {
 }
 
 fn has_several_workers(backend: Backend) -> bool {
-    backend == Backend::default()
-        || ["io-uring", "poll"].contains(&backend.name())
-        || is_libkqueue(backend)
+    backend == Backend::default() || ["io-uring", "kqueue", "poll"].contains(&backend.name())
 }
 
 /// Runs `rule` on every backend of this machine, with one worker: the driving thread.
@@ -259,30 +257,6 @@ pub async fn until(what: &str, mut condition: impl FnMut() -> bool) {
             a_turn().await;
         }
     }
-}
-
-/// Waits until all that was closed is closed: libkqueue (ci/kqueue.sh) closes what belongs to a
-/// kqueue on a thread of its own. To be called before descriptors or threads are counted. The first
-/// call opens a kqueue that stays, and so its thread does.
-#[cfg(unix)]
-pub fn settle() {
-    #[cfg(polder_libkqueue)]
-    {
-        use std::sync::Once;
-
-        unsafe extern "C" {
-            safe fn libkqueue_drain_pending_close();
-        }
-
-        static FIRST: Once = Once::new();
-        FIRST.call_once(|| std::mem::forget(polder::poller::Poller::new(Backend::Kqueue)));
-        libkqueue_drain_pending_close();
-    }
-}
-
-/// Whether it is kqueue as libkqueue has it, which stands on other calls than a kernel's.
-pub fn is_libkqueue(backend: Backend) -> bool {
-    cfg!(polder_libkqueue) && backend == Backend::Kqueue
 }
 
 /// Waits, by looking again and again, until `condition` holds: for what cannot be awaited.

@@ -45,8 +45,10 @@ use crate::poller::{
 use crate::sync::Mutex;
 use crate::sys as system;
 
-#[cfg_attr(polder_libkqueue, path = "kqueue/libkqueue.rs")]
-#[cfg_attr(not(polder_libkqueue), path = "kqueue/native.rs")]
+#[cfg(test)]
+mod manual;
+#[cfg(polder_kqueue_model)]
+mod model;
 mod sys;
 
 use sys::{
@@ -472,8 +474,7 @@ impl Selector for Kqueue {
         }
         if count > 0 && (over || !events.is_empty()) {
             // A notification that found no room came before this wait returns. Its event comes with
-            // a later one, and is nobody's then. (That the list is full does not tell: libkqueue
-            // leaves room.)
+            // a later one, and is nobody's then.
             self.notifier.end_round();
         }
         match over || notified || !events.is_empty() {

@@ -27,7 +27,7 @@ pub(super) mod epoll;
 pub(super) mod io_uring;
 #[cfg_attr(
     not(any(
-        polder_libkqueue,
+        polder_kqueue_model,
         target_vendor = "apple",
         target_os = "freebsd",
         target_os = "dragonfly",

@@ -292,9 +292,9 @@ fn a_ring_that_is_refused_is_passed_over_and_alone_says_why() {
 }
 
 /// ci/kqueue.sh asks for this test by its name.
-#[cfg(polder_libkqueue)]
+#[cfg(polder_kqueue_model)]
 #[test]
-fn libkqueue_is_among_the_backends() {
+fn the_model_of_kqueue_is_among_the_backends() {
     assert!(Backend::available().contains(&Backend::Kqueue));
     let poller = open(Backend::Kqueue);
     poller.notify().unwrap();

@@ -14,11 +14,10 @@ use super::{
     READABLE, Source, borrow, in_a_child, in_every_mode, local_pair, modes, open, poll_now, quiet,
     tokens, wait,
 };
-use crate::support::{LIMIT, on_every_backend, settle};
+use crate::support::{LIMIT, on_every_backend};
 
 /// The flags of every descriptor of this process.
 fn descriptors() -> HashMap<RawFd, libc::c_int> {
-    settle();
     (0..1024)
         .map(|number| {
             // SAFETY: this call only asks, and answers -1 for what is not open.

@@ -17,7 +17,7 @@ use polder::net::{TcpListener, TcpStream, UdpSocket};
 use socket2::{Domain, Socket, Type};
 
 use super::{Count, both, fill, pair, poll_future, poll_read, reset, some_turns};
-use crate::support::{LIMIT, eventually, on_every_backend, runtime, settle, within};
+use crate::support::{LIMIT, eventually, on_every_backend, runtime, within};
 
 const CHILD: &str = "POLDER_CONFORMANCE_CHILD";
 
@@ -286,7 +286,6 @@ fn a_write_to_a_peer_that_is_gone_is_an_error_and_no_signal() {
 }
 
 fn open_descriptors() -> usize {
-    settle();
     std::fs::read_dir("/dev/fd").unwrap().count()
 }
 

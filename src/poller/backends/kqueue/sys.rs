@@ -1,5 +1,5 @@
-//! `kqueue` and `kevent` as the system's C library has them. (What rustix offers knows neither
-//! `fflags` nor timers below a millisecond.)
+//! `kqueue` and `kevent` as the system's C library has them, or as the model for tests has them on
+//! Linux. (What rustix offers knows neither `fflags` nor timers below a millisecond.)
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -7,11 +7,21 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr;
 use std::time::Duration;
 
+#[cfg(not(polder_kqueue_model))]
+use rustix::event::kqueue::kqueue;
 use rustix::io::{Errno, FdFlags};
 
+#[cfg(polder_kqueue_model)]
+use super::model::kqueue;
 use crate::poller::error::failed;
 
-pub(super) use libc::{
+#[cfg(polder_kqueue_model)]
+pub(super) use super::model as kernel;
+/// The one place where the two differ.
+#[cfg(not(polder_kqueue_model))]
+pub(super) use libc as kernel;
+
+pub(super) use kernel::{
     EV_ADD, EV_CLEAR, EV_DELETE, EV_EOF, EV_ONESHOT, EV_RECEIPT, EVFILT_READ, EVFILT_TIMER,
     EVFILT_WRITE, kevent as Kevent,
 };
@@ -27,7 +37,7 @@ pub(super) type Flags = u32;
 
 /// The filter for notifications, and what triggers it. NetBSD has it since 10, OpenBSD since 7.8.
 #[cfg(not(target_os = "openbsd"))]
-pub(super) const USER: Option<(Filter, u32)> = Some((libc::EVFILT_USER, libc::NOTE_TRIGGER));
+pub(super) const USER: Option<(Filter, u32)> = Some((kernel::EVFILT_USER, kernel::NOTE_TRIGGER));
 #[cfg(target_os = "openbsd")]
 pub(super) const USER: Option<(Filter, u32)> = None;
 
@@ -37,7 +47,7 @@ impl Queue {
     /// Opens one. A child that is forked inherits no kqueue, so only `exec` in this very process
     /// could keep it: between the two calls nothing gets away.
     pub(super) fn new() -> io::Result<Queue> {
-        let queue = rustix::event::kqueue::kqueue().map_err(|error| failed("kqueue", error))?;
+        let queue = kqueue().map_err(|error| failed("kqueue", error))?;
         rustix::io::fcntl_setfd(&queue, FdFlags::CLOEXEC)?;
         Ok(Queue(queue))
     }
@@ -64,7 +74,7 @@ impl Queue {
         // SAFETY: both lists are as long as is said, and the kernel writes to the second only. What
         // the changes name is the duty of whoever registers it.
         let count = unsafe {
-            libc::kevent(
+            kernel::kevent(
                 self.0.as_raw_fd(),
                 changes.as_ptr(),
                 changes.len() as _,
@@ -74,6 +84,13 @@ impl Queue {
             )
         };
         usize::try_from(count).map_err(|_| last_error())
+    }
+}
+
+#[cfg(polder_kqueue_model)]
+impl Drop for Queue {
+    fn drop(&mut self) {
+        kernel::before_close(self.0.as_fd());
     }
 }
 
@@ -105,9 +122,9 @@ pub(super) fn error(receipt: &Kevent) -> i32 {
 /// Makes `kevent` a timer that fires in so long: in nanoseconds where every version of the system
 /// takes them, else in milliseconds. (NetBSD does since 10; 9 would take them for milliseconds.)
 pub(super) fn set_timer(kevent: &mut Kevent, left: Duration) {
-    #[cfg(any(target_vendor = "apple", target_os = "freebsd"))]
-    let (unit, count) = (libc::NOTE_NSECONDS, left.as_nanos());
-    #[cfg(not(any(target_vendor = "apple", target_os = "freebsd")))]
+    #[cfg(any(polder_kqueue_model, target_vendor = "apple", target_os = "freebsd"))]
+    let (unit, count) = (kernel::NOTE_NSECONDS, left.as_nanos());
+    #[cfg(not(any(polder_kqueue_model, target_vendor = "apple", target_os = "freebsd")))]
     let (unit, count) = (0, left.as_nanos().div_ceil(1_000_000));
     kevent.fflags = unit;
     // If that is too soon, whoever is woken comes round.

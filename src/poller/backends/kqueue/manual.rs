@@ -1,0 +1,773 @@
+//! What kqueue(2) says, asked of whatever the backend calls: the kernel on macOS and the BSDs, the
+//! model on Linux (ci/kqueue.sh). So the model is held to what kernels do. Each test makes calls of
+//! `kevent` only, and asserts what all of these systems have in common; where their manuals differ
+//! a test says so.
+
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::net::UnixStream;
+use std::thread;
+use std::time::Instant;
+
+use super::sys::kernel::{
+    EV_DISABLE, EV_DISPATCH, EV_ENABLE, EV_ERROR, EVFILT_TIMER, EVFILT_WRITE,
+};
+use super::*;
+
+/// What is waited for comes long before this; so it fails instead of hanging.
+const LIMIT: Duration = Duration::from_secs(20);
+
+const ROOM: usize = 8;
+
+fn of(source: &impl AsFd, filter: Filter, flags: Flags) -> Kevent {
+    sys::kevent_of(source.as_fd().as_raw_fd() as usize, filter, flags, 7)
+}
+
+fn queue() -> Queue {
+    Queue::new().unwrap()
+}
+
+/// Applies changes, with no room for what `kevent` might report.
+fn apply(queue: &Queue, changes: &[Kevent]) -> Result<(), Errno> {
+    let count = retry_on_intr(|| queue.kevent(changes, &mut [], None))?;
+    assert_eq!(count, 0, "events, and no room for them");
+    Ok(())
+}
+
+/// Applies changes, with room for an answer to each.
+fn answers(queue: &Queue, changes: &[Kevent]) -> Vec<Kevent> {
+    take(queue, changes, ROOM, Duration::ZERO)
+}
+
+fn take(queue: &Queue, changes: &[Kevent], room: usize, timeout: Duration) -> Vec<Kevent> {
+    let mut events = [MaybeUninit::uninit(); ROOM];
+    let events = &mut events[..room];
+    let count = retry_on_intr(|| queue.kevent(changes, events, Some(timeout))).unwrap();
+    written(events, count).to_vec()
+}
+
+/// The events that are there.
+fn look(queue: &Queue) -> Vec<Kevent> {
+    take(queue, &[], ROOM, Duration::ZERO)
+}
+
+/// The only event that is there, or the next one.
+fn one(queue: &Queue) -> Kevent {
+    let events = take(queue, &[], ROOM, LIMIT);
+    assert_eq!(events.len(), 1, "events");
+    events[0]
+}
+
+fn none(queue: &Queue, what: &str) {
+    let filters: Vec<_> = look(queue).iter().map(|event| event.filter).collect();
+    assert!(filters.is_empty(), "{what}: events of {filters:?}");
+}
+
+fn is_end(event: &Kevent) -> bool {
+    event.flags & EV_EOF != 0
+}
+
+/// Each file is still open, and its socket too, when its peer is dropped.
+fn pair() -> (UnixStream, UnixStream) {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    ours.set_nonblocking(true).unwrap();
+    theirs.set_nonblocking(true).unwrap();
+    (ours, theirs)
+}
+
+fn tcp() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    (ours, listener.accept().unwrap().0)
+}
+
+fn read(mut socket: &UnixStream) -> usize {
+    socket.read(&mut [0; 64]).unwrap()
+}
+
+/// Writes until no more is taken.
+fn fill(mut socket: &UnixStream) {
+    loop {
+        match socket.write(&[0; 4096]) {
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// Reads until nothing is left.
+fn drain(mut socket: &UnixStream) {
+    while socket.read(&mut [0; 4096]).is_ok() {}
+}
+
+#[test]
+fn ev_add_finds_what_is_there_already_and_data_says_how_much() {
+    let (ours, mut theirs) = pair();
+    theirs.write_all(b"abc").unwrap();
+    let queue = queue();
+    apply(&queue, &[of(&ours, EVFILT_READ, EV_ADD)]).unwrap();
+    let event = one(&queue);
+    assert_eq!({ event.ident }, ours.as_raw_fd() as usize);
+    assert_eq!(event.filter, EVFILT_READ);
+    assert_eq!((event.data as i64, event.fflags), (3, 0));
+    assert_eq!(sys::stamp(&event), 7);
+    assert!(!is_end(&event));
+}
+
+#[test]
+fn an_event_is_returned_as_long_as_its_condition_holds() {
+    let (ours, mut theirs) = pair();
+    let queue = queue();
+    apply(&queue, &[of(&ours, EVFILT_READ, EV_ADD)]).unwrap();
+    none(&queue, "nothing was written");
+    theirs.write_all(b"a").unwrap();
+    for _ in 0..3 {
+        assert_eq!(one(&queue).data as i64, 1);
+    }
+    // "The filter is also run when the user attempts to retrieve the kevent."
+    assert_eq!(read(&ours), 1);
+    none(&queue, "all was read");
+    theirs.write_all(b"bc").unwrap();
+    assert_eq!(one(&queue).data as i64, 2);
+}
+
+#[test]
+fn ev_clear_returns_an_event_once_for_each_arrival() {
+    let (ours, mut theirs) = pair();
+    let queue = queue();
+    apply(&queue, &[of(&ours, EVFILT_READ, EV_ADD | EV_CLEAR)]).unwrap();
+    for unread in 1..4 {
+        theirs.write_all(b"a").unwrap();
+        assert_eq!(one(&queue).data as i64, unread);
+        none(&queue, "it was returned, and is unread");
+    }
+    drain(&ours);
+    none(&queue, "all was read");
+    // Several arrivals are one event.
+    theirs.write_all(b"a").unwrap();
+    theirs.write_all(b"b").unwrap();
+    assert_eq!(one(&queue).data as i64, 2);
+    none(&queue, "both arrivals were one event");
+    // One that was read meanwhile is none.
+    theirs.write_all(b"c").unwrap();
+    drain(&ours);
+    none(&queue, "it was read before");
+}
+
+#[test]
+fn ev_oneshot_deletes_an_event_once_it_was_returned() {
+    let (ours, mut theirs) = pair();
+    let queue = queue();
+    apply(&queue, &[of(&ours, EVFILT_READ, EV_ADD | EV_ONESHOT)]).unwrap();
+    none(&queue, "nothing was written");
+    theirs.write_all(b"a").unwrap();
+    one(&queue);
+    theirs.write_all(b"b").unwrap();
+    none(&queue, "it was returned");
+    let delete = apply(&queue, &[of(&ours, EVFILT_READ, EV_DELETE)]);
+    assert_eq!(delete, Err(Errno::NOENT));
+    apply(&queue, &[of(&ours, EVFILT_READ, EV_ADD | EV_ONESHOT)]).unwrap();
+    assert_eq!(one(&queue).data as i64, 2);
+}
+
+#[test]
+fn ev_dispatch_disables_an_event_once_it_was_returned() {
+    let (ours, mut theirs) = pair();
+    let queue = queue();
+    apply(&queue, &[of(&ours, EVFILT_READ, EV_ADD | EV_DISPATCH)]).unwrap();
+    for unread in 1..4 {
+        theirs.write_all(b"a").unwrap();
+        assert_eq!(one(&queue).data as i64, unread);
+        none(&queue, "it is disabled");
+        apply(&queue, &[of(&ours, EVFILT_READ, EV_ENABLE | EV_DISPATCH)]).unwrap();
+        assert_eq!(one(&queue).data as i64, unread, "enabled again");
+        none(&queue, "it is disabled again");
+        apply(&queue, &[of(&ours, EVFILT_READ, EV_ENABLE | EV_DISPATCH)]).unwrap();
+    }
+    apply(&queue, &[of(&ours, EVFILT_READ, EV_DELETE)]).unwrap();
+    none(&queue, "it is deleted");
+}
+
+#[test]
+fn ev_disable_hides_an_event_until_ev_enable() {
+    let (ours, mut theirs) = pair();
+    let queue = queue();
+    apply(&queue, &[of(&ours, EVFILT_READ, EV_ADD | EV_DISABLE)]).unwrap();
+    theirs.write_all(b"a").unwrap();
+    none(&queue, "it was added disabled");
+    apply(&queue, &[of(&ours, EVFILT_READ, EV_ENABLE)]).unwrap();
+    one(&queue);
+    apply(&queue, &[of(&ours, EVFILT_READ, EV_DISABLE)]).unwrap();
+    none(&queue, "it was disabled");
+    theirs.write_all(b"b").unwrap();
+    none(&queue, "it is disabled");
+    // "Adding an event automatically enables it."
+    apply(&queue, &[of(&ours, EVFILT_READ, EV_ADD)]).unwrap();
+    assert_eq!(one(&queue).data as i64, 2);
+}
+
+#[test]
+fn ev_delete_takes_an_event_away_that_was_not_returned_yet() {
+    let (ours, mut theirs) = pair();
+    let queue = queue();
+    for flags in [0, EV_CLEAR, EV_ONESHOT, EV_DISPATCH] {
+        apply(&queue, &[of(&ours, EVFILT_READ, EV_ADD | flags)]).unwrap();
+        theirs.write_all(b"a").unwrap();
+        apply(&queue, &[of(&ours, EVFILT_READ, EV_DELETE)]).unwrap();
+        none(&queue, "it was deleted");
+    }
+}
+
+#[test]
+fn what_was_not_added_can_be_neither_changed_nor_deleted() {
+    let (ours, _theirs) = pair();
+    let queue = queue();
+    for flags in [EV_DELETE, EV_ENABLE, EV_DISABLE] {
+        for filter in [EVFILT_READ, EVFILT_WRITE] {
+            let result = apply(&queue, &[of(&ours, filter, flags)]);
+            assert_eq!(result, Err(Errno::NOENT));
+        }
+    }
+    apply(&queue, &[of(&ours, EVFILT_READ, EV_ADD)]).unwrap();
+    let other = apply(&queue, &[of(&ours, EVFILT_WRITE, EV_DELETE)]);
+    assert_eq!(other, Err(Errno::NOENT), "the other filter");
+    apply(&queue, &[of(&ours, EVFILT_READ, EV_DELETE)]).unwrap();
+    let timer = sys::kevent_of(OURS, EVFILT_TIMER, EV_DELETE, 7);
+    assert_eq!(apply(&queue, &[timer]), Err(Errno::NOENT));
+}
+
+#[test]
+fn a_descriptor_that_is_not_open_and_a_filter_that_is_none_are_refused() {
+    let queue = queue();
+    let add = sys::kevent_of(1_000_000, EVFILT_READ, EV_ADD, 7);
+    assert_eq!(apply(&queue, &[add]), Err(Errno::BADF));
+    let (ours, _theirs) = pair();
+    assert_eq!(apply(&queue, &[of(&ours, 99, EV_ADD)]), Err(Errno::INVAL));
+}
+
+#[test]
+fn ev_receipt_answers_each_change_in_order_and_leaves_the_events() {
+    let (ours, mut theirs) = pair();
+    theirs.write_all(b"a").unwrap();
+    let queue = queue();
+    let changes = [
+        of(&ours, EVFILT_READ, EV_ADD | EV_CLEAR | EV_RECEIPT),
+        of(&ours, EVFILT_WRITE, EV_DELETE | EV_RECEIPT),
+        of(&ours, EVFILT_WRITE, EV_ADD | EV_CLEAR | EV_RECEIPT),
+    ];
+    let answers = answers(&queue, &changes);
+    let errors: Vec<_> = answers.iter().map(sys::error).collect();
+    assert_eq!(errors, [0, libc::ENOENT, 0]);
+    for (answer, change) in answers.iter().zip(&changes) {
+        assert_ne!(answer.flags & EV_ERROR, 0);
+        assert_eq!((answer.ident, answer.filter), (change.ident, change.filter));
+    }
+    assert_eq!(look(&queue).len(), 2, "both filters");
+}
+
+#[test]
+fn an_error_is_an_event_where_there_is_room_and_else_the_calls() {
+    let (ours, mut theirs) = pair();
+    let queue = queue();
+    let delete = of(&ours, EVFILT_READ, EV_DELETE);
+    let answers = answers(&queue, &[delete, of(&ours, EVFILT_READ, EV_ADD)]);
+    assert_eq!(answers.len(), 1, "what succeeds is not answered");
+    assert_ne!(answers[0].flags & EV_ERROR, 0);
+    assert_eq!(sys::error(&answers[0]), libc::ENOENT);
+    theirs.write_all(b"a").unwrap();
+    one(&queue);
+    apply(&queue, &[delete]).unwrap();
+    assert_eq!(apply(&queue, &[delete]), Err(Errno::NOENT));
+}
+
+#[test]
+fn changes_are_applied_before_events_are_returned() {
+    let (ours, mut theirs) = pair();
+    theirs.write_all(b"a").unwrap();
+    let queue = queue();
+    let events = take(&queue, &[of(&ours, EVFILT_READ, EV_ADD)], ROOM, LIMIT);
+    assert_eq!(events.len(), 1);
+    let delete = of(&ours, EVFILT_READ, EV_DELETE);
+    assert_eq!(take(&queue, &[delete], ROOM, Duration::ZERO).len(), 0);
+}
+
+#[test]
+fn adding_an_event_again_changes_it_and_makes_no_second_one() {
+    let (ours, mut theirs) = pair();
+    theirs.write_all(b"a").unwrap();
+    let queue = queue();
+    apply(&queue, &[of(&ours, EVFILT_READ, EV_ADD)]).unwrap();
+    let number = ours.as_raw_fd() as usize;
+    let again = sys::kevent_of(number, EVFILT_READ, EV_ADD, 8);
+    apply(&queue, &[again]).unwrap();
+    assert_eq!(sys::stamp(&one(&queue)), 8);
+    apply(&queue, &[of(&ours, EVFILT_READ, EV_DELETE)]).unwrap();
+    none(&queue, "it was one event");
+}
+
+#[test]
+fn evfilt_write_returns_an_event_while_there_is_room() {
+    let (ours, theirs) = pair();
+    let queue = queue();
+    apply(&queue, &[of(&ours, EVFILT_WRITE, EV_ADD)]).unwrap();
+    for _ in 0..2 {
+        let event = one(&queue);
+        assert!(event.filter == EVFILT_WRITE && event.data as i64 > 0 && !is_end(&event));
+    }
+    fill(&ours);
+    none(&queue, "there is no room");
+    drain(&theirs);
+    one(&queue);
+}
+
+#[test]
+fn with_ev_clear_evfilt_write_returns_an_event_when_there_is_room_again() {
+    let (ours, theirs) = pair();
+    let queue = queue();
+    apply(&queue, &[of(&ours, EVFILT_WRITE, EV_ADD | EV_CLEAR)]).unwrap();
+    one(&queue);
+    none(&queue, "it was returned");
+    for _ in 0..3 {
+        fill(&ours);
+        none(&queue, "there is no room");
+        drain(&theirs);
+        one(&queue);
+    }
+}
+
+#[test]
+fn the_filters_of_a_descriptor_are_independent() {
+    let (ours, mut theirs) = pair();
+    let queue = queue();
+    let filters = [EVFILT_READ, EVFILT_WRITE];
+    apply(
+        &queue,
+        &filters.map(|filter| of(&ours, filter, EV_ADD | EV_CLEAR)),
+    )
+    .unwrap();
+    assert_eq!(one(&queue).filter, EVFILT_WRITE);
+    theirs.write_all(b"a").unwrap();
+    assert_eq!(one(&queue).filter, EVFILT_READ);
+    apply(&queue, &[of(&ours, EVFILT_WRITE, EV_DELETE)]).unwrap();
+    theirs.write_all(b"a").unwrap();
+    assert_eq!(one(&queue).filter, EVFILT_READ);
+    none(&queue, "the other filter is still one of edges");
+    apply(&queue, &[of(&ours, EVFILT_WRITE, EV_ADD)]).unwrap();
+    apply(&queue, &[of(&ours, EVFILT_READ, EV_DELETE)]).unwrap();
+    theirs.write_all(b"a").unwrap();
+    assert_eq!(one(&queue).filter, EVFILT_WRITE);
+    assert_eq!(one(&queue).filter, EVFILT_WRITE, "of levels");
+}
+
+#[test]
+fn events_that_find_no_room_stay() {
+    let queue = queue();
+    let pairs: Vec<_> = (0..3).map(|_| pair()).collect();
+    for flags in [EV_CLEAR, EV_ONESHOT, EV_DISPATCH] {
+        for (ours, mut theirs) in pairs.iter().map(|(ours, theirs)| (ours, theirs)) {
+            theirs.write_all(b"a").unwrap();
+            let filters = [EVFILT_READ, EVFILT_WRITE];
+            apply(
+                &queue,
+                &filters.map(|filter| of(ours, filter, EV_ADD | flags)),
+            )
+            .unwrap();
+        }
+        let mut seen = Vec::new();
+        for _ in 0..6 {
+            let events = take(&queue, &[], 1, Duration::ZERO);
+            assert_eq!(events.len(), 1, "after {}", seen.len());
+            let is_write = events[0].filter == EVFILT_WRITE;
+            seen.push((events[0].ident, is_write));
+        }
+        none(&queue, "each was returned");
+        seen.sort_unstable();
+        seen.dedup();
+        assert_eq!(seen.len(), 6, "{seen:?}");
+        for (ours, _) in &pairs {
+            for filter in [EVFILT_READ, EVFILT_WRITE] {
+                let _ = apply(&queue, &[of(ours, filter, EV_DELETE)]);
+            }
+        }
+    }
+}
+
+#[test]
+fn ev_eof_of_the_read_filter_is_the_peers_end_also_with_data_unread() {
+    for is_closed in [false, true] {
+        let (mut ours, mut theirs) = pair();
+        let queue = queue();
+        apply(&queue, &[of(&ours, EVFILT_READ, EV_ADD | EV_CLEAR)]).unwrap();
+        theirs.write_all(b"abc").unwrap();
+        assert!(!is_end(&one(&queue)));
+        match is_closed {
+            true => drop(theirs),
+            false => theirs.shutdown(std::net::Shutdown::Write).unwrap(),
+        }
+        let event = one(&queue);
+        assert!(is_end(&event));
+        assert_eq!((event.data as i64, event.fflags), (3, 0), "{is_closed}");
+        none(&queue, "the end was returned");
+        assert_eq!(read(&ours), 3);
+        assert_eq!(ours.read(&mut [0; 8]).unwrap(), 0);
+    }
+}
+
+#[test]
+fn ev_eof_of_the_write_filter_is_our_own_shutdown_and_no_end_of_reading() {
+    let (ours, theirs) = pair();
+    ends_of_shutdown(&ours, &theirs, || {
+        ours.shutdown(std::net::Shutdown::Write).unwrap();
+    });
+    let (ours, theirs) = tcp();
+    ends_of_shutdown(&ours, &theirs, || {
+        ours.shutdown(std::net::Shutdown::Write).unwrap();
+    });
+}
+
+fn ends_of_shutdown(ours: &impl AsFd, mut theirs: impl Write, shut_down: impl FnOnce()) {
+    let queue = queue();
+    let filters = [EVFILT_READ, EVFILT_WRITE];
+    apply(
+        &queue,
+        &filters.map(|filter| of(ours, filter, EV_ADD | EV_CLEAR)),
+    )
+    .unwrap();
+    assert!(!is_end(&one(&queue)));
+    shut_down();
+    let event = one(&queue);
+    assert_eq!(event.filter, EVFILT_WRITE);
+    assert!(is_end(&event) && event.fflags == 0);
+    theirs.write_all(b"a").unwrap();
+    let events = take(&queue, &[], ROOM, LIMIT);
+    let event = events.iter().find(|event| event.filter == EVFILT_READ);
+    assert!(
+        event.is_some_and(|event| !is_end(event)),
+        "the peer goes on"
+    );
+}
+
+#[test]
+fn ev_eof_of_the_write_filter_is_the_peers_close() {
+    let (ours, theirs) = pair();
+    let queue = queue();
+    apply(&queue, &[of(&ours, EVFILT_WRITE, EV_ADD | EV_CLEAR)]).unwrap();
+    assert!(!is_end(&one(&queue)));
+    drop(theirs);
+    assert!(is_end(&one(&queue)));
+}
+
+#[test]
+fn fflags_of_an_end_is_the_sockets_error_which_stays() {
+    let (ours, theirs) = tcp();
+    let queue = queue();
+    apply(&queue, &[of(&ours, EVFILT_READ, EV_ADD)]).unwrap();
+    // With this its end is a reset.
+    socket2::SockRef::from(&theirs)
+        .set_linger(Some(Duration::ZERO))
+        .unwrap();
+    drop(theirs);
+    for _ in 0..2 {
+        let event = one(&queue);
+        assert!(is_end(&event));
+        assert_eq!(event.fflags as i32, libc::ECONNRESET);
+    }
+    let write = of(&ours, EVFILT_WRITE, EV_ADD);
+    let events = take(&queue, &[write], ROOM, LIMIT);
+    let event = events.iter().find(|event| event.filter == EVFILT_WRITE);
+    let event = event.expect("it can be written to, without success");
+    assert!(is_end(event) && event.fflags as i32 == libc::ECONNRESET);
+    let error = ours.take_error().unwrap().expect("it is there to be taken");
+    assert_eq!(error.raw_os_error(), Some(libc::ECONNRESET));
+}
+
+#[test]
+fn a_listener_is_readable_while_a_connection_waits() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let queue = queue();
+    apply(&queue, &[of(&listener, EVFILT_READ, EV_ADD)]).unwrap();
+    none(&queue, "nobody has connected");
+    let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let event = one(&queue);
+    assert!(event.data as i64 > 0 && !is_end(&event));
+    let _accepted = listener.accept().unwrap();
+    none(&queue, "it was accepted");
+}
+
+#[test]
+fn a_pipes_ends_are_reported_to_each_other() {
+    let (reader, writer) = rustix::pipe::pipe().unwrap();
+    let queue = queue();
+    apply(&queue, &[of(&reader, EVFILT_READ, EV_ADD)]).unwrap();
+    none(&queue, "nothing was written");
+    assert_eq!(rustix::io::write(&writer, b"ab"), Ok(2));
+    let event = one(&queue);
+    assert!(event.data as i64 == 2 && !is_end(&event));
+    drop(writer);
+    assert!(is_end(&one(&queue)));
+
+    let (reader, writer) = rustix::pipe::pipe().unwrap();
+    let queue = self::queue();
+    apply(&queue, &[of(&writer, EVFILT_WRITE, EV_ADD | EV_CLEAR)]).unwrap();
+    assert!(!is_end(&one(&queue)));
+    drop(reader);
+    assert!(is_end(&one(&queue)));
+    // FreeBSD and DragonFly refuse to add it now: `pipe_kqfilter`. Others report it.
+    let queue = self::queue();
+    match apply(&queue, &[of(&writer, EVFILT_WRITE, EV_ADD)]) {
+        Err(error) => assert_eq!(error, Errno::PIPE),
+        Ok(()) => assert!(is_end(&one(&queue))),
+    }
+}
+
+/// A user event of these flags; none where the system has no such filter.
+fn user(queue: &Queue, flags: Flags) -> Option<Kevent> {
+    let (filter, trigger) = sys::USER?;
+    let add = sys::kevent_of(3, filter, EV_ADD | flags, 7);
+    match apply(queue, &[add]) {
+        Ok(()) => {
+            let mut change = sys::kevent_of(3, filter, 0, 7);
+            change.fflags = trigger;
+            Some(change)
+        }
+        // NetBSD before 10.
+        Err(error) => {
+            assert_eq!(error, Errno::INVAL);
+            None
+        }
+    }
+}
+
+#[test]
+fn note_trigger_triggers_a_user_event_once_with_ev_clear() {
+    let queue = queue();
+    let Some(trigger) = user(&queue, EV_CLEAR) else {
+        return;
+    };
+    none(&queue, "it was not triggered");
+    for _ in 0..3 {
+        apply(&queue, &[trigger]).unwrap();
+        apply(&queue, &[trigger]).unwrap();
+        let event = one(&queue);
+        assert_eq!((event.ident, event.filter), (3, trigger.filter));
+        none(&queue, "both triggers are one event");
+    }
+    apply(&queue, &[sys::kevent_of(3, trigger.filter, EV_DELETE, 7)]).unwrap();
+    assert_eq!(apply(&queue, &[trigger]), Err(Errno::NOENT));
+}
+
+#[test]
+fn a_user_event_without_ev_clear_stays_triggered_and_with_ev_oneshot_goes() {
+    let queue = queue();
+    let Some(trigger) = user(&queue, 0) else {
+        return;
+    };
+    apply(&queue, &[trigger]).unwrap();
+    one(&queue);
+    one(&queue);
+    apply(&queue, &[sys::kevent_of(3, trigger.filter, EV_DELETE, 7)]).unwrap();
+    user(&queue, EV_ONESHOT).unwrap();
+    apply(&queue, &[trigger]).unwrap();
+    one(&queue);
+    assert_eq!(apply(&queue, &[trigger]), Err(Errno::NOENT));
+}
+
+#[test]
+fn note_trigger_from_another_thread_ends_a_wait() {
+    let queue = queue();
+    let Some(trigger) = user(&queue, EV_CLEAR) else {
+        return;
+    };
+    // What is no pointer goes to another thread; the trigger's own does not.
+    let (filter, fflags) = (trigger.filter, trigger.fflags);
+    for _ in 0..200 {
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut change = sys::kevent_of(3, filter, 0, 7);
+                change.fflags = fflags;
+                apply(&queue, &[change]).unwrap();
+            });
+            one(&queue);
+        });
+        none(&queue, "one trigger ended one wait");
+    }
+}
+
+#[test]
+fn a_change_from_another_thread_applies_to_the_wait_under_way() {
+    let queue = queue();
+    for _ in 0..50 {
+        let (ours, mut theirs) = pair();
+        theirs.write_all(b"a").unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| apply(&queue, &[of(&ours, EVFILT_READ, EV_ADD)]).unwrap());
+            one(&queue);
+        });
+    }
+}
+
+fn timer(flags: Flags, left: Duration) -> Kevent {
+    let mut timer = sys::kevent_of(OURS, EVFILT_TIMER, flags, 7);
+    sys::set_timer(&mut timer, left);
+    timer
+}
+
+#[test]
+fn evfilt_timer_with_ev_oneshot_fires_once_and_not_early() {
+    let queue = queue();
+    let time = Duration::from_millis(5);
+    let start = Instant::now();
+    apply(&queue, &[timer(EV_ADD | EV_ONESHOT, time)]).unwrap();
+    let event = one(&queue);
+    assert!(start.elapsed() >= time, "{:?}", start.elapsed());
+    assert_eq!((event.ident, event.filter), (OURS, EVFILT_TIMER));
+    assert_eq!(event.data as i64, 1);
+    assert_eq!(take(&queue, &[], ROOM, time * 3).len(), 0, "one-shot");
+    let delete = sys::kevent_of(OURS, EVFILT_TIMER, EV_DELETE, 7);
+    assert_eq!(apply(&queue, &[delete]), Err(Errno::NOENT));
+}
+
+#[test]
+fn evfilt_timer_fires_again_and_again_and_data_counts() {
+    let queue = queue();
+    apply(&queue, &[timer(EV_ADD, Duration::from_millis(2))]).unwrap();
+    let start = Instant::now();
+    let mut count = 0;
+    while count < 5 {
+        count += one(&queue).data as i64;
+    }
+    let elapsed = start.elapsed();
+    assert!(elapsed >= Duration::from_millis(8), "{count}: {elapsed:?}");
+    apply(&queue, &[sys::kevent_of(OURS, EVFILT_TIMER, EV_DELETE, 7)]).unwrap();
+    none(&queue, "it was deleted");
+}
+
+#[test]
+fn a_timer_that_is_added_again_starts_again() {
+    let queue = queue();
+    apply(&queue, &[timer(EV_ADD | EV_ONESHOT, LIMIT * 60)]).unwrap();
+    none(&queue, "it is not over");
+    apply(
+        &queue,
+        &[timer(EV_ADD | EV_ONESHOT, Duration::from_millis(1))],
+    )
+    .unwrap();
+    one(&queue);
+}
+
+#[test]
+fn a_timeout_is_no_shorter_than_it_says_and_without_room_there_is_none() {
+    let queue = queue();
+    for timeout in [0, 1, 300, 2_500, 12_000].map(Duration::from_micros) {
+        let start = Instant::now();
+        assert_eq!(take(&queue, &[], ROOM, timeout).len(), 0);
+        assert!(start.elapsed() >= timeout, "{timeout:?}");
+    }
+    // "If nevents is zero, kevent() will return immediately even if there is a timeout specified."
+    assert_eq!(queue.kevent(&[], &mut [], None), Ok(0));
+    assert_eq!(queue.kevent(&[], &mut [], Some(LIMIT * 60)), Ok(0));
+}
+
+fn is_readable(queue: &Queue) -> bool {
+    let mut set = [rustix::event::PollFd::from_borrowed_fd(
+        queue.descriptor(),
+        rustix::event::PollFlags::IN,
+    )];
+    retry_on_intr(|| rustix::event::poll(&mut set, Some(&Default::default()))).unwrap() == 1
+}
+
+#[test]
+fn a_kqueue_can_be_polled_and_is_readable_while_it_has_events() {
+    let (ours, mut theirs) = pair();
+    let queue = queue();
+    assert!(!is_readable(&queue), "it is empty");
+    apply(&queue, &[of(&ours, EVFILT_READ, EV_ADD | EV_CLEAR)]).unwrap();
+    assert!(!is_readable(&queue), "nothing was written");
+    theirs.write_all(b"a").unwrap();
+    assert!(is_readable(&queue), "an event");
+    one(&queue);
+    assert!(!is_readable(&queue), "it was returned");
+    // Of two events one was returned.
+    let (other, mut others) = pair();
+    apply(&queue, &[of(&other, EVFILT_READ, EV_ADD | EV_CLEAR)]).unwrap();
+    theirs.write_all(b"a").unwrap();
+    others.write_all(b"a").unwrap();
+    assert_eq!(take(&queue, &[], 1, LIMIT).len(), 1);
+    assert!(is_readable(&queue), "the other one");
+    one(&queue);
+    assert!(!is_readable(&queue), "both were returned");
+    // As long as a condition holds.
+    apply(&queue, &[of(&ours, EVFILT_READ, EV_DELETE)]).unwrap();
+    apply(&queue, &[of(&ours, EVFILT_READ, EV_ADD)]).unwrap();
+    one(&queue);
+    assert!(is_readable(&queue), "a level");
+}
+
+#[test]
+fn a_kqueue_can_be_watched_by_another() {
+    let (ours, mut theirs) = pair();
+    let (inner, outer) = (queue(), queue());
+    let watch = of(&inner.descriptor(), EVFILT_READ, EV_ADD | EV_CLEAR);
+    apply(&outer, &[watch]).unwrap();
+    apply(&inner, &[of(&ours, EVFILT_READ, EV_ADD | EV_CLEAR)]).unwrap();
+    none(&outer, "nothing was written");
+    theirs.write_all(b"a").unwrap();
+    assert_eq!(
+        { one(&outer).ident },
+        inner.descriptor().as_raw_fd() as usize
+    );
+    one(&inner);
+    if let Some(trigger) = user(&inner, EV_CLEAR) {
+        apply(&inner, &[trigger]).unwrap();
+        one(&outer);
+    }
+}
+
+#[test]
+fn closing_a_descriptor_removes_its_events_also_where_a_duplicate_stays() {
+    let (ours, mut theirs) = pair();
+    let queue = queue();
+    let number = ours.as_raw_fd() as usize;
+    apply(&queue, &[of(&ours, EVFILT_READ, EV_ADD)]).unwrap();
+    apply(&queue, &[of(&ours, EVFILT_WRITE, EV_ADD | EV_CLEAR)]).unwrap();
+    theirs.write_all(b"a").unwrap();
+    let duplicate = ours.try_clone().unwrap();
+    drop(ours);
+    // Another test's descriptor may have the number by now, so that `EBADF` is not for sure.
+    let delete = sys::kevent_of(number, EVFILT_READ, EV_DELETE, 7);
+    let error = apply(&queue, &[delete]).expect_err("it went with the descriptor");
+    assert!(matches!(error, Errno::BADF | Errno::NOENT), "{error}");
+    none(&queue, "its descriptor was closed");
+    // The duplicate is another one, under its own number.
+    apply(&queue, &[of(&duplicate, EVFILT_READ, EV_ADD)]).unwrap();
+    assert_eq!({ one(&queue).ident }, duplicate.as_raw_fd() as usize);
+}
+
+/// "The queue is not inherited by a child created with fork(2)."
+#[test]
+fn a_child_that_is_forked_has_no_kqueue() {
+    let queue = queue();
+    // SAFETY: after libc::fork the child makes one system call, takes no lock and allocates
+    // nothing, and ends without destructors.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let result = queue.kevent(&[], &mut [MaybeUninit::uninit()], Some(Duration::ZERO));
+        let status = i32::from(result != Err(Errno::BADF));
+        // SAFETY: libc::_exit has no preconditions.
+        unsafe { libc::_exit(status) }
+    }
+    let mut status = -1;
+    loop {
+        // SAFETY: libc::waitpid writes one number.
+        let result = unsafe { libc::waitpid(child, &mut status, 0) };
+        if result == child {
+            break;
+        }
+        let error = io::Error::last_os_error();
+        assert_eq!(error.kind(), io::ErrorKind::Interrupted, "{error}");
+    }
+    assert_eq!(status, 0, "not EBADF");
+    none(&queue, "the parent's is as it was");
+}

@@ -1,0 +1,896 @@
+//! A model of `kqueue(2)` for Linux, so that the backend is tested where most of polder is. It has
+//! the two calls and the constants of a kernel's, and takes their place by
+//! `--cfg polder_kqueue_model`, which only ci/kqueue.sh sets: no released build has it.
+//!
+//! It is written from the manuals, which are cited where they are followed: [F] is kqueue(2) of
+//! FreeBSD, [D] is kqueue(2) of Darwin. Where they are silent, [K] is FreeBSD's
+//! sys/kern/kern_event.c, and the function is named. [`manual`] asks the same questions of this
+//! model and of real kernels.
+//!
+//! [`manual`]: super::manual
+//! [F]: https://man.freebsd.org/cgi/man.cgi?query=kqueue&sektion=2
+//! [D]: https://github.com/apple-oss-distributions/xnu/blob/main/bsd/man/man2/kqueue.2
+//! [K]: https://github.com/freebsd/freebsd-src/blob/main/sys/kern/kern_event.c
+//!
+//! **Protocol.** A *note* is an event that was added, as a kernel's `knote` is. A note is *active*
+//! once something has happened that may fulfil its condition. Active notes that are enabled stand
+//! in a queue. `kevent` takes them from there, evaluates the condition of each by poll(2), and
+//! reports those for which it holds.
+//!
+//! Activity comes from epoll. One instance serves the read filter and the timers, another one the
+//! write filter. Each note is an entry of its own, watched for edges, so that activity of one
+//! filter does not activate the other. These entries are consumed under the lock only, which also
+//! covers the notes: an entry of a note that was removed finds no note.
+//!
+//! The kqueue's own descriptor is a third epoll instance. It contains the two, and a *bell*: a
+//! socket that is always writable, and is watched for that while the queue is not empty. All three
+//! are watched for levels. So the descriptor is readable while there is something to look at, a
+//! thread that waits on it consumes nothing, and no change of another thread is lost: it rings the
+//! bell under the lock, and the waiting thread looks at the queue after each wake-up.
+//!
+//! **Outside the model** are `NOTE_LOWAT`, the `NOTE_FF…` operations of user events,
+//! `NOTE_ABSTIME`, and filters other than read, write, user and timer. Regular files are refused
+//! (`EPERM` of epoll). `data` is an estimate for listeners and for room to write. `fflags` of an
+//! end is always `ECONNRESET`, since Linux does not tell a socket's error without taking it away.
+//! Flags and filters have FreeBSD's numbers, errors Linux's.
+
+use std::collections::{HashMap, VecDeque};
+use std::ffi::{c_int, c_short, c_uint, c_ushort, c_void};
+use std::mem::{MaybeUninit, size_of};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixDatagram;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use std::{io, process, ptr, slice};
+
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::FileType;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SendFlags, SocketType, sockopt};
+use rustix::time::{
+    ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime,
+    timerfd_create, timerfd_settime,
+};
+
+#[allow(non_camel_case_types, reason = "its name in C")]
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(super) struct kevent {
+    pub(super) ident: usize,
+    pub(super) filter: c_short,
+    pub(super) flags: c_ushort,
+    pub(super) fflags: c_uint,
+    pub(super) data: isize,
+    /// A number, as on NetBSD.
+    pub(super) udata: isize,
+}
+
+pub(super) const EVFILT_READ: c_short = -1;
+pub(super) const EVFILT_WRITE: c_short = -2;
+pub(super) const EVFILT_TIMER: c_short = -7;
+pub(super) const EVFILT_USER: c_short = -11;
+pub(super) const EV_ADD: c_ushort = 0x0001;
+pub(super) const EV_DELETE: c_ushort = 0x0002;
+pub(super) const EV_ENABLE: c_ushort = 0x0004;
+pub(super) const EV_DISABLE: c_ushort = 0x0008;
+pub(super) const EV_ONESHOT: c_ushort = 0x0010;
+pub(super) const EV_CLEAR: c_ushort = 0x0020;
+pub(super) const EV_RECEIPT: c_ushort = 0x0040;
+pub(super) const EV_DISPATCH: c_ushort = 0x0080;
+pub(super) const EV_ERROR: c_ushort = 0x4000;
+pub(super) const EV_EOF: c_ushort = 0x8000;
+pub(super) const NOTE_TRIGGER: u32 = 0x0100_0000;
+pub(super) const NOTE_NSECONDS: u32 = 0x0008;
+
+/// The flags that an event has when it is returned, besides `EV_EOF`.
+const KEPT: c_ushort = EV_ONESHOT | EV_CLEAR | EV_RECEIPT | EV_DISPATCH;
+
+/// What the kqueue's own epoll instance contains: the bell, and the two instances by filter.
+const BELL: u64 = 0;
+const FILTERS: u64 = 1;
+
+/// The kqueues of this process, by their descriptors.
+static QUEUES: Mutex<Option<HashMap<RawFd, Arc<Kqueue>>>> = Mutex::new(None);
+
+/// The process that last opened a kqueue: a child that is forked has none, and finds out without a
+/// lock, which another thread of its parent may have held.
+static PROCESS: AtomicU32 = AtomicU32::new(0);
+
+/// "kqueue creates a new kernel event queue and returns a descriptor" [F].
+pub(super) fn kqueue() -> rustix::io::Result<OwnedFd> {
+    let descriptor = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    let queue = Kqueue::new(&descriptor)?;
+    PROCESS.store(process::id(), Ordering::Relaxed);
+    locked(&QUEUES)
+        .get_or_insert_default()
+        .insert(descriptor.as_raw_fd(), Arc::new(queue));
+    Ok(descriptor)
+}
+
+/// Frees what belongs to a kqueue that is about to be closed, which a kernel does when it is.
+pub(super) fn before_close(kqueue: BorrowedFd<'_>) {
+    // "The queue is not inherited by a child created with fork(2)" [F].
+    if PROCESS.load(Ordering::Relaxed) == process::id() {
+        let queue = locked(&QUEUES)
+            .as_mut()
+            .unwrap()
+            .remove(&kqueue.as_raw_fd());
+        drop(queue);
+    }
+}
+
+/// "kevent is used to register events with the queue, and return any pending events to the user"
+/// [F].
+///
+/// # Safety
+///
+/// `changes` and `events` have so many elements as is said, and `timeout` is null or valid. The
+/// descriptors that the changes name may be used.
+pub(super) unsafe fn kevent(
+    kqueue: c_int,
+    changes: *const kevent,
+    change_count: c_int,
+    events: *mut kevent,
+    event_count: c_int,
+    timeout: *const libc::timespec,
+) -> c_int {
+    // SAFETY: the caller promises it.
+    let (changes, events, timeout) = unsafe {
+        (
+            slice::from_raw_parts(changes, change_count as usize),
+            slice::from_raw_parts_mut(events.cast::<MaybeUninit<kevent>>(), event_count as usize),
+            timeout.as_ref(),
+        )
+    };
+    match call(kqueue, changes, events, timeout) {
+        Ok(count) => count as c_int,
+        Err(error) => {
+            // SAFETY: libc::__errno_location is this thread's own number.
+            unsafe { *libc::__errno_location() = error.raw_os_error() };
+            -1
+        }
+    }
+}
+
+fn call(
+    kqueue: c_int,
+    changes: &[kevent],
+    events: &mut [MaybeUninit<kevent>],
+    timeout: Option<&libc::timespec>,
+) -> Result<usize, Errno> {
+    // "EINVAL: The specified time limit or filter is invalid" [F].
+    let timeout = match timeout {
+        Some(time) if time.tv_sec < 0 || !(0..1_000_000_000).contains(&time.tv_nsec) => {
+            return Err(Errno::INVAL);
+        }
+        Some(time) => Some(Duration::new(time.tv_sec as u64, time.tv_nsec as u32)),
+        None => None,
+    };
+    // "EBADF: The specified descriptor is invalid" [F].
+    let queue = match PROCESS.load(Ordering::Relaxed) == process::id() {
+        true => (locked(&QUEUES).as_ref()).and_then(|queues| queues.get(&kqueue).cloned()),
+        false => None,
+    };
+    let queue = queue.filter(|queue| queue.process == process::id());
+    let queue = queue.ok_or(Errno::BADF)?;
+    // "All changes contained in the changelist are applied before any pending events are read from
+    // the queue" [F].
+    let count = queue.apply(kqueue, changes, events)?;
+    match count {
+        // "When nevents is zero, kevent will return immediately even if there is a timeout
+        // specified" [F].
+        0 if !events.is_empty() => queue.wait(kqueue, events, timeout),
+        // Receipts are "without draining any pending events" [F]; so are errors: `kern_kevent` [K].
+        _ => Ok(count),
+    }
+}
+
+struct Kqueue {
+    process: u32,
+    /// By filter: reading, with timers, and writing.
+    filters: [OwnedFd; 2],
+    bell: UnixDatagram,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// By serial number, which is also the data of the note's entry in an epoll instance.
+    notes: HashMap<u64, Note>,
+    /// "A kevent is identified by an (ident, filter) pair; there may only be one unique kevent per
+    /// kqueue" [F].
+    index: HashMap<(usize, c_short), u64>,
+    /// The active notes in the order of activation, each by its serial number and the number of
+    /// its place. An entry of a note that has another place by now, or none, is skipped.
+    queue: VecDeque<(u64, u64)>,
+    /// The number of notes that have a place in the queue.
+    queued: usize,
+    last_serial: u64,
+    last_place: u64,
+    /// Whether the bell is watched.
+    rings: bool,
+}
+
+/// An event that was added.
+struct Note {
+    /// As it was added or last changed.
+    change: kevent,
+    is_enabled: bool,
+    is_active: bool,
+    /// The number of its place in the queue, if it has one.
+    place: Option<u64>,
+    source: Source,
+}
+
+enum Source {
+    Descriptor {
+        /// Device and inode: another file may have the number by now.
+        file: (u64, u64),
+        kind: Kind,
+    },
+    /// Whether it is triggered.
+    User(bool),
+    /// A timerfd, and the number of expirations that were not reported yet.
+    Timer(OwnedFd, isize),
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Tcp,
+    UnixStream,
+    Listener,
+    OtherSocket,
+    Fifo,
+    Other,
+}
+
+/// What a filter reports: `EV_EOF` or nothing, `fflags`, `data`.
+type Report = (c_ushort, u32, isize);
+
+impl Kqueue {
+    fn new(descriptor: &OwnedFd) -> Result<Kqueue, Errno> {
+        let filter = || epoll::create(epoll::CreateFlags::CLOEXEC);
+        let filters = [filter()?, filter()?];
+        let bell = UnixDatagram::unbound().map_err(|error| errno(&error))?;
+        add(descriptor, &bell, BELL, EventFlags::empty())?;
+        for filter in &filters {
+            add(descriptor, filter, FILTERS, EventFlags::IN)?;
+        }
+        // Room from the start, so that the backend's budgets for allocations are its own.
+        let state = State {
+            notes: HashMap::with_capacity(1_000),
+            index: HashMap::with_capacity(1_000),
+            queue: VecDeque::with_capacity(1_000),
+            ..State::default()
+        };
+        Ok(Kqueue {
+            process: process::id(),
+            filters,
+            bell,
+            state: Mutex::new(state),
+        })
+    }
+
+    /// The epoll instance of a filter.
+    fn epoll(&self, filter: c_short) -> &OwnedFd {
+        &self.filters[usize::from(filter == EVFILT_WRITE)]
+    }
+
+    /// Applies changes. Returns the number of entries that this has written.
+    fn apply(
+        &self,
+        kqueue: RawFd,
+        changes: &[kevent],
+        events: &mut [MaybeUninit<kevent>],
+    ) -> Result<usize, Errno> {
+        if changes.is_empty() {
+            return Ok(0);
+        }
+        let state = &mut *locked(&self.state);
+        // Earlier activity has earlier places in the queue.
+        self.collect(state)?;
+        let mut count = 0;
+        let mut result = Ok(());
+        for change in changes {
+            let error = self.register(state, change).err();
+            // EV_RECEIPT "forces EV_ERROR to always be returned. When a filter is successfully
+            // added the data field will be zero" [F].
+            if error.is_none() && change.flags & EV_RECEIPT == 0 {
+                continue;
+            }
+            // "If an error occurs while processing an element of the changelist and there is enough
+            // room in the eventlist, then the event will be placed in the eventlist with EV_ERROR
+            // set in flags and the system error in data. Otherwise, -1 will be returned" [F]. "If
+            // this flag is encountered and there is no remaining space in eventlist to hold the
+            // EV_ERROR event, then subsequent changes will not get processed" [F], of EV_RECEIPT.
+            let Some(event) = events.get_mut(count) else {
+                result = error.map_or(Ok(()), Err);
+                break;
+            };
+            event.write(kevent {
+                flags: change.flags | EV_ERROR,
+                data: error.map_or(0, |error| error.raw_os_error() as isize),
+                ..*change
+            });
+            count += 1;
+        }
+        self.ring(kqueue, state);
+        result.map(|()| count)
+    }
+
+    /// Applies one change: `kqueue_register` [K].
+    fn register(&self, state: &mut State, change: &kevent) -> Result<(), Errno> {
+        let is_descriptor = match change.filter {
+            EVFILT_READ | EVFILT_WRITE => true,
+            EVFILT_USER | EVFILT_TIMER => false,
+            // "EINVAL: The specified time limit or filter is invalid" [F].
+            _ => return Err(Errno::INVAL),
+        };
+        let key = (change.ident, change.filter);
+        // "EBADF: The specified descriptor is invalid" [F].
+        let file = if is_descriptor {
+            Some(file(change.ident).ok_or(Errno::BADF)?)
+        } else {
+            None
+        };
+        let mut known = state.index.get(&key).copied();
+        if let Some(serial) = known.filter(|_| is_descriptor) {
+            // A change evaluates the filter again [K], as epoll does. Where there is no entry any
+            // more, the file was closed: "calling close on a file descriptor will remove any
+            // kevents that reference the descriptor" [F].
+            let data = EventData::new_u64(serial);
+            let flags = entry_flags(change.filter);
+            let epoll = self.epoll(change.filter);
+            if epoll::modify(epoll, borrow(change.ident), data, flags).is_err() {
+                self.remove(state, serial);
+                known = None;
+            }
+        }
+        let serial = match known {
+            Some(serial) if change.flags & EV_DELETE != 0 => {
+                self.remove(state, serial);
+                return Ok(());
+            }
+            // "Re-adding an existing event will modify the parameters of the original event, and
+            // not result in a duplicate entry" [F]; its flags stay [K].
+            Some(serial) => {
+                let note = state.note(serial);
+                let flags = note.change.flags;
+                note.change = kevent { flags, ..*change };
+                serial
+            }
+            None if change.flags & EV_ADD != 0 && change.flags & EV_DELETE == 0 => {
+                self.add(state, change, file)?
+            }
+            // "ENOENT: The event could not be found to be modified or deleted" [F].
+            None => return Err(Errno::NOENT),
+        };
+        let note = state.note(serial);
+        // "Adding an event automatically enables it, unless overridden by the EV_DISABLE flag" [F].
+        if change.flags & EV_DISABLE != 0 {
+            note.is_enabled = false;
+        } else if change.flags & (EV_ADD | EV_ENABLE) != 0 {
+            note.is_enabled = true;
+        }
+        let is_active = match &mut note.source {
+            Source::Descriptor { .. } => note.is_active,
+            // NOTE_TRIGGER: "Cause the event to be triggered" [F]. EV_CLEAR of a change resets it:
+            // `filt_usertouch` [K].
+            Source::User(triggered) => {
+                *triggered |= change.fflags & NOTE_TRIGGER != 0;
+                *triggered &= known.is_none() || change.flags & EV_CLEAR == 0;
+                *triggered
+            }
+            // "If an existing timer is re-added, the existing timer will be effectively canceled
+            // (throwing away any undelivered record of previous timer expiration) and re-started
+            // using the new parameters" [F].
+            Source::Timer(timer, expired) if known.is_some() && change.flags & EV_ADD != 0 => {
+                *expired = 0;
+                arm(timer, change)?;
+                false
+            }
+            Source::Timer(..) => note.is_active,
+        };
+        note.is_active = is_active;
+        state.place(serial);
+        Ok(())
+    }
+
+    /// Adds a note. Returns its serial number.
+    fn add(
+        &self,
+        state: &mut State,
+        change: &kevent,
+        file: Option<(u64, u64)>,
+    ) -> Result<u64, Errno> {
+        state.last_serial += 1;
+        let serial = state.last_serial;
+        let source = match file {
+            Some(file) => {
+                let descriptor = borrow(change.ident);
+                let kind = kind(descriptor);
+                // The other end of a pipe has been closed: `pipe_kqfilter` in FreeBSD's
+                // sys/kern/sys_pipe.c.
+                if kind == Kind::Fifo
+                    && change.filter == EVFILT_WRITE
+                    && ready(descriptor, PollFlags::OUT).contains(PollFlags::ERR)
+                {
+                    return Err(Errno::PIPE);
+                }
+                let (epoll, flags) = (self.epoll(change.filter), entry_flags(change.filter));
+                match add(epoll, descriptor, serial, flags) {
+                    // The entry of a note that was removed while the descriptor was closed.
+                    Err(Errno::EXIST) => {
+                        epoll::modify(epoll, descriptor, EventData::new_u64(serial), flags)
+                    }
+                    result => result,
+                }?;
+                Source::Descriptor { file, kind }
+            }
+            None if change.filter == EVFILT_USER => Source::User(false),
+            None => {
+                let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+                let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+                arm(&timer, change)?;
+                let flags = entry_flags(EVFILT_TIMER);
+                add(self.epoll(EVFILT_TIMER), &timer, serial, flags)?;
+                Source::Timer(timer, 0)
+            }
+        };
+        let mut change = *change;
+        change.flags &= KEPT;
+        // EVFILT_TIMER: "This filter automatically sets the EV_CLEAR flag" [D].
+        if change.filter == EVFILT_TIMER {
+            change.flags |= EV_CLEAR;
+        }
+        let note = Note {
+            change,
+            is_enabled: true,
+            is_active: false,
+            place: None,
+            source,
+        };
+        state.notes.insert(serial, note);
+        state.index.insert((change.ident, change.filter), serial);
+        Ok(serial)
+    }
+
+    /// Removes a note.
+    fn remove(&self, state: &mut State, serial: u64) {
+        let Some(note) = state.notes.remove(&serial) else {
+            return;
+        };
+        state.index.remove(&(note.change.ident, note.change.filter));
+        state.queued -= usize::from(note.place.is_some());
+        if let Source::Descriptor { .. } = note.source {
+            // It may be closed, and another file by now.
+            let _ = epoll::delete(self.epoll(note.change.filter), borrow(note.change.ident));
+        }
+    }
+
+    /// Waits for events. Returns the number of those that it has written.
+    fn wait(
+        &self,
+        kqueue: RawFd,
+        events: &mut [MaybeUninit<kevent>],
+        timeout: Option<Duration>,
+    ) -> Result<usize, Errno> {
+        let end = timeout
+            .filter(|timeout| !timeout.is_zero())
+            .map(|timeout| now().saturating_add(timeout));
+        let mut left = timeout;
+        loop {
+            let count = {
+                let state = &mut *locked(&self.state);
+                self.collect(state)?;
+                let count = self.report(state, events);
+                self.ring(kqueue, state);
+                count
+            };
+            // "If the time limit expires, then kevent returns 0" [F].
+            if count > 0 || left == Some(Duration::ZERO) {
+                return Ok(count);
+            }
+            // "EINTR: A signal was delivered before the timeout expired and before any events were
+            // placed on the kqueue for return" [F].
+            wait_for_any(kqueue, left)?;
+            left = end.map(|end| end.saturating_sub(now()));
+        }
+    }
+
+    /// Makes the kqueue's descriptor readable while the queue is not empty: to be called before the
+    /// lock is released.
+    fn ring(&self, kqueue: RawFd, state: &mut State) {
+        let rings = state.queued > 0;
+        if !rings {
+            state.queue.clear();
+        }
+        if rings != state.rings {
+            state.rings = rings;
+            let flags = match rings {
+                true => EventFlags::OUT,
+                false => EventFlags::empty(),
+            };
+            let data = EventData::new_u64(BELL);
+            epoll::modify(borrow(kqueue as usize), &self.bell, data, flags)
+                .expect("the kqueue contains its bell");
+        }
+    }
+
+    /// Activates the notes whose entries epoll reports.
+    fn collect(&self, state: &mut State) -> Result<(), Errno> {
+        for epoll in &self.filters {
+            loop {
+                let mut buffer = [MaybeUninit::uninit(); 64];
+                let (entries, rest) = epoll::wait(epoll, &mut buffer, Some(&Timespec::default()))?;
+                for entry in entries.iter() {
+                    let serial = entry.data.u64();
+                    if let Some(note) = state.notes.get_mut(&serial) {
+                        note.is_active = true;
+                        state.place(serial);
+                    }
+                }
+                if !rest.is_empty() {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reports the active notes for which the filter's condition holds: `kqueue_scan` [K]. Those
+    /// that find no room keep their places.
+    fn report(&self, state: &mut State, events: &mut [MaybeUninit<kevent>]) -> usize {
+        let mut count = 0;
+        for _ in 0..state.queue.len() {
+            if count == events.len() {
+                break;
+            }
+            let (serial, place) = state.queue.pop_front().expect("it was as long");
+            let Some(note) = state.notes.get_mut(&serial) else {
+                continue;
+            };
+            if note.place != Some(place) {
+                continue;
+            }
+            note.place = None;
+            state.queued -= 1;
+            // "The filter is also run when the user attempts to retrieve the kevent from the
+            // kqueue. If the filter indicates that the condition that triggered the event no longer
+            // holds, the kevent is removed from the kqueue and is not returned" [F].
+            note.is_active = false;
+            let change = note.change;
+            let (eof, fflags, data) = match note.evaluate() {
+                Ok(Some(report)) => report,
+                Ok(None) => continue,
+                // "Calling close on a file descriptor will remove any kevents that reference the
+                // descriptor" [F].
+                Err(Closed) => {
+                    self.remove(state, serial);
+                    continue;
+                }
+            };
+            events[count].write(kevent {
+                flags: change.flags | eof,
+                fflags,
+                data,
+                ..change
+            });
+            count += 1;
+            if change.flags & EV_ONESHOT != 0 {
+                // "After the user retrieves the event from the kqueue, it is deleted" [F].
+                self.remove(state, serial);
+                continue;
+            }
+            if change.flags & EV_CLEAR != 0 {
+                // "Reset the state of the event after it is retrieved by the user" [F].
+                note.clear();
+            }
+            if change.flags & EV_DISPATCH != 0 {
+                // "Disable the event source immediately after delivery of an event" [F].
+                note.is_enabled = false;
+            } else if change.flags & EV_CLEAR == 0 {
+                note.is_active = true;
+                state.place(serial);
+            }
+        }
+        count
+    }
+}
+
+impl State {
+    fn note(&mut self, serial: u64) -> &mut Note {
+        self.notes.get_mut(&serial).expect("the index has it")
+    }
+
+    /// Gives a note its place in the queue, if it is active and enabled, or else takes it away.
+    /// EV_DISABLE: "Disable the event so kevent will not return it" [F].
+    fn place(&mut self, serial: u64) {
+        let note = self
+            .notes
+            .get_mut(&serial)
+            .expect("the caller has found it");
+        match (note.is_active && note.is_enabled, note.place) {
+            (true, None) => {
+                self.last_place += 1;
+                note.place = Some(self.last_place);
+                self.queue.push_back((serial, self.last_place));
+                self.queued += 1;
+            }
+            (false, Some(_)) => {
+                note.place = None;
+                self.queued -= 1;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The descriptor was closed.
+struct Closed;
+
+impl Note {
+    /// Evaluates the filter's condition.
+    fn evaluate(&mut self) -> Result<Option<Report>, Closed> {
+        let report = match &mut self.source {
+            Source::Descriptor { file: of, kind } => {
+                if file(self.change.ident) != Some(*of) {
+                    return Err(Closed);
+                }
+                let descriptor = borrow(self.change.ident);
+                match self.change.filter {
+                    EVFILT_READ => can_read(descriptor, *kind),
+                    _ => can_write(descriptor, *kind),
+                }
+            }
+            Source::User(triggered) => triggered.then_some((0, 0, 0)),
+            // "On return, data contains the number of times the timeout has expired since the last
+            // arming or last delivery of the timer event" [D].
+            Source::Timer(timer, expired) => {
+                let mut count = [0; 8];
+                if rustix::io::read(timer, &mut count) == Ok(8) {
+                    *expired += u64::from_ne_bytes(count) as isize;
+                }
+                (*expired > 0).then_some((0, 0, *expired))
+            }
+        };
+        Ok(report)
+    }
+
+    fn clear(&mut self) {
+        match &mut self.source {
+            Source::Descriptor { .. } => {}
+            Source::User(triggered) => *triggered = false,
+            Source::Timer(_, expired) => *expired = 0,
+        }
+    }
+}
+
+/// EVFILT_READ: "Takes a descriptor as the identifier, and returns whenever there is data available
+/// to read" [F].
+fn can_read(descriptor: BorrowedFd<'_>, kind: Kind) -> Option<Report> {
+    let said = ready(descriptor, PollFlags::IN | PollFlags::RDHUP);
+    let is_end = match kind {
+        // "If the read direction of the socket has shutdown, then the filter also sets EV_EOF in
+        // flags" [F]. (A socket that was never connected has POLLHUP alone.)
+        Kind::Tcp | Kind::UnixStream | Kind::OtherSocket => said.contains(PollFlags::RDHUP),
+        // Linux disconnects a listener that is shut down.
+        Kind::Listener => said.contains(PollFlags::HUP),
+        // "When the last writer disconnects, the filter will set EV_EOF in flags" [F].
+        Kind::Fifo | Kind::Other => said.contains(PollFlags::HUP),
+    };
+    if !is_end && !said.intersects(PollFlags::IN | PollFlags::ERR) {
+        return None;
+    }
+    // "On return, data contains the number of bytes of protocol data available to read" [F], also
+    // at the end: "it is possible for EOF to be returned (indicating the connection is gone) while
+    // there is still data pending in the socket buffer" [F].
+    let data = rustix::io::ioctl_fionread(descriptor).unwrap_or(1) as isize;
+    Some(end(is_end, kind, said, data))
+}
+
+/// EVFILT_WRITE: "Takes a descriptor as the identifier, and returns whenever it is possible to
+/// write to the descriptor" [F].
+fn can_write(descriptor: BorrowedFd<'_>, kind: Kind) -> Option<Report> {
+    let said = ready(descriptor, PollFlags::OUT | PollFlags::RDHUP);
+    let is_end = match kind {
+        // A stream that was never connected cannot be written to: `filt_sowrite` in FreeBSD's
+        // sys/kern/uipc_socket.c.
+        Kind::Tcp | Kind::UnixStream
+            if said.contains(PollFlags::HUP) && !said.contains(PollFlags::RDHUP) =>
+        {
+            return None;
+        }
+        // Sending is shut down, by the peer or by ourselves: `filt_sowrite` again.
+        Kind::Tcp => said.contains(PollFlags::HUP) || has_sent_fin(descriptor),
+        Kind::UnixStream => said.contains(PollFlags::HUP) || cannot_send(descriptor),
+        Kind::Listener | Kind::OtherSocket => said.contains(PollFlags::HUP),
+        // "The filter will set EV_EOF when the reader disconnects" [F].
+        Kind::Fifo | Kind::Other => said.intersects(PollFlags::HUP | PollFlags::ERR),
+    };
+    if !is_end && !said.intersects(PollFlags::OUT | PollFlags::ERR) {
+        return None;
+    }
+    // "For sockets, pipes and fifos, data will contain the amount of space remaining in the write
+    // buffer" [F].
+    let data = match kind {
+        Kind::Fifo | Kind::Other => 1,
+        _ => sockopt::socket_send_buffer_size(descriptor).unwrap_or(1) as isize,
+    };
+    Some(end(is_end, kind, said, data))
+}
+
+/// A filter's report.
+fn end(is_end: bool, kind: Kind, said: PollFlags, data: isize) -> Report {
+    let is_socket = !matches!(kind, Kind::Fifo | Kind::Other);
+    match is_end {
+        // "… and returns the socket error (if any) in fflags" [F], without taking it away.
+        true if is_socket && said.contains(PollFlags::ERR) => {
+            (EV_EOF, libc::ECONNRESET as u32, data)
+        }
+        true => (EV_EOF, 0, data),
+        false => (0, 0, data),
+    }
+}
+
+/// What poll(2) says of a descriptor at once.
+fn ready(descriptor: BorrowedFd<'_>, flags: PollFlags) -> PollFlags {
+    let mut set = [PollFd::from_borrowed_fd(descriptor, flags)];
+    loop {
+        match poll(&mut set, Some(&Timespec::default())) {
+            Err(Errno::INTR) => {}
+            _ => return set[0].revents(),
+        }
+    }
+}
+
+/// Whether a TCP socket's own direction is shut down: by its state, as asking does not change it.
+fn has_sent_fin(descriptor: BorrowedFd<'_>) -> bool {
+    const FIN_WAIT1: u8 = 4;
+    const FIN_WAIT2: u8 = 5;
+    const TIME_WAIT: u8 = 6;
+    const LAST_ACK: u8 = 9;
+    const CLOSING: u8 = 11;
+    let (mut state, mut length) = (0u8, size_of::<u8>() as libc::socklen_t);
+    // SAFETY: libc::getsockopt writes one byte, the first of a `tcp_info`, which is the state.
+    let result = unsafe {
+        libc::getsockopt(
+            descriptor.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            (&raw mut state).cast(),
+            &mut length,
+        )
+    };
+    result == 0
+        && matches!(
+            state,
+            FIN_WAIT1 | FIN_WAIT2 | TIME_WAIT | LAST_ACK | CLOSING
+        )
+}
+
+/// Whether a Unix stream's own direction is shut down: then sending no bytes is `EPIPE`, and else
+/// it has no effect.
+fn cannot_send(descriptor: BorrowedFd<'_>) -> bool {
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    rustix::net::send(descriptor, &[], flags) == Err(Errno::PIPE)
+}
+
+/// Device and inode of an open descriptor.
+fn file(ident: usize) -> Option<(u64, u64)> {
+    if !RawFd::try_from(ident).is_ok_and(|number| number >= 0) {
+        return None;
+    }
+    let stat = rustix::fs::fstat(borrow(ident)).ok()?;
+    Some((stat.st_dev as u64, stat.st_ino as u64))
+}
+
+fn kind(descriptor: BorrowedFd<'_>) -> Kind {
+    let stat = rustix::fs::fstat(descriptor).expect("it is open");
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Fifo => Kind::Fifo,
+        FileType::Socket if sockopt::socket_acceptconn(descriptor) == Ok(true) => Kind::Listener,
+        FileType::Socket => match (
+            sockopt::socket_domain(descriptor),
+            sockopt::socket_type(descriptor),
+        ) {
+            (Ok(AddressFamily::UNIX), Ok(SocketType::STREAM)) => Kind::UnixStream,
+            (Ok(AddressFamily::INET | AddressFamily::INET6), Ok(SocketType::STREAM)) => Kind::Tcp,
+            _ => Kind::OtherSocket,
+        },
+        _ => Kind::Other,
+    }
+}
+
+/// Arms a timer's descriptor: `data` is the time, in milliseconds unless `fflags` says otherwise,
+/// and "the timer will be periodic unless EV_ONESHOT is specified" [D].
+fn arm(timer: &OwnedFd, change: &kevent) -> Result<(), Errno> {
+    let unit = match change.fflags {
+        0 => 1_000_000,
+        NOTE_NSECONDS => 1,
+        _ => return Err(Errno::INVAL),
+    };
+    let time = u64::try_from(change.data).map_err(|_| Errno::INVAL)?;
+    // All zero would disarm it.
+    let time = timespec(Duration::from_nanos(time.saturating_mul(unit).max(1)));
+    let interval = match change.flags & EV_ONESHOT {
+        0 => time,
+        _ => Timespec::default(),
+    };
+    timerfd_settime(
+        timer,
+        TimerfdTimerFlags::empty(),
+        &Itimerspec {
+            it_interval: interval,
+            it_value: time,
+        },
+    )
+    .map(drop)
+}
+
+fn entry_flags(filter: c_short) -> EventFlags {
+    match filter {
+        EVFILT_WRITE => EventFlags::OUT | EventFlags::ET,
+        _ => EventFlags::IN | EventFlags::RDHUP | EventFlags::ET,
+    }
+}
+
+fn add(epoll: &OwnedFd, entry: impl AsFd, data: u64, flags: EventFlags) -> Result<(), Errno> {
+    epoll::add(epoll, entry, EventData::new_u64(data), flags)
+}
+
+/// Waits until the kqueue's descriptor is readable, without taking anything from it. (What rustix
+/// has rounds to milliseconds.)
+fn wait_for_any(kqueue: RawFd, left: Option<Duration>) -> Result<(), Errno> {
+    let timeout = left.map(|left| libc::timespec {
+        tv_sec: left.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+        tv_nsec: left.subsec_nanos().into(),
+    });
+    let mut entry = MaybeUninit::<libc::epoll_event>::uninit();
+    // SAFETY: libc::syscall with the arguments of epoll_pwait2(2): the kernel writes one entry at
+    // most, and reads the timeout if there is one.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_epoll_pwait2,
+            kqueue,
+            entry.as_mut_ptr(),
+            1 as c_int,
+            timeout.as_ref().map_or(ptr::null(), ptr::from_ref),
+            ptr::null::<c_void>(),
+            0usize,
+        )
+    };
+    match result {
+        -1 => Err(errno(&io::Error::last_os_error())),
+        _ => Ok(()),
+    }
+}
+
+fn errno(error: &io::Error) -> Errno {
+    Errno::from_io_error(error).expect("a system call has failed")
+}
+
+/// The kernel's clock, whatever the process's says.
+fn now() -> Duration {
+    let time = clock_gettime(ClockId::Monotonic);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+fn timespec(time: Duration) -> Timespec {
+    Timespec {
+        tv_sec: time.as_secs() as i64,
+        tv_nsec: time.subsec_nanos().into(),
+    }
+}
+
+fn borrow(ident: usize) -> BorrowedFd<'static> {
+    // SAFETY: BorrowedFd::borrow_raw for the length of one system call, which says EBADF of what is
+    // not open; that it may be used is the duty of the caller of `kevent`.
+    unsafe { BorrowedFd::borrow_raw(ident as RawFd) }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
