@@ -83,10 +83,12 @@ if [ $# != 0 ]; then
     exit
 fi
 if [ "$mode" = --short ]; then
+    cargo test --lib --no-run
     timeout 300 cargo test --lib
     timeout 900 cargo test --test conformance
     exit
 fi
+cargo test --no-run
 timeout 2400 cargo test
 POLDER_BACKEND=kqueue ci/fuzz.sh
 POLDER_BACKEND=kqueue ci/soak.sh

@@ -22,8 +22,8 @@
 //! * `EV_EOF` on the read filter comes with data unread: it is readable, and closed. On the write
 //!   filter our own `shutdown(Write)` sets it too: it is no hint there. `fflags` is the socket's
 //!   error.
-//! * On the write end of a pipe whose reader has gone no write filter can be added (`EPIPE`): it is
-//!   reported from [`Table::broken`], by our own notification.
+//! * On the write end of a pipe whose reader has gone no write filter can be added on some systems
+//!   (`EPIPE`, NetBSD's `EBADF`): it is reported from [`Table::broken`], by our own notification.
 //! * Closing a descriptor removes its filters, and a number that was closed behind our back stays
 //!   in the table: hence the contract's duty to deregister first.
 //! * A change of Darwin's `EVFILT_USER` overwrites its `udata`: so a notification is known by its
@@ -266,7 +266,7 @@ impl Kqueue {
             match number {
                 0 if is_write => line.filters |= Interest::WRITABLE,
                 0 => line.filters |= Interest::READABLE,
-                libc::EPIPE if is_write => is_broken = true,
+                sys::READER_GONE if is_write => is_broken = true,
                 number => refused = Some(number),
             }
         }
@@ -747,8 +747,8 @@ mod tests {
         );
     }
 
-    /// No write filter can be added on a pipe whose reader has gone (`EPIPE`). Linux has no such
-    /// case, so it is asked for here.
+    /// No write filter can be added on a pipe whose reader has gone, on some systems; so it is
+    /// broken here on purpose.
     #[test]
     fn what_is_known_to_be_broken_is_reported_like_what_the_kernel_reports() {
         let kqueue = Kqueue::new().unwrap();

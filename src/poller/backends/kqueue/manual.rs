@@ -59,9 +59,26 @@ fn one(queue: &Queue) -> Kevent {
     events[0]
 }
 
+/// The next event of this filter.
+fn next(queue: &Queue, filter: Filter) -> Kevent {
+    let end = Instant::now() + LIMIT;
+    while Instant::now() < end {
+        let events = take(queue, &[], ROOM, LIMIT);
+        if let Some(event) = events.iter().find(|event| event.filter == filter) {
+            return *event;
+        }
+    }
+    panic!("no event of filter {filter} after {LIMIT:?}")
+}
+
 fn none(queue: &Queue, what: &str) {
     let filters: Vec<_> = look(queue).iter().map(|event| event.filter).collect();
     assert!(filters.is_empty(), "{what}: events of {filters:?}");
+}
+
+#[allow(clippy::unnecessary_cast, reason = "its type differs by system")]
+fn amount(event: &Kevent) -> i64 {
+    event.data as i64
 }
 
 fn is_end(event: &Kevent) -> bool {
@@ -111,7 +128,7 @@ fn ev_add_finds_what_is_there_already_and_data_says_how_much() {
     let event = one(&queue);
     assert_eq!({ event.ident }, ours.as_raw_fd() as usize);
     assert_eq!(event.filter, EVFILT_READ);
-    assert_eq!((event.data as i64, event.fflags), (3, 0));
+    assert_eq!((amount(&event), event.fflags), (3, 0));
     assert_eq!(sys::stamp(&event), 7);
     assert!(!is_end(&event));
 }
@@ -124,13 +141,13 @@ fn an_event_is_returned_as_long_as_its_condition_holds() {
     none(&queue, "nothing was written");
     theirs.write_all(b"a").unwrap();
     for _ in 0..3 {
-        assert_eq!(one(&queue).data as i64, 1);
+        assert_eq!(amount(&one(&queue)), 1);
     }
     // "The filter is also run when the user attempts to retrieve the kevent."
     assert_eq!(read(&ours), 1);
     none(&queue, "all was read");
     theirs.write_all(b"bc").unwrap();
-    assert_eq!(one(&queue).data as i64, 2);
+    assert_eq!(amount(&one(&queue)), 2);
 }
 
 #[test]
@@ -140,7 +157,7 @@ fn ev_clear_returns_an_event_once_for_each_arrival() {
     apply(&queue, &[of(&ours, EVFILT_READ, EV_ADD | EV_CLEAR)]).unwrap();
     for unread in 1..4 {
         theirs.write_all(b"a").unwrap();
-        assert_eq!(one(&queue).data as i64, unread);
+        assert_eq!(amount(&one(&queue)), unread);
         none(&queue, "it was returned, and is unread");
     }
     drain(&ours);
@@ -148,7 +165,7 @@ fn ev_clear_returns_an_event_once_for_each_arrival() {
     // Several arrivals are one event.
     theirs.write_all(b"a").unwrap();
     theirs.write_all(b"b").unwrap();
-    assert_eq!(one(&queue).data as i64, 2);
+    assert_eq!(amount(&one(&queue)), 2);
     none(&queue, "both arrivals were one event");
     // One that was read meanwhile is none.
     theirs.write_all(b"c").unwrap();
@@ -169,7 +186,7 @@ fn ev_oneshot_deletes_an_event_once_it_was_returned() {
     let delete = apply(&queue, &[of(&ours, EVFILT_READ, EV_DELETE)]);
     assert_eq!(delete, Err(Errno::NOENT));
     apply(&queue, &[of(&ours, EVFILT_READ, EV_ADD | EV_ONESHOT)]).unwrap();
-    assert_eq!(one(&queue).data as i64, 2);
+    assert_eq!(amount(&one(&queue)), 2);
 }
 
 #[test]
@@ -179,10 +196,10 @@ fn ev_dispatch_disables_an_event_once_it_was_returned() {
     apply(&queue, &[of(&ours, EVFILT_READ, EV_ADD | EV_DISPATCH)]).unwrap();
     for unread in 1..4 {
         theirs.write_all(b"a").unwrap();
-        assert_eq!(one(&queue).data as i64, unread);
+        assert_eq!(amount(&one(&queue)), unread);
         none(&queue, "it is disabled");
         apply(&queue, &[of(&ours, EVFILT_READ, EV_ENABLE | EV_DISPATCH)]).unwrap();
-        assert_eq!(one(&queue).data as i64, unread, "enabled again");
+        assert_eq!(amount(&one(&queue)), unread, "enabled again");
         none(&queue, "it is disabled again");
         apply(&queue, &[of(&ours, EVFILT_READ, EV_ENABLE | EV_DISPATCH)]).unwrap();
     }
@@ -203,9 +220,9 @@ fn ev_disable_hides_an_event_until_ev_enable() {
     none(&queue, "it was disabled");
     theirs.write_all(b"b").unwrap();
     none(&queue, "it is disabled");
-    // "Adding an event automatically enables it."
-    apply(&queue, &[of(&ours, EVFILT_READ, EV_ADD)]).unwrap();
-    assert_eq!(one(&queue).data as i64, 2);
+    // (Whether EV_ADD of a disabled event enables it, the systems do not agree about.)
+    apply(&queue, &[of(&ours, EVFILT_READ, EV_ENABLE)]).unwrap();
+    assert_eq!(amount(&one(&queue)), 2);
 }
 
 #[test]
@@ -314,7 +331,7 @@ fn evfilt_write_returns_an_event_while_there_is_room() {
     apply(&queue, &[of(&ours, EVFILT_WRITE, EV_ADD)]).unwrap();
     for _ in 0..2 {
         let event = one(&queue);
-        assert!(event.filter == EVFILT_WRITE && event.data as i64 > 0 && !is_end(&event));
+        assert!(event.filter == EVFILT_WRITE && amount(&event) > 0 && !is_end(&event));
     }
     fill(&ours);
     none(&queue, "there is no room");
@@ -408,7 +425,7 @@ fn ev_eof_of_the_read_filter_is_the_peers_end_also_with_data_unread() {
         }
         let event = one(&queue);
         assert!(is_end(&event));
-        assert_eq!((event.data as i64, event.fflags), (3, 0), "{is_closed}");
+        assert_eq!((amount(&event), event.fflags), (3, 0), "{is_closed}");
         none(&queue, "the end was returned");
         assert_eq!(read(&ours), 3);
         assert_eq!(ours.read(&mut [0; 8]).unwrap(), 0);
@@ -441,12 +458,9 @@ fn ends_of_shutdown(ours: &impl AsFd, mut theirs: impl Write, shut_down: impl Fn
     assert_eq!(event.filter, EVFILT_WRITE);
     assert!(is_end(&event) && event.fflags == 0);
     theirs.write_all(b"a").unwrap();
-    let events = take(&queue, &[], ROOM, LIMIT);
-    let event = events.iter().find(|event| event.filter == EVFILT_READ);
-    assert!(
-        event.is_some_and(|event| !is_end(event)),
-        "the peer goes on"
-    );
+    // The write filter may have more to say: that the end was acknowledged.
+    let event = next(&queue, EVFILT_READ);
+    assert!(!is_end(&event) && amount(&event) == 1, "the peer goes on");
 }
 
 #[test]
@@ -474,11 +488,9 @@ fn fflags_of_an_end_is_the_sockets_error_which_stays() {
         assert!(is_end(&event));
         assert_eq!(event.fflags as i32, libc::ECONNRESET);
     }
-    let write = of(&ours, EVFILT_WRITE, EV_ADD);
-    let events = take(&queue, &[write], ROOM, LIMIT);
-    let event = events.iter().find(|event| event.filter == EVFILT_WRITE);
-    let event = event.expect("it can be written to, without success");
-    assert!(is_end(event) && event.fflags as i32 == libc::ECONNRESET);
+    apply(&queue, &[of(&ours, EVFILT_WRITE, EV_ADD)]).unwrap();
+    let event = next(&queue, EVFILT_WRITE);
+    assert!(is_end(&event) && event.fflags as i32 == libc::ECONNRESET);
     let error = ours.take_error().unwrap().expect("it is there to be taken");
     assert_eq!(error.raw_os_error(), Some(libc::ECONNRESET));
 }
@@ -491,7 +503,7 @@ fn a_listener_is_readable_while_a_connection_waits() {
     none(&queue, "nobody has connected");
     let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let event = one(&queue);
-    assert!(event.data as i64 > 0 && !is_end(&event));
+    assert!(amount(&event) > 0 && !is_end(&event));
     let _accepted = listener.accept().unwrap();
     none(&queue, "it was accepted");
 }
@@ -504,7 +516,7 @@ fn a_pipes_ends_are_reported_to_each_other() {
     none(&queue, "nothing was written");
     assert_eq!(rustix::io::write(&writer, b"ab"), Ok(2));
     let event = one(&queue);
-    assert!(event.data as i64 == 2 && !is_end(&event));
+    assert!(amount(&event) == 2 && !is_end(&event));
     drop(writer);
     assert!(is_end(&one(&queue)));
 
@@ -514,10 +526,10 @@ fn a_pipes_ends_are_reported_to_each_other() {
     assert!(!is_end(&one(&queue)));
     drop(reader);
     assert!(is_end(&one(&queue)));
-    // FreeBSD and DragonFly refuse to add it now: `pipe_kqfilter`. Others report it.
+    // FreeBSD, DragonFly and NetBSD refuse to add it now: `pipe_kqfilter`. Others report it.
     let queue = self::queue();
     match apply(&queue, &[of(&writer, EVFILT_WRITE, EV_ADD)]) {
-        Err(error) => assert_eq!(error, Errno::PIPE),
+        Err(error) => assert_eq!(error.raw_os_error(), sys::READER_GONE),
         Ok(()) => assert!(is_end(&one(&queue))),
     }
 }
@@ -623,7 +635,7 @@ fn evfilt_timer_with_ev_oneshot_fires_once_and_not_early() {
     let event = one(&queue);
     assert!(start.elapsed() >= time, "{:?}", start.elapsed());
     assert_eq!((event.ident, event.filter), (OURS, EVFILT_TIMER));
-    assert_eq!(event.data as i64, 1);
+    assert_eq!(amount(&event), 1);
     assert_eq!(take(&queue, &[], ROOM, time * 3).len(), 0, "one-shot");
     let delete = sys::kevent_of(OURS, EVFILT_TIMER, EV_DELETE, 7);
     assert_eq!(apply(&queue, &[delete]), Err(Errno::NOENT));
@@ -636,7 +648,7 @@ fn evfilt_timer_fires_again_and_again_and_data_counts() {
     let start = Instant::now();
     let mut count = 0;
     while count < 5 {
-        count += one(&queue).data as i64;
+        count += amount(&one(&queue));
     }
     let elapsed = start.elapsed();
     assert!(elapsed >= Duration::from_millis(8), "{count}: {elapsed:?}");

@@ -368,11 +368,13 @@ impl Kqueue {
             None => return Err(Errno::NOENT),
         };
         let note = state.note(serial);
-        // "Adding an event automatically enables it, unless overridden by the EV_DISABLE flag" [F].
-        if change.flags & EV_DISABLE != 0 {
-            note.is_enabled = false;
-        } else if change.flags & (EV_ADD | EV_ENABLE) != 0 {
+        // EV_ENABLE: "Permit kevent to return the event if it is triggered" [F]. "Adding an event
+        // automatically enables it, unless overridden by the EV_DISABLE flag" [F]: a new one, while
+        // one that is there stays as it is [K].
+        if change.flags & EV_ENABLE != 0 {
             note.is_enabled = true;
+        } else if change.flags & EV_DISABLE != 0 {
+            note.is_enabled = false;
         }
         let is_active = match &mut note.source {
             Source::Descriptor { .. } => note.is_active,

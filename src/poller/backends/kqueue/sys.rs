@@ -41,6 +41,12 @@ pub(super) const USER: Option<(Filter, u32)> = Some((kernel::EVFILT_USER, kernel
 #[cfg(target_os = "openbsd")]
 pub(super) const USER: Option<(Filter, u32)> = None;
 
+/// The error of adding the write filter of a pipe whose reader has gone.
+#[cfg(not(target_os = "netbsd"))]
+pub(super) const READER_GONE: i32 = libc::EPIPE;
+#[cfg(target_os = "netbsd")]
+pub(super) const READER_GONE: i32 = libc::EBADF;
+
 pub(super) struct Queue(OwnedFd);
 
 impl Queue {
