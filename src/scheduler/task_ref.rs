@@ -23,7 +23,7 @@ pub(crate) struct TaskRef {
 // SAFETY: a waker may be used on any thread, and `Meta`, which is `Sync`, is only shared through
 // the pointer.
 unsafe impl Send for TaskRef {}
-// SAFETY: as above.
+// SAFETY: as for `Send`: neither the waker nor `Meta` is changed through a shared reference.
 unsafe impl Sync for TaskRef {}
 
 impl TaskRef {

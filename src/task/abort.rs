@@ -1,12 +1,13 @@
 //! [`AbortHandle`]: cancels a task that is awaited, or was detached, elsewhere.
 
 use std::fmt;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 
 use crate::scheduler::TaskRef;
 
 /// A call of `unblock`, whatever its output.
-pub(crate) trait Abort: Send + Sync {
+pub(crate) trait Abort: Send + Sync + UnwindSafe + RefUnwindSafe {
     fn abort(&self);
 
     fn is_finished(&self) -> bool;

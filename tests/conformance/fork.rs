@@ -75,11 +75,7 @@ impl Child {
 
 /// Runs `rule` in a process of its own for each backend.
 fn alone(test: &str, rule: impl FnOnce(Backend)) {
-    in_children(
-        &format!("fork::{test}"),
-        rule,
-        |_, _| {},
-    );
+    in_children(&format!("fork::{test}"), rule, |_, _| {});
 }
 
 /// Whether a child can have a runtime: async-io's reactor is its parent's.

@@ -1490,7 +1490,7 @@ mod tests {
         let Some(poller) = poller(64, 256) else {
             return;
         };
-        let AnySelector::IoUring(uring) = &poller.selector else {
+        let AnySelector::IoUring(uring) = &*poller.selector else {
             unreachable!("it was made of a ring");
         };
         let (ours, theirs) = UnixStream::pair().unwrap();
@@ -1625,7 +1625,7 @@ mod tests {
                 }
                 let _ = poll_now(&poller);
                 // A call that sleeps, without a deadline and with one; and the quick one.
-                let AnySelector::IoUring(uring) = &poller.selector else {
+                let AnySelector::IoUring(uring) = &*poller.selector else {
                     unreachable!("it was made of a ring");
                 };
                 let (ours, theirs) = &pairs[7];
@@ -1659,7 +1659,7 @@ mod tests {
             let Some(poller) = poller(64, 256) else {
                 return;
             };
-            let AnySelector::IoUring(uring) = &poller.selector else {
+            let AnySelector::IoUring(uring) = &*poller.selector else {
                 unreachable!("it was made of a ring");
             };
             let (ours, mut theirs) = UnixStream::pair().unwrap();
