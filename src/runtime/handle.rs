@@ -1,7 +1,8 @@
 //! [`Handle`]: how other threads reach a runtime.
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, pending};
+use std::mem;
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -183,7 +184,14 @@ impl Handle {
             worker < workers,
             "Handle::spawn_on: there is no worker {worker}: the runtime has {workers}"
         );
-        let (runnable, task) = task::new_on(&self.shared, worker, create, site.into());
+        let label = site.into();
+        let (runnable, task) = match self.shared.forgets() {
+            false => task::new_on(&self.shared, worker, create, label),
+            true => {
+                mem::forget(create);
+                task::new_on(&self.shared, worker, pending, label)
+            }
+        };
         self.shared.schedule_new(runnable);
         self.shared.sent_to_worker();
         task

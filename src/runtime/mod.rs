@@ -65,6 +65,12 @@ pub use task_set::TaskSet;
 /// that another worker is just running. Sockets and timers that are used elsewhere move to the
 /// runtime that waits for them next.
 ///
+/// A task that a destructor spawns meanwhile, or later, is cancelled: its future is dropped without
+/// being polled, when it is spawned, or when the destructor returns if that of another such task
+/// spawns it. A destructor that spawns its own like without end does not keep the runtime from
+/// closing: after 131,072 of them in one runtime, further ones are forgotten, and their destructors
+/// do not run.
+///
 /// # Examples
 ///
 /// ```

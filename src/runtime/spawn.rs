@@ -1,7 +1,8 @@
 //! The free functions that spawn, and what they share with [`Runtime`](super::Runtime) and
 //! [`Handle`](super::Handle).
 
-use std::future::Future;
+use std::future::{Future, pending};
+use std::mem;
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -199,7 +200,13 @@ where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    let (runnable, task) = task::new(shared, future, label.into());
+    let (runnable, task) = match shared.forgets() {
+        false => task::new(shared, future, label.into()),
+        true => {
+            mem::forget(future);
+            task::new(shared, pending(), label.into())
+        }
+    };
     shared.schedule_new(runnable);
     task
 }
@@ -218,16 +225,16 @@ where
     F: Future + 'static,
     F::Output: 'static,
 {
-    // SAFETY: the caller is on the thread of the worker at `local.index`.
-    let (runnable, task) = unsafe {
-        task::new_at(
-            &local.shared,
-            local.index,
-            future,
-            label.into(),
-            Kind::Local,
-        )
+    let (shared, index, label) = (&local.shared, local.index, label.into());
+    let (runnable, task) = match shared.forgets() {
+        // SAFETY: the caller is on the thread of the worker at `index`.
+        false => unsafe { task::new_at(shared, index, future, label, Kind::Local) },
+        true => {
+            mem::forget(future);
+            // SAFETY: as above.
+            unsafe { task::new_at(shared, index, pending(), label, Kind::Local) }
+        }
     };
-    local.shared.schedule_new(runnable);
+    shared.schedule_new(runnable);
     task
 }

@@ -35,6 +35,7 @@ mod closing;
 mod current;
 mod identity;
 mod idle;
+mod late;
 mod leaf;
 mod local;
 mod monitor;

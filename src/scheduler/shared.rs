@@ -56,7 +56,7 @@ use super::resolver::Resolver;
 use super::run_queue::RunQueue;
 use super::snapshot::Question;
 use super::trace::TraceLog;
-use super::{Earlier, MOVABLE, NONE, Runnable, TRACED, TaskRecord, WorkerSnapshot};
+use super::{Earlier, MOVABLE, NONE, Runnable, TRACED, TaskRecord, WorkerSnapshot, late};
 use crate::reactor::{Beat, Reactor};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering, fence};
@@ -83,6 +83,9 @@ pub(crate) struct Shared {
     exited: AtomicUsize,
     /// How many wait for the last task to end.
     watchers: AtomicUsize,
+    /// The number of tasks spawned by destructors of tasks that were spawned late: see
+    /// [`late`](super::late).
+    late: AtomicUsize,
     /// Taken when the runtime has closed: see [`take_resolver`](Self::take_resolver).
     resolver: Mutex<Option<Resolver>>,
     earlier: Mutex<Option<Arc<Earlier>>>,
@@ -360,6 +363,7 @@ impl Shared {
             leaving: AtomicUsize::new(0),
             exited: AtomicUsize::new(0),
             watchers: AtomicUsize::new(0),
+            late: AtomicUsize::new(0),
             resolver: Mutex::new(None),
             earlier: Mutex::new(None),
             trace: None,
@@ -591,13 +595,26 @@ impl Shared {
         self.exited.load(Ordering::SeqCst)
     }
 
-    /// Schedules a new task. If the runtime is closing, drops it, which cancels it.
+    /// Schedules a new task. If the runtime is closing, drops it, which cancels it: see
+    /// [`late`](super::late).
     #[inline]
     pub(crate) fn schedule_new(&self, runnable: Runnable) {
         match self.is_closing() {
-            true => drop(runnable),
+            true => late::drop_late(runnable),
             false => runnable.schedule(),
         }
+    }
+
+    /// Whether the future of a task that is about to be spawned is to be forgotten: the runtime
+    /// closes, and the destructors of such tasks have spawned too many.
+    #[inline]
+    pub(crate) fn forgets(&self) -> bool {
+        self.is_closing() && self.forgets_late()
+    }
+
+    #[cold]
+    fn forgets_late(&self) -> bool {
+        late::is_dropping() && self.late.fetch_add(1, Ordering::Relaxed) >= late::LIMIT
     }
 
     // The inject queue.

@@ -30,8 +30,8 @@
 //!
 //! **Closing**, in phases:
 //!
-//! 1. The flag `closing`: tasks spawned from here on are cancelled at once, and pool workers leave
-//!    their loop.
+//! 1. The flag `closing`: tasks spawned from here on are cancelled at once (see [`late`]), and pool
+//!    workers leave their loop.
 //! 2. Each worker, on its own thread ([`drop_tasks`](Worker::drop_tasks)), drops every queued
 //!    runnable, and with it the future, and wakes every task that it owns, so that its runnable is
 //!    queued too; until it owns none that stays. A wake under way on another thread arrives in the
@@ -59,6 +59,7 @@ use super::balance::{DEFER_TIMEOUT, InjectedAction};
 use super::busy::{BusyPoll, BusyPollConfig};
 use super::closing::{self, ClosingWorkers};
 use super::current::{self, Entered, Running};
+use super::late;
 use super::leaf;
 use super::local::Local;
 use super::shared::{Drive, Remote, Shared};
@@ -1174,6 +1175,7 @@ impl Worker {
     fn drop_tasks(&self) {
         let local = &*self.local;
         loop {
+            late::drop_queued();
             local.take_inbox();
             local.release_yielded();
             while let Some(runnable) = local.pop().or_else(|| local.pop_movable()) {
@@ -1227,7 +1229,7 @@ impl ClosingWorkers for Closing<'_> {
     }
 
     fn has_ready_tasks(&self) -> bool {
-        self.worker.shared().has_any()
+        late::has_queued() || self.worker.shared().has_any()
     }
 
     fn now(&self) -> Instant {

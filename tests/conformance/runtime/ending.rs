@@ -13,13 +13,15 @@ use std::time::{Duration, Instant};
 use polder::io::{AsyncReadExt, AsyncWriteExt};
 use polder::net::TcpListener;
 use polder::time::sleep;
-use polder::{Handle, Runtime, Task, Timer, future};
+use polder::{Backend, Handle, Runtime, Task, Timer, future};
 
 use super::{Wakes, one_byte, send_byte};
 #[cfg(target_os = "linux")]
 use crate::child::{entries, in_children, resident};
 use crate::probe::{Alive, Mailbox, OnDrop, Signal, hold, own_waker, poll_with, tcp_pair};
-use crate::support::{LIMIT, on_every_backend, on_every_backend_alone, runtime, sized, within};
+use crate::support::{
+    LIMIT, on_every_backend, on_every_backend_alone, runtime, share, sized, within,
+};
 
 #[test]
 fn dropping_the_runtime_drops_every_future() {
@@ -168,6 +170,127 @@ async fn hold2<A, B>(a: A, b: B) {
 
 /// The waker of a task that waits for a socket stays with it, and an event wakes the task there and
 /// then. So nothing of the task's may be dropped by a wake.
+/// How a destructor spawns.
+#[derive(Clone)]
+enum Spawns {
+    Anywhere,
+    Here,
+    By(Handle),
+    /// On the first worker.
+    On(Handle),
+}
+
+impl Spawns {
+    fn spawn(&self, guard: impl Send + 'static) {
+        match self {
+            Spawns::Anywhere => polder::spawn(hold(guard)).detach(),
+            Spawns::Here => polder::spawn_local(hold(guard)).detach(),
+            Spawns::By(handle) => handle.spawn(hold(guard)).detach(),
+            Spawns::On(handle) => handle.spawn_on(0, || hold(guard)).detach(),
+        }
+    }
+}
+
+/// Its destructor spawns a task that has the next one, until `left` is zero.
+struct SpawnsTheNext {
+    left: usize,
+    spawns: Spawns,
+    dropped: Arc<AtomicUsize>,
+}
+
+impl Drop for SpawnsTheNext {
+    fn drop(&mut self) {
+        self.dropped.fetch_add(1, SeqCst);
+        if self.left > 0 {
+            self.spawns.spawn(SpawnsTheNext {
+                left: self.left - 1,
+                spawns: self.spawns.clone(),
+                dropped: self.dropped.clone(),
+            });
+        }
+    }
+}
+
+/// Drops runtimes with a task whose destructor spawns one whose destructor spawns the next one, and
+/// so on: `count` in a row, in each way to spawn. Does the same with the handle of a runtime that is
+/// gone. Returns how many were dropped in each.
+fn dropped_in_a_row(backend: Backend, count: usize) -> Vec<usize> {
+    let mut all = Vec::new();
+    let mut first = |spawns| {
+        let dropped = Arc::new(AtomicUsize::new(0));
+        all.push(dropped.clone());
+        let left = count - 1;
+        SpawnsTheNext {
+            left,
+            spawns,
+            dropped,
+        }
+    };
+    let by: fn(Handle) -> Spawns = Spawns::By;
+    for ways in [|_| Spawns::Anywhere, |_| Spawns::Here, by, Spawns::On] {
+        for is_local in [false, true] {
+            let runtime = runtime(backend);
+            let (first, has_begun) = (first(ways(runtime.handle())), Signal::default());
+            let begun = has_begun.clone();
+            let task = async move {
+                begun.send(());
+                hold(first).await
+            };
+            match is_local {
+                true => runtime.spawn_local(task).detach(),
+                // Where there are several workers, it is dropped on one of their threads.
+                false => runtime.spawn(task).detach(),
+            }
+            runtime.block_on(has_begun.receive());
+        }
+    }
+    for ways in [by, Spawns::On] {
+        drop(first(ways(runtime(backend).handle())));
+    }
+    all.iter().map(|dropped| dropped.load(SeqCst)).collect()
+}
+
+#[test]
+fn tasks_that_destructors_spawn_at_the_end_are_dropped_one_after_the_other() {
+    on_every_backend(|backend| {
+        let count = share(backend == Backend::default(), 100_000);
+        assert_eq!(dropped_in_a_row(backend, count), [count; 10]);
+    });
+}
+
+#[test]
+fn a_task_that_spawns_itself_again_when_it_is_dropped_does_not_keep_its_runtime_from_ending() {
+    on_every_backend(|backend| {
+        if backend == Backend::default() {
+            for dropped in dropped_in_a_row(backend, usize::MAX) {
+                assert!(dropped > 100_000, "only {dropped} were dropped");
+            }
+        }
+    });
+}
+
+/// The outer one's queue has tasks of the inner one, which waits until they are dropped.
+#[test]
+fn a_runtime_ends_within_the_destructor_of_a_task_that_is_spawned_too_late() {
+    on_every_backend(|backend| {
+        let alive = Alive::default();
+        let guards = alive.clone();
+        let ends_another = OnDrop(move || {
+            let inner = runtime(backend);
+            let (handle, guards) = (inner.handle(), guards.clone());
+            let spawns = OnDrop(move || {
+                for _ in 0..3 {
+                    handle.spawn(hold(guards.guard())).detach();
+                }
+            });
+            inner.spawn(hold(spawns)).detach();
+        });
+        let gone = runtime(backend).handle();
+        gone.spawn(hold(ends_another)).detach();
+        assert_eq!(alive.count(), 0);
+    });
+}
+
 #[test]
 fn a_future_whose_destructor_uses_its_socket_is_dropped_while_events_come() {
     on_every_backend(|backend| {
