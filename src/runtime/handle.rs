@@ -193,7 +193,7 @@ impl Handle {
             }
         };
         self.shared.schedule_new(runnable);
-        self.shared.sent_to_worker();
+        self.shared.pushed();
         task
     }
 

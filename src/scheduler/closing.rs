@@ -23,10 +23,51 @@
 
 use std::time::{Duration, Instant};
 
+use crate::sync::atomic::{AtomicBool, Ordering, fence};
+
 /// How often the main worker, while it closes, comes round for what pool workers that are in the
 /// middle of a task have left lying: not so often that it keeps them from their lists, soon beside
 /// what anybody notices of a shutdown.
 const CLOSE_INTERVAL: Duration = Duration::from_millis(1);
+
+/// Whether a runtime closes; set once.
+#[derive(Debug)]
+pub(super) struct ClosingFlag(AtomicBool);
+
+impl ClosingFlag {
+    pub(super) fn new() -> ClosingFlag {
+        ClosingFlag(AtomicBool::new(false))
+    }
+
+    #[inline]
+    pub(super) fn is_set(&self) -> bool {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn set(&self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+
+    /// Unparks the main worker if it closes the runtime: a task was pushed where it looks. Returns
+    /// whether it closes. The push comes before the read of the flag; the main worker sets the
+    /// flag, and then looks.
+    #[inline]
+    pub(super) fn pushed(&self, unpark_main: impl FnOnce()) -> bool {
+        fence(Ordering::SeqCst);
+        self.counted(unpark_main)
+    }
+
+    /// [`pushed`](Self::pushed), for a count that the main worker waits for. The caller has
+    /// changed it.
+    #[inline]
+    pub(super) fn counted(&self, unpark_main: impl FnOnce()) -> bool {
+        let is_set = self.is_set();
+        if is_set {
+            unpark_main();
+        }
+        is_set
+    }
+}
 
 /// What [`drop_all_tasks`] needs of the main worker and of the pool workers.
 pub(super) trait ClosingWorkers {
@@ -81,7 +122,7 @@ mod loom_tests {
     use crate::reactor::parking::Parking;
     use crate::scheduler::mutex_queue::MutexQueue;
     use crate::sync::Mutex;
-    use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+    use crate::sync::atomic::AtomicUsize;
     use loom::sync::{Arc, Condvar};
 
     /// A runtime of two pool workers that closes, and one movable task, which waits, is ready, or
@@ -89,7 +130,7 @@ mod loom_tests {
     /// the last one does as the main worker, the rounds in which that does not wait for them, and
     /// pollers; the main worker wakes where it was unparked.
     struct World {
-        closing: AtomicBool,
+        closing: ClosingFlag,
         exited: AtomicUsize,
         live: AtomicUsize,
         task: AtomicUsize,
@@ -107,7 +148,7 @@ mod loom_tests {
     impl World {
         fn new(task: usize) -> Arc<World> {
             Arc::new(World {
-                closing: AtomicBool::new(false),
+                closing: ClosingFlag::new(),
                 exited: AtomicUsize::new(0),
                 live: AtomicUsize::new(1),
                 task: AtomicUsize::new(task),
@@ -126,9 +167,7 @@ mod loom_tests {
 
         fn drop_task(&self) {
             assert_eq!(self.live.fetch_sub(1, Ordering::SeqCst), 1);
-            if self.closing.load(Ordering::SeqCst) {
-                self.unpark_main();
-            }
+            self.closing.counted(|| self.unpark_main());
         }
 
         fn unpark_main(&self) {
@@ -165,10 +204,7 @@ mod loom_tests {
         fn send(&self) {
             if self.wake() {
                 self.inbox.push(());
-                fence(Ordering::SeqCst);
-                if self.closing.load(Ordering::SeqCst) {
-                    self.unpark_main();
-                }
+                self.closing.pushed(|| self.unpark_main());
             }
         }
 
@@ -231,7 +267,7 @@ mod loom_tests {
                 loom::thread::spawn(move || f(&world))
             };
             let mut threads: Vec<_> = before.into_iter().map(start).collect();
-            world.closing.store(true, Ordering::SeqCst);
+            world.closing.set();
             threads.extend(others.map(start));
             world.close();
             for thread in threads {

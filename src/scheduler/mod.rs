@@ -58,7 +58,7 @@ use std::sync::Arc;
 use async_task::ScheduleInfo;
 
 use crate::reactor::{now, tick};
-use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 pub(crate) use busy::BusyPollConfig;
 #[cfg(feature = "tracing")]
@@ -414,20 +414,50 @@ fn push_remote(shared: &Shared, runnable: Runnable) -> bool {
     } else {
         shared.inject(runnable);
     }
-    // The push, and then the look; the main worker sets the flag, and then looks.
-    fence(Ordering::SeqCst);
-    if shared.is_closing() {
-        // The pool workers may have exited, and the main worker waits for this task: see "Closing"
-        // in `shared`.
-        shared.unpark_main();
-        return false;
-    }
-    index == NONE
+    // If it closes the pool workers may have exited, and the main worker waits for this task.
+    let is_closing = shared.pushed();
+    index == NONE && !is_closing
 }
 
-#[cfg(all(test, target_pointer_width = "64"))]
+#[cfg(test)]
 mod tests {
+    use std::future::pending;
+
+    use super::*;
+    use crate::poller::{Backend, Poller};
+    use crate::reactor::Reactor;
+
+    /// The pool workers may have exited; `closing` has the model of what the main worker does then.
+    #[test]
+    fn the_main_worker_of_a_runtime_that_closes_is_woken_for_what_it_waits_for() {
+        let reactor = |_| Reactor::new(Poller::new(Backend::default()).unwrap());
+        let shared = Arc::new(Shared::new((0..3).map(reactor)));
+        let spawn = || crate::task::new(&shared, pending::<()>(), Location::caller().into());
+        let main = || &shared.main().reactor;
+        let wakes_main = |what: &str, f: &dyn Fn()| {
+            main().park();
+            f();
+            assert!(!main().is_parked(), "{what}");
+        };
+        let (runnable, _task) = spawn();
+        main().park();
+        push_remote(&shared, runnable);
+        assert!(main().is_parked(), "it does not close yet");
+        shared.start_closing();
+        for index in [NONE, 0, 1] {
+            wakes_main("a task was pushed", &|| {
+                let (runnable, task) = spawn();
+                runnable.metadata().assign(index);
+                push_remote(&shared, runnable);
+                task.detach();
+            });
+        }
+        wakes_main("a task has ended", &|| drop(shared.take_any()));
+        wakes_main("a worker has exited", &|| shared.worker_exited());
+    }
+
     /// Beside the future, and what async-task has of its own.
+    #[cfg(target_pointer_width = "64")]
     #[test]
     fn a_task_takes_no_more_than_64_bytes_of_ours() {
         assert!(size_of::<super::Meta>() <= 64);

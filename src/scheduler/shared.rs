@@ -47,6 +47,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 
+use super::closing::ClosingFlag;
 use super::idle::{Idle, IdleWorkers};
 use super::monitor::{Monitor, MonitoredWorkers};
 use super::mutex_queue::MutexQueue;
@@ -74,7 +75,7 @@ pub(crate) struct Shared {
     surplus: AtomicUsize,
     /// Of threads that are no workers of this runtime.
     external: TaskCounters,
-    closing: AtomicBool,
+    closing: ClosingFlag,
     /// Why the runtime has failed.
     failure: OnceLock<String>,
     /// How many pool workers have dropped all that they found, and poll nothing any more.
@@ -358,7 +359,7 @@ impl Shared {
             monitor: Monitor::new(),
             surplus: AtomicUsize::new(0),
             external: TaskCounters::default(),
-            closing: AtomicBool::new(false),
+            closing: ClosingFlag::new(),
             failure: OnceLock::new(),
             leaving: AtomicUsize::new(0),
             exited: AtomicUsize::new(0),
@@ -496,9 +497,7 @@ impl Shared {
                 self.external.ended.fetch_add(1, Ordering::SeqCst);
             }
         }
-        if self.is_closing() {
-            self.unpark_main();
-        }
+        self.closing.counted(|| self.unpark_main());
     }
 
     /// How many tasks have a future. Zero is exact for all tasks that were spawned before the call,
@@ -551,12 +550,12 @@ impl Shared {
 
     #[inline]
     pub(crate) fn is_closing(&self) -> bool {
-        self.closing.load(Ordering::SeqCst)
+        self.closing.is_set()
     }
 
     /// From here on tasks that are spawned are cancelled at once, and pool workers exit.
     pub(crate) fn start_closing(&self) {
-        self.closing.store(true, Ordering::SeqCst);
+        self.closing.set();
         for remote in self.pool_workers() {
             remote.reactor.unpark_best_effort();
         }
@@ -704,14 +703,11 @@ impl Shared {
         remotes.find_map(|remote| remote.inbox.pop())
     }
 
-    /// A task was sent to a worker, which may have left: see [`take_late`](Self::take_late). The
-    /// task was pushed before; whoever closes sets the flag, and looks for such tasks when all
-    /// workers have left.
-    pub(crate) fn sent_to_worker(&self) {
-        fence(Ordering::SeqCst);
-        if self.is_closing() {
-            self.unpark_main();
-        }
+    /// A task was pushed for a worker, which may have left: see [`take_late`](Self::take_late), and
+    /// "Closing". Returns whether the runtime closes.
+    #[inline]
+    pub(crate) fn pushed(&self) -> bool {
+        self.closing.pushed(|| self.unpark_main())
     }
 
     /// Wakes every movable task that was polled, so that [`take_any`](Self::take_any) finds it.

@@ -471,7 +471,7 @@ impl Worker {
     /// The runtime closes: a pool worker drops its tasks.
     fn leave(&self) {
         let shared = &**self.shared();
-        // The flag, and then the inbox; see `Shared::sent_to_worker`.
+        // The flag, and then the inbox; see `Shared::pushed`.
         fence(Ordering::SeqCst);
         self.drop_tasks();
         self.driver.close();

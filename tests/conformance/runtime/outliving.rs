@@ -5,7 +5,7 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::task::{Poll, Waker};
+use std::task::{Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,8 +15,10 @@ use polder::time::sleep;
 use polder::{Timer, future};
 
 use super::{Wakes, one_byte, send_byte};
+#[cfg(target_os = "linux")]
+use crate::child::entries;
 use crate::child::in_children;
-use crate::probe::{Mailbox, hold, own_waker, poll_with, tcp_pair};
+use crate::probe::{Mailbox, Signal, hold, own_waker, poll_with, tcp_pair};
 use crate::support::{LIMIT, eventually, on_every_backend, runtime, until, within};
 
 #[test]
@@ -366,5 +368,63 @@ fn what_is_dropped_elsewhere_closes_while_its_runtime_sleeps_or_has_other_work()
             });
             thread.join().unwrap();
         }
+    });
+}
+
+/// A task that has read leaves its waker with the stream, for its next read.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_stream_that_outlives_its_runtime_keeps_no_descriptor_of_it() {
+    const ME: &str =
+        "runtime::outliving::a_stream_that_outlives_its_runtime_keeps_no_descriptor_of_it";
+    let rule = |backend| {
+        let descriptors = || entries("/proc/self/fd");
+        let read_in_a_task = || {
+            let runtime = runtime(backend);
+            let waits = Mailbox::default();
+            let waiting = waits.clone();
+            let task = runtime.spawn(async move {
+                let (mut near, far) = tcp_pair().await;
+                assert!(future::poll_once(near.read(&mut [0])).await.is_none());
+                waiting.send(far);
+                near.read_exact(&mut [0]).await.unwrap();
+                near
+            });
+            runtime.block_on(async {
+                waits.receive().await.write_all(b"x").await.unwrap();
+                task.await
+            })
+        };
+        drop(read_in_a_task()); // What is made once is made.
+        let before = descriptors();
+        let streams = [(); 3].map(|()| read_in_a_task());
+        assert_eq!(descriptors(), before + streams.len());
+    };
+    in_children(ME, rule, |_, _| {});
+}
+
+/// A worker that goes to sleep finds that another thread has dropped a timer, and drops its waker.
+#[test]
+fn the_waker_of_a_timer_that_is_dropped_elsewhere_is_dropped_before_its_worker_sleeps() {
+    struct SaysWhenDropped(Signal);
+    impl Wake for SaysWhenDropped {
+        fn wake(self: Arc<Self>) {}
+    }
+    impl Drop for SaysWhenDropped {
+        fn drop(&mut self) {
+            self.0.send(());
+        }
+    }
+    on_every_backend(|backend| {
+        runtime(backend).block_on(async {
+            let dropped = Signal::default();
+            let waker = Waker::from(Arc::new(SaysWhenDropped(dropped.clone())));
+            let mut timer = Timer::after(Duration::from_secs(3_600));
+            assert!(poll_with(&mut timer, &waker).is_pending());
+            drop(waker);
+            // This thread is awake meanwhile, and has nothing to do but to sleep afterwards.
+            thread::spawn(move || drop(timer)).join().unwrap();
+            dropped.receive().await;
+        });
     });
 }
