@@ -22,11 +22,11 @@
 //! filter does not activate the other. These entries are consumed under the lock only, which also
 //! covers the notes: an entry of a note that was removed finds no note.
 //!
-//! The kqueue's own descriptor is a third epoll instance. It contains the two, and a *bell*: a
-//! socket that is always writable, and is watched for that while the queue is not empty. All three
-//! are watched for levels. So the descriptor is readable while there is something to look at, a
-//! thread that waits on it consumes nothing, and no change of another thread is lost: it rings the
-//! bell under the lock, and the waiting thread looks at the queue after each wake-up.
+//! The kqueue's own descriptor is a third epoll instance. It contains the two, and a *bell*: a pair
+//! of sockets with a byte in it while the queue is not empty. All three are watched for levels. So
+//! the descriptor is readable while there is something to look at, a thread that waits on it
+//! consumes nothing, and no change of another thread is lost: it rings the bell under the lock, and
+//! the waiting thread looks at the queue after each wake-up.
 //!
 //! **Outside the model** are `NOTE_LOWAT`, the `NOTE_FF…` operations of user events,
 //! `NOTE_ABSTIME`, and filters other than read, write, user and timer. Regular files are refused
@@ -177,7 +177,7 @@ fn call(
     let queue = queue.ok_or(Errno::BADF)?;
     // "All changes contained in the changelist are applied before any pending events are read from
     // the queue" [F].
-    let count = queue.apply(kqueue, changes, events)?;
+    let count = queue.apply(changes, events)?;
     match count {
         // "When nevents is zero, kevent will return immediately even if there is a timeout
         // specified" [F].
@@ -191,7 +191,8 @@ struct Kqueue {
     process: u32,
     /// By filter: reading, with timers, and writing.
     filters: [OwnedFd; 2],
-    bell: UnixDatagram,
+    /// A byte in it makes the kqueue's descriptor readable.
+    bell: (UnixDatagram, UnixDatagram),
     state: Mutex<State>,
 }
 
@@ -209,7 +210,7 @@ struct State {
     queued: usize,
     last_serial: u64,
     last_place: u64,
-    /// Whether the bell is watched.
+    /// Whether there is a byte in the bell.
     rings: bool,
 }
 
@@ -253,8 +254,8 @@ impl Kqueue {
     fn new(descriptor: &OwnedFd) -> Result<Kqueue, Errno> {
         let filter = || epoll::create(epoll::CreateFlags::CLOEXEC);
         let filters = [filter()?, filter()?];
-        let bell = UnixDatagram::unbound().map_err(|error| errno(&error))?;
-        add(descriptor, &bell, BELL, EventFlags::empty())?;
+        let bell = UnixDatagram::pair().map_err(|error| errno(&error))?;
+        add(descriptor, &bell.1, BELL, EventFlags::IN)?;
         for filter in &filters {
             add(descriptor, filter, FILTERS, EventFlags::IN)?;
         }
@@ -281,7 +282,6 @@ impl Kqueue {
     /// Applies changes. Returns the number of entries that this has written.
     fn apply(
         &self,
-        kqueue: RawFd,
         changes: &[kevent],
         events: &mut [MaybeUninit<kevent>],
     ) -> Result<usize, Errno> {
@@ -289,8 +289,8 @@ impl Kqueue {
             return Ok(0);
         }
         let state = &mut *locked(&self.state);
-        // Earlier activity has earlier places in the queue.
-        self.collect(state)?;
+        // Earlier activity has earlier places in the queue. If it fails, the next wait says so.
+        let _ = self.collect(state);
         let mut count = 0;
         let mut result = Ok(());
         for change in changes {
@@ -316,7 +316,7 @@ impl Kqueue {
             });
             count += 1;
         }
-        self.ring(kqueue, state);
+        self.ring(state);
         result.map(|()| count)
     }
 
@@ -488,7 +488,7 @@ impl Kqueue {
                 let state = &mut *locked(&self.state);
                 self.collect(state)?;
                 let count = self.report(state, events);
-                self.ring(kqueue, state);
+                self.ring(state);
                 count
             };
             // "If the time limit expires, then kevent returns 0" [F].
@@ -504,20 +504,19 @@ impl Kqueue {
 
     /// Makes the kqueue's descriptor readable while the queue is not empty: to be called before the
     /// lock is released.
-    fn ring(&self, kqueue: RawFd, state: &mut State) {
+    fn ring(&self, state: &mut State) {
         let rings = state.queued > 0;
         if !rings {
             state.queue.clear();
         }
         if rings != state.rings {
             state.rings = rings;
-            let flags = match rings {
-                true => EventFlags::OUT,
-                false => EventFlags::empty(),
+            let (ours, theirs) = &self.bell;
+            let done = match rings {
+                true => ours.send(&[1]),
+                false => theirs.recv(&mut [0]),
             };
-            let data = EventData::new_u64(BELL);
-            epoll::modify(borrow(kqueue as usize), &self.bell, data, flags)
-                .expect("the kqueue contains its bell");
+            done.expect("the bell has room for a byte, and then it has one");
         }
     }
 
