@@ -210,8 +210,8 @@ fn ours() -> Vec<Backend> {
     ours
 }
 
-/// Those of which each wait is one system call: not the model of kqueue (ci/kqueue.sh); the library's
-/// own tests count calls of `kevent`.
+/// Those of which each wait is one system call: not the model of kqueue (ci/kqueue.sh); the
+/// library's own tests count calls of `kevent`.
 #[cfg(target_os = "linux")]
 fn traceable() -> Vec<Backend> {
     let mut ours = ours();

@@ -1,10 +1,10 @@
 //! What the environment asks for, so that a program can be asked that was not written for it:
 //! `POLDER_DUMP`, `POLDER_STALL`, `POLDER_TRACE` and `POLDER_TOP`. See docs/DIAGNOSTICS.md.
 //!
-//! They are read once in each process, when its first runtime is built; a child of `fork` is another
-//! process, and has none of its parent's threads. Where none is set nothing is opened, started or
-//! kept, then or later. Otherwise each runtime is noted in a list, without being kept alive, from
-//! its construction on.
+//! They are read once in each process, when its first runtime is built; a child of `fork` is
+//! another process, and has none of its parent's threads. Where none is set nothing is opened,
+//! started or kept, then or later. Otherwise each runtime is noted in a list, without being kept
+//! alive, from its construction on.
 //!
 //! A value that means nothing is reported on standard error, and is no error otherwise: what helps
 //! to look for a fault does not add one. A program that runs with rights that its user does not

@@ -14,10 +14,10 @@
 //! the process the file is removed, if it is still the same one.
 //!
 //! **A child of `fork`** that has not called `exec` has no such thread: it neither answers at its
-//! parent's socket nor removes it. If it builds a runtime it makes a socket of its own, as a program
-//! does that was started; so its path should have the number of the process in it. It does have the
-//! parent's listener's descriptor: if it outlives a parent that was killed, that socket counts as
-//! one that somebody listens on.
+//! parent's socket nor removes it. If it builds a runtime it makes a socket of its own, as a
+//! program does that was started; so its path should have the number of the process in it. It does
+//! have the parent's listener's descriptor: if it outlives a parent that was killed, that socket
+//! counts as one that somebody listens on.
 
 use std::fs::{self, File};
 use std::io;

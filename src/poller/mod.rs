@@ -65,9 +65,9 @@
 //! * **Notifications** are never lost: one wakes the current or else the next wait; any number of
 //!   them before that wait count as one.
 //! * **A child of `fork`** makes pollers of its own: there each call on one of its parent's is an
-//!   [`Unsupported`](io::ErrorKind::Unsupported) error, and dropping it has no effect. The two share
-//!   what the kernel keeps of most pollers, so that the child would take events and interest from
-//!   its parent; and of some it has nothing.
+//!   [`Unsupported`](io::ErrorKind::Unsupported) error, and dropping it has no effect. The two
+//!   share what the kernel keeps of most pollers, so that the child would take events and interest
+//!   from its parent; and of some it has nothing.
 //!
 //! # Modes
 //!

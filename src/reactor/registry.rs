@@ -10,9 +10,9 @@ use crate::sys::PerProcess;
 
 type Reactors = Vec<(u64, Weak<Reactor>)>;
 
-/// The reactors that have not closed, by id. There are about as many as threads that drive one, and
-/// they are looked up seldom. A child of `fork` does not find those of its parent, whose threads are
-/// not there.
+/// The reactors that have not closed, by id. There are about as many as threads that drive one,
+/// and they are looked up seldom. A child of `fork` does not find those of its parent, whose
+/// threads are not there.
 static REGISTRY: PerProcess<Mutex<Reactors>> = PerProcess::new(Mutex::default);
 
 fn registry() -> MutexGuard<'static, Reactors> {

@@ -180,8 +180,9 @@ impl Builder {
         self
     }
 
-    /// Sets the size of the stack of each pool thread, in bytes. The default is that of the standard
-    /// library: 2 MiB, or `RUST_MIN_STACK`. The system rounds it up to what a thread needs at least.
+    /// Sets the size of the stack of each pool thread, in bytes. The default is that of the
+    /// standard library: 2 MiB, or `RUST_MIN_STACK`. The system rounds it up to what a thread
+    /// needs at least.
     ///
     /// Futures lie on the heap. A stack has what a poll calls, which matters for deep recursion and
     /// large arrays. The thread that drives the runtime has the stack that it was started with.

@@ -208,8 +208,8 @@ where
 /// Returns the id of the task that runs on this thread.
 ///
 /// `None` outside of tasks: on a plain thread, and in the future of [`block_on`](crate::block_on).
-/// A function given to `unblock` is the task that awaits it, and the destructors of a future that is
-/// cancelled run within its task.
+/// A function given to `unblock` is the task that awaits it, and the destructors of a future that
+/// is cancelled run within its task.
 ///
 /// ```
 /// assert!(polder::task::id().is_none());

@@ -30,9 +30,9 @@ use crate::spans::{Kind, NewTask, TaskSpan};
 ///
 /// # Panics
 ///
-/// Awaiting the task resumes a panic of `f`. It also panics if no thread could be started, and none
-/// of the pool is sure to become free; then `f` is not called. In a child of `fork` it panics if the
-/// call was under way in the parent.
+/// Awaiting the task resumes a panic of `f`. It also panics if no thread could be started, and
+/// none of the pool is sure to become free; then `f` is not called. In a child of `fork` it panics
+/// if the call was under way in the parent.
 #[doc(alias("spawn_blocking", "block_in_place", "asyncify"))]
 #[track_caller]
 pub fn unblock<T, F>(f: F) -> Task<T>

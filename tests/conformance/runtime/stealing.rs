@@ -310,13 +310,13 @@ fn taken_from_a_blocked_worker(runtime: &Runtime, run: impl Fn(usize) + Clone + 
     });
 }
 
-/// Otherwise the last of them would wait for as many looks as it takes to halve their number, with a
-/// sleep before each.
+/// Otherwise the last of them would wait for as many looks as it takes to halve their number, with
+/// a sleep before each.
 #[test]
 fn what_is_left_behind_a_poll_that_goes_on_is_taken_without_a_sleep_in_between() {
     on_every_backend_alone(|backend| {
         let runtime = runtime_of(backend, 2);
-        let rounds = share(backend.name() == "epoll", 10).max(3);
+        let rounds = share(true, 10).max(4);
         let sleeps = Arc::new(AtomicUsize::new(0));
         for _ in 0..rounds {
             let handle = runtime.handle();
@@ -337,7 +337,8 @@ fn what_is_left_behind_a_poll_that_goes_on_is_taken_without_a_sleep_in_between()
             });
         }
         let sleeps = sleeps.load(SeqCst);
-        assert!(sleeps <= rounds, "{sleeps} sleeps in {rounds} rounds");
+        // Where it is not so, there is at least one in each.
+        assert!(sleeps * 2 < rounds, "{sleeps} sleeps in {rounds} rounds");
     });
 }
 
