@@ -270,11 +270,19 @@ impl Pool {
 
 /// State that a task and a thread of the pool hand to each other, and the waker of the task. The
 /// waker is cloned, woken and dropped outside the lock.
-pub(crate) struct Handoff<S>(Mutex<(S, Option<Waker>)>);
+pub(crate) struct Handoff<S> {
+    state: Mutex<(S, Option<Waker>)>,
+    /// The process that made it. In a child of `fork` another thread of the parent's may have held
+    /// the lock.
+    process: Process,
+}
 
 impl<S> Handoff<S> {
     pub(crate) fn new(state: S) -> Handoff<S> {
-        Handoff(Mutex::new((state, None)))
+        Handoff {
+            state: Mutex::new((state, None)),
+            process: Process::current(),
+        }
     }
 
     /// Returns what `check` returns, or registers the waker. `check` runs under the lock, so it
@@ -285,7 +293,7 @@ impl<S> Handoff<S> {
         cx: &Context<'_>,
         mut check: impl FnMut(&mut S) -> Option<R>,
     ) -> Poll<R> {
-        let mut handoff = self.0.lock();
+        let mut handoff = self.state.lock();
         if let Some(result) = check(&mut handoff.0) {
             return Poll::Ready(result);
         }
@@ -295,7 +303,7 @@ impl<S> Handoff<S> {
         }
         drop(handoff);
         let mut waker = Some(cx.waker().clone());
-        let mut handoff = self.0.lock();
+        let mut handoff = self.state.lock();
         let result = check(&mut handoff.0);
         if result.is_none() {
             std::mem::swap(&mut handoff.1, &mut waker);
@@ -307,12 +315,12 @@ impl<S> Handoff<S> {
 
     /// Changes the state, without waking the task.
     pub(crate) fn update<R>(&self, change: impl FnOnce(&mut S) -> R) -> R {
-        change(&mut self.0.lock().0)
+        change(&mut self.state.lock().0)
     }
 
     /// Changes the state, and wakes the task.
     pub(crate) fn update_and_wake<R>(&self, change: impl FnOnce(&mut S) -> R) -> R {
-        let mut handoff = self.0.lock();
+        let mut handoff = self.state.lock();
         let result = change(&mut handoff.0);
         let waker = handoff.1.take();
         drop(handoff);
@@ -322,7 +330,7 @@ impl<S> Handoff<S> {
 
     /// Drops the waker: the task no longer waits.
     pub(crate) fn clear_waker(&self) {
-        let waker = self.0.lock().1.take();
+        let waker = self.state.lock().1.take();
         drop_all(waker);
     }
 }
@@ -331,8 +339,6 @@ impl<S> Handoff<S> {
 /// begun: then the function is dropped at once, on the dropping thread.
 pub(crate) struct Call<T> {
     handoff: Arc<Handoff<Stage<T>>>,
-    /// The process whose pool it was given to.
-    process: Process,
     #[cfg(feature = "blocking")]
     is_detached: bool,
 }
@@ -364,7 +370,6 @@ impl<T> Call<T> {
     fn new(stage: Stage<T>) -> Call<T> {
         Call {
             handoff: Arc::new(Handoff::new(stage)),
-            process: Process::current(),
             #[cfg(feature = "blocking")]
             is_detached: false,
         }
@@ -385,7 +390,7 @@ impl<T> Call<T> {
     /// taken; and in a child of the process that made the call, whose thread might hold the lock.
     #[cfg(feature = "blocking")]
     pub(crate) fn poll(&self, cx: &Context<'_>) -> Poll<Option<T>> {
-        if !self.process.is_current() {
+        if !self.handoff.process.is_current() {
             return Poll::Ready(None);
         }
         self.handoff.poll(cx, |stage| match stage {
@@ -413,9 +418,6 @@ impl<T> Call<T> {
 
     /// Cancels the call if it has not begun; otherwise waits for its output.
     pub(crate) async fn cancel(self) -> Option<T> {
-        if !self.process.is_current() {
-            return None;
-        }
         self.handoff.abort();
         std::future::poll_fn(|cx| self.poll(cx)).await
     }
@@ -429,12 +431,15 @@ impl<T> Call<T> {
 #[cfg(feature = "blocking")]
 impl<T> Handoff<Stage<T>> {
     pub(crate) fn is_done(&self) -> bool {
-        self.update(|stage| matches!(stage, Stage::Done(_)))
+        !self.process.is_current() || self.update(|stage| matches!(stage, Stage::Done(_)))
     }
 
     /// Cancels the call if it has not begun. The awaiting side is woken once the function has been
     /// dropped, with all that it holds.
     pub(crate) fn abort(&self) {
+        if !self.process.is_current() {
+            return;
+        }
         if let Some(function) = self.update(|stage| stage.take_function(Stage::Running)) {
             discard(function);
             self.update_and_wake(|stage| *stage = Stage::Done(None));
@@ -444,7 +449,7 @@ impl<T> Handoff<Stage<T>> {
 
 impl<T> Drop for Call<T> {
     fn drop(&mut self) {
-        if !self.process.is_current() {
+        if !self.handoff.process.is_current() {
             // Another thread of the parent's may have held the lock.
             std::mem::forget(self.handoff.clone());
             return;

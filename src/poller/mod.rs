@@ -579,6 +579,7 @@ impl Poller {
     /// [`Unsupported`](io::ErrorKind::Unsupported) where [`Capabilities::descriptor`] is not set;
     /// and what the kernel says where it takes another descriptor (io_uring) and there is none.
     pub fn descriptor(&self) -> io::Result<BorrowedDescriptor<'_>> {
+        self.check_process()?;
         (self.selector.expose()).map_err(|error| self.backend.with_name(error))?;
         self.selector
             .descriptor()
@@ -593,13 +594,15 @@ impl Poller {
 
     /// See [`Selector::rest`].
     pub(crate) fn rest(&self) {
-        self.selector.rest();
+        if !self.is_parents() {
+            self.selector.rest();
+        }
     }
 
     /// See [`Selector::has_orders`].
     #[inline]
     pub(crate) fn has_orders(&self) -> bool {
-        self.selector.has_orders()
+        !self.is_parents() && self.selector.has_orders()
     }
 
     /// Whether it was made by a process that this one was forked from.

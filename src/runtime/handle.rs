@@ -7,7 +7,7 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use super::background;
-use super::spawn::{boxed_if_large, spawn_on};
+use super::spawn::{LARGE_FUTURE, boxed_if_large, spawn_on};
 use crate::diagnostics::{Dump, Metrics, Trace};
 use crate::poller::Backend;
 use crate::scheduler::{self, Label, PATIENCE, Resolver, Shared};
@@ -184,8 +184,13 @@ impl Handle {
             worker < workers,
             "Handle::spawn_on: there is no worker {worker}: the runtime has {workers}"
         );
-        let label = site.into();
+        let label = Label::from(site);
+        let size = size_of::<F>();
         let (runnable, task) = match self.shared.forgets() {
+            false if size >= LARGE_FUTURE => {
+                let create = move || Box::pin(create());
+                task::new_on(&self.shared, worker, create, label.boxed(size))
+            }
             false => task::new_on(&self.shared, worker, create, label),
             true => {
                 mem::forget(create);

@@ -570,8 +570,9 @@ impl Drop for Runtime {
             return;
         }
         let threads = std::mem::take(&mut self.threads);
-        if self.shared().main().reactor.poller().is_parents() && !threads.is_empty() {
-            // In a child of `fork` none of these threads is there to end.
+        if self.shared().main().reactor.poller().is_parents() {
+            // In a child of `fork` none of these threads is there to end, and another thread of the
+            // parent's may have held a lock, or been about to queue a task.
             std::mem::forget((self.worker.clone(), threads));
             return;
         }

@@ -21,7 +21,7 @@ macro_rules! boxed_if_large {
     ($future:ident, $label:ident => $spawn:expr) => {{
         let $label = $crate::scheduler::Label::from($label);
         let size = size_of_val(&$future);
-        if size > $crate::runtime::spawn::LARGE_FUTURE {
+        if size >= $crate::runtime::spawn::LARGE_FUTURE {
             let ($future, $label) = (Box::pin($future), $label.boxed(size));
             $spawn
         } else {

@@ -40,7 +40,7 @@ thread_local! {
     static CURRENT: RefCell<ManuallyDrop<Option<Current>>> =
         const { RefCell::new(ManuallyDrop::new(None)) };
 
-    /// Set by the body of each task that is polled.
+    /// Set by the body of each task that is polled or dropped.
     static RUNNING: Cell<Running> = const { Cell::new(Running::NOBODY) };
 
     /// The call of `unblock` that this thread makes.
@@ -164,9 +164,9 @@ pub(crate) fn set_wrapper(waker: &Waker) {
 #[inline]
 pub(crate) fn with_running<R>(f: impl FnOnce(&Meta) -> R) -> Option<R> {
     let meta = Running::get().meta;
-    // SAFETY: null, or a reference that `set_running` was given by the body of a task, which is
-    // not dropped yet: `ended` resets it then, also within `Runnable::run`. The metadata lies in
-    // the same allocation, and is dropped after the body.
+    // SAFETY: null, or the metadata of a task whose body is being polled (`set_running`) or dropped
+    // (`drop_within`). The latter resets it, also within `Runnable::run`, before the body is gone;
+    // and the metadata lies in the same allocation, and is dropped after the body.
     let meta = unsafe { meta.as_ref() };
     meta.map(f)
 }

@@ -2,8 +2,9 @@
 //!
 //! Such a task is cancelled at once: its spawner drops its future. That may run a destructor that
 //! spawns the next task, and so on. Dropping each one within the spawn of the one before would take
-//! a piece of the stack for each. So a thread that is dropping such a task queues those that are
-//! spawned meanwhile, and drops them one after the other when the first one's destructor returns.
+//! a piece of the stack for each. So a thread that is already [`DEPTH`] such drops deep queues those
+//! that are spawned meanwhile, and drops them one after the other when the first one returns. Below
+//! that depth a destructor may wait for what it spawns: it has been cancelled by then.
 //!
 //! **Why none stays in the queue.** It belongs to the thread. The call that began to drop returns
 //! only when the queue is empty, and panics of destructors and wakers are contained until then. A
@@ -13,8 +14,9 @@
 //!
 //! **Why it ends.** A destructor that spawns its own like, say one that restarts a task that has
 //! failed, would go on without end. The queue takes [`LIMIT`] tasks of each runtime. After that the
-//! future of a task that would be queued is forgotten ([`Shared::forgets`]), which is the only way
-//! not to run its destructor. The task is cancelled as any other.
+//! future of such a task is forgotten ([`Shared::forgets`]), which is the only way not to run its
+//! destructor. The task is cancelled as any other. (What its future would have reported when it is
+//! dropped never comes: a `TaskSet` keeps the place of a task that was forgotten.)
 //!
 //! [`Shared::forgets`]: super::Shared::forgets
 
@@ -30,10 +32,14 @@ use crate::sync::contain;
 /// fraction of a second.
 pub(super) const LIMIT: usize = 1 << 17;
 
-#[derive(Default)]
+/// How many drops of late tasks may be on the stack of a thread: deep enough for destructors that
+/// clean up by tasks of their own, and a few dozen kilobytes.
+const DEPTH: usize = 64;
+
 struct Late {
-    /// A call further up the stack drops a task, and then what is in the queue.
-    is_dropping: bool,
+    /// The number of calls further up the stack that drop a task. The first of them drops what is
+    /// in the queue afterwards.
+    depth: usize,
     queue: VecDeque<Runnable>,
 }
 
@@ -41,7 +47,7 @@ thread_local! {
     /// `ManuallyDrop`: without a destructor it works in those of other thread-locals too. Nothing
     /// leaks, since the queue has no memory while no call drops a task.
     static LATE: RefCell<ManuallyDrop<Late>> = const {
-        RefCell::new(ManuallyDrop::new(Late { is_dropping: false, queue: VecDeque::new() }))
+        RefCell::new(ManuallyDrop::new(Late { depth: 0, queue: VecDeque::new() }))
     };
 }
 
@@ -52,27 +58,28 @@ fn with_late<R>(f: impl FnOnce(&mut Late) -> R) -> R {
 
 /// Whether this thread is dropping a task that was spawned late.
 pub(super) fn is_dropping() -> bool {
-    with_late(|late| late.is_dropping)
+    with_late(|late| late.depth > 0)
 }
 
-/// Drops a task that was never polled: now, or after the one that this thread is dropping.
+/// Drops a task that was never polled: now, or after those that this thread is dropping.
 pub(super) fn drop_late(runnable: Runnable) {
-    let first = with_late(|late| match late.is_dropping {
-        true => {
+    let now = with_late(|late| {
+        if late.depth == DEPTH {
             late.queue.push_back(runnable);
-            None
+            return None;
         }
-        false => {
-            late.is_dropping = true;
-            Some(runnable)
-        }
+        late.depth += 1;
+        Some(runnable)
     });
-    let Some(runnable) = first else {
+    let Some(runnable) = now else {
         return;
     };
     contain(|| drop(runnable));
-    drop_queued();
-    with_late(|late| *late = Late::default());
+    if with_late(|late| late.depth == 1) {
+        drop_queued();
+        with_late(|late| late.queue = VecDeque::new());
+    }
+    with_late(|late| late.depth -= 1);
 }
 
 /// Whether this thread has queued tasks.

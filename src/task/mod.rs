@@ -54,7 +54,6 @@ pub(crate) use body::{Outcome, poll_to_its_end};
 pub use crate::scheduler::{Id, Name};
 
 #[cfg(feature = "blocking")]
-#[cfg(feature = "blocking")]
 pub use unblock::unblock;
 
 /// Lets other tasks run, if the running one has done much since its last poll.
@@ -207,7 +206,8 @@ where
 
 /// Returns the id of the task that runs on this thread.
 ///
-/// `None` outside of tasks: on a plain thread, and in the future of [`block_on`](crate::block_on).
+/// `None` outside of tasks: on a plain thread, and in the future of [`block_on`](crate::block_on),
+/// but for a `block_on` within a function given to `unblock`.
 /// A function given to `unblock` is the task that awaits it, and the destructors of a future that
 /// is cancelled run within its task.
 ///

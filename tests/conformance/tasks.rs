@@ -1374,11 +1374,12 @@ fn a_large_future_does_not_overflow_the_stack_of_a_worker() {
         bytes.iter().map(|&byte| usize::from(byte)).sum()
     }
     // Functions, so that each has the stack to itself.
-    let spawns: [fn() -> Task<usize>; 5] = [
+    let spawns: [fn() -> Task<usize>; 6] = [
         || polder::spawn(large()),
         || polder::spawn_named("large", large()),
         || polder::spawn_local(large()),
         || Handle::current().spawn(large()),
+        || Handle::current().spawn_on(1, large),
         || {
             let mut set = TaskSet::new();
             set.spawn(large());

@@ -742,3 +742,27 @@ fn a_handle_tells_the_backend_as_its_runtime_does_also_from_afar_and_after_its_e
         assert_eq!(handle.backend(), backend);
     });
 }
+
+/// Each destructor waits for the task that it spawns, whose destructor does so too.
+#[test]
+fn a_destructor_at_the_end_may_wait_for_what_it_spawns() {
+    struct Again(Handle, u32, Arc<AtomicUsize>);
+    impl Drop for Again {
+        fn drop(&mut self) {
+            self.2.fetch_add(1, SeqCst);
+            if self.1 > 0 {
+                let next = Again(self.0.clone(), self.1 - 1, self.2.clone());
+                let task = self.0.spawn(hold(next));
+                assert!(polder::block_on(task.fallible()).is_none());
+            }
+        }
+    }
+    on_every_backend(|backend| {
+        let dropped = Arc::new(AtomicUsize::new(0));
+        let runtime = runtime(backend);
+        let first = Again(runtime.handle(), 5, dropped.clone());
+        runtime.spawn(hold(first)).detach();
+        drop(runtime);
+        assert_eq!(dropped.load(SeqCst), 6);
+    });
+}
