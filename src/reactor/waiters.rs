@@ -20,10 +20,10 @@
 //! instructions more than it seems, since `async-task` ends a poll by a compare-and-swap, which
 //! fails once if the waker was cloned meanwhile. (This is for handles: a future's waker goes when
 //! its operation is done.) To wake it under the lock is allowed on the thread of that worker, or of
-//! a pool worker that helps it, since it runs no foreign code: `scheduler::schedule` only puts the
+//! another worker that helps it, since it runs no foreign code: `scheduler::schedule` only puts the
 //! task in a queue and unparks its worker, and never drops it. Other threads take it out, like any
-//! other waker; so does a reactor
-//! that closes, since a task's waker keeps its runtime's memory. All are dropped outside the lock.
+//! other waker; so does a reactor that closes, since a task's waker keeps its runtime's memory. All
+//! are dropped outside the lock.
 //! (An idle source that outlives its last task keeps the memory of that.)
 //!
 //! The waker that a task with a span is polled with (feature `tracing`) is kept in the same way, so

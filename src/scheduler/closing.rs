@@ -13,6 +13,8 @@
 //! So the main worker drops what is ready on any of them, and wakes what is in their lists, so that
 //! it is ready: when all have exited, and nobody polls a task any more; and every
 //! [`CLOSE_INTERVAL`] until then, since a task may block its worker until another one is dropped.
+//! What the tasks had registered with a worker that is in the middle of a task it deregisters
+//! there itself (`Worker::release_sources`), as a worker that helps another one.
 //! (Where the main worker is not driven, after a failure, the last pool worker to exit does what it
 //! can of that.)
 //!

@@ -438,7 +438,7 @@ impl Shared {
     }
 
     #[inline]
-    fn pool_workers(&self) -> &[Arc<Remote>] {
+    pub(super) fn pool_workers(&self) -> &[Arc<Remote>] {
         &self.remotes[..self.main_index()]
     }
 

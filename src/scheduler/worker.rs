@@ -918,16 +918,7 @@ impl Worker {
         };
         match self.driver.wait(until, awake) {
             Ok(any) => any,
-            // The kernel is out of memory: poll and select allocate in each call. Some systems
-            // report that as EAGAIN.
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::OutOfMemory | io::ErrorKind::WouldBlock
-                ) =>
-            {
-                self.sleep_briefly(until)
-            }
+            Err(error) if is_shortage(&error) => self.sleep_briefly(until),
             Err(error) => self.fail(until, &error),
         }
     }
@@ -1171,6 +1162,16 @@ impl Worker {
         }
     }
 
+    /// Has the pollers of pool workers let go of sources that were dropped here. Otherwise that of
+    /// one in the middle of a task would do so afterwards, and its peers would wait for the end.
+    fn release_sources(&self) {
+        for (index, remote) in self.shared().pool_workers().iter().enumerate() {
+            if remote.reactor.poller().has_orders() {
+                self.local.help(index, &self.driver, || {});
+            }
+        }
+    }
+
     /// Drops every task of this worker.
     fn drop_tasks(&self) {
         let local = &*self.local;
@@ -1193,6 +1194,14 @@ impl Worker {
             self.poll_or_park(None, &|| false);
         }
     }
+}
+
+/// Whether the kernel is out of memory, since poll and select allocate in each call, which some
+/// systems report as EAGAIN; or out of descriptors, since on io-uring a wait on another thread
+/// takes one.
+fn is_shortage(error: &io::Error) -> bool {
+    let is_shortage = [io::ErrorKind::OutOfMemory, io::ErrorKind::WouldBlock];
+    is_shortage.contains(&error.kind()) || sys::is_out_of_descriptors(error)
 }
 
 /// A pool worker exits; also if it panics: otherwise the main worker would wait forever.
@@ -1226,6 +1235,7 @@ impl ClosingWorkers for Closing<'_> {
     fn drop_ready_tasks(&self) {
         self.worker.drop_ready_tasks();
         self.worker.drop_tasks();
+        self.worker.release_sources();
     }
 
     fn has_ready_tasks(&self) -> bool {

@@ -266,8 +266,14 @@ impl Uring {
             old => match new_ring(self.submissions, self.completions) {
                 Ok(ring) => (ring, old),
                 Err(error) => {
+                    let has_one = old.is_some();
                     table.ring = old;
-                    return Err(error);
+                    if !has_one || !sys::is_out_of_descriptors(&error) {
+                        return Err(error);
+                    }
+                    // The old one's descriptor will do, unless another thread is faster.
+                    table.abandon();
+                    (new_ring(self.submissions, self.completions)?, None)
                 }
             },
         };

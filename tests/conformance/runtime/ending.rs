@@ -211,9 +211,9 @@ impl Drop for SpawnsTheNext {
     }
 }
 
-/// Drops runtimes with a task whose destructor spawns one whose destructor spawns the next one,
-/// and so on: `count` in a row, in each way to spawn. Does the same with the handle of a runtime
-/// that is gone. Returns how many were dropped in each.
+/// Drops runtimes with a task whose destructor spawns one whose destructor spawns the next one, and
+/// so on: `count` in a row, in each way to spawn. Does the same with the handle of a runtime that
+/// is gone. Returns how many were dropped in each.
 fn dropped_in_a_row(backend: Backend, count: usize) -> Vec<usize> {
     let mut all = Vec::new();
     let mut first = |spawns| {

@@ -3,14 +3,14 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, mpsc};
 use std::task::{Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use polder::io::{AsyncReadExt, AsyncWriteExt};
-use polder::net::{TcpListener, TcpStream};
+use polder::net::{TcpListener, TcpStream, UdpSocket};
 use polder::time::sleep;
 use polder::{Timer, future};
 
@@ -19,7 +19,10 @@ use super::{Wakes, one_byte, send_byte};
 use crate::child::entries;
 use crate::child::in_children;
 use crate::probe::{Mailbox, Signal, hold, own_waker, poll_with, tcp_pair};
-use crate::support::{LIMIT, eventually, on_every_backend, runtime, until, within};
+use crate::support::{
+    LIMIT, eventually, on_every_backend, on_every_backend_with_several, runtime, runtime_of, until,
+    within,
+};
 
 #[test]
 fn a_stream_and_a_timer_that_outlive_their_runtime_work_in_the_next() {
@@ -427,4 +430,114 @@ fn the_waker_of_a_timer_that_is_dropped_elsewhere_is_dropped_before_its_worker_s
             dropped.receive().await;
         });
     });
+}
+
+/// On a backend whose kernel holds what it polls (io-uring), the blocked worker's own turn would be
+/// needed, if no other worker took its place.
+#[test]
+fn what_is_dropped_elsewhere_closes_while_its_worker_is_blocked() {
+    on_every_backend_with_several(|backend, workers| {
+        let runtime = runtime_of(backend, workers);
+        for _ in 0..5 {
+            let (streams, receive) = mpsc::channel();
+            let (release, is_released) = mpsc::channel::<()>();
+            let task = runtime.spawn(async move {
+                streams.send(waited_for().await).unwrap();
+                let result = is_released.recv_timeout(LIMIT / 2);
+                assert!(result.is_ok(), "its descriptor is open");
+            });
+            let (near, far) = receive.recv().unwrap();
+            drop::<TcpStream>(near);
+            sees_the_end(&far);
+            release.send(()).unwrap();
+            runtime.block_on(task);
+        }
+    });
+}
+
+/// The main worker drops the task that has the socket, which its own worker polls.
+#[test]
+fn a_socket_whose_worker_is_blocked_closes_while_its_runtime_ends() {
+    on_every_backend_with_several(|backend, workers| {
+        let runtime = runtime_of(backend, workers);
+        let (peers, receive) = mpsc::channel();
+        let (release, is_released) = mpsc::channel::<()>();
+        let task = runtime.spawn(async move {
+            let (mut near, far) = waited_for().await;
+            polder::spawn_local(async move {
+                peers.send(far).unwrap();
+                let result = is_released.recv_timeout(LIMIT / 2);
+                assert!(result.is_ok(), "the socket is open");
+            })
+            .detach();
+            near.read(&mut [0]).await.unwrap();
+        });
+        task.detach();
+        let far = receive.recv().unwrap();
+        let peer = thread::spawn(move || {
+            sees_the_end(&far);
+            release.send(()).unwrap();
+        });
+        drop(runtime);
+        peer.join().unwrap();
+    });
+}
+
+/// A worker takes its poller back from the one that has helped it, also where that takes a
+/// descriptor (io-uring).
+#[cfg(target_os = "linux")]
+#[test]
+fn a_worker_that_was_helped_goes_on_where_no_descriptor_is_left() {
+    const ME: &str =
+        "runtime::outliving::a_worker_that_was_helped_goes_on_where_no_descriptor_is_left";
+    let rule = |backend| {
+        let runtime = runtime_of(backend, 2);
+        let (addresses, receive) = mpsc::channel();
+        let (release, is_released) = mpsc::channel::<()>();
+        let task = runtime.spawn(async move {
+            let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+            let mut byte = [0];
+            let mut datagram = Box::pin(socket.recv(&mut byte));
+            assert!(future::poll_once(&mut datagram).await.is_none());
+            addresses.send(socket.local_addr().unwrap()).unwrap();
+            // In the same poll: the other worker helps.
+            is_released.recv_timeout(LIMIT / 2).unwrap();
+            datagram.await.unwrap();
+        });
+        let address = receive.recv().unwrap();
+        let sender = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let sleeps = || {
+            runtime
+                .metrics()
+                .workers
+                .iter()
+                .map(|it| it.parks)
+                .sum::<usize>()
+        };
+        let looks = || {
+            let before = sleeps();
+            eventually("the other one looks", || sleeps() > before + 10);
+        };
+        looks();
+        let mut most = libc::rlimit {
+            rlim_cur: 0,
+            rlim_max: 0,
+        };
+        // SAFETY: plain system call with a place for the limit.
+        assert_eq!(
+            unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut most) },
+            0
+        );
+        most.rlim_cur = 64;
+        // SAFETY: plain system call.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &most) }, 0);
+        let all: Vec<_> = std::iter::from_fn(|| sender.try_clone().ok()).collect();
+        assert!(!all.is_empty(), "there were none before");
+        looks();
+        release.send(()).unwrap();
+        sender.send_to(b"x", address).unwrap();
+        runtime.block_on(task);
+        drop(all);
+    };
+    in_children(ME, rule, |_, _| {});
 }
