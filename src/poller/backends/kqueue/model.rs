@@ -17,16 +17,16 @@
 //! in a queue. `kevent` takes them from there, evaluates the condition of each by poll(2), and
 //! reports those for which it holds.
 //!
-//! Activity comes from epoll. One instance serves the read filter and the timers, another one the
-//! write filter. Each note is an entry of its own, watched for edges, so that activity of one
-//! filter does not activate the other. These entries are consumed under the lock only, which also
-//! covers the notes: an entry of a note that was removed finds no note.
+//! Activity comes from epoll. The kqueue's descriptor is an epoll instance, which serves the read
+//! filter and the timers, and contains another one, which serves the write filter. Each note is an
+//! entry of its own, watched for edges, so that activity of one filter does not activate the other.
+//! The first instance also contains a *bell*: a pair of sockets with a byte in it while the queue
+//! is not empty. It and the second instance are watched for levels.
 //!
-//! The kqueue's own descriptor is a third epoll instance. It contains the two, and a *bell*: a pair
-//! of sockets with a byte in it while the queue is not empty. All three are watched for levels. So
-//! the descriptor is readable while there is something to look at, a thread that waits on it
-//! consumes nothing, and no change of another thread is lost: it rings the bell under the lock, and
-//! the waiting thread looks at the queue after each wake-up.
+//! So the descriptor is readable while there is something to look at. No activity is lost: an entry
+//! that a thread takes activates the note under the lock, before that thread reports anything; an
+//! entry of a note that was removed finds no note. No change of another thread is lost: it rings
+//! the bell under the lock, and a waiting thread looks at the queue after each wake-up.
 //!
 //! **Outside the model** are `NOTE_LOWAT`, the `NOTE_FF…` operations of user events,
 //! `NOTE_ABSTIME`, and filters other than read, write, user and timer. Regular files are refused
@@ -87,9 +87,9 @@ pub(super) const NOTE_NSECONDS: u32 = 0x0008;
 /// The flags that an event has when it is returned, besides `EV_EOF`.
 const KEPT: c_ushort = EV_ONESHOT | EV_CLEAR | EV_RECEIPT | EV_DISPATCH;
 
-/// What the kqueue's own epoll instance contains: the bell, and the two instances by filter.
+/// Entries of the kqueue's own epoll instance that are no notes.
 const BELL: u64 = 0;
-const FILTERS: u64 = 1;
+const WRITERS: u64 = 1;
 
 /// The kqueues of this process, by their descriptors.
 static QUEUES: Mutex<Option<HashMap<RawFd, Arc<Kqueue>>>> = Mutex::new(None);
@@ -101,7 +101,7 @@ static PROCESS: AtomicU32 = AtomicU32::new(0);
 /// "kqueue creates a new kernel event queue and returns a descriptor" [F].
 pub(super) fn kqueue() -> rustix::io::Result<OwnedFd> {
     let descriptor = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-    let queue = Kqueue::new(&descriptor)?;
+    let queue = Kqueue::new(descriptor.as_raw_fd())?;
     PROCESS.store(process::id(), Ordering::Relaxed);
     locked(&QUEUES)
         .get_or_insert_default()
@@ -181,7 +181,7 @@ fn call(
     match count {
         // "When nevents is zero, kevent will return immediately even if there is a timeout
         // specified" [F].
-        0 if !events.is_empty() => queue.wait(kqueue, events, timeout),
+        0 if !events.is_empty() => queue.wait(events, timeout),
         // Receipts are "without draining any pending events" [F]; so are errors: `kern_kevent` [K].
         _ => Ok(count),
     }
@@ -189,8 +189,10 @@ fn call(
 
 struct Kqueue {
     process: u32,
-    /// By filter: reading, with timers, and writing.
-    filters: [OwnedFd; 2],
+    /// The kqueue's descriptor, which is open until [`before_close`].
+    number: RawFd,
+    /// The epoll instance of the write filter.
+    writers: OwnedFd,
     /// A byte in it makes the kqueue's descriptor readable.
     bell: (UnixDatagram, UnixDatagram),
     state: Mutex<State>,
@@ -251,32 +253,35 @@ enum Kind {
 type Report = (c_ushort, u32, isize);
 
 impl Kqueue {
-    fn new(descriptor: &OwnedFd) -> Result<Kqueue, Errno> {
-        let filter = || epoll::create(epoll::CreateFlags::CLOEXEC);
-        let filters = [filter()?, filter()?];
+    fn new(number: RawFd) -> Result<Kqueue, Errno> {
+        let writers = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let bell = UnixDatagram::pair().map_err(|error| errno(&error))?;
-        add(descriptor, &bell.1, BELL, EventFlags::IN)?;
-        for filter in &filters {
-            add(descriptor, filter, FILTERS, EventFlags::IN)?;
-        }
+        let epoll = borrow(number as usize);
+        add(epoll, &bell.1, BELL, EventFlags::IN)?;
+        add(epoll, &writers, WRITERS, EventFlags::IN)?;
         // Room from the start, so that the backend's budgets for allocations are its own.
         let state = State {
             notes: HashMap::with_capacity(1_000),
             index: HashMap::with_capacity(1_000),
             queue: VecDeque::with_capacity(1_000),
+            last_serial: WRITERS,
             ..State::default()
         };
         Ok(Kqueue {
             process: process::id(),
-            filters,
+            number,
+            writers,
             bell,
             state: Mutex::new(state),
         })
     }
 
     /// The epoll instance of a filter.
-    fn epoll(&self, filter: c_short) -> &OwnedFd {
-        &self.filters[usize::from(filter == EVFILT_WRITE)]
+    fn epoll(&self, filter: c_short) -> BorrowedFd<'_> {
+        match filter {
+            EVFILT_WRITE => self.writers.as_fd(),
+            _ => borrow(self.number as usize),
+        }
     }
 
     /// Applies changes. Returns the number of entries that this has written.
@@ -475,7 +480,6 @@ impl Kqueue {
     /// Waits for events. Returns the number of those that it has written.
     fn wait(
         &self,
-        kqueue: RawFd,
         events: &mut [MaybeUninit<kevent>],
         timeout: Option<Duration>,
     ) -> Result<usize, Errno> {
@@ -483,9 +487,13 @@ impl Kqueue {
             .filter(|timeout| !timeout.is_zero())
             .map(|timeout| now().saturating_add(timeout));
         let mut left = timeout;
+        let mut entry = None;
         loop {
             let count = {
                 let state = &mut *locked(&self.state);
+                if let Some(serial) = entry {
+                    state.activate(serial);
+                }
                 self.collect(state)?;
                 let count = self.report(state, events);
                 self.ring(state);
@@ -497,7 +505,7 @@ impl Kqueue {
             }
             // "EINTR: A signal was delivered before the timeout expired and before any events were
             // placed on the kqueue for return" [F].
-            wait_for_any(kqueue, left)?;
+            entry = wait_for_one(self.number, left)?;
             left = end.map(|end| end.saturating_sub(now()));
         }
     }
@@ -522,16 +530,13 @@ impl Kqueue {
 
     /// Activates the notes whose entries epoll reports.
     fn collect(&self, state: &mut State) -> Result<(), Errno> {
-        for epoll in &self.filters {
+        for filter in [EVFILT_READ, EVFILT_WRITE] {
             loop {
                 let mut buffer = [MaybeUninit::uninit(); 64];
-                let (entries, rest) = epoll::wait(epoll, &mut buffer, Some(&Timespec::default()))?;
+                let now = Timespec::default();
+                let (entries, rest) = epoll::wait(self.epoll(filter), &mut buffer, Some(&now))?;
                 for entry in entries.iter() {
-                    let serial = entry.data.u64();
-                    if let Some(note) = state.notes.get_mut(&serial) {
-                        note.is_active = true;
-                        state.place(serial);
-                    }
+                    state.activate(entry.data.u64());
                 }
                 if !rest.is_empty() {
                     break;
@@ -604,6 +609,14 @@ impl Kqueue {
 impl State {
     fn note(&mut self, serial: u64) -> &mut Note {
         self.notes.get_mut(&serial).expect("the index has it")
+    }
+
+    /// Activates the note of an entry. There is none if it was removed meanwhile.
+    fn activate(&mut self, serial: u64) {
+        if let Some(note) = self.notes.get_mut(&serial) {
+            note.is_active = true;
+            self.place(serial);
+        }
     }
 
     /// Gives a note its place in the queue, if it is active and enabled, or else takes it away.
@@ -838,25 +851,24 @@ fn entry_flags(filter: c_short) -> EventFlags {
     }
 }
 
-fn add(epoll: &OwnedFd, entry: impl AsFd, data: u64, flags: EventFlags) -> Result<(), Errno> {
+fn add(epoll: impl AsFd, entry: impl AsFd, data: u64, flags: EventFlags) -> Result<(), Errno> {
     epoll::add(epoll, entry, EventData::new_u64(data), flags)
 }
 
-/// Waits until the kqueue's descriptor is readable, without taking anything from it. (What rustix
-/// has rounds to milliseconds.)
-fn wait_for_any(kqueue: RawFd, left: Option<Duration>) -> Result<(), Errno> {
+/// Waits for an entry of the kqueue's epoll instance. (What rustix has rounds to milliseconds.)
+fn wait_for_one(kqueue: RawFd, left: Option<Duration>) -> Result<Option<u64>, Errno> {
     let timeout = left.map(|left| libc::timespec {
         tv_sec: left.as_secs().try_into().unwrap_or(libc::time_t::MAX),
         tv_nsec: left.subsec_nanos().into(),
     });
-    let mut entry = MaybeUninit::<libc::epoll_event>::uninit();
+    let mut entry = libc::epoll_event { events: 0, u64: 0 };
     // SAFETY: libc::syscall with the arguments of epoll_pwait2(2): the kernel writes one entry at
     // most, and reads the timeout if there is one.
     let result = unsafe {
         libc::syscall(
             libc::SYS_epoll_pwait2,
             kqueue,
-            entry.as_mut_ptr(),
+            &raw mut entry,
             1 as c_int,
             timeout.as_ref().map_or(ptr::null(), ptr::from_ref),
             ptr::null::<c_void>(),
@@ -865,7 +877,7 @@ fn wait_for_any(kqueue: RawFd, left: Option<Duration>) -> Result<(), Errno> {
     };
     match result {
         -1 => Err(errno(&io::Error::last_os_error())),
-        _ => Ok(()),
+        count => Ok((count > 0).then_some(entry.u64)),
     }
 }
 
