@@ -124,6 +124,10 @@ fn a_task_that_computes_is_told_with_its_functions_from_the_innermost_to_its_own
         let lines = text.lines().count();
         assert!(backtrace.addresses().len() > lines, "{text}");
         assert!(!text.contains("run_pool_worker"), "{text}");
+        // The function of polder's that polls is where the task's own end.
+        for polls in ["task/body.rs", "scheduler/worker.rs"] {
+            assert!(!text.contains(polls), "{text}");
+        }
         let numbered = |(index, line): (usize, &str)| line.starts_with(&format!("{index:>4}: "));
         assert!(text.lines().enumerate().all(numbered), "{text}");
     }

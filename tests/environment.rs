@@ -513,6 +513,37 @@ fn the_oldest_64_runtimes_are_told_and_the_others_counted() {
     child.wait().unwrap();
 }
 
+/// As polder-top reads it.
+#[test]
+fn each_line_is_json_and_has_every_worker_and_group() {
+    const TEST: &str = "each_line_is_json_and_has_every_worker_and_group";
+    if what().is_some() {
+        return be_watched();
+    }
+    let folder = Folder::new("top-json");
+    let path = folder.path("socket");
+    let mut child = child(TEST, "x", &[("POLDER_TOP", path.to_str().unwrap())]);
+    until_ready(&mut child);
+    let line = json::Value::parse(line_of(&path).0.trim_end());
+    let runtimes = line.at("runtimes").list();
+    let lengths = |of: &str| -> Vec<usize> {
+        let lengths = runtimes.iter().map(|it| it.at(of).list().len());
+        lengths.collect()
+    };
+    let mut workers = lengths("workers");
+    workers.sort_unstable();
+    assert_eq!(workers, [1, 3], "{line:?}");
+    // The tasks, and the future of `block_on`.
+    assert!(lengths("groups").contains(&2), "{line:?}");
+    for group in runtimes.iter().flat_map(|it| it.at("groups").list()) {
+        // All of them have been polled.
+        assert!(group.at("last_polled").number() >= 0.0, "{group:?}");
+        assert!(group.at("oldest").number() >= group.at("last_polled").number());
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
 /// Another program's, a file, a link, and a path that is too long.
 #[test]
 fn what_is_where_the_socket_should_be_is_left_alone() {

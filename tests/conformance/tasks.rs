@@ -1153,6 +1153,9 @@ fn a_function_that_blocks_knows_its_task() {
         let call = polder::unblock(task::id);
         let id = call.id();
         assert_eq!(call.await, Some(id));
+        if is_in_world() {
+            return; // No runtime is driven within a call there.
+        }
         // Within a call a runtime's tasks are themselves.
         let call = polder::unblock(|| {
             let inner = polder::block_on(async {

@@ -4,6 +4,7 @@ use std::io::{ErrorKind, Result};
 
 use polder::future::zip;
 use polder::io::{AsyncReadExt, AsyncWriteExt};
+use polder::net::Shutdown;
 use polder::net::unix::{UnixDatagram, UnixListener, UnixStream};
 use polder::sim;
 use polder::time::{sleep, timeout};
@@ -215,5 +216,22 @@ fn a_pair_takes_two_descriptors_and_is_refused_where_there_is_one() {
         assert!(UnixDatagram::unbound().is_err());
         drop((pair, one));
         Result::Ok(())
+    });
+}
+
+#[test]
+fn a_reader_that_waits_is_woken_by_the_end_of_writing_and_by_that_of_reading() {
+    sim::check(0..10, |sim| async move {
+        let by_its_peer = sim.choose(2) == 0;
+        let (near, far) = UnixStream::pair().unwrap();
+        let mut reader = near.clone();
+        let reader = polder::spawn_local(async move { reader.read(&mut [0]).await });
+        sleep(ms(1)).await;
+        match by_its_peer {
+            true => far.shutdown(Shutdown::Write).unwrap(),
+            false => near.shutdown(Shutdown::Read).unwrap(),
+        }
+        let read = timeout(secs(1), reader).await.expect("it is woken");
+        assert_eq!(read.unwrap(), 0);
     });
 }

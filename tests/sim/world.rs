@@ -641,3 +641,16 @@ fn outside_of_worlds_the_kernel_answers_as_ever() {
         drop(stream);
     });
 }
+
+#[test]
+fn what_happens_at_the_last_moment_of_the_limit_is_in_time_and_what_comes_after_it_is_not() {
+    let test = |late: Duration| {
+        move |sim: Sim| async move {
+            sim.limit(secs(3));
+            sleep(secs(3) + late).await;
+        }
+    };
+    sim::check(0..3, test(Duration::ZERO));
+    let failure = failure_of(1, test(Duration::from_nanos(1)));
+    assert!(failure.contains("not ended within 3"), "{failure}");
+}

@@ -1014,6 +1014,32 @@ mod tests {
     }
 
     #[test]
+    fn as_many_sectors_are_lost_as_the_files_that_lost_some_say() {
+        let mut stream = Stream::new(7, "test", 0, 0);
+        let mut several = 0;
+        for round in 0..100 {
+            let mut disk = Disk::new();
+            for path in ["/a", "/b", "/c"] {
+                let file = create(&mut disk, path);
+                disk.write(file, 0, &[7; 20_000]).unwrap();
+            }
+            disk.close_all(PROCESS);
+            let mut said = Vec::new();
+            let loss = disk.lose_power(&mut stream, |_, words| {
+                let words = words();
+                let lost = words.split_once(" loses sectors: ");
+                said.extend(lost.map(|(_, lost)| lost.parse::<u64>().unwrap()));
+                // What is not allowed is not lost.
+                round % 2 == 0
+            });
+            several += usize::from(said.len() > 1);
+            let sum = if round % 2 == 0 { said.iter().sum() } else { 0 };
+            assert_eq!(loss.sectors, sum, "{said:?}");
+        }
+        assert!(several > 50, "{several} times several files lost something");
+    }
+
+    #[test]
     fn whatever_is_moved_where_it_is_at_one_place_and_what_was_synced_is_left() {
         let mut stream = Stream::new(3, "test", 0, 0);
         let (mut lost, mut kept) = (0, 0);

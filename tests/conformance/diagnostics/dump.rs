@@ -240,12 +240,15 @@ fn what_is_readable_and_not_read_is_told() {
         assert!(!is_unread(&before), "{before}");
         near.write_all(&[1]).await.unwrap();
         let handle = Handle::current();
-        polder::unblock(move || {
+        let unread = polder::unblock(move || {
             eventually_told(&handle, "it is told", |dump| {
-                is_unread(told(&dump, id)?).then_some(())
-            });
-        })
-        .await;
+                let task = told(&dump, id)?;
+                is_unread(task).then(|| task.clone())
+            })
+        });
+        let unread = unread.await;
+        // That socket is not what it waits for.
+        assert!(unread.waits_for.contains(&Wait::Elsewhere), "{unread}");
     });
 }
 

@@ -116,6 +116,22 @@ fn a_stream_that_lingers_for_no_time_is_reset_when_it_is_closed() {
 }
 
 #[test]
+fn options_of_a_stream_are_given_back_as_they_were_set() {
+    in_every_runtime(|_| async {
+        let (_listener, address) = listener().await;
+        let stream = TcpStream::connect(address).await.unwrap();
+        for nodelay in [true, false] {
+            stream.set_nodelay(nodelay).unwrap();
+            assert_eq!(stream.nodelay().unwrap(), nodelay);
+        }
+        for ttl in [7, 8] {
+            stream.set_ttl(ttl).unwrap();
+            assert_eq!(stream.ttl().unwrap(), ttl);
+        }
+    });
+}
+
+#[test]
 fn two_runtimes_in_accept_on_one_listener_both_make_progress() {
     on_every_backend(|backend| {
         const EACH: usize = 50;

@@ -434,6 +434,35 @@ mod tests {
     }
 
     #[test]
+    fn an_expression_is_evaluated_with_the_registers_and_the_copy_of_the_stack() {
+        let registers = registers(0);
+        let stack = Stack::new(registers, vec![1, START + 64, 3]);
+        let evaluate = |operations: &[u8], initial| {
+            let machine = Machine {
+                encoding: Encoding {
+                    address_size: WORD as u8,
+                    format: gimli::Format::Dwarf32,
+                    version: 1,
+                },
+                registers: &registers,
+                stack: &stack,
+                table: EhFrame::new(operations, NativeEndian),
+            };
+            let length = operations.len();
+            machine.evaluate(&UnwindExpression { offset: 0, length }, initial)
+        };
+        let of_stack = gimli::DW_OP_breg0.0 + SP as u8;
+        let (load, add) = (gimli::DW_OP_deref.0, gimli::DW_OP_plus_uconst.0);
+        assert_eq!(evaluate(&[of_stack, 8], None), Some(START + 8));
+        assert_eq!(evaluate(&[of_stack, 8, load], None), Some(START + 64));
+        assert_eq!(evaluate(&[add, 16], Some(START)), Some(START + 16));
+        // What lies beyond the copy is not read, and a loop ends.
+        assert_eq!(evaluate(&[of_stack, 24, load], None), None);
+        let [low, high] = (-3_i16).to_ne_bytes();
+        assert_eq!(evaluate(&[gimli::DW_OP_skip.0, low, high], None), None);
+    }
+
+    #[test]
     fn what_does_not_lead_on_ends_the_list_with_words() {
         let code = step as *const () as usize + 1;
         let mut registers = registers(0);
