@@ -48,10 +48,12 @@
 //! * **A full completion queue ends a multishot poll**; so does the kernel where it is short of
 //!   memory. Each end that was not asked for is followed by another arming.
 //! * **`EBUSY` and `EAGAIN`** of `io_uring_enter` are no failures: completions are collected, and
-//!   the kernel is entered again.
+//!   the kernel is entered again. What it has not taken stays in the queue, and what finds no room
+//!   there stays an order. A wait that is refused again and again pauses, and fails after about a
+//!   second ([`MOST_REFUSALS`]).
 //! * **`fork`.** The queues are shared memory: the parent would run what a child puts there. So the
-//!   child does not have that memory (`MADV_DONTFORK`), and each call asks first whether it is made
-//!   in a child: there it is an error.
+//!   child does not have that memory (`MADV_DONTFORK`), and the `Poller` lets no call of a child
+//!   come here, nor drops the ring there.
 //! * **A zero timeout is a sleep** of microseconds: a look passes none.
 //! * **Whoever polls the ring's descriptor sleeps on**: deferred work wakes nobody but its owner,
 //!   and that only in its own call (`io_req_local_work_add` in io_uring/io_uring.c). It is written
@@ -63,7 +65,7 @@
 
 use std::cell::Cell;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -78,12 +80,12 @@ use rustix::io_uring::{
 
 use super::epoll::{GRID, LONGEST, on_grid};
 use super::notifier::Notifier;
-use crate::poller::error::{explained, failed, of_the_parent};
+use crate::poller::error::{explained, failed};
 use crate::poller::{
     BorrowedDescriptor, Capabilities, Event, Events, Interest, Mode, Ready, Selector, Token, Until,
 };
-use crate::sync::Mutex;
-use crate::sys::{self, Process, Race};
+use crate::sync::{Mutex, MutexGuard};
+use crate::sys::{self, Race};
 
 /// Orders that are handed to the kernel at once: more are handed over in several calls. 16 KiB.
 const SUBMISSIONS: u32 = 256;
@@ -134,8 +136,6 @@ struct Table {
     /// The [`thread`] that the ring belongs to; 0: nobody's yet, or there is none. While `waiting`
     /// is set nobody else touches the ring; otherwise only the owner does, under the lock.
     owner: u64,
-    /// The process that made the ring.
-    process: Process,
     /// The owner sleeps in the kernel, or is about to.
     waiting: bool,
     /// Nobody drives it for now.
@@ -155,6 +155,18 @@ struct Table {
     timeout: u32,
     /// When that is over, by the process's clock.
     timeout_end: Option<Instant>,
+    /// The time that orders for a timeout refer to. It outlives them: they may stay in the queue.
+    left: Box<types::Timespec>,
+    refusals: Refusals,
+}
+
+/// Calls in a row that the kernel has refused, without a completion between them.
+#[derive(Default)]
+struct Refusals {
+    count: u32,
+    /// The pauses that waits have made meanwhile.
+    pauses: u32,
+    last: Option<Errno>,
 }
 
 /// What is known of one descriptor number.
@@ -212,15 +224,12 @@ impl Uring {
     }
 
     fn with_queues(submissions: u32, completions: u32) -> io::Result<Uring> {
-        // Before the ring, so that no child takes it for its own.
-        let process = Process::current();
         let ring = new_ring(submissions, completions)?;
         let notifier = Notifier::new()?;
         Ok(Uring {
             table: Mutex::new(Table {
                 ring: Some(ring),
                 owner: 0,
-                process,
                 waiting: false,
                 resting: false,
                 signals: false,
@@ -231,6 +240,8 @@ impl Uring {
                 notified_by: 0,
                 timeout: 0,
                 timeout_end: None,
+                left: Box::default(),
+                refusals: Refusals::default(),
             }),
             notifier,
             exposed: OnceLock::new(),
@@ -251,7 +262,6 @@ impl Uring {
 
     /// Makes the ring the calling thread's. No thread may be waiting.
     fn own(&self, table: &mut Table) -> io::Result<()> {
-        table.check_process()?;
         match table.is_own() {
             true => Ok(()),
             false => self.take_over(table),
@@ -311,9 +321,20 @@ impl Uring {
         let _ = table.flush();
         // Emptied first: what comes afterwards is written to it again, or seen here.
         let _ = rustix::io::retry_on_intr(|| rustix::io::read(exposed, &mut [0; 8]));
-        if table.has_work() || !table.ring().completion().is_empty() {
+        let has_orders = !table.is_prepared(true);
+        if has_orders || table.has_work() || !table.ring().completion().is_empty() {
             self.wake_foreign_loop();
         }
+    }
+
+    /// Hands over all orders before a foreign loop sleeps. If some are left, since the kernel has
+    /// refused them, that loop comes round, and the next wait hands them over.
+    fn flush_exposed(&self, table: &mut Table) -> io::Result<()> {
+        table.flush()?;
+        if !table.is_prepared(true) || !table.ring().submission().is_empty() {
+            self.wake_foreign_loop();
+        }
+        Ok(())
     }
 
     /// The kernel would write there too when it sees that the notifier was written to; but what
@@ -333,7 +354,6 @@ impl Uring {
         change: impl FnOnce(&mut Line) -> io::Result<()>,
     ) -> io::Result<()> {
         let mut table = self.table.lock();
-        table.check_process()?;
         let index = number as usize;
         if index >= table.lines.len() {
             table.lines.resize(index + 1, UNREGISTERED);
@@ -364,7 +384,7 @@ impl Uring {
         }
         match is_owner && is_exposed {
             // A foreign loop sleeps next, maybe.
-            true => table.flush(),
+            true => self.flush_exposed(&mut table),
             false => Ok(()),
         }
     }
@@ -415,14 +435,18 @@ impl Uring {
         let result = call.enter(None);
         let mut table = self.table.lock();
         table.waiting = false;
-        if let Err(error) = result {
-            table.not_waited(error)?;
+        match result {
+            Ok(_) => table.refusals.end(),
+            Err(error) => table.not_waited(error)?,
         }
         let mut said = table.collect(events, &self.notifier);
         if said.is_full || table.has_work() {
             self.collect_more(&mut table, &mut said, events)?;
         }
-        Ok(())
+        match events.is_empty() && !said.notified && table.refusals.are_many() {
+            false => Ok(()),
+            true => Err(pause(table)),
+        }
     }
 
     /// Waits, for so long at most (`None`: until something comes), or, unless it `may_sleep`,
@@ -437,26 +461,34 @@ impl Uring {
         table.resting = false;
         loop {
             let is_exposed = self.exposed.get().is_some();
+            let mut has_orders = false;
             if !table.is_prepared(is_exposed) {
                 self.prepare(&mut table)?;
+                has_orders = !table.is_prepared(is_exposed);
             }
             let (mut said, mut passed) = (Said::default(), false);
             if !table.ring().completion().is_empty() {
                 said = table.collect(events, &self.notifier);
             }
-            if may_sleep && events.is_empty() && !said.notified {
-                if !table.is_prepared(is_exposed) {
-                    // What has completed has left orders.
-                    table.sync()?;
-                }
+            let mut sleeps = may_sleep && events.is_empty() && !said.notified;
+            if sleeps && !table.is_prepared(is_exposed) {
+                // What has completed has left orders.
+                table.sync()?;
+                // Orders that are left must not wait for something to come.
+                sleeps = table.is_prepared(is_exposed);
+            }
+            if sleeps {
                 let call = table.prepare_wait();
                 drop(table);
                 let result = call.enter(timeout);
                 table = self.table.lock();
                 table.waiting = false;
                 match result {
-                    Ok(_) => {}
-                    Err(Errno::TIME) => passed = true,
+                    Ok(_) => table.refusals.end(),
+                    Err(Errno::TIME) => {
+                        table.refusals.end();
+                        passed = true;
+                    }
                     Err(error) => table.not_waited(error)?,
                 }
                 said = table.collect(events, &self.notifier);
@@ -465,13 +497,17 @@ impl Uring {
             if is_exposed {
                 self.settle(&mut table);
             }
-            match (passed || said.notified || !events.is_empty(), timeout) {
-                _ if !may_sleep => return Ok(true),
-                (true, _) => return Ok(passed),
-                // It was an order, or about something that has changed meanwhile; or a signal came
-                // after orders were taken, which the kernel does not say then.
-                (false, None) => continue,
-                (false, Some(_)) => return Err(Errno::INTR.into()),
+            let is_over = passed || said.notified || !events.is_empty();
+            if is_over || !may_sleep && !has_orders {
+                return Ok(passed || !may_sleep);
+            }
+            if table.refusals.are_many() {
+                return Err(pause(table));
+            }
+            // It was an order, or about something that has changed meanwhile; or a signal came
+            // after orders were taken, which the kernel does not say then; or orders are left.
+            if timeout.is_some() {
+                return Err(Errno::INTR.into());
             }
         }
     }
@@ -523,23 +559,59 @@ const NO_IOWAIT: IoringEnterFlags = IoringEnterFlags::from_bits_retain(1 << 7);
 /// rest is for the next.
 const MOST_ROUNDS: usize = 16;
 
-impl Table {
-    /// An error in a child of the process that made the poller.
-    #[inline]
-    fn check_process(&self) -> io::Result<()> {
-        match self.process.is_current() {
-            true => Ok(()),
-            false => Err(of_the_parent()),
-        }
+/// After how many refusals in a row a wait [pauses](pause), and a removal leaves the rest to the
+/// next wait.
+const MOST_REFUSALS: u32 = 16;
+
+/// How long that is, and after how many of them in a row the wait fails: about a second.
+const PAUSE: Duration = Duration::from_millis(1);
+const MOST_PAUSES: u32 = 1000;
+
+/// Pauses after [`MOST_REFUSALS`], so that no thread spins until the kernel has memory again.
+/// Returns the error of the wait: `INTR`, so that its caller looks around and waits again, or the
+/// refusal after [`MOST_PAUSES`].
+///
+/// The lock is not held meanwhile, and `waiting` is not set: what others order is carried out by
+/// the next wait, which is never later than the pause.
+#[cold]
+fn pause(mut table: MutexGuard<'_, Table>) -> io::Error {
+    if table.refusals.pauses < MOST_PAUSES {
+        table.refusals.pauses += 1;
+        drop(table);
+        std::thread::sleep(PAUSE);
+        return Errno::INTR.into();
+    }
+    let error = table.refusals.last.unwrap_or(Errno::AGAIN);
+    table.refusals.end();
+    failed("io_uring_enter", error)
+}
+
+impl Refusals {
+    #[cold]
+    fn add(&mut self, error: Errno) {
+        self.count = self.count.saturating_add(1);
+        self.last = Some(error);
     }
 
+    /// A call was not refused, or something has completed.
+    #[inline]
+    fn end(&mut self) {
+        (self.count, self.pauses) = (0, 0);
+    }
+
+    #[inline]
+    fn are_many(&self) -> bool {
+        self.count >= MOST_REFUSALS
+    }
+}
+
+impl Table {
     /// Whether the ring is the calling thread's, and there are no orders to be put into it.
     #[inline]
     fn is_prepared(&self, is_exposed: bool) -> bool {
         self.is_own()
             && self.changed.is_empty()
             && self.notified_by != 0
-            && self.process.is_current()
             && (self.signals || !is_exposed)
     }
 
@@ -590,31 +662,36 @@ impl Table {
         self.arming
     }
 
-    /// Puts an order into the queue.
-    fn push(&mut self, order: &squeue::Entry) -> io::Result<()> {
+    /// Puts an order into the queue. Returns whether there was room: as long as the kernel refuses
+    /// orders there may be none, and the caller keeps this one.
+    fn push(&mut self, order: &squeue::Entry) -> io::Result<bool> {
         if self.ring().submission().is_full() {
             self.enter_now()?;
         }
-        // SAFETY: the order refers to no memory, or to a timeout that lives until the call that
-        // hands it over, which copies it. That the kernel may poll the descriptor is the duty of
+        // SAFETY: the order refers to no memory, or to `left`, which lives as long as the queue. That the kernel may poll the descriptor is the duty of
         // whoever registered it: "Why `register` is unsafe" in the module above.
         let pushed = unsafe { self.ring().submission().push(order) };
-        // It takes orders as long as it has memory.
-        pushed.map_err(|_| failed("io_uring_enter", Errno::NOMEM))
+        Ok(pushed.is_ok())
     }
 
-    /// Puts all that has changed into the queue.
+    /// Puts all that has changed into the queue, as far as there is room. The rest stays in
+    /// `changed`, and the next wait, which finds the table not [prepared](Self::is_prepared), goes
+    /// on with it.
     fn sync(&mut self) -> io::Result<()> {
         if self.notified_by == 0 {
             let arming = self.next_arming();
             let data = user_data(arming, NOTIFIER);
-            self.push(&poll(self.notifier, flags(Interest::READABLE), true, data))?;
+            if !self.push(&poll(self.notifier, flags(Interest::READABLE), true, data))? {
+                return Ok(());
+            }
             self.notified_by = arming;
         }
         while let Some(&number) = self.changed.last() {
             let line = self.lines[number as usize];
             if line.stale != 0 {
-                self.push(&remove(user_data(line.stale, number as u32)))?;
+                if !self.push(&remove(user_data(line.stale, number as u32)))? {
+                    return Ok(());
+                }
                 self.lines[number as usize].stale = 0;
             }
             if line.registered && line.wanted && line.armed == 0 {
@@ -622,7 +699,9 @@ impl Table {
                 let is_multishot =
                     line.mode == Mode::Edge || line.interest.is_empty() || line.lasting;
                 let data = user_data(arming, number as u32);
-                self.push(&poll(number, flags(line.interest), is_multishot, data))?;
+                if !self.push(&poll(number, flags(line.interest), is_multishot, data))? {
+                    return Ok(());
+                }
                 self.lines[number as usize].armed = arming;
             }
             self.lines[number as usize].changed = false;
@@ -632,16 +711,21 @@ impl Table {
     }
 
     /// Removes the poll of a line that was deregistered. The kernel has let go of the file when
-    /// this returns.
+    /// this returns, unless it refuses calls: then the removal stays in `changed` or in the queue,
+    /// and the next wait hands it over. It names the arming, so it does not remove the poll of the
+    /// number's next owner.
     fn remove_now(&mut self, number: RawFd) -> io::Result<()> {
         let stale = self.lines[number as usize].stale;
-        self.push(&remove(user_data(stale, number as u32)))?;
+        if !self.push(&remove(user_data(stale, number as u32)))? {
+            return Ok(());
+        }
         self.lines[number as usize].stale = 0;
         self.finish_work()
     }
 
     /// Hands over all orders, and has the kernel do all that it defers: of that there is a piece
-    /// for each poll at most, besides what comes meanwhile.
+    /// for each poll at most, besides what comes meanwhile. Gives up after [`MOST_REFUSALS`]; what
+    /// has completed is left to the next wait, and so are the orders then.
     fn finish_work(&mut self) -> io::Result<()> {
         self.enter_now()?;
         for _ in 0..self.lines.len() {
@@ -649,7 +733,7 @@ impl Table {
                 let queue = self.ring().submission();
                 queue.is_empty() && !queue.taskrun()
             };
-            if is_done {
+            if is_done || self.refusals.are_many() {
                 break;
             }
             self.enter_now()?;
@@ -657,7 +741,7 @@ impl Table {
         Ok(())
     }
 
-    /// Hands over all orders.
+    /// Hands over all orders, unless the kernel refuses them.
     fn flush(&mut self) -> io::Result<()> {
         self.sync()?;
         let has_orders = !self.ring().submission().is_empty();
@@ -677,24 +761,30 @@ impl Table {
     /// Enters the kernel, and does not sleep there. Orders that it does not take stay in the queue.
     fn enter_now(&mut self) -> io::Result<()> {
         match self.call(0).enter(None) {
-            Ok(_) | Err(Errno::INTR | Errno::BUSY | Errno::AGAIN) => Ok(()),
-            Err(error) => Err(failed("io_uring_enter", error)),
+            Ok(_) => self.refusals.end(),
+            Err(Errno::INTR) => {}
+            Err(error @ (Errno::BUSY | Errno::AGAIN)) => self.refusals.add(error),
+            Err(error) => return Err(failed("io_uring_enter", error)),
         }
+        Ok(())
     }
 
-    /// What comes of a wait that the kernel has refused or interrupted. If it is no error, what has
+    /// Handles an error of a wait. If it is no error, what has
     /// completed is to be collected, and the kernel entered again.
     #[cold]
     fn not_waited(&mut self, error: Errno) -> io::Result<()> {
         match error {
             // Completions have to be collected first, or it is short of memory for an order.
-            Errno::BUSY | Errno::AGAIN => Ok(()),
+            Errno::BUSY | Errno::AGAIN => {
+                self.refusals.add(error);
+                Ok(())
+            }
             Errno::BADR => {
                 // The kernel had no memory to keep a completion, so one poll may be gone.
                 self.abandon();
                 Err(Errno::INTR.into())
             }
-            // What has completed stays in the queue.
+            // Completions stay in the queue.
             error => Err(failed("io_uring_enter", error)),
         }
     }
@@ -731,6 +821,7 @@ impl Table {
             notified_by,
             timeout,
             timeout_end,
+            refusals,
             ..
         } = self;
         let ring = ring.as_mut().expect("the calling thread has a ring");
@@ -742,6 +833,7 @@ impl Table {
                 break;
             }
             let Some(it) = completed.next() else { break };
+            refusals.end();
             let (arming, of) = ((it.user_data() >> 32) as u32, it.user_data() as u32);
             let is_last = !cqueue::more(it.flags());
             if of < ORDER {
@@ -927,25 +1019,32 @@ impl Selector for Uring {
             Until::Never => table.timeout == 0,
             Until::Now => false,
         };
-        // The kernel copies it in `flush`.
-        let left = types::Timespec::from(left);
-        match (is_armed, table.timeout) {
-            (true, _) => {}
-            (false, 0) => {
-                let arming = table.next_arming();
-                let order = opcode::Timeout::new(&left).build();
-                table.push(&order.user_data(user_data(arming, TIMEOUT)))?;
-                table.timeout = arming;
-            }
-            (false, arming) => {
+        if !is_armed {
+            // Also what is still in the queue is for the new time.
+            (*table.left, table.timeout_end) = (left.into(), None);
+            let (arming, order) = match table.timeout {
+                0 => {
+                    let arming = table.next_arming();
+                    let order = opcode::Timeout::new(&*table.left).build();
+                    (arming, order.user_data(user_data(arming, TIMEOUT)))
+                }
                 // One that is given up goes far away: the end of one that is removed would be
                 // reported, and wake the foreign loop.
-                let order = opcode::TimeoutUpdate::new(user_data(arming, TIMEOUT), &left);
-                table.push(&quietly(order.build()))?;
+                arming => {
+                    let data = user_data(arming, TIMEOUT);
+                    let order = opcode::TimeoutUpdate::new(data, &*table.left);
+                    (arming, quietly(order.build()))
+                }
+            };
+            if !table.push(&order)? {
+                // The foreign loop comes round, and asks for it again.
+                self.wake_foreign_loop();
+                return Ok(());
             }
+            table.timeout = arming;
         }
         table.timeout_end = end;
-        table.flush()
+        self.flush_exposed(&mut table)
     }
 
     fn accepts_files(&self) -> bool {
@@ -961,7 +1060,7 @@ impl Selector for Uring {
         };
         if table.changed.iter().any(has_gone) && table.is_own() {
             // An error shows itself at the next wait.
-            let _ = table.flush();
+            let _ = self.flush_exposed(&mut table);
         }
     }
 
@@ -973,12 +1072,7 @@ impl Selector for Uring {
 impl Drop for Uring {
     fn drop(&mut self) {
         let mut table = self.table.lock();
-        if table.check_process().is_err() {
-            // The memory of its queues is not here, so it must not be given back either.
-            let ring = table.ring.take().map(std::mem::ManuallyDrop::new);
-            // SAFETY: the number is the ring's, which is not used again.
-            drop(ring.map(|ring| unsafe { OwnedFd::from_raw_fd(ring.as_raw_fd()) }));
-        } else if table.is_own() {
+        if table.is_own() {
             // What is left is closed by the kernel, if later.
             let _ = table.remove_all();
         }
@@ -986,10 +1080,13 @@ impl Drop for Uring {
 }
 
 impl Table {
-    /// Removes all polls. The kernel has let go of their files when this returns.
+    /// Removes all polls. The kernel has let go of their files when this returns, unless it refuses
+    /// calls.
     fn remove_all(&mut self) -> io::Result<()> {
         let all = opcode::AsyncCancel2::new(types::CancelBuilder::any());
-        self.push(&all.build().user_data(user_data(0, ORDER)))?;
+        if !self.push(&all.build().user_data(user_data(0, ORDER)))? {
+            return Ok(());
+        }
         self.finish_work()
     }
 }
@@ -1188,6 +1285,7 @@ mod tests {
     use super::*;
     use crate::Backend;
     use crate::poller::{AnySelector, Poller};
+    use crate::sys::Process;
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
     use std::os::unix::net::UnixStream;
@@ -1198,7 +1296,7 @@ mod tests {
     const READABLE: Interest = Interest::READABLE;
 
     thread_local! {
-        /// What the kernel is made to say of this thread's next calls, the last one first.
+        /// Errors injected into this thread's next calls, last first.
         pub(super) static REFUSALS: std::cell::RefCell<Vec<Errno>> = const {
             std::cell::RefCell::new(Vec::new())
         };
@@ -1656,6 +1754,95 @@ mod tests {
                 poller.deregister(ours).unwrap();
             }
         }
+    }
+
+    /// The queue is full of what the kernel has not taken, so there is no room for the rest.
+    #[test]
+    fn orders_that_find_no_room_in_the_queue_are_handed_over_later() {
+        for timeout in [Some(Duration::ZERO), Some(LIMIT), None] {
+            let Some(poller) = poller(8, 16) else { return };
+            let pairs: Vec<_> = (0..40).map(|_| UnixStream::pair().unwrap()).collect();
+            let mut missing: std::collections::HashSet<u64> = (0..40).collect();
+            for (token, (ours, theirs)) in (0..).zip(&pairs) {
+                register(&poller, ours, token, READABLE, Mode::Edge);
+                (&*theirs).write_all(b"x").unwrap();
+            }
+            let start = Instant::now();
+            while !missing.is_empty() {
+                refuse(&[Errno::AGAIN; 3]);
+                let mut events = Events::new();
+                poller.wait(&mut events, timeout).unwrap();
+                for event in &events {
+                    missing.remove(&event.token().0);
+                }
+                assert!(start.elapsed() < LIMIT, "{missing:?} are not reported");
+            }
+            REFUSALS.with_borrow_mut(Vec::clear);
+        }
+    }
+
+    #[test]
+    fn a_wait_that_is_always_refused_pauses_and_fails_at_last() {
+        let Ok(uring) = Uring::with_queues(8, 16) else {
+            return;
+        };
+        let mut events = Events::new();
+        uring.wait(&mut events, &Until::Now).unwrap();
+        // Ends a wait that is not refused any more.
+        uring.notify().unwrap();
+        let refused = |pauses: u32, wait: &mut dyn FnMut() -> io::Result<()>| {
+            uring.table.lock().refusals.pauses = pauses;
+            refuse(&[Errno::AGAIN; 1000]);
+            let result = wait();
+            let left = REFUSALS.with_borrow_mut(std::mem::take).len();
+            assert!(left >= 900, "it was entered {} times", 1000 - left);
+            result.map_err(|error| error.kind())
+        };
+        let mut sleep = || uring.wait(&mut events, &Until::Never).map(drop);
+        let interrupted = Err(io::ErrorKind::Interrupted);
+        assert_eq!(refused(0, &mut sleep), interrupted);
+        assert_eq!(refused(1, &mut sleep), interrupted);
+        assert_eq!(uring.table.lock().refusals.pauses, 2);
+        assert_eq!(
+            refused(MOST_PAUSES, &mut sleep),
+            Err(io::ErrorKind::WouldBlock)
+        );
+        // A quick wait returns to its caller after each refusal.
+        let mut events = Events::new();
+        let mut sleep = || {
+            while uring.table.lock().refusals.pauses == 0 {
+                uring.wait_without_deadline(&mut events, true, |_, _| {})?;
+            }
+            Ok(())
+        };
+        assert_eq!(refused(0, &mut sleep), Ok(()));
+        // It goes on as before.
+        uring.wait(&mut events, &Until::Never).unwrap();
+        assert_eq!(uring.table.lock().refusals.count, 0);
+    }
+
+    #[test]
+    fn a_removal_that_is_refused_is_handed_over_by_the_next_wait() {
+        let Some(poller) = poller(8, 16) else { return };
+        let pairs = crowd(&poller, 100, Mode::Edge);
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        register(&poller, &ours, 100, READABLE, Mode::Edge);
+        while !poll_now(&poller).is_empty() {}
+        refuse(&[Errno::AGAIN; 200]);
+        poller.deregister(&ours).unwrap();
+        let left = REFUSALS.with_borrow_mut(std::mem::take).len();
+        assert!(left >= 150, "it was entered {} times", 200 - left);
+        // The number is free, and most likely the next one's, which keeps its poll.
+        drop(ours);
+        let (next_ours, next_theirs) = UnixStream::pair().unwrap();
+        register(&poller, &next_ours, 101, READABLE, Mode::Edge);
+        assert!(poll_now(&poller).is_empty());
+        theirs.set_read_timeout(Some(LIMIT)).unwrap();
+        assert_eq!((&theirs).read(&mut [0]).unwrap(), 0, "the end");
+        (&next_theirs).write_all(b"x").unwrap();
+        let told: Vec<_> = next(&poller).iter().map(Event::token).collect();
+        assert_eq!(told, [Token(101)]);
+        drop(pairs);
     }
 
     /// The kernel had no memory for a completion, so a poll is gone, and this is all that is said.
