@@ -47,7 +47,7 @@ const COPY_BUFFER: usize = 8 << 10;
 ///
 /// # Errors
 ///
-/// What reading or writing says, and [`WriteZero`](io::ErrorKind::WriteZero) if the writer takes no
+/// An error of reading or writing, and [`WriteZero`](io::ErrorKind::WriteZero) if the writer takes no
 /// bytes.
 ///
 /// # Cancel safety
@@ -158,10 +158,21 @@ where
 {
     let mut there = Direction::new(a_to_b, AtEnd::Close);
     let mut back = Direction::new(b_to_a, AtEnd::Close);
+    let mut is_back_first = true;
     poll_fn(|cx| {
+        // They share a budget, and one that is always ready uses it up: each is first in turn.
+        is_back_first = !is_back_first;
         // Both are polled, whatever becomes of the first.
-        let there = there.poll(cx, &mut *a, &mut *b)?;
-        let back = back.poll(cx, &mut *b, &mut *a)?;
+        let (there, back) = match is_back_first {
+            false => {
+                let there = there.poll(cx, &mut *a, &mut *b)?;
+                (there, back.poll(cx, &mut *b, &mut *a)?)
+            }
+            true => {
+                let back = back.poll(cx, &mut *b, &mut *a)?;
+                (there.poll(cx, &mut *a, &mut *b)?, back)
+            }
+        };
         Poll::Ready(Ok((ready!(there), ready!(back))))
     })
     .await
@@ -180,7 +191,7 @@ struct Direction {
     has_written: bool,
 }
 
-/// What happens to the writer once everything is written.
+/// How the writer is ended.
 #[derive(Clone, Copy)]
 enum AtEnd {
     Flush,
@@ -262,8 +273,8 @@ impl Direction {
     }
 }
 
-/// Polls an operation again as long as it is interrupted: what the traits ask their implementations
-/// to do, and not all of them do.
+/// Polls an operation again as long as it is interrupted. The traits ask implementations to retry;
+/// some do not.
 fn retry<T>(
     cx: &mut Context<'_>,
     mut operation: impl FnMut(&mut Context<'_>) -> Poll<io::Result<T>>,

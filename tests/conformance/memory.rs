@@ -1,12 +1,12 @@
 //! Rules 26a and 26b: streams in memory, and two streams that are connected with each other.
 
 use std::io::{ErrorKind, IoSlice, IoSliceMut};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::thread;
 use std::time::Duration;
 
-use polder::future::{poll_once, zip};
+use polder::future::{poll_once, yield_now, zip};
 use polder::io::{
     AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufWriter, DuplexStream, copy,
     copy_bidirectional, copy_bidirectional_with_sizes, duplex, repeat, sink,
@@ -363,6 +363,23 @@ fn two_sides_that_never_wait_do_not_hold_the_worker() {
         for busy in busy {
             assert!(busy.cancel().await.is_none());
         }
+    });
+}
+
+#[test]
+fn two_directions_that_never_wait_get_equal_shares() {
+    in_every_runtime(|_| async {
+        let (mut near, mut far) = (Endless::new(0, usize::MAX), Endless::new(0, usize::MAX));
+        {
+            let mut proxy = pin!(copy_bidirectional(&mut near, &mut far));
+            for _ in 0..20 {
+                assert!(poll_once(proxy.as_mut()).await.is_none());
+                // With the next poll the task has a new budget.
+                yield_now().await;
+            }
+        }
+        let [there, back] = [near, far].map(|side| usize::MAX - side.left);
+        assert!(there / 2 < back && back / 2 < there, "{there} and {back}");
     });
 }
 
