@@ -47,8 +47,8 @@ const COPY_BUFFER: usize = 8 << 10;
 ///
 /// # Errors
 ///
-/// An error of reading or writing, and [`WriteZero`](io::ErrorKind::WriteZero) if the writer takes no
-/// bytes.
+/// An error of reading or writing, and [`WriteZero`](io::ErrorKind::WriteZero) if the writer takes
+/// no bytes.
 ///
 /// # Cancel safety
 ///

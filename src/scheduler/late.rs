@@ -1,10 +1,11 @@
 //! Tasks that are spawned while their runtime closes, or after that.
 //!
 //! Such a task is cancelled at once: its spawner drops its future. That may run a destructor that
-//! spawns the next task, and so on. Dropping each one within the spawn of the one before would take
-//! a piece of the stack for each. So a thread that is already [`DEPTH`] such drops deep queues those
-//! that are spawned meanwhile, and drops them one after the other when the first one returns. Below
-//! that depth a destructor may wait for what it spawns: it has been cancelled by then.
+//! spawns the next task, and so on. Dropping each one within the spawn of the one before would
+//! take a piece of the stack for each. So a thread that is already [`DEPTH`] such drops deep
+//! queues those that are spawned meanwhile, and drops them one after the other when the first one
+//! returns. Below that depth a destructor may wait for what it spawns: it has been cancelled by
+//! then.
 //!
 //! **Why none stays in the queue.** It belongs to the thread. The call that began to drop returns
 //! only when the queue is empty, and panics of destructors and wakers are contained until then. A

@@ -668,8 +668,9 @@ impl Table {
         if self.ring().submission().is_full() {
             self.enter_now()?;
         }
-        // SAFETY: the order refers to no memory, or to `left`, which lives as long as the queue. That the kernel may poll the descriptor is the duty of
-        // whoever registered it: "Why `register` is unsafe" in the module above.
+        // SAFETY: the order refers to no memory, or to `left`, which lives as long as the queue.
+        // That the kernel may poll the descriptor is the duty of the code that registered it: "Why
+        // `register` is unsafe" in the module above.
         let pushed = unsafe { self.ring().submission().push(order) };
         Ok(pushed.is_ok())
     }
