@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use polder::io::{AsyncReadExt, AsyncWriteExt};
-use polder::net::{TcpListener, TcpStream, UdpSocket};
+use polder::net::{TcpListener, TcpStream};
 use polder::time::sleep;
 use polder::{Timer, future};
 
@@ -495,7 +495,7 @@ fn a_worker_that_was_helped_goes_on_where_no_descriptor_is_left() {
         let (addresses, receive) = mpsc::channel();
         let (release, is_released) = mpsc::channel::<()>();
         let task = runtime.spawn(async move {
-            let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+            let socket = polder::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
             let mut byte = [0];
             let mut datagram = Box::pin(socket.recv(&mut byte));
             assert!(future::poll_once(&mut datagram).await.is_none());
