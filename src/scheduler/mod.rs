@@ -454,6 +454,8 @@ mod tests {
         }
         wakes_main("a task has ended", &|| drop(shared.take_any()));
         wakes_main("a worker has exited", &|| shared.worker_exited());
+        // A task in a queue keeps the runtime's memory.
+        while shared.take_any().is_some() {}
     }
 
     /// Beside the future, and what async-task has of its own.
