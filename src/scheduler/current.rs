@@ -136,11 +136,9 @@ pub(crate) fn drop_within(meta: &Meta, drop_future: impl FnOnce()) {
     if !is_polled_here {
         // It is cancelled, perhaps within a poll of another task. No waker is its own, since it is
         // not polled.
-        Running {
-            meta,
-            ..Running::NOBODY
-        }
-        .set();
+        let mut running = Running::NOBODY;
+        running.meta = meta;
+        running.set();
     }
     drop_future();
     if is_polled_here {

@@ -238,14 +238,16 @@ pub(crate) struct Label {
 impl Label {
     pub(crate) fn named(name: Name, site: &'static Location<'static>) -> Label {
         Label {
+            site,
             name: Some(Box::new(name)),
-            ..Label::from(site)
+            size: 0,
         }
     }
 
     /// Of a future that was boxed, which has this size.
-    pub(crate) fn boxed(self, size: usize) -> Label {
-        Label { size, ..self }
+    pub(crate) fn boxed(mut self, size: usize) -> Label {
+        self.size = size;
+        self
     }
 }
 
