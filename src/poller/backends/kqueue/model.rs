@@ -2,15 +2,13 @@
 //! the two calls and the constants of a kernel's, and takes their place by
 //! `--cfg polder_kqueue_model`, which only ci/kqueue.sh sets: no released build has it.
 //!
-//! It is written from the manuals, which are cited where they are followed: [F] is kqueue(2) of
-//! FreeBSD, [D] is kqueue(2) of Darwin. Where they are silent, [K] is FreeBSD's
-//! sys/kern/kern_event.c, and the function is named. [`manual`] asks the same questions of this
-//! model and of real kernels.
+//! It is written from the manuals, which are cited where they are followed: (F) is kqueue(2) of
+//! FreeBSD, (D) is kqueue(2) of Darwin. Where they are silent, (K) is FreeBSD's
+//! sys/kern/kern_event.c. `manual.rs` asks the same questions of this model and of real kernels.
 //!
-//! [`manual`]: super::manual
-//! [F]: https://man.freebsd.org/cgi/man.cgi?query=kqueue&sektion=2
-//! [D]: https://github.com/apple-oss-distributions/xnu/blob/main/bsd/man/man2/kqueue.2
-//! [K]: https://github.com/freebsd/freebsd-src/blob/main/sys/kern/kern_event.c
+//! * (F) <https://man.freebsd.org/cgi/man.cgi?query=kqueue&sektion=2>
+//! * (D) <https://github.com/apple-oss-distributions/xnu/blob/main/bsd/man/man2/kqueue.2>
+//! * (K) <https://github.com/freebsd/freebsd-src/blob/main/sys/kern/kern_event.c>
 //!
 //! **Protocol.** A *note* is an event that was added, as a kernel's `knote` is. A note is *active*
 //! once something has happened that may fulfil its condition. Active notes that are enabled stand
@@ -98,7 +96,7 @@ static QUEUES: Mutex<Option<HashMap<RawFd, Arc<Kqueue>>>> = Mutex::new(None);
 /// lock, which another thread of its parent may have held.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
-/// "kqueue creates a new kernel event queue and returns a descriptor" [F].
+/// "kqueue creates a new kernel event queue and returns a descriptor" (F).
 pub(super) fn kqueue() -> rustix::io::Result<OwnedFd> {
     let descriptor = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     let queue = Kqueue::new(descriptor.as_raw_fd())?;
@@ -111,7 +109,7 @@ pub(super) fn kqueue() -> rustix::io::Result<OwnedFd> {
 
 /// Frees what belongs to a kqueue that is about to be closed, which a kernel does when it is.
 pub(super) fn before_close(kqueue: BorrowedFd<'_>) {
-    // "The queue is not inherited by a child created with fork(2)" [F].
+    // "The queue is not inherited by a child created with fork(2)" (F).
     if PROCESS.load(Ordering::Relaxed) == process::id() {
         let queue = locked(&QUEUES)
             .as_mut()
@@ -122,7 +120,7 @@ pub(super) fn before_close(kqueue: BorrowedFd<'_>) {
 }
 
 /// "kevent is used to register events with the queue, and return any pending events to the user"
-/// [F].
+/// (F).
 ///
 /// # Safety
 ///
@@ -160,7 +158,7 @@ fn call(
     events: &mut [MaybeUninit<kevent>],
     timeout: Option<&libc::timespec>,
 ) -> Result<usize, Errno> {
-    // "EINVAL: The specified time limit or filter is invalid" [F].
+    // "EINVAL: The specified time limit or filter is invalid" (F).
     let timeout = match timeout {
         Some(time) if time.tv_sec < 0 || !(0..1_000_000_000).contains(&time.tv_nsec) => {
             return Err(Errno::INVAL);
@@ -168,7 +166,7 @@ fn call(
         Some(time) => Some(Duration::new(time.tv_sec as u64, time.tv_nsec as u32)),
         None => None,
     };
-    // "EBADF: The specified descriptor is invalid" [F].
+    // "EBADF: The specified descriptor is invalid" (F).
     let queue = match PROCESS.load(Ordering::Relaxed) == process::id() {
         true => (locked(&QUEUES).as_ref()).and_then(|queues| queues.get(&kqueue).cloned()),
         false => None,
@@ -176,13 +174,13 @@ fn call(
     let queue = queue.filter(|queue| queue.process == process::id());
     let queue = queue.ok_or(Errno::BADF)?;
     // "All changes contained in the changelist are applied before any pending events are read from
-    // the queue" [F].
+    // the queue" (F).
     let count = queue.apply(changes, events)?;
     match count {
         // "When nevents is zero, kevent will return immediately even if there is a timeout
-        // specified" [F].
+        // specified" (F).
         0 if !events.is_empty() => queue.wait(events, timeout),
-        // Receipts are "without draining any pending events" [F]; so are errors: `kern_kevent` [K].
+        // Receipts are "without draining any pending events" (F); so are errors: `kern_kevent` (K).
         _ => Ok(count),
     }
 }
@@ -203,7 +201,7 @@ struct State {
     /// By serial number, which is also the data of the note's entry in an epoll instance.
     notes: HashMap<u64, Note>,
     /// "A kevent is identified by an (ident, filter) pair; there may only be one unique kevent per
-    /// kqueue" [F].
+    /// kqueue" (F).
     index: HashMap<(usize, c_short), u64>,
     /// The active notes in the order of activation, each by its serial number and the number of
     /// its place. An entry of a note that has another place by now, or none, is skipped.
@@ -301,15 +299,15 @@ impl Kqueue {
         for change in changes {
             let error = self.register(state, change).err();
             // EV_RECEIPT "forces EV_ERROR to always be returned. When a filter is successfully
-            // added the data field will be zero" [F].
+            // added the data field will be zero" (F).
             if error.is_none() && change.flags & EV_RECEIPT == 0 {
                 continue;
             }
             // "If an error occurs while processing an element of the changelist and there is enough
             // room in the eventlist, then the event will be placed in the eventlist with EV_ERROR
-            // set in flags and the system error in data. Otherwise, -1 will be returned" [F]. "If
+            // set in flags and the system error in data. Otherwise, -1 will be returned" (F). "If
             // this flag is encountered and there is no remaining space in eventlist to hold the
-            // EV_ERROR event, then subsequent changes will not get processed" [F], of EV_RECEIPT.
+            // EV_ERROR event, then subsequent changes will not get processed" (F), of EV_RECEIPT.
             let Some(event) = events.get_mut(count) else {
                 result = error.map_or(Ok(()), Err);
                 break;
@@ -325,16 +323,16 @@ impl Kqueue {
         result.map(|()| count)
     }
 
-    /// Applies one change: `kqueue_register` [K].
+    /// Applies one change: `kqueue_register` (K).
     fn register(&self, state: &mut State, change: &kevent) -> Result<(), Errno> {
         let is_descriptor = match change.filter {
             EVFILT_READ | EVFILT_WRITE => true,
             EVFILT_USER | EVFILT_TIMER => false,
-            // "EINVAL: The specified time limit or filter is invalid" [F].
+            // "EINVAL: The specified time limit or filter is invalid" (F).
             _ => return Err(Errno::INVAL),
         };
         let key = (change.ident, change.filter);
-        // "EBADF: The specified descriptor is invalid" [F].
+        // "EBADF: The specified descriptor is invalid" (F).
         let file = if is_descriptor {
             Some(file(change.ident).ok_or(Errno::BADF)?)
         } else {
@@ -342,9 +340,9 @@ impl Kqueue {
         };
         let mut known = state.index.get(&key).copied();
         if let Some(serial) = known.filter(|_| is_descriptor) {
-            // A change evaluates the filter again [K], as epoll does. Where there is no entry any
+            // A change evaluates the filter again (K), as epoll does. Where there is no entry any
             // more, the file was closed: "calling close on a file descriptor will remove any
-            // kevents that reference the descriptor" [F].
+            // kevents that reference the descriptor" (F).
             let data = EventData::new_u64(serial);
             let flags = entry_flags(change.filter);
             let epoll = self.epoll(change.filter);
@@ -359,7 +357,7 @@ impl Kqueue {
                 return Ok(());
             }
             // "Re-adding an existing event will modify the parameters of the original event, and
-            // not result in a duplicate entry" [F]; its flags stay [K].
+            // not result in a duplicate entry" (F); its flags stay (K).
             Some(serial) => {
                 let note = state.note(serial);
                 let flags = note.change.flags;
@@ -369,13 +367,13 @@ impl Kqueue {
             None if change.flags & EV_ADD != 0 && change.flags & EV_DELETE == 0 => {
                 self.add(state, change, file)?
             }
-            // "ENOENT: The event could not be found to be modified or deleted" [F].
+            // "ENOENT: The event could not be found to be modified or deleted" (F).
             None => return Err(Errno::NOENT),
         };
         let note = state.note(serial);
-        // EV_ENABLE: "Permit kevent to return the event if it is triggered" [F]. "Adding an event
-        // automatically enables it, unless overridden by the EV_DISABLE flag" [F]: a new one, while
-        // one that is there stays as it is [K].
+        // EV_ENABLE: "Permit kevent to return the event if it is triggered" (F). "Adding an event
+        // automatically enables it, unless overridden by the EV_DISABLE flag" (F): a new one, while
+        // one that is there stays as it is (K).
         if change.flags & EV_ENABLE != 0 {
             note.is_enabled = true;
         } else if change.flags & EV_DISABLE != 0 {
@@ -383,8 +381,8 @@ impl Kqueue {
         }
         let is_active = match &mut note.source {
             Source::Descriptor { .. } => note.is_active,
-            // NOTE_TRIGGER: "Cause the event to be triggered" [F]. EV_CLEAR of a change resets it:
-            // `filt_usertouch` [K].
+            // NOTE_TRIGGER: "Cause the event to be triggered" (F). EV_CLEAR of a change resets it:
+            // `filt_usertouch` (K).
             Source::User(triggered) => {
                 *triggered |= change.fflags & NOTE_TRIGGER != 0;
                 *triggered &= known.is_none() || change.flags & EV_CLEAR == 0;
@@ -392,7 +390,7 @@ impl Kqueue {
             }
             // "If an existing timer is re-added, the existing timer will be effectively canceled
             // (throwing away any undelivered record of previous timer expiration) and re-started
-            // using the new parameters" [F].
+            // using the new parameters" (F).
             Source::Timer(timer, expired) if known.is_some() && change.flags & EV_ADD != 0 => {
                 *expired = 0;
                 arm(timer, change)?;
@@ -448,7 +446,7 @@ impl Kqueue {
         };
         let mut change = *change;
         change.flags &= KEPT;
-        // EVFILT_TIMER: "This filter automatically sets the EV_CLEAR flag" [D].
+        // EVFILT_TIMER: "This filter automatically sets the EV_CLEAR flag" (D).
         if change.filter == EVFILT_TIMER {
             change.flags |= EV_CLEAR;
         }
@@ -499,12 +497,12 @@ impl Kqueue {
                 self.ring(state);
                 count
             };
-            // "If the time limit expires, then kevent returns 0" [F].
+            // "If the time limit expires, then kevent returns 0" (F).
             if count > 0 || left == Some(Duration::ZERO) {
                 return Ok(count);
             }
             // "EINTR: A signal was delivered before the timeout expired and before any events were
-            // placed on the kqueue for return" [F].
+            // placed on the kqueue for return" (F).
             entry = wait_for_one(self.number, left)?;
             left = end.map(|end| end.saturating_sub(now()));
         }
@@ -546,7 +544,7 @@ impl Kqueue {
         Ok(())
     }
 
-    /// Reports the active notes for which the filter's condition holds: `kqueue_scan` [K]. Those
+    /// Reports the active notes for which the filter's condition holds: `kqueue_scan` (K). Those
     /// that find no room keep their places.
     fn report(&self, state: &mut State, events: &mut [MaybeUninit<kevent>]) -> usize {
         let mut count = 0;
@@ -565,14 +563,14 @@ impl Kqueue {
             state.queued -= 1;
             // "The filter is also run when the user attempts to retrieve the kevent from the
             // kqueue. If the filter indicates that the condition that triggered the event no longer
-            // holds, the kevent is removed from the kqueue and is not returned" [F].
+            // holds, the kevent is removed from the kqueue and is not returned" (F).
             note.is_active = false;
             let change = note.change;
             let (eof, fflags, data) = match note.evaluate() {
                 Ok(Some(report)) => report,
                 Ok(None) => continue,
                 // "Calling close on a file descriptor will remove any kevents that reference the
-                // descriptor" [F].
+                // descriptor" (F).
                 Err(Closed) => {
                     self.remove(state, serial);
                     continue;
@@ -586,16 +584,16 @@ impl Kqueue {
             });
             count += 1;
             if change.flags & EV_ONESHOT != 0 {
-                // "After the user retrieves the event from the kqueue, it is deleted" [F].
+                // "After the user retrieves the event from the kqueue, it is deleted" (F).
                 self.remove(state, serial);
                 continue;
             }
             if change.flags & EV_CLEAR != 0 {
-                // "Reset the state of the event after it is retrieved by the user" [F].
+                // "Reset the state of the event after it is retrieved by the user" (F).
                 note.clear();
             }
             if change.flags & EV_DISPATCH != 0 {
-                // "Disable the event source immediately after delivery of an event" [F].
+                // "Disable the event source immediately after delivery of an event" (F).
                 note.is_enabled = false;
             } else if change.flags & EV_CLEAR == 0 {
                 note.is_active = true;
@@ -620,7 +618,7 @@ impl State {
     }
 
     /// Gives a note its place in the queue, if it is active and enabled, or else takes it away.
-    /// EV_DISABLE: "Disable the event so kevent will not return it" [F].
+    /// EV_DISABLE: "Disable the event so kevent will not return it" (F).
     fn place(&mut self, serial: u64) {
         let note = self
             .notes
@@ -661,7 +659,7 @@ impl Note {
             }
             Source::User(triggered) => triggered.then_some((0, 0, 0)),
             // "On return, data contains the number of times the timeout has expired since the last
-            // arming or last delivery of the timer event" [D].
+            // arming or last delivery of the timer event" (D).
             Source::Timer(timer, expired) => {
                 let mut count = [0; 8];
                 if rustix::io::read(timer, &mut count) == Ok(8) {
@@ -683,30 +681,30 @@ impl Note {
 }
 
 /// EVFILT_READ: "Takes a descriptor as the identifier, and returns whenever there is data available
-/// to read" [F].
+/// to read" (F).
 fn can_read(descriptor: BorrowedFd<'_>, kind: Kind) -> Option<Report> {
     let said = ready(descriptor, PollFlags::IN | PollFlags::RDHUP);
     let is_end = match kind {
         // "If the read direction of the socket has shutdown, then the filter also sets EV_EOF in
-        // flags" [F]. (A socket that was never connected has POLLHUP alone.)
+        // flags" (F). (A socket that was never connected has POLLHUP alone.)
         Kind::Tcp | Kind::UnixStream | Kind::OtherSocket => said.contains(PollFlags::RDHUP),
         // Linux disconnects a listener that is shut down.
         Kind::Listener => said.contains(PollFlags::HUP),
-        // "When the last writer disconnects, the filter will set EV_EOF in flags" [F].
+        // "When the last writer disconnects, the filter will set EV_EOF in flags" (F).
         Kind::Fifo | Kind::Other => said.contains(PollFlags::HUP),
     };
     if !is_end && !said.intersects(PollFlags::IN | PollFlags::ERR) {
         return None;
     }
-    // "On return, data contains the number of bytes of protocol data available to read" [F], also
+    // "On return, data contains the number of bytes of protocol data available to read" (F), also
     // at the end: "it is possible for EOF to be returned (indicating the connection is gone) while
-    // there is still data pending in the socket buffer" [F].
+    // there is still data pending in the socket buffer" (F).
     let data = rustix::io::ioctl_fionread(descriptor).unwrap_or(1) as isize;
     Some(end(is_end, kind, said, data))
 }
 
 /// EVFILT_WRITE: "Takes a descriptor as the identifier, and returns whenever it is possible to
-/// write to the descriptor" [F].
+/// write to the descriptor" (F).
 fn can_write(descriptor: BorrowedFd<'_>, kind: Kind) -> Option<Report> {
     let said = ready(descriptor, PollFlags::OUT | PollFlags::RDHUP);
     let is_end = match kind {
@@ -721,14 +719,14 @@ fn can_write(descriptor: BorrowedFd<'_>, kind: Kind) -> Option<Report> {
         Kind::Tcp => said.contains(PollFlags::HUP) || has_sent_fin(descriptor),
         Kind::UnixStream => said.contains(PollFlags::HUP) || cannot_send(descriptor),
         Kind::Listener | Kind::OtherSocket => said.contains(PollFlags::HUP),
-        // "The filter will set EV_EOF when the reader disconnects" [F].
+        // "The filter will set EV_EOF when the reader disconnects" (F).
         Kind::Fifo | Kind::Other => said.intersects(PollFlags::HUP | PollFlags::ERR),
     };
     if !is_end && !said.intersects(PollFlags::OUT | PollFlags::ERR) {
         return None;
     }
     // "For sockets, pipes and fifos, data will contain the amount of space remaining in the write
-    // buffer" [F].
+    // buffer" (F).
     let data = match kind {
         Kind::Fifo | Kind::Other => 1,
         _ => sockopt::socket_send_buffer_size(descriptor).unwrap_or(1) as isize,
@@ -740,7 +738,7 @@ fn can_write(descriptor: BorrowedFd<'_>, kind: Kind) -> Option<Report> {
 fn end(is_end: bool, kind: Kind, said: PollFlags, data: isize) -> Report {
     let is_socket = !matches!(kind, Kind::Fifo | Kind::Other);
     match is_end {
-        // "… and returns the socket error (if any) in fflags" [F], without taking it away.
+        // "… and returns the socket error (if any) in fflags" (F), without taking it away.
         true if is_socket && said.contains(PollFlags::ERR) => {
             (EV_EOF, libc::ECONNRESET as u32, data)
         }
@@ -819,7 +817,7 @@ fn kind(descriptor: BorrowedFd<'_>) -> Kind {
 }
 
 /// Arms a timer's descriptor: `data` is the time, in milliseconds unless `fflags` says otherwise,
-/// and "the timer will be periodic unless EV_ONESHOT is specified" [D].
+/// and "the timer will be periodic unless EV_ONESHOT is specified" (D).
 fn arm(timer: &OwnedFd, change: &kevent) -> Result<(), Errno> {
     let unit = match change.fflags {
         0 => 1_000_000,
