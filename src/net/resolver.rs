@@ -417,24 +417,13 @@ mod tests {
         });
         let mut lookup = Box::pin(OURS.get().look_up("name".into(), 1));
         assert!(block_on(poll_once(&mut lookup)).is_none());
-        // SAFETY: the child uses what is its own, and ends by `_exit`.
-        let child = unsafe { libc::fork() };
-        if child == 0 {
-            // SAFETY: always allowed. It ends a child that hangs.
-            unsafe { libc::alarm(20) };
+        crate::sys::in_child(|| {
             IS_PARENT.store(0, SeqCst);
-            let kind = block_on(lookup).map_err(|error| error.kind());
+            let kind = block_on(&mut lookup).map_err(|error| error.kind());
             let again = block_on(OURS.get().look_up("name".into(), 1));
-            let is_right = kind == Err(io::ErrorKind::Unsupported) && again.is_ok();
-            // SAFETY: always allowed.
-            unsafe { libc::_exit(if is_right { 7 } else { 1 }) };
-        }
-        let mut status = 0;
-        // SAFETY: the kernel writes one number.
-        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+            kind == Err(io::ErrorKind::Unsupported) && again.is_ok()
+        });
         GO_ON.set();
-        assert!(libc::WIFEXITED(status), "the child was killed: {status}");
-        assert_eq!(libc::WEXITSTATUS(status), 7);
         assert!(block_on(lookup).is_ok());
     }
 }

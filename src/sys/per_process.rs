@@ -154,23 +154,12 @@ mod tests {
             *value = 1;
         });
         locked.recv_timeout(LIMIT).unwrap();
-        // SAFETY: the child uses a value of its own, and ends by `_exit`.
-        let child = unsafe { libc::fork() };
-        if child == 0 {
-            // SAFETY: always allowed. It ends a child that hangs.
-            unsafe { libc::alarm(20) };
+        crate::sys::in_child(|| {
             let was_made = VALUE.existing().is_some();
             let value = *VALUE.get().lock().unwrap();
             let is_kept = std::ptr::eq(VALUE.get(), VALUE.existing().unwrap());
-            let is_right = !was_made && value == 0 && is_kept;
-            // SAFETY: always allowed.
-            unsafe { libc::_exit(if is_right { 7 } else { 1 }) };
-        }
-        let mut status = 0;
-        // SAFETY: the kernel writes one number.
-        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
-        assert!(libc::WIFEXITED(status), "the child was killed: {status}");
-        assert_eq!(libc::WEXITSTATUS(status), 7);
+            !was_made && value == 0 && is_kept
+        });
         go_on.send(()).unwrap();
         holder.join().unwrap();
         assert_eq!(*VALUE.existing().unwrap().lock().unwrap(), 1);

@@ -11,6 +11,8 @@ use super::Race;
 
 mod fork;
 pub(crate) use fork::Process;
+#[cfg(all(test, not(loom)))]
+pub(crate) use fork::in_child;
 #[cfg(all(feature = "environment", not(loom)))]
 pub(crate) mod local;
 #[cfg(all(feature = "environment", not(loom)))]

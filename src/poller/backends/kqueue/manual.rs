@@ -761,25 +761,9 @@ fn closing_a_descriptor_removes_its_events_also_where_a_duplicate_stays() {
 #[test]
 fn a_child_that_is_forked_has_no_kqueue() {
     let queue = queue();
-    // SAFETY: after libc::fork the child makes one system call, takes no lock and allocates
-    // nothing, and ends without destructors.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
+    crate::sys::in_child(|| {
         let result = queue.kevent(&[], &mut [MaybeUninit::uninit()], Some(Duration::ZERO));
-        let status = i32::from(result != Err(Errno::BADF));
-        // SAFETY: libc::_exit has no preconditions.
-        unsafe { libc::_exit(status) }
-    }
-    let mut status = -1;
-    loop {
-        // SAFETY: libc::waitpid writes one number.
-        let result = unsafe { libc::waitpid(child, &mut status, 0) };
-        if result == child {
-            break;
-        }
-        let error = io::Error::last_os_error();
-        assert_eq!(error.kind(), io::ErrorKind::Interrupted, "{error}");
-    }
-    assert_eq!(status, 0, "not EBADF");
+        result == Err(Errno::BADF)
+    });
     none(&queue, "the parent's is as it was");
 }
