@@ -1,13 +1,13 @@
 //! [`Handle`]: how other threads reach a runtime.
 
 use std::fmt;
-use std::future::{Future, pending};
+use std::future::Future;
 use std::mem;
 use std::panic::Location;
 use std::sync::Arc;
 
 use super::background;
-use super::spawn::{LARGE_FUTURE, boxed_if_large, spawn_on};
+use super::spawn::{LARGE_FUTURE, boxed_if_large, spawn_forgotten, spawn_on};
 use crate::diagnostics::{Dump, Metrics, Trace};
 use crate::poller::Backend;
 use crate::scheduler::{self, Label, PATIENCE, Resolver, Shared};
@@ -185,17 +185,16 @@ impl Handle {
             "Handle::spawn_on: there is no worker {worker}: the runtime has {workers}"
         );
         let label = Label::from(site);
+        if self.shared.forgets() {
+            mem::forget(create);
+            return spawn_forgotten(&self.shared, worker, label);
+        }
         let size = size_of::<F>();
-        let (runnable, task) = match self.shared.forgets() {
-            false if size >= LARGE_FUTURE => {
-                let create = move || Box::pin(create());
-                task::new_on(&self.shared, worker, create, label.boxed(size))
-            }
-            false => task::new_on(&self.shared, worker, create, label),
-            true => {
-                mem::forget(create);
-                task::new_on(&self.shared, worker, pending, label)
-            }
+        let (runnable, task) = if size >= LARGE_FUTURE {
+            let create = move || Box::pin(create());
+            task::new_on(&self.shared, worker, create, label.boxed(size))
+        } else {
+            task::new_on(&self.shared, worker, create, label)
         };
         self.shared.schedule_new(runnable);
         self.shared.pushed();

@@ -200,13 +200,26 @@ where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    let (runnable, task) = match shared.forgets() {
-        false => task::new(shared, future, label.into()),
-        true => {
-            mem::forget(future);
-            task::new(shared, pending(), label.into())
-        }
-    };
+    let label = label.into();
+    if shared.forgets() {
+        mem::forget(future);
+        return spawn_forgotten(shared, shared.any_worker(), label);
+    }
+    let (runnable, task) = task::new(shared, future, label);
+    shared.schedule_new(runnable);
+    task
+}
+
+/// Spawns a task whose future was forgotten: see [`Shared::forgets`]. It is cancelled.
+#[cold]
+#[inline(never)]
+pub(super) fn spawn_forgotten<T: 'static>(
+    shared: &Arc<Shared>,
+    worker: usize,
+    label: Label,
+) -> Task<T> {
+    // SAFETY: the future is `Send`, whatever the output is, which it never has.
+    let (runnable, task) = unsafe { task::new_at(shared, worker, pending(), label, Kind::Task) };
     shared.schedule_new(runnable);
     task
 }
@@ -226,15 +239,12 @@ where
     F::Output: 'static,
 {
     let (shared, index, label) = (&local.shared, local.index, label.into());
-    let (runnable, task) = match shared.forgets() {
-        // SAFETY: the caller is on the thread of the worker at `index`.
-        false => unsafe { task::new_at(shared, index, future, label, Kind::Local) },
-        true => {
-            mem::forget(future);
-            // SAFETY: as above.
-            unsafe { task::new_at(shared, index, pending(), label, Kind::Local) }
-        }
-    };
+    if shared.forgets() {
+        mem::forget(future);
+        return spawn_forgotten(shared, index, label);
+    }
+    // SAFETY: the caller is on the thread of the worker at `index`.
+    let (runnable, task) = unsafe { task::new_at(shared, index, future, label, Kind::Local) };
     shared.schedule_new(runnable);
     task
 }

@@ -161,6 +161,7 @@ impl<C: FnOnce() -> F, F: Future> Future for Created<C, F> {
 ///
 /// Unless `future` is `Send`, there must be a worker; and it must belong to this thread, or the
 /// future must be `Send` until it is polled, and its output too.
+#[inline]
 pub(crate) unsafe fn new_at<F>(
     shared: &Arc<Shared>,
     worker: usize,
