@@ -162,9 +162,9 @@ pub(crate) fn set_wrapper(waker: &Waker) {
 #[inline]
 pub(crate) fn with_running<R>(f: impl FnOnce(&Meta) -> R) -> Option<R> {
     let meta = Running::get().meta;
-    // SAFETY: null, or the metadata of a task whose body is being polled (`set_running`) or dropped
-    // (`drop_within`). The latter resets it, also within `Runnable::run`, before the body is gone;
-    // and the metadata lies in the same allocation, and is dropped after the body.
+    // SAFETY: null, or the metadata of a task with a body that is being polled (`set_running`) or
+    // dropped (`drop_within`). The latter resets it, also within `Runnable::run`, before the body
+    // is gone; and the metadata lies in the same allocation, and is dropped after the body.
     let meta = unsafe { meta.as_ref() };
     meta.map(f)
 }

@@ -1639,8 +1639,8 @@ mod tests {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         register(&poller, &ours, 1, READABLE, Mode::Edge);
         assert!(poll_now(&poller).is_empty());
-        // SAFETY: the child does no more than ask its copy of the poller, whose lock nobody else
-        // has, and ends without any destructor but the poller's.
+        // SAFETY: the child does no more than ask its copy of the poller, with a lock that no other
+        // thread has, and ends without any destructor but the poller's.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let kind = |result: io::Result<()>| result.map_err(|error| error.kind());
