@@ -152,8 +152,8 @@ fn a_child_of_a_task_drives_a_runtime_of_its_own() {
 }
 
 #[test]
-fn a_childs_timers_and_sockets_work_in_an_executor_of_any_kind() {
-    let test = "a_childs_timers_and_sockets_work_in_an_executor_of_any_kind";
+fn in_a_child_timers_and_sockets_work_in_an_executor_of_any_kind() {
+    let test = "in_a_child_timers_and_sockets_work_in_an_executor_of_any_kind";
     alone(test, |backend| {
         let used = async {
             Timer::after(SOON).await;
