@@ -1,58 +1,167 @@
 #!/usr/bin/env bash
-# Breaks the library on purpose, in one place after the other, and sees whether a test notices:
+# Mutation testing: breaks the library on purpose, in one place after the other, and sees whether a test fails.
 #
-#     ci/mutants.sh [ARGUMENT…]    all of the files in `common` below: many hours
-#     ci/mutants.sh --sample       a fixed handful: a few minutes
+#     ci/mutants.sh [ROOM…] [ARGUMENT…]    these rooms, or all of them: days
+#     ci/mutants.sh --list                 the rooms, with the number of mutants of each
+#     ci/mutants.sh --sample               a fixed handful of several rooms: a few minutes
 #
-# ARGUMENTs go to cargo-mutants: `--file src/scheduler/local.rs`, `--re Parking`, `--shard 3/20`.
+# ARGUMENTs go to cargo-mutants: `--re Parking`, or for every 50th mutant of a room, from the 8th on,
+# `--sharding round-robin --shard 7/50`.
 #
-# There are two rounds. The first has only quick tests, the unit tests and tests/miri.rs; what they miss
-# goes to the second, which has the part of the conformance suite that is about these files. A mutant that
-# hangs is ended by a timeout, and counts as caught. What nobody has noticed is compared with
-# ci/mutants.txt, which gives a reason for each; one that is not there is a failure, and a test to be
-# written.
+# A room is a part of `src`, with the features and the tests that are about it. The tests are run in rounds: the quick
+# ones first, and each later round has only what the rounds before it have missed. A mutant that hangs is ended by a
+# timeout, and counts as caught. Survivors are compared with ci/mutants.txt, which gives a reason for each; one that is
+# not there is a failure, and a test to be written.
 #
 # The mutated tree is a copy. Takes cargo-mutants from crates.io where it is missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+# The table. `room NAME PATTERNS FEATURES ROUND…`: a file belongs to the first room with a pattern that matches its
+# path, where `*` matches slashes too. A ROUND is what `cargo test` is passed: the targets, all of which are built for
+# each mutant, and behind `--` the arguments of the test programs. `out PATTERN REASON`: these files are left out.
+rooms() {
+    local quick='--lib --test=miri'
+    # The part of the suite that is about most of the library. Rules of great numbers, and those that watch a pool of
+    # threads retire, tell nothing that others do not.
+    local suite='--test=conformance -- --test-threads=8 --skip thousand --skip hundreds --skip blocking'
+    local core="$suite numbers:: events:: tasks:: taskset:: runtime:: workers:: pollers:: time:: streams:: udp:: unix::"
+    core+=' connecting:: async_io:: descriptor:: waiters:: kernel:: names:: scope:: serve_on_workers:: diagnostics::'
+    # Of simulated worlds: what runs many seeds comes last.
+    local seeds='planted:: every_kind_does_harm on_a_shared_thread killed_and_restarted_at_any_moment'
+    seeds+=' a_port_that_is_used_again is_left_out_of_the_queue one_has_priority_until'
+    local worlds="--lib --test=sim -- --skip ${seeds// / --skip }"
+
+    out 'src/lib.rs' 'it declares modules'
+    out 'src/sys/windows*' 'compiled for Windows only'
+    out 'src/signal/windows.rs' 'compiled for Windows only'
+    out 'src/poller/backends/missing/*' 'compiled in place of backends that are not'
+    out 'src/poller/backends/kqueue/*' 'declarations of other systems, and the model, which is for tests'
+    out 'src/sys/stack/none.rs' 'compiled where a stack cannot be asked for'
+    out 'src/spans/untraced.rs' 'what it has does nothing'
+
+    room picture 'src/sim/picture*' sim '--lib -- sim::picture'
+    room sim 'src/sim/* src/poller/backends/simulated.rs src/signal/simulated.rs src/checks.rs' sim \
+        "$worlds" '--test=answers' "--lib --test=sim -- $seeds"
+    # The functions of all other files that matter in worlds only: see `in_worlds`. No file is its own.
+    room worlds '' sim "$worlds" "--lib --test=sim -- $seeds"
+    room async-io 'src/poller/backends/async_io.rs' async-io "$quick" "$core" '--test=one_reactor'
+    room io-uring 'src/poller/backends/io_uring.rs' io-uring "$quick" "$core" '--test=conformance'
+    # Built with `--cfg polder_kqueue_model`: see ci/kqueue.sh.
+    room kqueue 'src/poller/backends/kqueue.rs' '' "$quick" "$core"
+    room poller 'src/poller/*' '' "$quick" "$core" '--test=platform'
+    room reactor 'src/reactor/* src/sync.rs' '' "$quick" "$core"
+    room scheduler 'src/scheduler/* src/event.rs' '' "$quick" "$core"
+    room pool 'src/pool.rs src/task/unblock.rs src/io/unblock.rs' '' \
+        '--lib --test=unblock --test=no_threads' "$suite names:: tasks::"
+    room runtime 'src/task/* src/runtime/*' '' "$quick" "$core"
+    room time 'src/time/*' '' "$quick" "$core"
+    room io 'src/io/*' '' "$quick" "$core memory::"
+    room net 'src/net/*' compat "$quick" "$core compat:: serve:: endings::" '--test=budgets'
+    room diagnostics 'src/diagnostics/*' backtrace \
+        '--lib -- diagnostics::' '--test=conformance -- --test-threads=8 diagnostics::' \
+        '--test=stalls --test=stories --test=environment --test=backtrace --test=scrape'
+    room signal 'src/signal/*' '' '--lib --test=signals' '--test=panicking_waker --test=environment'
+    room stack 'src/sys/stack*' backtrace '--lib --test=backtrace -- --skip pool'
+    room sys 'src/sys/*' '' '--lib' "$core" '--test=environment'
+    room spans 'src/spans/*' tracing '--test=spans'
+    room testing 'src/testing.rs' '' '--test=test_macro --test=hanging_test'
+}
+
+# Functions that matter in worlds only, by their names.
+in_worlds='(in_world|in_a_world|\bsimulated?|not_simulated|register_simulated|other_sites|Worker::step|spawn_main'
+in_worlds+='|woken_on_this_thread)( |$)|Local::(let_choose|pop_chosen|leaves_behind)'
+
+# One for each protocol and each room that has unit tests for it, by its name, and what tests them. A pattern that
+# matches nothing is out of date.
+sample=(
+    'replace Parking::unpark -> bool with false'
+    'replace Local::release_yielded with \(\)'
+    'replace Idle::wake_one with \(\)'
+    'replace Shared::task_ended with \(\)'
+    'replace Event::set with \(\)'
+    'replace TimerHeap::reset -> bool with true'
+    'replace Notifier<W>::notify -> io::Result<\(\)> with Ok\(\(\)\)'
+    'replace Lookups::look_up -> io::Result<Vec<SocketAddr>> with Ok\(vec!\[\]\)'
+    'delete ! in Pool::load'
+    'replace && with \|\| in <impl fmt::Display for Seconds>::fmt'
+    'replace Signal::number -> Option<i32> with None'
+    'delete ! in Disk::remove_dir'
+)
+sample_tests='--lib --test=miri --test=signals -- --skip is_left_out_of_the_queue --skip one_has_priority_until'
+
 . ci/tool.sh
 tool cargo-mutants 27.1.0
 
-# The copy's path is new each time, but what the library depends on is built once. Nobody debugs a mutant,
-# and most of the time goes into building them.
-export CARGO_TARGET_DIR="$cache/mutants-target" CARGO_PROFILE_DEV_DEBUG=0
-
 known=ci/mutants.txt
-out="$cache/mutants"
-mkdir -p "$out"
-mutants="$out/mutants.out"
+output="$cache/mutants"
+mkdir -p "$output"
 
-# What is not compiled here, or only under loom, or cannot be told from what it replaces: see "Left out" in
-# ci/mutants.txt.
-common=(
-    --no-config --no-shuffle --jobs 1 --output "$out" --line-col false --copy-vcs false
-    --exclude-re 'tests::' --exclude-re '<impl .*Debug for'
-    --file 'src/poller/**' --file 'src/reactor/**' --file 'src/task/**' --file 'src/scheduler/**' --file 'src/runtime/**'
-    --file src/event.rs --file 'src/time/**'
-    --file src/io/operation.rs --file src/io/lent.rs --file src/net/socket.rs
-    --exclude src/poller/backends/async_io.rs --exclude src/poller/backends/io_uring.rs
-    --exclude src/poller/backends/kqueue.rs --exclude 'src/poller/backends/kqueue/**'
-    --exclude src/poller/backends/simulated.rs
-    --exclude-re '(in_world|\bsimulated?|not_simulated|register_simulated|other_sites|Worker::step|spawn_main|woken_on_this_thread)( |$)'
-    --exclude-re 'Local::(let_choose|pop_chosen|leaves_behind)'
-)
-# As arguments of cargo's own: what stands behind `--` chooses what is run, but everything is built.
-quick=(--cargo-arg=--lib --cargo-arg=--test=miri)
-thorough=(--cargo-arg=--test=conformance)
-# Rules of great numbers, and those that watch a pool of threads retire, tell nothing that others do not.
-thorough_names=(
-    --test-threads=8
-    numbers:: events:: tasks:: taskset:: runtime:: workers:: pollers:: time::
-    streams:: udp:: unix:: connecting:: async_io:: descriptor:: waiters::
-    kernel:: names:: scope:: serve_on_workers:: diagnostics::
-    --skip thousand --skip hundreds --skip blocking
-)
+# The copy's path is new each time, but what the library depends on is built once. Mutants are not debugged, and most
+# of the time goes into building them.
+export CARGO_TARGET_DIR="$cache/mutants-target" CARGO_PROFILE_DEV_DEBUG=0 CARGO_INCREMENTAL=1
+
+common=(--no-config --no-shuffle --jobs 1 --output "$output" --copy-vcs false)
+# How long the tests may take: three times as long as without a mutant, but not less than so many seconds.
+patience=60
+# Tests, and what `Debug` prints.
+common+=(--exclude-re 'tests::' --exclude-re '<impl .*Debug for')
+
+names=()
+declare -A files features rounds
+mapfile -t unclaimed < <(git ls-files 'src/*.rs')
+
+room() {
+    names+=("$1")
+    features[$1]=$3
+    claim "$1" "$2"
+    rounds[$1]=$(printf '%s\n' "${@:4}")
+}
+
+out() {
+    claim out "$1"
+}
+
+# claim ROOM PATTERNS: the files that match, of those that belong to no room yet.
+claim() {
+    local path pattern rest=() patterns
+    read -ra patterns <<<"$2"
+    files[$1]=${files[$1]:-}
+    for path in "${unclaimed[@]}"; do
+        for pattern in "${patterns[@]}"; do
+            # shellcheck disable=SC2053
+            if [[ $path == $pattern ]]; then
+                files[$1]+=" $path"
+                continue 2
+            fi
+        done
+        rest+=("$path")
+    done
+    unclaimed=("${rest[@]}")
+}
+
+# choose ROOM: sets the arguments that choose its mutants: `by_file`, and `by_name`.
+choose() {
+    local path
+    by_file=() by_name=(--exclude-re "$in_worlds")
+    for path in ${files[$1]}; do by_file+=(--file "$path"); done
+    case $1 in
+        worlds)
+            for path in ${files[out]} ${files[picture]} ${files[sim]}; do by_file+=(--exclude "$path"); done
+            by_name=(--re "$in_worlds")
+            ;;
+        picture | sim) by_name=() ;;
+    esac
+}
+
+# by_names NAME…: sets `by_name` to the arguments that choose these mutants, by their places too. (Their files as
+# well, since cargo-mutants asks no pattern where it deletes a field.)
+by_names() {
+    local name path
+    by_name=()
+    for name in "$@"; do by_name+=(--re "^$(sed 's/[][\\.*^$(){}|+?]/\\&/g' <<<"$name")\$"); done
+    while read -r path; do by_name+=(--file "$path"); done < <(printf '%s\n' "${@%%:*}" | sort -u)
+}
 
 # Ends as cargo-mutants does: with 2 where mutants were missed, 3 where one ran into its timeout.
 run() {
@@ -67,53 +176,102 @@ run() {
     esac
 }
 
-# What was missed and has no reason.
-unexplained() {
-    comm -23 <(sed 's/:[0-9]*:[0-9]*:/:/' "$mutants/missed.txt" | sort) <(sed -n '/^src\//p' "$known" | sort)
+# round TESTS ARGUMENT…: the mutants that the ARGUMENTs choose, by these tests. What it has missed is in `missed`.
+round() {
+    local targets target programs=()
+    read -ra targets <<<"${1%% -- *}"
+    [[ $1 != *' -- '* ]] || read -ra programs <<<"${1#* -- }"
+    local arguments=("${common[@]}" --minimum-test-timeout "$patience" --timeout-multiplier 3 "${@:2}")
+    # As arguments of cargo's own, which choose what is built too.
+    for target in "${targets[@]}"; do arguments+=(--cargo-arg="$target"); done
+    rm -rf "$output/mutants.out" "$output/mutants.out.old"
+    run "${arguments[@]}" -- -- "${programs[@]}"
+    local what
+    for what in caught timeout unviable; do cat "$output/mutants.out/$what.txt" >>"$output/$what.txt"; done
+    mapfile -t missed <"$output/mutants.out/missed.txt"
 }
 
-rm -rf "$mutants" "$mutants.old"
-if [ "${1:-}" = --sample ]; then
-    # One for each protocol, and the name of the protocol. A pattern that matches nothing is out of date.
-    sample=(
-        'replace Parking::unpark -> bool with false'
-        'replace Local::release_yielded with \(\)'
-        'replace Idle::wake_one with \(\)'
-        'replace Shared::task_ended with \(\)'
-        'replace Event::set with \(\)'
-        'replace TimerHeap::reset -> bool with true'
-        'replace Notifier<W>::notify -> io::Result<\(\)> with Ok\(\(\)\)'
-    )
-    patterns=()
-    all=$(cargo mutants "${common[@]}" --list)
-    for pattern in "${sample[@]}"; do
-        if ! grep -qE -e "$pattern" <<<"$all"; then
-            echo "$0: no mutant is called \"$pattern\": a name has changed" >&2
-            exit 1
-        fi
-        patterns+=(--re "$pattern")
+# run_room ROOM ARGUMENT…
+run_room() {
+    local all tests by_file by_name
+    mapfile -t all <<<"${rounds[$1]}"
+    choose "$1"
+    by_name+=("${@:2}")
+    [ "$1" != kqueue ] || local -x RUSTFLAGS="--cfg polder_kqueue_model ${RUSTFLAGS:-}"
+    for tests in "${all[@]}"; do
+        echo "-- $1: $tests"
+        round "$tests" --features "${features[$1]}" "${by_file[@]}" "${by_name[@]}"
+        [ ${#missed[@]} != 0 ] || return 0
+        # With the place in the file: a shard of the next round would be of others.
+        by_file=()
+        by_names "${missed[@]}"
     done
-    run "${common[@]}" "${quick[@]}" "${patterns[@]}" --timeout 15
-else
-    run "${common[@]}" "${quick[@]}" "$@" --timeout 30
-    # Those that ran into their timeout need not do so again.
-    cat "$mutants/timeout.txt" >>"$mutants/caught.txt"
-    cp "$mutants/timeout.txt" "$out/timeout-quick.txt"
-    echo "-- what the quick tests have missed: $(wc -l <"$mutants/missed.txt")"
-    # By their names: a shard of the second round would be of others.
-    missed=()
-    while read -r name; do
-        missed+=(--re "^$(sed 's/[][\\.*^$(){}|+?]/\\&/g' <<<"$name")\$")
-    done <"$mutants/missed.txt"
-    if [ ${#missed[@]} != 0 ]; then
-        cp "$mutants/caught.txt" "$out/caught-quick.txt"
-        run "${common[@]}" "${thorough[@]}" "${missed[@]}" --timeout 90 -- -- "${thorough_names[@]}"
-        cat "$out/caught-quick.txt" >>"$mutants/caught.txt"
-    fi
+    cat "$output/mutants.out/missed.txt" >>"$output/missed.txt"
+}
+
+# What was missed and has no reason.
+unexplained() {
+    comm -23 <(sed 's/:[0-9]*:[0-9]*:/:/' "$output/missed.txt" | sort) <(sed -n '/^src\//p' "$known" | sort)
+}
+
+# Prints a line for each room, and what share of all mutants they have.
+list() {
+    local room found covered= all by_file by_name
+    printf '%-12s %8s %6s  %s\n' room mutants files features
+    for room in "${names[@]}"; do
+        choose "$room"
+        found=$(cargo mutants "${common[@]}" --list "${by_file[@]}" "${by_name[@]}" 2>/dev/null)
+        covered+=$found$'\n'
+        printf '%-12s %8s %6s  %s\n' "$room" "$(wc -l <<<"$found")" "$(wc -w <<<"${files[$room]}")" "${features[$room]}"
+    done
+    # Of a function that stands in two rooms, or is declared twice, once.
+    covered=$(sort -u <<<"$covered" | grep -c '^src/')
+    all=$(cargo mutants "${common[@]}" --list 2>/dev/null | sort -u | grep -c '^src/')
+    echo "$covered of $all mutants: $((covered * 100 / all)) %"
+}
+
+rooms
+if [ ${#unclaimed[@]} != 0 ]; then
+    echo "$0: these belong to no room: ${unclaimed[*]}" >&2
+    exit 1
 fi
+rm -f "$output"/*.txt
+for what in caught timeout unviable missed; do : >"$output/$what.txt"; done
+
+case "${1:-}" in
+    --list)
+        list
+        exit
+        ;;
+    --sample)
+        named=()
+        all=$(cargo mutants "${common[@]}" --list)
+        for pattern in "${sample[@]}"; do
+            if ! found=$(grep -E -e "$pattern" <<<"$all"); then
+                echo "$0: no mutant is called \"$pattern\": a name has changed" >&2
+                exit 1
+            fi
+            mapfile -t found <<<"$found"
+            named+=("${found[@]}")
+        done
+        by_names "${named[@]}"
+        patience=15
+        round "$sample_tests" --features sim "${by_name[@]}"
+        cp "$output/mutants.out/missed.txt" "$output/"
+        ;;
+    *)
+        chosen=()
+        while [ $# != 0 ] && [ -n "${rounds[$1]:-}" ]; do
+            chosen+=("$1")
+            shift
+        done
+        [ ${#chosen[@]} != 0 ] || chosen=("${names[@]}")
+        for room in "${chosen[@]}"; do run_room "$room" "$@"; done
+        ;;
+esac
 
 for what in caught timeout unviable missed; do
-    echo "$what: $(wc -l <"$mutants/$what.txt")"
+    echo "$what: $(wc -l <"$output/$what.txt")"
 done
 if [ -n "$(unexplained)" ]; then
     echo "$0: no test notices these, and $known gives no reason:" >&2
