@@ -198,12 +198,6 @@ impl Poller {
         self.selector.woken_on_this_thread();
     }
 
-    /// See [`Selector::report`].
-    #[cfg(feature = "sim")]
-    pub(crate) fn report(&self, report: &mut dyn FnMut(Token, Ready)) {
-        self.selector.report(report);
-    }
-
     /// [`register_unchecked`](Self::register_unchecked) for a simulated socket; again with another
     /// interest, it replaces the first.
     #[cfg(all(feature = "sim", not(loom)))]

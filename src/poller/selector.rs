@@ -4,8 +4,6 @@ use std::io;
 use std::ops::Deref;
 use std::time::{Duration, Instant};
 
-#[cfg(feature = "sim")]
-use super::Ready;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use super::backends::epoll::Epoll;
 use super::backends::io_uring::Uring;
@@ -67,11 +65,6 @@ pub(crate) trait Selector: Send + Sync {
     /// the world's.
     #[cfg(feature = "sim")]
     fn woken_on_this_thread(&self) {}
-
-    /// Calls `report` for each event that there is in a simulated world, but may leave for the next
-    /// wait what `report` itself raises.
-    #[cfg(feature = "sim")]
-    fn report(&self, _report: &mut dyn FnMut(Token, Ready)) {}
 
     /// Makes the [`descriptor`](Self::descriptor), where it is not there anyway.
     fn expose(&self) -> io::Result<()> {

@@ -47,19 +47,6 @@ pub(crate) struct Driver {
     reached: Cell<Option<Instant>>,
     /// Taken during a wait. A turn within a turn allocates its own.
     scratch: Cell<Option<Box<Scratch>>>,
-    #[cfg(feature = "sim")]
-    armed: Cell<Armed>,
-}
-
-/// What a simulated worker's poller is armed for.
-#[cfg(feature = "sim")]
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
-enum Armed {
-    /// Not within a step.
-    #[default]
-    Unknown,
-    /// For that time, or for none.
-    For(Option<Instant>),
 }
 
 /// Events taken from the kernel at once, and tasks run between two polls of it. As many of one as
@@ -182,8 +169,6 @@ impl Driver {
             slack: Cell::default(),
             reached: Cell::default(),
             scratch: Cell::default(),
-            #[cfg(feature = "sim")]
-            armed: Cell::default(),
         }
     }
 
@@ -286,7 +271,7 @@ impl Driver {
 
     /// From here on [`not_before`](Self::not_before) is when the earliest timer is due, until a
     /// timer is set anew.
-    fn find_earliest(&self) {
+    pub(crate) fn find_earliest(&self) {
         self.apply_timer_ops();
         self.timers.borrow_mut().earliest();
         self.reactor.find_earliest_remote_timer();
@@ -341,15 +326,6 @@ impl Driver {
         }
         self.scratch.set(Some(scratch));
         result
-    }
-
-    /// [`wait`](Self::wait) of a simulated process.
-    #[cfg(feature = "sim")]
-    pub(crate) fn wait_in_world(&self) {
-        let mut scratch = self.scratch.take().unwrap_or_default();
-        self.reactor.wait_in_world(self, &mut scratch.wakers);
-        wake(&mut scratch.wakers);
-        self.scratch.set(Some(scratch));
     }
 
     /// Something happens, which is traced if `may_sleep`, and if anything is.
@@ -411,21 +387,6 @@ impl Driver {
         }
     }
 
-    /// [`fire`](Self::fire) in a step of a simulated worker that is no pool worker: the clock
-    /// stands still meanwhile, and nothing is done before foreign code.
-    #[cfg(feature = "sim")]
-    pub(crate) fn fire_in_world(&self) {
-        self.drop_wakers(|| ());
-        let now = now();
-        if self.not_before().is_none_or(|it| it > now) {
-            return;
-        }
-        let mut scratch = self.scratch.take().unwrap_or_default();
-        self.take_due(now, &mut scratch.wakers);
-        wake(&mut scratch.wakers);
-        self.scratch.set(Some(scratch));
-    }
-
     /// Moves the wakers of all timers that are due at `now` to `wakers`.
     #[inline]
     fn take_due(&self, now: Instant, wakers: &mut Vec<Waker>) {
@@ -462,43 +423,9 @@ impl Driver {
         waits
     }
 
-    /// Makes the poller's descriptor readable when the earliest timer is due, or `timeout` has
-    /// elapsed.
-    pub(crate) fn arm(&self, timeout: Option<Duration>) -> io::Result<()> {
-        self.find_earliest();
-        self.reactor.poller().arm(self.until(timeout))
-    }
-
-    /// [`arm`](Self::arm) in a simulated world, which has the clock, and does not fail; not beyond
-    /// `most`. Returns whether wakers are to be dropped, which the next step is to do.
-    #[cfg(feature = "sim")]
-    pub(crate) fn arm_in_world(&self, most: Option<Instant>) -> bool {
-        self.apply_timer_ops();
-        let mut wake_up = most;
-        if self.has_timers() {
-            self.find_earliest();
-            wake_up = self.wake_up().into_iter().chain(most).min();
-        }
-        let has_wakers = !self.wakers_to_drop.borrow().is_empty();
-        let armed = self.armed.take();
-        let until = match wake_up {
-            _ if has_wakers => Until::Now,
-            _ if armed == Armed::For(wake_up) => return false,
-            Some(deadline) => Until::Deadline {
-                deadline,
-                now: deadline,
-            },
-            None => Until::Never,
-        };
-        let _ = self.reactor.poller().arm(until);
-        has_wakers
-    }
-
-    /// A step begins. Until it ends nobody else arms this worker's poller, and no deadline comes:
-    /// so it need not tell the poller to be `armed` as it is.
-    #[cfg(feature = "sim")]
-    pub(crate) fn set_armed(&self, armed: Option<Instant>) {
-        self.armed.set(Armed::For(armed));
+    /// Makes the poller's descriptor readable at the end of a sleep.
+    pub(crate) fn arm(&self, until: Until) -> io::Result<()> {
+        self.reactor.poller().arm(until)
     }
 
     /// Closes the reactor: nothing is registered with it from here on, and all that is registered

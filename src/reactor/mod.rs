@@ -250,17 +250,6 @@ impl Reactor {
             })
     }
 
-    /// [`wait`](Self::wait) of a simulated process.
-    #[cfg(feature = "sim")]
-    fn wait_in_world(&self, driver: &Driver, wakers: &mut Vec<Waker>) {
-        let counters = driver.counters();
-        let table = self.sources.lock();
-        self.poller.report(&mut |token, ready| {
-            counters.events.add(1);
-            deliver(&table, driver, token, ready, wakers);
-        });
-    }
-
     /// Refuses registrations from here on, and gives up all that is registered. For the driver
     /// only.
     fn close(&self, wakers: &mut Vec<Waker>) {

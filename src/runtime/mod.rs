@@ -42,7 +42,9 @@ use std::time::Duration;
 use crate::diagnostics::{self, Dump, Metrics, Trace, observe};
 use crate::poller::{Backend, Poller};
 use crate::reactor::{Reactor, now};
-use crate::scheduler::{BusyPollConfig, Label, PATIENCE, Shared, Worker, WorkerSnapshot};
+use crate::scheduler::{
+    BusyPollConfig, EVENT_INTERVAL, Label, PATIENCE, Shared, Worker, WorkerSnapshot,
+};
 use crate::sys::BorrowedDescriptor;
 use crate::task::{Name, Task};
 use spawn::{boxed_if_large, spawn_local_on, spawn_on};
@@ -166,7 +168,9 @@ impl Runtime {
         let workers = std::mem::take(&mut self.simulated);
         if !workers.is_empty() {
             self.shared().start_closing();
-            workers.iter().for_each(|it| it.exit_in_world());
+            workers
+                .iter()
+                .for_each(|worker| worker.run_pool_worker(|| ()));
         }
         workers.len()
     }
@@ -261,7 +265,7 @@ impl Runtime {
     /// If the kernel can no longer be waited on.
     #[doc(alias("tick", "try_tick", "poll_one"))]
     pub fn turn(&self, timeout: impl Into<Option<Duration>>) -> bool {
-        self.worker.turn(timeout.into())
+        self.worker.turn(timeout.into(), EVENT_INTERVAL)
     }
 
     /// Spawns a task. It runs while the runtime is driven; with [several

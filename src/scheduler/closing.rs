@@ -19,9 +19,10 @@
 //! can of that.)
 //!
 //! **Why it does not sleep while there is something for it.** Whoever sends a task, or drops one,
-//! or exits, does so and then unparks the main worker, which looks for all three after it has
-//! parked. That all have exited it has to act upon even if a task is left: so it looks whether
-//! *that* has changed since the round began. `loom` checks this below.
+//! or exits, does so and then unparks the main worker, which looks for all three before it parks,
+//! and does not sleep if it was unparked since it last resumed. That all have exited it has to act
+//! upon even if a task is left: so it looks whether *that* has changed since the round began.
+//! `loom` checks this below.
 
 use std::time::{Duration, Instant};
 
@@ -48,6 +49,8 @@ impl ClosingFlag {
 
     pub(super) fn set(&self) {
         self.0.store(true, Ordering::SeqCst);
+        // What was pushed by those who have not seen it is found by the look that follows.
+        fence(Ordering::SeqCst);
     }
 
     /// Unparks the main worker if it closes the runtime: a task was pushed where it looks. Returns
@@ -89,7 +92,8 @@ pub(super) trait ClosingWorkers {
 
     fn now(&self) -> Instant;
 
-    /// Parks, and sleeps until it is unparked, unless `stay_awake` returns true.
+    /// Sleeps until it is unparked, unless `stay_awake` returns true, or it was unparked since it
+    /// last resumed.
     fn sleep(&self, timeout: Option<Duration>, stay_awake: &dyn Fn() -> bool);
 }
 
@@ -120,6 +124,7 @@ pub(super) fn drop_all_tasks(workers: &impl ClosingWorkers) {
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
+    use crate::reactor::Since;
     use crate::reactor::now;
     use crate::reactor::parking::Parking;
     use crate::scheduler::mutex_queue::MutexQueue;
@@ -247,8 +252,8 @@ mod loom_tests {
         }
 
         fn sleep(&self, _: Option<Duration>, stay_awake: &dyn Fn() -> bool) {
-            self.main.park();
-            if !stay_awake() {
+            // As `Worker::look` has it.
+            if !stay_awake() && self.main.park() == Since::Nothing {
                 let mut notified = self.notified.lock();
                 while !*notified {
                     notified = self.woken.wait(notified).unwrap();

@@ -5,8 +5,9 @@
 //! its `Local` is the thread's *current* one. The other half, which every thread can reach, is the
 //! worker's [`Remote`]; what a pool worker has of movable tasks is there, in its [`PoolRemote`].
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
+use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -21,8 +22,6 @@ use super::shared::{PoolRemote, Remote, Shared};
 use super::snapshot::MainFuture;
 use super::{Meta, NONE, Runnable, TaskRecord};
 use crate::reactor::{Counters, Driver, SAMPLE, Traced, What, now};
-#[cfg(feature = "sim")]
-use crate::sim::kernel;
 use crate::sync::MutexGuard;
 
 /// A pool worker that has so many tasks left after a turn could use help. With one less the other
@@ -31,7 +30,7 @@ const SURPLUS: usize = 2;
 
 /// A task that was woken by the running one runs next, before those that are ready longer; but no
 /// more of these in a row, so that two that wake each other keep nobody waiting for long.
-const NEXTS_IN_ROW: usize = 7;
+pub(super) const NEXTS_IN_ROW: usize = 7;
 
 /// Capacity of the run queues, allocated with the worker, so that no wake of a small program
 /// allocates. Larger queues grow once.
@@ -51,14 +50,14 @@ pub(crate) struct Local {
     pub(super) is_pool_worker: bool,
     /// What a pool worker shares with the others.
     pub(super) pool: Option<Arc<PoolRemote>>,
-    ready: RefCell<VecDeque<Runnable>>,
+    pub(super) ready: RefCell<VecDeque<Runnable>>,
     /// Movable tasks that are ready found no room in the queue, and wait in the inbox: those that
     /// become ready now wait behind them.
     overflows: Cell<bool>,
     /// A task of a pool worker runs now.
     runs_task: Cell<bool>,
     /// How many tasks in a row were those that the one before them had woken.
-    nexts_in_row: Cell<usize>,
+    pub(super) nexts_in_row: Cell<usize>,
     /// Memory for what is being stolen.
     loot: RefCell<Vec<Runnable>>,
     /// Tasks that woke themselves while they ran. They run again only after the reactor was polled.
@@ -79,26 +78,33 @@ pub(crate) struct Local {
     pub(super) mains: RefCell<Vec<Rc<MainFuture>>>,
     /// The running task has spawned one, and nobody was woken for it: see "Waking" in `shared`.
     pub(super) has_spawned: Cell<bool>,
-    /// The next task is any that is ready, by choice of the simulated world; and how often those
-    /// that yielded have been left behind the others.
-    #[cfg(feature = "sim")]
-    chooses: Cell<bool>,
-    #[cfg(feature = "sim")]
-    left_behind: Cell<u32>,
-    /// Of a pool worker's two queues the movable tasks' is the one whose first is next in turn.
-    #[cfg(feature = "sim")]
-    movable_first: Cell<bool>,
+    /// What chooses the next task instead of the order of the queues, in a simulated world.
+    chooser: OnceCell<Box<dyn Chooser>>,
     /// See [`takes_first`](Self::takes_first).
-    #[cfg(feature = "sim")]
     takes_first: Cell<bool>,
+}
+
+/// Chooses the order of a worker's tasks in place of its queues: in a simulated world.
+pub(super) trait Chooser: fmt::Debug {
+    /// Takes the next task, of all that are ready.
+    fn next(&self, local: &Local) -> Option<Runnable>;
+
+    /// Takes one of the tasks that no pool worker has taken yet.
+    fn injected(&self, shared: &Shared) -> Option<Runnable>;
+
+    /// The task is about to be polled.
+    fn polls(&self, task: &Meta);
+
+    /// Queues the tasks that yielded, or leaves them behind those that are ready.
+    fn release_yielded(&self, local: &Local);
 }
 
 impl Local {
     pub(crate) fn new(shared: Arc<Shared>, index: usize) -> Local {
         Local {
             is_pool_worker: index != shared.main_index(),
-            #[cfg(feature = "sim")]
             takes_first: Cell::new(index == shared.main_index()),
+            chooser: OnceCell::new(),
             remote: shared.remote(index).clone(),
             counters: shared.remote(index).reactor.counters().clone(),
             sample_mask: match shared.trace() {
@@ -124,12 +130,6 @@ impl Local {
             poll_ended: Cell::new(None),
             mains: RefCell::default(),
             has_spawned: Cell::new(false),
-            #[cfg(feature = "sim")]
-            chooses: Cell::new(false),
-            #[cfg(feature = "sim")]
-            left_behind: Cell::new(0),
-            #[cfg(feature = "sim")]
-            movable_first: Cell::new(false),
         }
     }
 
@@ -213,11 +213,7 @@ impl Local {
         }
         match yields {
             // A world leaves it behind the others.
-            #[cfg(feature = "sim")]
-            true if self.is_simulated() => {
-                runnable.metadata().set_woken_by_itself();
-                self.yielded.borrow_mut().push_back(runnable);
-            }
+            true if self.chooser().is_some() => self.schedule(runnable, true),
             // It is found there after the reactor was polled.
             true => {
                 meta.set_woken_by_itself();
@@ -303,13 +299,10 @@ impl Local {
         if self.injected_action() != InjectedAction::Take {
             return None;
         }
-        #[cfg(feature = "sim")]
-        let runnable = match self.is_simulated() {
-            true => self.shared.take_injected_by(choose_injected)?,
-            false => self.shared.take_injected()?,
+        let runnable = match self.chooser() {
+            None => self.shared.take_injected()?,
+            Some(chooser) => chooser.injected(&self.shared)?,
         };
-        #[cfg(not(feature = "sim"))]
-        let runnable = self.shared.take_injected()?;
         self.balance.taken();
         runnable.metadata().assign(self.index);
         if self.shared.has_injected() {
@@ -339,14 +332,14 @@ impl Local {
         self.ready.borrow_mut().push_front(runnable);
     }
 
-    /// The next task to run. The order of tasks is decided here.
+    /// The next task to run. The order of tasks is decided here: in a simulated world, of those
+    /// that stay and the movable ones.
     #[inline]
     pub(super) fn pop(&self) -> Option<Runnable> {
-        #[cfg(feature = "sim")]
-        if self.chooses.get() {
-            return self.pop_chosen();
+        match self.chooser() {
+            None => self.pop_first(),
+            Some(chooser) => chooser.next(self),
         }
-        self.pop_first()
     }
 
     /// [`pop`](Self::pop) where the order is that of the queue.
@@ -355,130 +348,33 @@ impl Local {
         self.ready.borrow_mut().pop_front()
     }
 
+    /// The next task of a pool worker's own: from its two queues by turns.
+    #[inline]
+    pub(super) fn pop_own(&self, count: usize) -> Option<Runnable> {
+        match count % 2 == 0 || self.chooser().is_some() {
+            true => self.pop().or_else(|| self.pop_movable()),
+            false => self.pop_movable().or_else(|| self.pop_first()),
+        }
+    }
+
     /// Whether the next task is the first of the only queue: that of no pool worker, and of none
     /// for which a world chooses. One flag for both, since each run of a task asks.
     #[inline]
     pub(super) fn takes_first(&self) -> bool {
-        #[cfg(feature = "sim")]
-        return self.takes_first.get();
-        #[cfg(not(feature = "sim"))]
-        !self.is_pool_worker
+        self.takes_first.get()
     }
 
-    /// From now on the world chooses the next task.
+    #[inline]
+    pub(super) fn chooser(&self) -> Option<&dyn Chooser> {
+        self.chooser.get().map(|chooser| &**chooser)
+    }
+
+    /// From now on `chooser` chooses the next task.
     #[cfg(feature = "sim")]
-    pub(super) fn let_choose(&self) {
-        self.chooses.set(true);
+    pub(super) fn let_choose(&self, chooser: Box<dyn Chooser>) {
+        let had_none = self.chooser.set(chooser).is_ok();
+        debug_assert!(had_none, "a worker belongs to one world");
         self.takes_first.set(false);
-    }
-
-    /// Whether its worker is a simulated process's.
-    #[cfg(feature = "sim")]
-    pub(super) fn is_simulated(&self) -> bool {
-        self.chooses.get()
-    }
-
-    #[cfg(feature = "sim")]
-    #[cold]
-    fn pop_chosen(&self) -> Option<Runnable> {
-        let mut ready = self.ready.borrow_mut();
-        if ready.len() < 2 {
-            return ready.pop_front();
-        }
-        let place = kernel::choose_task(ready.len(), ready.iter().map(id));
-        ready.remove(place)
-    }
-
-    /// [`pop_chosen`](Self::pop_chosen) of a pool worker: of the tasks that stay and the movable
-    /// ones. The first of either is next in turn, and stays so until it was taken: so neither is
-    /// passed over for longer than the world's order permits.
-    #[cfg(feature = "sim")]
-    pub(super) fn pop_chosen_in_pool(&self) -> Option<Runnable> {
-        let stay_first = !self.movable_first.get();
-        let queue = &self.pool().queue;
-        // Nothing can be taken from the middle of the queue, so all are, and the others go back.
-        let mut movable = VecDeque::new();
-        let has_next = queue.has_next();
-        let is_next_first = self.nexts_in_row.get() < NEXTS_IN_ROW;
-        if is_next_first {
-            movable.extend(queue.pop_next());
-        }
-        movable.extend(std::iter::from_fn(|| queue.pop()));
-        if !is_next_first {
-            movable.extend(queue.pop_next());
-        }
-        let next = match has_next {
-            true if is_next_first => Some(0),
-            true => Some(movable.len() - 1),
-            false => None,
-        };
-        let mut ready = self.ready.borrow_mut();
-        let count = ready.len() + movable.len();
-        let place = match count {
-            0 | 1 => 0,
-            several => {
-                let (first, second) = match stay_first {
-                    true => (&*ready, &movable),
-                    false => (&movable, &*ready),
-                };
-                kernel::choose_task(several, first.iter().chain(second).map(id))
-            }
-        };
-        if place == 0 {
-            self.movable_first.set(stay_first);
-        }
-        let before = if stay_first {
-            ready.len()
-        } else {
-            movable.len()
-        };
-        let (is_movable, place) = match place < before {
-            true => (!stay_first, place),
-            false => (stay_first, place - before),
-        };
-        if !is_movable {
-            let chosen = ready.remove(place);
-            self.put_back(movable, next);
-            return chosen;
-        }
-        let is_next = next == Some(place);
-        let in_row = if is_next && is_next_first {
-            self.nexts_in_row.get() + 1
-        } else {
-            0
-        };
-        self.nexts_in_row.set(in_row);
-        let chosen = movable.remove(place);
-        // The next one stands before or behind all others.
-        let left = next
-            .filter(|_| !is_next)
-            .map(|it| if it > place { it - 1 } else { it });
-        self.put_back(movable, left);
-        chosen
-    }
-
-    /// Movable tasks go back to the queue that they came from, one of them as the next.
-    #[cfg(feature = "sim")]
-    fn put_back(&self, movable: VecDeque<Runnable>, next: Option<usize>) {
-        let queue = &self.pool().queue;
-        for (place, runnable) in movable.into_iter().enumerate() {
-            let has_room = match Some(place) == next {
-                true => queue.push_next(runnable).is_none(),
-                false => queue.push(runnable).is_ok(),
-            };
-            debug_assert!(has_room, "it was there before");
-        }
-    }
-
-    /// Whether those that yielded stay behind what is ready: where the order of the queue does not
-    /// say so.
-    #[cfg(feature = "sim")]
-    #[cold]
-    fn leaves_behind(&self) -> bool {
-        let count = self.left_behind.get() + 1;
-        let leaves = self.has_ready() && count < kernel::MOST_PASSED_OVER;
-        self.left_behind.set(if leaves { count } else { 0 });
-        leaves
     }
 
     /// The next movable task to run.
@@ -498,7 +394,7 @@ impl Local {
 
     /// Queues a movable task of this worker.
     #[inline]
-    fn push_movable(&self, runnable: Runnable) {
+    pub(super) fn push_movable(&self, runnable: Runnable) {
         let pool = self.pool();
         match self.overflows.get() {
             false => {
@@ -540,22 +436,10 @@ impl Local {
 
     #[inline(never)]
     fn append_yielded(&self) {
-        #[cfg(feature = "sim")]
-        if self.chooses.get() && self.leaves_behind() {
-            return;
+        if let Some(chooser) = self.chooser() {
+            return chooser.release_yielded(self);
         }
         let mut yielded = self.yielded.borrow_mut();
-        #[cfg(feature = "sim")]
-        if self.is_pool_worker && self.chooses.get() {
-            // Those that may move wait where others find them.
-            for runnable in yielded.drain(..) {
-                match runnable.metadata().is_movable() {
-                    true => self.push_movable(runnable),
-                    false => self.push(runnable),
-                }
-            }
-            return;
-        }
         let mut ready = self.ready.borrow_mut();
         match ready.is_empty() {
             true => std::mem::swap(&mut *ready, &mut *yielded),
@@ -565,7 +449,7 @@ impl Local {
 
     /// Whether there is a task to run now.
     #[inline]
-    fn has_ready(&self) -> bool {
+    pub(super) fn has_ready(&self) -> bool {
         !self.ready.borrow().is_empty() || self.pool.as_ref().is_some_and(|it| !it.queue.is_empty())
     }
 
@@ -750,18 +634,4 @@ impl Local {
         self.runs_task.set(false);
         self.wake_for_spawned();
     }
-}
-
-/// The place of the next one of the injected tasks, in a world.
-#[cfg(feature = "sim")]
-fn choose_injected(injected: &VecDeque<Runnable>) -> usize {
-    match injected.len() {
-        0 | 1 => 0,
-        several => kernel::choose_injected(several, injected.iter().map(id)),
-    }
-}
-
-#[cfg(feature = "sim")]
-fn id(runnable: &Runnable) -> u64 {
-    runnable.metadata().id().as_u64()
 }

@@ -51,6 +51,8 @@ mod task_ref;
 mod thief;
 mod trace;
 mod worker;
+#[cfg(feature = "sim")]
+mod world;
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -84,7 +86,7 @@ pub(crate) use snapshot::{
 pub(crate) use task_ref::TaskRef;
 #[cfg(feature = "blocking")]
 pub(crate) use trace::current_trace;
-pub(crate) use worker::Worker;
+pub(crate) use worker::{EVENT_INTERVAL, Worker};
 
 /// What every task has beside its future.
 #[derive(Debug)]

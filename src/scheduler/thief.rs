@@ -155,12 +155,6 @@ impl Thief {
         local.steal_surplus()
     }
 
-    /// Whether [`steal`](Self::steal) may find something, as far as is known.
-    #[inline]
-    pub(super) fn may_steal(&self, local: &Local) -> bool {
-        self.stuck.get().is_some() || local.shared.has_surplus(local.index)
-    }
-
     /// The worker is about to park.
     pub(super) fn fall_asleep(&self, local: &Local) {
         let (shared, pool) = (&local.shared, local.pool());
@@ -174,8 +168,9 @@ impl Thief {
     }
 
     /// When a worker that has parked is to wake up for a look, and what time it is: not before
-    /// that. `None` if it need not.
+    /// that. `None` if it need not: in a world no poll takes any time, so there is no monitor.
     pub(super) fn next_look(&self, local: &Local) -> Option<(Instant, Instant)> {
+        self.look.get()?;
         if self.sleeps_deeply.get() {
             if local.shared.may_sleep_deeply(local.index) {
                 return None;

@@ -1,17 +1,17 @@
 //! A worker's loop: run tasks, fire timers, wait for I/O.
 //!
-//! **A turn** is a run and a wait, in the order that the caller wants:
+//! **A turn** is a run and a look, in the order that the caller wants:
 //!
 //! * [`run_ready`](Worker::run_ready) runs ready tasks, at most [`EVENT_INTERVAL`].
-//! * [`poll_or_park`](Worker::poll_or_park) parks if there is nothing to run, and sleeps until the
-//!   earliest deadline, the caller's timeout, an event or a notification; otherwise it polls with a
-//!   zero timeout, if a source is registered. It wakes the waiters of ready sources, fires due
-//!   timers, and takes what other threads sent. Then the tasks that yielded are ready again, so a
-//!   loop of yields cannot starve the poller.
+//! * [`look`](Worker::look) takes what other threads sent, waits on the poller, and fires due
+//!   timers. If there is nothing to run it parks and sleeps until the earliest deadline, the
+//!   caller's timeout, an event or a notification; otherwise it polls with a zero timeout, if a
+//!   source is registered. Then the tasks that yielded are ready again, so a loop of yields cannot
+//!   starve the poller.
 //!
-//! Nearly always nothing has come from other threads, and nobody busy-polls, embeds, or gives a
-//! timeout. Then [`poll_or_park_quickly`](Worker::poll_or_park_quickly) does the same and leaves
-//! out what cannot be there, which would be a quarter of a small program's instructions.
+//! The same turn drives a future of `block_on`, a pool worker, a foreign loop's runtime and a
+//! simulated process. What differs are values: how long it may sleep, what it is to stay awake for,
+//! and who chooses the next task (see [`Local::pop`]).
 //!
 //! A pool worker also takes tasks from the inject queue: when its own run queues are empty, and
 //! every [`INJECT_INTERVAL`] runs. It has two run queues, one for the tasks that stay and one for
@@ -53,8 +53,6 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::Runnable;
-#[cfg(feature = "sim")]
-use super::TaskRecord;
 use super::balance::{DEFER_TIMEOUT, InjectedAction};
 use super::busy::{BusyPoll, BusyPollConfig};
 use super::closing::{self, ClosingWorkers};
@@ -72,7 +70,7 @@ use crate::sync::{MutexGuard, contain};
 use crate::sys::{self, BorrowedDescriptor};
 
 /// How many tasks run between two polls of the reactor.
-const EVENT_INTERVAL: usize = BATCH;
+pub(crate) const EVENT_INTERVAL: usize = BATCH;
 
 /// How long a worker sleeps whose poller cannot wait: long enough to leave the core to others,
 /// short enough to answer those that wait for it.
@@ -87,20 +85,23 @@ pub(crate) struct Worker {
     driver: Rc<Driver>,
     /// The same as the driver's and the remote half's. Here it is one way nearer for each turn.
     reactor: Arc<Reactor>,
-    /// Something came from elsewhere that it has not looked at yet: see [`poll_or_park_quickly`].
+    /// Whether something came from elsewhere that it has not looked at yet: see [`look`].
     ///
-    /// [`poll_or_park_quickly`]: Worker::poll_or_park_quickly
+    /// [`look`]: Worker::look
     needs_look: Cell<bool>,
-    /// It does not busy-poll, is not traced, and is neither embedded nor broken.
-    may_be_quick: Cell<bool>,
+    /// Whether its waits need no decisions: it is no pool worker, does not busy-poll, is not
+    /// traced, and is neither embedded nor broken.
+    is_plain: Cell<bool>,
+    /// Counts how often it was about to call foreign wakers.
+    wakes: Cell<usize>,
     /// A foreign loop waits on the poller's descriptor.
     embedded: Cell<bool>,
     busy_poll: BusyPoll,
     /// Counts the runs of a pool worker.
     runs: Cell<usize>,
     /// Since when a pool worker that busy-polls is idle, although it has looked at the others
-    /// meanwhile; and how many tasks it had run.
-    interrupted: Cell<Option<(Instant, usize)>>,
+    /// meanwhile.
+    interrupted: Cell<Option<Idle>>,
     /// It was woken for tasks of others, and has not taken one yet: see [`idle`](super::idle).
     searching: Cell<bool>,
     thief: Thief,
@@ -119,7 +120,12 @@ impl Worker {
             driver: Rc::new(Driver::new(shared.remote(index).reactor.clone())),
             reactor: shared.remote(index).reactor.clone(),
             needs_look: Cell::new(true),
-            may_be_quick: Cell::new(!busy_poll.is_enabled() && local.shared.trace().is_none()),
+            is_plain: Cell::new(
+                !local.is_pool_worker()
+                    && !busy_poll.is_enabled()
+                    && local.shared.trace().is_none(),
+            ),
+            wakes: Cell::new(0),
             local: Rc::new(local),
             embedded: Cell::new(false),
             busy_poll,
@@ -215,14 +221,8 @@ impl Worker {
                     break;
                 }
             }
-            if self.poll_or_park_quickly(main.woken.load(Ordering::Relaxed)) {
-                continue;
-            }
-            let timeout = yielded.then_some(Duration::ZERO);
-            self.poll_or_park(timeout, &|| {
-                main.woken.load(Ordering::Relaxed) || self.has_failed()
-            });
-            self.panic_if_failed();
+            // (A future that has yielded is woken.)
+            self.look(None, || main.woken.load(Ordering::Relaxed));
         }
     }
 
@@ -251,10 +251,8 @@ impl Worker {
         let _driving = self.drive();
         loop {
             self.run_ready();
-            if !self.poll_or_park_quickly_apart() {
-                self.poll_or_park(None, &|| self.has_failed());
-                self.panic_if_failed();
-            }
+            self.look_apart(None, &|| self.has_failed());
+            self.panic_if_failed();
         }
     }
 
@@ -277,168 +275,30 @@ impl Worker {
             if shared.live_tasks() == 0 || remaining == Some(Duration::ZERO) {
                 return;
             }
-            if deadline.is_some() || !self.poll_or_park_quickly_apart() {
-                self.poll_or_park(remaining, &|| shared.live_tasks() == 0 || self.has_failed());
-                self.panic_if_failed();
-            }
+            self.look_apart(remaining, &|| shared.live_tasks() == 0 || self.has_failed());
+            self.panic_if_failed();
         }
     }
 
-    /// Drives the worker for one turn. Returns whether there was anything to do.
-    pub(crate) fn turn(&self, timeout: Option<Duration>) -> bool {
+    /// Drives the worker for one turn, in which it runs at most so many `tasks`. Returns whether
+    /// there was anything to do.
+    pub(crate) fn turn(&self, timeout: Option<Duration>, tasks: usize) -> bool {
         let _driving = self.drive();
-        let any = self.poll_or_park(timeout, &|| self.has_failed());
+        let wakes = self.wakes.get();
+        self.look_apart(timeout, &|| self.has_failed());
         self.panic_if_failed();
-        any | self.run_ready()
+        let has_woken = self.wakes.get() != wakes;
+        has_woken | self.run_at_most(tasks)
     }
 
-    /// A simulated process's worker: the next task is chosen, and between two steps the worker
-    /// counts as parked, so that its poller is told when there is something to do.
+    /// A world is to drive the worker, turn by turn. Between two turns it counts as parked, so that
+    /// its poller is told when there is something to do.
     #[cfg(feature = "sim")]
-    pub(crate) fn simulate(&self) {
-        self.local.let_choose();
+    pub(super) fn embed(&self) {
         self.embedded.set(true);
-        self.may_be_quick.set(false);
+        self.is_plain.set(false);
         self.resume();
         self.arm_descriptor();
-    }
-
-    /// Where the tasks of a simulated process, with these workers, were spawned that there are
-    /// beside the running one.
-    #[cfg(feature = "sim")]
-    pub(crate) fn other_sites<'a>(
-        shared: &Shared,
-        workers: impl Iterator<Item = &'a Local>,
-    ) -> Vec<&'static Location<'static>> {
-        let running = super::with_running(|meta| meta.id());
-        let of_worker = |local: &Local| [local.owned.records(), local.new_tasks()].concat();
-        let mut all: Vec<TaskRecord> = workers.flat_map(of_worker).collect();
-        all.extend(shared.movable_records());
-        let others = all.into_iter().filter(|it| it.id != running);
-        others.map(|it| it.site).collect()
-    }
-
-    /// Takes what there is, and runs one task. It is `tick` now. The poller has something to
-    /// report, or not; `armed` is when it ends a wait for the earliest timer, if it does. A world
-    /// has a thread of its own, so this is within no other drive, and in no task.
-    #[cfg(feature = "sim")]
-    pub(crate) fn step(&self, tick: u32, has_events: bool, armed: Option<Instant>) {
-        debug_assert!(!self.is_driven(), "a step within a drive");
-        debug_assert!(
-            super::with_running(|_| ()).is_none(),
-            "a step within a task"
-        );
-        self.note(self.reactor().resume());
-        self.driver.set_armed(armed);
-        self.note_driven();
-        let _stepping = Stepping {
-            worker: self,
-            _entered: current::enter(&self.local, &self.driver),
-        };
-        self.local.counters.set_known_tick(tick);
-        let is_pool_worker = self.local.is_pool_worker();
-        match self.needs_look.get() || is_pool_worker {
-            true => drop(self.poll_or_park(Some(Duration::ZERO), &|| false)),
-            false => self.look(has_events),
-        }
-        let next = match is_pool_worker {
-            true => self.next_of_pool_in_world(),
-            false => self.local.pop(),
-        };
-        if let Some(runnable) = next {
-            let meta = runnable.metadata();
-            crate::sim::kernel::note_poll(meta.id().as_u64(), meta.site());
-            self.local.renew_budget();
-            self.local.run(runnable);
-            if is_pool_worker {
-                self.local.end_run();
-            }
-        }
-    }
-
-    /// [`next_of_pool`](Self::next_of_pool), by choice of the world. There is no monitor, which is
-    /// for workers that compute: here no poll takes any time, and those that are passed over have
-    /// their turn.
-    #[cfg(feature = "sim")]
-    #[cold]
-    fn next_of_pool_in_world(&self) -> Option<Runnable> {
-        let local = &*self.local;
-        local.remote().set_deferring(false);
-        let count = self.runs.get();
-        self.runs.set(count.wrapping_add(1));
-        let own = || local.pop_chosen_in_pool();
-        let next = match count % INJECT_INTERVAL == INJECT_INTERVAL - 1 {
-            true => local.take_injected().or_else(own),
-            false => own().or_else(|| local.take_injected()),
-        };
-        let next = next.or_else(|| self.steal().then(own).flatten());
-        if next.is_some() {
-            local.begin_run();
-        }
-        next
-    }
-
-    /// [`poll_or_park_quickly`](Self::poll_or_park_quickly) of a step: what came since the last one
-    /// was noted when that ended ([`arm_in_world`](Self::arm_in_world)), and when this one began.
-    /// So where nothing was noted, the inbox is empty, and no waker is to be dropped.
-    #[cfg(feature = "sim")]
-    fn look(&self, has_events: bool) {
-        if has_events {
-            self.driver.wait_in_world();
-        }
-        match self.needs_look.get() {
-            true => drop(self.look_around()),
-            false => {
-                if self.driver.has_timers() {
-                    self.driver.fire_in_world();
-                }
-                self.local.release_yielded();
-            }
-        }
-    }
-
-    /// At the end of a step, as [`arm_descriptor`](Self::arm_descriptor).
-    #[cfg(feature = "sim")]
-    fn arm_in_world(&self) {
-        let (local, reactor) = (&*self.local, self.reactor());
-        if local.is_pool_worker() {
-            local.offer_surplus();
-        }
-        self.note(reactor.park());
-        let mut most = None;
-        if self.remote().has_inbox() || self.has_failed() {
-            // Whoever has sent it notifies, but may not have come to that yet.
-            self.needs_look.set(true);
-            reactor.notify();
-        } else if local.has_work() {
-            reactor.notify();
-        } else if local.is_pool_worker() {
-            most = self.leave_to_others();
-        }
-        if self.driver.arm_in_world(most) {
-            self.needs_look.set(true);
-        }
-    }
-
-    /// A simulated pool worker has parked, and has nothing of its own to do: what belongs to all
-    /// workers it takes with its next step, or leaves to others, as [`sleep`](Self::sleep) does.
-    /// Returns until when it leaves it.
-    #[cfg(feature = "sim")]
-    #[cold]
-    fn leave_to_others(&self) -> Option<Instant> {
-        let local = &*self.local;
-        match local.injected_action() {
-            InjectedAction::None if !local.shared.has_surplus(local.index) => None,
-            InjectedAction::None | InjectedAction::Take => {
-                self.reactor().notify();
-                None
-            }
-            InjectedAction::Defer => {
-                local.remote().set_deferring(true);
-                local.shared.wake_one();
-                Some(now() + DEFER_TIMEOUT)
-            }
-        }
     }
 
     /// Drives a pool worker until the runtime closes; then drops its tasks. Calls `start`, which is
@@ -447,15 +307,13 @@ impl Worker {
         let shared = &**self.shared();
         let _exit_guard = ExitGuard(shared);
         self.thief.enable();
+        self.embedded.set(false); // A simulated process's comes here for its end.
         let _driving = self.drive();
         let served = catch_unwind(AssertUnwindSafe(|| {
             start();
             while !shared.is_closing() {
                 self.run_ready();
-                self.local.offer_surplus();
-                if !self.poll_or_park_quickly_in_pool() {
-                    self.poll_or_park(None, &|| shared.is_closing());
-                }
+                self.look_apart(None, &|| shared.is_closing());
             }
         }));
         if let Err(panic) = served {
@@ -485,15 +343,6 @@ impl Worker {
         }
     }
 
-    /// The end of a simulated pool worker, whose runtime closes.
-    #[cfg(feature = "sim")]
-    pub(crate) fn exit_in_world(&self) {
-        self.embedded.set(false);
-        let _exit_guard = ExitGuard(self.shared());
-        let _driving = self.drive();
-        self.leave();
-    }
-
     /// Whether the runtime has failed: read whenever anything has come from elsewhere (whoever
     /// fails unparks all workers), except while it closes.
     #[inline]
@@ -515,43 +364,160 @@ impl Worker {
     }
 
     /// The other half of a turn: polls the kernel, or parks if there is nothing to do and
-    /// `stay_awake` returns false; then fires timers, and takes what came to the inbox. Returns
-    /// whether anything was woken.
-    fn poll_or_park(&self, timeout: Option<Duration>, stay_awake: &dyn Fn() -> bool) -> bool {
+    /// `stay_awake` returns false; then fires timers.
+    ///
+    /// **Why nothing is lost.** Whoever puts something where this worker alone looks unparks it
+    /// afterwards. `needs_look` says that this has happened since the worker last looked
+    /// everywhere: [`note`](Self::note) sets it from what `park` and `resume` report, and
+    /// [`look_around`](Self::look_around) clears it before it looks. What comes before `stay_awake`
+    /// is asked is found by that, or by the look before it; what comes later is reported by `park`,
+    /// and then the worker does not sleep; and what comes after `park` ends the sleep by a
+    /// notification. What this thread itself has put somewhere is in the run queues, in the timers,
+    /// or is what `stay_awake` reads. Foreign code runs here in `look_around`, `fire` and within
+    /// the wait, after the worker has resumed: what it leaves is found before the next `park`.
+    #[inline(always)]
+    fn look(&self, timeout: Option<Duration>, stay_awake: impl Fn() -> bool) {
         let local = &*self.local;
-        let reactor = self.reactor();
-        local.poll_is_long_ago();
-        let mut any = false;
-        let may_sleep =
-            timeout != Some(Duration::ZERO) && !local.has_work() && !stay_awake() && !self.steal();
-        let has_waited = may_sleep
-            && match self.busy_poll.is_enabled() {
-                true => self.poll_then_sleep(timeout, stay_awake, &mut any),
-                false => self.sleep(timeout, stay_awake, &mut any),
-            };
-        if !has_waited && (reactor.has_sources() || self.embedded.get()) {
-            any |= self.wait(&Until::Now, local.right_to_wait());
+        if self.needs_look.get() {
+            self.look_around();
         }
-        self.resume();
-        any | self.look_around()
-    }
-
-    /// The end of [`poll_or_park`](Self::poll_or_park): fires timers, and takes what others sent.
-    /// Returns whether anything was woken.
-    fn look_around(&self) -> bool {
-        let local = &*self.local;
-        // Before anything else: a turn within foreign code may find that there is more to look at.
-        self.needs_look.set(false);
-        if local.remote().requests.is_asked() {
-            self.answer();
+        let is_idle = !local.has_work() && !stay_awake();
+        let mut may_sleep = is_idle && timeout != Some(Duration::ZERO);
+        let has_timers = self.driver.has_timers();
+        let is_plain = self.is_plain.get();
+        if !is_plain || may_sleep && (has_timers || timeout.is_some()) {
+            self.wait(is_idle, timeout, &stay_awake);
+        } else {
+            // As `wait`, where nothing is to be decided.
+            if may_sleep {
+                local.counters.parks.add(1);
+                self.note(self.reactor.park());
+                may_sleep = !self.needs_look.get();
+            }
+            if !may_sleep {
+                self.resume();
+            }
+            if may_sleep || self.reactor.has_sources() {
+                let awake = |has_wakers| self.come_awake(has_wakers);
+                if let Err(error) = self.driver.wait_without_deadline(may_sleep, awake) {
+                    let until = if may_sleep { Until::Never } else { Until::Now };
+                    self.cannot_wait(&until, &error);
+                }
+            }
         }
-        let any = self.fire();
-        local.take_inbox();
+        if self.needs_look.get() {
+            self.look_around();
+            self.fire();
+        } else if has_timers {
+            self.fire();
+        }
         local.release_yielded();
-        if local.is_pool_worker() {
+        if !is_plain && local.is_pool_worker() {
             self.end_pool_turn();
         }
-        any
+    }
+
+    /// [`look`](Self::look), compiled once for all loops but that of `block_on`.
+    #[inline(never)]
+    fn look_apart(&self, timeout: Option<Duration>, stay_awake: &dyn Fn() -> bool) {
+        self.look(timeout, stay_awake);
+    }
+
+    /// Takes what others have left for this worker.
+    #[cold]
+    fn look_around(&self) {
+        // Before anything else: a turn within foreign code may find that there is more to look at.
+        self.needs_look.set(false);
+        if self.remote().requests.is_asked() {
+            self.answer();
+        }
+        if self.has_failed() {
+            self.wake_mains();
+        }
+        self.local.take_inbox();
+        self.driver.drop_wakers(|| self.before_foreign_code());
+    }
+
+    /// The wait of a turn: sleeps, if the worker `is_idle` and the `timeout` is not zero; otherwise
+    /// asks the poller once.
+    #[inline(never)]
+    fn wait(&self, is_idle: bool, timeout: Option<Duration>, stay_awake: &dyn Fn() -> bool) {
+        let local = &*self.local;
+        let is_pool_worker = local.is_pool_worker();
+        local.poll_is_long_ago();
+        let mut may_sleep = is_idle;
+        if is_pool_worker {
+            local.remote().set_deferring(false);
+            local.offer_surplus();
+            may_sleep = is_idle && !self.thief.steal(local);
+        }
+        may_sleep &= timeout != Some(Duration::ZERO);
+        let idle = (may_sleep && self.busy_poll.is_enabled()).then(|| self.begin_idle());
+        if idle.is_none_or(|idle| !self.spin(idle, timeout, stay_awake)) {
+            let right = local.right_to_wait();
+            let mut until = None;
+            if may_sleep {
+                if is_pool_worker {
+                    self.thief.fall_asleep(local);
+                }
+                local.counters.parks.add(1);
+                self.note(self.reactor.park());
+                if !self.needs_look.get() {
+                    until = self.until(timeout);
+                }
+            }
+            if until.is_none() {
+                self.resume();
+            }
+            match until {
+                Some(until) => self.wait_once(&until, right),
+                None if self.reactor.has_sources() || self.embedded.get() => {
+                    self.wait_once(&Until::Now, right);
+                }
+                None => {}
+            }
+        }
+        if let Some(idle) = idle {
+            self.end_idle(idle, timeout);
+        }
+    }
+
+    /// Until when the worker may sleep, which has parked. `None`: it is not to sleep, since there
+    /// is something that belongs to all pool workers.
+    fn until(&self, timeout: Option<Duration>) -> Option<Until> {
+        let local = &*self.local;
+        if !local.is_pool_worker() {
+            return Some(self.driver.until(timeout));
+        }
+        // Where nobody wakes a particular worker: so this looks there after it has parked.
+        let action = local.injected_action();
+        match action {
+            InjectedAction::Take => return None,
+            InjectedAction::None if local.shared.has_surplus(local.index) => return None,
+            InjectedAction::None => local.shared.notify_watchers(),
+            InjectedAction::Defer => {
+                local.remote().set_deferring(true);
+                local.shared.wake_one();
+            }
+        }
+        let defers = action == InjectedAction::Defer;
+        let timeout = if defers { Some(DEFER_TIMEOUT) } else { timeout };
+        Some(match self.thief.next_look(local) {
+            Some((end, now)) if defers => {
+                let end = end.min(now + DEFER_TIMEOUT);
+                self.driver.until_at_most(end, now)
+            }
+            Some((end, now)) => self.driver.until_at_most(end, now),
+            None => self.driver.until(timeout),
+        })
+    }
+
+    /// The runtime has failed: the loops of `block_on` are to panic with the reason.
+    #[cold]
+    fn wake_mains(&self) {
+        for main in &*self.local.mains.borrow() {
+            main.waker.woken.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Answers those who want to know what the worker is at.
@@ -566,13 +532,15 @@ impl Worker {
         (self.local.index, self.local.snapshot(&self.driver))
     }
 
-    /// Wakes those whose timers are due. Returns whether there was any.
-    fn fire(&self) -> bool {
-        self.driver.fire(|| self.before_foreign_code())
+    /// Wakes those whose timers are due.
+    #[inline(never)]
+    fn fire(&self) {
+        self.driver.fire(|| self.before_foreign_code());
     }
 
     #[inline]
     fn end_pool_turn(&self) {
+        self.local.take_movable();
         if self.searching.take() {
             self.search();
         }
@@ -582,114 +550,6 @@ impl Worker {
             self.thief.look_while_busy(&self.local, &self.driver);
         }
         self.local.update_deferral();
-    }
-
-    /// [`poll_or_park`](Self::poll_or_park) for the usual case: nothing has come from other threads
-    /// since the worker looked everywhere, which one word of the reactor's says. Returns false
-    /// where that is not so: then `poll_or_park` follows.
-    ///
-    /// **Why nothing is lost.** Whoever puts something where this worker alone looks unparks it
-    /// afterwards. What comes before `park` (or, if it is not to sleep, the first `resume`) is
-    /// reported by that. What comes later ends a sleep, and the `resume` after the wait reports it,
-    /// by way of `needs_look`; or the next turn does. The end of the last task a pool worker
-    /// reports by unparking the main one. What this thread itself has put somewhere is in the run
-    /// queues, in the timers, or in the flag of the future that `block_on` polls, which is
-    /// `stay_awake`.
-    #[inline(always)]
-    fn poll_or_park_quickly(&self, stay_awake: bool) -> bool {
-        let local = &*self.local;
-        if self.needs_look.get() || !self.may_be_quick.get() {
-            return false;
-        }
-        let reactor = self.reactor();
-        let may_sleep = !stay_awake && !local.has_work();
-        match may_sleep {
-            true => {
-                local.counters.parks.add(1);
-                self.note(reactor.park());
-            }
-            false => self.resume(), // Awake anyway: only to learn what has come.
-        }
-        if self.needs_look.get() {
-            self.resume();
-            return false;
-        }
-        let has_timers = self.driver.has_timers();
-        let mut waited = Ok(());
-        if may_sleep || reactor.has_sources() {
-            let awake = |has_wakers| self.come_awake(has_wakers);
-            match may_sleep && has_timers {
-                false => waited = self.driver.wait_without_deadline(may_sleep, awake),
-                true => drop(self.wait(&self.driver.until(None), None)),
-            }
-        }
-        if self.needs_look.get() {
-            self.look_around();
-            self.panic_if_failed();
-        } else {
-            if has_timers {
-                self.fire();
-            }
-            self.local.release_yielded();
-        }
-        // `poll_or_park` meets the error again, and deals with it.
-        waited.is_ok()
-    }
-
-    /// [`poll_or_park_quickly`](Self::poll_or_park_quickly) for loops that wait for no future.
-    /// Compiled once.
-    #[inline(never)]
-    fn poll_or_park_quickly_apart(&self) -> bool {
-        self.poll_or_park_quickly(false)
-    }
-
-    /// [`poll_or_park_quickly`](Self::poll_or_park_quickly) of a pool worker. What belongs to all
-    /// workers (the inject queue, surplus) it looks at after `park`, as the general turn does, and
-    /// leaves to that.
-    fn poll_or_park_quickly_in_pool(&self) -> bool {
-        let local = &*self.local;
-        if self.needs_look.get() || !self.may_be_quick.get() || local.shared.has_injected() {
-            return false;
-        }
-        if local.has_work() {
-            self.resume(); // Awake anyway: only to learn what has come.
-            if self.needs_look.get() {
-                return false;
-            }
-            if self.reactor().has_sources() {
-                self.wait(&Until::Now, local.right_to_wait());
-            }
-        } else {
-            if self.thief.may_steal(local) {
-                return false;
-            }
-            let right = local.right_to_wait();
-            self.thief.fall_asleep(local);
-            local.counters.parks.add(1);
-            self.note(self.reactor().park());
-            if self.needs_look.get() || local.shared.has_injected() || self.thief.may_steal(local) {
-                self.needs_look.set(true);
-                self.resume();
-                return false;
-            }
-            local.shared.notify_watchers();
-            let until = match self.thief.next_look(local) {
-                Some((end, now)) => self.driver.until_at_most(end, now),
-                None => self.driver.until(None),
-            };
-            self.wait(&until, right);
-        }
-        if self.needs_look.get() {
-            self.look_around();
-        } else {
-            if self.driver.has_timers() {
-                self.fire();
-            }
-            local.release_yielded();
-            local.take_movable();
-            self.end_pool_turn();
-        }
-        true
     }
 
     /// The worker is awake, and no longer counts as idle.
@@ -730,6 +590,7 @@ impl Worker {
     /// left to another one. (If none comes, this one finds them when it is done.)
     #[inline]
     fn before_foreign_code(&self) {
+        self.wakes.set(self.wakes.get().wrapping_add(1));
         if self.local.is_pool_worker() {
             self.thief.begin_work(&self.local);
             if self.searching.take() {
@@ -752,118 +613,60 @@ impl Worker {
         local.shared.end_search(local.index);
     }
 
-    /// A pool worker without anything to do takes tasks of others. Returns whether it has.
-    #[inline]
-    fn steal(&self) -> bool {
-        self.local.is_pool_worker() && self.thief.steal(&self.local)
+    /// A worker that busy-polls is idle. Returns since when, and how many tasks it had run.
+    fn begin_idle(&self) -> Idle {
+        let runs = self.local.pool.as_ref().map_or(0, |pool| pool.runs());
+        let interrupted = self.interrupted.take().filter(|idle| idle.runs == runs);
+        interrupted.unwrap_or_else(|| Idle {
+            since: now(),
+            runs,
+            wakes: self.wakes.get(),
+            is_resumed: false,
+        })
     }
 
-    /// Parks, and sleeps until there is something to do. Returns false, without sleeping, if there
-    /// is already. Sets `any` if something was woken.
-    #[inline]
-    fn sleep(
-        &self,
-        timeout: Option<Duration>,
-        stay_awake: &dyn Fn() -> bool,
-        any: &mut bool,
-    ) -> bool {
+    /// The wait has ended: measures the idle time.
+    fn end_idle(&self, idle: Idle, timeout: Option<Duration>) {
         let local = &*self.local;
-        let reactor = self.reactor();
-        let right = local.right_to_wait();
-        if local.is_pool_worker() {
-            self.thief.fall_asleep(local);
-        }
-        local.counters.parks.add(1);
-        reactor.park();
-        // After parking, looks everywhere where another thread may have put something: the inbox,
-        // what `stay_awake` reads, the inject queue, and, in `Driver::until`, the timers.
-        if local.remote().has_inbox() || stay_awake() {
-            return false;
-        }
-        if !local.is_pool_worker() {
-            *any |= self.wait(&self.driver.until(timeout), right);
-            return true;
-        }
-        match local.injected_action() {
-            InjectedAction::Take => return false,
-            InjectedAction::None if local.shared.has_surplus(local.index) => return false,
-            InjectedAction::None => {
-                local.shared.notify_watchers();
-                let until = match self.thief.next_look(local) {
-                    Some((end, now)) => self.driver.until_at_most(end, now),
-                    None => self.driver.until(timeout),
-                };
-                *any |= self.wait(&until, right);
-            }
-            InjectedAction::Defer => {
-                local.remote().set_deferring(true);
-                local.shared.wake_one();
-                let until = match self.thief.next_look(local) {
-                    Some((end, now)) => {
-                        self.driver.until_at_most(end.min(now + DEFER_TIMEOUT), now)
-                    }
-                    None => self.driver.until(Some(DEFER_TIMEOUT)),
-                };
-                *any |= self.wait(&until, right);
-                local.remote().set_deferring(false);
-            }
-        }
-        true
-    }
-
-    /// [`sleep`](Self::sleep), after polling for a while if that is likely to pay. Measures the
-    /// idle time.
-    fn poll_then_sleep(
-        &self,
-        timeout: Option<Duration>,
-        stay_awake: &dyn Fn() -> bool,
-        any: &mut bool,
-    ) -> bool {
-        let local = &*self.local;
-        let runs = local.pool.as_ref().map_or(0, |pool| pool.runs());
-        let interrupted = (self.interrupted.take()).filter(|(_, before)| *before == runs);
-        let start = interrupted.map_or_else(now, |(start, _)| start);
-        let has_waited = (interrupted.is_none()
-            && self.busy_poll.should_poll()
-            && self.spin(start, timeout, stay_awake, any))
-            || self.sleep(timeout, stay_awake, any);
         let end = now();
-        let idle = end - start;
-        let has_anything = *any || local.has_work() || local.remote().has_inbox();
+        let lasted = end - idle.since;
+        let has_anything = self.wakes.get() != idle.wakes
+            || self.needs_look.get()
+            || local.has_work()
+            || local.remote().has_inbox();
         if local.is_pool_worker() && !has_anything && self.thief.is_look_due(end) {
             // Nothing came: it wakes for a look only, and is idle for longer.
-            self.interrupted.set(Some((start, runs)));
-            return has_waited;
+            self.interrupted.set(Some(Idle {
+                is_resumed: true,
+                ..idle
+            }));
+            return;
         }
         // A short timeout that has elapsed says nothing about how soon something would have come.
-        if timeout.is_none_or(|timeout| idle < timeout) || idle > self.busy_poll.limit() {
-            self.busy_poll.record(idle);
+        if timeout.is_none_or(|timeout| lasted < timeout) || lasted > self.busy_poll.limit() {
+            self.busy_poll.record(lasted);
         }
-        has_waited
     }
 
-    /// Polls again and again. Returns true if the wait is over: something came, or `timeout` has
-    /// elapsed; false if the worker should sleep now. It counts as awake meanwhile: it looks at
-    /// what others send.
-    fn spin(
-        &self,
-        start: Instant,
-        timeout: Option<Duration>,
-        stay_awake: &dyn Fn() -> bool,
-        any: &mut bool,
-    ) -> bool {
+    /// Polls again and again, if that is likely to pay. Returns true if the wait is over: something
+    /// came, or `timeout` has elapsed; false if the worker should sleep now. It counts as awake
+    /// meanwhile: it looks at what others send.
+    fn spin(&self, idle: Idle, timeout: Option<Duration>, stay_awake: &dyn Fn() -> bool) -> bool {
+        if idle.is_resumed || !self.busy_poll.should_poll() {
+            return false;
+        }
         let local = &*self.local;
-        let reactor = self.reactor();
         if local.is_pool_worker() {
             fence(Ordering::SeqCst);
             local.shared.notify_watchers();
         }
         loop {
+            self.resume(); // Awake anyway: only to learn what has come.
+            if self.reactor.has_sources() {
+                self.wait_once(&Until::Now, local.right_to_wait());
+            }
             // (A task that was woken where its waker is kept is only in the run queue.)
-            if reactor.has_sources()
-                && (self.wait(&Until::Now, local.right_to_wait()) || local.has_work())
-            {
-                *any = true;
+            if self.wakes.get() != idle.wakes || local.has_work() {
                 return true;
             }
             let is_due = self.driver.is_due();
@@ -890,21 +693,20 @@ impl Worker {
                     return false;
                 }
             }
-            let idle = now - start;
-            if timeout.is_some_and(|timeout| idle >= timeout) {
+            let lasted = now - idle.since;
+            if timeout.is_some_and(|timeout| lasted >= timeout) {
                 return true;
             }
-            if idle >= self.busy_poll.limit() {
+            if lasted >= self.busy_poll.limit() {
                 return false;
             }
             std::hint::spin_loop();
         }
     }
 
-    /// Waits on the reactor once. Returns whether anything was woken. `right` is a pool worker's
-    /// right to wait, which is given back before anything else runs. Compiled once.
-    #[inline(never)]
-    fn wait(&self, until: &Until, right: Option<MutexGuard<'_, ()>>) -> bool {
+    /// Waits on the reactor once. `right` is a pool worker's right to wait, which is given back
+    /// before anything else runs.
+    fn wait_once(&self, until: &Until, right: Option<MutexGuard<'_, ()>>) {
         if self.is_broken.get() {
             drop(right);
             return self.sleep_briefly(until);
@@ -916,10 +718,17 @@ impl Worker {
                 self.before_foreign_code();
             }
         };
-        match self.driver.wait(until, awake) {
-            Ok(any) => any,
-            Err(error) if is_shortage(&error) => self.sleep_briefly(until),
-            Err(error) => self.fail(until, &error),
+        if let Err(error) = self.driver.wait(until, awake) {
+            self.cannot_wait(until, &error);
+        }
+    }
+
+    /// A wait has failed.
+    #[cold]
+    fn cannot_wait(&self, until: &Until, error: &io::Error) {
+        match is_shortage(error) {
+            true => self.sleep_briefly(until),
+            false => self.fail(until, error),
         }
     }
 
@@ -927,9 +736,9 @@ impl Worker {
     /// no longer poll as many. No event or notification would ever be reported again, so the
     /// runtime closes.
     #[cold]
-    fn fail(&self, until: &Until, error: &io::Error) -> bool {
+    fn fail(&self, until: &Until, error: &io::Error) {
         self.is_broken.set(true);
-        self.may_be_quick.set(false);
+        self.is_plain.set(false);
         let shared = self.shared();
         if shared.is_closing() {
             return self.sleep_briefly(until);
@@ -943,21 +752,24 @@ impl Worker {
             let reason = shared.failure().unwrap_or_default();
             let _ = writeln!(io::stderr(), "polder: {reason}");
         }
-        false
     }
 
     /// Instead of a wait that is not possible. What others send meanwhile is found afterwards.
     #[cold]
-    fn sleep_briefly(&self, until: &Until) -> bool {
+    fn sleep_briefly(&self, until: &Until) {
         self.resume();
         let timeout = until.timeout();
         std::thread::sleep(timeout.map_or(RETRY_DELAY, |timeout| timeout.min(RETRY_DELAY)));
-        false
     }
 
-    /// Runs ready tasks. Returns whether there was any.
-    fn run_ready(&self) -> bool {
-        (0..EVENT_INTERVAL).take_while(|_| self.run_next()).count() > 0
+    /// Runs ready tasks.
+    fn run_ready(&self) {
+        self.run_at_most(EVENT_INTERVAL);
+    }
+
+    /// Runs ready tasks, so many at most. Returns whether there was any.
+    fn run_at_most(&self, tasks: usize) -> bool {
+        (0..tasks).take_while(|_| self.run_next()).count() > 0
     }
 
     /// Runs the next ready task. Returns whether there was one.
@@ -979,39 +791,38 @@ impl Worker {
     fn next(&self) -> Option<Runnable> {
         match self.local.takes_first() {
             true => self.local.pop_first(),
-            false => self.next_of_pool(),
+            false => self.next_of_several(),
         }
     }
 
     /// [`next`](Self::next), for a pool worker, and where a world chooses.
     #[inline(never)]
+    fn next_of_several(&self) -> Option<Runnable> {
+        let local = &*self.local;
+        let next = match local.is_pool_worker() {
+            true => self.next_of_pool(),
+            false => local.pop(),
+        };
+        if let (Some(runnable), Some(chooser)) = (&next, local.chooser()) {
+            chooser.polls(runnable.metadata());
+        }
+        next
+    }
+
+    #[inline]
     fn next_of_pool(&self) -> Option<Runnable> {
         let local = &*self.local;
-        #[cfg(feature = "sim")]
-        if !local.is_pool_worker() {
-            return local.pop();
-        }
         let count = self.runs.get();
         self.runs.set(count.wrapping_add(1));
         let next = match count % INJECT_INTERVAL == INJECT_INTERVAL - 1 {
-            true => local.take_injected().or_else(|| self.next_own(count)),
-            false => self.next_own(count).or_else(|| local.take_injected()),
+            true => local.take_injected().or_else(|| local.pop_own(count)),
+            false => local.pop_own(count).or_else(|| local.take_injected()),
         };
         if next.is_some() {
             self.thief.begin_work(local);
             local.begin_run();
         }
         next
-    }
-
-    /// The next task of a pool worker's own: from its two queues by turns.
-    #[inline]
-    fn next_own(&self, count: usize) -> Option<Runnable> {
-        let local = &*self.local;
-        match count % 2 == 0 {
-            true => local.pop().or_else(|| local.pop_movable()),
-            false => local.pop_movable().or_else(|| local.pop()),
-        }
     }
 
     /// How long a foreign loop may sleep; `None`: until the worker is notified.
@@ -1028,9 +839,10 @@ impl Worker {
         let descriptor = self.reactor().descriptor()?;
         if !self.embedded.get() {
             // Allocates what arming needs, here where an error can be returned.
-            self.driver.arm(Some(Duration::from_secs(3_600)))?;
+            self.driver
+                .arm(self.driver.until(Some(Duration::from_secs(3_600))))?;
             self.embedded.set(true);
-            self.may_be_quick.set(false);
+            self.is_plain.set(false);
             if !self.is_driven() {
                 self.remote().set_drive(Drive::BetweenTurns);
             }
@@ -1047,14 +859,8 @@ impl Worker {
 
     /// Makes this the thread's current worker.
     fn drive(&self) -> Driving<'_> {
-        self.reactor().resume();
+        self.resume();
         self.needs_look.set(true);
-        self.enter()
-    }
-
-    /// [`drive`](Self::drive), where what has come is known.
-    #[inline]
-    fn enter(&self) -> Driving<'_> {
         self.note_driven();
         let before = Running::get();
         let task = self.local.counters.task();
@@ -1111,16 +917,18 @@ impl Worker {
     /// At the end of a drive, if embedded: parks, and makes the descriptor readable when something
     /// is left or comes.
     fn arm_descriptor(&self) {
-        #[cfg(feature = "sim")]
-        if self.local.is_simulated() {
-            return self.arm_in_world();
-        }
         let reactor = self.reactor();
-        reactor.park();
-        if self.local.has_work() || self.remote().has_inbox() || self.has_failed() {
+        self.driver.find_earliest();
+        self.note(reactor.park());
+        let is_idle = !self.local.has_work() && !self.remote().has_inbox() && !self.has_failed();
+        let until = if is_idle { self.until(None) } else { None };
+        if until.is_none() {
+            // Whoever has sent something notifies, but may not have come to that yet.
+            self.needs_look.set(true);
             reactor.notify();
         }
-        if self.driver.arm(None).is_err() && self.driver.next_timeout().is_some() {
+        let until = until.unwrap_or_else(|| self.driver.until(None));
+        if self.driver.arm(until).is_err() && self.driver.has_timers() {
             // The deadline cannot be armed: the foreign loop turns again and again until it is due.
             reactor.notify();
         }
@@ -1191,7 +999,7 @@ impl Worker {
                 return;
             }
             // Another thread is about to push a woken task to the inbox.
-            self.poll_or_park(None, &|| false);
+            self.look_apart(None, &|| false);
         }
     }
 }
@@ -1247,7 +1055,7 @@ impl ClosingWorkers for Closing<'_> {
     }
 
     fn sleep(&self, timeout: Option<Duration>, stay_awake: &dyn Fn() -> bool) {
-        self.worker.poll_or_park(timeout, stay_awake);
+        self.worker.look_apart(timeout, stay_awake);
     }
 }
 
@@ -1298,23 +1106,16 @@ impl Drop for Driving<'_> {
     }
 }
 
-/// [`Driving`] of a [step](Worker::step) in a simulated world, which has nothing to restore.
-#[cfg(feature = "sim")]
-struct Stepping<'a> {
-    worker: &'a Worker,
-    _entered: Entered,
-}
-
-#[cfg(feature = "sim")]
-impl Drop for Stepping<'_> {
-    fn drop(&mut self) {
-        let local = &*self.worker.local;
-        Running::reset();
-        local.counters.reset_task();
-        local.poll_is_long_ago();
-        self.worker.drives.set(0);
-        self.worker.end_drive();
-    }
+/// Since when a worker that busy-polls is idle.
+#[derive(Clone, Copy)]
+struct Idle {
+    since: Instant,
+    /// How many tasks a pool worker had run.
+    runs: usize,
+    /// The value of [`Worker::wakes`].
+    wakes: usize,
+    /// Whether it has looked at the others meanwhile.
+    is_resumed: bool,
 }
 
 /// Wakes the future that `block_on` polls, which is not a task.

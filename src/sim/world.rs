@@ -388,14 +388,12 @@ impl State {
     fn step(&self, poller: usize) {
         let worker = self.workers.borrow()[poller].clone();
         if let Some(worker) = worker {
-            let (shown, has_events, armed) = kernel(|kernel| {
+            let shown = kernel(|kernel| {
                 kernel.set_current_poller(Some(poller));
-                let (has_events, armed) = (kernel.has_events(poller), kernel.armed(poller));
-                (kernel.shown(), has_events, armed)
+                kernel.shown()
             });
             let since = self.base.saturating_add_unsigned(shown).max(0);
-            let tick = tick_after_nanos(since.unsigned_abs());
-            worker.step(tick, has_events, armed);
+            worker.turn_at(tick_after_nanos(since.unsigned_abs()));
             kernel(|kernel| kernel.set_current(None));
         }
         self.chaos_after_step(poller);

@@ -71,7 +71,7 @@ impl Selector for Simulated {
     fn wait(&self, events: &mut Events, _: &Until) -> io::Result<bool> {
         let left = events.limit();
         for _ in 0..left {
-            let Some((token, flags, _)) = self.0.take() else {
+            let Some((token, flags)) = self.0.take() else {
                 return Ok(false);
             };
             events.push(Event::new(Token(token), ready(flags)));
@@ -107,16 +107,6 @@ impl Selector for Simulated {
 
     fn woken_on_this_thread(&self) {
         self.0.woken_on_this_thread();
-    }
-
-    fn report(&self, report: &mut dyn FnMut(Token, Ready)) {
-        while let Some((token, flags, more)) = self.0.take() {
-            report(Token(token), ready(flags));
-            // What was raised by this report has woken the process, and comes with its next step.
-            if !more {
-                break;
-            }
-        }
     }
 
     fn arm(&self, until: Until) -> io::Result<()> {

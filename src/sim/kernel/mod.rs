@@ -1101,20 +1101,18 @@ impl PollerOfWorker {
         })
     }
 
-    /// Takes the next one of those that there are to report: token and readiness, and whether there
-    /// may be more.
-    pub(crate) fn take(&self) -> Option<(u64, u8, bool)> {
+    /// Takes the next one of those that there are to report: token and readiness.
+    pub(crate) fn take(&self) -> Option<(u64, u8)> {
         let mut taken = None;
         self.with(|kernel, poller| {
             while let Some(number) = kernel.pollers[poller].events.pop_front() {
-                let more = kernel.has_events(poller);
                 // It may be registered elsewhere since.
                 let Ok(Some((token, pending))) =
                     kernel.registrations(number).map(|it| it.take(poller))
                 else {
                     continue;
                 };
-                taken = Some((token, pending, more));
+                taken = Some((token, pending));
                 break;
             }
         });
@@ -1757,11 +1755,6 @@ impl Kernel {
     /// Whether a poller has something to report.
     pub(crate) fn has_events(&self, poller: usize) -> bool {
         !self.pollers[poller].events.is_empty()
-    }
-
-    /// What a poller was [armed](PollerOfWorker::arm) for last, unless that has come.
-    pub(crate) fn armed(&self, poller: usize) -> Option<Instant> {
-        self.pollers[poller].timer
     }
 
     pub(crate) fn host_of_poller(&self, poller: usize) -> usize {

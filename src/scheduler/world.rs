@@ -1,0 +1,181 @@
+//! The scheduler's side of a simulated world: the world drives each worker, one task a turn, and
+//! chooses which. All else is the turn of any other worker.
+//!
+//! Everything here runs on the world's thread.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::panic::Location;
+use std::time::Duration;
+
+use super::local::{Chooser, Local, NEXTS_IN_ROW};
+use super::shared::Shared;
+use super::worker::Worker;
+use super::{Meta, Runnable, TaskRecord, with_running};
+use crate::sim::kernel::{self, MOST_PASSED_OVER};
+
+/// The order of one worker's tasks, by choice of the world.
+#[derive(Debug, Default)]
+struct ByChoice {
+    /// How often those that yielded have been left behind the others.
+    left_behind: Cell<u32>,
+    /// Whether of a pool worker's two queues the movable tasks' is the one whose first is next in
+    /// turn.
+    movable_first: Cell<bool>,
+}
+
+impl Chooser for ByChoice {
+    fn next(&self, local: &Local) -> Option<Runnable> {
+        match local.is_pool_worker() {
+            true => self.next_of_pool(local),
+            false => {
+                let mut ready = local.ready.borrow_mut();
+                let place = match ready.len() {
+                    0 | 1 => 0,
+                    several => kernel::choose_task(several, ready.iter().map(id)),
+                };
+                ready.remove(place)
+            }
+        }
+    }
+
+    /// (A worker that has taken a task may be slow to poll it.)
+    fn injected(&self, shared: &Shared) -> Option<Runnable> {
+        shared.take_injected_by(|injected| match injected.len() {
+            0 | 1 => 0,
+            several => kernel::choose_injected(several, injected.iter().map(id)),
+        })
+    }
+
+    fn polls(&self, task: &Meta) {
+        kernel::note_poll(task.id().as_u64(), task.site());
+    }
+
+    fn release_yielded(&self, local: &Local) {
+        let count = self.left_behind.get() + 1;
+        let leaves = local.has_ready() && count < MOST_PASSED_OVER;
+        self.left_behind.set(if leaves { count } else { 0 });
+        if leaves {
+            return;
+        }
+        // Those that may move wait where others find them.
+        for runnable in local.yielded.borrow_mut().drain(..) {
+            match runnable.metadata().is_movable() {
+                true => local.push_movable(runnable),
+                false => local.push(runnable),
+            }
+        }
+    }
+}
+
+impl ByChoice {
+    /// The first of either queue is next in turn, and stays so until it was taken: so neither is
+    /// passed over for longer than the world's order permits.
+    fn next_of_pool(&self, local: &Local) -> Option<Runnable> {
+        let stay_first = !self.movable_first.get();
+        let queue = &local.pool().queue;
+        // Nothing can be taken from the middle of the queue, so all are, and the others go back.
+        let mut movable = VecDeque::new();
+        let has_next = queue.has_next();
+        let is_next_first = local.nexts_in_row.get() < NEXTS_IN_ROW;
+        if is_next_first {
+            movable.extend(queue.pop_next());
+        }
+        movable.extend(std::iter::from_fn(|| queue.pop()));
+        if !is_next_first {
+            movable.extend(queue.pop_next());
+        }
+        let next = match has_next {
+            true if is_next_first => Some(0),
+            true => Some(movable.len() - 1),
+            false => None,
+        };
+        let mut ready = local.ready.borrow_mut();
+        let place = match ready.len() + movable.len() {
+            0 | 1 => 0,
+            several => {
+                let (first, second) = match stay_first {
+                    true => (&*ready, &movable),
+                    false => (&movable, &*ready),
+                };
+                kernel::choose_task(several, first.iter().chain(second).map(id))
+            }
+        };
+        if place == 0 {
+            self.movable_first.set(stay_first);
+        }
+        let before = if stay_first {
+            ready.len()
+        } else {
+            movable.len()
+        };
+        let (is_movable, place) = match place < before {
+            true => (!stay_first, place),
+            false => (stay_first, place - before),
+        };
+        if !is_movable {
+            let chosen = ready.remove(place);
+            put_back(local, movable, next);
+            return chosen;
+        }
+        let is_next = next == Some(place);
+        let in_row = if is_next && is_next_first {
+            local.nexts_in_row.get() + 1
+        } else {
+            0
+        };
+        local.nexts_in_row.set(in_row);
+        let chosen = movable.remove(place);
+        // The next one stands before or behind all others.
+        let left = next
+            .filter(|_| !is_next)
+            .map(|next| if next > place { next - 1 } else { next });
+        put_back(local, movable, left);
+        chosen
+    }
+}
+
+/// Movable tasks go back to the queue that they came from, one of them as the next.
+fn put_back(local: &Local, movable: VecDeque<Runnable>, next: Option<usize>) {
+    let queue = &local.pool().queue;
+    for (place, runnable) in movable.into_iter().enumerate() {
+        let has_room = match Some(place) == next {
+            true => queue.push_next(runnable).is_none(),
+            false => queue.push(runnable).is_ok(),
+        };
+        debug_assert!(has_room, "it was there before");
+    }
+}
+
+fn id(runnable: &Runnable) -> u64 {
+    runnable.metadata().id().as_u64()
+}
+
+impl Worker {
+    /// The worker is a simulated process's: from here on its world drives it, by
+    /// [`turn_at`](Worker::turn_at), and chooses the next task.
+    pub(crate) fn simulate(&self) {
+        self.local.let_choose(Box::<ByChoice>::default());
+        self.embed();
+    }
+
+    /// A turn of one task. It is `tick` now.
+    pub(crate) fn turn_at(&self, tick: u32) {
+        self.local.counters.set_known_tick(tick);
+        self.turn(Some(Duration::ZERO), 1);
+    }
+
+    /// Where the tasks of a simulated process, with these workers, were spawned that there are
+    /// beside the running one.
+    pub(crate) fn other_sites<'a>(
+        shared: &Shared,
+        workers: impl Iterator<Item = &'a Local>,
+    ) -> Vec<&'static Location<'static>> {
+        let running = with_running(|meta| meta.id());
+        let of_worker = |local: &Local| [local.owned.records(), local.new_tasks()].concat();
+        let mut all: Vec<TaskRecord> = workers.flat_map(of_worker).collect();
+        all.extend(shared.movable_records());
+        let others = all.into_iter().filter(|record| record.id != running);
+        others.map(|record| record.site).collect()
+    }
+}
