@@ -5,11 +5,14 @@ use std::panic::Location;
 use std::time::{Duration, Instant, SystemTime};
 
 use super::hints::{Clues, Hint, Unread};
+use super::pairs::Pairs;
 use super::seconds::Seconds;
+use super::snapshot::{SharedSnapshot, State, TaskRecord, WorkerSnapshot};
 use super::sockets::{Described, describe};
+use super::waits::Waits;
 use crate::poller::Backend;
 use crate::reactor::{self, Direction, MAIN_FUTURE, SourceKind, SourceWait, now, since_tick};
-use crate::scheduler::{self, Leaf, Pairs, Shared, SharedSnapshot, State, TaskRecord, Waits};
+use crate::scheduler::{Leaf, Shared};
 use crate::sys::{self, AsRawDescriptor};
 use crate::task::{Id, Name};
 
@@ -289,7 +292,7 @@ impl Dump {
     /// `own` are workers of this thread, by their indices, and what each tells.
     pub(crate) fn of(
         shared: &Shared,
-        own: Vec<(usize, scheduler::WorkerSnapshot)>,
+        own: Vec<(usize, WorkerSnapshot)>,
         patience: Duration,
     ) -> Dump {
         let live = shared.live_tasks();

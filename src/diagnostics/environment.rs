@@ -21,8 +21,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::watchdog::{Stall, Tell, watch};
-use super::{Dump, Trace, trace};
-use crate::scheduler::{PATIENCE, Shared};
+use super::{Dump, PATIENCE, Trace, trace};
+use crate::scheduler::Shared;
 use crate::sync::Mutex;
 use crate::sys::{self, PerProcess, start_thread};
 

@@ -9,14 +9,16 @@
 //! A hint is no proof: it says what was seen, and where to look.
 
 use std::fmt::{self, Write};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::dump::{
     Brief, Count, Dump, Printable, TaskDump, TaskRef, TaskState, Wait, WorkerState, write_json_text,
 };
+use super::pairs::Pairs;
 #[cfg(any(feature = "net", feature = "blocking"))]
 use crate::pool::Load;
-use crate::scheduler::{Earlier, EarlierUnread, Pairs, Shared};
+use crate::scheduler::Shared;
 use crate::task::Id;
 
 /// A socket that nobody reads is a hint from then on: most of what a task is busy with in between,
@@ -111,6 +113,35 @@ pub enum Hint {
     },
 }
 
+/// What a dump leaves for the next one, which so knows what has not changed.
+#[derive(Clone, Debug)]
+struct Earlier {
+    at: Instant,
+    /// Sources that were readable while nobody waited for them.
+    unread: Vec<EarlierUnread>,
+    /// How often each task was polled that had woken itself, by id.
+    woken_by_themselves: Pairs,
+    /// How many tasks there were, and how many polls in all of them.
+    polls: (usize, u64),
+    /// The worker that had all the ready tasks, if one had.
+    burdened: Option<usize>,
+    /// How many jobs the pool had done, if it was full.
+    full_pool: Option<usize>,
+}
+
+/// A source that was readable while nobody waited for it.
+#[derive(Clone, Copy, Debug)]
+struct EarlierUnread {
+    /// Its address.
+    source: usize,
+    since: Instant,
+    /// The task that was woken for it: zero for a future of `block_on`.
+    task: u64,
+    /// Events and what was spent of them, and how many bytes were there: as long as these are the
+    /// same nobody reads.
+    mark: ((u32, u32), u64),
+}
+
 /// What is noted for the hints while the tasks of a dump are gone through.
 #[derive(Default)]
 pub(super) struct Clues {
@@ -144,8 +175,8 @@ impl Clues {
     /// `dump` is whole but for its hints, and was begun at `now`.
     pub(super) fn hints(self, shared: &Shared, dump: &Dump, now: Instant) -> Vec<Hint> {
         // Others may take a dump at the same time: each goes by one that was before it.
-        let earlier = shared.earlier();
-        let earlier = earlier.as_deref();
+        let earlier = shared.earlier.lock().clone();
+        let earlier = earlier.as_ref().and_then(|it| it.downcast_ref::<Earlier>());
         let (pool, burdened) = (pool(), burdened(dump));
         let mut hints = Vec::new();
         let mut next = Earlier {
@@ -214,7 +245,7 @@ impl Clues {
                 });
             }
         }
-        shared.set_earlier(next);
+        *shared.earlier.lock() = Some(Arc::new(next));
         hints
     }
 }

@@ -12,9 +12,10 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
 use super::dump::{Group, write_json_text};
+use super::pairs::Pairs;
 use super::seconds::Seconds;
-use super::{Dump, Metrics, TaskDump};
-use crate::scheduler::{PATIENCE, Pairs, Shared};
+use super::{Dump, Metrics, PATIENCE, TaskDump};
+use crate::scheduler::Shared;
 
 /// Changes where a reader of older lines would be misled.
 const VERSION: u32 = 1;

@@ -30,7 +30,7 @@
 
 // What is measured is counted where it happens, by the thread that does it: see
 // `reactor::counters`. Metrics are read from any thread, without a lock and without a word to the
-// workers, and so while these are stuck. A dump asks them: see `scheduler::snapshot`.
+// workers, and so while these are stuck. A dump asks them: see `snapshot`.
 
 #[cfg(feature = "backtrace")]
 mod backtrace;
@@ -41,11 +41,15 @@ mod hints;
 #[cfg(all(unix, feature = "environment"))]
 mod line;
 mod metrics;
+mod pairs;
+mod request;
 mod seconds;
+mod snapshot;
 mod sockets;
 #[cfg(all(unix, feature = "environment"))]
 mod top;
 mod trace;
+mod waits;
 mod watchdog;
 
 #[cfg(feature = "backtrace")]
@@ -53,6 +57,9 @@ pub use backtrace::Backtrace;
 pub use dump::{Dump, TaskDump, TaskRef, TaskState, Wait, WorkerDump, WorkerState};
 pub use hints::Hint;
 pub use metrics::{Histogram, Metrics, WorkerMetrics};
+#[cfg(feature = "sim")]
+pub(crate) use snapshot::other_sites;
+pub(crate) use snapshot::{PATIENCE, WorkerSnapshot};
 pub use trace::Trace;
 pub(crate) use watchdog::Watch;
 pub use watchdog::{Activity, Stall};

@@ -13,9 +13,10 @@ use std::fmt::{self, Write};
 use std::time::{Duration, SystemTime};
 
 use super::dump::{Count, write_json_text};
+use super::pairs::Pairs;
 use super::seconds::Seconds;
 use crate::reactor::{Event, MAIN_FUTURE, Ring, Traced, What, now};
-use crate::scheduler::{Pairs, Shared};
+use crate::scheduler::Shared;
 use crate::task::Name;
 
 /// What a runtime did last, event by event: of [`Runtime::trace`](crate::Runtime::trace).

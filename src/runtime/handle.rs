@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use super::background;
 use super::spawn::{LARGE_FUTURE, boxed_if_large, spawn_forgotten, spawn_on};
-use crate::diagnostics::{Dump, Metrics, Trace};
+use crate::diagnostics::{Dump, Metrics, PATIENCE, Trace, WorkerSnapshot};
 use crate::poller::Backend;
-use crate::scheduler::{self, Label, PATIENCE, Resolver, Shared};
+use crate::scheduler::{self, Label, Resolver, Shared};
 use crate::task::{self, Name, Task};
 
 /// Spawns onto a [`Runtime`](super::Runtime) from any thread.
@@ -258,7 +258,7 @@ impl Handle {
     /// });
     /// ```
     pub fn dump(&self) -> Dump {
-        let own = scheduler::snapshot_here(&self.shared);
+        let own = WorkerSnapshot::here(&self.shared);
         Dump::of(&self.shared, own.into_iter().collect(), PATIENCE)
     }
 

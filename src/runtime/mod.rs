@@ -39,12 +39,10 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::diagnostics::{self, Dump, Metrics, Trace, observe};
+use crate::diagnostics::{self, Dump, Metrics, PATIENCE, Trace, WorkerSnapshot, observe};
 use crate::poller::{Backend, Poller};
 use crate::reactor::{Reactor, now};
-use crate::scheduler::{
-    BusyPollConfig, EVENT_INTERVAL, Label, PATIENCE, Shared, Worker, WorkerSnapshot,
-};
+use crate::scheduler::{BusyPollConfig, EVENT_INTERVAL, Label, Shared, Worker};
 use crate::sys::BorrowedDescriptor;
 use crate::task::{Name, Task};
 use spawn::{boxed_if_large, spawn_local_on, spawn_on};
@@ -178,7 +176,7 @@ impl Runtime {
     /// Where the tasks were spawned that there are beside the running one.
     #[cfg(feature = "sim")]
     pub(crate) fn other_sites(&self) -> Vec<&'static Location<'static>> {
-        Worker::other_sites(self.shared(), self.simulated_workers().map(|it| &*it.local))
+        diagnostics::other_sites(self.shared(), self.simulated_workers().map(|it| &*it.local))
     }
 
     /// [`spawn_local`](Self::spawn_local), detached, for whoever stands at `site`.
@@ -418,9 +416,10 @@ impl Runtime {
     fn snapshots(&self) -> Vec<(usize, WorkerSnapshot)> {
         #[cfg(feature = "sim")]
         if !self.simulated.is_empty() {
-            return self.simulated_workers().map(|it| it.snapshot()).collect();
+            let workers = self.simulated_workers();
+            return workers.map(|it| WorkerSnapshot::of_worker(it)).collect();
         }
-        vec![self.worker.snapshot()]
+        vec![WorkerSnapshot::of_worker(&self.worker)]
     }
 
     /// Returns what the runtime did last, event by event. `None` unless it was
@@ -591,11 +590,14 @@ impl Drop for Runtime {
 
 impl fmt::Debug for Runtime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut sites = Vec::new();
+        let tasks = &self.worker.local.owned;
+        tasks.for_each(|task| sites.push(task.meta().site()));
         f.debug_struct("Runtime")
             .field("backend", &self.backend())
             .field("workers", &self.workers())
             .field("tasks", &self.shared().live_tasks())
-            .field("spawned_at", &Sites(self.worker.local.owned.sites()))
+            .field("spawned_at", &Sites(sites))
             .finish()
     }
 }

@@ -24,7 +24,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{RawWakerVTable, Waker};
 
-use super::{Id, Local, Meta, Shared, WorkerSnapshot};
+use super::{Id, Local, Meta, Shared};
 use crate::reactor::{Driver, Own, Reactor};
 
 /// A worker, as the thread sees it that drives it.
@@ -206,13 +206,15 @@ pub(crate) fn current_local() -> Option<Rc<Local>> {
     with_local(Rc::clone)
 }
 
-/// What the worker is at that this thread drives, if it is one of `shared`.
-pub(crate) fn snapshot_here(shared: &Arc<Shared>) -> Option<(usize, WorkerSnapshot)> {
-    // Nothing that is borrowed meanwhile is foreign code's: see `snapshot`.
+/// Calls `f` with the worker that this thread drives, if it is one of `shared`. `f` runs no foreign
+/// code: see above.
+pub(crate) fn with_worker_of<R>(
+    shared: &Arc<Shared>,
+    f: impl FnOnce(&Local, &Driver) -> R,
+) -> Option<R> {
     with_current(|current| {
         let current = current.filter(|it| Arc::ptr_eq(&it.local.shared, shared))?;
-        let snapshot = current.local.snapshot(&current.driver);
-        Some((current.local.index, snapshot))
+        Some(f(&current.local, &current.driver))
     })
 }
 

@@ -3,12 +3,11 @@
 //! Sockets and timers are known from the wakers that they keep. What keeps its wakers elsewhere
 //! says so when it returns `Pending`, by [`waits_for`]: a word of the task's metadata, which is
 //! reset when a poll begins and when the task is woken. Of several leaves in one poll the last
-//! counts.
+//! counts. A dump reads the word: see `diagnostics::waits`.
 
 use std::cell::Cell;
 
-use super::{Meta, TaskRecord, with_running};
-use crate::sync::atomic::Ordering;
+use super::{Meta, with_running};
 
 /// The kind of a leaf, and which one it is: its address, or a number.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -28,27 +27,16 @@ pub(crate) enum Leaf {
     Signal(u64),
 }
 
-/// What a task waits for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Waits {
-    /// It is ready, or running, or new.
-    Nothing,
-    /// It is ready, since it was woken while it ran: mostly by itself.
-    WokenByItself,
-    /// No leaf has said anything.
-    Unknown,
-    For(Leaf),
-}
-
-/// The kind is above this bit. An address or a number has fewer on all machines.
-const KIND: u32 = 60;
-
 impl Leaf {
-    pub(super) const NOTHING: u64 = 0;
-    pub(super) const UNKNOWN: u64 = 1 << KIND;
-    pub(super) const WOKEN_BY_ITSELF: u64 = 15 << KIND;
+    /// The kind is above this bit. An address or a number has fewer on all machines.
+    pub(crate) const KIND: u32 = 60;
 
-    fn encode(self) -> u64 {
+    pub(crate) const NOTHING: u64 = 0;
+    pub(crate) const UNKNOWN: u64 = 1 << Leaf::KIND;
+    pub(crate) const WOKEN_BY_ITSELF: u64 = 15 << Leaf::KIND;
+
+    /// The word for it, which `diagnostics::waits` reads.
+    pub(crate) fn encode(self) -> u64 {
         let (kind, which) = match self {
             Leaf::Event(address) => (2, address as u64),
             Leaf::Latch(address) => (3, address as u64),
@@ -61,28 +49,7 @@ impl Leaf {
             #[cfg(feature = "signal")]
             Leaf::Signal(numbers) => (8, numbers),
         };
-        kind << KIND | which & ((1 << KIND) - 1)
-    }
-}
-
-impl Waits {
-    pub(super) fn decode(word: u64) -> Waits {
-        let which = word & ((1 << KIND) - 1);
-        Waits::For(match word >> KIND {
-            0 => return Waits::Nothing,
-            2 => Leaf::Event(which as usize),
-            3 => Leaf::Latch(which as usize),
-            4 => Leaf::Task(which),
-            5 => Leaf::TaskSet(which as usize),
-            #[cfg(feature = "blocking")]
-            6 => Leaf::Blocking,
-            #[cfg(feature = "net")]
-            7 => Leaf::Lookup,
-            #[cfg(feature = "signal")]
-            8 => Leaf::Signal(which),
-            15 => return Waits::WokenByItself,
-            _ => return Waits::Unknown,
-        })
+        kind << Leaf::KIND | which & ((1 << Leaf::KIND) - 1)
     }
 }
 
@@ -115,39 +82,4 @@ pub(super) fn begin_main_poll() {
 #[inline]
 pub(super) fn of_main() -> u64 {
     MAIN.try_with(Cell::get).expect("it has no destructor")
-}
-
-impl TaskRecord {
-    pub(super) fn waits(meta: &Meta) -> Waits {
-        Waits::decode(meta.waits_for.load(Ordering::Relaxed))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_leaf_is_what_it_was_when_it_is_read() {
-        let address = usize::MAX >> 8;
-        let leaves = [
-            Leaf::Event(address),
-            Leaf::Latch(8),
-            Leaf::Task(1 << 50),
-            Leaf::TaskSet(16),
-            #[cfg(feature = "blocking")]
-            Leaf::Blocking,
-            #[cfg(feature = "net")]
-            Leaf::Lookup,
-            #[cfg(feature = "signal")]
-            Leaf::Signal(1 << 2 | 1 << 15),
-        ];
-        for leaf in leaves {
-            assert_eq!(Waits::decode(leaf.encode()), Waits::For(leaf));
-        }
-        assert_eq!(Waits::decode(Leaf::NOTHING), Waits::Nothing);
-        assert_eq!(Waits::decode(Leaf::UNKNOWN), Waits::Unknown);
-        let woken = Waits::decode(Leaf::WOKEN_BY_ITSELF);
-        assert_eq!(woken, Waits::WokenByItself);
-    }
 }

@@ -16,11 +16,11 @@ use super::balance::{Balance, InjectedAction};
 use super::budget::Budget;
 use super::current::Running;
 use super::identity::Ids;
+use super::main_future::MainFuture;
 use super::mutex_queue::capacity;
 use super::owned::OwnedTasks;
 use super::shared::{PoolRemote, Remote, Shared};
-use super::snapshot::MainFuture;
-use super::{Meta, NONE, Runnable, TaskRecord};
+use super::{Meta, NONE, Runnable};
 use crate::reactor::{Counters, Driver, SAMPLE, Traced, What, now};
 use crate::sync::MutexGuard;
 
@@ -43,7 +43,7 @@ pub(crate) struct Local {
     /// Which of the runtime's workers this is.
     pub(crate) index: usize,
     remote: Arc<Remote>,
-    pub(super) counters: Arc<Counters>,
+    pub(crate) counters: Arc<Counters>,
     /// Each poll whose count has none of these bits is timed: one in [`SAMPLE`], or every one if
     /// they are traced.
     sample_mask: usize,
@@ -75,7 +75,7 @@ pub(crate) struct Local {
     /// See [`poll_begins`](Self::poll_begins).
     poll_ended: Cell<Option<Instant>>,
     /// The futures of `block_on` that it drives, one within the other.
-    pub(super) mains: RefCell<Vec<Rc<MainFuture>>>,
+    pub(crate) mains: RefCell<Vec<Rc<MainFuture>>>,
     /// The running task has spawned one, and nobody was woken for it: see "Waking" in `shared`.
     pub(super) has_spawned: Cell<bool>,
     /// What chooses the next task instead of the order of the queues, in a simulated world.
@@ -460,18 +460,16 @@ impl Local {
             || (self.pool.as_ref()).is_some_and(|it| !it.queue.is_empty() || !it.inbox.is_empty())
     }
 
-    /// The tasks that were never polled, as far as this thread knows them.
-    pub(super) fn new_tasks(&self) -> Vec<TaskRecord> {
-        let mut records = Vec::new();
-        let mut add = |runnable: &Runnable| {
-            let record = TaskRecord::new(None, runnable.metadata());
-            if record.polls == 0 {
-                records.push(record);
+    /// Calls `f`, which runs no foreign code, with each task that was never polled, as far as this
+    /// thread knows them.
+    pub(crate) fn for_each_new(&self, mut f: impl FnMut(&Meta)) {
+        let mut call = |runnable: &Runnable| {
+            if runnable.metadata().is_new() {
+                f(runnable.metadata());
             }
         };
-        self.ready.borrow().iter().for_each(&mut add);
-        self.remote.inbox.for_each(add);
-        records
+        self.ready.borrow().iter().for_each(&mut call);
+        self.remote.inbox.for_each(call);
     }
 
     // Stealing: see `thief`.

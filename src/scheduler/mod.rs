@@ -38,15 +38,14 @@ mod idle;
 mod late;
 mod leaf;
 mod local;
+mod main_future;
 mod monitor;
 mod mutex_queue;
 mod owned;
-mod pairs;
 mod request;
 mod resolver;
 mod run_queue;
 mod shared;
-mod snapshot;
 mod task_ref;
 mod thief;
 mod trace;
@@ -70,19 +69,17 @@ pub(crate) use current::within_call;
 use current::{Current, with_current};
 pub(crate) use current::{
     current_local, driver, driver_to_wait_for, drop_within, own, running_id, set_running,
-    snapshot_here, with_local, with_running,
+    with_local, with_running, with_worker_of,
 };
 pub(crate) use identity::Label;
 pub use identity::{Id, Name};
-pub(crate) use leaf::{Leaf, Waits, waits_for};
+pub(crate) use leaf::{Leaf, waits_for};
 pub(crate) use local::Local;
+pub(crate) use main_future::MainFuture;
 pub(crate) use owned::{OwnedKey, bind, task_ended};
-pub(crate) use pairs::Pairs;
+pub(crate) use request::Question;
 pub(crate) use resolver::{BoxedLookup, Resolver};
-pub(crate) use shared::{Remote, Shared};
-pub(crate) use snapshot::{
-    Earlier, EarlierUnread, PATIENCE, SharedSnapshot, State, TaskRecord, WorkerSnapshot,
-};
+pub(crate) use shared::{Drive, Remote, Shared};
 pub(crate) use task_ref::TaskRef;
 #[cfg(feature = "blocking")]
 pub(crate) use trace::current_trace;
@@ -100,16 +97,16 @@ pub(crate) struct Meta {
     /// by an atomic operation on the task's state, or by a queue. So relaxed accesses do.
     state: AtomicU32,
     /// When it was spawned: see [`reactor::tick`](crate::reactor::tick).
-    spawned: u32,
+    pub(crate) spawned: u32,
     id: Id,
     site: &'static Location<'static>,
     name: Option<Box<Name>>,
     /// What it waits for: see [`leaf`]. Written as `state` is.
-    waits_for: AtomicU64,
+    pub(crate) waits_for: AtomicU64,
     /// How many times it was polled, as far as the number goes; and when, by the clock of its
     /// worker. Written as `state` is.
-    polls: AtomicU32,
-    polled: AtomicU32,
+    pub(crate) polls: AtomicU32,
+    pub(crate) polled: AtomicU32,
     /// Whether an abort handle or `Task::cancel` asks for the task's end: see [`TaskRef`].
     is_aborted: AtomicBool,
     /// Whether the future has been dropped.
@@ -215,7 +212,7 @@ impl Meta {
 
     /// The index of the task's worker. [`NONE`] if it has none yet.
     #[inline]
-    fn index(&self) -> usize {
+    pub(crate) fn index(&self) -> usize {
         (self.state() & INDEX) as usize
     }
 

@@ -18,13 +18,12 @@
 
 use std::cell::{Cell, RefCell};
 use std::num::NonZeroUsize;
-use std::panic::Location;
 use std::sync::Arc;
 use std::task::Waker;
 
 use slab::Slab;
 
-use super::{Id, Local, Meta, TaskRecord, TaskRef, trace, with_local};
+use super::{Local, Meta, TaskRef, trace, with_local};
 use crate::sync::Mutex;
 
 /// Every task that stays on its worker, was polled and still has its future, except one in its
@@ -36,13 +35,9 @@ pub(crate) struct OwnedTasks {
     count: Cell<usize>,
 }
 
-fn record(task: &TaskRef) -> TaskRecord {
-    TaskRecord::new(Some(task.waker()), task.meta())
-}
-
 /// The movable tasks that a pool worker was the first to poll, and that still have their futures.
 #[derive(Debug, Default)]
-pub(super) struct MovableTasks(Mutex<Slab<TaskRef>>);
+pub(crate) struct MovableTasks(Mutex<Slab<TaskRef>>);
 
 impl MovableTasks {
     /// Wakes every task that is in the list. They stay there until their futures are dropped.
@@ -53,18 +48,9 @@ impl MovableTasks {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// The tasks in the list, by the addresses in their wakers.
-    pub(super) fn ids(&self) -> Vec<(usize, Id)> {
-        let tasks = self.0.lock();
-        let ids = |(_, task): (usize, &TaskRef)| (task.waker().data().addr(), task.meta().id());
-        tasks.iter().map(ids).collect()
-    }
-
-    /// What is known of the tasks in the list, with the worker that each belongs to now.
-    pub(super) fn records(&self) -> Vec<(usize, TaskRecord)> {
-        let tasks = self.0.lock();
-        let records = |(_, task): (usize, &TaskRef)| (task.meta().index(), record(task));
-        tasks.iter().map(records).collect()
+    /// Calls `f`, which runs no foreign code, with each task in the list.
+    pub(crate) fn for_each(&self, mut f: impl FnMut(&TaskRef)) {
+        self.0.lock().iter().for_each(|(_, task)| f(task));
     }
 
     fn insert(&self, task: TaskRef) -> OwnedKey {
@@ -100,16 +86,9 @@ impl OwnedTasks {
         self.count.get()
     }
 
-    /// Where the tasks were spawned.
-    pub(crate) fn sites(&self) -> Vec<&'static Location<'static>> {
-        let tasks = self.tasks.borrow();
-        tasks.iter().map(|(_, task)| task.meta().site()).collect()
-    }
-
-    /// What is known of the tasks.
-    pub(super) fn records(&self) -> Vec<TaskRecord> {
-        let tasks = self.tasks.borrow();
-        tasks.iter().map(|(_, task)| record(task)).collect()
+    /// Calls `f`, which runs no foreign code, with each task in the list.
+    pub(crate) fn for_each(&self, mut f: impl FnMut(&TaskRef)) {
+        self.tasks.borrow().iter().for_each(|(_, task)| f(task));
     }
 
     /// Empties the list, and wakes every task that was in it. They still count as owned.

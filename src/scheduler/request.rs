@@ -1,41 +1,37 @@
 //! Questions that other threads have for a worker. Its own thread answers, between two polls.
 //!
-//! Who asks puts a [`Request`] in the list, and then unparks the worker, which looks there whenever
+//! An asker puts a question in the list, and then unparks the worker, which looks there whenever
 //! anything has come from elsewhere, and before it sleeps (`Remote::has_inbox`). So a question is
 //! as little lost as a task that is sent: see `reactor::parking`. A worker that is in the middle of
-//! a task does not answer. Who asks waits for a while only, and then withdraws the request, so that
-//! none is left where nobody waits any more. The lock of the list decides whether the worker has
-//! taken it by then: if so the worker is at it, and who asks waits for longer. `loom` checks this
-//! below.
+//! a task does not answer. The asker waits for a while only, and then withdraws the question, so
+//! that none is left that has no asker any more. The lock of the list decides whether the worker
+//! has taken it by then: if so the worker is at it, and the asker waits for longer. `loom` checks
+//! this below. What is asked, and how the answer is waited for: see `diagnostics::request`.
 
+use std::fmt;
+use std::ptr;
 use std::sync::Arc;
-#[cfg(not(loom))]
-use std::sync::{Condvar, PoisonError};
-#[cfg(not(loom))]
-use std::time::{Duration, Instant};
 
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
 
-/// The questions that one worker has not looked at yet. A question is what the worker is to do for
-/// it, so that only a program that asks has that in it.
+/// What another thread wants to know of a worker. Only a program that asks has the answering in it.
+#[cfg(not(loom))]
+pub(crate) trait Question: fmt::Debug + Send + Sync {
+    /// Answers, on the worker's thread. Runs no foreign code.
+    fn answer(&self, local: &super::Local, driver: &crate::reactor::Driver);
+}
+
+/// The questions that one worker has not looked at yet.
 #[derive(Debug)]
-pub(crate) struct Requests<Q, A> {
+pub(crate) struct Requests<Q: ?Sized> {
     /// Whether there is any, to be read without the lock. Written under it.
     asked: AtomicBool,
-    list: Mutex<Vec<Arc<Request<Q, A>>>>,
+    list: Mutex<Vec<Arc<Q>>>,
 }
 
-#[derive(Debug)]
-pub(crate) struct Request<Q, A> {
-    question: Q,
-    answer: Mutex<Option<A>>,
-    #[cfg(not(loom))]
-    answered: Condvar,
-}
-
-impl<Q: Copy, A> Requests<Q, A> {
-    pub(super) fn new() -> Requests<Q, A> {
+impl<Q: ?Sized> Requests<Q> {
+    pub(super) fn new() -> Requests<Q> {
         Requests {
             asked: AtomicBool::new(false),
             list: Mutex::new(Vec::new()),
@@ -43,17 +39,10 @@ impl<Q: Copy, A> Requests<Q, A> {
     }
 
     /// Asks. The worker is to be unparked afterwards.
-    pub(super) fn ask(&self, question: Q) -> Arc<Request<Q, A>> {
-        let request = Arc::new(Request {
-            question,
-            answer: Mutex::new(None),
-            #[cfg(not(loom))]
-            answered: Condvar::new(),
-        });
+    pub(crate) fn ask(&self, question: Arc<Q>) {
         let mut list = self.list.lock();
-        list.push(request.clone());
+        list.push(question);
         self.asked.store(true, Ordering::Relaxed);
-        request
     }
 
     /// Whether there is a question: exact for the worker, once it was unparked.
@@ -62,75 +51,44 @@ impl<Q: Copy, A> Requests<Q, A> {
         self.asked.load(Ordering::Relaxed)
     }
 
-    /// For the worker: answers each question by what `make` returns.
-    pub(super) fn answer(&self, mut make: impl FnMut(Q) -> A) {
+    /// For the worker: takes all questions, and calls `answer` with each.
+    pub(super) fn answer(&self, mut answer: impl FnMut(&Q)) {
         let mut list = self.list.lock();
-        let requests = std::mem::take(&mut *list);
+        let questions = std::mem::take(&mut *list);
         self.asked.store(false, Ordering::Relaxed);
         drop(list);
-        for request in requests {
-            let answer = make(request.question);
-            *request.answer.lock() = Some(answer);
-            #[cfg(not(loom))]
-            request.answered.notify_all();
-        }
+        questions.iter().for_each(|question| answer(question));
     }
 
     /// Takes a question back. Returns false if the worker has taken it: it answers, or has done so.
-    pub(super) fn withdraw(&self, request: &Arc<Request<Q, A>>) -> bool {
+    pub(crate) fn withdraw(&self, question: &Q) -> bool {
         let mut list = self.list.lock();
         let before = list.len();
-        list.retain(|other| !Arc::ptr_eq(other, request));
+        list.retain(|other| !ptr::addr_eq(Arc::as_ptr(other), question));
         self.asked.store(!list.is_empty(), Ordering::Relaxed);
         list.len() < before
-    }
-}
-
-#[cfg(not(loom))]
-impl<Q, A> Request<Q, A> {
-    /// Waits for the answer until `deadline`.
-    pub(super) fn wait(&self, deadline: Instant, now: fn() -> Instant) -> Option<A> {
-        let mut answer = self.answer.lock();
-        loop {
-            let left = deadline.saturating_duration_since(now());
-            if answer.is_some() || left == Duration::ZERO {
-                return answer.take();
-            }
-            let waited = self.answered.wait_timeout(answer, left);
-            (answer, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        }
     }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use std::sync::Barrier;
 
     #[test]
-    fn a_question_that_was_taken_is_not_withdrawn_and_its_answer_comes() {
-        let requests = Arc::new(Requests::new());
-        let request = requests.ask(());
-        let [taken, go_on] = [(); 2].map(|()| Arc::new(Barrier::new(2)));
-        let worker = {
-            let (requests, taken, go_on) = (requests.clone(), taken.clone(), go_on.clone());
-            std::thread::spawn(move || {
-                requests.answer(|()| {
-                    taken.wait();
-                    go_on.wait();
-                    5
-                });
-            })
-        };
-        taken.wait();
-        assert_eq!(request.wait(Instant::now(), Instant::now), None);
-        assert!(!requests.withdraw(&request), "the worker is at it");
-        go_on.wait();
-        let deadline = Instant::now() + Duration::from_secs(60);
-        assert_eq!(request.wait(deadline, Instant::now), Some(5));
-        worker.join().unwrap();
-        let other = requests.ask(());
-        assert!(requests.withdraw(&other) && !requests.is_asked());
+    fn a_question_that_was_taken_is_not_withdrawn() {
+        let requests = Requests::new();
+        let [taken, left] = [5, 5].map(Arc::new);
+        requests.ask(taken.clone());
+        let mut answered = 0;
+        requests.answer(|question| {
+            assert!(!requests.withdraw(question), "the worker is at it");
+            answered += 1;
+        });
+        assert!(answered == 1 && !requests.is_asked());
+        requests.ask(taken.clone());
+        requests.ask(left.clone());
+        assert!(requests.withdraw(&taken) && requests.is_asked());
+        assert!(requests.withdraw(&left) && !requests.is_asked());
     }
 }
 
@@ -140,10 +98,13 @@ mod loom_tests {
     use crate::reactor::parking::{Parking, Since};
     use loom::sync::Condvar;
 
+    /// A question, by its answer.
+    type Answer = Mutex<Option<usize>>;
+
     /// A worker that sleeps unless it is asked. Left out: that it has anything else to do.
     struct World {
         parking: Parking,
-        requests: Requests<(), usize>,
+        requests: Requests<Answer>,
         notified: Mutex<bool>,
         woken: Condvar,
     }
@@ -158,13 +119,14 @@ mod loom_tests {
             })
         }
 
-        fn ask(&self) -> Arc<Request<(), usize>> {
-            let request = self.requests.ask(());
+        fn ask(&self) -> Arc<Answer> {
+            let question = Arc::new(Answer::new(None));
+            self.requests.ask(question.clone());
             if self.parking.unpark() {
                 *self.notified.lock() = true;
                 self.woken.notify_one();
             }
-            request
+            question
         }
 
         /// Answers `total` questions. As the general turn has it, which does not go by what `park`
@@ -185,9 +147,9 @@ mod loom_tests {
                     *notified = false;
                 }
                 self.parking.resume();
-                self.requests.answer(|()| {
+                self.requests.answer(|question| {
                     answers += 1;
-                    answers
+                    *question.lock() = Some(answers);
                 });
             }
         }
@@ -209,8 +171,8 @@ mod loom_tests {
                     loom::thread::spawn(move || world.ask())
                 };
                 world.work(1, quickly);
-                let request = asker.join().unwrap();
-                assert_eq!(request.answer.lock().take(), Some(1));
+                let question = asker.join().unwrap();
+                assert_eq!(question.lock().take(), Some(1));
             });
         }
     }
@@ -224,7 +186,7 @@ mod loom_tests {
                 loom::thread::spawn(move || world.ask())
             });
             world.work(2, false);
-            let mut answers = askers.map(|it| it.join().unwrap().answer.lock().take().unwrap());
+            let mut answers = askers.map(|it| it.join().unwrap().lock().take().unwrap());
             answers.sort_unstable();
             assert_eq!(answers, [1, 2]);
         });
@@ -234,15 +196,15 @@ mod loom_tests {
     fn a_question_that_is_withdrawn_is_answered_or_gone() {
         check(|| {
             let world = World::new();
-            let request = world.ask();
+            let question = world.ask();
             let worker = {
                 let world = world.clone();
-                loom::thread::spawn(move || world.requests.answer(|()| 5))
+                loom::thread::spawn(move || world.requests.answer(|it| *it.lock() = Some(5)))
             };
-            let is_gone = world.requests.withdraw(&request);
+            let is_gone = world.requests.withdraw(&question);
             let is_left = world.requests.is_asked();
             worker.join().unwrap();
-            let is_answered = request.answer.lock().is_some();
+            let is_answered = question.lock().is_some();
             assert_ne!(is_gone, is_answered, "either gone or answered");
             assert!(!is_left && world.requests.list.lock().is_empty());
         });

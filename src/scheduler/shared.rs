@@ -43,6 +43,7 @@
 //! their tasks, on their own threads; the main worker panics with the reason in the call that
 //! drives it, or the next one.
 
+use std::any::Any;
 #[cfg(feature = "sim")]
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
@@ -52,12 +53,11 @@ use super::idle::{Idle, IdleWorkers};
 use super::monitor::{Monitor, MonitoredWorkers};
 use super::mutex_queue::MutexQueue;
 use super::owned::MovableTasks;
-use super::request::Requests;
+use super::request::{Question, Requests};
 use super::resolver::Resolver;
 use super::run_queue::RunQueue;
-use super::snapshot::Question;
 use super::trace::TraceLog;
-use super::{Earlier, MOVABLE, NONE, Runnable, TRACED, TaskRecord, WorkerSnapshot, late};
+use super::{MOVABLE, Meta, NONE, Runnable, TRACED, late};
 use crate::reactor::{Beat, Reactor};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering, fence};
@@ -89,7 +89,8 @@ pub(crate) struct Shared {
     late: AtomicUsize,
     /// Taken when the runtime has closed: see [`take_resolver`](Self::take_resolver).
     resolver: Mutex<Option<Resolver>>,
-    earlier: Mutex<Option<Arc<Earlier>>>,
+    /// What the last dump has left for the next one: see `diagnostics::hints`.
+    pub(crate) earlier: Mutex<Option<Arc<dyn Any + Send + Sync>>>,
     /// What its workers do is kept for whoever looks at it later.
     trace: Option<Arc<TraceLog>>,
     /// What the state of each of its tasks has from the beginning: [`TRACED`], or nothing.
@@ -118,12 +119,12 @@ pub(crate) struct Remote {
     /// otherwise.
     thread: AtomicU32,
     /// What others want to know of it.
-    pub(super) requests: Requests<Question, WorkerSnapshot>,
+    pub(crate) requests: Requests<dyn Question>,
 }
 
 /// Who drives a worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Drive {
+pub(crate) enum Drive {
     /// Nobody.
     None,
     /// A foreign loop, which has its own things to do just now. It turns when it is notified,
@@ -271,7 +272,7 @@ impl Remote {
         !self.inbox.is_empty() || self.has_movable() || self.requests.is_asked()
     }
 
-    pub(super) fn drive(&self) -> Drive {
+    pub(crate) fn drive(&self) -> Drive {
         let drive = self.drive.load(Ordering::Relaxed);
         let all = [Drive::None, Drive::BetweenTurns, Drive::Driven];
         all[usize::from(drive)]
@@ -305,7 +306,7 @@ impl Remote {
     }
 
     /// The list of a pool worker.
-    pub(super) fn movable_tasks(&self) -> &MovableTasks {
+    pub(crate) fn movable_tasks(&self) -> &MovableTasks {
         let pool = self.pool.as_ref();
         &pool.expect("movable tasks belong to pool workers").owned
     }
@@ -374,16 +375,6 @@ impl Shared {
         }
     }
 
-    /// What the dump before has left.
-    pub(crate) fn earlier(&self) -> Option<Arc<Earlier>> {
-        self.earlier.lock().clone()
-    }
-
-    /// For the next dump.
-    pub(crate) fn set_earlier(&self, earlier: Earlier) {
-        *self.earlier.lock() = Some(Arc::new(earlier));
-    }
-
     #[inline]
     pub(crate) fn trace(&self) -> Option<&Arc<TraceLog>> {
         self.trace.as_ref()
@@ -438,7 +429,7 @@ impl Shared {
     }
 
     #[inline]
-    pub(super) fn pool_workers(&self) -> &[Arc<Remote>] {
+    pub(crate) fn pool_workers(&self) -> &[Arc<Remote>] {
         &self.remotes[..self.main_index()]
     }
 
@@ -627,27 +618,14 @@ impl Shared {
         self.inject_queue.len()
     }
 
-    /// The tasks that no pool worker has taken yet.
-    pub(super) fn injected_records(&self) -> Vec<TaskRecord> {
-        let mut records = Vec::new();
-        let record = |it: &Runnable| records.push(TaskRecord::new(None, it.metadata()));
-        self.inject_queue.for_each(record);
-        records
-    }
-
-    /// The movable tasks of all pool workers.
-    #[cfg(feature = "sim")]
-    pub(super) fn movable_records(&self) -> Vec<TaskRecord> {
-        let of_pool = |it: &Arc<Remote>| it.movable_tasks().records();
-        let bound = self.pool_workers().iter().flat_map(of_pool);
-        let mut records: Vec<TaskRecord> = bound.map(|(_, record)| record).collect();
-        records.append(&mut self.injected_records());
-        records
+    /// Calls `f`, which runs no foreign code, with each task that no pool worker has taken yet.
+    pub(crate) fn for_each_injected(&self, mut f: impl FnMut(&Meta)) {
+        self.inject_queue.for_each(|it| f(it.metadata()));
     }
 
     /// It is a simulated process's: its workers have one thread, so none answers while another one
     /// asks.
-    pub(super) fn is_simulated(&self) -> bool {
+    pub(crate) fn is_simulated(&self) -> bool {
         #[cfg(feature = "sim")]
         return self.is_simulated;
         #[cfg(not(feature = "sim"))]

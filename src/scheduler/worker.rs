@@ -60,8 +60,8 @@ use super::current::{self, Entered, Running};
 use super::late;
 use super::leaf;
 use super::local::Local;
+use super::main_future::MainFuture;
 use super::shared::{Drive, Remote, Shared};
-use super::snapshot::{MainFuture, WorkerSnapshot};
 use super::thief::Thief;
 use crate::poller::Until;
 use crate::reactor::{BATCH, Driver, MAIN_FUTURE, Reactor, Since, now};
@@ -82,7 +82,7 @@ const INJECT_INTERVAL: usize = 8;
 /// One thread's worker. It stays on the thread that made it.
 pub(crate) struct Worker {
     pub(crate) local: Rc<Local>,
-    driver: Rc<Driver>,
+    pub(crate) driver: Rc<Driver>,
     /// The same as the driver's and the remote half's. Here it is one way nearer for each turn.
     reactor: Arc<Reactor>,
     /// Whether something came from elsewhere that it has not looked at yet: see [`look`].
@@ -524,12 +524,7 @@ impl Worker {
     #[cold]
     fn answer(&self) {
         let requests = &self.remote().requests;
-        requests.answer(|question| question(&self.local, &self.driver));
-    }
-
-    /// What the worker is at. On its thread.
-    pub(crate) fn snapshot(&self) -> (usize, WorkerSnapshot) {
-        (self.local.index, self.local.snapshot(&self.driver))
+        requests.answer(|question| question.answer(&self.local, &self.driver));
     }
 
     /// Wakes those whose timers are due.

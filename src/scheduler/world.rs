@@ -5,13 +5,12 @@
 
 use std::cell::Cell;
 use std::collections::VecDeque;
-use std::panic::Location;
 use std::time::Duration;
 
 use super::local::{Chooser, Local, NEXTS_IN_ROW};
 use super::shared::Shared;
 use super::worker::Worker;
-use super::{Meta, Runnable, TaskRecord, with_running};
+use super::{Meta, Runnable};
 use crate::sim::kernel::{self, MOST_PASSED_OVER};
 
 /// The order of one worker's tasks, by choice of the world.
@@ -163,19 +162,5 @@ impl Worker {
     pub(crate) fn turn_at(&self, tick: u32) {
         self.local.counters.set_known_tick(tick);
         self.turn(Some(Duration::ZERO), 1);
-    }
-
-    /// Where the tasks of a simulated process, with these workers, were spawned that there are
-    /// beside the running one.
-    pub(crate) fn other_sites<'a>(
-        shared: &Shared,
-        workers: impl Iterator<Item = &'a Local>,
-    ) -> Vec<&'static Location<'static>> {
-        let running = with_running(|meta| meta.id());
-        let of_worker = |local: &Local| [local.owned.records(), local.new_tasks()].concat();
-        let mut all: Vec<TaskRecord> = workers.flat_map(of_worker).collect();
-        all.extend(shared.movable_records());
-        let others = all.into_iter().filter(|record| record.id != running);
-        others.map(|record| record.site).collect()
     }
 }

@@ -13,21 +13,20 @@
 //! them can end. Movable tasks may end meanwhile, and others take their places: so their lists are
 //! read before and after the sources, and what was not there both times is not matched.
 
-use std::cell::Cell;
 use std::panic::Location;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use super::leaf::{self, Waits};
-use super::local::Local;
 use super::pairs::Pairs;
 use super::request::Request;
-use super::shared::{Drive, Remote, Shared};
-use super::worker::MainWaker;
-use super::{Id, Meta, Name};
+use super::waits::Waits;
 use crate::reactor::{Driver, SourceWait, TimerWait, now};
+use crate::scheduler::{
+    Drive, Local, MainFuture, Meta, Remote, Shared, TaskRef, Worker, with_worker_of,
+};
 use crate::sync::atomic::Ordering;
+use crate::task::{Id, Name};
 
 /// How long a worker has to answer: a poll that takes longer keeps others waiting for far too long.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(100);
@@ -38,25 +37,25 @@ const ANSWERING: Duration = Duration::from_secs(10);
 
 /// What is known of a task, or of the future of `block_on`.
 #[derive(Clone, Debug)]
-pub(crate) struct TaskRecord {
+pub(super) struct TaskRecord {
     /// The address in its waker; zero if it was never polled.
     waker: usize,
     /// `None` for a future of `block_on`.
-    pub(crate) id: Option<Id>,
-    pub(crate) name: Option<Name>,
-    pub(crate) site: &'static Location<'static>,
-    pub(crate) spawned: u32,
-    pub(crate) polled: u32,
-    pub(crate) polls: u32,
-    pub(crate) waits: Waits,
+    pub(super) id: Option<Id>,
+    pub(super) name: Option<Name>,
+    pub(super) site: &'static Location<'static>,
+    pub(super) spawned: u32,
+    pub(super) polled: u32,
+    pub(super) polls: u32,
+    pub(super) waits: Waits,
     /// It was seen to run.
-    pub(crate) runs: bool,
-    pub(crate) sources: Vec<(usize, SourceWait)>,
-    pub(crate) timers: Vec<Instant>,
+    pub(super) runs: bool,
+    pub(super) sources: Vec<(usize, SourceWait)>,
+    pub(super) timers: Vec<Instant>,
 }
 
 impl TaskRecord {
-    pub(super) fn new(waker: Option<&Waker>, meta: &Meta) -> TaskRecord {
+    fn new(waker: Option<&Waker>, meta: &Meta) -> TaskRecord {
         TaskRecord {
             waker: waker.map_or(0, |waker| waker.data().addr()),
             id: Some(meta.id()),
@@ -65,66 +64,33 @@ impl TaskRecord {
             spawned: meta.spawned,
             polled: meta.polled.load(Ordering::Relaxed),
             polls: meta.polls.load(Ordering::Relaxed),
-            waits: TaskRecord::waits(meta),
+            waits: Waits::decode(meta.waits_for.load(Ordering::Relaxed)),
             runs: false,
             sources: Vec::new(),
             timers: Vec::new(),
         }
     }
-}
 
-/// A future of `block_on` that a worker drives.
-#[derive(Debug)]
-pub(super) struct MainFuture {
-    pub(super) waker: Arc<MainWaker>,
-    pub(super) site: &'static Location<'static>,
-    pub(super) began: u32,
-    pub(super) polled: Cell<u32>,
-    pub(super) polls: Cell<u32>,
-    pub(super) waits_for: Cell<u64>,
-    pub(super) is_in_poll: Cell<bool>,
-}
-
-impl MainFuture {
-    /// It is about to be polled.
-    #[inline]
-    pub(super) fn begin_poll(&self, tick: u32) {
-        self.polls.set(self.polls.get().wrapping_add(1));
-        self.polled.set(tick);
-        self.is_in_poll.set(true);
-        leaf::begin_main_poll();
+    fn of(task: &TaskRef) -> TaskRecord {
+        TaskRecord::new(Some(task.waker()), task.meta())
     }
 
-    /// Its poll has returned `Pending`.
-    #[inline]
-    pub(super) fn end_poll(&self) {
-        self.waits_for.set(leaf::of_main());
-        self.is_in_poll.set(false);
-    }
-
-    fn record(&self) -> TaskRecord {
-        let waits = match self.waker.is_woken() {
-            true => Waits::Nothing,
-            false => Waits::decode(self.waits_for.get()),
-        };
+    fn of_main(main: &MainFuture) -> TaskRecord {
         TaskRecord {
-            waker: Arc::as_ptr(&self.waker).addr(),
+            waker: main.waker_address(),
             id: None,
             name: None,
-            site: self.site,
-            spawned: self.began,
-            polled: self.polled.get(),
-            polls: self.polls.get(),
-            waits,
-            runs: self.is_in_poll.get(),
+            site: main.site,
+            spawned: main.began,
+            polled: main.polled.get(),
+            polls: main.polls.get(),
+            waits: Waits::decode(main.waits_for()),
+            runs: main.is_in_poll.get(),
             sources: Vec::new(),
             timers: Vec::new(),
         }
     }
 }
-
-/// What a worker is asked.
-pub(super) type Question = fn(&Local, &Driver) -> WorkerSnapshot;
 
 /// What a worker tells of itself.
 #[derive(Debug)]
@@ -192,35 +158,52 @@ impl Wakers {
     }
 }
 
-impl Local {
-    /// What only this thread can tell.
-    pub(super) fn snapshot(&self, driver: &Driver) -> WorkerSnapshot {
-        self.counters.set_tick(now());
-        let mut tasks = self.owned.records();
-        tasks.extend(self.new_tasks());
-        tasks.extend(self.mains.borrow().iter().map(|main| main.record()));
+impl WorkerSnapshot {
+    /// What only the worker's thread can tell, on that thread.
+    pub(super) fn of(local: &Local, driver: &Driver) -> WorkerSnapshot {
+        local.counters.set_tick(now());
+        let mut tasks = Vec::new();
+        local
+            .owned
+            .for_each(|task| tasks.push(TaskRecord::of(task)));
+        local.for_each_new(|meta| tasks.push(TaskRecord::new(None, meta)));
+        let mains = local.mains.borrow();
+        tasks.extend(mains.iter().map(|main| TaskRecord::of_main(main)));
         WorkerSnapshot {
             tasks,
             sources: driver.reactor().source_waits(),
             timers: driver.timer_waits(),
         }
     }
+
+    /// Of a worker of this thread, with its index.
+    pub(crate) fn of_worker(worker: &Worker) -> (usize, WorkerSnapshot) {
+        let snapshot = WorkerSnapshot::of(&worker.local, &worker.driver);
+        (worker.local.index, snapshot)
+    }
+
+    /// Of the worker that this thread drives, if it is one of `shared`.
+    pub(crate) fn here(shared: &Arc<Shared>) -> Option<(usize, WorkerSnapshot)> {
+        with_worker_of(shared, |local, driver| {
+            (local.index, WorkerSnapshot::of(local, driver))
+        })
+    }
 }
 
 /// What is known of a worker.
 #[derive(Debug)]
-pub(crate) struct WorkerRecord {
-    pub(crate) state: State,
+pub(super) struct WorkerRecord {
+    pub(super) state: State,
     /// Ticks since it last read its clock.
-    pub(crate) tick: u32,
-    pub(crate) sources: usize,
-    pub(crate) load: usize,
+    pub(super) tick: u32,
+    pub(super) sources: usize,
+    pub(super) load: usize,
     /// What it runs.
-    pub(crate) running: Option<(u64, &'static Location<'static>)>,
+    pub(super) running: Option<(u64, &'static Location<'static>)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum State {
+pub(super) enum State {
     /// It slept when it was asked.
     Parked,
     /// It was awake, and has answered.
@@ -235,49 +218,19 @@ pub(crate) enum State {
 
 /// What the workers and tasks of a runtime are at.
 #[derive(Debug)]
-pub(crate) struct SharedSnapshot {
-    pub(crate) workers: Vec<WorkerRecord>,
+pub(super) struct SharedSnapshot {
+    pub(super) workers: Vec<WorkerRecord>,
     /// With the index of the worker, unless nobody has taken the task yet.
-    pub(crate) tasks: Vec<(Option<usize>, TaskRecord)>,
+    pub(super) tasks: Vec<(Option<usize>, TaskRecord)>,
     /// How many sources and timers will wake whom nobody knows: not a task, but what a task has
     /// wrapped its waker in.
-    pub(crate) unknown_waits: usize,
-}
-
-/// What a dump leaves for the next one, which so knows what has not changed: see
-/// `diagnostics::hints`.
-#[derive(Clone, Debug)]
-pub(crate) struct Earlier {
-    pub(crate) at: Instant,
-    /// Sources that were readable while nobody waited for them.
-    pub(crate) unread: Vec<EarlierUnread>,
-    /// How often each task was polled that had woken itself, by id.
-    pub(crate) woken_by_themselves: Pairs,
-    /// How many tasks there were, and how many polls in all of them.
-    pub(crate) polls: (usize, u64),
-    /// The worker that had all the ready tasks, if one had.
-    pub(crate) burdened: Option<usize>,
-    /// How many jobs the pool had done, if it was full.
-    pub(crate) full_pool: Option<usize>,
-}
-
-/// A source that was readable while nobody waited for it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct EarlierUnread {
-    /// Its address.
-    pub(crate) source: usize,
-    pub(crate) since: Instant,
-    /// The task that was woken for it: zero for a future of `block_on`.
-    pub(crate) task: u64,
-    /// Events and what was spent of them, and how many bytes were there: as long as these are the
-    /// same nobody reads.
-    pub(crate) mark: ((u32, u32), u64),
+    pub(super) unknown_waits: usize,
 }
 
 impl SharedSnapshot {
     /// `own` are the workers of the runtime that belong to this thread, and what they tell: mostly
     /// one, or none.
-    pub(crate) fn take(
+    pub(super) fn take(
         shared: &Shared,
         mut own: Vec<(usize, WorkerSnapshot)>,
         patience: Duration,
@@ -302,15 +255,16 @@ impl SharedSnapshot {
         }
 
         // The movable tasks, before and after the sources and timers that they may wait for.
-        let pools = || {
-            let remotes = shared.remotes().iter().enumerate();
-            remotes.filter(|(_, remote)| remote.pool().is_some())
-        };
-        let before = pools().flat_map(|(_, remote)| remote.movable_tasks().ids());
-        let before = before.map(|(waker, id)| (waker as u64, id.as_u64()));
-        let before = Pairs::new(before.collect());
+        let pool = shared.pool_workers();
+        let mut before = Vec::new();
+        for remote in pool {
+            remote.movable_tasks().for_each(|task| {
+                before.push((task.waker().data().addr() as u64, task.meta().id().as_u64()));
+            });
+        }
+        let before = Pairs::new(before);
         let (mut sources, mut timers) = (Vec::new(), Vec::new());
-        for (index, remote) in pools() {
+        for (index, remote) in pool.iter().enumerate() {
             sources.extend(with_worker(index, remote.reactor.source_waits()));
             timers.append(&mut remote.reactor.remote_timer_waits());
         }
@@ -319,13 +273,14 @@ impl SharedSnapshot {
         let mut running = running_tasks(shared);
         let mut assigned = Vec::new();
         let mut tasks = Vec::new();
-        for (_, remote) in pools() {
-            for (worker, mut task) in remote.movable_tasks().records() {
-                if before.get(task.waker as u64) == task.id.map(Id::as_u64) {
-                    wakers.assign(&mut task);
-                    assigned.push((task.waker as u64, 0));
-                }
-                tasks.push((Some(worker), task));
+        for remote in pool {
+            let add = |it: &TaskRef| tasks.push((Some(it.meta().index()), TaskRecord::of(it)));
+            remote.movable_tasks().for_each(add);
+        }
+        for (_, task) in &mut tasks {
+            if before.get(task.waker as u64) == task.id.map(Id::as_u64) {
+                wakers.assign(task);
+                assigned.push((task.waker as u64, 0));
             }
         }
         let mut waited_for: Vec<u64> = wakers.all().collect();
@@ -333,15 +288,15 @@ impl SharedSnapshot {
         for (_, task) in &mut tasks {
             task.runs = task.id.is_some_and(|id| running.contains(&id.as_u64()));
         }
-        tasks.extend(shared.injected_records().into_iter().map(|it| (None, it)));
+        shared.for_each_injected(|meta| tasks.push((None, TaskRecord::new(None, meta))));
 
         let deadline = now() + patience;
         for (index, remote) in shared.remotes().iter().enumerate() {
             let answer = match asked[index].take() {
                 Some(request) => {
-                    let mut answer = request.wait(deadline, now);
-                    if answer.is_none() && !remote.requests.withdraw(&request) {
-                        answer = request.wait(deadline + ANSWERING, now);
+                    let mut answer = request.wait(deadline);
+                    if answer.is_none() && !remote.requests.withdraw(&*request) {
+                        answer = request.wait(deadline + ANSWERING);
                     }
                     if answer.is_none() {
                         workers[index].state = match remote.drive() {
@@ -389,7 +344,7 @@ fn running_tasks(shared: &Shared) -> Vec<u64> {
 }
 
 /// Asks a worker, unless nobody drives it: a foreign loop may turn for it.
-fn ask(remote: &Remote) -> (State, Option<Arc<Request<Question, WorkerSnapshot>>>) {
+fn ask(remote: &Remote) -> (State, Option<Arc<Request<WorkerSnapshot>>>) {
     if remote.drive() == Drive::None {
         return (State::NotDriven, None);
     }
@@ -397,23 +352,55 @@ fn ask(remote: &Remote) -> (State, Option<Arc<Request<Question, WorkerSnapshot>>
         true => State::Parked,
         false => State::Awake,
     };
-    let request = remote.requests.ask(Local::snapshot);
+    let request = Arc::new(Request::new());
+    remote.requests.ask(request.clone());
     remote.reactor.unpark_best_effort();
     (state, Some(request))
+}
+
+/// Where the tasks of a simulated process, with these workers, were spawned that there are beside
+/// the running one.
+#[cfg(feature = "sim")]
+pub(crate) fn other_sites<'a>(
+    shared: &Shared,
+    workers: impl Iterator<Item = &'a Local>,
+) -> Vec<&'static Location<'static>> {
+    let running = crate::scheduler::with_running(Meta::id);
+    let mut sites = Vec::new();
+    let mut add = |meta: &Meta| {
+        if Some(meta.id()) != running {
+            sites.push(meta.site());
+        }
+    };
+    for local in workers {
+        local.owned.for_each(|task| add(task.meta()));
+        local.for_each_new(&mut add);
+    }
+    for remote in shared.pool_workers() {
+        let tasks = remote.movable_tasks();
+        tasks.for_each(|task| add(task.meta()));
+    }
+    shared.for_each_injected(add);
+    sites
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::event::Latch;
+    use crate::scheduler::{Question, with_local};
     use std::sync::mpsc;
 
     const SHORT: Duration = Duration::from_millis(50);
 
-    /// What keeps a worker until the patience of whoever asks next is over.
-    fn slowly(local: &Local, driver: &Driver) -> WorkerSnapshot {
-        std::thread::sleep(4 * SHORT);
-        local.snapshot(driver)
+    /// A question that keeps a worker until the patience of the next asker is over.
+    #[derive(Debug)]
+    struct Slow;
+
+    impl Question for Slow {
+        fn answer(&self, _: &Local, _: &Driver) {
+            std::thread::sleep(4 * SHORT);
+        }
     }
 
     #[test]
@@ -424,7 +411,7 @@ mod tests {
         let thread = std::thread::spawn(move || {
             let runtime = crate::Runtime::new().expect("it opens");
             runtime.block_on(async {
-                let shared = super::super::with_local(|local| local.shared.clone());
+                let shared = with_local(|local| local.shared.clone());
                 tell.send(shared).expect("somebody waits");
                 stopped.wait().await;
             });
@@ -432,7 +419,7 @@ mod tests {
         let shared = told.recv().expect("it is driven").expect("its worker");
         // On a busy machine it may not have begun by then.
         let has_answered = (0..20).any(|_| {
-            shared.remote(0).requests.ask(slowly);
+            shared.remote(0).requests.ask(Arc::new(Slow));
             let snapshot = SharedSnapshot::take(&shared, Vec::new(), SHORT);
             !matches!(snapshot.workers[0].state, State::Silent | State::NotDriven)
         });

@@ -5,40 +5,40 @@
 
 /// See the head of the module.
 #[derive(Clone, Default, Debug)]
-pub(crate) struct Pairs(Vec<(u64, u64)>);
+pub(super) struct Pairs(Vec<(u64, u64)>);
 
 impl Pairs {
-    pub(crate) fn new(mut pairs: Vec<(u64, u64)>) -> Pairs {
+    pub(super) fn new(mut pairs: Vec<(u64, u64)>) -> Pairs {
         pairs.sort_unstable();
         Pairs(pairs)
     }
 
-    pub(crate) fn iter(&self) -> std::slice::Iter<'_, (u64, u64)> {
+    pub(super) fn iter(&self) -> std::slice::Iter<'_, (u64, u64)> {
         self.0.iter()
     }
 
-    pub(crate) fn at(&self, place: u64) -> (u64, u64) {
+    pub(super) fn at(&self, place: u64) -> (u64, u64) {
         self.0[place as usize]
     }
 
     /// All that begin with this number.
-    pub(crate) fn of(&self, first: u64) -> &[(u64, u64)] {
+    pub(super) fn of(&self, first: u64) -> &[(u64, u64)] {
         let from = &self.0[self.0.partition_point(|pair| pair.0 < first)..];
         &from[..from.partition_point(|pair| pair.0 == first)]
     }
 
     /// The second number of the first one that begins with this number.
-    pub(crate) fn get(&self, first: u64) -> Option<u64> {
+    pub(super) fn get(&self, first: u64) -> Option<u64> {
         self.of(first).first().map(|pair| pair.1)
     }
 
     /// Those that begin with the same number, by that number.
-    pub(crate) fn groups(&self) -> impl Iterator<Item = &[(u64, u64)]> {
+    pub(super) fn groups(&self) -> impl Iterator<Item = &[(u64, u64)]> {
         self.0.chunk_by(|one, next| one.0 == next.0)
     }
 
     /// Adds a pair, and returns whether it was not there. (It moves what is behind it: for few.)
-    pub(crate) fn insert(&mut self, pair: (u64, u64)) -> bool {
+    pub(super) fn insert(&mut self, pair: (u64, u64)) -> bool {
         let place = self.0.binary_search(&pair);
         if let Err(place) = place {
             self.0.insert(place, pair);

@@ -1,0 +1,53 @@
+//! The futures of `block_on` that a worker drives, as a dump finds them.
+
+use std::cell::Cell;
+use std::panic::Location;
+use std::sync::Arc;
+
+use super::leaf::{self, Leaf};
+use super::worker::MainWaker;
+
+/// A future of `block_on` that a worker drives. Written on its thread.
+#[derive(Debug)]
+pub(crate) struct MainFuture {
+    pub(super) waker: Arc<MainWaker>,
+    pub(crate) site: &'static Location<'static>,
+    /// When it was given to the worker, and when it was polled last: see
+    /// [`reactor::tick`](crate::reactor::tick).
+    pub(crate) began: u32,
+    pub(crate) polled: Cell<u32>,
+    pub(crate) polls: Cell<u32>,
+    pub(super) waits_for: Cell<u64>,
+    pub(crate) is_in_poll: Cell<bool>,
+}
+
+impl MainFuture {
+    /// It is about to be polled.
+    #[inline]
+    pub(super) fn begin_poll(&self, tick: u32) {
+        self.polls.set(self.polls.get().wrapping_add(1));
+        self.polled.set(tick);
+        self.is_in_poll.set(true);
+        leaf::begin_main_poll();
+    }
+
+    /// Its poll has returned `Pending`.
+    #[inline]
+    pub(super) fn end_poll(&self) {
+        self.waits_for.set(leaf::of_main());
+        self.is_in_poll.set(false);
+    }
+
+    /// The word of the leaf that it waits for.
+    pub(crate) fn waits_for(&self) -> u64 {
+        match self.waker.is_woken() {
+            true => Leaf::NOTHING,
+            false => self.waits_for.get(),
+        }
+    }
+
+    /// The address in its waker.
+    pub(crate) fn waker_address(&self) -> usize {
+        Arc::as_ptr(&self.waker).addr()
+    }
+}
