@@ -150,6 +150,10 @@
 mod checks;
 #[cfg(not(loom))]
 pub mod diagnostics;
+#[cfg(loom)]
+mod diagnostics {
+    mod trace_ring;
+}
 #[cfg(not(loom))]
 pub mod event;
 #[cfg(not(loom))]

@@ -21,7 +21,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::watchdog::{Stall, Tell, watch};
-use super::{Dump, PATIENCE, Trace, trace};
+use super::{Dump, PATIENCE, Trace, Tracing, trace};
 use crate::scheduler::Shared;
 use crate::sync::Mutex;
 use crate::sys::{self, PerProcess, start_thread};
@@ -103,11 +103,11 @@ pub(super) fn watch_stalls(shared: &Arc<Shared>) {
     }
 }
 
-/// A runtime is built, and its builder does not say whether it is traced: how many events are, if
-/// any.
-pub(super) fn trace() -> Option<usize> {
+/// A runtime is built, and its builder does not say whether it is traced: `Some` if it is to be.
+pub(super) fn tracing() -> Option<Tracing> {
     let observer = observer().filter(|it| it.trace.is_some())?;
-    (observer.traced.load(Ordering::Relaxed) < TRACED_RUNTIMES).then_some(TRACED_EVENTS)
+    let has_file = observer.traced.load(Ordering::Relaxed) < TRACED_RUNTIMES;
+    has_file.then(|| Tracing::new(TRACED_EVENTS))
 }
 
 /// A runtime is built.

@@ -49,6 +49,8 @@ mod sockets;
 #[cfg(all(unix, feature = "environment"))]
 mod top;
 mod trace;
+mod trace_log;
+mod trace_ring;
 mod waits;
 mod watchdog;
 
@@ -61,6 +63,7 @@ pub use metrics::{Histogram, Metrics, WorkerMetrics};
 pub(crate) use snapshot::other_sites;
 pub(crate) use snapshot::{PATIENCE, WorkerSnapshot};
 pub use trace::Trace;
+pub(crate) use trace_log::Tracing;
 pub(crate) use watchdog::Watch;
 pub use watchdog::{Activity, Stall};
 
@@ -73,16 +76,15 @@ use crate::scheduler::Shared;
 /// A runtime is built: it is observed as its builder and the environment want it. Called before any
 /// of its workers starts.
 pub(crate) fn observe(
-    shared: Shared,
+    mut shared: Shared,
     watch: Option<Watch>,
-    trace: Option<usize>,
+    trace: Option<Tracing>,
 ) -> io::Result<Arc<Shared>> {
     #[cfg(feature = "environment")]
-    let trace = trace.or_else(environment::trace);
-    let shared = match trace {
-        Some(events) => shared.traced(events),
-        None => shared,
-    };
+    let trace = trace.or_else(environment::tracing);
+    if let Some(tracing) = trace {
+        tracing.begin(&mut shared);
+    }
     let shared = Arc::new(shared);
     match watch {
         Some(watch) => watch.begin(&shared)?,

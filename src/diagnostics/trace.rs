@@ -1,10 +1,9 @@
 //! What a runtime did last, event by event, as a file for trace viewers.
 //!
-//! What is traced lies in rings of the scheduler's and the reactor's (`scheduler::trace`,
-//! `reactor::ring`), which are read here while the workers go on. The format is the JSON of
-//! Chromium's `about:tracing`, which Perfetto reads ("Trace Event Format": `ph` is the kind of an
-//! event, X a slice with a duration, i an instant, s and f the two ends of an arrow, b and e those
-//! of what overlaps; `ts` and `dur` are in microseconds).
+//! What is traced lies in rings (`trace_log`, `trace_ring`), which are read here while the workers
+//! go on. The format is the JSON of Chromium's `about:tracing`, which Perfetto reads ("Trace Event
+//! Format": `ph` is the kind of an event, X a slice with a duration, i an instant, s and f the two
+//! ends of an arrow, b and e those of what overlaps; `ts` and `dur` are in microseconds).
 //!
 //! An arrow begins and ends on slices. So a wake that comes from no task has a short slice of its
 //! own.
@@ -15,7 +14,9 @@ use std::time::{Duration, SystemTime};
 use super::dump::{Count, write_json_text};
 use super::pairs::Pairs;
 use super::seconds::Seconds;
-use crate::reactor::{Event, MAIN_FUTURE, Ring, Traced, What, now};
+use super::trace_log::TraceLog;
+use super::trace_ring::{Event, Ring};
+use crate::reactor::{MAIN_FUTURE, Traced, What, now};
 use crate::scheduler::Shared;
 use crate::task::Name;
 
@@ -64,15 +65,12 @@ impl Track {
 impl Trace {
     /// `None` if the runtime is not traced.
     pub(crate) fn of(shared: &Shared) -> Option<Trace> {
-        let log = shared.trace()?;
-        let workers = shared.remotes().iter().enumerate();
+        let log = TraceLog::of(shared)?;
+        let workers = log.workers.iter().enumerate();
         let mut tracks: Vec<Track> = workers
-            .filter_map(|(index, remote)| {
-                let ring = remote.reactor.counters().trace()?;
-                Some(Track::new(format!("worker {index}"), ring))
-            })
+            .map(|(index, ring)| Track::new(format!("worker {index}"), ring))
             .collect();
-        tracks.push(Track::new("other threads".into(), log.others()));
+        tracks.push(Track::new("other threads".into(), &log.others));
         let (ids, names): (Vec<u64>, Vec<Name>) = log.names().into_iter().unzip();
         let name_of = ids.iter().zip(0..).map(|(id, place)| (*id, place));
         Some(Trace {

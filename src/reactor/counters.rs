@@ -10,12 +10,12 @@
 // Nothing is synchronised by them, so loom has nothing to see in them.
 use std::panic::Location;
 use std::ptr;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::clock::tick;
-use super::ring::{Ring, What};
+use super::trace::{Recorder, What};
 
 /// One poll of so many is timed: two readings of the clock then cost each poll a nanosecond.
 pub(crate) const SAMPLE: usize = 64;
@@ -127,19 +127,19 @@ pub(crate) struct Counters {
     /// Of one poll in [`SAMPLE`].
     pub(crate) poll_times: Histogram,
     /// Its last events, if they are wanted.
-    trace: OnceLock<Ring>,
+    trace: OnceLock<Arc<dyn Recorder>>,
 }
 
 impl Counters {
     /// Before the worker starts: its events are wanted.
-    pub(crate) fn set_trace(&self, ring: Ring) {
-        let set = self.trace.set(ring);
+    pub(crate) fn set_trace(&self, trace: Arc<dyn Recorder>) {
+        let set = self.trace.set(trace);
         debug_assert!(set.is_ok(), "a runtime is traced once");
     }
 
     /// Where its events go, if they are wanted. Written on the worker's thread.
     #[inline]
-    pub(crate) fn trace(&self) -> Option<&Ring> {
+    pub(crate) fn trace(&self) -> Option<&Arc<dyn Recorder>> {
         self.trace.get()
     }
 

@@ -19,12 +19,12 @@ pub(crate) mod parking;
 mod readiness;
 mod registration;
 mod registry;
-mod ring;
 mod sorted;
 mod source;
 mod table;
 mod timer;
 mod timer_heap;
+mod trace;
 mod waiters;
 
 use std::io;
@@ -48,10 +48,10 @@ pub(crate) use counters::{BUCKETS, Beat, Counters, Histogram, MAIN_FUTURE, SAMPL
 pub(crate) use driver::{BATCH, Driver};
 pub(crate) use parking::Since;
 pub(crate) use readiness::{Direction, Snapshot};
-pub(crate) use ring::{Event, Ring, Traced, What};
 pub(crate) use source::{Io, Source, SourceKind, SourceWait};
 pub(crate) use timer::{TimerHandle, TimerState};
 pub(crate) use timer_heap::TimerWait;
+pub(crate) use trace::{Recorder, Traced, What};
 pub(crate) use waiters::{Own, WaiterId};
 
 /// So many places of a table are looked at under its lock at once, for a dump: some microseconds.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Handle, Runtime};
-use crate::diagnostics::{Stall, Watch, observe};
+use crate::diagnostics::{Stall, Tracing, Watch, observe};
 use crate::poller::{Backend, Poller};
 use crate::reactor::{Reactor, now};
 use crate::scheduler::{BoxedLookup, BusyPollConfig, Resolver, Shared, Worker};
@@ -44,7 +44,7 @@ pub struct Builder {
     on_worker_start: Option<StartHook>,
     resolver: Option<Resolver>,
     watch: Option<Watch>,
-    trace: Option<usize>,
+    trace: Option<Tracing>,
 }
 
 /// What is called when a worker starts. (A builder that a panic leaves behind is whole: whether the
@@ -366,7 +366,7 @@ impl Builder {
     /// ```
     #[doc(alias("perfetto", "flight_recorder"))]
     pub fn trace(mut self, events_per_worker: usize) -> Builder {
-        self.trace = Some(events_per_worker);
+        self.trace = Some(Tracing::new(events_per_worker));
         self
     }
 

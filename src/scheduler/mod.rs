@@ -81,6 +81,7 @@ pub(crate) use request::Question;
 pub(crate) use resolver::{BoxedLookup, Resolver};
 pub(crate) use shared::{Drive, Remote, Shared};
 pub(crate) use task_ref::TaskRef;
+pub(crate) use trace::Tracer;
 #[cfg(feature = "blocking")]
 pub(crate) use trace::current_trace;
 pub(crate) use worker::{EVENT_INTERVAL, Worker};

@@ -56,7 +56,7 @@ use super::owned::MovableTasks;
 use super::request::{Question, Requests};
 use super::resolver::Resolver;
 use super::run_queue::RunQueue;
-use super::trace::TraceLog;
+use super::trace::Tracer;
 use super::{MOVABLE, Meta, NONE, Runnable, TRACED, late};
 use crate::reactor::{Beat, Reactor};
 use crate::sync::Mutex;
@@ -92,7 +92,7 @@ pub(crate) struct Shared {
     /// What the last dump has left for the next one: see `diagnostics::hints`.
     pub(crate) earlier: Mutex<Option<Arc<dyn Any + Send + Sync>>>,
     /// What its workers do is kept for whoever looks at it later.
-    trace: Option<Arc<TraceLog>>,
+    trace: Option<Arc<dyn Tracer>>,
     /// What the state of each of its tasks has from the beginning: [`TRACED`], or nothing.
     task_flags: u32,
     #[cfg(feature = "sim")]
@@ -376,11 +376,11 @@ impl Shared {
     }
 
     #[inline]
-    pub(crate) fn trace(&self) -> Option<&Arc<TraceLog>> {
+    pub(crate) fn trace(&self) -> Option<&Arc<dyn Tracer>> {
         self.trace.as_ref()
     }
 
-    pub(super) fn set_trace(&mut self, trace: Arc<TraceLog>) {
+    pub(crate) fn set_trace(&mut self, trace: Arc<dyn Tracer>) {
         self.trace = Some(trace);
         self.task_flags = TRACED;
     }

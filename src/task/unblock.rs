@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use super::abort::Abort;
 use super::{Id, Inner, Outcome, Task};
 use crate::pool::{Call, Class, Handoff, POOL, Stage};
+use crate::reactor::What;
 use crate::scheduler::{current_trace, within_call};
 use crate::spans::{Kind, NewTask, TaskSpan};
 
@@ -52,12 +53,12 @@ where
     });
     let work = move || {
         if let Some(trace) = &trace {
-            trace.call_begins((id.as_u64(), site));
+            trace.push(What::CallBegins((id.as_u64(), site)));
         }
         let call = || within_call(id, || catch_unwind(AssertUnwindSafe(f)));
         let result = span.end(call);
         if let Some(trace) = trace {
-            trace.call_ends(id.as_u64());
+            trace.push(What::CallEnds(id.as_u64()));
         }
         Outcome::new(result, site)
     };

@@ -1,4 +1,4 @@
-//! The last events of one worker, for whoever looks at them later: see `diagnostics::trace`.
+//! The last events of one worker, for whoever looks at them later: see `trace`.
 //!
 //! A [`Ring`] is written by one thread at a time, without a lock and without waiting, and may be
 //! read by any. When it is full, the oldest event gives way.
@@ -15,38 +15,15 @@ use std::panic::Location;
 use std::ptr;
 use std::time::{Duration, Instant};
 
-use super::now;
+use crate::reactor::{Recorder, What};
 use crate::sync::atomic::{AtomicPtr, AtomicU64, Ordering, fence};
 
 /// Something that a worker did.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) struct Event {
+pub(super) struct Event {
     /// Since the trace began.
-    pub(crate) at: Duration,
-    pub(crate) what: What,
-}
-
-/// A task, or [`MAIN_FUTURE`](super::MAIN_FUTURE), and where it was spawned.
-pub(crate) type Traced = (u64, &'static Location<'static>);
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum What {
-    Spawned(Traced),
-    PollBegins(Traced),
-    PollEnds(u64),
-    Woken(u64),
-    /// Its future was dropped.
-    Ended(u64),
-    /// The worker is about to sleep in the kernel; and it comes back.
-    Sleeps,
-    Awakes,
-    /// The kernel has reported a source: the number of its descriptor.
-    Ready(u64),
-    /// A timer has fired, so late.
-    TimerFired(Duration),
-    /// A function given to `unblock` begins to run, on a thread of the pool; and it has returned.
-    CallBegins(Traced),
-    CallEnds(u64),
+    pub(super) at: Duration,
+    pub(super) what: What,
 }
 
 /// How an event's kind stands in the lower bits of its first word.
@@ -55,7 +32,7 @@ const KIND_BITS: u32 = 8;
 /// As many events as anybody may want of a worker: 1.5 GiB of memory.
 const MAX_EVENTS: usize = 1 << 26;
 
-pub(crate) struct Ring {
+pub(super) struct Ring {
     start: Instant,
     slots: Box<[Slot]>,
     /// How many events were begun, and how many of them are done.
@@ -73,7 +50,7 @@ struct Slot {
 
 impl Ring {
     /// With place for so many events, and for what is missing to a power of two.
-    pub(crate) fn new(start: Instant, events: usize) -> Ring {
+    pub(super) fn new(start: Instant, events: usize) -> Ring {
         let slot = || Slot {
             head: AtomicU64::new(0),
             number: AtomicU64::new(0),
@@ -88,34 +65,13 @@ impl Ring {
         }
     }
 
-    /// For the thread that writes: something happens now.
-    pub(crate) fn push(&self, what: What) {
-        self.push_at(now(), what);
-    }
-
-    /// For the thread that writes.
-    pub(crate) fn push_at(&self, at: Instant, what: What) {
-        let at = at.saturating_duration_since(self.start).as_nanos() as u64;
-        let (kind, number, site) = what.into_parts();
-        let count = self.done.load(Ordering::Relaxed);
-        self.begun.store(count + 1, Ordering::Relaxed);
-        // Before the words: see the head.
-        fence(Ordering::Release);
-        let slot = self.slot(count);
-        (slot.head).store(at << KIND_BITS | kind, Ordering::Relaxed);
-        slot.number.store(number, Ordering::Relaxed);
-        let site = site.map_or(ptr::null_mut(), |site| ptr::from_ref(site).cast_mut());
-        slot.site.store(site, Ordering::Relaxed);
-        self.done.store(count + 1, Ordering::Release);
-    }
-
     fn slot(&self, number: u64) -> &Slot {
         // (The length is a power of two.)
         &self.slots[number as usize & (self.slots.len() - 1)]
     }
 
     /// The last events, the oldest first; and how many came before these.
-    pub(crate) fn events(&self) -> (Vec<Event>, u64) {
+    pub(super) fn events(&self) -> (Vec<Event>, u64) {
         let len = self.slots.len() as u64;
         let done = self.done.load(Ordering::Acquire);
         let first = done.saturating_sub(len);
@@ -130,10 +86,28 @@ impl Ring {
             let site = unsafe { site.as_ref() };
             Some(Event {
                 at: Duration::from_nanos(head >> KIND_BITS),
-                what: What::from_parts(head & ((1 << KIND_BITS) - 1), number, site)?,
+                what: from_parts(head & ((1 << KIND_BITS) - 1), number, site)?,
             })
         });
         (events.collect(), first_whole)
+    }
+}
+
+/// For the thread that writes.
+impl Recorder for Ring {
+    fn push_at(&self, at: Instant, what: What) {
+        let at = at.saturating_duration_since(self.start).as_nanos() as u64;
+        let (kind, number, site) = into_parts(what);
+        let count = self.done.load(Ordering::Relaxed);
+        self.begun.store(count + 1, Ordering::Relaxed);
+        // Before the words: see the head.
+        fence(Ordering::Release);
+        let slot = self.slot(count);
+        (slot.head).store(at << KIND_BITS | kind, Ordering::Relaxed);
+        slot.number.store(number, Ordering::Relaxed);
+        let site = site.map_or(ptr::null_mut(), |site| ptr::from_ref(site).cast_mut());
+        slot.site.store(site, Ordering::Relaxed);
+        self.done.store(count + 1, Ordering::Release);
     }
 }
 
@@ -153,48 +127,43 @@ impl fmt::Debug for Ring {
     }
 }
 
-impl What {
-    fn into_parts(self) -> (u64, u64, Option<&'static Location<'static>>) {
-        match self {
-            What::Spawned((id, site)) => (0, id, Some(site)),
-            What::PollBegins((id, site)) => (1, id, Some(site)),
-            What::PollEnds(id) => (2, id, None),
-            What::Woken(id) => (3, id, None),
-            What::Ended(id) => (4, id, None),
-            What::Sleeps => (5, 0, None),
-            What::Awakes => (6, 0, None),
-            What::Ready(descriptor) => (7, descriptor, None),
-            What::TimerFired(late) => (8, late.as_nanos() as u64, None),
-            What::CallBegins((id, site)) => (9, id, Some(site)),
-            What::CallEnds(id) => (10, id, None),
-        }
+fn into_parts(what: What) -> (u64, u64, Option<&'static Location<'static>>) {
+    match what {
+        What::Spawned((id, site)) => (0, id, Some(site)),
+        What::PollBegins((id, site)) => (1, id, Some(site)),
+        What::PollEnds(id) => (2, id, None),
+        What::Woken(id) => (3, id, None),
+        What::Ended(id) => (4, id, None),
+        What::Sleeps => (5, 0, None),
+        What::Awakes => (6, 0, None),
+        What::Ready(descriptor) => (7, descriptor, None),
+        What::TimerFired(late) => (8, late.as_nanos() as u64, None),
+        What::CallBegins((id, site)) => (9, id, Some(site)),
+        What::CallEnds(id) => (10, id, None),
     }
+}
 
-    fn from_parts(
-        kind: u64,
-        number: u64,
-        site: Option<&'static Location<'static>>,
-    ) -> Option<What> {
-        Some(match kind {
-            0 => What::Spawned((number, site?)),
-            1 => What::PollBegins((number, site?)),
-            2 => What::PollEnds(number),
-            3 => What::Woken(number),
-            4 => What::Ended(number),
-            5 => What::Sleeps,
-            6 => What::Awakes,
-            7 => What::Ready(number),
-            8 => What::TimerFired(Duration::from_nanos(number)),
-            9 => What::CallBegins((number, site?)),
-            10 => What::CallEnds(number),
-            _ => return None,
-        })
-    }
+fn from_parts(kind: u64, number: u64, site: Option<&'static Location<'static>>) -> Option<What> {
+    Some(match kind {
+        0 => What::Spawned((number, site?)),
+        1 => What::PollBegins((number, site?)),
+        2 => What::PollEnds(number),
+        3 => What::Woken(number),
+        4 => What::Ended(number),
+        5 => What::Sleeps,
+        6 => What::Awakes,
+        7 => What::Ready(number),
+        8 => What::TimerFired(Duration::from_nanos(number)),
+        9 => What::CallBegins((number, site?)),
+        10 => What::CallEnds(number),
+        _ => return None,
+    })
 }
 
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
+    use crate::reactor::now;
     use loom::sync::Arc;
 
     /// Each event says the same in its time and its number: a torn one does not.
@@ -227,6 +196,7 @@ mod loom_tests {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::reactor::now;
 
     #[test]
     fn a_ring_keeps_the_last_events_as_they_were() {
