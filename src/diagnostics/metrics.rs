@@ -1,11 +1,12 @@
 //! Numbers of a runtime, and their text.
 
 use std::fmt;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::seconds::Seconds;
 use crate::poller::Backend;
-use crate::reactor;
+use crate::reactor::{self, Counter};
 use crate::scheduler::{Remote, Shared};
 use crate::sys;
 
@@ -209,8 +210,8 @@ pub struct Histogram {
 impl Histogram {
     fn of(histogram: &reactor::Histogram) -> Histogram {
         Histogram {
-            counts: histogram.buckets(),
-            sum: histogram.sum(),
+            counts: histogram.buckets.each_ref().map(Counter::get),
+            sum: Duration::from_nanos(histogram.nanoseconds.load(Ordering::Relaxed)),
         }
     }
 

@@ -16,7 +16,7 @@
 
 use std::fmt;
 use std::io;
-use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::panic::{Location, RefUnwindSafe, UnwindSafe};
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -24,8 +24,7 @@ use std::time::{Duration, Instant};
 #[cfg(feature = "backtrace")]
 use super::backtrace::Backtrace;
 use super::dump::TaskRef;
-use crate::reactor::Beat;
-use crate::scheduler::Shared;
+use crate::scheduler::{Remote, Shared};
 use crate::spans;
 use crate::sync::{Mutex, contain};
 use crate::sys::{PerProcess, start_thread};
@@ -103,6 +102,27 @@ pub enum Activity {
         /// The descriptor.
         descriptor: Option<i32>,
     },
+}
+
+/// The poll that a worker is in: two that are equal are the same poll.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Beat {
+    /// Each poll counts before it shows its task: so the same task with the same numbers is the
+    /// same poll. (A poll that begins while this is read may be shown with the numbers before it,
+    /// and is taken for another one at the next look.)
+    polls: (usize, usize),
+    /// The task's id, or [`MAIN_FUTURE`](crate::reactor::MAIN_FUTURE), and where it was spawned.
+    task: (u64, &'static Location<'static>),
+}
+
+impl Beat {
+    /// `None` if the worker is in no poll, or sleeps within one, since that drives it too.
+    fn of(remote: &Remote) -> Option<Beat> {
+        let counters = remote.reactor.counters();
+        let polls = (counters.polls.get(), counters.main_polls.get());
+        let task = counters.task()?;
+        (!remote.reactor.is_parked()).then_some(Beat { polls, task })
+    }
 }
 
 impl Stall {
@@ -307,7 +327,7 @@ impl Watched {
             for (index, (remote, seen)) in shared.remotes().iter().zip(&mut self.seen).enumerate() {
                 // What is measured is from after the one look to before the next.
                 let now = Instant::now();
-                let beat = remote.beat();
+                let beat = Beat::of(remote);
                 if beat.is_none() || beat != seen.poll {
                     stalls.extend(seen.ended(index));
                     *seen = Seen::new(beat);
@@ -331,7 +351,7 @@ impl Watched {
                     stall.backtrace = Backtrace::of_thread(remote.thread());
                 }
                 // It may have ended while that was asked, which then said something else.
-                if remote.beat() == Some(poll) {
+                if Beat::of(remote) == Some(poll) {
                     seen.told = true;
                     stalls.push(stall);
                 }

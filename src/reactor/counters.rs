@@ -53,8 +53,9 @@ impl Counter {
 /// How long something took, in powers of two, as one thread counts it.
 #[derive(Debug, Default)]
 pub(crate) struct Histogram {
-    buckets: [Counter; BUCKETS],
-    nanoseconds: AtomicU64,
+    pub(crate) buckets: [Counter; BUCKETS],
+    /// The sum.
+    pub(crate) nanoseconds: AtomicU64,
 }
 
 impl Histogram {
@@ -66,14 +67,6 @@ impl Histogram {
         let sum = sum.saturating_add(nanoseconds);
         self.nanoseconds.store(sum, Ordering::Relaxed);
     }
-
-    pub(crate) fn buckets(&self) -> [usize; BUCKETS] {
-        std::array::from_fn(|index| self.buckets[index].get())
-    }
-
-    pub(crate) fn sum(&self) -> Duration {
-        Duration::from_nanos(self.nanoseconds.load(Ordering::Relaxed))
-    }
 }
 
 /// The bucket of a duration: the one at `index` ends with 2^index microseconds.
@@ -81,17 +74,6 @@ fn bucket(nanoseconds: u64) -> usize {
     let whole = nanoseconds.saturating_sub(1) / 1_000;
     let bits = u64::BITS - whole.leading_zeros();
     (bits as usize).min(BUCKETS - 1)
-}
-
-/// See [`Counters::beat`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Beat {
-    /// Each poll counts before it shows its task: so the same task with the same numbers is the
-    /// same poll. (A poll that begins while this is read may be shown with the numbers before it,
-    /// and is taken for another one at the next look.)
-    polls: (usize, usize),
-    /// The task's id, or [`MAIN_FUTURE`], and where it was spawned.
-    pub(crate) task: (u64, &'static Location<'static>),
 }
 
 /// What one worker has done. On cache lines of its own, since only its thread writes them.
@@ -102,7 +84,7 @@ pub(crate) struct Counters {
     pub(crate) polls: Counter,
     /// Polls of the futures of `block_on`, and calls that drive the worker, but for the
     /// steps of a simulated one.
-    main_polls: Counter,
+    pub(crate) main_polls: Counter,
     /// The task that runs now, or [`MAIN_FUTURE`], or zero.
     task: AtomicU64,
     /// Where it, or the one before it, was spawned.
@@ -163,14 +145,6 @@ impl Counters {
     pub(crate) fn begin_drive(&self) {
         self.main_polls.add(1);
         self.reset_task();
-    }
-
-    /// What a worker shows of the poll that it is in: two that are equal are of the same poll.
-    /// `None` if it is in none.
-    pub(crate) fn beat(&self) -> Option<Beat> {
-        let polls = (self.polls.get(), self.main_polls.get());
-        let task = self.task()?;
-        Some(Beat { polls, task })
     }
 
     /// On the worker's thread: no task runs.
@@ -248,9 +222,9 @@ mod tests {
         histogram.record(Duration::from_micros(3));
         histogram.record(Duration::from_micros(4));
         histogram.record(Duration::MAX);
-        let buckets = histogram.buckets();
+        let buckets = histogram.buckets.each_ref().map(Counter::get);
         assert_eq!((buckets[2], buckets[BUCKETS - 1]), (2, 1));
         assert_eq!(buckets.iter().sum::<usize>(), 3);
-        assert_eq!(histogram.sum(), Duration::from_nanos(u64::MAX));
+        assert_eq!(histogram.nanoseconds.into_inner(), u64::MAX);
     }
 }

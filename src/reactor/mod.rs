@@ -44,7 +44,7 @@ use timer_heap::{Key, TimerHeap};
 #[cfg(feature = "sim")]
 pub(crate) use clock::{nanos_since_start, tick_after_nanos};
 pub(crate) use clock::{now, since_tick, tick};
-pub(crate) use counters::{BUCKETS, Beat, Counters, Histogram, MAIN_FUTURE, SAMPLE};
+pub(crate) use counters::{BUCKETS, Counter, Counters, Histogram, MAIN_FUTURE, SAMPLE};
 pub(crate) use driver::{BATCH, Driver};
 pub(crate) use parking::Since;
 pub(crate) use readiness::{Direction, Snapshot};

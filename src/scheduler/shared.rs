@@ -58,7 +58,7 @@ use super::resolver::Resolver;
 use super::run_queue::RunQueue;
 use super::trace::Tracer;
 use super::{MOVABLE, Meta, NONE, Runnable, TRACED, late};
-use crate::reactor::{Beat, Reactor};
+use crate::reactor::Reactor;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering, fence};
 
@@ -257,13 +257,6 @@ impl Remote {
     /// The system's number of its thread; zero where it is not known.
     pub(crate) fn thread(&self) -> u32 {
         self.thread.load(Ordering::Relaxed)
-    }
-
-    /// Which poll it is in. `None` if it is in none, or sleeps within one, since that drives it
-    /// too.
-    pub(crate) fn beat(&self) -> Option<Beat> {
-        let beat = self.reactor.counters().beat();
-        beat.filter(|_| !self.reactor.is_parked())
     }
 
     /// Whether another thread has left something for it.
