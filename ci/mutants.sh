@@ -69,8 +69,8 @@ rooms() {
 }
 
 # Functions that matter in worlds only, by their names.
-in_worlds='(in_world|in_a_world|\bsimulated?|not_simulated|register_simulated|other_sites|Worker::step|spawn_main'
-in_worlds+='|woken_on_this_thread)( |$)|Local::(let_choose|pop_chosen|leaves_behind)'
+in_worlds='(in_world|in_a_world|\bsimulated?|not_simulated|register_simulated|other_sites|turn_at|embed|spawn_main'
+in_worlds+='|woken_on_this_thread)( |$)|Local::let_choose|ByChoice|put_back'
 
 # One for each protocol and each room that has unit tests for it, by its name, and what tests them. A pattern that
 # matches nothing is out of date.

@@ -38,7 +38,7 @@
 //!   (`Worker::before_foreign_code`): else nobody would search for as long as the waker blocks;
 //! * a wake is not dropped because the thread that makes it drives the worker: where the worker is
 //!   parked, it notifies (`scheduler::current::unpark`). Awake, it looks everywhere before it
-//!   sleeps; a simulated process's worker, before its step ends.
+//!   sleeps; a simulated process's worker, before its turn ends.
 //!
 //! What a waker queues for its own worker is found at the end of the turn, as from a task.
 

@@ -49,7 +49,7 @@ impl ClosingFlag {
 
     pub(super) fn set(&self) {
         self.0.store(true, Ordering::SeqCst);
-        // What was pushed by those who have not seen it is found by the look that follows.
+        // Whoever has not seen the flag has pushed before this: the look that follows finds it.
         fence(Ordering::SeqCst);
     }
 

@@ -92,7 +92,7 @@ pub(crate) struct Worker {
     /// Whether its waits need no decisions: it is no pool worker, does not busy-poll, is not
     /// traced, and is neither embedded nor broken.
     is_plain: Cell<bool>,
-    /// Counts how often it was about to call foreign wakers.
+    /// Counts how often it was about to call, or drop, foreign wakers.
     wakes: Cell<usize>,
     /// A foreign loop waits on the poller's descriptor.
     embedded: Cell<bool>,
@@ -275,7 +275,11 @@ impl Worker {
             if shared.live_tasks() == 0 || remaining == Some(Duration::ZERO) {
                 return;
             }
-            self.look_apart(remaining, &|| shared.live_tasks() == 0 || self.has_failed());
+            self.look_apart(remaining, &|| {
+                // The end of a task here is counted before the others' counts are read.
+                fence(Ordering::SeqCst);
+                shared.live_tasks() == 0 || self.has_failed()
+            });
             self.panic_if_failed();
         }
     }
@@ -285,6 +289,8 @@ impl Worker {
     pub(crate) fn turn(&self, timeout: Option<Duration>, tasks: usize) -> bool {
         let _driving = self.drive();
         let wakes = self.wakes.get();
+        // With an end, since a wait without one returns also if a signal interrupts it.
+        let timeout = timeout.or(Some(Duration::MAX));
         self.look_apart(timeout, &|| self.has_failed());
         self.panic_if_failed();
         let has_woken = self.wakes.get() != wakes;
@@ -369,15 +375,16 @@ impl Worker {
     /// **Why nothing is lost.** Whoever puts something where this worker alone looks unparks it
     /// afterwards. `needs_look` says that this has happened since the worker last looked
     /// everywhere: [`note`](Self::note) sets it from what `park` and `resume` report, and
-    /// [`look_around`](Self::look_around) clears it before it looks. What comes before `stay_awake`
-    /// is asked is found by that, or by the look before it; what comes later is reported by `park`,
-    /// and then the worker does not sleep; and what comes after `park` ends the sleep by a
-    /// notification. What this thread itself has put somewhere is in the run queues, in the timers,
+    /// [`look_around`](Self::look_around) clears it before it looks. What came before the worker
+    /// last resumed is found by that, or by `stay_awake`; what came since is reported by `park`, and
+    /// then the worker does not sleep; and what comes after `park` ends the sleep by a
+    /// notification. At what belongs to all pool workers [`until`](Self::until) looks after `park`. What this thread itself has put somewhere is in the run queues, in the timers,
     /// or is what `stay_awake` reads. Foreign code runs here in `look_around`, `fire` and within
     /// the wait, after the worker has resumed: what it leaves is found before the next `park`.
     #[inline(always)]
     fn look(&self, timeout: Option<Duration>, stay_awake: impl Fn() -> bool) {
         let local = &*self.local;
+        self.resume(); // Awake anyway: only to learn what has come.
         if self.needs_look.get() {
             self.look_around();
         }
@@ -392,10 +399,10 @@ impl Worker {
             if may_sleep {
                 local.counters.parks.add(1);
                 self.note(self.reactor.park());
-                may_sleep = !self.needs_look.get();
-            }
-            if !may_sleep {
-                self.resume();
+                if self.needs_look.get() {
+                    may_sleep = false;
+                    self.resume();
+                }
             }
             if may_sleep || self.reactor.has_sources() {
                 let awake = |has_wakers| self.come_awake(has_wakers);
@@ -465,9 +472,9 @@ impl Worker {
                 if !self.needs_look.get() {
                     until = self.until(timeout);
                 }
-            }
-            if until.is_none() {
-                self.resume();
+                if until.is_none() {
+                    self.resume();
+                }
             }
             match until {
                 Some(until) => self.wait_once(&until, right),
@@ -608,16 +615,16 @@ impl Worker {
         local.shared.end_search(local.index);
     }
 
-    /// A worker that busy-polls is idle. Returns since when, and how many tasks it had run.
+    /// A worker that busy-polls is idle. Returns what is known of that.
     fn begin_idle(&self) -> Idle {
         let runs = self.local.pool.as_ref().map_or(0, |pool| pool.runs());
         let interrupted = self.interrupted.take().filter(|idle| idle.runs == runs);
-        interrupted.unwrap_or_else(|| Idle {
-            since: now(),
+        Idle {
+            since: interrupted.map_or_else(now, |idle| idle.since),
             runs,
             wakes: self.wakes.get(),
-            is_resumed: false,
-        })
+            is_resumed: interrupted.is_some(),
+        }
     }
 
     /// The wait has ended: measures the idle time.
@@ -631,10 +638,7 @@ impl Worker {
             || local.remote().has_inbox();
         if local.is_pool_worker() && !has_anything && self.thief.is_look_due(end) {
             // Nothing came: it wakes for a look only, and is idle for longer.
-            self.interrupted.set(Some(Idle {
-                is_resumed: true,
-                ..idle
-            }));
+            self.interrupted.set(Some(idle));
             return;
         }
         // A short timeout that has elapsed says nothing about how soon something would have come.
@@ -661,7 +665,7 @@ impl Worker {
                 self.wait_once(&Until::Now, local.right_to_wait());
             }
             // (A task that was woken where its waker is kept is only in the run queue.)
-            if self.wakes.get() != idle.wakes || local.has_work() {
+            if self.needs_look.get() || self.wakes.get() != idle.wakes || local.has_work() {
                 return true;
             }
             let is_due = self.driver.is_due();
@@ -673,7 +677,7 @@ impl Worker {
             {
                 return true;
             }
-            // `sleep` wakes the others for them, and sleeps no longer than `DEFER_TIMEOUT`.
+            // `until` wakes the others for them, and has it sleep no longer than `DEFER_TIMEOUT`.
             if action == InjectedAction::Defer || local.shared.is_crowded(self.busy_poll.cores()) {
                 return false;
             }
@@ -683,7 +687,7 @@ impl Worker {
                 if local.shared.has_surplus(local.index) {
                     return true;
                 }
-                // `sleep` returns at once for it.
+                // The sleep that follows ends at once for it.
                 if self.thief.is_look_due(now) {
                     return false;
                 }
@@ -923,7 +927,8 @@ impl Worker {
             reactor.notify();
         }
         let until = until.unwrap_or_else(|| self.driver.until(None));
-        if self.driver.arm(until).is_err() && self.driver.has_timers() {
+        let has_end = until.timeout().is_some();
+        if self.driver.arm(until).is_err() && has_end {
             // The deadline cannot be armed: the foreign loop turns again and again until it is due.
             reactor.notify();
         }

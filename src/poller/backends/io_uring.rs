@@ -1438,7 +1438,7 @@ mod tests {
         assert!(poll_now(&poller).is_empty(), "told twice");
     }
 
-    /// What a quick turn is told by one wait. Ends, if nothing comes, after the [`LIMIT`].
+    /// What one wait without a deadline reports. Ends, if nothing comes, after the [`LIMIT`].
     fn told_quickly(uring: &Uring, meanwhile: impl FnOnce() + Send) -> Vec<Token> {
         let (mut events, mut told) = (Events::with_capacity(64), Vec::new());
         let (done, is_done) = std::sync::mpsc::channel();
