@@ -175,6 +175,35 @@ fn a_turn_without_a_limit_sleeps_until_there_is_something_to_do() {
 }
 
 /// What the kernel has reported and what the clock has are not taken for nothing where both come.
+/// The kernel ends a wait when a handler has run.
+#[test]
+#[cfg(all(unix, feature = "signal"))]
+fn a_turn_without_a_limit_is_not_ended_by_a_signal() {
+    on_every_backend_alone(|backend| {
+        let runtime = runtime(backend);
+        let handled = polder::signal::Signals::new([polder::signal::Signal::Winch]).unwrap();
+        // SAFETY: always allowed.
+        let thread = unsafe { libc::pthread_self() } as usize;
+        let all_sent = Arc::new(AtomicBool::new(false));
+        let sender = thread::spawn({
+            let (handle, all_sent) = (runtime.handle(), all_sent.clone());
+            move || {
+                for _ in 0..10 {
+                    thread::sleep(Duration::from_millis(1));
+                    // SAFETY: the thread joins this one before it ends.
+                    unsafe { libc::pthread_kill(thread as libc::pthread_t, libc::SIGWINCH) };
+                }
+                all_sent.store(true, SeqCst);
+                handle.spawn(async {}).detach();
+            }
+        });
+        assert!(runtime.turn(None), "there is a task");
+        assert!(all_sent.load(SeqCst), "there was nothing to do yet");
+        sender.join().unwrap();
+        drop(handled);
+    });
+}
+
 #[test]
 fn a_turn_that_finds_an_event_and_a_timer_at_once_had_something_to_do() {
     on_every_backend_alone(|backend| {
