@@ -12,13 +12,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use polder::Timer;
+use polder::{Backend, Timer};
 
-use support::{LIMIT, on_every_backend_alone, runtime, within};
+use support::{LIMIT, on_every_backend_alone, runtime_of, within};
 
-/// How late a timer may be: ten times what is seen on a busy machine, and half of what the kernel
-/// lets a spinning thread with real-time priority have before it takes the core away (950 ms of a
-/// second, sched(7)).
+/// How late a timer may be, and how long a sender may take to send: ten times what is seen on a busy
+/// machine, and half of what the kernel lets a spinning thread with real-time priority have before
+/// it takes the core away (950 ms of a second, sched(7)).
 const LATEST: Duration = Duration::from_millis(450);
 
 /// Binds this thread to the first core that it may use; with real-time priority, if that is asked
@@ -41,43 +41,60 @@ fn schedule(real_time: bool) -> bool {
     }
 }
 
+/// With one worker the senders push to its inbox, and with pool workers to the inject queue. A pool
+/// worker that spins does not delay another one's timers, since it yields to threads of the same
+/// priority; it delays the senders.
 #[test]
 fn a_real_time_worker_does_not_spin_for_a_sender_that_it_has_preempted() {
     on_every_backend_alone(|backend| {
-        within(LIMIT, "with real-time priority", move || {
-            if !schedule(true) {
-                eprintln!("not allowed: {}", std::io::Error::last_os_error());
-                return;
-            }
-            let runtime = runtime(backend);
-            let stop = Arc::new(AtomicBool::new(false));
-            runtime.block_on(async {
-                let mut senders = Vec::new();
-                for _ in 0..2 {
-                    let (handle, stop) = (polder::Handle::current(), stop.clone());
-                    senders.push(thread::spawn(move || {
-                        // A thread inherits how it is scheduled.
-                        let usual = libc::sched_param { sched_priority: 0 };
-                        // SAFETY: as above.
-                        unsafe { libc::sched_setscheduler(0, libc::SCHED_OTHER, &usual) };
-                        while !stop.load(Ordering::Relaxed) {
-                            handle.spawn(async {}).detach();
-                        }
-                    }));
-                }
-                let start = Instant::now();
-                while start.elapsed() < Duration::from_millis(700) {
-                    let due = Instant::now() + Duration::from_micros(30);
-                    Timer::at(due).await;
-                    let late = due.elapsed();
-                    assert!(late < LATEST, "a timer came {late:?} late");
-                }
-                stop.store(true, Ordering::Relaxed);
-                // Leaves them the core.
-                while !senders.iter().all(thread::JoinHandle::is_finished) {
-                    Timer::after(Duration::from_millis(1)).await;
-                }
-            });
-        });
+        for workers in [1, 2] {
+            let what = format!("with real-time priority and {workers} workers");
+            within(LIMIT, &what, move || keeps_time(backend, workers));
+        }
     });
+}
+
+fn keeps_time(backend: Backend, workers: usize) {
+    if !schedule(true) {
+        eprintln!("not allowed: {}", std::io::Error::last_os_error());
+        return;
+    }
+    let runtime = runtime_of(backend, workers);
+    let stop = Arc::new(AtomicBool::new(false));
+    // A task of the workers that take what is sent.
+    runtime.block_on(runtime.spawn(async move {
+        let mut senders = Vec::new();
+        for _ in 0..2 {
+            let (handle, stop) = (polder::Handle::current(), stop.clone());
+            senders.push(thread::spawn(move || {
+                // A thread inherits how it is scheduled.
+                let usual = libc::sched_param { sched_priority: 0 };
+                // SAFETY: as above.
+                unsafe { libc::sched_setscheduler(0, libc::SCHED_OTHER, &usual) };
+                let mut longest = Duration::ZERO;
+                while !stop.load(Ordering::Relaxed) {
+                    let begin = Instant::now();
+                    handle.spawn(async {}).detach();
+                    longest = longest.max(begin.elapsed());
+                }
+                longest
+            }));
+        }
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_millis(700) {
+            let due = Instant::now() + Duration::from_micros(30);
+            Timer::at(due).await;
+            let late = due.elapsed();
+            assert!(late < LATEST, "a timer came {late:?} late");
+        }
+        stop.store(true, Ordering::Relaxed);
+        // Leaves them the core.
+        while !senders.iter().all(thread::JoinHandle::is_finished) {
+            Timer::after(Duration::from_millis(1)).await;
+        }
+        for sender in senders {
+            let longest = sender.join().expect("it does not panic");
+            assert!(longest < LATEST, "a task took {longest:?} to be spawned");
+        }
+    }));
 }
